@@ -25,7 +25,7 @@ def print_message(text: str) -> None:
 
 
 def load_settings(args: argparse.Namespace) -> Settings:
-    """The environment, with what the arguments say in its place. Raises BadInput where no server is named."""
+    """The environment, with what the arguments say in its place. Raises UsageError where no server is named."""
     found = Settings.read()
     url = args.url or found.url
     token = args.token or found.token
@@ -43,7 +43,7 @@ def build_server_client(settings: Settings) -> ServerClient:
 
 
 def require_run(args: argparse.Namespace, settings: Settings) -> tuple[str, str]:
-    """Project and run. Raises BadInput where one is missing."""
+    """Project and run. Raises UsageError where one is missing."""
     project, run = require_project(args, settings), args.run or settings.run
     if not run:
         raise UsageError("Which run? Say --run NAME or set ROLLOUTDECK_RUN.")
@@ -58,7 +58,7 @@ def require_project(args: argparse.Namespace, settings: Settings) -> str:
 
 
 def parse_scan_options(args: argparse.Namespace) -> ScanOptions:
-    """What the arguments say about the files. Raises BadInput for an unknown format, axis, step kind or part."""
+    """What the arguments say about the files. Raises UsageError for an unknown format, axis, step kind or part."""
     form, columns = resolve_table_format(",".join(args.map), args.format)
     try:
         list_kinds(form)
@@ -87,7 +87,7 @@ def resolve_table_format(mapped: str, form: str) -> tuple[str, str]:
 
 
 def parse_artifact_options(args: argparse.Namespace, default: str) -> ArtifactOptions:
-    """What the arguments say about steps that can be loaded again. Raises BadInput for a tokenizer that is none."""
+    """What the arguments say about steps that can be loaded again. Raises UsageError for a tokenizer that is none."""
     mode = args.artifacts or default
     if not args.tokenizer:
         return ArtifactOptions(mode)
@@ -100,7 +100,7 @@ def parse_artifact_options(args: argparse.Namespace, default: str) -> ArtifactOp
 
 
 def send_request(server: ServerClient, method: str, path: str, **options: object) -> ServerResponse:
-    """A good answer. Raises BadInput with the server's own sentence otherwise."""
+    """A good answer. Raises UsageError with the server's own sentence otherwise."""
     try:
         answer = server.request(method, path, **options)  # type: ignore[arg-type]
     except ServerUnreachableError as error:

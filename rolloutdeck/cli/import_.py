@@ -236,7 +236,8 @@ def _last_line(file: Any, offset: int, size: int) -> bytes:
 
 
 def _patiently(call: Callable[[], T]) -> T:
-    """Tries again a few times when the server does not answer. Raises NotNow, Denied, Refused."""
+    """Tries again a few times when the server does not answer. Raises RetryLaterError, ActionRequiredError,
+    UploadRejectedError."""
     for tried in range(TRIES):
         try:
             return call()

@@ -35,7 +35,7 @@ class ArtifactImport:
 
 
 def hash_steps(found: ScanResult, keeping: ArtifactOptions) -> Iterator[LocalArtifact]:
-    """Each step as an artifact, hashed when its turn comes. Raises BadInput for a file that can't be read."""
+    """Each step as an artifact, hashed when its turn comes. Raises UsageError for a file that can't be read."""
     if keeping.tokenizer:
         yield keeping.tokenizer
     for one in found.folders:
@@ -50,7 +50,7 @@ def hash_steps(found: ScanResult, keeping: ArtifactOptions) -> Iterator[LocalArt
 def send_artifact(
     target: UploadTarget, one: LocalArtifact, now: bool, steps: ArtifactImport, patiently: Patiently, progress: Progress
 ) -> None:
-    """Tells of one and, if `now`, sends what the server lacks. Raises NotNow, Denied."""
+    """Tells of one and, if `now`, sends what the server lacks. Raises RetryLaterError, ActionRequiredError."""
     command = artifact.build_import_command(one.path, target.project, target.name, target.attempt)
     shelf = ArtifactUploadQueue(say=lambda text: steps.problems.append((str(one.path), text)))
     try:
@@ -92,7 +92,8 @@ def build_table_row(found: ArtifactImport) -> tuple[str, str, str, str] | None:
 
 
 def load_sent_artifacts(target: UploadTarget, steps: ArtifactImport) -> list[dict[str, Any]]:
-    """What the server says of those that were sent. Raises NotNow, Denied (the token may not read)."""
+    """What the server says of those that were sent. Raises RetryLaterError, ActionRequiredError (the token may not
+    read)."""
     found: list[dict[str, Any]] = []
     page: int | None = 1 if steps.sent else None
     while page:
@@ -103,7 +104,7 @@ def load_sent_artifacts(target: UploadTarget, steps: ArtifactImport) -> list[dic
 
 
 def report_replayability(target: UploadTarget, steps: ArtifactImport) -> int:
-    """Says what can't be replayed and why; 1 if there is any. Raises NotNow."""
+    """Says what can't be replayed and why; 1 if there is any. Raises RetryLaterError."""
     try:
         found = load_sent_artifacts(target, steps)
     except ActionRequiredError as error:

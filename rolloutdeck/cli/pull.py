@@ -125,7 +125,7 @@ def _asking(args: argparse.Namespace, config: dict[str, Any]) -> RunRequirements
 
 
 def _way(trainer: Trainer, args: argparse.Namespace) -> Mapping[str, Any]:
-    """The settings that --way stands for. Raises BadInput."""
+    """The settings that --way stands for. Raises UsageError."""
     ways = trainer.ways
     if args.way and args.way not in ways:
         known = f"ways {', '.join(ways)}" if ways else "one way"
@@ -159,7 +159,7 @@ def _sent(server: ServerClient, path: str, body: dict[str, Any]) -> Any:
 
 
 def _placements(plan: PlanRevision, asking: RunRequirements, most: int | None) -> list[Placement]:
-    """What is laid out, after saying what differs and what is left out. Raises BadInput where nothing is left."""
+    """What is laid out, after saying what differs and what is left out. Raises UsageError where nothing is left."""
     _warn(plan)
     placements, left_out = placing.build_placements(plan, asking, placing.find_layout_steps(plan, asking, most))
     for text in left_out:

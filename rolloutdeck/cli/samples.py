@@ -52,7 +52,8 @@ def _is_step(text: str) -> bool:
 
 
 def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
-    """The run of this name, or with this id. Raises NoSuchRun, and BadInput for several in different projects."""
+    """The run of this name, or with this id. Raises RunNotFoundError, and UsageError for several in different
+    projects."""
     if not name:
         raise UsageError("Which run? Say --run NAME or set ROLLOUTDECK_RUN.")
     query = {"name": name, "page_size": PAGE, "project": project or None}

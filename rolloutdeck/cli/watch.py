@@ -72,7 +72,8 @@ class RunFollower:
         self.quiet_since = time.monotonic()
 
     def turn(self) -> int:
-        """Sends what is ready; how many pieces. Raises NotNow, Denied; before the first contact Refused too."""
+        """Sends what is ready; how many pieces. Raises RetryLaterError, ActionRequiredError; before the first contact
+        UploadRejectedError too."""
         if not any(root.path.exists() for root in self.roots):
             if not self.waited:
                 print_message(f"Waiting for {', '.join(str(root.path) for root in self.roots)} …")
@@ -184,7 +185,8 @@ class WatchLoop:
         self.trouble, self.failures, self.due = "", 0, 0.0
 
     def turn(self) -> int:
-        """One turn of each run that is due; how many pieces were sent. Raises Refused from a run's first contact."""
+        """One turn of each run that is due; how many pieces were sent. Raises UploadRejectedError from a run's first
+        contact."""
         sent = 0
         for identity, follow in list(self.follows.items()):
             if time.monotonic() < max(follow.due, self.due):

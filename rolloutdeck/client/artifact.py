@@ -82,7 +82,7 @@ def build_artifact(
 ) -> LocalArtifact:
     """Hashes the files `names` below `path`, each once as long as its stamp stays.
 
-    Raises OSError, Unsteady, and ValueError where they make no manifest.
+    Raises OSError, FileChangedError, and ValueError where they make no manifest.
     """
     files, stamps = {}, {}
     for name in names:
@@ -93,7 +93,7 @@ def build_artifact(
 
 
 def build_step_artifact(found: LoadableStep, facts: Mapping[str, Any] | None = None) -> LocalArtifact:
-    """The artifact of a step that a trainer left. Raises as `measured`."""
+    """The artifact of a step that a trainer left. Raises as `build_artifact`."""
     return build_artifact(
         found.path,
         found.files,
@@ -105,7 +105,7 @@ def build_step_artifact(found: LoadableStep, facts: Mapping[str, Any] | None = N
 
 
 def build_path_artifact(path: Path, told: Mapping[str, Any]) -> LocalArtifact:
-    """The artifact that `Run.log_artifact` named: a file, or all files of a folder. Raises as `measured`.
+    """The artifact that `Run.log_artifact` named: a file, or all files of a folder. Raises as `build_artifact`.
 
     `told` has `role step step_kind split files facts`; no `files` means all. Facts that the trainer's own layout tells
     are added to those given.
@@ -124,7 +124,7 @@ def build_path_artifact(path: Path, told: Mapping[str, Any]) -> LocalArtifact:
 
 
 def build_tokenizer_artifact(path: Path) -> LocalArtifact:
-    """The tokenizer that a run's token ids belong to, kept at step 0. Raises OSError, Unsteady, ValueError."""
+    """The tokenizer that a run's token ids belong to, kept at step 0. Raises OSError, FileChangedError, ValueError."""
     from rolloutdeck.protocol import tokenizer
 
     file = tokenizer.find_tokenizer_file(path)
@@ -170,7 +170,7 @@ def read_file_stamp(path: Path) -> FileStamp:
 
 
 def hash_stable_file(path: Path) -> tuple[FileStamp, str]:
-    """A file's stamp and sha256, streamed. Raises OSError and Unsteady."""
+    """A file's stamp and sha256, streamed. Raises OSError and FileChangedError."""
     stamp = read_file_stamp(path)
     known = _hashes.get(path)
     if known and known[0] == stamp:

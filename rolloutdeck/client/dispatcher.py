@@ -142,7 +142,7 @@ class Dispatcher:
         return delivery.upload_spool_files(server, batch)
 
     def _report(self, server: ServerClient, folder: Path, header: wire.SpoolHeader) -> None:
-        """Tells the run what this spool could not keep, if that is news. Raises NotReachable."""
+        """Tells the run what this spool could not keep, if that is news. Raises ServerUnreachableError."""
         name = lease.read_spool_name(folder)
         if self._own and name == self._own.name:
             dropped = dict(self._own.dropped)

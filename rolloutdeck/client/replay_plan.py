@@ -21,7 +21,7 @@ def request_plan(
 ) -> PlanRevision:
     """Asks which plan the run follows; `name` may be `name@revision`. Empty without a server.
 
-    Raises NotReachable, and ValueError with the server's sentence when it says no.
+    Raises ServerUnreachableError, and ValueError with the server's sentence when it says no.
     """
     if server is None:
         return PlanRevision()

@@ -132,7 +132,7 @@ class Sender:
         return min(pause, self._send_wanted(self.server)) if pause > 0 else pause
 
     def ask_wanted(self) -> None:
-        """Asks which bytes a pin wants of this process; called with the heartbeat. Raises NotReachable."""
+        """Asks which bytes a pin wants of this process; called with the heartbeat. Raises ServerUnreachableError."""
         if self.server and self.shelf.artifacts:
             answer = fetch_requested_files(RunClient(self.server, self.header, timeout=10.0).request)
             told = answer.json() if answer.ok else None
@@ -150,7 +150,7 @@ class Sender:
         self.shelf.put(found)
 
     def _tell_lost(self, server: ServerClient) -> None:
-        """A person who pinned the step sees that its bytes can't come. Raises NotReachable."""
+        """A person who pinned the step sees that its bytes can't come. Raises ServerUnreachableError."""
         while self.shelf.lost:
             found, why = self.shelf.lost[0]
             told = self.header["project"], self.header["name"], self.header["attempt"]

@@ -147,7 +147,7 @@ class Spool:
     def write(self, header: wire.SpoolHeader, body: BodyFactory) -> Path:
         """Makes one file durable and returns its path. `body` may be called again if the folder was taken meanwhile.
 
-        Raises Full, and OSError when the disk refuses. Half a file is never seen under its name.
+        Raises SpoolFullError, and OSError when the disk refuses. Half a file is never seen under its name.
         """
         try:
             return self._write(self._made(), header, body)

@@ -119,7 +119,8 @@ class FileItem:
     copies: int = 0
 
     def body(self) -> Iterator[bytes]:
-        """The file's bytes, as they were at one moment unless it never stands still. Raises Changed, LeftOut."""
+        """The file's bytes, as they were at one moment unless it never stands still. Raises SourceChangedError,
+        UnwritableItemError."""
         self.copies += 1
         try:
             before = self._stamp()

@@ -29,7 +29,7 @@ def download_file(
     """The file at `path` (below `/api/v1/`) as `into`, which appears whole and verified or not at all.
 
     What came so far lies in `{into}.part` and is gone on from, by this call's own tries and by the next call.
-    `progress` is told of bytes as they come. Raises NotGiven, NotReachable, OSError.
+    `progress` is told of bytes as they come. Raises DownloadError, ServerUnreachableError, OSError.
     """
     part = into.with_name(into.name + ".part")
     for turn in range(TRIES):
@@ -61,7 +61,8 @@ def _hashed(path: Path) -> hashlib._Hash:
 
 
 def _go_on(server: ServerClient, path: str, part: Path, size: int, progress: DownloadProgress) -> str:
-    """From where the partial file ends to `size` bytes; the sha256 of it all. Raises NotReachable, NotGiven."""
+    """From where the partial file ends to `size` bytes; the sha256 of it all. Raises ServerUnreachableError,
+    DownloadError."""
     part.touch()
     there = part.stat().st_size
     if there > size:

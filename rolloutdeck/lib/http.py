@@ -77,7 +77,7 @@ class StreamedResponse:
         self.is_ours = wire.SERVER_HEADER.lower() in self.headers
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes, as soon as some are there; b"" at the end. Raises NotReachable."""
+        """At most `size` bytes, as soon as some are there; b"" at the end. Raises ServerUnreachableError."""
         try:
             return self._response.read1(size)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -85,7 +85,7 @@ class StreamedResponse:
 
     @property
     def error(self) -> str:
-        """One sentence for people, as `Answer.error`. Raises NotReachable."""
+        """One sentence for people, as `ServerResponse.error`. Raises ServerUnreachableError."""
         body = b"" if self.is_ours and self.status < 300 else self.read(CHUNK)
         return ServerResponse(self.status, self.headers, body, self.is_ours).error
 
@@ -124,7 +124,7 @@ class ServerClient:
 
         `path` is below `/api/v1/`, or below the server's address when it starts with "/". A stream needs an
         attribute `length` (bytes). `timeout` is in seconds, for each wait on the network; the answer's body gets
-        ten times that in all. Query values that are None are left out. Raises NotReachable and nothing else.
+        ten times that in all. Query values that are None are left out. Raises ServerUnreachableError and nothing else.
         """
         try:
             return self._request(method, path, query, body, headers, timeout)
@@ -142,7 +142,8 @@ class ServerClient:
     ) -> Iterator[StreamedResponse]:
         """GETs `path` and hands over the answer before its body is read, for bodies that do not fit into memory.
 
-        `timeout` is in seconds, for each wait on the network. Raises NotReachable and nothing else of its own.
+        `timeout` is in seconds, for each wait on the network. Raises ServerUnreachableError and nothing else of its
+        own.
         """
         try:
             connection, prefix = self._connection(timeout)
@@ -210,12 +211,12 @@ class RunClient:
         self.headers = build_run_headers(header)
 
     def request(self, method: str, path: str, **options: Any) -> ServerResponse:
-        """`Server.request` with `path` below the address of the run."""
+        """`ServerClient.request` with `path` below the address of the run."""
         headers = {**self.headers, **options.pop("headers", {})}
         return self.server.request(method, self.path + path, headers=headers, **{"timeout": self.timeout, **options})
 
     def send_json(self, method: str, path: str, data: Any) -> ServerResponse:
-        """`Server.send_json` with `path` below the address of the run."""
+        """`ServerClient.send_json` with `path` below the address of the run."""
         return self.server.send_json(method, self.path + path, data, headers=self.headers, timeout=self.timeout)
 
 

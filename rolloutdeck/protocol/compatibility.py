@@ -1,10 +1,10 @@
 """Does a pinned artifact fit the run that asks for it? Facts of both are compared, one by one. Standard library only.
 
-A fact is a JSON value under one of the names in `FACTS`; a missing one, or null, is unknown:
+A fact is a JSON value under one of the names in `COMPATIBILITY_FACTS`; a missing one, or null, is unknown:
 
 role serialisation format          what the bytes are, as the trainer's code that loads them expects it
 rows prompts samples_per_prompt    of one step's batch; `rows` counts generations, `prompts` different prompts
-max_prompt_length max_response_length    in tokens; `UNLIMITED` where the trainer has no such limit
+max_prompt_length max_response_length    in tokens; `UNLIMITED_LENGTH` where the trainer has no such limit
 parameter_sync_step                inner steps per update where generating and training run apart, else 1
 tokenizer                          sha256 of the sorted (token, id) list
 model                              its name or path
@@ -55,7 +55,8 @@ class FactDifference:
 def compare_facts(
     pinned: Mapping[str, Any], asking: Mapping[str, Any], loosened: Collection[str] = ()
 ) -> list[FactDifference]:
-    """All differences in the order of `FACTS`; none means that the artifact fits and that everything is known.
+    """All differences in the order of `COMPATIBILITY_FACTS`; none means that the artifact fits and that everything is
+    known.
 
     `loosened` names refusals that the project has made warnings.
     """

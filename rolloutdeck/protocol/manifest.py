@@ -30,7 +30,7 @@ def serialize_manifest(files: Files) -> bytes:
 
 
 def compute_artifact_key(files: Files) -> str:
-    """The artifact's id: sha256 of `canonical`, 64 hex digits. Raises ValueError as it does."""
+    """The artifact's id: sha256 of `serialize_manifest`, 64 hex digits. Raises ValueError as it does."""
     return hashlib.sha256(serialize_manifest(files)).hexdigest()
 
 

@@ -13,8 +13,8 @@ from rolloutdeck.safe_pickle import rewrite
 def write_without_prompts(
     asking: RunRequirements, placement: Placement, file: PlanFile, source: Path, target: Path
 ) -> str:
-    """Writes `target`; what was left out of it. Raises Refused, ImportError (numpy), and Unfit where the trainer takes
-    another number of rows."""
+    """Writes `target`; what was left out of it. Raises SafePickleError, ImportError (numpy), and NotReplayableError
+    where the trainer takes another number of rows."""
     left_out = rewrite.exclude_prompts(source, target, placement.without[file.name], placement.answers)
     rows = asking.facts.get("rows")
     if not asking.repeats and isinstance(rows, int) and left_out.rows_left != rows:

@@ -31,7 +31,7 @@ class ReplayFolder:
     """A folder of our own below `path`. `files` is what lies there from earlier: path below it -> sha256."""
 
     def __init__(self, path: Path) -> None:
-        """Takes the folder, which must be absent, empty or marked as ours. Raises BadInput, changes nothing."""
+        """Takes the folder, which must be absent, empty or marked as ours. Raises UsageError, changes nothing."""
         self.path = Path(os.path.realpath(path))
         self._release: Callable[[], object] | None = None
         self.aside = self.path / STAGING_FOLDER
@@ -51,7 +51,7 @@ class ReplayFolder:
         self, folders: Iterable[PurePosixPath], coming: Iterable[PurePosixPath] = (), *, shared: bool = False
     ) -> None:
         """Marks the folder as ours, these step folders included, or folders that many steps share. `coming` are the
-        files that will be put. Raises BadInput where a stranger's file is."""
+        files that will be put. Raises UsageError where a stranger's file is."""
         wanted, known = set(folders), self.shared if shared else self.folders
         for folder in sorted(wanted):
             for place in [PurePosixPath(STAGING_FOLDER), folder, *folder.parents][:-1]:
@@ -128,7 +128,7 @@ class ReplayFolder:
             self._release()
 
     def _lock(self) -> None:
-        """No other `pull` works here until this one ends, however it ends. Raises BadInput while one does."""
+        """No other `pull` works here until this one ends, however it ends. Raises UsageError while one does."""
         if self._release is not None:
             return
         handle = os.open(self.path, os.O_RDONLY)
@@ -196,7 +196,7 @@ class ReplayFolder:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What an earlier pull wrote down; {} for an empty folder or none. Raises BadInput for anything else."""
+    """What an earlier pull wrote down; {} for an empty folder or none. Raises UsageError for anything else."""
     if not path.exists():
         return {}
     if not path.is_dir():

@@ -1,6 +1,6 @@
 """Which files lie where, so that a trainer that only knows folders replays a plan: pure, no file is touched.
 
-The plan is the server's, see `plan`; what the trainer loads from where is its own module's word, see `Asking`.
+The plan is the server's, see `plan`; what the trainer loads from where is its own module's word, see `RunRequirements`.
 """
 
 from __future__ import annotations
@@ -74,11 +74,12 @@ class RunRequirements(Protocol):
 
     def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         """Writes `target` as `source` without the flagged records of `file`; the sentence that says what was done.
-        Raises Unfit and safe.Refused."""
+        Raises NotReplayableError and safe.SafePickleError."""
         ...
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
-        """Those of an artifact's files that are loaded, the one that completes a folder last. Raises Unfit."""
+        """Those of an artifact's files that are loaded, the one that completes a folder last. Raises
+        NotReplayableError."""
         ...
 
     def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
@@ -124,7 +125,7 @@ def match_file_name(names: Iterable[str], file: str) -> str:
 
 def find_layout_steps(plan: PlanRevision, asking: RunRequirements, most: int | None) -> range:
     """The steps of the run that are laid out: its first `most`, else as many as the run makes; for `cache` to the last
-    target. Raises BadInput where `repeat` has no end."""
+    target. Raises UsageError where `repeat` has no end."""
     last, first = most or asking.total_steps, asking.first
     if plan.action == "cache":
         end = max((entry.target_step for entry in plan.entries), default=first - 1) + 1
@@ -143,7 +144,7 @@ def build_placements(
 ) -> tuple[list[Placement], list[str]]:
     """A placement for each folder that is loaded at these steps, and a sentence for each entry that is left out.
 
-    Raises BadInput where the plan says to stop, or where two pins would lie in one folder.
+    Raises UsageError where the plan says to stop, or where two pins would lie in one folder.
     """
     entries = {entry.target_step: entry for entry in plan.entries}
     left_out = {
@@ -176,7 +177,7 @@ def _before(asking: RunRequirements) -> NotReplayableError:
 
 
 def describe_skipped_entry(plan: PlanRevision, entry: PlanEntry, why: NotReplayableError) -> str:
-    """The sentence for an entry that can't be replayed. Raises BadInput with it where the plan says to stop then."""
+    """The sentence for an entry that can't be replayed. Raises UsageError with it where the plan says to stop then."""
     said = f"Target step {entry.target_step} ({entry}) is left out: {why}"
     if plan.on_mismatch == "stop":
         raise UsageError(f"{said}, and the plan {plan} says to stop then.")
@@ -184,8 +185,8 @@ def describe_skipped_entry(plan: PlanRevision, entry: PlanEntry, why: NotReplaya
 
 
 def _placed(entry: PlanEntry, asking: RunRequirements, step: int, *, leave: bool) -> list[Placement]:
-    """The folders of an entry at one step, `leave`: without what is flagged. Raises Unfit, and BadInput where its bytes
-    have not come yet."""
+    """The folders of an entry at one step, `leave`: without what is flagged. Raises NotReplayableError, and UsageError
+    where its bytes have not come yet."""
     if not entry.artifacts:
         raise NotReplayableError("the pin has nothing that can be replayed")
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
@@ -218,7 +219,7 @@ def _flagged(entry: PlanEntry) -> int:
 
 
 def _check_flagged(entry: PlanEntry, asking: RunRequirements) -> None:
-    """Raises Unfit where what is flagged can't be left out, or where nothing would be left."""
+    """Raises NotReplayableError where what is flagged can't be left out, or where nothing would be left."""
     if _flagged(entry) and not asking.excludes:
         raise NotReplayableError(f"it has flagged rows, and a step of {asking.trainer} is replayed whole or not at all")
     unplaced = int(entry.source.get("unplaced", entry.source.get("flagged")) or 0)

@@ -1,5 +1,5 @@
 """A replay plan, as the server reports it: what is replayed at which step, the files of it, and what differs from the
-run. `read_plan` is the only parser; the client, `pull`, the `plan` command and the plug-ins use its classes."""
+run. `parse_plan` is the only parser; the client, `pull`, the `plan` command and the plug-ins use its classes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ class PlanEntry:
         return PlanFile(name, str(file["sha256"]), int(file["bytes"]), address)
 
     def check(self) -> None:
-        """Raises Unfit where its bytes will never be given out, BadInput where they are not on the server yet."""
+        """Raises NotReplayableError where its bytes will never be given out, UsageError where they are not on the
+        server yet."""
         for artifact in self.artifacts:
             if artifact.state in ("unsafe", "gone"):
                 raise NotReplayableError(f"its files are {artifact.state}: {artifact.message.rstrip('.')}")

@@ -44,8 +44,8 @@ class PlanPull:
     def run(self, placements: Sequence[Placement], about: Mapping[str, Any]) -> list[Placement]:
         """Those that are in place now, all but the entries that `leave` was told of.
 
-        Raises BadInput with a sentence; what was fetched until then stays aside, and the next call goes on. Raises what
-        `leave` does.
+        Raises UsageError with a sentence; what was fetched until then stays aside, and the next call goes on. Raises
+        what `leave` does.
         """
         coming = [path for placement in placements for path in placement.paths]
         self.folder.claim({placement.folder for placement in placements}, coming, shared=self.asking.shared)
@@ -154,7 +154,7 @@ def build_exclusion_tag(flagged: Sequence[int]) -> str:
 
 
 def check_loadable_file(path: Path, name: str, asking: RunRequirements) -> None:
-    """Raises BadInput unless the trainer may be given this file: plain JSON, or loadable and what its name says."""
+    """Raises UsageError unless the trainer may be given this file: plain JSON, or loadable and what its name says."""
     known = match_file_name(asking.formats, name)
     allowed = asking.formats[known] if known else ()
     if not known or "json" in allowed:
@@ -177,7 +177,7 @@ def _check_json_file(path: Path, name: str, most: int | None) -> None:
 
 
 def dropped_from(blob: Path, name: str, *, moved: bool) -> tuple[str, ...]:
-    """The columns that a batch has to lose before the trainer can load it; none for most. Raises BadInput."""
+    """The columns that a batch has to lose before the trainer can load it; none for most. Raises UsageError."""
     try:
         from rolloutdeck.safe_pickle.batches.batch import open_batch
         from rolloutdeck.safe_pickle.rewrite import columns_to_drop

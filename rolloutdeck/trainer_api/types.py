@@ -95,7 +95,7 @@ class StepLocation:
 class LoadableStep:
     """A whole step that a trainer can load instead of generating it: `files`, paths below `path`, are its artifact.
 
-    `role` is one of `wire.ROLES`, `layout` the trainer's own word for how the files are stored; the names
+    `role` is one of `wire.ARTIFACT_ROLES`, `layout` the trainer's own word for how the files are stored; the names
     of `facts` are in `compatibility`.
     """
 
@@ -151,7 +151,7 @@ class Trainer(TrainerFiles):
 
     `loads`: the `format` facts of the steps that it can load again. `check_settings(settings, complete=)`: what of
     these settings (dotted names) would lose samples; `complete`: nothing is left to defaults.
-    `read_requirements(settings)`: what a run with these settings loads instead of generating; raises BadInput.
+    `read_requirements(settings)`: what a run with these settings loads instead of generating; raises UsageError.
     `guess_settings(project, run, pinned, facts)`: the settings of a run of this name when nothing is known of it: those
     of the pinned run where they are known, else what the `facts` of a pinned step tell. `recommended_lines()`: the
     settings to start with, as the trainer takes them; `instructions` says where to put them. `keep_lines()`: those

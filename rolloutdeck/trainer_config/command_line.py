@@ -17,7 +17,7 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     """`key=value`, `+key=value`, `++key=value`, `~key` as Hydra reads them; `--a-b value …` as the setting `a_b`, which
     ends at the next of either. A flag without a value is true, one with several is a list.
 
-    Raises BadInput for anything else.
+    Raises UsageError for anything else.
     """
     found: dict[str, Any] = {}
     flag, values = "", list[str]()

@@ -20,7 +20,7 @@ MAX_BYTES = 16 << 20
 def read_config_file(path: Path) -> tuple[dict[str, Any], bool]:
     """Dotted name -> value, and whether the file is a whole configuration rather than a list of overrides.
 
-    Raises BadInput when the file can't be read or understood.
+    Raises UsageError when the file can't be read or understood.
     """
     try:
         return _read(path, _text(path))

@@ -47,7 +47,7 @@ def find_server_folder() -> Path:
 
 
 def create_data_folders(data: Path) -> ServerPaths:
-    """Make the folders of `data`. Refused when it cannot be written."""
+    """Make the folders of `data`. Raises StartRefusedError when it cannot be written."""
     try:
         for folder in (data, data / "run", data / "logs", data / "static"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -77,7 +77,8 @@ def socket_folder(data: Path) -> Path:
 def acquire_data_lock(places: ServerPaths) -> int:
     """An open file that holds the lock on the data; the supervisor inherits it and holds it until its last child ended.
 
-    Refused when another `up` runs on the data; waits when one was killed and its children are still ending.
+    Raises StartRefusedError when another `up` runs on the data; waits when one was killed and its children
+    are still ending.
     """
     handle = os.open(places.run / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_SECONDS

@@ -136,7 +136,7 @@ def write_supervisor_config(places: ServerPaths, programs: list[ServerProgram]) 
     """Write `supervisord.conf` and `programs.json` into the run folder.
 
     Nothing that a person chose is written into the configuration: its syntax cannot hold every path. Paths come from
-    the environment (`environment`) and from `programs.json`, which `child.py` reads.
+    the environment (`build_supervisor_environment`) and from `programs.json`, which `child.py` reads.
     """
     table = {
         program.name: {"argv": program.argv, "cwd": str(program.cwd), "env": program.env, "signal": int(signal.SIGKILL)}

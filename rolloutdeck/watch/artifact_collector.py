@@ -48,7 +48,7 @@ class ArtifactOptions:
     tokenizer: LocalArtifact | None = None
 
     def of_folder(self, found: LoadableStep) -> LocalArtifact:
-        """The artifact of a step, with what the tokenizer tells of it. Raises OSError, Unsteady, ValueError."""
+        """The artifact of a step, with what the tokenizer tells of it. Raises OSError, FileChangedError, ValueError."""
         return artifact.build_step_artifact(found, self.tokenizer.facts if self.tokenizer else None)
 
 
@@ -96,7 +96,7 @@ class ArtifactCollector:
 
     def turn(self) -> int:
         """How many steps were told and files sent. What the server refuses is said, and keeps nothing else waiting.
-        Raises NotNow, Denied."""
+        Raises RetryLaterError, ActionRequiredError."""
         tokenizer = self.keeping.tokenizer
         if tokenizer and not self.shelf.knows(tokenizer.path, tokenizer.stamps) and tokenizer.path not in self._reasons:
             self._add_tokenizer(tokenizer)
@@ -112,7 +112,7 @@ class ArtifactCollector:
             self._complain(tokenizer.path, f"the tokenizer {tokenizer.path} is left out: {error}")
 
     def _ask(self) -> None:
-        """What is wanted. Raises NotNow, Denied."""
+        """What is wanted. Raises RetryLaterError, ActionRequiredError."""
         told = None
         try:
             told = parse_response(fetch_requested_files(self.target.ask_run))
@@ -122,7 +122,8 @@ class ArtifactCollector:
         self._ask_at = time.monotonic() + ASK_SECONDS
 
     def add(self, found: LocalArtifact, send_now: bool = False) -> None:
-        """Tells the server of an artifact, and puts it on the shelf. Raises NotNow, Denied, Refused."""
+        """Tells the server of an artifact, and puts it on the shelf. Raises RetryLaterError, ActionRequiredError,
+        UploadRejectedError."""
         told = self._register(found, send_now)
         self.shelf.put(found, told.get("missing") or () if send_now else ())
 
@@ -180,7 +181,7 @@ class ArtifactCollector:
         self._complain(spot.path, f"{spot.path} is left out: {reason}")
 
     def _send(self) -> int:
-        """Wanted files, part by part, for a moment. Raises NotNow, Denied."""
+        """Wanted files, part by part, for a moment. Raises RetryLaterError, ActionRequiredError."""
         before, end = len(self.shelf.sent), time.monotonic() + SEND_SECONDS
         while time.monotonic() < end and upload_requested_part(self.shelf, self.target):
             pass
@@ -215,7 +216,7 @@ class ArtifactCollector:
 
 
 def upload_requested_part(shelf: ArtifactUploadQueue, target: UploadTarget) -> ServerResponse | None:
-    """One request of a wanted file; None where nothing waits. Raises NotNow, Denied."""
+    """One request of a wanted file; None where nothing waits. Raises RetryLaterError, ActionRequiredError."""
     answer = shelf.send(target.ask_run)
     if answer is not None and not answer.ok and not is_permanent_rejection(answer):
         parse_response(answer)

@@ -19,7 +19,7 @@ SAMPLED = 20  # files by which an attempt is looked for where the token may not 
 
 
 def recover_state(follower: Follower, target: UploadTarget) -> None:
-    """Fills the follower's state. Raises NotNow, Denied."""
+    """Fills the follower's state. Raises RetryLaterError, ActionRequiredError."""
     base = follower.state.attempt
     numbers = _listed(target, base)
     if numbers is not None and max(numbers, default=1) == 1:

@@ -115,7 +115,7 @@ def _split_of(words: frozenset[str]) -> str:
 
 
 def scan_folders(paths: Sequence[Path], choice: ScanOptions) -> ScanResult:
-    """All dump files below `paths`, by step. Raises BadInput for a missing path or a dump that can't be read."""
+    """All dump files below `paths`, by step. Raises UsageError for a missing path or a dump that can't be read."""
     absolute = [get_absolute_path(path) for path in paths]
     for path in absolute:
         if not path.exists():

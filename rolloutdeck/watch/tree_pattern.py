@@ -37,7 +37,7 @@ class TreePattern:
 
     @classmethod
     def read(cls, text: str, *, project: str = "", run: str = "") -> TreePattern:
-        """Raises BadInput where the pattern leaves open which run or project a folder belongs to."""
+        """Raises UsageError where the pattern leaves open which run or project a folder belongs to."""
         path = get_absolute_path(Path(text))
         if re.search(r"[{}]", re.sub(r"\{[^{}]*\}", "", text)):
             raise UsageError(f"In --tree {text} a brace lacks its other half.")

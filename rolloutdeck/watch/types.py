@@ -15,7 +15,7 @@ class ScanOptions:
     """What the person said about the files; empty where they are to speak for themselves.
 
     `step_kinds` maps `train`, `eval`, `metrics`, or "" for all, to a step kind; `columns` says which column of a table
-    is which part of a sample, see `columns.told`.
+    is which part of a sample, see `columns.parse_column_mapping`.
     """
 
     split: str = ""
@@ -29,7 +29,7 @@ class ScanOptions:
 
 @dataclass(frozen=True)
 class DumpFile:
-    """A file to take. `source` is its path below the given folder, with "/"; `columns` as in `Choice`."""
+    """A file to take. `source` is its path below the given folder, with "/"; `columns` as in `ScanOptions`."""
 
     path: Path
     source: str

@@ -33,7 +33,7 @@ class UploadRejectedError(Exception):
 
 
 def parse_response(answer: ServerResponse) -> Any:
-    """The JSON of a good answer. Raises Refused, NotNow or Denied for any other."""
+    """The JSON of a good answer. Raises UploadRejectedError, RetryLaterError or ActionRequiredError for any other."""
     if answer.ok:
         return answer.json()
     outcome = classify_response(answer)
@@ -65,12 +65,13 @@ class UploadTarget:
             raise RetryLaterError(f"the server does not answer: {error}") from error
 
     def ask_run(self, method: str, path: str, **options: Any) -> ServerResponse:
-        """A request to an address below the run's. Raises NotNow."""
+        """A request to an address below the run's. Raises RetryLaterError."""
         headers = {**self._about(), **options.pop("headers", {})}
         return self.ask(method, f"{self.path}{path}", headers=headers, **{"timeout": 120.0, **options})
 
     def open(self) -> None:
-        """Finds or makes the run, which continues if the name is known. Raises Refused, NotNow, Denied."""
+        """Finds or makes the run, which continues if the name is known. Raises UploadRejectedError, RetryLaterError,
+        ActionRequiredError."""
         wanted = {"project": self.project, "name": self.name, "attempt": self.attempt, "resume": "allow"}
         wanted |= {"uid": self.uid} if self.uid else {}
         wanted |= {"framework": self.framework} if self.framework else {}
@@ -96,7 +97,7 @@ class UploadTarget:
     def push(self, piece: FilePart, progress: UploadProgress = lambda sent: None) -> bool:
         """True if it is new to the server, False if it was known. `progress` is told of bytes as they arrive.
 
-        Raises Refused, NotNow, Denied; OSError if the file can't be read.
+        Raises UploadRejectedError, RetryLaterError, ActionRequiredError; OSError if the file can't be read.
         """
         if piece.body is None:
             answer = self._in_parts(piece, progress)
@@ -110,7 +111,7 @@ class UploadTarget:
         return answer.status == 201
 
     def running(self) -> bool:
-        """Whether a run of this name is being trained now, as far as the token may look. Raises NotNow."""
+        """Whether a run of this name is being trained now, as far as the token may look. Raises RetryLaterError."""
         asked = {"project": self.project, "name": self.name, "status": "running"}
         answer = self.ask("GET", "runs/", query=asked)
         if answer.is_ours and answer.status in (403, 404):
@@ -118,7 +119,7 @@ class UploadTarget:
         return any(one["name"] == self.name for one in parse_response(answer)["results"])
 
     def attempts(self) -> list[str] | None:
-        """The keys of the run's launches, oldest first; None where the token may not read. Raises NotNow."""
+        """The keys of the run's launches, oldest first; None where the token may not read. Raises RetryLaterError."""
         answer = self.ask("GET", self.path)
         if answer.is_ours and answer.status == 403:
             return None
@@ -126,15 +127,17 @@ class UploadTarget:
         return [str(one["key"]) for one in found["attempts"]]
 
     def counts(self) -> dict[str, int]:
-        """How many of the run's dumps are in each state. Raises NotNow, Denied (the token may not read)."""
+        """How many of the run's dumps are in each state. Raises RetryLaterError, ActionRequiredError (the token may not
+        read)."""
         return dict(parse_response(self.ask("GET", self.path))["dumps"])
 
     def dumps(self, page: int) -> dict[str, Any]:
-        """A page of the run's dumps, newest first: `results` and `next`. Raises NotNow, Denied."""
+        """A page of the run's dumps, newest first: `results` and `next`. Raises RetryLaterError,
+        ActionRequiredError."""
         return dict(parse_response(self.ask("GET", f"{self.path}dumps/", query={"page": page, "page_size": 500})))
 
     def knows(self, piece: FilePart) -> bool:
-        """Whether the server has exactly this piece. Raises NotNow, Denied."""
+        """Whether the server has exactly this piece. Raises RetryLaterError, ActionRequiredError."""
         answer = self.ask("HEAD", f"{self.path}dumps/{piece.sha256}/", query=piece.query(), headers=self._about())
         if answer.is_ours and answer.status in (200, 404):
             return answer.status == 200
@@ -166,11 +169,11 @@ class UploadTarget:
         return answer
 
     def heartbeat(self, step: int | None) -> None:
-        """Raises NotNow, Denied."""
+        """Raises RetryLaterError, ActionRequiredError."""
         self._tell("heartbeat", {} if step is None else {"step": step})
 
     def finish(self) -> None:
-        """The launch has ended. Raises NotNow, Denied."""
+        """The launch has ended. Raises RetryLaterError, ActionRequiredError."""
         self._tell("finish", {"outcome": "finished"})
 
     def _tell(self, verb: str, about: Mapping[str, Any]) -> None:

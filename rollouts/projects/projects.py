@@ -70,7 +70,7 @@ def create_token(
 
 
 def scope_list(scopes: Any) -> list[str]:
-    """Scopes as a list or comma-separated, in the order of `wire.SCOPES`. Raises BadInput."""
+    """Scopes as a list or comma-separated, in the order of `wire.TOKEN_SCOPES`. Raises InvalidInputError."""
     asked = scopes.split(",") if isinstance(scopes, str) else scopes
     if not isinstance(asked, list) or not asked or not all(isinstance(scope, str) for scope in asked):
         raise InvalidInputError(unscoped(), "scopes")

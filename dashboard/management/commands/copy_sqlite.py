@@ -49,7 +49,7 @@ class Command(BaseCommand):
 
 
 def lock(data: Path) -> None:
-    """Keeps `up` off the data folder until this process ends. Raises Refused when one runs there."""
+    """Keeps `up` off the data folder until this process ends. Raises StartRefusedError when one runs there."""
     places = ServerPaths(data=data, server=find_server_folder(), sockets=data)
     if places.run.is_dir():
         acquire_data_lock(places)

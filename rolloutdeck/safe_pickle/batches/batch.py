@@ -33,15 +33,15 @@ PADDING_KEY = re.compile(r"pad[0-9a-f]*_\d+_\d+\Z")  # keys of the rows with whi
 
 @contextmanager
 def open_batch(path: str | os.PathLike[str]) -> Iterator[RolloutBatch]:
-    """`gen_batch.dp`, `tq_batch.pt`, `new_batch.dp`, or the one file of verl <= 0.7. Raises OSError, and Refused for
-    anything else. The batch reads from the file until the block ends."""
+    """`gen_batch.dp`, `tq_batch.pt`, `new_batch.dp`, or the one file of verl <= 0.7. Raises OSError, and
+    SafePickleError for anything else. The batch reads from the file until the block ends."""
     with ByteSource.open(path) as source:
         yield RolloutBatch(read_batch_contents(source))
 
 
 @contextmanager
 def open_roll_batch(path: str | os.PathLike[str]) -> Iterator[RolloutBatch]:
-    """A DataProto that ROLL pickled, as `open_batch`; its tensors have names of their own, see `Batch.numbers`."""
+    """A DataProto that ROLL pickled, as `open_batch`; its tensors have their own names, see `RolloutBatch.numbers`."""
     with ByteSource.open(path) as source:
         yield RolloutBatch(read_roll_contents(source))
 
@@ -112,18 +112,18 @@ class RolloutBatch:
         return fields.decode_array(cells.dtype, data, shape)
 
     def column(self, name: str) -> list[Any]:
-        """A plain value per row; what can't be one is an inert `Unreadable`. Raises KeyError and Refused."""
+        """A plain value per row; what can't be one is an inert `Unreadable`. Raises KeyError and SafePickleError."""
         return self.columns[name]
 
     def tokens(self, row: int) -> RowTokens:
-        """Raises IndexError, and Refused when the dump holds no tokens."""
+        """Raises IndexError, and SafePickleError when the dump holds no tokens."""
         self._checked(row)
         responses = self._found.cells.get("responses")
         return extract_row_tokens(lambda name: self.numbers(name, row), padded=isinstance(responses, fields.DenseField))
 
     def numbers(self, name: str, row: int) -> list[Any] | None:
         """A field's row as plain numbers, padding and all; None where there is no such field. Raises IndexError, and
-        Refused for a row that is too long."""
+        SafePickleError for a row that is too long."""
         cells = self._found.cells.get(name)
         if cells is None:
             return None

@@ -150,7 +150,7 @@ def decode_array(dtype: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def build_dense_field(tensor: Tensor) -> DenseField:
-    """A torch tensor as a block. Raises Refused when it is not contiguous: nothing that we know writes such."""
+    """A torch tensor as a block. Raises SafePickleError when it is not contiguous: nothing that we know writes such."""
     step = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
         if size != 1 and stride != step and 0 not in tensor.shape:

@@ -62,12 +62,12 @@ class BatchContents:
 
 
 def read_batch_contents(source: ByteSource) -> BatchContents:
-    """Raises Refused when it is none of the layouts, or contradicts itself."""
+    """Raises SafePickleError when it is none of the layouts, or contradicts itself."""
     return agreed(_of_archive(source) if is_zip(source) else build_proto_contents(load_data_proto(source)))
 
 
 def agreed(found: BatchContents) -> BatchContents:
-    """Raises Refused for tensors of another number of rows than the batch."""
+    """Raises SafePickleError for tensors of another number of rows than the batch."""
     for name, cells in found.cells.items():
         if cells.field.shape[0] != found.rows:
             raise SafePickleError(f"the tensor {name!r:.60} has {cells.field.shape[0]:,} rows of {found.rows:,}")

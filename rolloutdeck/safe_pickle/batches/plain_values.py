@@ -40,12 +40,13 @@ FORMS |= {"f2": "e", "f4": "f", "f8": "d"}
 
 
 def convert_to_plain(value: Any) -> Any:
-    """Raises Refused for more than MAX_VALUES values."""
+    """Raises SafePickleError for more than MAX_PLAIN_VALUES values."""
     return PlainConverter(MAX_PLAIN_VALUES).plain(value, 0)
 
 
 def convert_column(value: Any, rows: int, walk: PlainConverter) -> list[Any]:
-    """A value per row, inert when it has more or fewer. Raises Refused for more values than `walk` may still take."""
+    """A value per row, inert when it has more or fewer. Raises SafePickleError for more values than `walk` may still
+    take."""
     if isinstance(value, Array) and value.shape:
         found = walk.array(value, 0)
     elif isinstance(value, Stack):
@@ -58,7 +59,7 @@ def convert_column(value: Any, rows: int, walk: PlainConverter) -> list[Any]:
 
 
 def values(dtype: Dtype, data: Data, count: int) -> list[Any]:
-    """The `count` values of a numpy array as plain Python. Raises Refused for text that is none."""
+    """The `count` values of a numpy array as plain Python. Raises SafePickleError for text that is none."""
     if dtype.kind == "U":
         return [_text(read_byte_range(data, at * dtype.size, dtype.size)) for at in range(count)]
     if dtype.kind == "S":

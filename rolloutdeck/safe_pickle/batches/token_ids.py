@@ -26,7 +26,7 @@ class RowTokens:
 
 
 def extract_row_tokens(numbers: Numbers, padded: bool) -> RowTokens:
-    """Raises Refused when the row holds no tokens, or a field of another length than its response."""
+    """Raises SafePickleError when the row holds no tokens, or a field of another length than its response."""
     prompts, responses = numbers("prompts"), numbers("responses")
     if prompts is None or responses is None:
         raise SafePickleError("the dump holds no tokens")

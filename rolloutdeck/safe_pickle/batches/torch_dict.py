@@ -26,8 +26,9 @@ NUMBERS = {int, float}
 
 @contextmanager
 def open_torch_dict(path: str | os.PathLike[str]) -> Iterator[dict[Any, Any]]:
-    """What the archive holds, as the machine built it; `Rows` makes its rows plain. Raises OSError, and Refused for
-    what is no archive of torch or holds no dict. Tensors read from the file until the block ends."""
+    """What the archive holds, as the machine built it; `RowConverter` makes its rows plain. Raises OSError, and
+    SafePickleError for what is no archive of torch or holds no dict. Tensors read from the file until the block
+    ends."""
     with ByteSource.open(path) as source:
         archive = TorchArchive.open(source)
         value = interpreter.load_pickle(archive.pickle, archive)
@@ -43,7 +44,8 @@ class RowConverter:
         self.left = MAX_ROW_VALUES
 
     def plain(self, row: Any) -> Any:
-        """A row as plain values; a tensor of one dimension becomes a list. Raises Refused for too many values."""
+        """A row as plain values; a tensor of one dimension becomes a list. Raises SafePickleError for too many
+        values."""
         walk = PlainConverter(min(MAX_PLAIN_VALUES, self.left), GRAIN)
         if isinstance(row, dict):
             made: Any = {walk.key(key): self._value(walk, value) for key, value in row.items()}

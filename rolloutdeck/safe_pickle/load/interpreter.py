@@ -1,8 +1,8 @@
 """Runs a pickle's opcodes on a stack of our own, where only lists, dicts, plain values and stand-ins come to be.
 
 No name is imported and nothing of the pickle is called. A stream that no pickle can be (it takes from an empty stack)
-raises `Refused`; a global that we do not know becomes an inert `Unreadable`, and so does what is built on it, and what
-is done to a value that it can't be done to.
+raises `SafePickleError`; a global that we do not know becomes an inert `Unreadable`, and so does what is built on it,
+and what is done to a value that it can't be done to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NUMBERS = frozenset(("BININT", "BININT1", "BININT2", "BINFLOAT"))
 
 
 def load_pickle(source: ByteSource, archive: TorchArchive | None = None, limits: PickleLimits | None = None) -> Any:
-    """The value of a pickle. `archive` is where its persistent ids lie. Raises Refused."""
+    """The value of a pickle. `archive` is where its persistent ids lie. Raises SafePickleError."""
     machine = PickleInterpreter(source, archive)
     for op in scan_opcodes(source, limits):
         if op[0] in NUMBERS:  # of tokens and log-probs there are millions

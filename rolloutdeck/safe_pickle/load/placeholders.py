@@ -2,8 +2,8 @@
 
 Arrays and tensors are told by type, shape and place; their numbers stay in the file until somebody asks for a row.
 What a global not on the list would have made is an `Unreadable` with its name. A known name with other arguments than
-its own raises `Refused`: that is no dump. Formats: numpy's array reduction, torch's `_rebuild_tensor_v2` over typed
-storages, tensordict's consolidated and plain states (`_reductions.py` of 0.10).
+its own raises `SafePickleError`: that is no dump. Formats: numpy's array reduction, torch's `_rebuild_tensor_v2` over
+typed storages, tensordict's consolidated and plain states (`_reductions.py` of 0.10).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Data = bytes | Piece
 
 
 def read_byte_range(data: Data, at: int, length: int) -> bytes:
-    """A part of bytes, wherever they lie. Raises Refused when they end before it."""
+    """A part of bytes, wherever they lie. Raises SafePickleError when they end before it."""
     if isinstance(data, Piece):
         return data.read(at, length)
     if at < 0 or length < 0 or at + length > len(data):
@@ -82,7 +82,8 @@ def read_byte_range(data: Data, at: int, length: int) -> bytes:
 
 
 def read_bytes_into(buffer: memoryview, data: Data, at: int = 0) -> None:
-    """Copies a part of bytes, wherever they lie, into a buffer of as many. Raises Refused when they end before it."""
+    """Copies a part of bytes, wherever they lie, into a buffer of as many. Raises SafePickleError when they end before
+    it."""
     if isinstance(data, Piece):
         data.read_into(at, buffer)
     else:
@@ -90,7 +91,7 @@ def read_bytes_into(buffer: memoryview, data: Data, at: int = 0) -> None:
 
 
 def count_elements(shape: Sequence[int]) -> int:
-    """How many values a shape has. Raises Refused for what is no shape."""
+    """How many values a shape has. Raises SafePickleError for what is no shape."""
     if len(shape) > MAX_DIMENSIONS or not all(type(size) is int and 0 <= size <= MAX_DIMENSION for size in shape):
         raise SafePickleError("an array whose shape is none")
     return math.prod(shape)

@@ -31,7 +31,7 @@ STACK, DATUM = (Name("tensordict.tensorclass", name) for name in ("NonTensorStac
 
 
 def write_torch_batch(value: Any, file: BinaryIO) -> None:
-    """Raises Refused for a value that can't be written again."""
+    """Raises SafePickleError for a value that can't be written again."""
     archive = ZipWriter(file)
     archive.begin("data.pkl")
     packer = ArchivePickler(archive)  # type: ignore[arg-type]

@@ -14,8 +14,8 @@ from rolloutdeck.safe_pickle.verdict import check_file_safety
 
 @contextmanager
 def open_checked_output(target: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of `target` when the block has ended well. Raises OSError, and Refused
-    where what was written may not be loaded; `target` is then what it was before."""
+    """A file to write, which takes the place of `target` when the block has ended well. Raises OSError, and
+    SafePickleError where what was written may not be loaded; `target` is then what it was before."""
     aside = target.with_name(f".{target.name}.part")
     try:
         with aside.open("wb") as file:

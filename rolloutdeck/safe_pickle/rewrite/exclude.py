@@ -42,8 +42,9 @@ def exclude_prompts(
     """Writes `target` as `source` without the groups of the rows `flagged`, as a whole and only when it may be loaded.
 
     `flagged` counts rows from 0, padding left out. `answers`: how many rows in a row answer one prompt, for a batch
-    that names no groups. The bytes of `target` depend on those of `source` and on the rows alone. Raises Refused when
-    groups can't be told apart, nothing would be left, or something in it can't be written again; OSError.
+    that names no groups. The bytes of `target` depend on those of `source` and on the rows alone. Raises
+    SafePickleError when groups can't be told apart, nothing would be left, or something in it can't be written again;
+    OSError.
     """
     with open_batch(source) as batch:
         groups = find_row_groups(batch, answers)
@@ -57,7 +58,7 @@ def exclude_prompts(
 
 
 def resolve_flagged_rows(batch: RolloutBatch, flagged: Iterable[int]) -> list[int]:
-    """The rows of the file. Raises Refused for one that is not there."""
+    """The rows of the file. Raises SafePickleError for one that is not there."""
     real = [row for row in range(batch.rows) if not batch.is_padding(row)]
     wanted = sorted(set(flagged))
     if wanted and not 0 <= wanted[0] <= wanted[-1] < len(real):
@@ -66,7 +67,8 @@ def resolve_flagged_rows(batch: RolloutBatch, flagged: Iterable[int]) -> list[in
 
 
 def find_row_groups(batch: RolloutBatch, answers: int) -> Sequence[Hashable]:
-    """Which prompt each row answers: by its key, by its uid, or by its place. Raises Refused where none tells."""
+    """Which prompt each row answers: by its key, by its uid, or by its place. Raises SafePickleError where none
+    tells."""
     if batch.keys:
         return [key.split("_")[0] for key in batch.keys]  # as verl does
     if "uid" in batch.columns:

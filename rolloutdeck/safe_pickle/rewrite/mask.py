@@ -23,8 +23,8 @@ from rolloutdeck.safe_pickle.rewrite.pickle_writer import PickleWriter
 def mask_samples(source: str | os.PathLike[str], target: str | os.PathLike[str], places: Collection[int]) -> int:
     """Writes `target` as `source` with the samples at `places`, from 0, marked; how many samples there are.
 
-    The bytes of `target` depend on the values in `source` and on the places alone. Raises Refused for a place that is
-    not there and for values that can't be written again, such as tensors; OSError.
+    The bytes of `target` depend on the values in `source` and on the places alone. Raises SafePickleError for a place
+    that is not there and for values that can't be written again, such as tensors; OSError.
     """
     with open_torch_dict(source) as saved:
         samples = saved.get("samples")
@@ -40,7 +40,7 @@ def mask_samples(source: str | os.PathLike[str], target: str | os.PathLike[str],
 
 
 def write_plain_archive(value: Any, file: BinaryIO) -> None:
-    """The archive that `torch.save` makes of plain values. Raises Refused for others."""
+    """The archive that `torch.save` makes of plain values. Raises SafePickleError for others."""
     archive = ZipWriter(file)
     archive.begin("data.pkl")
     archive.write(b"\x80\x02")

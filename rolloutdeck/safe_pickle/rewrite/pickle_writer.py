@@ -22,7 +22,7 @@ ORDERED = Name("collections", "OrderedDict")
 
 
 def write_pickle(value: Any, file: BinaryIO) -> None:
-    """Raises Refused for a value that we could not read: it can't be written either."""
+    """Raises SafePickleError for a value that we could not read: it can't be written either."""
     file.write(b"\x80\x04")
     PickleWriter(file).value(value)
     file.write(b".")

@@ -46,7 +46,7 @@ def columns_to_drop(batch: RolloutBatch, moved: bool) -> tuple[str, ...]:
 def drop_columns(source: str | os.PathLike[str], target: str | os.PathLike[str], drop: Sequence[str]) -> RepairResult:
     """Writes `target` as `source` without the columns `drop`, as a whole and only when it may be loaded.
 
-    The bytes of `target` depend on those of `source` and on `drop` alone. Raises Refused when nothing is to be
+    The bytes of `target` depend on those of `source` and on `drop` alone. Raises SafePickleError when nothing is to be
     repaired, or the result would not be loadable; ValueError for a column that no repair drops; OSError.
     """
     unknown = set(drop) - {*ALWAYS_DROPPED_COLUMNS, *MOVED_DROPPED_COLUMNS}

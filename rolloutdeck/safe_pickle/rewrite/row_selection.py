@@ -1,7 +1,7 @@
 """Chosen rows of a batch as the machine built it: the same values and types, fewer of them.
 
 Numbers are not read: what is chosen of a tensor is said by where it lies, and copied when it is written. What can't be
-told apart into rows (a tensor that does not lie in one piece, a value nobody can read) raises Refused.
+told apart into rows (a tensor that does not lie in one piece, a value nobody can read) raises SafePickleError.
 """
 
 from __future__ import annotations

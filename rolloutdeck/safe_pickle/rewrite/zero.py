@@ -25,8 +25,8 @@ BLOCK = 1 << 20
 
 
 def zero_rows(source: str | os.PathLike[str], target: str | os.PathLike[str], name: str, rows: Collection[int]) -> None:
-    """Writes `target` as `source` with these rows, counted from 0, of the tensor `name` 0. Raises Refused for a row
-    that is not there and for a tensor that shares its bytes with another; OSError."""
+    """Writes `target` as `source` with these rows, counted from 0, of the tensor `name` 0. Raises SafePickleError for a
+    row that is not there and for a tensor that shares its bytes with another; OSError."""
     with ByteSource.open(source) as opened:
         found = read_roll_contents(opened)
         places = [place_of(found, name, row) for row in sorted(set(rows))]

@@ -1,8 +1,8 @@
 """The opcodes of a pickle, one by one, without running any: protocols 0 to 5, names as in `pickletools`.
 
-Long byte strings are skipped by seeking and told as a `Span`; everything else is read through a window of 64 KiB.
-`pickletools.genops` does neither. What is more than `Limits` allow raises `Refused`, and so does what no pickler
-writes: a memo index that leaps ahead (the C unpickler allocates for it), a frame that ends inside an opcode.
+Long byte strings are skipped by seeking and told as a `ByteSpan`; everything else is read through a window of 64 KiB.
+`pickletools.genops` does neither. What is more than `PickleLimits` allow raises `SafePickleError`, and so does what no
+pickler writes: a memo index that leaps ahead (the C unpickler allocates for it), a frame that ends inside an opcode.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CLOSES = {
 
 
 def scan_opcodes(source: ByteSource, limits: PickleLimits | None = None) -> Iterator[Opcode]:
-    """Every opcode up to and with STOP; what follows STOP is not looked at. Raises Refused.
+    """Every opcode up to and with STOP; what follows STOP is not looked at. Raises SafePickleError.
 
     A step has millions of opcodes, most of them a byte or two: those are taken from the block right here.
     """

@@ -43,13 +43,13 @@ class ByteSource:
 
     @property
     def start(self) -> int:
-        """Where its first byte stands in the file. Raises Refused for bytes in memory."""
+        """Where its first byte stands in the file. Raises SafePickleError for bytes in memory."""
         if isinstance(self._file, bytes):
             raise SafePickleError("a part of it is so short that it was not left in the file")
         return self._start
 
     def read(self, at: int, length: int) -> bytes:
-        """Exactly `length` bytes from position `at`. Raises Refused when they are not there."""
+        """Exactly `length` bytes from position `at`. Raises SafePickleError when they are not there."""
         if at < 0 or length < 0 or at + length > self.size:
             raise SafePickleError(
                 f"it ends after {self.size:,} bytes, before the {length:,} bytes that should begin at {at:,}"
@@ -59,7 +59,8 @@ class ByteSource:
         return _read(self._file, self._start + at, length)
 
     def read_into(self, at: int, buffer: memoryview) -> None:
-        """Fills `buffer`, plain bytes, from position `at` without another copy. Raises Refused when it ends before."""
+        """Fills `buffer`, plain bytes, from position `at` without another copy. Raises SafePickleError when it ends
+        before."""
         if at < 0 or at + len(buffer) > self.size:
             raise SafePickleError(
                 f"it ends after {self.size:,} bytes, before the {len(buffer):,} that should begin at {at:,}"
@@ -70,7 +71,7 @@ class ByteSource:
             _read_into(self._file, self._start + at, buffer)
 
     def window(self, start: int, length: int) -> ByteSource:
-        """A part as a source of its own. Raises Refused when it reaches beyond this one."""
+        """A part as a source of its own. Raises SafePickleError when it reaches beyond this one."""
         if start < 0 or length < 0 or start + length > self.size:
             raise SafePickleError(f"a part of {length:,} bytes at {start:,} reaches beyond the end at {self.size:,}")
         return ByteSource(self._file, self._start + start, length)

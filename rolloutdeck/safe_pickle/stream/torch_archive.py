@@ -47,7 +47,7 @@ class TorchArchive:
 
     @classmethod
     def open(cls, source: ByteSource) -> TorchArchive:
-        """Raises Refused with the first rule that the archive breaks."""
+        """Raises SafePickleError with the first rule that the archive breaks."""
         start, length, count = _directory(source)
         entries = list(_entries(source.read(start, length), count))
         end = 0
@@ -67,7 +67,7 @@ class TorchArchive:
         return self.member(PICKLE)
 
     def member(self, name: str) -> ByteSource:
-        """Raises Refused when there is none of that name."""
+        """Raises SafePickleError when there is none of that name."""
         span = self.members.get(name)
         if span is None:
             raise SafePickleError(f"the ZIP has no member {name!r}")

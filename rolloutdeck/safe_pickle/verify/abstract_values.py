@@ -33,7 +33,7 @@ class GlobalReference(NamedTuple):
 
 
 class LongString(NamedTuple):
-    """A string of more than `SHORT` characters."""
+    """A string of more than `MAX_SHORT_STRING` characters."""
 
     length: int
     latin: bool
@@ -67,7 +67,7 @@ class AbstractContainer:
             self.extend(items)
 
     def extend(self, items: Iterable[AbstractValue]) -> None:
-        """Raises Unfit when sealed, Refused when it grows too deep or too large."""
+        """Raises RuleViolationError when sealed, SafePickleError when it grows too deep or too large."""
         if self.sealed:
             raise RuleViolationError("it changes a container that was already used")
         if self.items is _NOTHING:
@@ -99,7 +99,7 @@ class AbstractContainer:
         self.kind, self.items, self.sealed = "spent", _NOTHING, True
 
     def fields(self) -> dict[str, AbstractValue]:
-        """A dict with short strings as keys, each once. Raises Unfit when it is another."""
+        """A dict with short strings as keys, each once. Raises RuleViolationError when it is another."""
         keys = self.items[::2]
         if self.kind != "dict" or not all(type(key) is str for key in keys) or len(set(keys)) != len(keys):
             raise RuleViolationError("a state that is no dict of names")
@@ -142,7 +142,7 @@ def is_count(value: AbstractValue) -> bool:
 
 
 def parse_sizes(value: AbstractValue, kinds: tuple[str, ...] = ("tuple",)) -> list[int]:
-    """Sizes or strides of at most 32 dimensions. Raises Unfit."""
+    """Sizes or strides of at most 32 dimensions. Raises RuleViolationError."""
     if not isinstance(value, AbstractContainer) or value.kind not in kinds or len(value.items) > 32:
         raise RuleViolationError("a shape that is none")
     if not all(is_count(item) for item in value.items):

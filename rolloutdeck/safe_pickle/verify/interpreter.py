@@ -2,7 +2,7 @@
 
 The stack, the memo and the marks are those of `pickle.Unpickler`; nothing is imported, called or built. A call that no
 rule allows is a reason and leaves something unknown; the rest is followed on, so that a reader can be told whether
-values can be had from it. What breaks the stack itself raises Refused.
+values can be had from it. What breaks the stack itself raises SafePickleError.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PickleVerifier(VerifierStack):
         self._inner = 0  # bytes of the archives inside it that were judged
 
     def root(self) -> AbstractValue:
-        """What the whole pickle would build. Raises Refused."""
+        """What the whole pickle would build. Raises SafePickleError."""
         if self.source.size and self.source.read(0, 1) != b"\x80":
             self.object("it does not begin with its protocol, as every file of torch and verl does")
         handler_of = self._HANDLERS.get
@@ -69,7 +69,7 @@ class PickleVerifier(VerifierStack):
     def embedded(self, data: AbstractBytes) -> AbstractValue:
         """What a torch archive inside this pickle would build; its reasons become ours.
 
-        Raises Refused when it is no canonical archive.
+        Raises SafePickleError when it is no canonical archive.
         """
         self._inner += data.length
         if self.nested >= MAX_NESTED or self._inner > self.source.size:

@@ -15,4 +15,5 @@ class Verifier(Protocol):
     storages: dict[str, tuple[str, int]]
 
     def embedded(self, data: AbstractBytes) -> AbstractValue:
-        """What a torch archive inside this pickle would build. Raises Refused when it is no canonical archive."""
+        """What a torch archive inside this pickle would build. Raises SafePickleError when it is no canonical
+        archive."""

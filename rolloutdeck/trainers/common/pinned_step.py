@@ -19,8 +19,8 @@ from rolloutdeck.trainers.common import patching
 
 
 def check_pinned_step(plan: PlanRevision, entry: PlanEntry, whole: str = "") -> None:
-    """Raises Unfit with the reason why it can't be replayed. `whole` is what it holds, like "a step of TRL", where what
-    is flagged can't be left out of it."""
+    """Raises NotReplayableError with the reason why it can't be replayed. `whole` is what it holds, like "a step of
+    TRL", where what is flagged can't be left out of it."""
     if entry.refused:
         raise NotReplayableError(entry.refusals)
     if whole and plan.exclude_flagged and entry.source.get("flagged"):
@@ -31,7 +31,7 @@ def check_pinned_step(plan: PlanRevision, entry: PlanEntry, whole: str = "") -> 
 def download_pinned_file(entry: PlanEntry, artifact: PinnedArtifact, name: str) -> Iterator[Path]:
     """A file of one of its artifacts, fetched and checked by its hash, in a folder that only this user can read.
 
-    Raises Unfit, NotGiven, NotReachable, OSError.
+    Raises NotReplayableError, DownloadError, ServerUnreachableError, OSError.
     """
     if artifact.state not in ("", "ready"):
         raise NotReplayableError(f"its files are not on the server ({artifact.state})")

@@ -26,7 +26,8 @@ Task = dict[str, Any]
 
 
 def write_without_answers(name: str, source: Path, target: Path, flagged: Collection[int]) -> str:
-    """Writes `target` as `source` without these answers; what was done, as the end of a sentence. Raises Unfit."""
+    """Writes `target` as `source` without these answers; what was done, as the end of a sentence. Raises
+    NotReplayableError."""
     try:
         found = load_json_objects(source)
         made, said = (outputs if OUTPUTS_FILE.match(name) else rows)(found, set(flagged))

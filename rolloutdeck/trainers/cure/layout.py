@@ -58,7 +58,7 @@ class CureRequirements:
         return self.outputs if OUTPUTS_FILE.match(PurePosixPath(name).name) else name
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
-        """The rewards, and the outputs that they were made of. Raises Unfit."""
+        """The rewards, and the outputs that they were made of. Raises NotReplayableError."""
         outputs = [name for name in files if OUTPUTS_FILE.match(name)]
         trained = next((list(names) for names in (APART, TOGETHER) if set(names) <= set(files)), [])
         if role != self.role or len(outputs) != 1 or not trained:
@@ -104,7 +104,7 @@ def dotted(model: str) -> str:
 
 
 def read_requirements(settings: TrainerSettings) -> CureRequirements:
-    """What a run with these settings asks for; those of `optimization_config.py`. Raises BadInput where they don't
+    """What a run with these settings asks for; those of `optimization_config.py`. Raises UsageError where they don't
     say the model and the data set."""
     model, dataset = settings.get(MODEL), next((settings[name] for name in DATASETS if settings.get(name)), None)
     if not isinstance(model, str) or not isinstance(dataset, str) or not model or "\0" in model:

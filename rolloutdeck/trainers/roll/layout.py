@@ -53,7 +53,7 @@ class RollRequirements:
         return f"step_{step:06d}.pkl"
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
-        """The one batch of the step. Raises Unfit."""
+        """The one batch of the step. Raises NotReplayableError."""
         found = [name for name in files if name.endswith(".pkl")]
         if role != self.role or len(found) != 1:
             raise NotReplayableError("it is no batch that ROLL's rollout_mock wrote")
@@ -104,7 +104,7 @@ class RollRequirements:
 
 
 def read_requirements(settings: TrainerSettings) -> RollRequirements:
-    """What a run with these settings (dotted name -> value) asks for. Raises BadInput where they are not ROLL's, or
+    """What a run with these settings (dotted name -> value) asks for. Raises UsageError where they are not ROLL's, or
     where each of several domains would be given the same file."""
     if not any(name in settings for name in (PROMPTS, STEPS)) or not _is_rolls(settings):
         raise UsageError(

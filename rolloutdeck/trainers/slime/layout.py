@@ -60,7 +60,7 @@ class SlimeRequirements:
         return f"{step}.pt"
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
-        """The one file of a rollout. Raises Unfit."""
+        """The one file of a rollout. Raises NotReplayableError."""
         found = [name for name in files if PurePosixPath(name).suffix == ".pt"]
         if role != self.role or len(found) != 1 or len(files) != 1:
             raise NotReplayableError("it is no rollout of slime, which is one .pt file")
@@ -70,7 +70,7 @@ class SlimeRequirements:
         return step
 
     def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
-        """The flagged samples are marked as removed. Raises Refused, ImportError (numpy)."""
+        """The flagged samples are marked as removed. Raises SafePickleError, ImportError (numpy)."""
         places = placement.without[file.name]
         every = rewrite.mask_samples(source, target, places)
         return (
@@ -120,7 +120,7 @@ def _block(steps: Sequence[int]) -> tuple[int, int]:
 
 
 def read_requirements(settings: TrainerSettings) -> SlimeRequirements:
-    """What a run with these arguments, by their names, loads. Raises BadInput where they don't say."""
+    """What a run with these arguments, by their names, loads. Raises UsageError where they don't say."""
     told = {name.removeprefix("--").replace("-", "_"): value for name, value in settings.items()}
     if missing := [name for name in NEEDED if parse_int(told.get(name)) is None]:
         raise UsageError(f"The run's arguments do not say {', '.join(missing)}; give them with --set NAME=NUMBER.")

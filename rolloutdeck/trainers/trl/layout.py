@@ -52,7 +52,7 @@ class TrlRequirements:
         return name
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
-        """A file for each generation of the step, in their order. Raises Unfit."""
+        """A file for each generation of the step, in their order. Raises NotReplayableError."""
         wanted = [f"rollout-{call}.json" for call in range(len(files))]
         if role != self.role or not files or set(wanted) != set(files):
             raise NotReplayableError("it is no step that a RolloutdeckCallback of TRL kept")
@@ -83,7 +83,7 @@ class TrlRequirements:
 
 
 def read_requirements(settings: TrainerSettings) -> TrlRequirements:
-    """What a run with these settings, by their names, loads. Raises BadInput where they don't say."""
+    """What a run with these settings, by their names, loads. Raises UsageError where they don't say."""
     each, batch = number(settings, EACH), number(settings, BATCH)
     accumulated = number(settings, ACCUMULATED) or 1
     per_generation = number(settings, PER_GENERATION) or accumulated

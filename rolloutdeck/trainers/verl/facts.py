@@ -50,7 +50,8 @@ def build_setting_facts(settings: TrainerSettings, trainer: str = "") -> dict[st
 
 
 def build_batch_shape(settings: TrainerSettings, trainer: str) -> dict[str, int]:
-    """`gbs n prompt response` as the folder is named, `prompts` of a batch, `inner` and `stride`, see Asking."""
+    """`gbs n prompt response` as the folder is named, `prompts` of a batch, `inner` and `stride`:
+    see `VerlRequirements`."""
     wanted = [N, PROMPT, RESPONSE, *([] if trainer == "fully async" else [BATCH]), EXPERIMENT, PROJECT]
     missing = [name for name in wanted if settings.get(name) is None]
     if missing:

@@ -96,7 +96,8 @@ class VerlRequirements:
         return write_without_prompts(self, placement, file, source, target)
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
-        """Those of an artifact's files that the trainer loads from a step's folder, markers last. Raises Unfit."""
+        """Those of an artifact's files that the trainer loads from a step's folder, markers last. Raises
+        NotReplayableError."""
         if role != self.role:
             writer = _READERS.get(role, "another trainer")
             raise NotReplayableError(
@@ -184,7 +185,7 @@ class VerlRequirements:
 
 
 def read_requirements(settings: TrainerSettings) -> VerlRequirements:
-    """What a run with these settings (dotted name -> value) asks for. Raises BadInput where they don't say."""
+    """What a run with these settings (dotted name -> value) asks for. Raises UsageError where they don't say."""
     v2 = any(name.startswith(V2_SKIP_PREFIX) for name in settings) and not any(
         name.startswith("skip.") for name in settings
     )

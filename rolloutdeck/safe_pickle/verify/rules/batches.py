@@ -40,7 +40,7 @@ def build_new_rule(kind: str) -> Callable[[Verifier, list[AbstractValue]], Abstr
 
 
 def _once(thing: AbstractObject, state: AbstractValue, names: set[str]) -> dict[str, AbstractValue]:
-    """The attributes, of which none may be unexpected. Raises Unfit."""
+    """The attributes, of which none may be unexpected. Raises RuleViolationError."""
     if thing.built or not isinstance(state, AbstractContainer):
         raise RuleViolationError("an object that is filled twice, or with something else than its attributes")
     fields = state.fields()
@@ -208,7 +208,7 @@ def proto_state(judge: Verifier, thing: AbstractObject, state: AbstractValue) ->
 def fill_data_proto(
     judge: Verifier, thing: AbstractObject, batch: AbstractValue, columns: AbstractValue, meta: AbstractValue
 ) -> None:
-    """Raises Unfit unless these are the parts of a DataProto."""
+    """Raises RuleViolationError unless these are the parts of a DataProto."""
     found = _batch(judge, batch)
     if not _is(found, "unknown"):
         thing.facts = {"batch": found}

@@ -84,7 +84,7 @@ def load_session_plan(session: SlimeSession, args: Any) -> PlanRevision:
 
 
 def chosen(entry: PlanEntry) -> tuple[PinnedArtifact, str]:
-    """The artifact that holds the rollout, and its file. Raises Unfit."""
+    """The artifact that holds the rollout, and its file. Raises NotReplayableError."""
     pairs = [(one, name) for one in entry.artifacts for name in one.files if PurePosixPath(name).suffix == ".pt"]
     if len(pairs) != 1:
         raise NotReplayableError(f"the pin has {len(pairs)} rollout files of slime, one is needed")
@@ -92,7 +92,8 @@ def chosen(entry: PlanEntry) -> tuple[PinnedArtifact, str]:
 
 
 def find_flagged_samples(entry: PlanEntry) -> list[int]:
-    """The places of the samples that are flagged. Raises Unfit where they are not all known, or are all there are."""
+    """The places of the samples that are flagged. Raises NotReplayableError where they are not all known, or are all
+    there are."""
     source, name = chosen(entry)
     if unplaced := int(entry.source.get("unplaced", entry.source.get("flagged")) or 0):
         raise NotReplayableError(
@@ -105,7 +106,8 @@ def find_flagged_samples(entry: PlanEntry) -> list[int]:
 
 def load_pinned_samples(entry: PlanEntry, flagged: Collection[int] = ()) -> list[Any]:
     """The samples of a pin's file, those that are `flagged` without weight: slime zeroes their loss masks, and counts
-    them in the rewards of their group (`ray/rollout.py:680`). Raises Unfit, Refused, NotGiven, NotReachable, OSError.
+    them in the rewards of their group (`ray/rollout.py:680`). Raises NotReplayableError, SafePickleError,
+    DownloadError, ServerUnreachableError, OSError.
     """
     with pinned_step.download_pinned_file(entry, *chosen(entry)) as path:
         rows = read_rollout_samples(path)
@@ -117,7 +119,7 @@ def load_pinned_samples(entry: PlanEntry, flagged: Collection[int] = ()) -> list
 
 
 def read_rollout_samples(path: Path) -> list[dict[str, Any]]:
-    """The samples of slime's file as plain values. Raises Unfit, Refused, OSError."""
+    """The samples of slime's file as plain values. Raises NotReplayableError, SafePickleError, OSError."""
     rows = RowConverter()
     with open_torch_dict(path) as saved:
         samples = saved.get("samples")
@@ -127,7 +129,8 @@ def read_rollout_samples(path: Path) -> list[dict[str, Any]]:
 
 
 def checked(row: Any, place: int) -> dict[str, Any]:
-    """Raises Unfit for a sample that slime could not train on, or that would be another one than was pinned."""
+    """Raises NotReplayableError for a sample that slime could not train on, or that would be another one than was
+    pinned."""
     if not isinstance(row, dict):
         raise NotReplayableError(f"its sample {place} is none")
     if lacking := [name for name in NEEDED if row.get(name) is None]:

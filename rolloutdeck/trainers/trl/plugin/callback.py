@@ -101,7 +101,7 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
 
     def _keep(self, session: TrlSession, held: CapturedGeneration, call: int, rank: int, ranks: int) -> Path | None:
         """The folder of the step where this process is the one that tells of it and all rows of the generation are
-        there. Raises Unfit, OSError."""
+        there. Raises NotReplayableError, OSError."""
         assert self.keep is not None
         if ranks == 1:
             return step_files.write_generation(self.keep, held, call)

@@ -28,7 +28,8 @@ class PlannedStep(Protocol):
     """A step that shall be replayed."""
 
     def generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
-        """Its `call`-th generation, from 0. Raises whatever speaks against it, Unfit where the pin does not fit."""
+        """Its `call`-th generation, from 0. Raises whatever speaks against it, NotReplayableError where the pin does
+        not fit."""
 
     def hit(self, trainer: Any, rows: int, seconds: float) -> None:
         """It was replayed, with so many rows of all processes."""
@@ -135,8 +136,8 @@ def find_shared_error(trainer: Any, error: Exception | None) -> Exception | None
 
 
 def own_of(found: step_files.StoredGeneration, prompts: Sequence[Any], trainer: Any) -> step_files.StoredGeneration:
-    """Those of a generation's rows that this process trains on. Raises Unfit unless they are the answers to its
-    prompts, in their order."""
+    """Those of a generation's rows that this process trains on. Raises NotReplayableError unless they are the answers
+    to its prompts, in their order."""
     rows, count, rank = found.rows, len(prompts), int(trainer.accelerator.process_index)
     if len(rows) != count * ranks(trainer):
         raise NotReplayableError(f"rows: {len(rows)} pinned, {count * ranks(trainer)} asked for")

@@ -45,7 +45,7 @@ class FolderStep:
     told: Mapping[str, Any]
 
     def generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
-        """Raises Unfit, OSError, ValueError."""
+        """Raises NotReplayableError, OSError, ValueError."""
         path = self.folder / step_files.build_generation_name(call)
         known = (self.told.get("files") or {}).get(f"{self.folder.name}/{path.name}")
         if self.told and (known is None or hash_file(path) != known):

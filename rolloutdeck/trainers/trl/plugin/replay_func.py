@@ -58,7 +58,7 @@ class PinnedStep:
     number: int
 
     def generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
-        """Raises Unfit, NotGiven, NotReachable, OSError, ValueError."""
+        """Raises NotReplayableError, DownloadError, ServerUnreachableError, OSError, ValueError."""
         pinned_step.check_pinned_step(self.plan, self.entry, "a step of TRL")
         name = step_files.build_generation_name(call)
         source = next((one for one in self.entry.artifacts if name in one.files), None)

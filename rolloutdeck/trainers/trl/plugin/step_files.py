@@ -135,7 +135,8 @@ def row_of(held: CapturedGeneration, place: int) -> StoredRow:
 
 
 def completion_of(held: CapturedGeneration, place: int) -> Any:
-    """The messages of a row, its tools' results among them. Raises Unfit where a replay could not give them."""
+    """The messages of a row, its tools' results among them. Raises NotReplayableError where a replay could not give
+    them."""
     if held.tools and held.tools.environments:
         raise NotReplayableError("the trainer's environments have a state, which a replay does not make again")
     told = held.completions[place]
@@ -158,7 +159,7 @@ def is_plain(value: Any) -> bool:
 
 
 def fields_of(held: CapturedGeneration, place: int) -> dict[str, Any]:
-    """As TRL hands them to the reward functions of this row. Raises Unfit where a replay could not."""
+    """As TRL hands them to the reward functions of this row. Raises NotReplayableError where a replay could not."""
     found = {
         name: value[place : place + 1] if isinstance(value, list) else [value] for name, value in held.fields.items()
     }

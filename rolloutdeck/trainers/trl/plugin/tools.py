@@ -43,7 +43,7 @@ def count_tool_calls(trainer: Any, split: str, rows: int) -> ToolUse | None:
 
 
 def check_tools(trainer: Any, found: StoredGeneration) -> None:
-    """Raises Unfit with the reason why this trainer does not replay it."""
+    """Raises NotReplayableError with the reason why this trainer does not replay it."""
     if has_environments(trainer):
         raise NotReplayableError(ENVIRONMENTS)
     pinned, asked = found.tools.names if found.tools else (), names_of(trainer)

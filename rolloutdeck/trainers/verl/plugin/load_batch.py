@@ -24,7 +24,7 @@ def load_native_batch(path: str | os.PathLike[str]) -> Any:
     """A DataProto for `gen_batch.dp` and `new_batch.dp`, in either serialisation; for `tq_batch.pt` the dict
     {"tensordict", "tags", "keys", "global_steps"} that RolloutTqSkip saved.
 
-    Raises OSError, and Refused with the name of what can't be built.
+    Raises OSError, and SafePickleError with the name of what can't be built.
     """
     with ByteSource.open(path) as source:
         found = read_batch_contents(source)

@@ -41,7 +41,7 @@ class NativeBuilder:
         self.depth = 0
 
     def value(self, value: Any) -> Any:
-        """Raises Refused for what can't be built."""
+        """Raises SafePickleError for what can't be built."""
         if type(value) in ITSELF:
             return value
         if id(value) not in self.made:

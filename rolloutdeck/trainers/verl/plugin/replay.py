@@ -130,7 +130,7 @@ class VerlReplay:
         return (found[0], "") if found else (None, left_out[0])
 
     def _brought(self, placement: Placement) -> LoadedStep:
-        """Raises Unfit, BadInput, Refused, OSError."""
+        """Raises NotReplayableError, UsageError, SafePickleError, OSError."""
         settings = Settings.read()
         server = ServerClient(settings.url, settings.token, settings.ca_bundle)
         pull = PlanPull(

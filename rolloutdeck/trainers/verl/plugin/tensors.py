@@ -21,7 +21,7 @@ Place = tuple[Data, int, int]  # where a row lies: in what, from which byte, how
 
 
 def build_tensor(cells: TensorField) -> torch.Tensor:
-    """A field: [rows, ...], or jagged. Raises Refused."""
+    """A field: [rows, ...], or jagged. Raises SafePickleError."""
     if isinstance(cells, DenseField):
         return dense(cells)
     return ragged(cells.dtype, *(of_jagged(cells) if isinstance(cells, JaggedField) else of_separate(cells)))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rolloutdeck.safe_pickle.rewrite.zero import zero_rows as zero_rows
 
 _MODULES = {
-    "LeftOut": "exclude",
+    "ExclusionResult": "exclude",
     "columns_to_drop": "repair",
     "drop_columns": "repair",
     "exclude_prompts": "exclude",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # `typing` takes longer to import than all else here
 if TYPE_CHECKING:
-    from rolloutdeck.client.init import init
+    from rolloutdeck.client.start import init
     from rolloutdeck.client.run import Run
 
 __all__ = ["Run", "init"]
@@ -21,6 +21,6 @@ def __getattr__(name: str) -> object:
     """Loaded when first used: importing the package must cost a trainer nothing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rolloutdeck.client import init as opening
+    from rolloutdeck.client import start as opening
 
     return getattr(opening, "init" if name == "init" else "Run")

@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.client import artifact, dispatcher, sender
-from rolloutdeck.client import init as opening
+from rolloutdeck.client import start as opening
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import download
 from rolloutdeck.protocol import wire

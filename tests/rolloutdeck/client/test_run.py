@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import init, launch, spool
+from rolloutdeck.client import start, launch, spool
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import log
 from tests.rolloutdeck.support.fake_server import Receiver, until
@@ -199,11 +199,11 @@ def test_a_value_that_raises_costs_its_own_point_alone(start: Start, at_receiver
 def test_init_never_raises(at_receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     endless: list[Any] = []
     endless.append(endless)
-    strange: Any = init.init
+    strange: Any = start.init
     run = strange(project="math", nothing="of the kind")
     run.log({"a": 1}, step=1)
     run.finish()
-    run = init.init(project="math", config={"a": endless})
+    run = start.init(project="math", config={"a": endless})
     run.finish()
     assert [body["name"] for body in at_receiver.posted("/runs/")] == [run.name]
     assert "config" not in at_receiver.posted("/runs/")[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.client import init
+from rolloutdeck.client import start
 from rolloutdeck.trainers.common import patching, session
 from tests.rolloutdeck.support.fake_server import Receiver
 
@@ -25,10 +25,10 @@ class Held(session.TrainerSession):
 @pytest.fixture
 def held(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     monkeypatch.setattr(patching, "once_logger", patching.OnceLogger())
-    one = Held(init.init(project="math", name="waits"))
+    one = Held(start.init(project="math", name="waits"))
     yield one
     one.run.finish(timeout=0)
-    init._runs.clear()
+    start._runs.clear()
 
 
 def made(held: Held, jobs: int, rows: int | None) -> int:
@@ -68,7 +68,7 @@ def test_a_process_that_ends_after_its_last_step_waits_for_the_rows_of_it(
 ) -> None:
     program = (
         "import time\n"
-        "from rolloutdeck.client import init as opening\n"
+        "from rolloutdeck.client import start as opening\n"
         "from rolloutdeck.trainers.common.session import TrainerSession\n"
         "TrainerSession.thread = TrainerSession.who = TrainerSession.late = 'test'\n"
         "held = TrainerSession(opening.init(project='math', name='ends'))\n"

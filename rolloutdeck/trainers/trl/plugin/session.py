@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client.init import init
+from rolloutdeck.client.start import init
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.trainers.common.session import TrainerSession as Shared
 

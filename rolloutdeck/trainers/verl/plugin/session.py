@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client.init import init
+from rolloutdeck.client.start import init
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.trainers.common.session import EXIT_SECONDS

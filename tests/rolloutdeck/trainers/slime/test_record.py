@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import init
+from rolloutdeck.client import start
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common import session as shared
@@ -33,7 +33,7 @@ def deck(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rec
     for one in session._sessions.values():
         one.run.finish(timeout=0)
     session._sessions.clear()
-    init._runs.clear()
+    start._runs.clear()
 
 
 def told(deck: Receiver, split: str) -> list[tuple[int, list[dict[str, Any]]]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.client import dispatcher, init
+from rolloutdeck.client import dispatcher, start
 from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.lib import download
 from rolloutdeck.replay.plan import PinnedArtifact, PlanEntry
@@ -62,7 +62,7 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
     for one in session._sessions.values():
         one.run.finish(timeout=0)
     session._sessions.clear()
-    init._runs.clear()
+    start._runs.clear()
 
 
 def replays(found: Any) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.client import init
+from rolloutdeck.client import start
 from rolloutdeck.client.run import Run as TrainersRun
 from rolloutdeck.protocol import wire
 from rollouts.models import Artifact, Run
@@ -47,15 +47,15 @@ def test_a_resumed_training_sends_what_its_earlier_process_told(
     monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "u7")
     monkeypatch.setattr(wire, "HEARTBEAT_SECONDS", 0.05)
     folder = step(node, 7)
-    before = init.init()
+    before = start.init()
     before.log_artifact(folder, step=7)
     before.finish()
     pinned(7, owner)
-    resumed = init.init()
+    resumed = start.init()
     resumed.log_artifact(step(node, 8), step=8)
     until(lambda: Artifact.objects.get(step=7).missing == 0)
     resumed.finish(timeout=0)
-    init._runs.clear()
+    start._runs.clear()
     assert bytes_of(Artifact.objects.get(step=7)) == on_disk(folder)
 
 
@@ -86,7 +86,7 @@ def test_a_path_that_is_not_there_costs_only_itself(training: TrainersRun, node:
 def test_what_the_senders_thread_reads_of_a_step_imports_nothing() -> None:
     """A fork while a thread imports leaves the module's lock held in the child."""
     code = (
-        "import sys; from pathlib import Path; from rolloutdeck.client import artifact, init as opening, run\n"
+        "import sys; from pathlib import Path; from rolloutdeck.client import artifact, start as opening, run\n"
         "artifact.preload_modules(); before = set(sys.modules)\n"
         "paths = [path for path in Path(sys.argv[1]).glob('*/**/') if any(one.is_file() for one in path.iterdir())]\n"
         "told = [artifact.read_layout_facts(path, artifact.list_files_below(path)) for path in paths]\n"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import start, launch, spool
+from rolloutdeck.client import launch, spool, start
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import log
 from tests.rolloutdeck.support.fake_server import Receiver, until

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client.start import init
 from rolloutdeck.client.run import Run
+from rolloutdeck.client.start import init
 from rolloutdeck.lib.environment import Settings
 from rolloutdeck.trainers.common.session import EXIT_SECONDS
 from rolloutdeck.trainers.common.session import TrainerSession as Shared

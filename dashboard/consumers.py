@@ -15,7 +15,7 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.urls import path
 
-from rollouts.live.notifications import ChangeNotification, get_channel_group
+from rollouts.live import ChangeNotification, get_channel_group
 from rollouts.models import Run
 
 OPEN_TOPICS = frozenset({"runs", "live", "pins", "findings"})

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import keyboard
+from dashboard.pages.common import LATEST_STEP_PAGES, PAGE_TITLES, PERMALINK_PAGES
 
 THEMES = ("light", "dark")
 
@@ -27,8 +27,8 @@ def page_frame(request: HttpRequest) -> dict[str, Any]:
         "page_name": page,
         "page_title": get_page_title(page),
         "single_keys": request.COOKIES.get("keys", "") != "off",
-        "linked": page in keyboard.PERMALINK_PAGES,
-        "follows": page in keyboard.LATEST_STEP_PAGES,
+        "linked": page in PERMALINK_PAGES,
+        "follows": page in LATEST_STEP_PAGES,
         "feed": f"{settings.PREFIX}/ws/",
         "root": f"{settings.PREFIX}/",
     }
@@ -36,4 +36,4 @@ def page_frame(request: HttpRequest) -> dict[str, Any]:
 
 def get_page_title(page: str | None) -> str:
     """What stands as a heading where a page has none of its own."""
-    return _(keyboard.PAGE_TITLES[page]) if page in keyboard.PAGE_TITLES else (page or "Rolloutdeck").capitalize()
+    return _(PAGE_TITLES[page]) if page in PAGE_TITLES else (page or "Rolloutdeck").capitalize()

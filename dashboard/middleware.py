@@ -21,9 +21,9 @@ from django.utils.translation import gettext as _
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from dashboard import assets
-from dashboard.api.exceptions import is_disk_full
-from dashboard.pages.common import error_pages
-from rolloutdeck.protocol import wire
+from dashboard.api import is_disk_full
+from dashboard.pages.common import render_error_page, render_unavailable_page
+from rolloutdeck.protocol import SERVER_HEADER, WIRE_VERSION
 from rollouts.errors import StorageUnavailableError
 
 log = logging.getLogger(__name__)
@@ -43,12 +43,12 @@ POLICY = "; ".join(
         "form-action 'self'",
     ]
 )
-SERVER_HEADER_VALUE = str(wire.WIRE_VERSION)
+SERVER_HEADER_VALUE = str(WIRE_VERSION)
 RELEASED = re.compile(r"\A/static/[0-9a-f]{10}/")
 
 
 def add_server_headers(response: HttpResponseBase) -> HttpResponseBase:
-    response.headers[wire.SERVER_HEADER] = SERVER_HEADER_VALUE
+    response.headers[SERVER_HEADER] = SERVER_HEADER_VALUE
     response.headers.setdefault("Content-Security-Policy", POLICY)
     return response
 
@@ -85,10 +85,10 @@ class ServiceUnavailableMiddleware(MiddlewareMixin):
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         if isinstance(exception, OperationalError):
             log.warning("The database does not answer: %s", exception)
-            return error_pages.render_unavailable_page(is_disk_full(exception))
+            return render_unavailable_page(is_disk_full(exception))
         if not isinstance(exception, StorageUnavailableError):
             return None
-        return error_pages.render_error_page(request, 503, _("Cannot be read now"), str(exception))
+        return render_error_page(request, 503, _("Cannot be read now"), str(exception))
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]

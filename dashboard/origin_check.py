@@ -11,10 +11,10 @@ import orjson
 from django.conf import settings
 
 from dashboard import permissions
-from dashboard.api.exceptions import build_error_body
+from dashboard.api import build_error_body
 from dashboard.middleware import SERVER_HEADER_VALUE
-from dashboard.uploads.app import handle_upload, is_upload_request
-from rolloutdeck.protocol import wire
+from dashboard.uploads import handle_upload, is_upload_request
+from rolloutdeck.protocol import SERVER_HEADER
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -101,7 +101,7 @@ async def send_wrong_host(send: Send, host: str) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-        (wire.SERVER_HEADER.lower().encode(), SERVER_HEADER_VALUE.encode()),
+        (SERVER_HEADER.lower().encode(), SERVER_HEADER_VALUE.encode()),
     ]
     await send({"type": "http.response.start", "status": 400, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -17,12 +17,12 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import PROJECT_HEADER, RESUME_HEADER, RUN_HEADER, UID_PATTERN
 from rollouts.errors import NotFoundError
-from rollouts.ingest import runs
-from rollouts.lib.validation import parse_text
+from rollouts.ingest import open_run
+from rollouts.lib import parse_text
 from rollouts.models import Membership, Project, ProjectQuerySet, Run, RunQuerySet, Sample, Token
-from rollouts.projects import projects
+from rollouts.projects import create_project
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView  # which itself imports this module, see settings.REST_FRAMEWORK
@@ -127,7 +127,7 @@ def trashed_runs(who: Caller) -> RunQuerySet:
 def run_or_404(who: Caller, uid: str, *, scope: str = "read") -> Run:
     """The run with this uid or alias. Raises Http404 when it is not theirs to see, PermissionDenied when it is theirs
     to see but not to change."""
-    run = visible_runs(who).select_related("project").by_uid(uid) if wire.UID_PATTERN.match(uid) else None
+    run = visible_runs(who).select_related("project").by_uid(uid) if UID_PATTERN.match(uid) else None
     if run is None:
         raise Http404(_("There is no run {name} that you may see.").format(name=repr(uid[:64])))
     if scope != "read":  # who sees it may read it
@@ -177,7 +177,7 @@ def project_for_ingest(user: User, token: Token | None, slug: str) -> Project:
         and token.allows("admin")
         and not Project.objects.filter(slug=slug).exists()
     ):
-        project = projects.create_project(slug, user)[0]
+        project = create_project(slug, user)[0]
     if project is None:
         raise NotFoundError(
             f"There is no project {slug!r} that you may write to; make it with `rolloutdeck token create`.", "project"
@@ -194,21 +194,21 @@ def find_or_open_run(user: User, token: Token | None, uid: str, headers: Mapping
     seen = Run.objects.visible_to(user)
     if token and token.project_id:
         seen = seen.filter(project=token.project_id)
-    run = seen.select_related("project").by_uid(uid) if wire.UID_PATTERN.match(uid) else None
+    run = seen.select_related("project").by_uid(uid) if UID_PATTERN.match(uid) else None
     if run is not None:
         require_role(user, run.project, ROLE_BY_SCOPE["ingest"])
         return run
     told = {
         name: parse_text(unquote(headers.get(name.lower(), "")), name, most=200)
-        for name in (wire.PROJECT_HEADER, wire.RUN_HEADER, wire.RESUME_HEADER)
+        for name in (PROJECT_HEADER, RUN_HEADER, RESUME_HEADER)
     }
-    if not told[wire.RUN_HEADER]:
+    if not told[RUN_HEADER]:
         raise Http404(
-            f"There is no run {uid[:64]!r} that you may see; {wire.PROJECT_HEADER} and {wire.RUN_HEADER} would make it."
+            f"There is no run {uid[:64]!r} that you may see; {PROJECT_HEADER} and {RUN_HEADER} would make it."
         )
-    project = project_for_ingest(user, token, told[wire.PROJECT_HEADER])
-    name, resume = told[wire.RUN_HEADER], told[wire.RESUME_HEADER]
-    return runs.open_run(project, uid=uid, name=name, resume=resume, owner=user)[0]
+    project = project_for_ingest(user, token, told[PROJECT_HEADER])
+    name, resume = told[RUN_HEADER], told[RESUME_HEADER]
+    return open_run(project, uid=uid, name=name, resume=resume, owner=user)[0]
 
 
 def is_own_host(host: str) -> bool:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # `typing` takes longer to import than all else here
 if TYPE_CHECKING:
-    from rolloutdeck.client.run import Run
-    from rolloutdeck.client.start import init
+    from rolloutdeck.client import Run, init
 
 __all__ = ["Run", "init"]
 

@@ -12,12 +12,25 @@ from celery import shared_task
 from celery.signals import worker_ready
 from django.db import OperationalError
 
+from rollouts import indexing, pins  # the tasks have the names of the functions that they call
 from rollouts.errors import RolloutError
-from rollouts.indexing import correctness, indexer
-from rollouts.maintenance import compaction
-from rollouts.maintenance import sweep as maintenance
-from rollouts.metrics import series
-from rollouts.pins import artifact_check
+from rollouts.indexing import evaluate_due_steps, find_projects_to_evaluate
+from rollouts.maintenance import (
+    compact_body_files,
+    delete_orphan_blobs,
+    delete_orphan_bodies,
+    delete_stale_uploads,
+    delete_unpinned_bytes,
+    empty_trash,
+    fail_exhausted_dumps,
+    find_due_artifacts,
+    find_due_body_files,
+    find_runs_with_due_metrics,
+    release_dead_claims,
+    take_overdue_dumps,
+    take_waiting_dumps,
+)
+from rollouts.metrics import compact_metric_rows
 from workers import dispatch
 
 log = logging.getLogger(__name__)
@@ -27,7 +40,7 @@ log = logging.getLogger(__name__)
 def index_dump(dump_id: int) -> None:
     """Indexes one dump. A failure is written to its row. If it may pass, the sweep tries again later."""
     try:
-        indexer.index_dump(dump_id)
+        indexing.index_dump(dump_id)
     except RolloutError as error:
         log.warning("Dump %s was not indexed: %s", dump_id, error)
 
@@ -36,7 +49,7 @@ def index_dump(dump_id: int) -> None:
 def check_artifact(artifact_id: int) -> None:
     """Checks that a trainer may be given an artifact. If the bytes cannot be read, the sweep sends it again."""
     try:
-        for dump_id in artifact_check.check_artifact(artifact_id):
+        for dump_id in pins.check_artifact(artifact_id):
             dispatch.send_dump(dump_id)
     except RolloutError as error:
         log.warning("Artifact %s was not checked: %s", artifact_id, error)
@@ -45,54 +58,54 @@ def check_artifact(artifact_id: int) -> None:
 @shared_task
 def evaluate_correctness(project_id: int) -> None:
     """Evaluates a project's samples by its current rule for Correct."""
-    correctness.evaluate_due_steps(project_id)
+    evaluate_due_steps(project_id)
 
 
 @shared_task
 def compact_series(run_id: int) -> None:
     """Compacts a run's metric rows into blocks."""
-    series.compact_metric_rows(run_id)
+    compact_metric_rows(run_id)
 
 
 @shared_task
 def compact_bodies(run_id: int, split: str) -> None:
     """Joins a run's small Parquet files."""
-    compaction.compact_body_files(run_id, split)
+    compact_body_files(run_id, split)
 
 
 @shared_task
 def sweep() -> None:
     """Sends again what is overdue, compacts what is due, and removes what has expired."""
-    maintenance.release_dead_claims()
-    maintenance.fail_exhausted_dumps()
-    for dump_id in maintenance.take_overdue_dumps():
+    release_dead_claims()
+    fail_exhausted_dumps()
+    for dump_id in take_overdue_dumps():
         dispatch.send_now("index_dump", dump_id)
-    for artifact_id in maintenance.find_due_artifacts():
+    for artifact_id in find_due_artifacts():
         dispatch.send_now("check_artifact", artifact_id)
-    for project_id in correctness.find_projects_to_evaluate():
+    for project_id in find_projects_to_evaluate():
         dispatch.send_now("evaluate_correctness", project_id)
-    for run_id in maintenance.find_runs_with_due_metrics():
+    for run_id in find_runs_with_due_metrics():
         dispatch.send_now("compact_series", run_id)
-    for run_id, split in compaction.find_due_body_files():
+    for run_id, split in find_due_body_files():
         dispatch.send_now("compact_bodies", run_id, split)
-    maintenance.delete_stale_uploads()
-    maintenance.empty_trash()
+    delete_stale_uploads()
+    empty_trash()
 
 
 @shared_task
 def hourly_cleanup() -> None:
     """The slow part of maintenance, once an hour: it checks every file below bodies/ and blobs/."""
-    compaction.delete_orphan_bodies()
-    maintenance.delete_unpinned_bytes()
-    maintenance.delete_orphan_blobs()
+    delete_orphan_bodies()
+    delete_unpinned_bytes()
+    delete_orphan_blobs()
 
 
 @worker_ready.connect
 def release_claims_on_start(**_: Any) -> None:
     """A worker that starts releases the claims of killed workers on this host, before the first sweep."""
     try:
-        maintenance.release_dead_claims()
-        for dump_id in maintenance.take_waiting_dumps():
+        release_dead_claims()
+        for dump_id in take_waiting_dumps():
             dispatch.send_now("index_dump", dump_id)
     except OperationalError as error:
         log.warning("The database does not answer yet (%s); the sweep will look again.", error)

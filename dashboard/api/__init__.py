@@ -1,0 +1,9 @@
+"""The HTTP API below `/api/v1/`: one module per resource in `views/`, shared parts beside it.
+
+Depends on: `dashboard.permissions` and the domain.
+Invariant: a view parses, calls one function of the domain and renders. Unknown parameters are errors.
+"""
+
+from dashboard.api.exceptions import build_error_body, describe_exception, is_disk_full
+
+__all__ = ["build_error_body", "describe_exception", "is_disk_full"]

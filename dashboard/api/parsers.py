@@ -9,9 +9,9 @@ from typing import IO, Any
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MAX_JSON_BYTES
 from rollouts.errors import InvalidInputError, TooLargeError
-from rollouts.lib.validation import parse_integer, parse_text
+from rollouts.lib import parse_integer, parse_text
 
 
 class LenientJSON(BaseParser):
@@ -22,9 +22,9 @@ class LenientJSON(BaseParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        raw = stream.read(wire.MAX_JSON_BYTES + 1)
-        if len(raw) > wire.MAX_JSON_BYTES:
-            raise TooLargeError(f"A JSON body may have {wire.MAX_JSON_BYTES} bytes; send less at once, or a dump.")
+        raw = stream.read(MAX_JSON_BYTES + 1)
+        if len(raw) > MAX_JSON_BYTES:
+            raise TooLargeError(f"A JSON body may have {MAX_JSON_BYTES} bytes; send less at once, or a dump.")
         try:
             return json.loads(raw.decode("utf-8"), parse_constant=float)
         except UnicodeDecodeError as error:

@@ -7,13 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from dashboard.api.serializers import build_public_url, serialize_pin_source
-from rolloutdeck.protocol.compatibility import FactDifference
+from rolloutdeck.protocol import FactDifference
 from rollouts.models import Artifact, Pin, Revision, Run
-from rollouts.pins import artifacts, status
-from rollouts.pins.status import PinStatus
-from rollouts.replay.compatibility import EntryCompatibility
-from rollouts.replay.exclusion import ExcludedRows
-from rollouts.replay.outcomes import ReplayTimeline, ReplayTimelineStep
+from rollouts.pins import PinStatus, count_received_bytes, list_missing_hashes, load_pin_status
+from rollouts.replay import EntryCompatibility, ExcludedRows, ReplayTimeline, ReplayTimelineStep
 
 
 def serialize_artifact(row: Artifact) -> dict[str, Any]:
@@ -29,7 +26,7 @@ def serialize_artifact(row: Artifact) -> dict[str, Any]:
         "state": row.state,
         "message": row.message,
         "bytes": row.bytes,
-        "received": artifacts.count_received_bytes(row),
+        "received": count_received_bytes(row),
         "files": row.files,
         "facts": row.facts,
         "origin": row.origin,
@@ -47,7 +44,7 @@ def build_files_url(row: Artifact) -> str:
 
 def serialize_pin(row: Pin, standing: PinStatus | None = None) -> dict[str, Any]:
     """A pin with how far its bytes are."""
-    told = standing or status.load_pin_status(row)
+    told = standing or load_pin_status(row)
     return {
         "id": row.pk,
         "project": row.project.slug,
@@ -137,7 +134,7 @@ def serialize_replay_timeline(row: ReplayTimeline) -> dict[str, Any]:
 
 def serialize_registered_artifact(row: Artifact) -> dict[str, Any]:
     """What a node that told of an artifact needs to know."""
-    return {"id": row.key, "state": row.state, "step": row.step, "missing": artifacts.list_missing_hashes(row)}
+    return {"id": row.key, "state": row.state, "step": row.step, "missing": list_missing_hashes(row)}
 
 
 def serialize_binding(run: Run) -> Mapping[str, Any]:

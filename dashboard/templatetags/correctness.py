@@ -6,14 +6,14 @@ from typing import Any
 
 from django import template
 
-from rollouts.query import correctness_rule
-from rollouts.samples.final_answer import extract_final_answer
+from rollouts.query import get_rule_text
+from rollouts.samples import extract_final_answer
 
 ENDING = 4000  # characters of a response in which its answer is looked for
 
 register = template.Library()
 
-register.filter("rule", correctness_rule.get_rule_text)
+register.filter("rule", get_rule_text)
 
 
 @register.filter

@@ -5,12 +5,12 @@ from __future__ import annotations
 from django import template
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import formatting
-from dashboard.pages.findings import presenter, svg_chart
+from dashboard.pages.common import replace_control_characters
+from dashboard.pages.findings import describe_sample, describe_score, format_short_number
 from rollouts.models import Sample
 
 register = template.Library()
-register.filter("short", svg_chart.format_short_number)
+register.filter("short", format_short_number)
 
 
 @register.filter
@@ -19,12 +19,12 @@ def chat_head(sample: Sample) -> str:
     step = sample.step
     held = {"tokens": sample.tokens, "chars": sample.chars, "truncated": sample.truncated, "index": sample.index}
     expected = _("expected {value}").format(value=sample.expected) if sample.expected else ""
-    facts = presenter.describe_sample({**held, "data_source": sample.data_source})
+    facts = describe_sample({**held, "data_source": sample.data_source})
     head = [
         step.run.name,
         _("{split} step {step}").format(split=step.split, step=step.step),
-        presenter.describe_score(sample.score),
+        describe_score(sample.score),
         expected,
         *facts,
     ]
-    return formatting.replace_control_characters(" · ".join(one for one in head if one))
+    return replace_control_characters(" · ".join(one for one in head if one))

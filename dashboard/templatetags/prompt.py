@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from rollouts.prompts.history import PromptRunHistory
+from rollouts.prompts import PromptRunHistory
 
 register = template.Library()
 

@@ -7,8 +7,8 @@ from typing import Any
 from django import template
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common.url_state import StepUrlState
-from rollouts.review.queues import ReviewBatch
+from dashboard.pages.common import StepUrlState
+from rollouts.review import ReviewBatch
 
 register = template.Library()
 

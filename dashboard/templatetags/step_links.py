@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 from django import template
 from django.urls import reverse
 
-from dashboard.pages.common.url_state import StepUrlState
-from rollouts.query import term_editing
+from dashboard.pages.common import StepUrlState
+from rollouts.query import split_terms
 
 register = template.Library()
 
@@ -62,7 +62,7 @@ def export_link(context: template.Context, kind: str) -> str:
 def review_link(context: template.Context) -> str:
     """The result of the query as a review queue."""
     ask, row = context["ask"], context["row"]
-    q = term_editing.split_terms(ask.q).plus(f"step:{row.step}") if row else ask.q.strip()
+    q = split_terms(ask.q).plus(f"step:{row.step}") if row else ask.q.strip()
     asked = {"run": context["run"].uid, "split": ask.split, "q": q}
     return f"{reverse('review')}?{urlencode({key: value for key, value in asked.items() if value}, safe=':<>=')}"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from django import template
 
-from rollouts.indexing import artifact_dumps
-from rollouts.lib.cache import MAX_TOKEN_COMMANDS, cached
+from rollouts.indexing import find_missing_tokenizer_command
+from rollouts.lib import MAX_TOKEN_COMMANDS, cached
 from rollouts.models import Step
 
 register = template.Library()
@@ -23,4 +23,4 @@ def token_figures(context: template.Context, row: Step) -> dict[str, Any]:
 @cached(MAX_TOKEN_COMMANDS)
 def lacking(step: Step, born: datetime, version: int) -> str:
     """The run's version names the content, so this is asked once of an unchanged run."""
-    return artifact_dumps.find_missing_tokenizer_command(step)
+    return find_missing_tokenizer_command(step)

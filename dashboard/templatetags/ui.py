@@ -10,27 +10,44 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from dashboard import assets
-from dashboard.pages.common import formatting, keyboard, row_html, status_strip
-from dashboard.pages.common.group_links import GroupLinks
-from dashboard.pages.common.url_state import StepUrlState
-from dashboard.pages.sample import fields_view, prompt_history
+from dashboard.pages.common import (
+    GroupLinks,
+    StepUrlState,
+    format_number,
+    format_percent,
+    format_signed_number,
+    render_code_spans,
+    render_footer,
+    render_help_dialog,
+    render_highlighted_text,
+    render_sample_marks,
+    render_sample_rows,
+    render_score,
+    render_status_strip,
+    render_step_bars,
+    render_text,
+    render_text_line,
+    render_time,
+    replace_control_characters,
+)
+from dashboard.pages.sample import render_field_buttons, render_prompt_bars
 
 register = template.Library()
 
-register.filter("num", formatting.format_number)
-register.filter("signed", formatting.format_signed_number)
-register.filter("plain", formatting.render_text)
-register.filter("line", formatting.render_text_line)
-register.filter("coded", formatting.render_code_spans)
-register.filter("bare", formatting.replace_control_characters)
-register.filter("percent", formatting.format_percent)
-register.simple_tag(formatting.render_time, name="ago")
-register.simple_tag(formatting.render_score, name="score")
-register.simple_tag(formatting.render_highlighted_text, name="reading")
-register.simple_tag(row_html.render_sample_marks, name="marks")
-register.simple_tag(status_strip.render_status_strip, name="cells")
-register.simple_tag(prompt_history.render_prompt_bars, name="past_bars")
-register.simple_tag(fields_view.render_field_buttons, name="keyed")
+register.filter("num", format_number)
+register.filter("signed", format_signed_number)
+register.filter("plain", render_text)
+register.filter("line", render_text_line)
+register.filter("coded", render_code_spans)
+register.filter("bare", replace_control_characters)
+register.filter("percent", format_percent)
+register.simple_tag(render_time, name="ago")
+register.simple_tag(render_score, name="score")
+register.simple_tag(render_highlighted_text, name="reading")
+register.simple_tag(render_sample_marks, name="marks")
+register.simple_tag(render_status_strip, name="cells")
+register.simple_tag(render_prompt_bars, name="past_bars")
+register.simple_tag(render_field_buttons, name="keyed")
 register.simple_tag(assets.build_asset_url, name="asset")
 register.simple_tag(assets.render_module_script, name="module")
 register.simple_tag(assets.get_release_hash, name="release")
@@ -38,12 +55,12 @@ register.simple_tag(assets.get_release_hash, name="release")
 
 @register.simple_tag(takes_context=True, name="help")
 def help_dialog(context: template.Context) -> SafeString:
-    return keyboard.render_help_dialog(context["page_name"], context["language"], context["single_keys"])
+    return render_help_dialog(context["page_name"], context["language"], context["single_keys"])
 
 
 @register.simple_tag(takes_context=True)
 def foot(context: template.Context) -> SafeString:
-    return keyboard.render_footer(context["page_name"], context["language"])
+    return render_footer(context["page_name"], context["language"])
 
 
 @register.filter
@@ -55,12 +72,12 @@ def minus(value: float | None, other: float | None) -> float | None:
 def rows(context: template.Context) -> SafeString:
     boards = GroupLinks(context["run"], context["ask"])
     link, every = context["rows_link"], context["word"] == "all"
-    return row_html.render_sample_rows(context["page"].rows, context["columns"], link, boards, with_step=every)
+    return render_sample_rows(context["page"].rows, context["columns"], link, boards, with_step=every)
 
 
 @register.simple_tag(takes_context=True)
 def bars(context: template.Context) -> SafeString:
-    return row_html.render_step_bars(context["strip"], context["run"].uid, context["current"], context["ask"])
+    return render_step_bars(context["strip"], context["run"].uid, context["current"], context["ask"])
 
 
 @register.simple_tag(takes_context=True)

@@ -1,0 +1,10 @@
+"""The streaming PUT and HEAD of dumps and artifact files, in front of Django.
+
+Depends on: `rollouts.ingest`, `rollouts.pins` and `rollouts.storage`.
+Invariant: token, scope, project and size are checked before the first byte. A receipt is sent after fsync and
+commit, because Django would spool the complete body before a view runs.
+"""
+
+from dashboard.uploads.app import handle_upload, is_upload_request
+
+__all__ = ["handle_upload", "is_upload_request"]

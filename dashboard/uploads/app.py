@@ -20,7 +20,7 @@ from django.db import close_old_connections
 from rest_framework import exceptions
 
 from dashboard import permissions
-from dashboard.api.exceptions import build_error_body, describe_exception
+from dashboard.api import build_error_body, describe_exception
 from dashboard.middleware import SERVER_HEADER_VALUE
 from dashboard.uploads.body import (
     LockedPartialUpload,
@@ -42,10 +42,10 @@ from dashboard.uploads.request import (
     parse_upload_path,
 )
 from dashboard.uploads.targets import DumpTarget, FileTarget, IngestTarget, UploadResponse
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MAX_ARTIFACT_FILE_BYTES, MAX_DUMP_BYTES, SERVER_HEADER
 from rollouts.errors import InvalidInputError, StorageUnavailableError, TooLargeError
-from rollouts.ingest.dumps import DumpHeader
-from rollouts.storage import files
+from rollouts.ingest import DumpHeader
+from rollouts.storage import count_free_bytes, create_incoming_path
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ def check_upload_request(scope: Mapping[str, Any], path: str) -> tuple[Upload, U
     query, writing = parse_query_string(scope), scope["method"] == "PUT"
     header = None if key else DumpHeader.read(query)
     gzipped, length, part = parse_content_encoding(headers), parse_content_length(headers), parse_content_range(headers)
-    check_sizes(gzipped, length, part, wire.MAX_ARTIFACT_FILE_BYTES if key else wire.MAX_DUMP_BYTES)
+    check_sizes(gzipped, length, part, MAX_ARTIFACT_FILE_BYTES if key else MAX_DUMP_BYTES)
     run = permissions.find_or_open_run(token.user, token, uid, headers)
     target = DumpTarget.find(run, header, sha256, writing=writing) if header else FileTarget.find(run, key, sha256)
     sends = writing and not (part and part[0] < 0)
@@ -154,14 +154,14 @@ def check_sizes(gzipped: bool, length: int | None, part: tuple[int, int, int] | 
 
 
 def check_disk_space(size: int) -> None:
-    free = files.count_free_bytes()
+    free = count_free_bytes()
     if free < RESERVE + size:
         full = OSError(28, "No space left on device")
         raise StorageUnavailableError(f"The server's disk has {free >> 20} MiB left; it takes no more files.") from full
 
 
 async def receive_full_body(upload: Upload, body: RequestBody) -> UploadResponse:
-    path = files.create_incoming_path()
+    path = create_incoming_path()
     with create_file(path) as out:
         arrival = UploadWriter(out, gzipped=upload.gzipped, most=upload.target.most)
         async for data in body.batches():
@@ -220,7 +220,7 @@ async def send_response(send: Send, answer: UploadResponse, method: str) -> None
     body = orjson.dumps(answer.body)
     headers = [
         (b"content-type", b"application/json"),
-        (wire.SERVER_HEADER.lower().encode(), SERVER_HEADER_VALUE.encode()),
+        (SERVER_HEADER.lower().encode(), SERVER_HEADER_VALUE.encode()),
     ]
     if answer.offset is not None:
         headers.append((b"upload-offset", str(answer.offset).encode()))

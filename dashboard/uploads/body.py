@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from rest_framework.exceptions import Throttled
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MAX_EXPANSION_RATIO
 from rollouts.errors import HashMismatchError, InvalidInputError, StorageUnavailableError, TooLargeError
 
 PIECE = 1 << 20
@@ -59,8 +59,8 @@ class UploadWriter:
     def _check(self) -> None:
         if self.size > self.most:
             raise TooLargeError(f"The body has more than the {self.most} bytes that are allowed here.")
-        if self.gzipped and self.size > max(SMALL, wire.MAX_EXPANSION_RATIO * self.read):
-            raise TooLargeError(f"The body expands more than {wire.MAX_EXPANSION_RATIO} times; send it without gzip.")
+        if self.gzipped and self.size > max(SMALL, MAX_EXPANSION_RATIO * self.read):
+            raise TooLargeError(f"The body expands more than {MAX_EXPANSION_RATIO} times; send it without gzip.")
 
     def end(self) -> str:
         """The sha256 of the plain bytes if they are hashed; they are now on disk as far as the operating system is

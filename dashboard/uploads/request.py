@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from rest_framework import exceptions
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MAX_PART_BYTES, SHA256_PATTERN, UID_PATTERN
 from rollouts.errors import InvalidInputError
 
 Receive = Callable[[], Awaitable[Any]]
@@ -17,7 +17,7 @@ Receive = Callable[[], Awaitable[Any]]
 UPLOAD_PATH_PATTERN = re.compile(r"/api/v1/runs/([^/]+)/(?:dumps|artifacts/([^/]+)/files)/([^/]+)/?\Z")
 CONTENT_RANGE_PATTERN = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})\Z")
 BATCH = 1 << 20
-DRAINED = 2 * wire.MAX_PART_BYTES
+DRAINED = 2 * MAX_PART_BYTES
 
 
 class ClientDisconnectedError(Exception):
@@ -67,13 +67,13 @@ def parse_upload_path(path: str) -> tuple[str, str, str]:
     """The run's uid, the artifact's key (empty for a dump), the sha256 of the bytes. Raises BadInput."""
     found = UPLOAD_PATH_PATTERN.match(path)
     uid, key, sha256 = found.groups(default="") if found else ("", "", "")
-    if not wire.SHA256_PATTERN.match(sha256):
+    if not SHA256_PATTERN.match(sha256):
         raise InvalidInputError(
             "The address must end in the sha256 of the plain bytes: 64 lower-case hex digits.", "sha256"
         )
-    if key and not wire.SHA256_PATTERN.match(key):
+    if key and not SHA256_PATTERN.match(key):
         raise InvalidInputError("An artifact is named by a sha256: 64 lower-case hex digits.", "key")
-    if not wire.UID_PATTERN.match(uid):
+    if not UID_PATTERN.match(uid):
         raise InvalidInputError("A run's id is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit.", "uid")
     return uid, key, sha256
 

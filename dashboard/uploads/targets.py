@@ -11,13 +11,12 @@ from typing import Any, ClassVar, Protocol
 from django.http import Http404
 
 from dashboard.uploads.body import PartialUpload
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MAX_DUMP_BYTES, Receipt
 from rollouts.errors import InvalidInputError
-from rollouts.ingest import dumps
-from rollouts.ingest.dumps import DumpHeader
+from rollouts.ingest import DumpHeader, accept_dump, find_dump, requeue_resent_dump
 from rollouts.models import Artifact, Blob, Dump, Run
-from rollouts.pins import artifacts
-from rollouts.storage import blobs, files
+from rollouts.pins import find_file_size, mark_upload_started, refresh_artifact, store_artifact_file
+from rollouts.storage import count_part_bytes, ensure_parts_folder, get_blob_part_path
 from workers import dispatch
 
 
@@ -63,7 +62,7 @@ class IngestTarget(Protocol):
 def build_receipt_response(
     sha256: str, size: int, created: bool, after: Callable[[], None] | None = None
 ) -> UploadResponse:
-    given: wire.Receipt = {"sha256": sha256, "bytes": size}
+    given: Receipt = {"sha256": sha256, "bytes": size}
     return UploadResponse(201 if created else 200, dict(given), size, after)
 
 
@@ -77,12 +76,12 @@ class DumpTarget:
 
     @property
     def most(self) -> int:
-        return wire.MAX_DUMP_BYTES
+        return MAX_DUMP_BYTES
 
     @classmethod
     def find(cls, run: Run, header: DumpHeader, sha256: str, *, writing: bool) -> DumpTarget:
-        known = dumps.find_dump(run, header, sha256)
-        return cls(run, header, sha256, dumps.requeue_resent_dump(known) if known and writing else known)
+        known = find_dump(run, header, sha256)
+        return cls(run, header, sha256, requeue_resent_dump(known) if known and writing else known)
 
     def known(self) -> UploadResponse | None:
         return self.told(self.dump, False) if self.dump else None
@@ -94,13 +93,13 @@ class DumpTarget:
         return 2 * size  # what arrives, and beside it what is kept
 
     def parts(self, total: int) -> PartialUpload:
-        return PartialUpload(files.ensure_parts_folder() / f"{self.run.pk}-{self.sha256}-{total}", total)
+        return PartialUpload(ensure_parts_folder() / f"{self.run.pk}-{self.sha256}-{total}", total)
 
     def moved(self, before: int, have: int, total: int) -> None:
         """Nobody looks at half a dump."""
 
     def accept(self, plain: Path, size: int) -> UploadResponse:
-        return self.told(*dumps.accept_dump(self.run, self.header, self.sha256, plain, size))
+        return self.told(*accept_dump(self.run, self.header, self.sha256, plain, size))
 
     @staticmethod
     def told(dump: Dump, created: bool) -> UploadResponse:
@@ -124,7 +123,7 @@ class FileTarget:
     def find(cls, run: Run, key: str, sha256: str) -> FileTarget:
         """Raises Http404 for what no manifest of the run names."""
         artifact = Artifact.objects.select_related("run").filter(run=run, key=key).first()
-        size = artifacts.find_file_size(artifact, sha256) if artifact else None
+        size = find_file_size(artifact, sha256) if artifact else None
         if artifact is None or size is None:
             raise Http404(f"This run has no artifact {key[:12]}… with a file {sha256[:12]}…; register it first.")
         return cls(artifact, sha256, size)
@@ -134,14 +133,14 @@ class FileTarget:
         return self.size
 
     def known(self) -> UploadResponse | None:
-        return self.told(artifacts.refresh_artifact(self.artifact), False) if self.is_here() else None
+        return self.told(refresh_artifact(self.artifact), False) if self.is_here() else None
 
     def is_here(self) -> bool:
         project = self.artifact.run.project_id
         return Blob.objects.filter(project=project, sha256=self.sha256, bytes=self.size).exists()
 
     def unknown(self) -> UploadResponse:
-        return UploadResponse(404, {}, blobs.count_part_bytes(self.artifact.run.project_id, self.sha256, self.size))
+        return UploadResponse(404, {}, count_part_bytes(self.artifact.run.project_id, self.sha256, self.size))
 
     def room(self, size: int) -> int:
         return size
@@ -149,18 +148,18 @@ class FileTarget:
     def parts(self, total: int) -> PartialUpload:
         if total != self.size:
             raise InvalidInputError(f"The manifest says that this file has {self.size} bytes, Content-Range {total}.")
-        return PartialUpload(blobs.get_blob_part_path(self.artifact.run.project_id, self.sha256, total), total)
+        return PartialUpload(get_blob_part_path(self.artifact.run.project_id, self.sha256, total), total)
 
     def moved(self, before: int, have: int, total: int) -> None:
         if self.MOVES * before // total != self.MOVES * have // total:
-            artifacts.mark_upload_started(self.artifact)
+            mark_upload_started(self.artifact)
 
     def accept(self, plain: Path, size: int) -> UploadResponse:
         if size != self.size:
             plain.unlink(missing_ok=True)
             raise InvalidInputError(f"The manifest says that this file has {self.size} bytes; {size} came.")
         created = not self.is_here()
-        return self.told(artifacts.store_artifact_file(self.artifact, self.sha256, plain, size), created)
+        return self.told(store_artifact_file(self.artifact, self.sha256, plain, size), created)
 
     def told(self, artifact: Artifact, created: bool) -> UploadResponse:
         after = partial(dispatch.send_artifact, artifact.pk) if artifact.due else None

@@ -10,17 +10,16 @@ from typing import Any
 
 from rolloutdeck.cli.common import format_count
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib.environment import Settings
-from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import SettingsIssue, Trainer
-from rolloutdeck.trainer_config import load
+from rolloutdeck.lib import Settings
+from rolloutdeck.trainer_api import TRAINERS, SettingsIssue, Trainer, load_trainer
+from rolloutdeck.trainer_config import parse_overrides, read_config_file
 
 
 def main(args: argparse.Namespace) -> int:
-    if args.trainer not in registry.TRAINERS:
-        known = ", ".join(registry.TRAINERS)
+    if args.trainer not in TRAINERS:
+        known = ", ".join(TRAINERS)
         raise UsageError(f"There is no check for {args.trainer!r} yet; there is one for {known}.")
-    trainer = registry.load_trainer(args.trainer)
+    trainer = load_trainer(args.trainer)
     given, complete = _settings(args)
     if not given:
         _advise(trainer)
@@ -33,8 +32,8 @@ def main(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """The file's settings with the command line's overrides on top."""
-    found, complete = load.read_config_file(args.config) if args.config else ({}, False)
-    settings = {**found, **load.parse_overrides(args.overrides)}
+    found, complete = read_config_file(args.config) if args.config else ({}, False)
+    settings = {**found, **parse_overrides(args.overrides)}
     if args.config and not settings:
         raise UsageError(f"{args.config} holds no settings.")
     return settings, complete

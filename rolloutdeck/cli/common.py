@@ -6,15 +6,19 @@ import argparse
 import sys
 from dataclasses import replace
 
-from rolloutdeck.client.artifact import FileChangedError, build_tokenizer_artifact
+from rolloutdeck.client import FileChangedError, build_tokenizer_artifact
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib.environment import Settings, is_same_server, load_local_server
-from rolloutdeck.lib.http import ServerClient, ServerResponse, ServerUnreachableError
-from rolloutdeck.protocol.columns import COLUMN_PRESETS, parse_column_mapping
-from rolloutdeck.protocol.wire import STEP_KINDS
-from rolloutdeck.trainer_api.registry import list_kinds
-from rolloutdeck.watch.artifact_collector import ArtifactOptions
-from rolloutdeck.watch.types import ScanOptions
+from rolloutdeck.lib import (
+    ServerClient,
+    ServerResponse,
+    ServerUnreachableError,
+    Settings,
+    is_same_server,
+    load_local_server,
+)
+from rolloutdeck.protocol import COLUMN_PRESETS, STEP_KINDS, parse_column_mapping
+from rolloutdeck.trainer_api import list_kinds
+from rolloutdeck.watch import ArtifactOptions, ScanOptions
 
 AXES = ("train", "eval", "metrics", "")
 

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rolloutdeck.errors import UsageError
-from rolloutdeck.protocol.columns import COLUMN_PRESETS
-from rolloutdeck.protocol.wire import SPLITS, STEP_KINDS, TOKEN_SCOPES
+from rolloutdeck.protocol import COLUMN_PRESETS, SPLITS, STEP_KINDS, TOKEN_SCOPES
 
 Adder = Callable[[argparse.ArgumentParser], None]
 

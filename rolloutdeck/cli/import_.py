@@ -27,27 +27,29 @@ from rolloutdeck.cli.common import (
 from rolloutdeck.cli.import_artifacts import ArtifactImport
 from rolloutdeck.cli.watch import FILES_ATTEMPT
 from rolloutdeck.errors import UsageError
-from rolloutdeck.protocol.columns import format_column_names
-from rolloutdeck.protocol.schedule import format_step_ranges
-from rolloutdeck.trainer_api.registry import find_writer, list_kinds
+from rolloutdeck.protocol import format_column_names, format_step_ranges
+from rolloutdeck.trainer_api import find_writer, list_kinds
 from rolloutdeck.trainers.tables import read_table_columns
-from rolloutdeck.watch.artifact_collector import ArtifactOptions
-from rolloutdeck.watch.file_endings import (
+from rolloutdeck.watch import (
     COMPLETENESS_CHECKS,
+    TABLE_SUFFIXES,
+    ActionRequiredError,
+    ArtifactOptions,
+    DumpFile,
+    FilePart,
+    RetryLaterError,
+    ScanResult,
+    UploadRejectedError,
+    UploadTarget,
+    build_file_stamp,
+    build_usage_error,
     describe_truncation,
+    find_files,
     hash_open_file,
     is_complete_file,
     read_complete_lines,
-)
-from rolloutdeck.watch.follower import FilePart, build_file_stamp
-from rolloutdeck.watch.scan import TABLE_SUFFIXES, find_files, read_file_head, scan_folders
-from rolloutdeck.watch.types import DumpFile, ScanResult
-from rolloutdeck.watch.upload import (
-    ActionRequiredError,
-    RetryLaterError,
-    UploadRejectedError,
-    UploadTarget,
-    build_usage_error,
+    read_file_head,
+    scan_folders,
 )
 
 T = TypeVar("T")

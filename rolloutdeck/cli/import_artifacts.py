@@ -8,14 +8,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rolloutdeck.cli.common import format_count, format_sentence, print_message
-from rolloutdeck.client import artifact
-from rolloutdeck.client.artifact import LocalArtifact
-from rolloutdeck.client.artifact_uploads import ArtifactUploadQueue, parse_received_bytes, register_artifact
+from rolloutdeck.client import (
+    ArtifactUploadQueue,
+    FileChangedError,
+    LocalArtifact,
+    build_import_command,
+    parse_received_bytes,
+    register_artifact,
+)
 from rolloutdeck.errors import UsageError
-from rolloutdeck.protocol.schedule import format_step_ranges
-from rolloutdeck.watch.artifact_collector import ArtifactOptions, upload_requested_part
-from rolloutdeck.watch.types import ScanResult
-from rolloutdeck.watch.upload import ActionRequiredError, UploadRejectedError, UploadTarget, parse_response
+from rolloutdeck.protocol import format_step_ranges
+from rolloutdeck.watch import (
+    ActionRequiredError,
+    ArtifactOptions,
+    ScanResult,
+    UploadRejectedError,
+    UploadTarget,
+    parse_response,
+    upload_requested_part,
+)
 
 Patiently = Callable[[Callable[[], Any]], Any]  # tries again a few times when the server does not answer
 Progress = Callable[[int], None]
@@ -43,7 +54,7 @@ def hash_steps(found: ScanResult, keeping: ArtifactOptions) -> Iterator[LocalArt
             yield keeping.of_folder(one)
         except OSError as error:
             raise UsageError(f"{error.filename or one.path} can't be read: {error.strerror or error}.") from error
-        except (artifact.FileChangedError, ValueError) as error:
+        except (FileChangedError, ValueError) as error:
             raise UsageError(format_sentence(str(error))) from error
 
 
@@ -51,7 +62,7 @@ def send_artifact(
     target: UploadTarget, one: LocalArtifact, now: bool, steps: ArtifactImport, patiently: Patiently, progress: Progress
 ) -> None:
     """Tells of one and, if `now`, sends what the server lacks. Raises RetryLaterError, ActionRequiredError."""
-    command = artifact.build_import_command(one.path, target.project, target.name, target.attempt)
+    command = build_import_command(one.path, target.project, target.name, target.attempt)
     shelf = ArtifactUploadQueue(say=lambda text: steps.problems.append((str(one.path), text)))
     try:
         answer = patiently(lambda: register_artifact(target.ask_run, one, target.attempt, command, now))

@@ -18,11 +18,10 @@ from rolloutdeck.cli.common import (
 )
 from rolloutdeck.cli.samples import find_run, remove_control_characters
 from rolloutdeck.errors import RunNotFoundError, UsageError
-from rolloutdeck.lib.http import ServerClient
-from rolloutdeck.protocol.compatibility import FactDifference
-from rolloutdeck.protocol.schedule import format_step_ranges, resolve_targets
-from rolloutdeck.replay.plan import DEFAULT_PLAN, PlanEntry, PlanRevision, parse_plan
-from rolloutdeck.trainer_api import registry
+from rolloutdeck.lib import ServerClient
+from rolloutdeck.protocol import FactDifference, format_step_ranges, resolve_targets
+from rolloutdeck.replay import DEFAULT_PLAN, PlanEntry, PlanRevision, parse_plan
+from rolloutdeck.trainer_api import first_step
 
 MAX_PREVIEW_STEPS = 10_000
 BEYOND = 4  # steps shown after the last target, so that what comes then is seen
@@ -122,7 +121,7 @@ def _print_strip(plan: PlanRevision, steps: int) -> None:
 def _first(entries: Sequence[PlanEntry]) -> int:
     """The number of a run's first step, as the trainer counts that would load these pins."""
     formats = [str(artifact.facts.get("format")) for entry in entries for artifact in entry.artifacts]
-    return min(map(registry.first_step, formats), default=1)
+    return min(map(first_step, formats), default=1)
 
 
 def _steps(steps: Sequence[int]) -> str:

@@ -20,24 +20,28 @@ from rolloutdeck.cli.common import (
 )
 from rolloutdeck.cli.samples import remove_control_characters
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib.environment import Settings
-from rolloutdeck.lib.http import ServerClient, ServerUnreachableError
-from rolloutdeck.protocol.schedule import format_step_ranges
-from rolloutdeck.replay import placement as placing
-from rolloutdeck.replay.folder import ReplayFolder
-from rolloutdeck.replay.placement import Placement, RunRequirements, describe_skipped_entry
-from rolloutdeck.replay.plan import PlanRevision, parse_plan
-from rolloutdeck.replay.pull import PlanPull
-from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import Trainer
-from rolloutdeck.trainer_config import load
+from rolloutdeck.lib import ServerClient, ServerUnreachableError, Settings
+from rolloutdeck.protocol import format_step_ranges
+from rolloutdeck.replay import (
+    Placement,
+    PlanPull,
+    PlanRevision,
+    ReplayFolder,
+    RunRequirements,
+    build_placements,
+    describe_skipped_entry,
+    find_layout_steps,
+    parse_plan,
+)
+from rolloutdeck.trainer_api import TRAINERS, Trainer, load_trainer
+from rolloutdeck.trainer_config import flatten_settings, parse_overrides, read_config_file, resolve_references
 
 TELL_SECONDS = 2.0  # between two words on a long download
 
 
 def main(args: argparse.Namespace) -> int:
-    if args.trainer not in registry.TRAINERS:
-        raise UsageError(f"pull knows no trainer {args.trainer!r}; it knows {', '.join(registry.TRAINERS)}.")
+    if args.trainer not in TRAINERS:
+        raise UsageError(f"pull knows no trainer {args.trainer!r}; it knows {', '.join(TRAINERS)}.")
     if args.steps is not None and args.steps < 1:
         raise UsageError("--steps needs a number of at least 1.")
     settings = load_settings(args)
@@ -93,8 +97,8 @@ def _opened(
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings of the command line: those of --config with those of --set on top."""
-    found = load.read_config_file(args.config)[0] if args.config else {}
-    return {**found, **load.parse_overrides(args.set)}
+    found = read_config_file(args.config)[0] if args.config else {}
+    return {**found, **parse_overrides(args.set)}
 
 
 def _config(
@@ -102,7 +106,7 @@ def _config(
 ) -> dict[str, Any]:
     """The run's config on the server; where it has none and none is given, that of the run whose step is pinned."""
     if run.get("config") or args.config:
-        return dict(load.flatten_settings(run.get("config") or {}))
+        return dict(flatten_settings(run.get("config") or {}))
     name, _, revision = plan.partition("@")
     query = {"plan": name or None, "revision": revision or None}
     path = f"projects/{quote(project, safe='')}/replay-plan/"
@@ -111,17 +115,17 @@ def _config(
     if not artifacts:
         return {}
     source = _whole(server, entries[0]["source"]["run"])
-    pinned = dict(load.flatten_settings(source.get("config") or {}))
+    pinned = dict(flatten_settings(source.get("config") or {}))
     taken = "has the settings of" if pinned else "has batches like"
     known = f"Nothing is known of the settings of {run['name']}: it is taken that it {taken} {source['name']}"
     _tell(f"{known}, under its own name. Say --set where it differs, or give its --config.")
-    return registry.load_trainer(args.trainer).guess_settings(project, run["name"], pinned, artifacts[0]["facts"])
+    return load_trainer(args.trainer).guess_settings(project, run["name"], pinned, artifacts[0]["facts"])
 
 
 def _asking(args: argparse.Namespace, config: dict[str, Any]) -> RunRequirements:
     """What the run asks for: its config, the command line's settings on top."""
-    trainer, given = registry.load_trainer(args.trainer), _given(args)
-    return trainer.read_requirements(load.resolve_references({**config, **_way(trainer, args), **given}))
+    trainer, given = load_trainer(args.trainer), _given(args)
+    return trainer.read_requirements(resolve_references({**config, **_way(trainer, args), **given}))
 
 
 def _way(trainer: Trainer, args: argparse.Namespace) -> Mapping[str, Any]:
@@ -161,7 +165,7 @@ def _sent(server: ServerClient, path: str, body: dict[str, Any]) -> Any:
 def _placements(plan: PlanRevision, asking: RunRequirements, most: int | None) -> list[Placement]:
     """What is laid out, after saying what differs and what is left out. Raises UsageError where nothing is left."""
     _warn(plan)
-    placements, left_out = placing.build_placements(plan, asking, placing.find_layout_steps(plan, asking, most))
+    placements, left_out = build_placements(plan, asking, find_layout_steps(plan, asking, most))
     for text in left_out:
         _tell(text)
     _tell_left_out(plan)
@@ -208,7 +212,7 @@ def _told() -> Any:
 
 def _joining(run: dict[str, Any], project: str, trainer: str) -> str:
     """How data comes to the run: from inside its trainer, else by somebody who watches what it writes."""
-    if registry.load_trainer(trainer).replay_lines:
+    if load_trainer(trainer).replay_lines:
         return f"export ROLLOUTDECK_RUN_ID={shlex.quote(run['id'])}"
     return f"rolloutdeck watch FOLDER --project {shlex.quote(project)} --run {shlex.quote(run['name'])}"
 

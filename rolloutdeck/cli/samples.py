@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from rolloutdeck.cli.common import build_server_client, load_settings, print_message, send_request
 from rolloutdeck.errors import RunNotFoundError, UsageError
-from rolloutdeck.lib.http import ServerClient
+from rolloutdeck.lib import ServerClient
 
 PAGE = 500
 DEFAULT_COUNT = 5

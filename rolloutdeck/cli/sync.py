@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from rolloutdeck.cli.common import build_server_client, format_count, format_sentence, load_settings, print_message
-from rolloutdeck.client.sync import SyncResult, sync_spools
+from rolloutdeck.client import SyncResult, sync_spools
 from rolloutdeck.errors import UsageError
 
 

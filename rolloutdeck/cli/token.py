@@ -6,8 +6,8 @@ import argparse
 
 from rolloutdeck.cli.common import build_server_client, format_sentence, load_settings, print_message, require_project
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib.http import ServerUnreachableError
-from rolloutdeck.protocol.wire import TOKEN_SCOPES
+from rolloutdeck.lib import ServerUnreachableError
+from rolloutdeck.protocol import TOKEN_SCOPES
 
 
 def main(args: argparse.Namespace) -> int:

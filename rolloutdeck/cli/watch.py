@@ -21,22 +21,27 @@ from rolloutdeck.cli.common import (
 )
 from rolloutdeck.cli.signals import SignalInterrupter
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib.environment import Settings, find_home_folder
-from rolloutdeck.protocol.schedule import format_step_ranges
-from rolloutdeck.protocol.wire import HEARTBEAT_SECONDS
-from rolloutdeck.watch.artifact_collector import ArtifactCollector, ArtifactOptions
-from rolloutdeck.watch.follower import ChangedFile, FilePart, Follower, WatchedFolder
-from rolloutdeck.watch.recover import recover_state
-from rolloutdeck.watch.scan import find_base_folder, get_absolute_path
-from rolloutdeck.watch.state import WatchState
-from rolloutdeck.watch.tree_pattern import TreePattern, TreeRun
-from rolloutdeck.watch.types import ScanOptions
-from rolloutdeck.watch.upload import (
+from rolloutdeck.lib import Settings, find_home_folder
+from rolloutdeck.protocol import HEARTBEAT_SECONDS, format_step_ranges
+from rolloutdeck.watch import (
     ActionRequiredError,
+    ArtifactCollector,
+    ArtifactOptions,
+    ChangedFile,
+    FilePart,
+    Follower,
     RetryLaterError,
+    ScanOptions,
+    TreePattern,
+    TreeRun,
     UploadRejectedError,
     UploadTarget,
+    WatchedFolder,
+    WatchState,
     build_usage_error,
+    find_base_folder,
+    get_absolute_path,
+    recover_state,
 )
 
 FILES_ATTEMPT = "files"  # the attempt of files whose launch nobody names

@@ -1,0 +1,49 @@
+"""The client in a training process: `init`, `Run`, the spool on disk and its upload.
+
+Depends on: `rolloutdeck.lib`, `rolloutdeck.protocol` and `rolloutdeck.replay`.
+Invariant: a call never raises into the trainer and never waits for the network. A file leaves the spool only
+after the server's receipt.
+"""
+
+from rolloutdeck.client.artifact import (
+    FileChangedError,
+    FileStamp,
+    LocalArtifact,
+    build_import_command,
+    build_step_artifact,
+    build_tokenizer_artifact,
+    read_file_stamp,
+)
+from rolloutdeck.client.artifact_uploads import (
+    ArtifactUploadQueue,
+    fetch_requested_files,
+    is_permanent_rejection,
+    parse_received_bytes,
+    register_artifact,
+)
+from rolloutdeck.client.delivery import classify_response
+from rolloutdeck.client.run import Run
+from rolloutdeck.client.serialize import convert_for_json
+from rolloutdeck.client.start import init
+from rolloutdeck.client.sync import SyncResult, sync_spools
+
+__all__ = [
+    "ArtifactUploadQueue",
+    "FileChangedError",
+    "FileStamp",
+    "LocalArtifact",
+    "Run",
+    "SyncResult",
+    "build_import_command",
+    "build_step_artifact",
+    "build_tokenizer_artifact",
+    "classify_response",
+    "convert_for_json",
+    "fetch_requested_files",
+    "init",
+    "is_permanent_rejection",
+    "parse_received_bytes",
+    "read_file_stamp",
+    "register_artifact",
+    "sync_spools",
+]

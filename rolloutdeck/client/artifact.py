@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client.launch import clean_name, get_host_name
-from rolloutdeck.protocol import manifest
+from rolloutdeck.protocol import check_manifest, compute_artifact_key, count_manifest_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rolloutdeck.trainer_api.types import LoadableStep
+    from rolloutdeck.trainer_api import LoadableStep
 
 CHUNK = 1 << 20
 MAX_CACHED_HASHES = 20_000  # hashes in memory, 200 bytes each
@@ -46,12 +46,12 @@ class LocalArtifact:
     @property
     def key(self) -> str:
         """The artifact's id, the same wherever the same files lie."""
-        return manifest.compute_artifact_key(self.files)
+        return compute_artifact_key(self.files)
 
     @property
     def size(self) -> int:
         """Bytes of all files together."""
-        return manifest.count_manifest_bytes(self.files)
+        return count_manifest_bytes(self.files)
 
     def told(self, attempt: str, command: str, send_now: bool = False, gone: str = "") -> dict[str, Any]:
         """The body of `PUT runs/{uid}/artifacts/`. `command` would send the bytes if typed on this machine; `gone` says
@@ -88,7 +88,7 @@ def build_artifact(
     for name in names:
         stamps[name], sha256 = hash_stable_file(path / name)
         files[name] = {"sha256": sha256, "bytes": stamps[name][0]}
-    manifest.check_manifest(files)
+    check_manifest(files)
     return LocalArtifact(path, role, step, files, stamps, step_kind, split, dict(facts or {}))
 
 
@@ -125,17 +125,16 @@ def build_path_artifact(path: Path, told: Mapping[str, Any]) -> LocalArtifact:
 
 def build_tokenizer_artifact(path: Path) -> LocalArtifact:
     """The tokenizer that a run's token ids belong to, kept at step 0. Raises OSError, FileChangedError, ValueError."""
-    from rolloutdeck.protocol import tokenizer
+    from rolloutdeck.protocol import compute_tokenizer_fingerprint, find_tokenizer_file, load_vocabulary
 
-    file = tokenizer.find_tokenizer_file(path)
-    facts = {"tokenizer": tokenizer.compute_tokenizer_fingerprint(tokenizer.load_vocabulary(file))}
+    file = find_tokenizer_file(path)
+    facts = {"tokenizer": compute_tokenizer_fingerprint(load_vocabulary(file))}
     return build_artifact(file.parent, [file.name], "tokenizer", 0, facts=facts)
 
 
 def read_layout_facts(path: Path, names: Collection[str]) -> dict[str, Any]:
     """What the layout and the batch of a trainer's own step tell, which are these files; {} for anything else."""
-    from rolloutdeck.trainer_api.registry import find_steps, read_step
-    from rolloutdeck.trainer_api.types import LoadableStep
+    from rolloutdeck.trainer_api import LoadableStep, find_steps, read_step
 
     for spot in find_steps(path):
         if not set(spot.files) <= set(names):
@@ -150,11 +149,11 @@ def preload_modules() -> None:
     """Loads what the sender's thread will need: a fork while a thread imports spoils the module for the child."""
     import shlex  # noqa: F401
 
-    from rolloutdeck.safe_pickle.batches import batch  # noqa: F401
-    from rolloutdeck.trainer_api import registry
+    pass
+    from rolloutdeck.trainer_api import list_kinds, load_step_readers
 
-    registry.list_kinds()
-    registry.load_step_readers()
+    list_kinds()
+    load_step_readers()
 
 
 def list_files_below(folder: Path) -> list[str]:

@@ -17,8 +17,8 @@ from typing import Any
 
 from rolloutdeck.client.artifact import FileStamp, LocalArtifact, cache_file_hash, read_file_stamp
 from rolloutdeck.client.launch import get_host_name
-from rolloutdeck.lib.http import FileSlice, ServerResponse
-from rolloutdeck.protocol.wire import MAX_PART_BYTES
+from rolloutdeck.lib import FileSlice, ServerResponse
+from rolloutdeck.protocol import MAX_PART_BYTES
 
 RequestFunction = Callable[..., ServerResponse]  # ask(method, path below the run's address, query=, body=, headers=)
 MessageCallback = Callable[[str], None]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from rolloutdeck.client import artifact, artifact_uploads, spool
-from rolloutdeck.lib.http import (
+from rolloutdeck.lib import (
     FileSlice,
     RunClient,
     ServerClient,
@@ -19,7 +19,7 @@ from rolloutdeck.lib.http import (
     ServerUnreachableError,
     build_run_headers,
 )
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MAX_PART_BYTES, SpoolHeader
 
 ARTIFACT = ("path", "role", "step", "step_kind", "split", "files", "facts", "send_now")  # what `log_artifact` writes
 MAX_METRICS_BATCH_BYTES = 1 << 19  # of waiting points that travel together; a server takes 10,000 points in one request
@@ -61,7 +61,7 @@ def upload_spool_files(server: ServerClient, files: Sequence[spool.SpoolFile], t
 
 
 def _deliver(
-    server: ServerClient, files: Sequence[spool.SpoolFile], header: wire.SpoolHeader, start: int, timeout: float
+    server: ServerClient, files: Sequence[spool.SpoolFile], header: SpoolHeader, start: int, timeout: float
 ) -> UploadOutcome:
     about, uid = build_run_headers(header), quote(header["uid"], safe="")
     if header["kind"] == "dump":
@@ -81,7 +81,7 @@ def _deliver(
     return UploadOutcome("sent", data=answer.json()) if answer.ok else classify_response(answer)
 
 
-def _register(server: ServerClient, header: wire.SpoolHeader, told: Mapping[str, Any]) -> UploadOutcome:
+def _register(server: ServerClient, header: SpoolHeader, told: Mapping[str, Any]) -> UploadOutcome:
     """Hashes the files that were named where they lie, and tells the server. `data`: the run's uid, the artifact."""
     path = Path(told["path"])
     try:
@@ -153,7 +153,7 @@ class _Upload:
         self,
         server: ServerClient,
         path: Path,
-        header: wire.SpoolHeader,
+        header: SpoolHeader,
         start: int,
         about: dict[str, str],
         timeout: float,
@@ -166,17 +166,17 @@ class _Upload:
         with self.path.open("rb") as file:
             if file.seek(0, 2) != self.start + self.total:
                 return UploadOutcome("rejected", "the file is shorter or longer than its header says")
-            if self.total <= wire.MAX_PART_BYTES:
+            if self.total <= MAX_PART_BYTES:
                 return self._judge(self._put(FileSlice(file, self.start, self.total)))
             return self._parts(file)
 
     def _parts(self, file: Any) -> UploadOutcome:
         answer = self._put(b"", f"bytes */{self.total}")
-        for _ in range(2 * self.total // wire.MAX_PART_BYTES + 4):  # an end, whatever the server says
+        for _ in range(2 * self.total // MAX_PART_BYTES + 4):  # an end, whatever the server says
             if answer.status != 202 or not answer.is_ours:
                 break
             at = _received(answer, self.total)
-            length = min(wire.MAX_PART_BYTES, self.total - at)
+            length = min(MAX_PART_BYTES, self.total - at)
             span = f"bytes {at}-{at + length - 1}/{self.total}"
             answer = self._put(FileSlice(file, self.start + at, length), span)
         return self._judge(answer)

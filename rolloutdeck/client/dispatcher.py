@@ -15,9 +15,8 @@ from typing import Any
 
 from rolloutdeck.client import delivery, lease, spool
 from rolloutdeck.client.delivery import UploadOutcome
-from rolloutdeck.lib.http import RunClient, ServerClient, ServerUnreachableError
-from rolloutdeck.lib.log import OnceLogger, logger
-from rolloutdeck.protocol import wire
+from rolloutdeck.lib import OnceLogger, RunClient, ServerClient, ServerUnreachableError, logger
+from rolloutdeck.protocol import SpoolHeader
 
 MIN_BACKOFF_SECONDS = 0.5  # seconds after a failure; doubles with each further one
 MAX_BACKOFF_SECONDS = 60.0
@@ -141,7 +140,7 @@ class Dispatcher:
             pass  # delivery says what is wrong with it
         return delivery.upload_spool_files(server, batch)
 
-    def _report(self, server: ServerClient, folder: Path, header: wire.SpoolHeader) -> None:
+    def _report(self, server: ServerClient, folder: Path, header: SpoolHeader) -> None:
         """Tells the run what this spool could not keep, if that is news. Raises ServerUnreachableError."""
         name = lease.read_spool_name(folder)
         if self._own and name == self._own.name:

@@ -8,15 +8,14 @@ from collections.abc import Callable
 
 from rolloutdeck.client import lease
 from rolloutdeck.client.sender import Sender
-from rolloutdeck.lib.http import RunClient, ServerUnreachableError
-from rolloutdeck.lib.log import logger
-from rolloutdeck.protocol import wire
+from rolloutdeck.lib import RunClient, ServerUnreachableError, logger
+from rolloutdeck.protocol import HEARTBEAT_SECONDS, SpoolHeader
 
 
 class Heartbeat:
     """One thread. A heartbeat that gets lost is not repeated: the next one says all of it again."""
 
-    def __init__(self, sender: Sender, header: wire.SpoolHeader, step: Callable[[], int | None]) -> None:
+    def __init__(self, sender: Sender, header: SpoolHeader, step: Callable[[], int | None]) -> None:
         self.sender, self.header, self.step = sender, header, step
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -31,14 +30,14 @@ class Heartbeat:
         self._closed.set()
 
     def _run(self) -> None:
-        due = time.monotonic() + wire.HEARTBEAT_SECONDS
-        while not self._closed.wait(min(lease.LEASE_RENEWAL_SECONDS, wire.HEARTBEAT_SECONDS)):
+        due = time.monotonic() + HEARTBEAT_SECONDS
+        while not self._closed.wait(min(lease.LEASE_RENEWAL_SECONDS, HEARTBEAT_SECONDS)):
             try:
                 self.sender.own.renew()
                 for folder in list(self.sender.adopted):
                     lease.renew_lease(folder)
                 if time.monotonic() >= due:
-                    due = time.monotonic() + wire.HEARTBEAT_SECONDS
+                    due = time.monotonic() + HEARTBEAT_SECONDS
                     self.beat()
                     self.sender.ask_wanted()
             except Exception:  # the leases must be kept as long as the training lives

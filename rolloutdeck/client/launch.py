@@ -16,7 +16,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import UID_PATTERN
 
 ATTEMPT_VARIABLE = "ROLLOUTDECK_ATTEMPT"
 RUN_FILE = ".rolloutdeck-run.json"
@@ -163,4 +163,4 @@ def _noted(path: Path) -> RunIdentity | None:
         found = RunIdentity(str(note["uid"]), str(note["project"]), str(note["name"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if wire.UID_PATTERN.match(found.uid) else None
+    return found if UID_PATTERN.match(found.uid) else None

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.lib.http import RunClient, ServerClient
-from rolloutdeck.protocol import wire
-from rolloutdeck.replay.plan import DEFAULT_PLAN, PlanRevision, parse_plan
+from rolloutdeck.lib import RunClient, ServerClient
+from rolloutdeck.protocol import SpoolHeader
+from rolloutdeck.replay import DEFAULT_PLAN, PlanRevision, parse_plan
 
 
 def request_plan(
-    header: wire.SpoolHeader,
+    header: SpoolHeader,
     server: ServerClient | None,
     name: str,
     facts: Mapping[str, Any],

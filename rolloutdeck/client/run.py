@@ -22,13 +22,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from rolloutdeck.client import artifact, launch, serialize, spool, writer
 from rolloutdeck.client.heartbeat import Heartbeat
 from rolloutdeck.client.sender import Sender
-from rolloutdeck.lib.environment import Settings
-from rolloutdeck.lib.http import ServerClient
-from rolloutdeck.lib.log import OnceLogger, log_or_print, logger
-from rolloutdeck.protocol import wire
+from rolloutdeck.lib import OnceLogger, ServerClient, Settings, log_or_print, logger
+from rolloutdeck.protocol import ARTIFACT_ROLES, REPLAY_OUTCOMES, SPLITS, STEP_KINDS, WIRE_VERSION, SpoolHeader
 
 if TYPE_CHECKING:
-    from rolloutdeck.replay.plan import PlanRevision
+    from rolloutdeck.replay import PlanRevision
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,8 +80,8 @@ class Run:
         self._limits = (spool_bytes, queue_bytes)
         self._voice = OnceLogger()
         self._step: int | None = None
-        self._header: wire.SpoolHeader = {
-            "wire": wire.WIRE_VERSION,
+        self._header: SpoolHeader = {
+            "wire": WIRE_VERSION,
             "project": self.project,
             "uid": self.uid,
             "name": self.name,
@@ -118,7 +116,7 @@ class Run:
         point = {
             "values": dict(values),
             "time": _now() if time is None or not math.isfinite(time) else float(time),
-            "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
+            "step_kind": _word(step_kind, "step_kind", STEP_KINDS),
             "step": self._at(step),
         }
         self._put(writer.MetricsItem(self.attempt, [point]))
@@ -179,10 +177,10 @@ class Run:
         given, told = Path(path).absolute(), dict(manifest or {})
         said = {
             "path": str(given),
-            "role": _word(role, "role", wire.ARTIFACT_ROLES),
+            "role": _word(role, "role", ARTIFACT_ROLES),
             "step": self._at(step),
-            "split": _word(split, "split", wire.SPLITS),
-            "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
+            "split": _word(split, "split", SPLITS),
+            "step_kind": _word(step_kind, "step_kind", STEP_KINDS),
             "files": [str(name) for name in told.get("files") or ()],
             "facts": json.loads(json.dumps(dict(told.get("facts") or {}), default=serialize.convert_for_json)),
             "send_now": bool(send_now),
@@ -198,7 +196,7 @@ class Run:
         The first answer binds the run to that revision unless `bind` is False; `facts` are those of `compatibility`.
         """
         from rolloutdeck.client import replay_plan
-        from rolloutdeck.replay.plan import PlanRevision
+        from rolloutdeck.replay import PlanRevision
 
         wanted = name or self._settings.plan
         seconds = timeout if timeout is not None else PLAN_SECONDS if wanted else DEFAULT_PLAN_SECONDS
@@ -228,8 +226,8 @@ class Run:
         said = {
             "attempt": self.attempt,
             "step": self._at(step),
-            "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
-            "outcome": _word(outcome, "outcome", wire.REPLAY_OUTCOMES),
+            "step_kind": _word(step_kind, "step_kind", STEP_KINDS),
+            "outcome": _word(outcome, "outcome", REPLAY_OUTCOMES),
             "pin": pin,
             "rows": rows,
             "seconds": None if seconds is None or not math.isfinite(seconds) else float(seconds),
@@ -270,8 +268,8 @@ class Run:
     ) -> dict[str, Any]:
         query = {
             "attempt": self.attempt,
-            "split": _word(split, "split", wire.SPLITS),
-            "step_kind": _word(step_kind, "step_kind", wire.STEP_KINDS),
+            "split": _word(split, "split", SPLITS),
+            "step_kind": _word(step_kind, "step_kind", STEP_KINDS),
             "step": None if step is None else self._at(step),
             "source": launch.clean_name(source, 500),
             "format": launch.clean_name(format, 40),

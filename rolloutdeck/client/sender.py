@@ -13,11 +13,16 @@ from rolloutdeck.client import lease, spool
 from rolloutdeck.client.artifact import build_import_command
 from rolloutdeck.client.artifact_uploads import ArtifactUploadQueue, fetch_requested_files, register_artifact
 from rolloutdeck.client.dispatcher import NEVER_DUE, Backoff, Dispatcher
-from rolloutdeck.lib.environment import is_same_server
-from rolloutdeck.lib.http import RunClient, ServerClient, ServerUnreachableError
-from rolloutdeck.lib.log import OnceLogger, logger
-from rolloutdeck.lib.symlinks import find_folder_owner
-from rolloutdeck.protocol import wire
+from rolloutdeck.lib import (
+    OnceLogger,
+    RunClient,
+    ServerClient,
+    ServerUnreachableError,
+    find_folder_owner,
+    is_same_server,
+    logger,
+)
+from rolloutdeck.protocol import SpoolHeader
 
 RESCAN_SECONDS = 15.0  # seconds between looks for a server that is not configured yet
 ADOPT_SECONDS = 60.0
@@ -39,14 +44,14 @@ class Sender:
         connect: Callable[[], ServerClient | None],
         voice: OnceLogger,
         opened: Callable[[Any], None] = lambda data: None,
-        header: wire.SpoolHeader | None = None,
+        header: SpoolHeader | None = None,
     ) -> None:
         self.own, self.connect, self.voice = own, connect, voice
         self.adopted: list[Path] = []
         self.server: ServerClient | None = None
         self.courier = Dispatcher(voice, own, opened, self._registered)
         self.shelf = ArtifactUploadQueue(say=lambda text: voice.once(text, "%s", text))
-        self.header: wire.SpoolHeader = header or {}
+        self.header: SpoolHeader = header or {}
         self._artifact_due, self._artifact_pauses = 0.0, Backoff()
         self._wake, self._closed, self._hurried = threading.Event(), False, False
         self._adopt_at = self._connect_at = 0.0

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from rolloutdeck.client import lease
 from rolloutdeck.client.launch import get_host_name
-from rolloutdeck.lib.environment import Settings, find_home_folder
-from rolloutdeck.protocol import wire
+from rolloutdeck.lib import Settings, find_home_folder
+from rolloutdeck.protocol import SpoolHeader
 
 DEFAULT_SPOOL_BYTES = 2 << 30
 CHECKPOINT_SPOOL_FOLDER = ".rolloutdeck-spool"
@@ -97,7 +97,7 @@ def parse_spool_run_uid(folder: Path) -> str:
     return folder.name.partition("~")[0]
 
 
-def read_spool_header(path: Path) -> tuple[wire.SpoolHeader, int]:
+def read_spool_header(path: Path) -> tuple[SpoolHeader, int]:
     """The header and where the body begins. Raises OSError, and ValueError when the file is no spool file."""
     with path.open("rb") as file:
         first = file.readline(MAX_HEADER_BYTES)
@@ -144,7 +144,7 @@ class Spool:
     def waiting(self) -> list[SpoolFile]:
         return list_spool_files(self._folder) if self._folder else []
 
-    def write(self, header: wire.SpoolHeader, body: BodyFactory) -> Path:
+    def write(self, header: SpoolHeader, body: BodyFactory) -> Path:
         """Makes one file durable and returns its path. `body` may be called again if the folder was taken meanwhile.
 
         Raises SpoolFullError, and OSError when the disk refuses. Half a file is never seen under its name.
@@ -172,7 +172,7 @@ class Spool:
                 raise
         return self._folder
 
-    def _write(self, folder: Path, header: wire.SpoolHeader, body: BodyFactory) -> Path:
+    def _write(self, folder: Path, header: SpoolHeader, body: BodyFactory) -> Path:
         kind = header["kind"]
         self._last = max(time.time_ns(), self._last + 1)
         path = folder / f"{self._last:020d}.{kind}"
@@ -218,7 +218,7 @@ class Spool:
         return left
 
 
-def _write_file(path: Path, header: wire.SpoolHeader, body: BodyFactory, room: int) -> int:
+def _write_file(path: Path, header: SpoolHeader, body: BodyFactory, room: int) -> int:
     """Writes body, then the header that knows its hash into the room left before it; returns the file's bytes."""
     blank = json.dumps({**header, "sha256": "0" * 64, "bytes": 10**15})
     head = len(blank.encode()) + 1

@@ -13,9 +13,8 @@ from typing import Any, ParamSpec
 
 from rolloutdeck.client import launch, serialize, spool, writer
 from rolloutdeck.client.run import Run
-from rolloutdeck.lib.environment import Settings
-from rolloutdeck.lib.log import logger
-from rolloutdeck.protocol import wire
+from rolloutdeck.lib import Settings, logger
+from rolloutdeck.protocol import UID_PATTERN
 
 P = ParamSpec("P")
 
@@ -120,7 +119,7 @@ def _identity(
     """Uid, project and name: from ROLLOUTDECK_RUN_ID, else the note beside the checkpoints, else new."""
     fresh_project, fresh_name = project or "default", name or launch.build_default_run_name(launched.host)
     uid = settings.run_id
-    if uid and not wire.UID_PATTERN.match(uid):
+    if uid and not UID_PATTERN.match(uid):
         uid = hashlib.sha256(uid.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         logger.warning("ROLLOUTDECK_RUN_ID has characters that no run id has; the run is %s instead.", uid)
     if uid:

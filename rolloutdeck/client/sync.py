@@ -9,10 +9,7 @@ from pathlib import Path
 
 from rolloutdeck.client import lease, spool
 from rolloutdeck.client.dispatcher import NEVER_DUE, Dispatcher
-from rolloutdeck.lib.environment import Settings, is_same_server
-from rolloutdeck.lib.http import ServerClient
-from rolloutdeck.lib.log import OnceLogger
-from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner
+from rolloutdeck.lib import OnceLogger, ServerClient, Settings, detect_created_owner, find_folder_owner, is_same_server
 
 TIME_BUDGET_SECONDS = 30.0
 

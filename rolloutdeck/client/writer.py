@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client import serialize, spool
-from rolloutdeck.lib.log import OnceLogger, logger
-from rolloutdeck.protocol import wire
+from rolloutdeck.lib import OnceLogger, logger
+from rolloutdeck.protocol import MAX_DUMP_BYTES, SpoolHeader
 
 DEFAULT_QUEUE_BYTES = 256 << 20
 CHUNK_BYTES = 1 << 20
@@ -124,8 +124,8 @@ class FileItem:
         self.copies += 1
         try:
             before = self._stamp()
-            if before[0] > wire.MAX_DUMP_BYTES:
-                raise UnwritableItemError(f"larger than {wire.MAX_DUMP_BYTES >> 30} GiB")
+            if before[0] > MAX_DUMP_BYTES:
+                raise UnwritableItemError(f"larger than {MAX_DUMP_BYTES >> 30} GiB")
             yield from spool.read_file_chunks(self.path, CHUNK_BYTES)
             if self.copies < MAX_COPY_TRIES and self._stamp() != before:
                 raise SourceChangedError
@@ -161,7 +161,7 @@ class SpoolWriter:
     def __init__(
         self,
         own: spool.Spool,
-        header: wire.SpoolHeader,
+        header: SpoolHeader,
         voice: OnceLogger,
         written: Callable[[], None],
         limit: int = DEFAULT_QUEUE_BYTES,
@@ -238,7 +238,7 @@ class SpoolWriter:
         return bool(self._items) and isinstance(self._items[0], MetricsItem)
 
     def _write(self, item: QueueItem) -> None:
-        header: wire.SpoolHeader = {**self.header, "kind": item.kind, "query": item.query}
+        header: SpoolHeader = {**self.header, "kind": item.kind, "query": item.query}
         try:
             self.own.write(header, item.body)
         except SourceChangedError:

@@ -1,0 +1,41 @@
+"""Helpers of the trainer side: environment variables, HTTP, downloads, symlinks, log lines.
+
+Depends on: the standard library and `rolloutdeck.protocol`.
+Invariant: a request never raises into the training.
+"""
+
+from rolloutdeck.lib.download import DownloadError, DownloadProgress, download_file, hash_file
+from rolloutdeck.lib.environment import Settings, find_home_folder, is_same_server, load_local_server
+from rolloutdeck.lib.http import (
+    FileSlice,
+    RunClient,
+    ServerClient,
+    ServerResponse,
+    ServerUnreachableError,
+    build_run_headers,
+)
+from rolloutdeck.lib.log import OnceLogger, log_or_print, logger
+from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner, is_safe_to_follow
+
+__all__ = [
+    "DownloadError",
+    "DownloadProgress",
+    "FileSlice",
+    "OnceLogger",
+    "RunClient",
+    "ServerClient",
+    "ServerResponse",
+    "ServerUnreachableError",
+    "Settings",
+    "build_run_headers",
+    "detect_created_owner",
+    "download_file",
+    "find_folder_owner",
+    "find_home_folder",
+    "hash_file",
+    "is_safe_to_follow",
+    "is_same_server",
+    "load_local_server",
+    "log_or_print",
+    "logger",
+]

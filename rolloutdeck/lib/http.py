@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import (
+    PROJECT_HEADER,
+    RESUME_HEADER,
+    RUN_HEADER,
+    SERVER_HEADER,
+    WIRE_HEADER,
+    WIRE_VERSION,
+    SpoolHeader,
+)
 
 API = "api/v1/"
 MAX_ANSWER_BYTES = 64 << 20
@@ -74,7 +82,7 @@ class StreamedResponse:
         self._response = response
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.getheaders()}
-        self.is_ours = wire.SERVER_HEADER.lower() in self.headers
+        self.is_ours = SERVER_HEADER.lower() in self.headers
 
     def read(self, size: int) -> bytes:
         """At most `size` bytes, as soon as some are there; b"" at the end. Raises ServerUnreachableError."""
@@ -192,7 +200,7 @@ class ServerClient:
         return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context), prefix
 
     def _headers(self, body: bytes | Stream | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-        sent = {wire.WIRE_HEADER: str(wire.WIRE_VERSION), "Accept": "application/json"}
+        sent = {WIRE_HEADER: str(WIRE_VERSION), "Accept": "application/json"}
         if self.token:
             if not (self.token.isascii() and self.token.isprintable()):
                 raise ValueError("the token has characters that no token has")  # and must not show in a log
@@ -205,7 +213,7 @@ class ServerClient:
 class RunClient:
     """Requests to the addresses of one run, from which a server that never saw the run can create it."""
 
-    def __init__(self, server: ServerClient, header: wire.SpoolHeader, timeout: float = 30.0) -> None:
+    def __init__(self, server: ServerClient, header: SpoolHeader, timeout: float = 30.0) -> None:
         self.server, self.timeout = server, timeout
         self.path = f"runs/{quote(header['uid'], safe='')}/"
         self.headers = build_run_headers(header)
@@ -220,11 +228,11 @@ class RunClient:
         return self.server.send_json(method, self.path + path, data, headers=self.headers, timeout=self.timeout)
 
 
-def build_run_headers(header: wire.SpoolHeader) -> dict[str, str]:
+def build_run_headers(header: SpoolHeader) -> dict[str, str]:
     """Request headers from which a server that never saw the run can create it."""
-    about = {wire.PROJECT_HEADER: quote(header["project"], safe=""), wire.RUN_HEADER: quote(header["name"], safe="")}
+    about = {PROJECT_HEADER: quote(header["project"], safe=""), RUN_HEADER: quote(header["name"], safe="")}
     if resume := header.get("run", {}).get("resume"):
-        about[wire.RESUME_HEADER] = quote(str(resume), safe="")
+        about[RESUME_HEADER] = quote(str(resume), safe="")
     return about
 
 
@@ -246,7 +254,7 @@ def _answer(response: http.client.HTTPResponse, deadline: float) -> ServerRespon
     if response.length:  # read1 ends quietly where the connection was cut
         raise http.client.IncompleteRead(b"".join(pieces), response.length)
     headers = {name.lower(): value for name, value in response.getheaders()}
-    return ServerResponse(response.status, headers, b"".join(pieces), wire.SERVER_HEADER.lower() in headers)
+    return ServerResponse(response.status, headers, b"".join(pieces), SERVER_HEADER.lower() in headers)
 
 
 def _reason(error: Exception) -> str:

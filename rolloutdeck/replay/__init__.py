@@ -1,0 +1,37 @@
+"""Replay on the trainer's node: the plan, where its files go, the folder that `pull` owns.
+
+Depends on: `rolloutdeck.protocol`, `rolloutdeck.safe_pickle` and `rolloutdeck.lib`.
+Invariant: a step folder is complete or absent, and only files that are loadable are placed.
+"""
+
+from rolloutdeck.replay.exclude_prompts import write_without_prompts
+from rolloutdeck.replay.folder import PULL_MANIFEST, ReplayFolder
+from rolloutdeck.replay.placement import (
+    Placement,
+    RunRequirements,
+    build_placements,
+    describe_skipped_entry,
+    find_flagged_prompts,
+    find_layout_steps,
+)
+from rolloutdeck.replay.plan import DEFAULT_PLAN, PinnedArtifact, PlanEntry, PlanFile, PlanRevision, parse_plan
+from rolloutdeck.replay.pull import PlanPull
+
+__all__ = [
+    "DEFAULT_PLAN",
+    "PULL_MANIFEST",
+    "PinnedArtifact",
+    "Placement",
+    "PlanEntry",
+    "PlanFile",
+    "PlanPull",
+    "PlanRevision",
+    "ReplayFolder",
+    "RunRequirements",
+    "build_placements",
+    "describe_skipped_entry",
+    "find_flagged_prompts",
+    "find_layout_steps",
+    "parse_plan",
+    "write_without_prompts",
+]

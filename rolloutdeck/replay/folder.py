@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib.download import hash_file
+from rolloutdeck.lib import hash_file
 
 PULL_MANIFEST = ".rolloutdeck-pull.json"
 STAGING_FOLDER = ".rolloutdeck-pull"

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.protocol.schedule import resolve_target
+from rolloutdeck.protocol import resolve_target
 from rolloutdeck.replay.plan import PlanEntry, PlanFile, PlanRevision
 
 MAX_LAYOUT_STEPS = 1_000_000  # of a plan that goes on after its last target

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.protocol import schedule
-from rolloutdeck.protocol.compatibility import FactDifference, is_incompatible
-from rolloutdeck.protocol.manifest import check_manifest
+from rolloutdeck.protocol import FactDifference, check_manifest, is_incompatible, resolve_target, resolve_targets
 
 DEFAULT_PLAN = "default"
 
@@ -129,12 +127,12 @@ class PlanRevision:
 
     def resolve(self, step: int) -> PlanEntry | None:
         """What this step replays; None where it generates."""
-        target = schedule.resolve_target(self.action, self.targets, step)
+        target = resolve_target(self.action, self.targets, step)
         return next((entry for entry in self.entries if entry.target_step == target), None)
 
     def strip(self, steps: int) -> list[tuple[int, int | None]]:
         """(step, target or None) for the steps 1 to `steps`."""
-        return schedule.resolve_targets(self.action, self.targets, range(1, steps + 1))
+        return resolve_targets(self.action, self.targets, range(1, steps + 1))
 
 
 def parse_plan(answer: Any) -> PlanRevision:

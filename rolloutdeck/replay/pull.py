@@ -14,8 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.lib.download import DownloadError, DownloadProgress, download_file, hash_file
-from rolloutdeck.lib.http import ServerClient, ServerUnreachableError
+from rolloutdeck.lib import (
+    DownloadError,
+    DownloadProgress,
+    ServerClient,
+    ServerUnreachableError,
+    download_file,
+    hash_file,
+)
 from rolloutdeck.replay.folder import ReplayFolder, StepFiles
 from rolloutdeck.replay.placement import Placement, RunRequirements, match_file_name
 from rolloutdeck.replay.plan import PlanEntry, PlanFile
@@ -179,7 +185,7 @@ def _check_json_file(path: Path, name: str, most: int | None) -> None:
 def dropped_from(blob: Path, name: str, *, moved: bool) -> tuple[str, ...]:
     """The columns that a batch has to lose before the trainer can load it; none for most. Raises UsageError."""
     try:
-        from rolloutdeck.safe_pickle.batches.batch import open_batch
+        from rolloutdeck.safe_pickle.batches import open_batch
         from rolloutdeck.safe_pickle.rewrite import columns_to_drop
     except ImportError as error:
         raise UsageError(f"Looking into {name} needs numpy: run this where the trainer is installed.") from error

@@ -12,15 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.stream.source import ByteSource
-from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive, is_zip
-from rolloutdeck.safe_pickle.verify.abstract_values import (
+from rolloutdeck.safe_pickle.stream import ByteSource, TorchArchive, is_zip
+from rolloutdeck.safe_pickle.verify import (
     AbstractContainer,
     AbstractObject,
     AbstractValue,
+    PickleVerifier,
     RuleViolationError,
 )
-from rolloutdeck.safe_pickle.verify.interpreter import PickleVerifier
 
 
 @dataclass(frozen=True)

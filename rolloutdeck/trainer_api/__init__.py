@@ -1,6 +1,53 @@
-"""What the trainer side knows of each trainer.
+"""What a trainer module offers: the types, and the registry of trainers.
 
-`types` says what a trainer's module is made of. `registry` finds a trainer by its name or by the format of its files.
-The trainers themselves are in `rolloutdeck.trainers`; they are imported only when somebody asks for one.
-Depends on `replay` (types only). A field that a trainer lacks is a type error, never a silent default.
+Depends on: `rolloutdeck.replay` and `rolloutdeck.protocol`.
+Invariant: a trainer is data (a frozen dataclass with defaults). Its code is imported when it is used.
 """
+
+from rolloutdeck.trainer_api.registry import (
+    TRAINERS,
+    find_loader,
+    find_steps,
+    find_writer,
+    first_step,
+    list_kinds,
+    list_others,
+    load_step_readers,
+    load_trainer,
+    masks_flagged,
+    only_trained,
+    read_step,
+)
+from rolloutdeck.trainer_api.types import (
+    FileHead,
+    FileKind,
+    FunctionReference,
+    LoadableStep,
+    SettingsIssue,
+    StepLocation,
+    Trainer,
+    TrainerFiles,
+)
+
+__all__ = [
+    "FileHead",
+    "FileKind",
+    "FunctionReference",
+    "LoadableStep",
+    "SettingsIssue",
+    "StepLocation",
+    "TRAINERS",
+    "Trainer",
+    "TrainerFiles",
+    "find_loader",
+    "find_steps",
+    "find_writer",
+    "first_step",
+    "list_kinds",
+    "list_others",
+    "load_step_readers",
+    "load_trainer",
+    "masks_flagged",
+    "only_trained",
+    "read_step",
+]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from rolloutdeck.replay.placement import RunRequirements
+    from rolloutdeck.replay import RunRequirements
 
 P = ParamSpec("P")
 R = TypeVar("R")

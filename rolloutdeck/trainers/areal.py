@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
 
 
 def _step_of(path: PurePath) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
 from rolloutdeck.trainers.tables import parse_step_name
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
 
 _FILE = re.compile(r"(train|val)_data_step(\d{1,18})\.jsonl\Z")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
 
 _FOLDER = re.compile(r"(train|val)_step_(\d{1,18})_epoch_\d+\Z")
 _EVALUATED = re.compile(r"episode_\d{6}_.*\.json\Z")

@@ -12,14 +12,14 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.protocol.columns import (
+from rolloutdeck.protocol import (
     COMMON_COLUMN_NAMES,
     find_row_keys,
     find_samples_column,
     has_generation_columns,
     parse_logged_columns,
 )
-from rolloutdeck.trainer_api.types import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
 
 _NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
 _UNDERLINED = bytes.maketrans(b" -", b"__")

@@ -7,7 +7,7 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-from rolloutdeck.protocol.wire import SERVER_HEADER
+from rolloutdeck.protocol import SERVER_HEADER
 from rolloutdeck.up.errors import StartFailedError
 from rolloutdeck.up.supervisor import ProgramState, Supervisor, read_log_tail
 

@@ -13,19 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client import artifact
-from rolloutdeck.client.artifact import FileChangedError, FileStamp, LocalArtifact
-from rolloutdeck.client.artifact_uploads import (
+from rolloutdeck.client import (
     ArtifactUploadQueue,
+    FileChangedError,
+    FileStamp,
+    LocalArtifact,
+    build_import_command,
+    build_step_artifact,
     fetch_requested_files,
     is_permanent_rejection,
+    read_file_stamp,
     register_artifact,
 )
-from rolloutdeck.lib.http import ServerResponse
-from rolloutdeck.lib.symlinks import is_safe_to_follow
-from rolloutdeck.protocol.schedule import format_step_ranges
-from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
+from rolloutdeck.lib import ServerResponse, is_safe_to_follow
+from rolloutdeck.protocol import format_step_ranges
+from rolloutdeck.trainer_api import LoadableStep, StepLocation, find_steps, read_step
 from rolloutdeck.watch.upload import RetryLaterError, UploadRejectedError, UploadTarget, parse_response
 
 LOOK_SECONDS = 2.0  # between looks, which take at most a tenth of the time
@@ -49,7 +51,7 @@ class ArtifactOptions:
 
     def of_folder(self, found: LoadableStep) -> LocalArtifact:
         """The artifact of a step, with what the tokenizer tells of it. Raises OSError, FileChangedError, ValueError."""
-        return artifact.build_step_artifact(found, self.tokenizer.facts if self.tokenizer else None)
+        return build_step_artifact(found, self.tokenizer.facts if self.tokenizer else None)
 
 
 class ArtifactCollector:
@@ -81,9 +83,7 @@ class ArtifactCollector:
             return []
         found = []
         self.waiting = 0
-        for spot in dict.fromkeys(
-            spot for place in self.places() if place.exists() for spot in registry.find_steps(place)
-        ):
+        for spot in dict.fromkeys(spot for place in self.places() if place.exists() for spot in find_steps(place)):
             stamps = _read_stamps(spot)
             folder = spot.path.parent if spot.path.is_file() else spot.path
             if spot.reason or not stamps or self.shelf.knows(folder, stamps) or self.left_out.get(spot.path) == stamps:
@@ -129,7 +129,7 @@ class ArtifactCollector:
 
     def _register(self, found: LocalArtifact, send_now: bool = False, gone: str = "") -> dict[str, Any]:
         target = self.target
-        command = artifact.build_import_command(found.path, target.project, target.name, target.attempt)
+        command = build_import_command(found.path, target.project, target.name, target.attempt)
         told = parse_response(register_artifact(target.ask_run, found, target.attempt, command, send_now, gone))
         if not isinstance(told, dict) or told.get("id") != found.key:
             raise RetryLaterError("the answer to an artifact does not name it")
@@ -153,7 +153,7 @@ class ArtifactCollector:
 
     def _take(self, spot: StepLocation, stamps: Stamps) -> LoadableStep | None:
         """What was told of; None where it is left out or not whole."""
-        found = registry.read_step(spot)
+        found = read_step(spot)
         if isinstance(found, str):
             self._leave(spot, stamps, found)
             return None
@@ -229,6 +229,6 @@ def _read_stamps(spot: StepLocation) -> Stamps:
     if not all(is_safe_to_follow(folder / name) for name in spot.files):
         return {}
     try:
-        return {name: artifact.read_file_stamp(folder / name) for name in spot.files}
+        return {name: read_file_stamp(folder / name) for name in spot.files}
     except OSError:
         return {}

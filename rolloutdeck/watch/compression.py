@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import BinaryIO, TypeVar
 
-from rolloutdeck.trainer_api.types import FileHead, FileKind
+from rolloutdeck.trainer_api import FileHead, FileKind
 
 GZIP, ZSTD = ".gz", ".zst"
 CHUNK = 1 << 20

@@ -8,7 +8,7 @@ import os
 from pathlib import PurePath
 from typing import BinaryIO
 
-from rolloutdeck.protocol.wire import MAX_LINE_BYTES, MAX_PART_BYTES
+from rolloutdeck.protocol import MAX_LINE_BYTES, MAX_PART_BYTES
 from rolloutdeck.watch import compression
 from rolloutdeck.watch.state import SentFile
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.lib.symlinks import is_safe_to_follow
-from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import FileKind
+from rolloutdeck.lib import is_safe_to_follow
+from rolloutdeck.trainer_api import FileKind, list_kinds
 from rolloutdeck.watch import compression
 from rolloutdeck.watch.file_endings import (
     describe_truncation,
@@ -95,7 +94,7 @@ class Follower:
         self, roots: Sequence[WatchedFolder], base: Path, state: WatchState, choice: ScanOptions, say: Say = print
     ) -> None:
         self.roots, self.base, self.state, self.choice, self.say = roots, base, state, choice, say
-        self.kinds = registry.list_kinds(choice.format)
+        self.kinds = list_kinds(choice.format)
         self.known: dict[Path, tuple[Stamp, FileKind | None]] = {}
         self.still: dict[str, tuple[Stamp, float]] = {}
         self.torn: dict[str, Stamp] = {}

@@ -12,8 +12,16 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from rolloutdeck.errors import UsageError
-from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_api.types import FileHead, FileKind, LoadableStep
+from rolloutdeck.trainer_api import (
+    FileHead,
+    FileKind,
+    LoadableStep,
+    find_steps,
+    find_writer,
+    list_kinds,
+    list_others,
+    read_step,
+)
 from rolloutdeck.watch import compression, scan_warnings
 from rolloutdeck.watch.types import DumpFile, ScanOptions, ScanResult
 
@@ -121,7 +129,7 @@ def scan_folders(paths: Sequence[Path], choice: ScanOptions) -> ScanResult:
         if not path.exists():
             raise UsageError(f"There is no file or folder {path}.")
     base, result = find_base_folder(absolute), ScanResult()
-    kinds = registry.list_kinds(choice.format)
+    kinds = list_kinds(choice.format)
     by_folder: dict[Path, list[tuple[DumpFile, FileHead]]] = {}
     claimed = set() if choice.format else _with_folders(absolute, base, result)
     for path in dict.fromkeys(file for start in absolute for file in find_files(start)):
@@ -166,9 +174,9 @@ def _leave_guessed(by_folder: dict[Path, list[tuple[DumpFile, FileHead]]], left_
 def _with_folders(paths: Sequence[Path], base: Path, result: ScanResult) -> set[Path]:
     """Adds the steps that can be loaded again; the files that are theirs alone, or those of one that is not whole."""
     claimed = set()
-    for spot in dict.fromkeys(spot for path in paths for spot in registry.find_steps(path)):
+    for spot in dict.fromkeys(spot for path in paths for spot in find_steps(path)):
         claimed |= set() if spot.dumps else {spot.path, *(spot.path / name for name in spot.files)}
-        found = spot.reason or registry.read_step(spot)
+        found = spot.reason or read_step(spot)
         if isinstance(found, LoadableStep):
             result.folders.append(found)
             result.trainer = spot.trainer
@@ -184,7 +192,7 @@ def _reason_against(path: Path, source: str, kind: FileKind | None) -> str:
         return f"files whose path is longer than {MAX_SOURCE_LENGTH} characters"
     if kind:
         return ""
-    for pattern, what in registry.list_others().items():
+    for pattern, what in list_others().items():
         if fnmatch(path.name, pattern):
             return what
     if path.suffix == compression.ZSTD:
@@ -230,7 +238,7 @@ def detect_split(
     named = choice.split or parse_split(folder.relative_to(base).parts, base.name)
     if named:
         return named, ""
-    trainer = registry.find_writer(samples[0][0].kind.format)
+    trainer = find_writer(samples[0][0].kind.format)
     steps = [found.step for found, _ in samples if found.step is not None]
     split, why = trainer.guess_split([head for _, head in samples], steps)
     return split, f"no folder's name says what it is, and {why}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib.symlinks import is_safe_to_follow
+from rolloutdeck.lib import is_safe_to_follow
 from rolloutdeck.watch.follower import WatchedFolder
 from rolloutdeck.watch.scan import get_absolute_path, parse_split
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from rolloutdeck.trainer_api.types import FileKind, LoadableStep
+from rolloutdeck.trainer_api import FileKind, LoadableStep
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.client.delivery import classify_response
+from rolloutdeck.client import classify_response
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib.http import FileSlice, ServerClient, ServerResponse, ServerUnreachableError
-from rolloutdeck.protocol import wire
+from rolloutdeck.lib import FileSlice, ServerClient, ServerResponse, ServerUnreachableError
+from rolloutdeck.protocol import MAX_PART_BYTES, PROJECT_HEADER, RESUME_HEADER, RUN_HEADER
 from rolloutdeck.watch.follower import FilePart
 
 UploadProgress = Callable[[int], None]
@@ -91,7 +91,7 @@ class UploadTarget:
 
     def _about(self) -> dict[str, str]:
         """Headers from which a server that lost the run makes it again under the same id."""
-        named = {wire.PROJECT_HEADER: self.project, wire.RUN_HEADER: self.name, wire.RESUME_HEADER: "allow"}
+        named = {PROJECT_HEADER: self.project, RUN_HEADER: self.name, RESUME_HEADER: "allow"}
         return {header: quote(value, safe="") for header, value in named.items()}
 
     def push(self, piece: FilePart, progress: UploadProgress = lambda sent: None) -> bool:
@@ -155,13 +155,13 @@ class UploadTarget:
         answer = self._put(piece, b"", f"bytes */{piece.size}")
         reported = 0
         with piece.found.path.open("rb") as file:
-            for _ in range(2 * (piece.size // wire.MAX_PART_BYTES) + 4):  # ends, whatever the server says
+            for _ in range(2 * (piece.size // MAX_PART_BYTES) + 4):  # ends, whatever the server says
                 if not answer.is_ours or answer.status != 202:
                     break
                 at = _received(answer.json(), piece.size)
                 progress(max(0, at - reported))
                 reported = max(reported, at)
-                length = min(wire.MAX_PART_BYTES, piece.size - at)
+                length = min(MAX_PART_BYTES, piece.size - at)
                 answer = self._put(piece, FileSlice(file, at, length), f"bytes {at}-{at + length - 1}/{piece.size}")
         if answer.is_ours and answer.status == 202:
             raise RetryLaterError("the server does not put the parts together")

@@ -14,7 +14,7 @@ from rollouts.compare import bootstrap, pairing
 from rollouts.compare.pairing import ComparedPrompt
 from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget, find_config_differences, load_comparison_targets
 from rollouts.errors import NotFoundError, TooLargeError
-from rollouts.lib.cache import MAX_COMPARISONS, cached
+from rollouts.lib import MAX_COMPARISONS, cached
 from rollouts.models import Step
 
 __all__ = ["Comparison", "load_comparison_targets", "compare_steps", "find_config_differences"]

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollouts.models import Sample, Step
-from rollouts.prompts.history import is_solved
-from rollouts.samples import bodies
-from rollouts.samples.final_answer import extract_final_answer
-from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
+from rollouts.prompts import is_solved
+from rollouts.samples import TEXT_PROPERTY_BITS, extract_final_answer, load_bodies
 
 # What follows a marker to the end of its line is its answer, and the end of a response that rows keep has but one line.
 MARKED = re.compile(r"(####\s*\S+)\s")
@@ -145,7 +143,7 @@ def pair_prompts(steps: Sequence[Step]) -> Pairing:
 def tasks(left: Iterable[ComparedPrompt]) -> dict[Task, ComparedPrompt]:
     """Those whose dataset index was logged, without indexes that name several prompts."""
     wanted = {prompt.ids[0]: prompt for prompt, _ in zip(left, range(MOST_READ), strict=False)}
-    read = bodies.load_bodies(list(Sample.objects.filter(pk__in=wanted)))
+    read = load_bodies(list(Sample.objects.filter(pk__in=wanted)))
     named: dict[Task, list[ComparedPrompt]] = defaultdict(list)
     for pk, body in read.items():
         if (index := dataset_index(body.extras)) is not None:

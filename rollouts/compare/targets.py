@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import STEP_KINDS, UID_PATTERN
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.lib.validation import parse_integer
+from rollouts.lib import parse_integer
 from rollouts.models import Run, Step
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def asked_in(word: str) -> str:
 
 def run_of(runs: RunQuerySet, name: str) -> Run:
     """By uid, else by a name that is the only one of its kind. Raises NotThere, BadInput."""
-    found = runs.select_related("project").by_uid(name) if wire.UID_PATTERN.match(name) else None
+    found = runs.select_related("project").by_uid(name) if UID_PATTERN.match(name) else None
     if found is not None:
         return found
     same = list(runs.select_related("project").filter(name=name).order_by("-seen_at")[:2])
@@ -97,7 +97,7 @@ def step_of(run: Run, split: str, asked: str) -> Step:
     """The current step with this number, or the latest; what the number counts as pages have it. Raises NotThere."""
     steps = Step.objects.current().filter(run=run, split=split, samples__gt=0)
     kinds = set(steps.order_by().values_list("step_kind", flat=True).distinct())
-    kind = next((kind for kind in wire.STEP_KINDS if kind in kinds), "")
+    kind = next((kind for kind in STEP_KINDS if kind in kinds), "")
     found = steps.filter(step_kind=kind)
     if asked != "latest":
         found = found.filter(step=numbered(asked))

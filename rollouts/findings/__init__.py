@@ -1,0 +1,46 @@
+"""Findings: notes with evidence items, each a snapshot of samples, a query result or charts.
+
+Depends on: samples, metrics and the query language.
+Invariant: a finding survives its runs. It is removed, never deleted.
+"""
+
+from rollouts.findings.exhibits import Quote, build_quote, find_quote, snapshot_charts, snapshot_query, snapshot_sample
+from rollouts.findings.findings import (
+    MAX_EVIDENCE_ITEMS,
+    MAX_QUOTES,
+    add_chart_evidence,
+    add_query_evidence,
+    add_sample_evidence,
+    create_finding,
+    move_evidence,
+    remove_evidence,
+    remove_finding,
+    restore_finding,
+    set_evidence_note,
+    store_evidence,
+    store_sample_evidence,
+    update_finding,
+)
+
+__all__ = [
+    "MAX_EVIDENCE_ITEMS",
+    "MAX_QUOTES",
+    "Quote",
+    "add_chart_evidence",
+    "add_query_evidence",
+    "add_sample_evidence",
+    "build_quote",
+    "create_finding",
+    "find_quote",
+    "move_evidence",
+    "remove_evidence",
+    "remove_finding",
+    "restore_finding",
+    "set_evidence_note",
+    "snapshot_charts",
+    "snapshot_query",
+    "snapshot_sample",
+    "store_evidence",
+    "store_sample_evidence",
+    "update_finding",
+]

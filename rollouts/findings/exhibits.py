@@ -12,12 +12,11 @@ from django.db.models import Avg, Max, Min
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.flags import flags
-from rollouts.metrics import series
+from rollouts.flags import load_flags
+from rollouts.metrics import load_curves
 from rollouts.models import Run, Sample
-from rollouts.query import search
-from rollouts.samples import export
-from rollouts.samples.bodies import SampleBody
+from rollouts.query import find_samples
+from rollouts.samples import SampleBody, prefetch_step_relations, serialize_index_row
 
 MAX_SNAPSHOT_CHARS: Final = 200_000  # characters of a prompt or a response
 MOST_QUOTED: Final = 20_000
@@ -97,7 +96,7 @@ def of_run(run: Run) -> dict[str, str]:
 
 def snapshot_sample(sample: Sample, body: SampleBody, quotes: Iterable[Quote]) -> dict[str, Any]:
     """A sample with its texts, cut after `MOST_HELD` characters, what was recorded of it, and its standing flags."""
-    slim = export.serialize_index_row(sample)
+    slim = serialize_index_row(sample)
     step = sample.step
     texts = {name: getattr(body, name)[:MAX_SNAPSHOT_CHARS] for name in FIELDS}
     return {
@@ -112,7 +111,7 @@ def snapshot_sample(sample: Sample, body: SampleBody, quotes: Iterable[Quote]) -
         "textless": body.textless,
         "flags": [
             {"label": flag.label, "reason": flag.reason, "text": flag.text, "user": flag.user.get_username()}
-            for flag in flags.load_flags([sample.pk]).get(sample.pk, [])
+            for flag in load_flags([sample.pk]).get(sample.pk, [])
         ],
         "quotes": [asdict(quote) for quote in quotes],
     }
@@ -131,22 +130,22 @@ def snapshot_query(
 ) -> dict[str, Any]:
     """A query's counts, figures and first rows, as they are for `reader`, the id of who asks. Raises BadInput."""
     where: dict[str, Any] = {"split": split, "step": step, "step_kind": step_kind, "attempt": attempt}
-    answer = search.find_samples(run, **where, q=q, ordering=ordering, reader=reader)
+    answer = find_samples(run, **where, q=q, ordering=ordering, reader=reader)
     scores = (
         answer.samples.order_by().filter(final=True).aggregate(mean=Avg("score"), low=Min("score"), high=Max("score"))
     )
-    rows = export.prefetch_step_relations(answer.samples)[:MOST_ROWS]
+    rows = prefetch_step_relations(answer.samples)[:MOST_ROWS]
     return {
         "run": of_run(run),
         **where,
         "q": q,
         "ordering": ordering,
         "total": answer.total,
-        "of": search.find_samples(run, **where).total,
+        "of": find_samples(run, **where).total,
         "notes": list(answer.notes),
         "scores": scores,
         "counts": {term: count for term, count in answer.facets().items() if count},
-        "rows": [export.serialize_index_row(row) for row in rows],
+        "rows": [serialize_index_row(row) for row in rows],
     }
 
 
@@ -156,7 +155,7 @@ def snapshot_charts(runs: Sequence[Run], names: Sequence[str], attempt: str = "c
     if not wanted or len(wanted) * len(runs) > MOST_CURVES:
         said = _("A chart holds between 1 and {most} curves, not {count}.")
         raise InvalidInputError(said.format(most=MOST_CURVES, count=len(wanted) * len(runs)), "names")
-    read = series.load_curves(list(runs), wanted, max_points=POINTS, attempt=attempt)
+    read = load_curves(list(runs), wanted, max_points=POINTS, attempt=attempt)
     curves = [
         {"run": {**of_run(run), "colour": run.colour}, "name": name, **curve}
         for run in runs

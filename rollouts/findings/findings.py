@@ -19,11 +19,11 @@ from django.utils.translation import gettext_noop as N_
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.findings import exhibits
 from rollouts.findings.exhibits import Quote
-from rollouts.lib.validation import parse_multiline_text, parse_text
-from rollouts.live import notifications
+from rollouts.lib import parse_multiline_text, parse_text
+from rollouts.live import notify_topics
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
-from rollouts.projects import audit
-from rollouts.samples import bodies
+from rollouts.projects import record_audit_entry
+from rollouts.samples import load_body
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -39,7 +39,7 @@ GONE: Final = N_("This exhibit is gone; somebody took it out.")
 def create_finding(project: Project, by: User, *, title: Any, note: Any = "") -> Finding:
     """A new finding without exhibits. Raises BadInput."""
     row = Finding.objects.create(project=project, user=by, title=titled(title), note=noted(note, "note"))
-    notifications.notify_topics(TOPIC)
+    notify_topics(TOPIC)
     return row
 
 
@@ -70,7 +70,7 @@ def remove_finding(finding: Finding, by: User) -> Finding:
     if row.removed_at is None:
         row.removed_at = timezone.now()
         touched(row)
-        audit.record_audit_entry(by, "finding.remove", row.title, project=row.project, finding=row.pk)
+        record_audit_entry(by, "finding.remove", row.title, project=row.project, finding=row.pk)
     return row
 
 
@@ -80,7 +80,7 @@ def restore_finding(finding: Finding, by: User) -> Finding:
     if row.removed_at is not None:
         row.removed_at = None
         touched(row)
-        audit.record_audit_entry(by, "finding.restore", row.title, project=row.project, finding=row.pk)
+        record_audit_entry(by, "finding.restore", row.title, project=row.project, finding=row.pk)
     return row
 
 
@@ -89,7 +89,7 @@ def add_sample_evidence(
 ) -> Exhibit:
     """Shows a sample with the quoted ranges. Again: what was held stays, further quotes join it. Raises BadInput."""
     return store_sample_evidence(
-        finding, sample, exhibits.snapshot_sample(sample, bodies.load_body(sample), quotes), by, quotes, words
+        finding, sample, exhibits.snapshot_sample(sample, load_body(sample), quotes), by, quotes, words
     )
 
 
@@ -219,7 +219,7 @@ def remove_evidence(exhibit: Exhibit, by: User) -> None:
     row = held(exhibit.finding)
     if Exhibit.objects.filter(pk=exhibit.pk).delete()[0]:
         touched(row)
-        audit.record_audit_entry(
+        record_audit_entry(
             by, "finding.take_out", f"{exhibit.kind} of {row.title}", project=row.project, finding=row.pk
         )
 
@@ -258,7 +258,7 @@ def added(
 def touched(finding: Finding) -> None:
     """Saves the row, and tells the open pages."""
     finding.save()
-    notifications.notify_topics(TOPIC)
+    notify_topics(TOPIC)
 
 
 def titled(title: Any) -> str:

@@ -19,14 +19,14 @@ from django.utils.translation import ngettext
 
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import flags
-from rollouts.live import notifications
+from rollouts.live import notify_run_changed
 from rollouts.models import Flag, Marking, Run, Sample, Step
-from rollouts.projects import audit
+from rollouts.projects import record_audit_entry
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-    from rollouts.query.search import QueryResult
+    from rollouts.query import QueryResult
 
 MOST_AT_ONCE = 2000
 UNDO_WINDOW = timedelta(days=1)  # how long an act can be undone
@@ -128,7 +128,7 @@ def undo_flag_action(run: Run, by: User) -> UndoResult:
     act.undone_at = now
     act.save(update_fields=["undone_at"])
     touched = sorted({flag.sample for flag in rows})
-    audit.record_audit_entry(
+    record_audit_entry(
         by, "flag.undo", act.said, project=run.project, run=run.uid, samples=touched[:20], flags=len(still)
     )
     told(run, {flag.step_id for flag in still})
@@ -172,9 +172,9 @@ def told(run: Run, step_ids: set[int]) -> None:
     for step in steps:
         Flag.objects.recount(step)
     if len(steps) == 1:
-        notifications.notify_run_changed(run, split=steps[0].split, step=steps[0].step)
+        notify_run_changed(run, split=steps[0].split, step=steps[0].step)
     elif steps:
-        notifications.notify_run_changed(run)
+        notify_run_changed(run)
 
 
 def kept(run: Run, by: User, said: str, was: list[FlagChange], left: FlagState) -> Marking:

@@ -13,12 +13,12 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import FLAG_LABELS
 from rollouts.errors import InvalidInputError
-from rollouts.lib.validation import parse_multiline_text
-from rollouts.live import notifications
+from rollouts.lib import parse_multiline_text
+from rollouts.live import notify_run_changed
 from rollouts.models import Flag, Membership, Project, Step
-from rollouts.projects import audit
+from rollouts.projects import record_audit_entry
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser, User
@@ -48,16 +48,16 @@ def apply_withdrawal(flag: Flag, by: User) -> Flag:
     flag.save(update_fields=["withdrawn_at", "updated_at"])
     Flag.objects.recount(step)
     told = {"label": flag.label, "reason": flag.reason, "text": flag.text, "flagged_by": flag.user.get_username()}
-    audit.record_audit_entry(by, "flag.withdraw", flag.sample, project=step.run.project, **told)
-    notifications.notify_run_changed(step.run, split=step.split, step=step.step)
+    record_audit_entry(by, "flag.withdraw", flag.sample, project=step.run.project, **told)
+    notify_run_changed(step.run, split=step.split, step=step.step)
     return flag
 
 
 def check_flag(project: Project, label: str, reason: str, text: str) -> None:
     """Raises BadInput for what a flag cannot hold."""
-    if label not in wire.FLAG_LABELS:
+    if label not in FLAG_LABELS:
         said = _("`label` must be one of {known}, not {label}.")
-        raise InvalidInputError(said.format(known=", ".join(wire.FLAG_LABELS), label=repr(str(label)[:40])), "label")
+        raise InvalidInputError(said.format(known=", ".join(FLAG_LABELS), label=repr(str(label)[:40])), "label")
     keys = [str(entry["key"]) for entry in project.reasons]
     if reason and reason not in keys:
         said = _("`reason` must be one of {known}, or empty; not {reason}.")

@@ -25,6 +25,7 @@ from rollouts.formats import (
 )
 from rollouts.formats.base import HEAD_BYTES, DumpContext, Format
 from rollouts.formats.table import format as table
+from rollouts.formats.table.format import TOKEN_ONLY_TABLE_FORMATS, find_table_format
 
 __all__ = [
     "ADDITIVE_FORMATS",
@@ -35,7 +36,9 @@ __all__ = [
     "TOKEN_ONLY_FORMATS",
     "Format",
     "DumpContext",
+    "TOKEN_ONLY_TABLE_FORMATS",
     "find_artifact_format",
+    "find_table_format",
     "select_format",
 ]
 
@@ -51,7 +54,7 @@ ADDITIVE_FORMATS = frozenset((trl_completions.name, roll_jsonl.name))
 METRIC_FORMATS = frozenset((verl_metrics.name, cure_results.name))
 # They hold tokens and no text, and join the samples that others tell of.
 TOKEN_ONLY_FORMATS = frozenset(
-    (slime_train.name, roll_mock.name, *table.TOKEN_ONLY_TABLE_FORMATS, *(form.name for form in verl_batch.FORMATS))
+    (slime_train.name, roll_mock.name, *TOKEN_ONLY_TABLE_FORMATS, *(form.name for form in verl_batch.FORMATS))
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
+from rollouts.samples import LineProblem, MetricPoint, Record, SkippedRow
 
 HEAD_BYTES = 64 << 10  # what `sniff` sees
 

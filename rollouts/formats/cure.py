@@ -25,8 +25,7 @@ from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import json_document
 from rollouts.formats.readers.jsonl import BROKEN_UTF8
-from rollouts.samples.record import LineProblem, Record
-from rollouts.samples.values import describe_json_type, to_float, to_integer, to_json
+from rollouts.samples import LineProblem, Record, describe_json_type, to_float, to_integer, to_json
 
 END = "<|im_end|>"
 OUTPUTS = re.compile(r"outputs-(?:rl|eval)-.+-(?P<data>[^-/]+)\.json\Z")

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
-from rollouts.samples.record import LineProblem, MetricPoint
+from rollouts.samples import LineProblem, MetricPoint
 
 name = "cure-results"
 

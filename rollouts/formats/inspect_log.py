@@ -27,8 +27,7 @@ from rollouts.formats.readers import chat, json_document
 from rollouts.formats.readers.jsonl import render_content
 from rollouts.formats.readers.seekable import provide_local_file
 from rollouts.formats.readers.zip_members import ZipReader
-from rollouts.samples.record import LineProblem, Record, SkippedRow
-from rollouts.samples.values import describe_json_type, to_float, to_integer, to_text
+from rollouts.samples import LineProblem, Record, SkippedRow, describe_json_type, to_float, to_integer, to_text
 
 name = "inspect"
 

@@ -21,8 +21,7 @@ from typing import Any, BinaryIO
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers.jsonl import parse_prompt, read_jsonl_rows
 from rollouts.formats.table.mapping import parse_json_text
-from rollouts.samples.record import LineProblem, Record
-from rollouts.samples.values import to_float, to_text
+from rollouts.samples import LineProblem, Record, to_float, to_text
 
 name = "lm-eval"
 

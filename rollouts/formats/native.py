@@ -9,8 +9,7 @@ from typing import Any, BinaryIO
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.jsonl import read_jsonl_rows
-from rollouts.samples.record import LineProblem, Record, SkippedRow
-from rollouts.samples.values import to_float, to_integer, to_json, to_text
+from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integer, to_json, to_text
 
 name = "native"
 

@@ -26,8 +26,7 @@ from rollouts.formats.native import to_floats, to_mask, to_token_ids
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.jsonl import read_jsonl_rows
 from rollouts.formats.readers.values import to_jsonable
-from rollouts.samples.record import LineProblem, Record, SkippedRow
-from rollouts.samples.values import to_float, to_integer, to_json
+from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integer, to_json
 
 name = "nemo-rl"
 

@@ -21,8 +21,7 @@ from typing import Any, BinaryIO
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.jsonl import read_jsonl_rows, render_content
-from rollouts.samples.record import LineProblem, Record, SkippedRow
-from rollouts.samples.values import to_integer, to_text
+from rollouts.samples import LineProblem, Record, SkippedRow, to_integer, to_text
 
 name = "openai-batch"
 

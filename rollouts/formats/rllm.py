@@ -20,8 +20,7 @@ from rollouts.formats.base import DumpContext
 from rollouts.formats.native import to_floats, to_token_ids
 from rollouts.formats.readers import chat, json_document
 from rollouts.formats.readers.jsonl import BROKEN_UTF8, render_content
-from rollouts.samples.record import LineProblem, Record, SkippedRow
-from rollouts.samples.values import describe_json_type, to_float, to_integer, to_text
+from rollouts.samples import LineProblem, Record, SkippedRow, describe_json_type, to_float, to_integer, to_text
 
 name = "rllm-episode"
 

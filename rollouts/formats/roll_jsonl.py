@@ -35,8 +35,7 @@ from rollouts.formats.readers.jsonl import (
     render_messages,
 )
 from rollouts.formats.readers.values import parse_continuation, to_jsonable
-from rollouts.samples.record import LineProblem, Record
-from rollouts.samples.values import to_float, to_integer, to_text
+from rollouts.samples import LineProblem, Record, to_float, to_integer, to_text
 
 name = "roll-jsonl"
 

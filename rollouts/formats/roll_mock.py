@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches.batch import RolloutBatch, open_roll_batch
+from rolloutdeck.safe_pickle.batches import RolloutBatch, open_roll_batch
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
@@ -29,8 +29,7 @@ from rollouts.formats.readers.jsonl import parse_prompt
 from rollouts.formats.readers.seekable import provide_pickle_file
 from rollouts.formats.readers.values import binarize_mask, check_token_ids, replace_nonfinite, to_jsonable
 from rollouts.formats.roll_jsonl import RLVR_COLUMNS, GroupAssigner, collect_extra_columns, decode_json_text
-from rollouts.samples.record import Record
-from rollouts.samples.values import to_float, to_integer, to_text
+from rollouts.samples import Record, to_float, to_integer, to_text
 
 name = "roll-mock"
 

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
+from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
 from rolloutdeck.trainers.slime import SLIME_HEAD_BYTES, is_slime_dump
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
@@ -34,8 +34,7 @@ from rollouts.formats.base import DumpContext
 from rollouts.formats.readers.jsonl import parse_prompt, parse_response_text
 from rollouts.formats.readers.seekable import provide_pickle_file
 from rollouts.formats.readers.values import summarize_value, to_jsonable
-from rollouts.samples.record import LineProblem, Record
-from rollouts.samples.values import is_number, to_float, to_integer, to_text
+from rollouts.samples import LineProblem, Record, is_number, to_float, to_integer, to_text
 
 name = "slime-rollout"
 

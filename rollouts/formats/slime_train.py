@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
+from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
 from rolloutdeck.trainers.slime import is_slime_dump
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
@@ -28,8 +28,7 @@ from rollouts.formats.base import DumpContext
 from rollouts.formats.readers.seekable import provide_pickle_file
 from rollouts.formats.readers.values import summarize_value, to_jsonable
 from rollouts.formats.slime_rollout import SlimeSampleDict, TrajectoryAssigner, get_saved_samples
-from rollouts.samples.record import LineProblem, Record
-from rollouts.samples.values import to_float, to_integer
+from rollouts.samples import LineProblem, Record, to_float, to_integer
 
 name = "slime-train"
 

@@ -31,8 +31,7 @@ from rollouts.formats.readers import chat
 from rollouts.formats.readers.parquet import open_parquet, read_parquet_rows
 from rollouts.formats.readers.seekable import provide_local_file
 from rollouts.formats.readers.values import to_jsonable
-from rollouts.samples.record import LineProblem, Record
-from rollouts.samples.values import to_float, to_integer, to_text
+from rollouts.samples import LineProblem, Record, to_float, to_integer, to_text
 
 name = "trl-completions"
 

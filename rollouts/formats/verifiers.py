@@ -25,8 +25,7 @@ from rollouts.formats.base import DumpContext
 from rollouts.formats.native import to_boolean, to_floats, to_token_ids
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.jsonl import read_jsonl_rows
-from rollouts.samples.record import LineProblem, Record, SkippedRow
-from rollouts.samples.values import to_float, to_integer, to_text
+from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integer, to_text
 
 name = "verifiers"
 

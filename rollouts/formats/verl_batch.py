@@ -26,16 +26,14 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches.batch import RolloutBatch, open_batch
-from rolloutdeck.safe_pickle.batches.token_ids import RowTokens
-from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.batches import RolloutBatch, RowTokens, open_batch
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers.jsonl import parse_prompt
 from rollouts.formats.readers.values import binarize_mask, check_token_ids, replace_nonfinite, to_jsonable
 from rollouts.formats.verl_jsonl import assign_position
-from rollouts.samples.record import Record, SkippedRow
-from rollouts.samples.values import to_float, to_integer, to_text
+from rollouts.samples import Record, SkippedRow, to_float, to_integer, to_text
 
 WINDOW = 16  # rows that are decoded at once
 NEW = "new_batch.dp"

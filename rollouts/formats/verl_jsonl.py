@@ -22,11 +22,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.batches.batch import PADDING_KEY
+from rolloutdeck.safe_pickle.batches import PADDING_KEY
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers.jsonl import parse_prompt, parse_response_text, read_jsonl_rows
-from rollouts.samples.record import LineProblem, Record, SkippedRow
-from rollouts.samples.values import text_to_float, to_float, to_integer, to_text
+from rollouts.samples import LineProblem, Record, SkippedRow, text_to_float, to_float, to_integer, to_text
 
 name = "verl-jsonl"
 

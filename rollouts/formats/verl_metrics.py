@@ -12,8 +12,7 @@ from typing import Any, BinaryIO
 
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers.jsonl import read_jsonl_rows
-from rollouts.samples.record import LineProblem, MetricPoint
-from rollouts.samples.values import is_number, to_float, to_integer
+from rollouts.samples import LineProblem, MetricPoint, is_number, to_float, to_integer
 
 name = "verl-metrics"
 

@@ -1,0 +1,29 @@
+"""A dump is indexed: bytes become records, a Parquet body, index rows and step statistics.
+
+Depends on: formats, samples and the query language (for the correctness rule).
+Invariant: the visible samples of a step are a pure function of its dumps, in any order of arrival.
+All that readers see changes in one transaction under the lock of the step's row.
+"""
+
+from rollouts.indexing.artifact_dumps import create_artifact_dumps, find_missing_tokenizer_command
+from rollouts.indexing.correctness import (
+    change_correctness_rule,
+    evaluate_due_steps,
+    find_projects_to_evaluate,
+    load_evaluation_progress,
+)
+from rollouts.indexing.detokenize import build_tokenizer_command, decode_tokens
+from rollouts.indexing.indexer import index_dump, reindex_run
+
+__all__ = [
+    "build_tokenizer_command",
+    "change_correctness_rule",
+    "create_artifact_dumps",
+    "decode_tokens",
+    "evaluate_due_steps",
+    "find_missing_tokenizer_command",
+    "find_projects_to_evaluate",
+    "index_dump",
+    "load_evaluation_progress",
+    "reindex_run",
+]

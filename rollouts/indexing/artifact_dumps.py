@@ -14,9 +14,9 @@ from django.utils import timezone
 from rollouts.errors import StorageUnavailableError
 from rollouts.formats import FORMAT_NAMES, TOKEN_ONLY_FORMATS, DumpContext, find_artifact_format
 from rollouts.indexing import detokenize
-from rollouts.ingest.dumps import FIRST_SWEEP_DELAY, DumpHeader
+from rollouts.ingest import FIRST_SWEEP_DELAY, DumpHeader
 from rollouts.models import Artifact, Dump, Run, Step
-from rollouts.storage import blobs
+from rollouts.storage import get_blob_path
 
 TOKENIZER = "tokenizer"
 TOKENS_ONLY = Q(source__startswith=Dump.ARTIFACT_PREFIX) | Q(
@@ -104,7 +104,7 @@ def is_artifact_dump(dump: Dump) -> bool:
 
 def is_artifact_file_missing(dump: Dump) -> bool:
     """Whether its bytes were removed since: artifacts are not kept for ever, what they told of a step is."""
-    return is_artifact_dump(dump) and not blobs.get_blob_path(dump.run.project_id, dump.sha256).exists()
+    return is_artifact_dump(dump) and not get_blob_path(dump.run.project_id, dump.sha256).exists()
 
 
 def add_artifact_context(dump: Dump, what: DumpContext) -> DumpContext:
@@ -122,14 +122,14 @@ def add_artifact_context(dump: Dump, what: DumpContext) -> DumpContext:
         raise StorageUnavailableError(f"The artifact {key[:12]} that dump {dump.pk} was made of is not there.")
     folder = PurePosixPath(path).parent
     beside = {
-        PurePosixPath(other).name: blobs.get_blob_path(dump.run.project_id, file["sha256"])
+        PurePosixPath(other).name: get_blob_path(dump.run.project_id, file["sha256"])
         for other, file in artifact.files.items()
         if PurePosixPath(other).parent == folder and other != path
     }
     return replace(
         what,
         filename=path,
-        path=blobs.get_blob_path(dump.run.project_id, dump.sha256),
+        path=get_blob_path(dump.run.project_id, dump.sha256),
         beside=beside,
         facts=artifact.facts,
     )

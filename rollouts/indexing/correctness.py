@@ -19,15 +19,24 @@ from django.utils import timezone
 from rollouts.errors import RolloutError
 from rollouts.indexing.reconcile import reconcile_step_again
 from rollouts.indexing.step_stats import recompute_step_stats
-from rollouts.live import notifications
+from rollouts.live import notify_run_changed, notify_topics
 from rollouts.models import Project, Run, Sample, Step
-from rollouts.projects import audit
-from rollouts.query import body_scan
-from rollouts.query.ast import BODY_TERMS, And, InvalidQueryError, Not, Or, QueryNode
-from rollouts.query.correctness_rule import parse_correctness_rule
-from rollouts.query.parser import parse_query
-from rollouts.query.sql import QueryScope, build_condition
-from rollouts.query.three_valued import build_known_false, build_known_true
+from rollouts.projects import record_audit_entry
+from rollouts.query import (
+    BODY_TERMS,
+    And,
+    InvalidQueryError,
+    Not,
+    Or,
+    QueryNode,
+    QueryScope,
+    build_condition,
+    build_known_false,
+    build_known_true,
+    parse_correctness_rule,
+    parse_query,
+    scan_bodies,
+)
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -59,12 +68,10 @@ def change_correctness_rule(project: Project, told: object, by: User) -> Project
             return row
         before, row.correct, row.rule = row.correct, found, row.rule + 1
         row.save(update_fields=["correct", "rule"])
-        audit.record_audit_entry(by, "correct.set", row.slug, project=row, rule=found, before=before)
+        record_audit_entry(by, "correct.set", row.slug, project=row, rule=found, before=before)
         runs = Run.objects.filter(project=row)
         runs.update(version=F("version") + 1)
-        notifications.notify_topics(
-            "runs", *(f"run:{uid}" for uid in runs.filter(deleted_at=None).values_list("uid", flat=True))
-        )
+        notify_topics("runs", *(f"run:{uid}" for uid in runs.filter(deleted_at=None).values_list("uid", flat=True)))
     return row
 
 
@@ -127,7 +134,7 @@ def evaluate_step(step_id: int, *, readable: bool = True) -> None:
             reconcile_step_again(step)
         apply_correctness_rule(step)
     recompute_step_stats(step)
-    notifications.notify_run_changed(step.run, split=step.split, step=step.step)
+    notify_run_changed(step.run, split=step.split, step=step.step)
 
 
 def apply_correctness_rule(step: Step) -> bool:
@@ -178,6 +185,6 @@ def asked(node: QueryNode, scope: QueryScope) -> Q:
 def matching(scope: QueryScope, leaf: QueryNode) -> list[str]:
     """A key that no sample of the step has is one that is not recorded there."""
     try:
-        return body_scan.scan_bodies(scope, leaf)
+        return scan_bodies(scope, leaf)
     except InvalidQueryError:
         return []

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from rollouts.lib.cache import MAX_DECODERS, cached
+from rollouts.lib import MAX_DECODERS, cached
 from rollouts.models import Artifact, Run
-from rollouts.storage import blobs
+from rollouts.storage import get_blob_path
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -84,7 +84,7 @@ def load_tokenizer(run: Run) -> Decoder | None:
             if PurePosixPath(path).name != FILE:
                 continue
             try:
-                if decoder := load_tokenizer_file(blobs.get_blob_path(run.project_id, file["sha256"])):
+                if decoder := load_tokenizer_file(get_blob_path(run.project_id, file["sha256"])):
                     return decoder
             except OSError as error:
                 log.warning("The tokenizer of run %s is not on the disk: %s", run.uid, error)

@@ -20,20 +20,25 @@ import zstandard
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from rolloutdeck.watch import compression
+from rolloutdeck.watch import remove_compression_ending
 from rollouts.errors import RolloutError, StorageUnavailableError, UnreadableDumpError, UnsafeDumpError
-from rollouts.formats import HEAD_BYTES, METRIC_FORMATS, DumpContext, Format, select_format
-from rollouts.formats.table import format as table
+from rollouts.formats import HEAD_BYTES, METRIC_FORMATS, DumpContext, Format, find_table_format, select_format
 from rollouts.indexing import artifact_dumps, correctness, split_steps
 from rollouts.indexing.reading import ClaimLostError, DumpReading, Item, printable
 from rollouts.indexing.reconcile import reconcile_step
 from rollouts.indexing.step_stats import get_locked_step, mark_superseded_steps, recompute_step_stats
-from rollouts.live import notifications
-from rollouts.metrics import series
+from rollouts.live import notify_run_changed
+from rollouts.metrics import append_points
 from rollouts.models import Dump, Run, Segment
-from rollouts.samples.parquet import BODY_SCHEMA_VERSION
-from rollouts.samples.record import MetricPoint, Record
-from rollouts.storage import blobs, decompression, files
+from rollouts.samples import BODY_SCHEMA_VERSION, MetricPoint, Record
+from rollouts.storage import (
+    delete_on_failure,
+    get_body_file_path,
+    open_blob,
+    open_decompressed,
+    open_raw_dump,
+    retire_body_file,
+)
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +92,7 @@ def give_back(dump: Dump, error: RolloutError) -> None:
             due_at=timezone.now() + FIRST_WAIT * 2 ** (dump.tries - 1),
         )
         if over:
-            notifications.notify_run_changed(dump.run, split=dump.split, step=dump.step)
+            notify_run_changed(dump.run, split=dump.split, step=dump.step)
 
 
 def index_claimed_dump(dump: Dump) -> None:
@@ -99,9 +104,9 @@ def index_claimed_dump(dump: Dump) -> None:
         return
     with raw(dump) as stream:
         form = select_format(
-            compression.remove_compression_ending(dump.source),
+            remove_compression_ending(dump.source),
             head_of(dump),
-            dump.format or table.find_table_format(dump.columns),
+            dump.format or find_table_format(dump.columns),
         )
         dump.format = form.name
         items = form.read(stream, told(dump))
@@ -120,7 +125,7 @@ def index_claimed_dump(dump: Dump) -> None:
 
 
 def told(dump: Dump) -> DumpContext:
-    source = compression.remove_compression_ending(dump.source)
+    source = remove_compression_ending(dump.source)
     return artifact_dumps.add_artifact_context(
         dump, DumpContext(source, dump.split, dump.step, dump.step_kind, dump.columns)
     )
@@ -130,14 +135,14 @@ def told(dump: Dump) -> DumpContext:
 def raw(dump: Dump) -> Iterator[BinaryIO]:
     """The plain bytes. Raises StorageUnavailable when they are gone, UnreadableDump when they are damaged."""
     if artifact_dumps.is_artifact_dump(dump):
-        with blobs.open_blob(dump.run.project_id, dump.sha256) as file:
+        with open_blob(dump.run.project_id, dump.sha256) as file:
             yield file
         return
     try:
         with io.BufferedReader(
-            cast(io.RawIOBase, files.open_raw_dump(dump.run.project_id, dump.sha256)), 128 << 10
+            cast(io.RawIOBase, open_raw_dump(dump.run.project_id, dump.sha256)), 128 << 10
         ) as stream:
-            yield decompression.open_decompressed(stream)
+            yield open_decompressed(stream)
     except zstandard.ZstdError as error:
         raise UnreadableDumpError(f"The stored bytes of dump {dump.sha256[:12]} are damaged; send it again.") from error
 
@@ -152,7 +157,7 @@ def head_of(dump: Dump) -> bytes:
 def keep_points(reading: DumpReading, items: Iterable[Item]) -> None:
     dump = reading.dump
     with transaction.atomic():
-        series.append_points(dump.run, dump.attempt, reading.only(MetricPoint, items))
+        append_points(dump.run, dump.attempt, reading.only(MetricPoint, items))
         finish(reading)
 
 
@@ -172,11 +177,11 @@ def keep_steps(reading: DumpReading, items: Iterable[Item]) -> None:
 
 
 def keep_samples(reading: DumpReading, items: Iterable[Item]) -> None:
-    body = files.get_body_file_path(reading.path)
+    body = get_body_file_path(reading.path)
     body.parent.mkdir(parents=True, exist_ok=True)
-    with files.delete_on_failure(body):
+    with delete_on_failure(body):
         reading.read(reading.only(Record, items))
-    with transaction.atomic(), files.delete_on_failure(body):
+    with transaction.atomic(), delete_on_failure(body):
         publish(reading, body.stat().st_size)
 
 
@@ -222,12 +227,12 @@ def finish(reading: DumpReading) -> None:
     )
     if not won:
         raise ClaimLostError("Another worker has taken it over.")
-    notifications.notify_run_changed(dump.run, split=dump.split, step=dump.step)
+    notify_run_changed(dump.run, split=dump.split, step=dump.step)
 
 
 def drop_unused(segment: Segment) -> None:
     """Gives up a body file that no dump is in any more, once the transaction stands; an export may still read it."""
     if not segment.dumps.exists():
-        path = files.get_body_file_path(segment.path)
+        path = get_body_file_path(segment.path)
         segment.delete()
-        transaction.on_commit(partial(files.retire_body_file, path))
+        transaction.on_commit(partial(retire_body_file, path))

@@ -19,17 +19,18 @@ import numpy as np
 
 from rollouts.formats import TOKEN_ONLY_FORMATS
 from rollouts.models import Dump, Sighting
-from rollouts.samples.index_rows import (
+from rollouts.samples import (
     FIELD_POSITIONS,
     IndexRow,
     IndexRowBuilder,
     IntermediateTracker,
+    ResponseScan,
     ResponseTraits,
     TrajectoryPosition,
     build_trajectory_key,
+    compute_text_properties,
     fill_missing_values,
 )
-from rollouts.samples.text_properties import ResponseScan, compute_text_properties
 
 IndexRowLoader = Callable[[Dump], IndexRowBuilder]
 

@@ -9,12 +9,19 @@ from typing import TypeVar
 
 from rollouts.errors import RolloutError, UnreadableDumpError
 from rollouts.models import Dump
-from rollouts.samples.identity import SampleIdGenerator, compute_prompt_key
-from rollouts.samples.index_rows import IndexRowBuilder
-from rollouts.samples.parquet import BodyLayout, BodyWriter
-from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
-from rollouts.samples.values import to_integer
-from rollouts.storage import files
+from rollouts.samples import (
+    BodyLayout,
+    BodyWriter,
+    IndexRowBuilder,
+    LineProblem,
+    MetricPoint,
+    Record,
+    SampleIdGenerator,
+    SkippedRow,
+    compute_prompt_key,
+    to_integer,
+)
+from rollouts.storage import get_body_file_path
 
 Item = Record | MetricPoint | LineProblem | SkippedRow
 T = TypeVar("T", Record, MetricPoint)
@@ -91,7 +98,7 @@ class DumpReading:
         keys = [self.key(record.prompt) for record in batch]
         self.layout = self.layout or BodyLayout.of(batch)
         table = self.layout.table(batch, ids, keys)
-        self.writer = self.writer or BodyWriter(files.get_body_file_path(self.path), table.schema)
+        self.writer = self.writer or BodyWriter(get_body_file_path(self.path), table.schema)
         self.writer.write(table)
         self.slim.add(batch, ids, keys)
 

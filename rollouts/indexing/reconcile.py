@@ -15,8 +15,15 @@ from rollouts.errors import StorageUnavailableError
 from rollouts.formats import ADDITIVE_FORMATS
 from rollouts.indexing.merge import merge_dumps
 from rollouts.models import Dump, Sample, Sighting, Step
-from rollouts.samples import bodies, parquet
-from rollouts.samples.index_rows import IndexRow, IndexRowBuilder, insert_index_rows
+from rollouts.samples import (
+    INDEX_ROW_COLUMNS,
+    IndexRow,
+    IndexRowBuilder,
+    build_records,
+    insert_index_rows,
+    open_body_file,
+    scan_dump_rows,
+)
 
 HELD_ROWS = 20_000  # of a step, as tuples in memory
 
@@ -111,9 +118,9 @@ def from_body(dump: Dump) -> IndexRowBuilder:
 
 def slim_of(dump: Dump) -> IndexRowBuilder:
     slim = IndexRowBuilder()
-    with bodies.open_body_file(dump) as file:
+    with open_body_file(dump) as file:
         names = file.schema_arrow.names
     own = [name for name in ("num.acc", "num.response_length", "more") if name in names]
-    for table in bodies.scan_dump_rows(dump, [*parquet.INDEX_ROW_COLUMNS, *own]):
-        slim.add(parquet.build_records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
+    for table in scan_dump_rows(dump, [*INDEX_ROW_COLUMNS, *own]):
+        slim.add(build_records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
     return slim

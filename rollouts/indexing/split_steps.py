@@ -12,12 +12,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from rollouts.formats.table.format import TOKEN_ONLY_TABLE_FORMATS
-from rollouts.ingest.dumps import DumpHeader, accept_dump
+from rollouts.formats import TOKEN_ONLY_TABLE_FORMATS
+from rollouts.ingest import DumpHeader, accept_dump
 from rollouts.models import Dump
-from rollouts.samples import values
-from rollouts.samples.record import Record
-from rollouts.storage import files as storage
+from rollouts.samples import Record, to_integer, to_json
+from rollouts.storage import create_incoming_path
 
 HELD_BYTES = 16 << 20  # of lines that wait to be written
 NATIVE = "native"
@@ -34,7 +33,7 @@ def with_steps(records: Iterable[Record], most: int = 0) -> Iterator[tuple[Recor
     seen: set[int] = set()
     last = 0
     for record in records:
-        told = values.to_integer(record.extras.get("step"))
+        told = to_integer(record.extras.get("step"))
         last = last if told is None else told
         yield record, last
         seen.add(last)
@@ -69,7 +68,7 @@ class Files:
 
     def flush(self) -> None:
         for step, lines in self.lines.items():
-            path = self.paths.setdefault(step, storage.create_incoming_path())
+            path = self.paths.setdefault(step, create_incoming_path())
             with path.open("ab") as file:
                 file.writelines(lines)
         self.lines.clear()
@@ -92,7 +91,7 @@ def line(record: Record) -> bytes:
         value = getattr(record, each.name)
         if each.name not in left_out and value not in (None, {}):
             row[each.name] = value
-    return values.to_json(row).encode("utf-8", "surrogatepass") + b"\n"
+    return to_json(row).encode("utf-8", "surrogatepass") + b"\n"
 
 
 def accepted(dump: Dump, step: int, path: Path) -> Dump:

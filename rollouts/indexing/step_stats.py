@@ -11,11 +11,9 @@ import numpy as np
 from django.db.models import Min
 from django.utils import timezone
 
-from rollouts.metrics import generated_count
-from rollouts.metrics.sample_curves import find_copied_steps
+from rollouts.metrics import find_copied_steps, find_generated_count
 from rollouts.models import Attempt, Flag, Run, Sample, Step
-from rollouts.samples.index_rows import FIELD_POSITIONS, IndexRow
-from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
+from rollouts.samples import FIELD_POSITIONS, TEXT_PROPERTY_BITS, IndexRow
 
 SCORES = ("score_mean", "score_min", "score_max", "score_std", "score_p10", "score_p50", "score_p90")
 # Fine near the ends of the usual reward, where one answer differs from another in kind.
@@ -57,7 +55,7 @@ def recompute_step_stats(step: Step, known: Iterable[IndexRow] | None = None) ->
     lengths = [row.chars for row in rows if not row.facets & TEXT_PROPERTY_BITS["no-text"]]
     figures: dict[str, Any] = {
         "samples": len(rows),
-        "generated": generated_count.find_generated_count(step),
+        "generated": find_generated_count(step),
         "trajectories": len(last),
         "length_mean": float(np.mean(lengths)) if lengths else None,
         "truncated": sum(told) if told else None,

@@ -1,0 +1,30 @@
+"""A dump arrives: runs, attempts and dumps are created from the headers of an upload.
+
+Depends on: projects and storage.
+Invariant: every operation is idempotent by a natural key. A repeated upload returns the rows that exist.
+"""
+
+from rollouts.ingest.attempts import (
+    FILES_ATTEMPT_PATTERN,
+    finish_attempt,
+    get_or_create_attempt,
+    record_activity,
+    record_heartbeat,
+)
+from rollouts.ingest.dumps import FIRST_SWEEP_DELAY, DumpHeader, accept_dump, find_dump, requeue_resent_dump
+from rollouts.ingest.runs import open_run, parse_tags
+
+__all__ = [
+    "DumpHeader",
+    "FILES_ATTEMPT_PATTERN",
+    "FIRST_SWEEP_DELAY",
+    "accept_dump",
+    "find_dump",
+    "finish_attempt",
+    "get_or_create_attempt",
+    "open_run",
+    "parse_tags",
+    "record_activity",
+    "record_heartbeat",
+    "requeue_resent_dump",
+]

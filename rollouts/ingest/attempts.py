@@ -11,15 +11,14 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import HEARTBEAT_SECONDS
 from rollouts.errors import InvalidInputError
-from rollouts.lib.redaction import redact_secrets
-from rollouts.lib.validation import parse_choice, parse_integer, parse_text
-from rollouts.live import notifications
+from rollouts.lib import parse_choice, parse_integer, parse_text, redact_secrets
+from rollouts.live import notify_run_changed
 from rollouts.models import Attempt, Run
 
 LATE = timedelta(seconds=5)  # a launch that the server hears of sooner is the newest, whatever its clock says
-AFTERGLOW = timedelta(seconds=2 * wire.HEARTBEAT_SECONDS)  # news this soon after the end is of before the end
+AFTERGLOW = timedelta(seconds=2 * HEARTBEAT_SECONDS)  # news this soon after the end is of before the end
 FILES_ATTEMPT_PATTERN = re.compile(r"^files(-[0-9]+)?$")
 FILES = "files"  # the attempt of dumps that nobody's launch is known for
 
@@ -112,7 +111,7 @@ def record_heartbeat(
         row.save(update_fields=["phase", "dropped", "outcome", "finished_at"])
         record_activity(row, launched)
         if before != (row.outcome, row.phase, row.dropped):
-            notifications.notify_run_changed(row)
+            notify_run_changed(row)
 
 
 def replaced(attempt: Attempt) -> bool:
@@ -145,4 +144,4 @@ def finish_attempt(run: Run, attempt: str, outcome: str = "finished") -> None:
     if replaced(ended):
         return
     Run.objects.filter(pk=run.pk).update(outcome=outcome, finished_at=timezone.now(), seen_at=timezone.now())
-    notifications.notify_run_changed(run)
+    notify_run_changed(run)

@@ -12,12 +12,12 @@ from typing import Any
 from django.db.models import Case, F, Q, When
 from django.utils import timezone
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.errors import InvalidInputError
 from rollouts.ingest.attempts import FILES, get_or_create_attempt, record_activity
-from rollouts.lib.validation import parse_choice, parse_integer, parse_text
+from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.models import Dump, Run
-from rollouts.storage import files
+from rollouts.storage import store_raw_dump
 
 # A message usually brings a worker within milliseconds; the sweep sends a dump again when it is older than this.
 FIRST_SWEEP_DELAY = timedelta(seconds=15)
@@ -49,9 +49,9 @@ class DumpHeader:
             )
         return cls(
             attempt=parse_text(query.get("attempt"), "attempt", most=120) or FILES,
-            split=parse_choice(query.get("split"), "split", wire.SPLITS, default="train"),
+            split=parse_choice(query.get("split"), "split", SPLITS, default="train"),
             step=parse_integer(query.get("step"), "step"),
-            step_kind=parse_choice(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
+            step_kind=parse_choice(query.get("step_kind"), "step_kind", STEP_KINDS, default="global_step"),
             source=parse_text(query.get("source"), "source", most=500),
             format=parse_text(query.get("format"), "format", most=40),
             offset=parse_integer(query.get("offset"), "offset"),
@@ -117,7 +117,7 @@ def accept_dump(run: Run, header: DumpHeader, sha256: str, plain: Path, size: in
         plain.unlink(missing_ok=True)
         return requeue_resent_dump(known), False
     attempt = get_or_create_attempt(run, header.attempt)
-    files.store_raw_dump(run.project_id, sha256, plain)
+    store_raw_dump(run.project_id, sha256, plain)
     told = {name: value for name, value in asdict(header).items() if name != "attempt"}
     dump, created = Dump.objects.get_or_create(
         identity=header.identity(run, sha256),

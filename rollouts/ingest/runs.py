@@ -12,12 +12,11 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import UID_PATTERN
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest.attempts import launch
-from rollouts.lib.redaction import redact_secrets
-from rollouts.lib.validation import parse_text
-from rollouts.live import notifications
+from rollouts.lib import parse_text, redact_secrets
+from rollouts.live import notify_run_changed
 from rollouts.models import Project, Run, RunAlias
 
 
@@ -43,7 +42,7 @@ def open_run(
     of that run; else the run becomes `name-2`, `name-3`, …
     Raises BadInput for malformed words, NotThere when the run lies in the bin or in another project.
     """
-    if uid and not wire.UID_PATTERN.match(uid):
+    if uid and not UID_PATTERN.match(uid):
         raise InvalidInputError("`uid` must be 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit.", "uid")
     if resume not in ("", "allow", "never"):
         raise InvalidInputError("`resume` must be `allow` or `never`.", "resume")
@@ -65,7 +64,7 @@ def open_run(
     if attempt:
         launch(run, attempt, None if created else config, host=host, job=job, waited=waited)
     if created:
-        notifications.notify_run_changed(run)
+        notify_run_changed(run)
     return run, created
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 
-from rollouts.lib.cache import MAX_WORST_SAMPLES, cached
+from rollouts.lib import MAX_WORST_SAMPLES, cached
 from rollouts.models import Run, Sample, Step
 
 WORST: Final = 3

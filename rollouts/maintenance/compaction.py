@@ -16,9 +16,15 @@ from django.db.models import Count, Q, Sum
 
 from rollouts.maintenance.sweep import ORPHAN_LIFETIME_SECONDS, find_older_files
 from rollouts.models import Dump, Run, Segment
-from rollouts.samples.bodies import open_body_file, scan_dump_rows_in_file
-from rollouts.samples.parquet import BODY_SCHEMA_VERSION, FIXED_FIELDS, REWARD_METADATA, BodyWriter
-from rollouts.storage import files
+from rollouts.samples import (
+    BODY_SCHEMA_VERSION,
+    FIXED_FIELDS,
+    REWARD_METADATA,
+    BodyWriter,
+    open_body_file,
+    scan_dump_rows_in_file,
+)
+from rollouts.storage import delete_on_failure, get_body_file_path, get_data_root, retire_body_file, write_atomically
 
 SMALL = 8 << 20  # bytes; larger files stay as they are
 FULL = 64 << 20
@@ -69,12 +75,12 @@ def shares(run_id: int, split: str) -> Iterator[list[Segment]]:
 def join(run_id: int, split: str, small: Sequence[Segment]) -> int:
     """Copies the rows that dumps still point to; garbage that a re-index left behind stays out."""
     path = f"{run_id}/{split}/segment-{uuid4().hex}.parquet"
-    target = files.get_body_file_path(path)
+    target = get_body_file_path(path)
     dumps = list(Dump.objects.filter(segment__in=small).select_related("segment").order_by("segment", "segment_offset"))
     try:
-        with files.write_atomically(target) as aside:
+        with write_atomically(target) as aside:
             moved = copy_rows(dumps, aside)
-        with transaction.atomic(), files.delete_on_failure(target):
+        with transaction.atomic(), delete_on_failure(target):
             swap(Run(pk=run_id), split, path, moved, small)
     except (RowsChangedError, FileNotFoundError):  # the next fold sees how things stand then
         return 0
@@ -82,7 +88,7 @@ def join(run_id: int, split: str, small: Sequence[Segment]) -> int:
 
 
 def copy_rows(dumps: Sequence[Dump], path: Path) -> list[MovedRows]:
-    schema = joined_schema([files.get_body_file_path(dump.segment.path) for dump in dumps if dump.segment])
+    schema = joined_schema([get_body_file_path(dump.segment.path) for dump in dumps if dump.segment])
     writer = BodyWriter(path, schema)
     moved = []
     try:
@@ -122,7 +128,7 @@ def swap(run: Run, split: str, path: str, moved: Sequence[MovedRows], small: Seq
     """Points the dumps to the new file. Raises Changed when one of them is not where its rows were copied from."""
     whole = Segment.objects.create(
         run=run, split=split, path=path, rows=sum(move.dump.rows for move in moved),
-        bytes=files.get_body_file_path(path).stat().st_size, schema=BODY_SCHEMA_VERSION,
+        bytes=get_body_file_path(path).stat().st_size, schema=BODY_SCHEMA_VERSION,
     )  # fmt: skip
     for dump, offset in moved:
         there = Dump.objects.filter(
@@ -133,9 +139,9 @@ def swap(run: Run, split: str, path: str, moved: Sequence[MovedRows], small: Seq
     for segment in small:
         if segment.dumps.exists():
             raise RowsChangedError
-        old = files.get_body_file_path(segment.path)
+        old = get_body_file_path(segment.path)
         segment.delete()
-        transaction.on_commit(partial(files.retire_body_file, old))
+        transaction.on_commit(partial(retire_body_file, old))
 
 
 def delete_orphan_bodies() -> int:
@@ -147,7 +153,7 @@ def delete_orphan_bodies() -> int:
 
 def delete_orphan_body_files() -> int:
     """Removes Parquet files that no segment names (a worker died between file and row); returns how many."""
-    bodies = files.get_data_root() / "bodies"
+    bodies = get_data_root() / "bodies"
     old = list(find_older_files(bodies.rglob("*"), ORPHAN_LIFETIME_SECONDS))
     names = {str(path.relative_to(bodies)): path for path in old}
     known = set(Segment.objects.values_list("path", flat=True)) if names else set()

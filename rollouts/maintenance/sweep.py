@@ -11,13 +11,13 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
-from rollouts.lib.process_id import has_process_ended
-from rollouts.live import notifications
-from rollouts.metrics.blocks import MIN_ROWS_TO_COMPACT
+from rollouts.lib import has_process_ended
+from rollouts.live import notify_run_changed
+from rollouts.metrics import MIN_ROWS_TO_COMPACT
 from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run
-from rollouts.pins import pins
-from rollouts.runs.trash import TRASH_RETENTION
-from rollouts.storage import blobs, files
+from rollouts.pins import find_bound_pins
+from rollouts.runs import TRASH_RETENTION
+from rollouts.storage import delete_unused_blobs, get_blob_path, get_body_file_path, get_data_root, get_raw_dump_path
 
 AGAIN = timedelta(seconds=30)  # a dump that was sent again is not sent once more before this
 MOST = 500  # dumps per sweep: a long queue is already queued
@@ -44,7 +44,7 @@ def fail_exhausted_dumps() -> int:
             message=f"Indexing ended without an answer {dump.tries} times (a worker killed, or out of memory?); "
             "the bytes are kept and can be indexed again.",
         )
-        notifications.notify_run_changed(dump.run, split=dump.split, step=dump.step)
+        notify_run_changed(dump.run, split=dump.split, step=dump.step)
     return len(tired)
 
 
@@ -79,7 +79,7 @@ def find_runs_with_due_metrics() -> list[int]:
 
 def delete_stale_uploads() -> int:
     """Removes uploads that were begun and left; returns how many files went."""
-    incoming = files.get_data_root() / "incoming"
+    incoming = get_data_root() / "incoming"
     left = [
         *find_older_files(incoming.glob("*"), ORPHAN_LIFETIME_SECONDS),
         *find_older_files((incoming / "parts").glob("*"), PART_LIFETIME_SECONDS),
@@ -105,9 +105,7 @@ def empty_trash() -> int:
     One whose steps are replayed by a run that is bound to them stays until that run has ended.
     """
     gone = list(
-        Run.objects.filter(deleted_at__lt=timezone.now() - TRASH_RETENTION).exclude(pins__in=pins.find_bound_pins())[
-            :10
-        ]
+        Run.objects.filter(deleted_at__lt=timezone.now() - TRASH_RETENTION).exclude(pins__in=find_bound_pins())[:10]
     )
     for run in gone:
         delete_run_permanently(run)
@@ -121,15 +119,15 @@ def delete_run_permanently(run: Run) -> None:
     """
     own = list(Blob.objects.filter(artifacts__run=run).distinct())
     Entry.objects.filter(pin__run=run).delete()
-    bodies = [files.get_body_file_path(path) for path in run.segments.values_list("path", flat=True)]
+    bodies = [get_body_file_path(path) for path in run.segments.values_list("path", flat=True)]
     hashes = set(run.dumps.values_list("sha256", flat=True))
     project = run.project_id
     run.delete()
     shared = set(Dump.objects.filter(run__project=project, sha256__in=hashes).values_list("sha256", flat=True))
-    blobs.delete_unused_blobs(own)
+    delete_unused_blobs(own)
     for path in bodies:
         path.unlink(missing_ok=True)
-    for path in find_older_files((files.get_raw_dump_path(project, sha256) for sha256 in hashes - shared), 60):
+    for path in find_older_files((get_raw_dump_path(project, sha256) for sha256 in hashes - shared), 60):
         path.unlink(missing_ok=True)
 
 
@@ -155,19 +153,19 @@ def delete_unpinned_bytes() -> int:
                 tries=0,
                 due_at=timezone.now(),
             )
-            notifications.notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
-        blobs.delete_unused_blobs(own)
+            notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
+        delete_unused_blobs(own)
     return len(rows)
 
 
 def delete_orphan_blobs() -> int:
     """Removes bytes of artifacts that no row names (a process died between file and row), and rows that no artifact
     names; returns how many."""
-    old = list(find_older_files((files.get_data_root() / "blobs").rglob("*"), ORPHAN_LIFETIME_SECONDS))
+    old = list(find_older_files((get_data_root() / "blobs").rglob("*"), ORPHAN_LIFETIME_SECONDS))
     rows = Blob.objects.filter(sha256__in={path.name for path in old}) if old else Blob.objects.none()
-    known = {blobs.get_blob_path(project, sha256) for project, sha256 in rows.values_list("project", "sha256")}
+    known = {get_blob_path(project, sha256) for project, sha256 in rows.values_list("project", "sha256")}
     nobodys = [path for path in old if path not in known]
     for path in nobodys:
         path.unlink(missing_ok=True)
     before = timezone.now() - timedelta(seconds=ORPHAN_LIFETIME_SECONDS)
-    return len(nobodys) + blobs.delete_unused_blobs(Blob.objects.filter(artifacts=None, created_at__lt=before))
+    return len(nobodys) + delete_unused_blobs(Blob.objects.filter(artifacts=None, created_at__lt=before))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import orjson
 
 from rollouts.models import Attempt, MetricRow, Run, Step
-from rollouts.samples.record import MetricPoint
+from rollouts.samples import MetricPoint
 
 GENERATED_COUNT_METRIC = "rolloutdeck/generated"  # a metric, which may come before the step's samples or after them
 

@@ -16,11 +16,11 @@ import orjson
 from django.db.models import OuterRef, QuerySet, Subquery, TextField
 from django.db.models.functions import Cast
 
-from rolloutdeck.protocol import wire
-from rollouts.lib.cache import MAX_SAMPLE_TABLES, cached
+from rolloutdeck.protocol import SPLITS, STEP_KINDS
+from rollouts.lib import MAX_SAMPLE_TABLES, cached
 from rollouts.metrics.blocks import PointArrays, ValueArray
 from rollouts.models import Dump, Run, Step
-from rollouts.samples.text_properties import PROPERTY_CATALOG, TEXT_PROPERTY_BITS
+from rollouts.samples import PROPERTY_CATALOG, TEXT_PROPERTY_BITS
 
 PREFIX: Final = "samples/"
 EVAL: Final = "eval/"
@@ -81,7 +81,7 @@ def load_last_sample_curves(runs: QuerySet[Run]) -> dict[int, Table]:
     """What the last current steps of the runs show: of each split one for each thing that steps count, as the number of
     a prompt is no later than that of an update."""
     steps = Step.objects.current().filter(run=OuterRef("pk"), samples__gt=0).order_by("-step").values("pk")
-    axes = [(split, kind) for split in wire.SPLITS for kind in wire.STEP_KINDS]
+    axes = [(split, kind) for split in SPLITS for kind in STEP_KINDS]
     last = {f"{split}_{kind}": Subquery(steps.filter(split=split, step_kind=kind)[:1]) for split, kind in axes}
     ends = [pk for found in runs.annotate(**last).values_list(*last) for pk in found if pk]
     rows: dict[int, list[StepStatistics]] = defaultdict(list)

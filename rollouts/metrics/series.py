@@ -30,7 +30,7 @@ from rollouts.metrics.blocks import (
 )
 from rollouts.metrics.downsample import Downsampler, choose_bucket_shift
 from rollouts.models import Attempt, Block, MetricRow, Run, Series
-from rollouts.samples.record import MetricPoint
+from rollouts.samples import MetricPoint
 
 __all__ = [
     "Curve",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from django.db.models import Avg, BigIntegerField, Case, F, Max, Value, When
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import STEP_KINDS
 from rollouts.models import Run, Step
 
 SPARKS = 32
@@ -23,7 +23,7 @@ def load_sparklines(runs: Sequence[Run], *, points: int = SPARKS) -> dict[str, l
     steps = Step.objects.current().filter(run__in=list(uids), split="train", score_mean__isnull=False).order_by()
     ends: dict[int, tuple[str, int]] = {}
     for run, kind, end in steps.values_list("run", "step_kind").annotate(Max("step")):
-        ends[run] = min(ends.get(run, (kind, end)), (kind, end), key=lambda one: wire.STEP_KINDS.index(one[0]))
+        ends[run] = min(ends.get(run, (kind, end)), (kind, end), key=lambda one: STEP_KINDS.index(one[0]))
     widths = [
         When(run=run, step_kind=kind, then=Value(max(1, -(-(end + 1) // points)))) for run, (kind, end) in ends.items()
     ]

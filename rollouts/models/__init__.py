@@ -7,13 +7,23 @@ from rollouts.models.flag_actions import Marking
 from rollouts.models.metrics import Block, MetricRow, Series
 from rollouts.models.pins import Binding, Entry, Pin, Replay, ReplayPlan, Revision
 from rollouts.models.projects import AuditEntry, Membership, Project, ProjectQuerySet, default_reasons
-from rollouts.models.runs import Attempt, Run, RunAlias, RunQuerySet
+from rollouts.models.runs import (
+    MAX_TIMED_STEPS,
+    SILENT_AFTER,
+    SILENT_AFTER_STEPS,
+    Attempt,
+    Run,
+    RunAlias,
+    RunQuerySet,
+    compute_median_gap,
+)
 from rollouts.models.samples import Flag, Sample, SampleQuerySet, Sighting
 from rollouts.models.steps import Step, StepQuerySet
 from rollouts.models.tokens import Token, hash_secret
 from rollouts.models.viewed import Seen
 
 __all__ = [
+    "MAX_TIMED_STEPS", "SILENT_AFTER", "SILENT_AFTER_STEPS", "compute_median_gap",
     "Artifact", "ArtifactQuerySet", "Attempt", "AuditEntry", "Binding", "Blob", "Block", "Dump", "DumpQuerySet",
     "Entry", "Exhibit", "Finding", "FindingQuerySet", "Flag", "Marking", "Membership", "MetricRow", "Pin", "Project",
     "ProjectQuerySet", "Replay", "ReplayPlan", "Revision", "Run", "RunAlias", "RunQuerySet", "Sample", "SampleQuerySet",

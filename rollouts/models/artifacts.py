@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import ARTIFACT_ROLES
 from rollouts.models.projects import Project
 from rollouts.models.runs import Attempt, Run
 from rollouts.models.steps import SPLIT_CHOICES, STEP_KIND_CHOICES
@@ -72,7 +72,7 @@ class Artifact(models.Model):
     run = models.ForeignKey(Run, models.CASCADE, related_name="artifacts")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="artifacts")
     key = models.CharField(max_length=64)
-    role = models.CharField(max_length=20, choices=[(role, role) for role in wire.ARTIFACT_ROLES])
+    role = models.CharField(max_length=20, choices=[(role, role) for role in ARTIFACT_ROLES])
     split = models.CharField(max_length=5, choices=SPLIT_CHOICES, default="train")
     step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField()

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from rollouts.lib.process_id import get_current_process_id
+from rollouts.lib import get_current_process_id
 from rollouts.models.runs import Attempt, Run
 from rollouts.models.steps import SPLIT_CHOICES, STEP_KIND_CHOICES
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.conf import settings
 from django.db import models
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MISMATCH_ACTIONS, PLAN_ACTIONS, REPLAY_OUTCOMES
 from rollouts.models.artifacts import Artifact
 from rollouts.models.projects import Project
 from rollouts.models.runs import Attempt, Run
@@ -69,11 +69,9 @@ class Revision(models.Model):
 
     plan = models.ForeignKey(ReplayPlan, models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()
-    action = models.CharField(
-        max_length=11, choices=[(action, action) for action in wire.PLAN_ACTIONS], default="cache"
-    )
+    action = models.CharField(max_length=11, choices=[(action, action) for action in PLAN_ACTIONS], default="cache")
     on_mismatch = models.CharField(
-        max_length=8, choices=[(word, word) for word in wire.MISMATCH_ACTIONS], default="generate"
+        max_length=8, choices=[(word, word) for word in MISMATCH_ACTIONS], default="generate"
     )
     exclude_flagged = models.BooleanField(default=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="revisions")
@@ -127,7 +125,7 @@ class Replay(models.Model):
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="replays")
     step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField()
-    outcome = models.CharField(max_length=7, choices=[(word, word) for word in wire.REPLAY_OUTCOMES])
+    outcome = models.CharField(max_length=7, choices=[(word, word) for word in REPLAY_OUTCOMES])
     pin = models.ForeignKey(Pin, models.SET_NULL, related_name="replays", null=True, blank=True)
     rows = models.PositiveIntegerField(null=True, blank=True)
     seconds = models.FloatField(null=True, blank=True)

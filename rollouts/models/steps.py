@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from django.db import models
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.models.runs import Attempt, Run
 
-SPLIT_CHOICES = [(split, split) for split in wire.SPLITS]
-STEP_KIND_CHOICES = [(kind, kind) for kind in wire.STEP_KINDS]
+SPLIT_CHOICES = [(split, split) for split in SPLITS]
+STEP_KIND_CHOICES = [(kind, kind) for kind in STEP_KINDS]
 
 
 class StepQuerySet(models.QuerySet["Step"]):

@@ -12,7 +12,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.models.projects import Project
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Token(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="tokens")
     project = models.ForeignKey(Project, models.CASCADE, related_name="tokens", null=True, blank=True)
     name = models.CharField(max_length=80)
-    scopes = models.CharField(max_length=60, help_text="comma-separated, of: " + ", ".join(wire.TOKEN_SCOPES))
+    scopes = models.CharField(max_length=60, help_text="comma-separated, of: " + ", ".join(TOKEN_SCOPES))
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
     used_at = models.DateTimeField(null=True, blank=True)

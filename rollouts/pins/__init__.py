@@ -1,0 +1,64 @@
+"""Pins: the artifacts of a step are requested, stored, checked and protected from cleanup.
+
+Depends on: storage, ingest and the safe pickle verifier.
+Invariant: a trainer never receives a file that is not loadable. Bytes of a pinned step are never removed.
+"""
+
+from rollouts.pins.artifact_check import check_artifact
+from rollouts.pins.artifacts import (
+    FEED_INDEX_PATTERN,
+    PER_PROMPT_ROLE,
+    ArtifactManifest,
+    count_received_bytes,
+    explain_unavailability,
+    find_file_size,
+    list_missing_hashes,
+    list_requested_files,
+    mark_upload_started,
+    merge_facts,
+    prefetch_blobs,
+    refresh_artifact,
+    register_artifact,
+    store_artifact_file,
+)
+from rollouts.pins.pins import (
+    add_artifact_to_pins,
+    explain_nothing_to_pin,
+    find_bound_pins,
+    find_pin,
+    find_replayable_artifacts,
+    pin_step,
+    remove_pin,
+    update_pin_note,
+)
+from rollouts.pins.status import PinStatus, UploadHost, load_pin_status, load_pin_statuses
+
+__all__ = [
+    "ArtifactManifest",
+    "FEED_INDEX_PATTERN",
+    "PER_PROMPT_ROLE",
+    "PinStatus",
+    "UploadHost",
+    "add_artifact_to_pins",
+    "check_artifact",
+    "count_received_bytes",
+    "explain_nothing_to_pin",
+    "explain_unavailability",
+    "find_bound_pins",
+    "find_file_size",
+    "find_pin",
+    "find_replayable_artifacts",
+    "list_missing_hashes",
+    "list_requested_files",
+    "load_pin_status",
+    "load_pin_statuses",
+    "mark_upload_started",
+    "merge_facts",
+    "pin_step",
+    "prefetch_blobs",
+    "refresh_artifact",
+    "register_artifact",
+    "remove_pin",
+    "store_artifact_file",
+    "update_pin_note",
+]

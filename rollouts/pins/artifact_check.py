@@ -9,10 +9,10 @@ from django.utils import timezone
 
 from rolloutdeck import safe_pickle as safe
 from rollouts.errors import StorageUnavailableError
-from rollouts.indexing import artifact_dumps
-from rollouts.live import notifications
+from rollouts.indexing import create_artifact_dumps
+from rollouts.live import notify_run_changed
 from rollouts.models import Artifact, Blob
-from rollouts.storage import blobs
+from rollouts.storage import get_blob_path, open_blob
 
 MOST_JSON = 128 << 20  # bytes; a tokenizer has tens of millions
 MAX_JSON_VALUES = 10_000_000  # in it, of which each takes a hundred bytes of memory; a tokenizer has one or two
@@ -58,7 +58,7 @@ def json_reasons(blob: Blob) -> list[str]:
     if blob.bytes > MOST_JSON:
         return [f"it is called JSON and has {blob.bytes} bytes; {MOST_JSON} are read."]
     try:
-        with blobs.open_blob(blob.project_id, blob.sha256) as file:
+        with open_blob(blob.project_id, blob.sha256) as file:
             plain = file.read()
         if sum(map(plain.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
             return [f"it is called JSON and has more than {MAX_JSON_VALUES} values; so many are not read."]
@@ -70,7 +70,7 @@ def json_reasons(blob: Blob) -> list[str]:
 
 def judge(blob: Blob) -> None:
     """Writes the verdict of `rolloutdeck.safe_pickle` on the blob."""
-    path = blobs.get_blob_path(blob.project_id, blob.sha256)
+    path = get_blob_path(blob.project_id, blob.sha256)
     try:
         verdict = safe.check_file_safety(path)
     except OSError as error:
@@ -91,5 +91,5 @@ def settle(artifact: Artifact, found: list[str]) -> list[int]:
     row.message = " ".join(found)[:MOST_MESSAGE]
     row.ready_at = None if found else timezone.now()
     row.save(update_fields=["state", "message", "ready_at"])
-    notifications.notify_run_changed(artifact.run, split=row.split, step=row.step, topics=("pins",))
-    return [] if found else [dump.pk for dump in artifact_dumps.create_artifact_dumps(row)]
+    notify_run_changed(artifact.run, split=row.split, step=row.step, topics=("pins",))
+    return [] if found else [dump.pk for dump in create_artifact_dumps(row)]

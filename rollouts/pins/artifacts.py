@@ -13,14 +13,20 @@ from django.db import transaction
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
-from rolloutdeck.protocol import manifest, wire
+from rolloutdeck.protocol import (
+    ARTIFACT_ROLES,
+    SPLITS,
+    STEP_KINDS,
+    check_manifest,
+    compute_artifact_key,
+    count_manifest_bytes,
+)
 from rollouts.errors import InvalidInputError
-from rollouts.ingest import attempts
-from rollouts.lib.redaction import redact_secrets
-from rollouts.lib.validation import parse_boolean, parse_choice, parse_integer, parse_text
-from rollouts.live import notifications
+from rollouts.ingest import get_or_create_attempt, record_activity
+from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text, redact_secrets
+from rollouts.live import notify_run_changed
 from rollouts.models import Artifact, ArtifactQuerySet, Blob, Run
-from rollouts.storage import blobs
+from rollouts.storage import count_part_bytes, store_blob
 
 MOST_FACTS = 32 << 10  # bytes of JSON
 MAX_POLLING_HOSTS = 50
@@ -50,7 +56,7 @@ class ArtifactManifest:
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> ArtifactManifest:
         """From the body of a request. Raises BadInput naming the field."""
-        role = parse_choice(data.get("role"), "role", wire.ARTIFACT_ROLES, default="rollout")
+        role = parse_choice(data.get("role"), "role", ARTIFACT_ROLES, default="rollout")
         step = parse_integer(data.get("step"), "step")
         if step is None:
             raise InvalidInputError("`step` says which step the files are of; it is missing.", "step")
@@ -58,8 +64,8 @@ class ArtifactManifest:
             role,
             step,
             files_of(data.get("files")),
-            split=parse_choice(data.get("split"), "split", wire.SPLITS, default="train"),
-            step_kind=parse_choice(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
+            split=parse_choice(data.get("split"), "split", SPLITS, default="train"),
+            step_kind=parse_choice(data.get("step_kind"), "step_kind", STEP_KINDS, default="global_step"),
             facts=facts_of(data.get("facts")),
             origin=origin_of(data.get("origin")),
             send_now=parse_boolean(data.get("send_now", False), "send_now"),
@@ -70,7 +76,7 @@ class ArtifactManifest:
 def files_of(files: Any) -> dict[str, dict[str, Any]]:
     """Raises BadInput."""
     try:
-        manifest.check_manifest(files)
+        check_manifest(files)
     except ValueError as error:
         raise InvalidInputError(str(error), "files") from error
     return {str(path): {"sha256": file["sha256"], "bytes": file["bytes"]} for path, file in files.items()}
@@ -107,8 +113,8 @@ def register_artifact(run: Run, attempt: str, told: ArtifactManifest) -> tuple[A
     Told again: where the bytes lie is brought up to date, `send_now` stays once it was said, and what was gone may come
     again. Its step and role stay those it was first told with. Raises BadInput.
     """
-    key = manifest.compute_artifact_key(told.files)
-    launched = attempts.get_or_create_attempt(run, attempt)
+    key = compute_artifact_key(told.files)
+    launched = get_or_create_attempt(run, attempt)
     fresh = {
         "attempt": launched,
         "role": told.role,
@@ -116,7 +122,7 @@ def register_artifact(run: Run, attempt: str, told: ArtifactManifest) -> tuple[A
         "step_kind": told.step_kind,
         "step": told.step,
         "files": told.files,
-        "bytes": manifest.count_manifest_bytes(told.files),
+        "bytes": count_manifest_bytes(told.files),
         "facts": {**(told.facts or {}), "role": told.role},
         "missing": len(told.files),
     }
@@ -128,9 +134,9 @@ def register_artifact(run: Run, attempt: str, told: ArtifactManifest) -> tuple[A
     lose(artifact, told.gone)
     artifact.save(update_fields=["origin", "facts", "send_now", "state", "message"])
     refresh_artifact(artifact)
-    attempts.record_activity(run, launched)
+    record_activity(run, launched)
     if created or told.gone:
-        notifications.notify_run_changed(run, split=artifact.split, step=artifact.step, topics=("pins",))
+        notify_run_changed(run, split=artifact.split, step=artifact.step, topics=("pins",))
     return artifact, created
 
 
@@ -186,15 +192,13 @@ def count_received_bytes(artifact: Artifact) -> int:
 
 def received_of(artifact: Artifact, file: Mapping[str, Any], here: set[str]) -> int:
     whole = file["sha256"] in here
-    return int(
-        file["bytes"] if whole else blobs.count_part_bytes(artifact.run.project_id, file["sha256"], file["bytes"])
-    )
+    return int(file["bytes"] if whole else count_part_bytes(artifact.run.project_id, file["sha256"], file["bytes"]))
 
 
 def mark_upload_started(artifact: Artifact) -> None:
     """The first part of a file has arrived."""
     Artifact.objects.filter(pk=artifact.pk, state=State.WAITING).update(state=State.UPLOADING)
-    notifications.notify_run_changed(artifact.run, topics=("pins",))
+    notify_run_changed(artifact.run, topics=("pins",))
 
 
 @transaction.atomic
@@ -203,13 +207,13 @@ def store_artifact_file(artifact: Artifact, sha256: str, plain: Any, size: int) 
 
     Raises StorageUnavailable. `artifact.due` says afterwards whether to check it.
     """
-    blob = blobs.store_blob(artifact.run.project_id, sha256, plain, size)
+    blob = store_blob(artifact.run.project_id, sha256, plain, size)
     row = Artifact.objects.select_for_update(no_key=True).get(pk=artifact.pk)
     if row.state in (State.WAITING, State.GONE):
         Artifact.objects.filter(pk=row.pk).update(state=State.UPLOADING, message="")
     row.blobs.add(blob)
     refresh_artifact(artifact)
-    notifications.notify_run_changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
+    notify_run_changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
     return artifact
 
 

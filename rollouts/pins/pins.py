@@ -10,16 +10,16 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import wire
-from rolloutdeck.trainer_api import registry
+from rolloutdeck.protocol import SPLITS, STEP_KINDS
+from rolloutdeck.trainer_api import TRAINERS
 from rollouts.errors import ConflictError, NotFoundError
-from rollouts.ingest.attempts import FILES_ATTEMPT_PATTERN
-from rollouts.lib.validation import parse_choice, parse_multiline_text, parse_text
-from rollouts.live import notifications
+from rollouts.ingest import FILES_ATTEMPT_PATTERN
+from rollouts.lib import parse_choice, parse_multiline_text, parse_text
+from rollouts.live import notify_run_changed
 from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Project, Run, Sample, Step
 from rollouts.pins import artifacts
 from rollouts.pins.artifacts import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
-from rollouts.projects import audit
+from rollouts.projects import record_audit_entry
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -45,8 +45,8 @@ def pin_step(
     has come for the step where its artifacts are gone. Raises BadInput, and NotThere where nothing could be replayed.
     """
     Project.objects.lock(run.project)
-    parse_choice(split, "split", wire.SPLITS, default="train")
-    parse_choice(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
+    parse_choice(split, "split", SPLITS, default="train")
+    parse_choice(step_kind, "step_kind", STEP_KINDS, default="global_step")
     launched = attempt_for(run, split, step_kind, step, attempt)
     found, prompts = find_replayable_artifacts(run, launched, split, step_kind, step)
     if not found:
@@ -63,8 +63,8 @@ def pin_step(
     row.save()
     hold(row, found, anew=new)
     if new:
-        audit.record_audit_entry(by, "pin.create", str(row), project=run.project, run=run.uid, step=step, split=split)
-    notifications.notify_run_changed(run, split=split, step=step, topics=("pins",))
+        record_audit_entry(by, "pin.create", str(row), project=run.project, run=run.uid, step=step, split=split)
+    notify_run_changed(run, split=split, step=step, topics=("pins",))
     return row, new
 
 
@@ -144,7 +144,7 @@ def explain_nothing_to_pin(run: Run, step: int, prompts: int | None) -> str:
         said = _("None of the {prompts} prompts of step {step} has files that a trainer could load again.")
         return said.format(prompts=prompts, step=step)
     if not run.artifacts.exclude(role="tokenizer").exists():
-        if run.framework in registry.TRAINERS:
+        if run.framework in TRAINERS:
             said = _("This run has no files that a trainer could load again. How to keep them tells: {command}")
             return said.format(command=f"rolloutdeck check --trainer {run.framework}")
         return _(
@@ -184,8 +184,8 @@ def update_pin_note(row: Pin, by: User, note: str) -> Pin:
     """Changes the note. Raises BadInput."""
     row.note = note_of(note)
     row.save(update_fields=["note"])
-    audit.record_audit_entry(by, "pin.note", str(row), project=row.project, note=row.note)
-    notifications.notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
+    record_audit_entry(by, "pin.note", str(row), project=row.project, note=row.note)
+    notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
     return row
 
 
@@ -201,10 +201,8 @@ def remove_pin(row: Pin, by: User) -> Pin:
         raise ConflictError(said.format(plans=", ".join(plans)))
     row.removed_at = timezone.now()
     row.save(update_fields=["removed_at"])
-    audit.record_audit_entry(
-        by, "pin.remove", str(row), project=row.project, run=row.run.uid, step=row.step, split=row.split
-    )
-    notifications.notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
+    record_audit_entry(by, "pin.remove", str(row), project=row.project, run=row.run.uid, step=row.step, split=row.split)
+    notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
     return row
 
 

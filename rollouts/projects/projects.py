@@ -11,9 +11,9 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.lib.validation import parse_text
+from rollouts.lib import parse_text
 from rollouts.models import Membership, Project, Token
 from rollouts.projects import audit
 
@@ -75,13 +75,13 @@ def scope_list(scopes: Any) -> list[str]:
     if not isinstance(asked, list) or not asked or not all(isinstance(scope, str) for scope in asked):
         raise InvalidInputError(unscoped(), "scopes")
     words = {scope.strip() for scope in asked}
-    if not words <= set(wire.TOKEN_SCOPES):
+    if not words <= set(TOKEN_SCOPES):
         raise InvalidInputError(unscoped(), "scopes")
-    return [scope for scope in wire.TOKEN_SCOPES if scope in words]
+    return [scope for scope in TOKEN_SCOPES if scope in words]
 
 
 def unscoped() -> str:
-    return _("`scopes` must be some of: {known}.").format(known=", ".join(wire.TOKEN_SCOPES))
+    return _("`scopes` must be some of: {known}.").format(known=", ".join(TOKEN_SCOPES))
 
 
 def revoke_token(token: Token, by: User) -> Token:

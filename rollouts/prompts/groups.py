@@ -11,10 +11,7 @@ from typing import Final
 from django.utils.translation import gettext as _
 
 from rollouts.models import Attempt, Run, Sample, Step
-from rollouts.samples import bodies
-from rollouts.samples.bodies import SampleBody
-from rollouts.samples.final_answer import extract_final_answer
-from rollouts.samples.unit_tests import UnitTestResults, parse_unit_tests
+from rollouts.samples import SampleBody, UnitTestResults, extract_final_answer, load_bodies, parse_unit_tests
 
 MOST: Final = 512
 FOLD_ABOVE: Final = 8
@@ -206,7 +203,7 @@ def load_group_view(
 def read(samples: Sequence[Sample]) -> Iterator[tuple[Sample, SampleBody | None]]:
     for at in range(0, len(samples), AT_ONCE):
         part = samples[at : at + AT_ONCE]
-        found = bodies.load_bodies(part)
+        found = load_bodies(part)
         yield from ((sample, found.get(sample.pk)) for sample in part)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from django.db.models import Avg, Count, Max, Q
 
-from rollouts.lib.cache import MAX_HEATMAPS, cached
+from rollouts.lib import MAX_HEATMAPS, cached
 from rollouts.models import Run, Sample
 from rollouts.prompts.history import is_solved
 

@@ -1,0 +1,59 @@
+"""The query language: text becomes a syntax tree, then SQL conditions and a scan of the sample bodies.
+
+Depends on: samples and the models.
+Invariant: one query means the same rows on every page, in the API, in an export and on the command line.
+"""
+
+from rollouts.query.ast import (
+    BODY_TERMS,
+    And,
+    InvalidQueryError,
+    Not,
+    Or,
+    Query,
+    QueryNode,
+    RangeTerm,
+    TextTerm,
+    is_changeable_term,
+)
+from rollouts.query.body_scan import TimeBudget, scan_bodies
+from rollouts.query.completion import complete_query
+from rollouts.query.correctness_rule import DEFAULT_RULE_TEXT, get_rule_text, parse_correctness_rule
+from rollouts.query.logged_keys import quote_value
+from rollouts.query.missing_fields import find_unrecorded_fields
+from rollouts.query.parser import parse_query
+from rollouts.query.search import SAMPLE_ORDERINGS, QueryResult, find_samples
+from rollouts.query.sql import QueryScope, build_condition
+from rollouts.query.term_editing import find_number_ranges, split_terms
+from rollouts.query.three_valued import build_known_false, build_known_true
+
+__all__ = [
+    "And",
+    "BODY_TERMS",
+    "DEFAULT_RULE_TEXT",
+    "InvalidQueryError",
+    "Not",
+    "Or",
+    "Query",
+    "QueryNode",
+    "QueryResult",
+    "QueryScope",
+    "RangeTerm",
+    "SAMPLE_ORDERINGS",
+    "TextTerm",
+    "TimeBudget",
+    "build_condition",
+    "build_known_false",
+    "build_known_true",
+    "complete_query",
+    "find_number_ranges",
+    "find_samples",
+    "find_unrecorded_fields",
+    "get_rule_text",
+    "is_changeable_term",
+    "parse_correctness_rule",
+    "parse_query",
+    "quote_value",
+    "scan_bodies",
+    "split_terms",
+]

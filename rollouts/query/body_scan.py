@@ -17,7 +17,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils.translation import gettext as _
 
 from rollouts.errors import StorageUnavailableError
-from rollouts.lib.cache import MAX_FOUND_IDS, Cache
+from rollouts.lib import MAX_FOUND_IDS, Cache
 from rollouts.models import Dump, Sighting
 from rollouts.query.ast import (
     And,
@@ -31,8 +31,8 @@ from rollouts.query.ast import (
     collect_leaves,
     compute_tolerance,
 )
-from rollouts.samples import bodies
-from rollouts.storage import files as storage
+from rollouts.samples import scan_dump_rows
+from rollouts.storage import get_body_file_path
 
 if TYPE_CHECKING:
     import polars as pl
@@ -145,7 +145,7 @@ def translated(scope: QueryScope, ids: list[str]) -> list[str]:
         return ids
     found = set(ids)
     for dump in dumps_of(scope).filter(source__startswith=Dump.ARTIFACT_PREFIX).select_related("segment"):
-        own = [name for table in bodies.scan_dump_rows(dump, ["id"]) for name in table["id"].to_pylist()]
+        own = [name for table in scan_dump_rows(dump, ["id"]) for name in table["id"].to_pylist()]
         sights = Sighting.objects.filter(dump=dump).values_list("ordinal", "sample")
         found.update(sample for ordinal, sample in sights if ordinal < len(own) and own[ordinal] in found)
     return list(found) if len(found) > len(ids) else ids
@@ -202,7 +202,7 @@ def answers(files: Sequence[BodyFilePart], node: QueryNode) -> list[Answer]:
 
 def stamp(part: BodyFilePart) -> tuple[str, int, int]:
     """Changes with the file. Raises FileNotFoundError."""
-    path = storage.get_body_file_path(part.path)
+    path = get_body_file_path(part.path)
     status = path.stat()
     return str(path), status.st_mtime_ns, status.st_size
 
@@ -211,7 +211,7 @@ def lazy(part: BodyFilePart, node: QueryNode) -> tuple[pl.LazyFrame, frozenset[s
     """The question to one file, and the file's columns."""
     import polars as pl
 
-    path = storage.get_body_file_path(part.path)
+    path = get_body_file_path(part.path)
     columns = frozenset(pl.read_parquet_schema(path))
     rows = pl.scan_parquet(path)
     pieces = [rows.slice(first, count) for first, count in part.pieces] or [rows]

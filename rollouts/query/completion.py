@@ -26,7 +26,7 @@ from rollouts.query.grammar import ASCII_SIGNS
 from rollouts.query.logged_keys import LoggedKey
 from rollouts.query.parser import parse_query
 from rollouts.query.sql import NUMBER_COLUMNS
-from rollouts.samples.text_properties import PROPERTY_CATALOG
+from rollouts.samples import PROPERTY_CATALOG
 
 MOST: Final = 14
 MOST_COUNTED: Final = 200_000  # samples over which values are still counted while somebody types

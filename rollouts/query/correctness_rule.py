@@ -6,7 +6,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError
-from rollouts.lib.validation import parse_text
+from rollouts.lib import parse_text
 from rollouts.models import Project
 from rollouts.query.ast import PropertyTerm, Query, is_changeable_term
 from rollouts.query.parser import parse_query

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from django.db.models import Case, CharField, Count, IntegerField, Max, Min, When
 from django.db.models.functions import Cast
 
-from rollouts.lib.cache import MAX_GROUP_NAMES, Cache
+from rollouts.lib import MAX_GROUP_NAMES, Cache
 from rollouts.models import Sample, StepQuerySet
 
 AT_ONCE: Final = 20_000  # samples that are put together in one question

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rollouts.lib.cache import MAX_LOGGED_KEYS, cached
+from rollouts.lib import MAX_LOGGED_KEYS, cached
 from rollouts.query import body_scan
 from rollouts.query.ast import NAME_FIELDS, NUMBER_FIELDS
 from rollouts.query.parser import unquote_text
-from rollouts.storage import files
+from rollouts.storage import get_body_file_path
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,17 +55,13 @@ def joined(one: LoggedKey, two: LoggedKey) -> LoggedKey:
 
 
 def newest(scope: QueryScope) -> list[BodyFilePart]:
-    return [
-        part
-        for part in body_scan.list_body_parts(scope)[:MAX_KEY_FILES]
-        if files.get_body_file_path(part.path).exists()
-    ]
+    return [part for part in body_scan.list_body_parts(scope)[:MAX_KEY_FILES] if get_body_file_path(part.path).exists()]
 
 
 def stamp(part: BodyFilePart) -> int:
     """Changes with the file; 0 where it has gone meanwhile."""
     try:
-        return files.get_body_file_path(part.path).stat().st_mtime_ns
+        return get_body_file_path(part.path).stat().st_mtime_ns
     except FileNotFoundError:
         return 0
 
@@ -103,7 +99,7 @@ def told_of(name: str, row: dict[str, Any]) -> LoggedKey:
 def opened(part: BodyFilePart) -> tuple[pl.LazyFrame, list[str]]:
     import polars as pl
 
-    path = files.get_body_file_path(part.path)
+    path = get_body_file_path(part.path)
     rows = pl.scan_parquet(path)
     pieces = [rows.slice(first, count) for first, count in part.pieces] or [rows]
     return pl.concat(pieces), list(pl.read_parquet_schema(path))

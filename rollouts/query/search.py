@@ -16,7 +16,7 @@ from rollouts.query import body_scan, correctness_rule
 from rollouts.query.ast import BODY_TERMS, And, Not, Or, Query, QueryNode, collect_leaves
 from rollouts.query.parser import parse_query
 from rollouts.query.sql import QueryScope, build_condition, build_scope
-from rollouts.samples.text_properties import PROPERTY_CATALOG
+from rollouts.samples import PROPERTY_CATALOG
 
 if TYPE_CHECKING:
     from rollouts.models import SampleQuerySet

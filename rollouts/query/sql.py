@@ -36,7 +36,7 @@ from rollouts.query.ast import (
     RangeTerm,
     RecordedTerm,
 )
-from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
+from rollouts.samples import TEXT_PROPERTY_BITS
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper

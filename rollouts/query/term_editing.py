@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rollouts.lib.cache import MAX_QUERY_TERMS, cached
+from rollouts.lib import MAX_QUERY_TERMS, cached
 from rollouts.query.ast import And, InvalidQueryError, LoggedKeyTerm, NameTerm, Not, QueryNode, RangeTerm, RecordedTerm
 from rollouts.query.grammar import get_grammar_parser
 from rollouts.query.parser import AstBuilder, parse_query

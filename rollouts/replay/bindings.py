@@ -7,9 +7,9 @@ from typing import Any
 
 from django.db import transaction
 
-from rollouts.live import notifications
+from rollouts.live import notify_run_changed
 from rollouts.models import Binding, Revision, Run
-from rollouts.pins.artifacts import merge_facts
+from rollouts.pins import merge_facts
 from rollouts.replay.plans import find_revision
 
 
@@ -27,7 +27,7 @@ def bind_run(run: Run, ref: str = "", facts: Mapping[str, Any] | None = None) ->
         return bound
     revision = find_revision(row.project, ref)
     bound, created = Binding.objects.update_or_create(run=row, defaults={"revision": revision})
-    notifications.notify_run_changed(row, topics=("pins",))
+    notify_run_changed(row, topics=("pins",))
     return bound
 
 

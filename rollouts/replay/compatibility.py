@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rolloutdeck.errors import UsageError as NotUnderstood
-from rolloutdeck.protocol import compatibility, schedule
-from rolloutdeck.trainer_api import registry
-from rolloutdeck.trainer_config import load
+from rolloutdeck.protocol import FactDifference, compare_facts, is_incompatible, resolve_targets
+from rolloutdeck.trainer_api import TRAINERS, load_trainer
+from rolloutdeck.trainer_config import flatten_settings, resolve_references
 from rollouts.models import Artifact, Entry, Revision, Run
 from rollouts.replay import exclusion
 from rollouts.replay.plans import load_plan_entries
@@ -23,12 +23,12 @@ class EntryCompatibility:
 
     entry: Entry
     artifacts: tuple[Artifact, ...]
-    differences: tuple[compatibility.FactDifference, ...]
+    differences: tuple[FactDifference, ...]
     excluded: exclusion.PinExclusion = exclusion.NO_EXCLUSION
 
     @property
     def refused(self) -> bool:
-        return compatibility.is_incompatible(self.differences)
+        return is_incompatible(self.differences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def check_plan_compatibility(
     )
     return PlanCompatibility(
         tuple(check_entry_compatibility(entry, facts, loosened, flagged.get(entry.pin_id), leave) for entry in entries),
-        tuple(schedule.resolve_targets(action, targets, steps)),
+        tuple(resolve_targets(action, targets, steps)),
     )
 
 
@@ -71,7 +71,7 @@ def check_entry_compatibility(
     if leave and rows and not rows.whole:
         found = exclusion.compare_remaining_facts(fitting[0], rows, facts, loosened)
     else:
-        found = compatibility.compare_facts(fitting[0].facts if fitting else {}, facts, loosened)
+        found = compare_facts(fitting[0].facts if fitting else {}, facts, loosened)
     return EntryCompatibility(entry, tuple(fitting), tuple(found), excluded)
 
 
@@ -89,9 +89,9 @@ def load_run_facts(run: Run) -> dict[str, Any]:
 
 def configured(run: Run) -> dict[str, Any]:
     """What the run's config says, where one of the trainers' modules understands it."""
-    settings = load.resolve_references(dict(load.flatten_settings(run.config))) if isinstance(run.config, dict) else {}
-    known = registry.TRAINERS
+    settings = resolve_references(dict(flatten_settings(run.config))) if isinstance(run.config, dict) else {}
+    known = TRAINERS
     for name in ((run.framework,) if run.framework in known else known) if settings else ():
         with suppress(NotUnderstood, ValueError, TypeError, ArithmeticError):
-            return dict(registry.load_trainer(name).read_requirements(settings).facts)
+            return dict(load_trainer(name).read_requirements(settings).facts)
     return {}

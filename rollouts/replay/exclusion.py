@@ -15,12 +15,12 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import compatibility
-from rolloutdeck.trainer_api import registry
+from rolloutdeck.protocol import FactDifference, compare_facts
+from rolloutdeck.trainer_api import masks_flagged, only_trained
 from rollouts.errors import StorageUnavailableError
 from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
-from rollouts.pins.artifacts import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
-from rollouts.samples import bodies
+from rollouts.pins import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
+from rollouts.samples import load_bodies
 
 PLACE = ("run_id", "attempt_id", "split", "step_kind", "step")  # of a step, and of what stands on one
 REPEATS = ("rollout_tq",)  # roles whose trainer repeats prompts where a batch has fewer than it asks for
@@ -94,11 +94,11 @@ def flagged(runs: Iterable[int]) -> dict[Place, set[str]]:
 
 def masks(artifact: Artifact) -> bool:
     """Whether its trainer takes flagged rows along, without weight."""
-    return registry.masks_flagged(str(artifact.facts.get("format")))
+    return masks_flagged(str(artifact.facts.get("format")))
 
 
 def trained(artifact: Artifact) -> bool:
-    return registry.only_trained(str(artifact.facts.get("format")))
+    return only_trained(str(artifact.facts.get("format")))
 
 
 def filtered(found: FlaggedRowIndex, samples: set[str]) -> set[str]:
@@ -107,7 +107,7 @@ def filtered(found: FlaggedRowIndex, samples: set[str]) -> set[str]:
     if not lost:
         return set()
     try:
-        told = bodies.load_bodies(list(Sample.objects.filter(pk__in=lost).select_related("dump")))
+        told = load_bodies(list(Sample.objects.filter(pk__in=lost).select_related("dump")))
     except StorageUnavailableError:
         return set()
     return {sample for sample, body in told.items() if body.extras.get("filtered")}
@@ -204,13 +204,13 @@ def rows(artifact: Artifact, records: Mapping[str, set[int]], prompts: set[str])
 
 def compare_remaining_facts(
     artifact: Artifact, rows: ExcludedRows, facts: Mapping[str, Any], loosened: Iterable[str]
-) -> list[compatibility.FactDifference]:
+) -> list[FactDifference]:
     """Those of what is left of an artifact. Fewer rows are a warning where the trainer repeats prompts to fill up."""
     loose = list(loosened)
     if artifact.role not in REPEATS:
-        return compatibility.compare_facts(rows.left(artifact.facts), facts, loose)
-    pinned = {one.fact: one for one in compatibility.compare_facts(artifact.facts, facts, loose)}
-    left = compatibility.compare_facts(rows.left(artifact.facts), facts, [*loose, *FEWER])
+        return compare_facts(rows.left(artifact.facts), facts, loose)
+    pinned = {one.fact: one for one in compare_facts(artifact.facts, facts, loose)}
+    left = compare_facts(rows.left(artifact.facts), facts, [*loose, *FEWER])
     return [pinned.get(one.fact, one) for one in left]
 
 

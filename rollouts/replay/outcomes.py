@@ -8,12 +8,12 @@ from typing import Any
 
 from django.db import transaction
 
-from rolloutdeck.protocol import schedule, wire
+from rolloutdeck.protocol import REPLAY_OUTCOMES, STEP_KINDS, resolve_target
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.ingest import attempts
-from rollouts.lib.validation import parse_choice, parse_integer
-from rollouts.live import notifications
-from rollouts.metrics import series
+from rollouts.ingest import get_or_create_attempt, record_activity
+from rollouts.lib import parse_choice, parse_integer
+from rollouts.live import notify_run_changed
+from rollouts.metrics import load_curves
 from rollouts.models import Binding, Pin, Replay, Run
 
 MOST_REASON = 2000
@@ -39,9 +39,9 @@ def record_replay_outcome(
 
     Without `pin` it is the one that the run's plan has there. Raises BadInput, NotThere.
     """
-    outcome = parse_choice(outcome, "outcome", wire.REPLAY_OUTCOMES, default="")
+    outcome = parse_choice(outcome, "outcome", REPLAY_OUTCOMES, default="")
     if not outcome:
-        raise InvalidInputError(f"`outcome` must be one of: {', '.join(wire.REPLAY_OUTCOMES)}.", "outcome")
+        raise InvalidInputError(f"`outcome` must be one of: {', '.join(REPLAY_OUTCOMES)}.", "outcome")
     source = source_of(run, step, pin)
     told: dict[str, Any] = {
         "outcome": outcome,
@@ -51,11 +51,11 @@ def record_replay_outcome(
         "reason": printable(reason),
         "saved": generation_of(source) if source and outcome == "hit" and step_kind == source.step_kind else None,
     }
-    launched = attempts.get_or_create_attempt(run, attempt)
-    kind = parse_choice(step_kind, "step_kind", wire.STEP_KINDS, default="global_step")
+    launched = get_or_create_attempt(run, attempt)
+    kind = parse_choice(step_kind, "step_kind", STEP_KINDS, default="global_step")
     row, created = Replay.objects.update_or_create(run=run, attempt=launched, step_kind=kind, step=step, defaults=told)
-    attempts.record_activity(run, launched)
-    notifications.notify_run_changed(run, split="train", step=step, topics=("pins",))
+    record_activity(run, launched)
+    notify_run_changed(run, split="train", step=step, topics=("pins",))
     return row, created
 
 
@@ -75,7 +75,7 @@ class BoundPlan:
         return cls(bound.revision.action, {one.target_step: one.pin for one in entries})
 
     def pin_at(self, step: int) -> Pin | None:
-        target = schedule.resolve_target(self.action, list(self.pins), step)
+        target = resolve_target(self.action, list(self.pins), step)
         return None if target is None else self.pins[target]
 
 
@@ -106,7 +106,7 @@ def printable(reason: Any) -> str:
 
 def generation_of(pin: Pin) -> float | None:
     """Seconds that generating the pinned step took, where its run has logged it; of its own launch first."""
-    curves = series.load_curves(pin.run, GENERATION, attempt="all")[pin.run.uid]
+    curves = load_curves(pin.run, GENERATION, attempt="all")[pin.run.uid]
     found: dict[str, float] = {}
     for curve in (one for name in GENERATION for one in curves[name] if one["step_kind"] == pin.step_kind):
         value = dict(zip(curve["steps"], curve["values"], strict=True)).get(pin.step)

@@ -8,12 +8,12 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import compatibility
+from rolloutdeck.protocol import REFUSE_FACTS
 from rollouts.errors import InvalidInputError
-from rollouts.lib.validation import parse_choice, parse_text
-from rollouts.live import notifications
+from rollouts.lib import parse_choice, parse_text
+from rollouts.live import notify_topics
 from rollouts.models import Project
-from rollouts.projects import audit
+from rollouts.projects import record_audit_entry
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -24,12 +24,10 @@ MOST_NOTE = 500
 @transaction.atomic
 def override_check(project: Project, fact: str, by: User, note: str) -> Project:
     """A difference in `fact` is only a warning from now on; `note` says why. Raises BadInput without one."""
-    fact = parse_choice(fact, "fact", compatibility.REFUSE_FACTS, default="")
+    fact = parse_choice(fact, "fact", REFUSE_FACTS, default="")
     note = parse_text(note, "note", most=MOST_NOTE).strip()
     if not fact:
-        raise InvalidInputError(
-            _("`fact` must be one of {known}.").format(known=", ".join(compatibility.REFUSE_FACTS)), "fact"
-        )
+        raise InvalidInputError(_("`fact` must be one of {known}.").format(known=", ".join(REFUSE_FACTS)), "fact")
     if not note:
         said = _("Say why: whoever replays in spite of a difference should be able to read it later.")
         raise InvalidInputError(said, "note")
@@ -51,6 +49,6 @@ def restore_check(project: Project, fact: str, by: User) -> Project:
 def kept(project: Project, loosened: dict[str, dict[str, str]], by: User, verb: str, **detail: str) -> Project:
     project.loosened = loosened
     project.save(update_fields=["loosened"])
-    audit.record_audit_entry(by, verb, project.slug, project=project, **detail)
-    notifications.notify_topics("pins")
+    record_audit_entry(by, verb, project.slug, project=project, **detail)
+    notify_topics("pins")
     return project

@@ -10,14 +10,14 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import wire
-from rolloutdeck.trainer_api import registry
+from rolloutdeck.protocol import MISMATCH_ACTIONS, PLAN_ACTIONS
+from rolloutdeck.trainer_api import find_loader, first_step, masks_flagged
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
-from rollouts.lib.validation import parse_choice, parse_integer, parse_text
-from rollouts.live import notifications
+from rollouts.lib import parse_choice, parse_integer, parse_text
+from rollouts.live import notify_topics
 from rollouts.models import Artifact, Entry, Pin, Project, ReplayPlan, Revision, Run
-from rollouts.pins import pins
-from rollouts.projects import audit
+from rollouts.pins import pin_step
+from rollouts.projects import record_audit_entry
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -84,8 +84,8 @@ def save_plan(
     saved meanwhile, BadInput for entries that no plan can have.
     """
     told = {
-        "action": parse_choice(action, "action", wire.PLAN_ACTIONS, default="cache"),
-        "on_mismatch": parse_choice(on_mismatch, "on_mismatch", wire.MISMATCH_ACTIONS, default="generate"),
+        "action": parse_choice(action, "action", PLAN_ACTIONS, default="cache"),
+        "on_mismatch": parse_choice(on_mismatch, "on_mismatch", MISMATCH_ACTIONS, default="generate"),
         "exclude_flagged": exclude_flagged,
     }
     plan = locked(project, parse_plan_name(name))
@@ -149,13 +149,13 @@ def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, i
 def find_first_steps(ids: Collection[int]) -> dict[int, int]:
     """By pin: the first step of the trainer that would load it, 0 or 1; those that nothing is known of are left out."""
     formats = Artifact.objects.filter(pins__in=ids).values_list("pins", "facts__format").distinct()
-    return {pin: registry.first_step(form) for pin, form in formats if isinstance(form, str)}
+    return {pin: first_step(form) for pin, form in formats if isinstance(form, str)}
 
 
 def can_mask_rows(ids: Collection[int]) -> bool:
     """Whether the trainers that would load these pins take flagged rows along, without weight."""
     known = formats(ids)
-    return bool(known) and all(map(registry.masks_flagged, known))
+    return bool(known) and all(map(masks_flagged, known))
 
 
 def find_plan_trainer(revision: Revision | None) -> str:
@@ -165,7 +165,7 @@ def find_plan_trainer(revision: Revision | None) -> str:
 
 def find_loading_trainer(ids: Collection[int]) -> str:
     """The trainer that would load these pins; "" where nothing tells."""
-    return next((found.name for form in formats(ids) if (found := registry.find_loader(form))), "")
+    return next((found.name for form in formats(ids) if (found := find_loader(form))), "")
 
 
 def has_unknown_trainer(revision: Revision) -> bool:
@@ -193,8 +193,8 @@ def written(plan: ReplayPlan, number: int, by: User, told: dict[str, Any], targe
         Entry(revision=revision, pin_id=pin, target_step=target) for target, pin in sorted(targets.items())
     )
     shown = {str(target): pin for target, pin in sorted(targets.items())}
-    audit.record_audit_entry(by, "plan.save", str(revision), project=plan.project, **told, entries=shown)
-    notifications.notify_topics("pins")
+    record_audit_entry(by, "plan.save", str(revision), project=plan.project, **told, entries=shown)
+    notify_topics("pins")
     return revision
 
 
@@ -228,7 +228,7 @@ def pin_into_plan(
     note: str | None = None,
 ) -> tuple[Pin, bool]:
     """Pins a step as `pins.pin` does; with `target_step`, the pin enters the plan too, or neither happens."""
-    row, new = pins.pin_step(run, step, by, split=split, attempt=attempt, step_kind=step_kind, note=note)
+    row, new = pin_step(run, step, by, split=split, attempt=attempt, step_kind=step_kind, note=note)
     if target_step is not None:
         add_plan_entry(run.project, plan, by, row, target_step)
     return row, new

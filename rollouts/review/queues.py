@@ -19,10 +19,7 @@ from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError
 from rollouts.models import Flag, Run, Sample, Seen
-from rollouts.query import search
-from rollouts.query.ast import is_changeable_term
-from rollouts.query.body_scan import TimeBudget
-from rollouts.query.parser import parse_query
+from rollouts.query import TimeBudget, find_samples, is_changeable_term, parse_query
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -146,7 +143,7 @@ def load_review_batch(run: Run, asked: QueueRequest, by: User, number: int | Non
     if asked.only:
         samples = named_by(run, asked.only)
         return ReviewBatch(q, len(samples), 1, samples, verdicts(run, by, [one.pk for one in samples]), None)
-    found = search.find_samples(
+    found = find_samples(
         run,
         split=asked.split,
         step_kind=asked.step_kind,

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.flags import bulk
+from rollouts.flags import UNDO_WINDOW, UndoResult, undo_flag_action
 from rollouts.models import Marking, Run, Sample, Seen
 
 if TYPE_CHECKING:
@@ -65,16 +65,16 @@ def approve_sample(run: Run, sample_id: str, by: User) -> Seen:
     return standing
 
 
-def undo_review_action(run: Run, by: User) -> bulk.UndoResult:
+def undo_review_action(run: Run, by: User) -> UndoResult:
     """Undoes the person's newest act in this run: flags, or the word that a sample is fine, which is then as if nobody
     had looked at it. Raises NotThere when there is nothing to undo."""
-    since = timezone.now() - bulk.UNDO_WINDOW
+    since = timezone.now() - UNDO_WINDOW
     word = Seen.objects.filter(run=run, user=by, fine=True, at__gt=since).order_by("-at", "-pk").first()
     flagged = Marking.objects.filter(run=run, user=by, undone_at=None, created_at__gt=since)
     if word is None or flagged.filter(created_at__gt=word.at).exists():
-        return bulk.undo_flag_action(run, by)
+        return undo_flag_action(run, by)
     word.delete()
-    return bulk.UndoResult(_("“fine” on 1 sample"), 0, 0, word.sample)
+    return UndoResult(_("“fine” on 1 sample"), 0, 0, word.sample)
 
 
 def load_viewed_marks(samples: Iterable[Sample], reader: int) -> dict[str, bool]:

@@ -13,11 +13,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rollouts.errors import ConflictError
-from rollouts.indexing import indexer
-from rollouts.ingest.runs import parse_tags
-from rollouts.live import notifications
+from rollouts.indexing import reindex_run
+from rollouts.ingest import parse_tags
+from rollouts.live import notify_run_changed
 from rollouts.models import Dump, Flag, Pin, Run, Step
-from rollouts.projects import audit
+from rollouts.projects import record_audit_entry
 from rollouts.runs import trash
 
 
@@ -53,9 +53,9 @@ def reindex_runs(runs: Sequence[Run], by: User) -> int:
     """What their dumps hold is read anew from the bytes that were kept; returns how many dumps wait for it."""
     waiting = 0
     for run in runs:
-        count = indexer.reindex_run(run)
-        audit.record_audit_entry(by, "run.index", run.name, project=run.project, uid=run.uid, dumps=count)
-        notifications.notify_run_changed(run)
+        count = reindex_run(run)
+        record_audit_entry(by, "run.index", run.name, project=run.project, uid=run.uid, dumps=count)
+        notify_run_changed(run)
         waiting += count
     return waiting
 
@@ -77,8 +77,8 @@ def move_runs_to_trash(runs: Sequence[Run], by: User) -> None:
 def saved(run: Run, field: str, by: User, verb: str, **detail: str) -> int:
     with transaction.atomic():
         run.save(update_fields=[field])
-        audit.record_audit_entry(by, verb, run.name, project=run.project, uid=run.uid, **detail)
-        notifications.notify_run_changed(run)
+        record_audit_entry(by, verb, run.name, project=run.project, uid=run.uid, **detail)
+        notify_run_changed(run)
     return 1
 
 

@@ -14,8 +14,7 @@ from django.db.models import F, Window
 from django.db.models.functions import RowNumber
 from django.utils import timezone
 
-from rollouts.models import Run, Step
-from rollouts.models.runs import MAX_TIMED_STEPS, SILENT_AFTER, SILENT_AFTER_STEPS, compute_median_gap
+from rollouts.models import MAX_TIMED_STEPS, SILENT_AFTER, SILENT_AFTER_STEPS, Run, Step, compute_median_gap
 
 DEEPEST: Final = 12
 WORD: Final = re.compile(

@@ -9,9 +9,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rollouts.errors import ConflictError
-from rollouts.live import notifications
+from rollouts.live import notify_run_changed
 from rollouts.models import Run
-from rollouts.projects import audit
+from rollouts.projects import record_audit_entry
 
 TRASH_RETENTION = timedelta(days=7)
 
@@ -28,8 +28,8 @@ def move_run_to_trash(run: Run, by: User, *, force: bool = False) -> Run:
     if run.deleted_at is None:
         run.deleted_at = timezone.now()
         run.save(update_fields=["deleted_at"])
-        audit.record_audit_entry(by, "run.delete", run.name, project=run.project, uid=run.uid)
-        notifications.notify_run_changed(run)
+        record_audit_entry(by, "run.delete", run.name, project=run.project, uid=run.uid)
+        notify_run_changed(run)
     return run
 
 
@@ -38,6 +38,6 @@ def restore_run(run: Run, by: User) -> Run:
     if run.deleted_at is not None:
         run.deleted_at = None
         run.save(update_fields=["deleted_at"])
-        audit.record_audit_entry(by, "run.restore", run.name, project=run.project, uid=run.uid)
-        notifications.notify_run_changed(run)
+        record_audit_entry(by, "run.restore", run.name, project=run.project, uid=run.uid)
+        notify_run_changed(run)
     return run

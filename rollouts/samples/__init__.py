@@ -1,0 +1,101 @@
+"""What a sample is: the record type, its identity, its Parquet body, its index row, its export.
+
+Depends on: the models and storage.
+Invariant: the id of a sample depends only on what was recorded, so it survives a re-index, a restore and a move
+to another database.
+"""
+
+from rollouts.samples.bodies import (
+    MISSING_BODY_MESSAGE,
+    SampleBody,
+    load_bodies,
+    load_body,
+    open_body_file,
+    scan_dump_rows,
+    scan_dump_rows_in_file,
+)
+from rollouts.samples.export import (
+    export_jsonl,
+    export_parquet,
+    prefetch_step_relations,
+    serialize_full_sample,
+    serialize_index_row,
+)
+from rollouts.samples.final_answer import extract_final_answer
+from rollouts.samples.identity import SampleIdGenerator, compute_prompt_key
+from rollouts.samples.index_rows import (
+    FIELD_POSITIONS,
+    IndexRow,
+    IndexRowBuilder,
+    IntermediateTracker,
+    ResponseTraits,
+    TrajectoryPosition,
+    build_trajectory_key,
+    fill_missing_values,
+    insert_index_rows,
+)
+from rollouts.samples.parquet import (
+    BODY_SCHEMA_VERSION,
+    FIXED_FIELDS,
+    INDEX_ROW_COLUMNS,
+    REWARD_METADATA,
+    BodyLayout,
+    BodyWriter,
+    build_records,
+)
+from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
+from rollouts.samples.text_properties import PROPERTY_CATALOG, TEXT_PROPERTY_BITS, ResponseScan, compute_text_properties
+from rollouts.samples.unit_tests import UnitTestCase, UnitTestResults, parse_unit_tests
+from rollouts.samples.values import describe_json_type, is_number, text_to_float, to_float, to_integer, to_json, to_text
+
+__all__ = [
+    "BODY_SCHEMA_VERSION",
+    "BodyLayout",
+    "BodyWriter",
+    "FIELD_POSITIONS",
+    "FIXED_FIELDS",
+    "INDEX_ROW_COLUMNS",
+    "IndexRow",
+    "IndexRowBuilder",
+    "IntermediateTracker",
+    "LineProblem",
+    "MISSING_BODY_MESSAGE",
+    "MetricPoint",
+    "PROPERTY_CATALOG",
+    "REWARD_METADATA",
+    "Record",
+    "ResponseScan",
+    "ResponseTraits",
+    "SampleBody",
+    "SampleIdGenerator",
+    "SkippedRow",
+    "TEXT_PROPERTY_BITS",
+    "TrajectoryPosition",
+    "UnitTestCase",
+    "UnitTestResults",
+    "build_records",
+    "build_trajectory_key",
+    "compute_prompt_key",
+    "compute_text_properties",
+    "describe_json_type",
+    "export_jsonl",
+    "export_parquet",
+    "extract_final_answer",
+    "fill_missing_values",
+    "insert_index_rows",
+    "is_number",
+    "load_bodies",
+    "load_body",
+    "open_body_file",
+    "parse_unit_tests",
+    "prefetch_step_relations",
+    "scan_dump_rows",
+    "scan_dump_rows_in_file",
+    "serialize_full_sample",
+    "serialize_index_row",
+    "text_to_float",
+    "to_float",
+    "to_integer",
+    "to_json",
+    "to_text",
+]

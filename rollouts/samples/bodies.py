@@ -18,7 +18,7 @@ from rollouts.errors import NotFoundError, StorageUnavailableError
 from rollouts.models import Dump, Sample, Segment, Sighting
 from rollouts.samples import parquet
 from rollouts.samples.record import Record
-from rollouts.storage import files
+from rollouts.storage import get_body_file_path
 
 MISSING_BODY_MESSAGE: Final = N_("The text of this sample is gone; index the run again to make it anew.")
 MOVED_TRIES = 3  # a body may be folded into a segment between asking where it is and opening it
@@ -98,7 +98,7 @@ def open_body_file(dump: Dump) -> pq.ParquetFile:
         segment = None
     if segment is None:
         raise FileNotFoundError
-    return pq.ParquetFile(files.get_body_file_path(segment.path), memory_map=True)
+    return pq.ParquetFile(get_body_file_path(segment.path), memory_map=True)
 
 
 def picked(file: pq.ParquetFile, offset: int, ordinals: Sequence[int]) -> Iterator[tuple[int, Record]]:

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MAX_DUMP_BYTES
 from rollouts.errors import UnreadableDumpError
 
 CODECS = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
@@ -38,7 +38,7 @@ class DecompressedStream(io.RawIOBase):
         except (OSError, pa.ArrowException) as error:
             raise UnreadableDumpError(f"It is compressed with {self.codec} and not whole: {error}.") from error
         self.done += len(piece)
-        if self.done > wire.MAX_DUMP_BYTES:
-            raise UnreadableDumpError(f"It unpacks to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
+        if self.done > MAX_DUMP_BYTES:
+            raise UnreadableDumpError(f"It unpacks to more than {MAX_DUMP_BYTES >> 30} GiB.")
         buffer[: len(piece)] = piece
         return len(piece)

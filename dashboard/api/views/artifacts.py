@@ -21,12 +21,21 @@ from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
 from dashboard.api.views.runs import find_or_open_requested_run
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import ARTIFACT_ROLES, SHA256_PATTERN, SPLITS, STEP_KINDS, UID_PATTERN
 from rollouts.errors import ConflictError, InvalidInputError
-from rollouts.lib.validation import parse_choice, parse_integer, parse_text
+from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.models import Artifact, Run
-from rollouts.pins import artifacts, pins
-from rollouts.storage import blobs
+from rollouts.pins import (
+    ArtifactManifest,
+    add_artifact_to_pins,
+    explain_unavailability,
+    find_bound_pins,
+    find_file_size,
+    list_requested_files,
+    prefetch_blobs,
+    register_artifact,
+)
+from rollouts.storage import open_blob
 from workers import dispatch
 
 PIECE = 1 << 20
@@ -43,7 +52,7 @@ class Artifacts(APIView):
             "step": "A number.",
             "step_kind": "What the number counts.",
             "split": "train or eval.",
-            "role": f"{', '.join(wire.ARTIFACT_ROLES)}.",
+            "role": f"{', '.join(ARTIFACT_ROLES)}.",
             "state": "waiting, uploading, ready, unsafe or gone.",
         },
         "PUT": {
@@ -51,7 +60,7 @@ class Artifacts(APIView):
             "split": "train (default) or eval.",
             "step_kind": "What the step counts; global_step unless told.",
             "step": "A number.",
-            "role": f"{', '.join(wire.ARTIFACT_ROLES)}.",
+            "role": f"{', '.join(ARTIFACT_ROLES)}.",
             "files": "{relative path: {sha256, bytes}}.",
             "facts": "What it is compared by with a run that asks for it; a missing one is unknown.",
             "origin": "{host, path, command}: where the files lie, and what would send them.",
@@ -66,9 +75,9 @@ class Artifacts(APIView):
         query = parse_query_params(request, self)
         rows = permissions.run_or_404(request, uid).artifacts.order_by("step", "pk")
         words = {
-            "split": wire.SPLITS,
-            "step_kind": wire.STEP_KINDS,
-            "role": wire.ARTIFACT_ROLES,
+            "split": SPLITS,
+            "step_kind": STEP_KINDS,
+            "role": ARTIFACT_ROLES,
             "state": Artifact.State.values,
         }
         chosen = {name: parse_choice(query.get(name), name, allowed, default="") for name, allowed in words.items()}
@@ -76,18 +85,16 @@ class Artifacts(APIView):
         if (step := parse_integer(query.get("step"), "step")) is not None:
             rows = rows.filter(step=step)
         pages = ApiPagination()
-        page = pages.paginate_queryset(artifacts.prefetch_blobs(rows), request, self) or []
+        page = pages.paginate_queryset(prefetch_blobs(rows), request, self) or []
         return pages.get_paginated_response([serializers_replay.serialize_artifact(row) for row in page])
 
     def put(self, request: Request, uid: str) -> Response:
         """Tell of the files of a step; `id` is the sha256 of the canonical manifest, `missing` what is not here yet."""
         data = parse_json_body(request, self)
         attempt = parse_text(data.get("attempt"), "attempt", most=120)
-        row, created = artifacts.register_artifact(
-            find_or_open_requested_run(request, uid), attempt, artifacts.ArtifactManifest.read(data)
-        )
+        row, created = register_artifact(find_or_open_requested_run(request, uid), attempt, ArtifactManifest.read(data))
         if created:
-            pins.add_artifact_to_pins(row)
+            add_artifact_to_pins(row)
         if row.due:
             dispatch.send_artifact(row.pk)
         return Response(serializers_replay.serialize_registered_artifact(row), status=201 if created else 200)
@@ -104,7 +111,7 @@ class Wanted(APIView):
         query = parse_query_params(request, self)
         run = permissions.run_or_404(request, uid, scope="ingest")
         host = parse_text(query.get("host"), "host", most=120)
-        return Response({"files": [asdict(file) for file in artifacts.list_requested_files(run, host)]})
+        return Response({"files": [asdict(file) for file in list_requested_files(run, host)]})
 
 
 class RangeNotSatisfiableError(APIException):
@@ -118,10 +125,10 @@ class OneFile(APIView):
     def get(self, request: Request, uid: str, key: str, sha256: str) -> HttpResponseBase:
         """The very bytes that were dumped, whole or a `Range` of them. 409 unless a trainer may safely have them."""
         artifact, size = file_or_404(find_replayable_run(request, uid), key, sha256)
-        if reason := artifacts.explain_unavailability(artifact):
+        if reason := explain_unavailability(artifact):
             raise ConflictError(reason)
         first, last = parse_byte_range(request.headers.get("Range", ""), size)
-        file = blobs.open_blob(artifact.run.project_id, sha256)
+        file = open_blob(artifact.run.project_id, sha256)
         response = StreamingHttpResponse(read_file_pieces(file, first, last), content_type="application/octet-stream")
         response["Content-Length"] = str(last - first)
         response["Accept-Ranges"], response["ETag"] = "bytes", f'"{sha256}"'
@@ -134,17 +141,17 @@ class OneFile(APIView):
 
 def find_replayable_run(request: Request, uid: str) -> Run:
     """A run that you may see; one in the bin too, while a run that has not ended replays its steps. Raises Http404."""
-    binned = permissions.trashed_runs(request).filter(pins__in=pins.find_bound_pins()).select_related("project")
-    run = binned.by_uid(uid) if wire.UID_PATTERN.match(uid) else None
+    binned = permissions.trashed_runs(request).filter(pins__in=find_bound_pins()).select_related("project")
+    run = binned.by_uid(uid) if UID_PATTERN.match(uid) else None
     return run or permissions.run_or_404(request, uid)
 
 
 def file_or_404(run: Run, key: str, sha256: str) -> tuple[Artifact, int]:
     """The artifact and the bytes of its file."""
-    if not wire.SHA256_PATTERN.match(key) or not wire.SHA256_PATTERN.match(sha256):
+    if not SHA256_PATTERN.match(key) or not SHA256_PATTERN.match(sha256):
         raise InvalidInputError("An artifact and its files are named by a sha256: 64 lower-case hex digits.")
     artifact = Artifact.objects.select_related("run").filter(run=run, key=key).first()
-    size = artifacts.find_file_size(artifact, sha256) if artifact else None
+    size = find_file_size(artifact, sha256) if artifact else None
     if artifact is None or size is None:
         raise Http404(f"This run has no artifact {key[:12]}… with a file {sha256[:12]}….")
     return artifact, size

@@ -12,13 +12,19 @@ from dashboard import permissions
 from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_query_params
 from dashboard.api.schema import AcceptedParams
-from rolloutdeck.protocol import wire
-from rollouts.compare import compare
-from rollouts.compare.compare import ComparedMean, Comparison, ComparisonRow
-from rollouts.compare.pairing import ComparedPrompt
-from rollouts.compare.targets import ComparisonTarget
+from rolloutdeck.protocol import SPLITS
+from rollouts.compare import (
+    ComparedMean,
+    ComparedPrompt,
+    Comparison,
+    ComparisonRow,
+    ComparisonTarget,
+    compare_steps,
+    find_config_differences,
+    load_comparison_targets,
+)
 from rollouts.errors import InvalidInputError
-from rollouts.lib.validation import parse_choice
+from rollouts.lib import parse_choice
 
 
 class Compare(APIView):
@@ -37,11 +43,11 @@ class Compare(APIView):
         """Figures per data source over the prompts that all cells answered, differences against the first with their
         95 % interval, the differing config, and the prompts, those with the widest change first."""
         query = parse_query_params(request, self)
-        split = parse_choice(query.get("split"), "split", wire.SPLITS, default="")
-        found = compare.load_comparison_targets(permissions.visible_runs(request), query.get("of", ""), split)
+        split = parse_choice(query.get("split"), "split", SPLITS, default="")
+        found = load_comparison_targets(permissions.visible_runs(request), query.get("of", ""), split)
         if len(found) < 2:
             raise InvalidInputError("`of` needs two cells or more, like `of=run@200,other@latest`.", "of")
-        result = compare.compare_steps(found)
+        result = compare_steps(found)
         only = parse_choice(query.get("only"), "only", (*result.outcomes, "unjudged", "unpaired"), default="")
         pages = ApiPagination()
         page = pages.paginate_queryset(result.rows(only), request, self) or []
@@ -69,7 +75,7 @@ def serialize_comparison(found: list[ComparisonTarget], result: Comparison) -> d
             }
             for source in result.sources
         ],
-        "config": [{"key": key, "values": values} for key, values in compare.find_config_differences(found)],
+        "config": [{"key": key, "values": values} for key, values in find_config_differences(found)],
     }
 
 

@@ -12,8 +12,8 @@ from rest_framework.views import APIView
 from dashboard.api.parsers import parse_query_params
 from dashboard.api.schema import AcceptedParams
 from dashboard.api.views.samples import SAMPLE_QUERY_PARAMS, parse_sample_scope
-from rollouts.lib.validation import parse_integer
-from rollouts.query import completion
+from rollouts.lib import parse_integer
+from rollouts.query import complete_query
 
 
 class Completions(APIView):
@@ -32,5 +32,5 @@ class Completions(APIView):
         its range or meaning, how many samples it would leave (null where that was not counted)."""
         query = parse_query_params(request, self)
         where = parse_sample_scope(request, query)
-        found = completion.complete_query(q=query.get("q", ""), at=parse_integer(query.get("at"), "at"), **where)
+        found = complete_query(q=query.get("q", ""), at=parse_integer(query.get("at"), "at"), **where)
         return Response(asdict(found))

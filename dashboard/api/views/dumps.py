@@ -14,11 +14,11 @@ from dashboard.api import serializers
 from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import SHA256_PATTERN, SPLITS
 from rollouts.errors import InvalidInputError
-from rollouts.lib.validation import parse_choice, parse_integer
+from rollouts.lib import parse_choice, parse_integer
 from rollouts.models import Dump
-from rollouts.runs import bulk_actions
+from rollouts.runs import reindex_runs
 
 
 class Dumps(APIView):
@@ -39,7 +39,7 @@ class Dumps(APIView):
         rows = permissions.run_or_404(request, uid).dumps.select_related("attempt").order_by("-pk")
         wanted = {
             "state": parse_choice(query.get("state"), "state", Dump.State.values, default=""),
-            "split": parse_choice(query.get("split"), "split", wire.SPLITS, default=""),
+            "split": parse_choice(query.get("split"), "split", SPLITS, default=""),
             "step": parse_integer(query.get("step"), "step"),
         }
         rows = rows.filter(**{name: value for name, value in wanted.items() if value not in ("", None)})
@@ -54,7 +54,7 @@ class OneDump(APIView):
 
     def get(self, request: Request, uid: str, sha256: str) -> Response:
         """The dumps of a run with these bytes: one for each identity they arrived under."""
-        if not wire.SHA256_PATTERN.match(sha256):
+        if not SHA256_PATTERN.match(sha256):
             raise InvalidInputError("The address must end in a sha256: 64 lower-case hex digits.", "sha256")
         rows = permissions.run_or_404(request, uid).dumps.filter(sha256=sha256).select_related("attempt").order_by("pk")
         if not rows:
@@ -73,4 +73,4 @@ class Index(APIView):
         many wait for it."""
         parse_json_body(request, self)
         run = permissions.run_or_404(request, uid, scope="ingest")
-        return Response({"dumps": bulk_actions.reindex_runs([run], permissions.require_user(request))})
+        return Response({"dumps": reindex_runs([run], permissions.require_user(request))})

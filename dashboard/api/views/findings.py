@@ -15,12 +15,28 @@ from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
 from dashboard.api.serializers import build_public_url
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.errors import InvalidInputError
-from rollouts.findings import exhibits, findings
-from rollouts.lib.validation import parse_boolean, parse_choice, parse_integer, parse_text
+from rollouts.findings import (
+    MAX_EVIDENCE_ITEMS,
+    MAX_QUOTES,
+    Quote,
+    add_chart_evidence,
+    add_query_evidence,
+    add_sample_evidence,
+    build_quote,
+    create_finding,
+    find_quote,
+    move_evidence,
+    remove_evidence,
+    remove_finding,
+    restore_finding,
+    set_evidence_note,
+    update_finding,
+)
+from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text
 from rollouts.models import Exhibit, Finding, Run
-from rollouts.samples import bodies
+from rollouts.samples import load_body
 
 FINDING_WRITE_ROLE = permissions.ROLE_BY_SCOPE["annotate"]
 MAX_QUOTE_CHARS = 100_000  # characters of a quote, before it is looked for
@@ -60,9 +76,7 @@ class Findings(APIView):
         data = parse_json_body(request, self)
         project = permissions.project_or_404(request, parse_text(data.get("project"), "project", most=80))
         permissions.require_role(request, project, FINDING_WRITE_ROLE)
-        row = findings.create_finding(
-            project, permissions.require_user(request), title=data.get("title"), note=data.get("note")
-        )
+        row = create_finding(project, permissions.require_user(request), title=data.get("title"), note=data.get("note"))
         return Response(serialize_full_finding(row), status=201)
 
 
@@ -90,18 +104,16 @@ class OneFinding(APIView):
         if "removed" in data:
             if parse_boolean(data["removed"], "removed"):
                 raise InvalidInputError("Send DELETE to remove a finding.", "removed")
-            row = findings.restore_finding(row, permissions.require_user(request))
+            row = restore_finding(row, permissions.require_user(request))
         version = parse_integer(data.get("version"), "version")
         return Response(
-            serialize_full_finding(
-                findings.update_finding(row, title=data.get("title"), note=data.get("note"), version=version)
-            )
+            serialize_full_finding(update_finding(row, title=data.get("title"), note=data.get("note"), version=version))
         )
 
     def delete(self, request: Request, pk: int) -> Response:
         """Remove a finding; it can be restored."""
         parse_query_params(request, self)
-        findings.remove_finding(writable_finding_or_404(request, pk), permissions.require_user(request))
+        remove_finding(writable_finding_or_404(request, pk), permissions.require_user(request))
         return Response(status=204)
 
 
@@ -153,18 +165,16 @@ class OneExhibit(APIView):
         data = parse_json_body(request, self)
         row = evidence_item_or_404(request, pk, exhibit_pk)
         if "words" in data:
-            row = findings.set_evidence_note(row, data["words"], began=data.get("began"))
-        if move := parse_integer(
-            data.get("move"), "move", least=-findings.MAX_EVIDENCE_ITEMS, most=findings.MAX_EVIDENCE_ITEMS
-        ):
-            findings.move_evidence(row, move)
+            row = set_evidence_note(row, data["words"], began=data.get("began"))
+        if move := parse_integer(data.get("move"), "move", least=-MAX_EVIDENCE_ITEMS, most=MAX_EVIDENCE_ITEMS):
+            move_evidence(row, move)
             row.refresh_from_db()
         return Response(serialize_evidence_item(row))
 
     def delete(self, request: Request, pk: int, exhibit_pk: int) -> Response:
         """Take it out of the finding."""
         parse_query_params(request, self)
-        findings.remove_evidence(evidence_item_or_404(request, pk, exhibit_pk), permissions.require_user(request))
+        remove_evidence(evidence_item_or_404(request, pk, exhibit_pk), permissions.require_user(request))
         return Response(status=204)
 
 
@@ -197,34 +207,32 @@ def evidence_item_or_404(request: Request, pk: int, exhibit_pk: int) -> Exhibit:
 def create_sample_item(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
     sample = permissions.sample_or_404(request, parse_text(data["sample"], "sample", most=60))
     same_project(row, sample.step.run)
-    body = bodies.load_body(sample)
+    body = load_body(sample)
     asked_for = data.get("quotes") or []
-    if not isinstance(asked_for, list) or len(asked_for) > findings.MAX_QUOTES:
-        raise InvalidInputError(f"`quotes` must be a list of at most {findings.MAX_QUOTES} texts or ranges.", "quotes")
+    if not isinstance(asked_for, list) or len(asked_for) > MAX_QUOTES:
+        raise InvalidInputError(f"`quotes` must be a list of at most {MAX_QUOTES} texts or ranges.", "quotes")
     quotes = [quote(body, one) for one in asked_for]
-    return findings.add_sample_evidence(
-        row, sample, permissions.require_user(request), quotes=quotes, words=data.get("words")
-    )
+    return add_sample_evidence(row, sample, permissions.require_user(request), quotes=quotes, words=data.get("words"))
 
 
-def quote(body: Any, one: Any) -> exhibits.Quote:
+def quote(body: Any, one: Any) -> Quote:
     """Raises BadInput."""
     if isinstance(one, str) and len(one) <= MAX_QUOTE_CHARS:
-        return exhibits.find_quote(body, one)
+        return find_quote(body, one)
     if not isinstance(one, dict) or set(one) != {"field", "start", "end"}:
         raise InvalidInputError("A quote is a text of the sample, or {field, start, end}.", "quotes")
     start, end = (parse_integer(one[name], f"quotes.{name}") or 0 for name in ("start", "end"))
-    return exhibits.build_quote(body, str(one["field"]), start, end)
+    return build_quote(body, str(one["field"]), start, end)
 
 
 def create_query_item(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
-    return findings.add_query_evidence(
+    return add_query_evidence(
         row,
         run_of(request, row, data),
         permissions.require_user(request),
-        split=parse_choice(data.get("split"), "split", wire.SPLITS, default=""),
+        split=parse_choice(data.get("split"), "split", SPLITS, default=""),
         step=parse_integer(data.get("step"), "step"),
-        step_kind=parse_choice(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""),
+        step_kind=parse_choice(data.get("step_kind"), "step_kind", STEP_KINDS, default=""),
         attempt="" if data.get("attempt") == "current" else parse_text(data.get("attempt"), "attempt", most=120),
         q=parse_text(data["q"], "q", most=8000),
         ordering=parse_text(data.get("ordering"), "ordering", most=40) or "score",
@@ -240,7 +248,7 @@ def create_charts_item(request: Request, row: Finding, data: dict[str, Any]) -> 
         same_project(row, other)
     attempt = parse_text(data.get("attempt"), "attempt", most=120) or "current"
     by = permissions.require_user(request)
-    return findings.add_chart_evidence(row, [first, *others], names, by, attempt=attempt, words=data.get("words"))
+    return add_chart_evidence(row, [first, *others], names, by, attempt=attempt, words=data.get("words"))
 
 
 def run_of(request: Request, row: Finding, data: dict[str, Any]) -> Run:

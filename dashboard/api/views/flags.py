@@ -15,10 +15,10 @@ from dashboard.api import serializers
 from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import FLAG_LABELS, SPLITS
 from rollouts.errors import InvalidInputError
-from rollouts.flags import bulk, flags
-from rollouts.lib.validation import parse_boolean, parse_choice, parse_integer, parse_text
+from rollouts.flags import can_withdraw_flag, flag_samples, withdraw_flag
+from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text
 from rollouts.models import Flag
 
 
@@ -55,8 +55,8 @@ class Flags(APIView):
             rows = rows.filter(run=permissions.run_or_404(request, query["run"]))
         if not parse_boolean(query.get("withdrawn", "false"), "withdrawn"):
             rows = rows.filter(withdrawn_at=None)
-        parse_choice(query.get("label"), "label", wire.FLAG_LABELS, default="")
-        parse_choice(query.get("split"), "split", wire.SPLITS, default="")
+        parse_choice(query.get("label"), "label", FLAG_LABELS, default="")
+        parse_choice(query.get("split"), "split", SPLITS, default="")
         step = parse_integer(query.get("step"), "step")
         columns = {
             "sample": "sample",
@@ -85,7 +85,7 @@ class Flags(APIView):
         mine = Flag.objects.filter(sample=sample.pk, user=request.user.pk, reason=reason)
         before = mine.exists()
         by, words = permissions.require_user(request), data.get("text", "")
-        bulk.flag_samples(sample.step.run, [sample.pk], by, label=label, reason=reason, text=words)
+        flag_samples(sample.step.run, [sample.pk], by, label=label, reason=reason, text=words)
         flag = mine.select_related("run__project", "step", "user").get()
         return Response(serializers.serialize_flag(flag), status=200 if before else 201)
 
@@ -111,15 +111,15 @@ class OneFlag(APIView):
         if wanted and (len(data) > 1):
             raise InvalidInputError("Withdraw a flag or change it, not both at once.", "withdrawn")
         if wanted:
-            if not flags.can_withdraw_flag(request.user, flag):
+            if not can_withdraw_flag(request.user, flag):
                 raise PermissionDenied("This is somebody else's flag; a maintainer can withdraw it.")
-            bulk.withdraw_flag(flag, permissions.require_user(request))
+            withdraw_flag(flag, permissions.require_user(request))
             return Response(serializers.serialize_flag(flag_or_404(request, pk)))
         if flag.user_id != request.user.pk:
             raise PermissionDenied("This is somebody else's flag; raise one of your own.")
         label, words = data.get("label", flag.label), data.get("text", flag.text)
         by = permissions.require_user(request)
-        bulk.flag_samples(flag.run, [flag.sample], by, label=label, reason=flag.reason, text=words)
+        flag_samples(flag.run, [flag.sample], by, label=label, reason=flag.reason, text=words)
         return Response(serializers.serialize_flag(flag_or_404(request, pk)))
 
 
@@ -130,7 +130,7 @@ def flag_many_samples(request: Request, data: dict[str, Any]) -> Response:
         raise InvalidInputError("`samples` must be a list of ids, and then there is no `sample`.", "samples")
     run = permissions.sample_or_404(request, parse_text(ids[0], "samples", most=60)).step.run
     permissions.require_role(request, run.project, permissions.ROLE_BY_SCOPE["annotate"])
-    act = bulk.flag_samples(
+    act = flag_samples(
         run,
         [parse_text(one, "samples", most=60) for one in ids],
         permissions.require_user(request),

@@ -16,7 +16,7 @@ from rest_framework.exceptions import AuthenticationFailed
 
 from dashboard import permissions
 from rollouts.models import Dump, Flag, Run, Sample, Step
-from rollouts.storage import files
+from rollouts.storage import count_free_bytes
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def collect_server_metrics() -> list[ServerMetric]:
         ("steps", "gauge", "Steps, superseded ones included.", [("", Step.objects.count())]),
         ("samples", "gauge", "Samples, those of older versions included.", [("", Sample.objects.count())]),
         ("flags", "gauge", "Flags that stand.", [("", Flag.objects.filter(withdrawn_at=None).count())]),
-        ("free_bytes", "gauge", "Room left on the data volume.", [("", files.count_free_bytes())]),
+        ("free_bytes", "gauge", "Room left on the data volume.", [("", count_free_bytes())]),
     ]
 
 

@@ -12,13 +12,13 @@ from dashboard import permissions
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
 from dashboard.api.views.runs import find_or_open_requested_run
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import STEP_KINDS
 from rollouts.errors import InvalidInputError
-from rollouts.ingest import attempts
-from rollouts.lib.validation import parse_choice, parse_integer, parse_text
-from rollouts.live import notifications
-from rollouts.metrics import series
-from rollouts.samples.record import MetricPoint
+from rollouts.ingest import get_or_create_attempt, record_activity
+from rollouts.lib import parse_choice, parse_integer, parse_text
+from rollouts.live import notify_run_changed
+from rollouts.metrics import append_points, list_metric_names, load_curves
+from rollouts.samples import MetricPoint
 
 MAX_POINTS = 10_000  # steps in one request
 MAX_METRIC_NAMES = 200  # curves in one answer
@@ -54,8 +54,8 @@ class Metrics(APIView):
         most = parse_integer(query.get("max_points"), "max_points", most=1_000_000) or 0
         attempt = parse_text(query.get("attempt"), "attempt", most=120) or "current"
         if not names:
-            return Response({"names": series.list_metric_names(run, "" if attempt in ("current", "all") else attempt)})
-        curves = series.load_curves([run], names, max_points=most, attempt=attempt)[run.uid]
+            return Response({"names": list_metric_names(run, "" if attempt in ("current", "all") else attempt)})
+        curves = load_curves([run], names, max_points=most, attempt=attempt)[run.uid]
         return Response({"series": curves})
 
     def post(self, request: Request, uid: str) -> Response:
@@ -63,10 +63,10 @@ class Metrics(APIView):
         data = parse_json_body(request, self)
         points = points_of(data.get("points"))
         run = find_or_open_requested_run(request, uid)
-        attempt = attempts.get_or_create_attempt(run, parse_text(data.get("attempt"), "attempt", most=120))
-        stored = series.append_points(run, attempt, points)
-        attempts.record_activity(run, attempt)
-        notifications.notify_run_changed(run)
+        attempt = get_or_create_attempt(run, parse_text(data.get("attempt"), "attempt", most=120))
+        stored = append_points(run, attempt, points)
+        record_activity(run, attempt)
+        notify_run_changed(run)
         return Response({"points": stored})
 
 
@@ -90,7 +90,7 @@ def point_of(row: Any, place: str) -> MetricPoint:
     for name, value in values.items():
         if value is not None and not is_number(value):
             raise InvalidInputError(f"`{place}.values` holds {name[:80]!r}, which is no number.", f"{place}.values")
-    kind = parse_choice(row.get("step_kind"), f"{place}.step_kind", wire.STEP_KINDS, default="global_step")
+    kind = parse_choice(row.get("step_kind"), f"{place}.step_kind", STEP_KINDS, default="global_step")
     return MetricPoint(step, {name: as_float(value) for name, value in values.items()}, kind, as_float(time))
 
 

@@ -15,12 +15,12 @@ from dashboard.api import serializers_replay
 from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.errors import InvalidInputError
-from rollouts.lib.validation import parse_boolean, parse_choice, parse_integer, parse_text
+from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text
 from rollouts.models import Membership, Pin
-from rollouts.pins import pins, status
-from rollouts.replay import plans
+from rollouts.pins import load_pin_statuses, remove_pin, update_pin_note
+from rollouts.replay import pin_into_plan
 
 PIN_ROLE = Membership.Role.MAINTAINER
 
@@ -63,7 +63,7 @@ class Pins(APIView):
             rows = rows.filter(step=step)
         pages = ApiPagination()
         page = pages.paginate_queryset(rows.order_by("-pk"), request, self) or []
-        standing = status.load_pin_statuses(page)
+        standing = load_pin_statuses(page)
         return pages.get_paginated_response([serializers_replay.serialize_pin(row, standing[row.pk]) for row in page])
 
     def post(self, request: Request) -> Response:
@@ -74,12 +74,12 @@ class Pins(APIView):
         step = parse_integer(data.get("step"), "step")
         if step is None:
             raise InvalidInputError("`step` says which step to pin; it is missing.", "step")
-        row, created = plans.pin_into_plan(
+        row, created = pin_into_plan(
             run,
             step,
             permissions.require_user(request),
-            split=parse_choice(data.get("split"), "split", wire.SPLITS, default="train"),
-            step_kind=parse_choice(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
+            split=parse_choice(data.get("split"), "split", SPLITS, default="train"),
+            step_kind=parse_choice(data.get("step_kind"), "step_kind", STEP_KINDS, default="global_step"),
             attempt=parse_text(data.get("attempt"), "attempt", most=120),
             note=data.get("note"),
             target_step=parse_integer(data.get("target_step"), "target_step"),
@@ -104,14 +104,14 @@ class OnePin(APIView):
         row = writable_pin_or_404(request, pk)
         return Response(
             serializers_replay.serialize_pin(
-                pins.update_pin_note(row, permissions.require_user(request), data.get("note", row.note))
+                update_pin_note(row, permissions.require_user(request), data.get("note", row.note))
             )
         )
 
     def delete(self, request: Request, pk: int) -> Response:
         """Remove a pin; 409 while the newest revision of a plan replays it."""
         parse_query_params(request, self)
-        pins.remove_pin(writable_pin_or_404(request, pk), permissions.require_user(request))
+        remove_pin(writable_pin_or_404(request, pk), permissions.require_user(request))
         return Response(status=204)
 
 

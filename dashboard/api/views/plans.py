@@ -17,9 +17,21 @@ from dashboard.api.schema import AcceptedParams
 from dashboard.api.views.pins import PIN_ROLE
 from dashboard.api.views.runs import find_or_open_requested_run
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.lib.validation import parse_boolean, parse_integer, parse_text
+from rollouts.lib import parse_boolean, parse_integer, parse_text
 from rollouts.models import Binding, Pin, Project, Revision, Run
-from rollouts.replay import bindings, compatibility, plans
+from rollouts.replay import (
+    DEFAULT_PLAN_NAME,
+    bind_run,
+    check_plan_compatibility,
+    find_current_revision,
+    find_first_steps,
+    find_revision,
+    load_plan_entries,
+    load_run_facts,
+    parse_plan_name,
+    resolve_run_revision,
+    save_plan,
+)
 
 ETAG = re.compile(r'(?:W/)?"?(\d{1,9})"?\Z')
 MAX_PLAN_STEPS = 10_000  # of a strip
@@ -55,7 +67,7 @@ class ProjectPlan(APIView):
         """The newest revision, or `revision`; its number is the ETag. `run` adds the verdict for that run."""
         query = parse_query_params(request, self)
         project = permissions.project_or_404(request, slug)
-        name = plans.parse_plan_name(query.get("plan"))
+        name = parse_plan_name(query.get("plan"))
         revision = revision_of(project, name, parse_integer(query.get("revision"), "revision"))
         run = permissions.run_or_404(request, query["run"]) if "run" in query else None
         if run and run.project_id != project.pk:
@@ -69,8 +81,8 @@ class ProjectPlan(APIView):
         data = parse_json_body(request, self)
         project = permissions.project_or_404(request, slug)
         permissions.require_role(request, project, PIN_ROLE)
-        name = plans.parse_plan_name(data.get("plan") or request.query_params.get("plan"))
-        revision = plans.save_plan(
+        name = parse_plan_name(data.get("plan") or request.query_params.get("plan"))
+        revision = save_plan(
             project,
             name,
             permissions.require_user(request),
@@ -107,18 +119,18 @@ def entries_of(project: Project, rows: Any) -> list[tuple[Pin, Any]]:
 def revision_of(project: Project, name: str, wanted: int | None) -> Revision | None:
     """Raises NotThere for an older revision that is not there."""
     if not wanted:
-        return None if wanted == 0 else plans.find_current_revision(project, name)
-    return plans.find_revision(project, f"{name}@{wanted}")
+        return None if wanted == 0 else find_current_revision(project, name)
+    return find_revision(project, f"{name}@{wanted}")
 
 
 def build_plan_response(
     project: Project, name: str, revision: Revision | None, run: Run | None, steps: int | None
 ) -> Response:
-    facts = compatibility.load_run_facts(run) if run else {}
-    entries = plans.load_plan_entries(revision)
+    facts = load_run_facts(run) if run else {}
+    entries = load_plan_entries(revision)
     last = max((entry.target_step for entry in entries), default=0)
-    first = min(plans.find_first_steps([entry.pin_id for entry in entries]).values(), default=1)
-    verdict = compatibility.check_plan_compatibility(
+    first = min(find_first_steps([entry.pin_id for entry in entries]).values(), default=1)
+    verdict = check_plan_compatibility(
         revision, facts, range(first, (last if steps is None else steps) + 1)[:MAX_PLAN_STEPS]
     )
     told = {
@@ -164,19 +176,17 @@ class RunPlan(APIView):
             raise InvalidInputError("`facts` must be an object.", "facts")
         if not parse_boolean(data.get("bind", True), "bind"):
             return Response(
-                serialize_run_plan(
-                    run, bindings.resolve_run_revision(run, ref), {**compatibility.load_run_facts(run), **(facts or {})}
-                )
+                serialize_run_plan(run, resolve_run_revision(run, ref), {**load_run_facts(run), **(facts or {})})
             )
-        bound = bindings.bind_run(run, ref, facts)
+        bound = bind_run(run, ref, facts)
         run.refresh_from_db()
         return Response(serialize_run_plan(run, bound.revision))
 
 
 def serialize_run_plan(run: Run, revision: Revision | None, facts: dict[str, Any] | None = None) -> dict[str, Any]:
-    told = facts if facts is not None else compatibility.load_run_facts(run)
-    verdict = compatibility.check_plan_compatibility(revision, told)
-    name = revision.plan.name if revision else plans.DEFAULT_PLAN_NAME
+    told = facts if facts is not None else load_run_facts(run)
+    verdict = check_plan_compatibility(revision, told)
+    name = revision.plan.name if revision else DEFAULT_PLAN_NAME
     return {
         **serializers_replay.serialize_plan_revision(name, revision),
         "run": run.uid,

@@ -18,12 +18,12 @@ from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
 from rollouts.errors import InvalidInputError
-from rollouts.indexing import correctness
-from rollouts.lib.validation import parse_text
+from rollouts.indexing import change_correctness_rule, load_evaluation_progress
+from rollouts.lib import parse_text
 from rollouts.models import Project
-from rollouts.projects import projects
-from rollouts.query import correctness_rule
-from rollouts.replay import overrides
+from rollouts.projects import create_project, set_role
+from rollouts.query import get_rule_text
+from rollouts.replay import override_check, restore_check
 from workers import dispatch
 
 REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,39}\Z")
@@ -54,7 +54,7 @@ class Projects(APIView):
         slug = parse_text(data.get("slug"), "slug", most=80)
         if Project.objects.filter(slug=slug).exists():
             return Response(serializers.serialize_project(permissions.project_or_404(request, slug), "owner"))
-        project, created = projects.create_project(slug, permissions.require_user(request))
+        project, created = create_project(slug, permissions.require_user(request))
         return Response(serializers.serialize_project(project, "owner"), status=201 if created else 200)
 
 
@@ -87,7 +87,7 @@ class OneProject(APIView):
                 project.reasons = parse_reasons(data["reasons"])
                 project.save(update_fields=["reasons"])
             if "correct" in data:
-                project = correctness.change_correctness_rule(project, data["correct"], by)
+                project = change_correctness_rule(project, data["correct"], by)
             if "loosened" in data:
                 update_overrides(project, data["loosened"], by)
         if "correct" in data:
@@ -101,16 +101,16 @@ def update_overrides(project: Project, told: Any, by: User) -> None:
         raise InvalidInputError("`loosened` must be an object {fact: why}.", "loosened")
     for fact, note in told.items():
         if note is None:
-            overrides.restore_check(project, fact, by)
+            restore_check(project, fact, by)
         else:
-            overrides.override_check(project, fact, by, note)
+            override_check(project, fact, by, note)
 
 
 def serialize_full_project(request: Request, project: Project) -> dict[str, Any]:
     members = project.memberships.select_related("user").order_by("user__username")
     people = [{"user": member.user.get_username(), "role": member.role} for member in members]
-    done = correctness.load_evaluation_progress(project)
-    judged = {"rule": correctness_rule.get_rule_text(project), "steps": done.steps, "judged": done.done}
+    done = load_evaluation_progress(project)
+    judged = {"rule": get_rule_text(project), "steps": done.steps, "judged": done.done}
     return {
         **serializers.serialize_project(project, project.role_of(request.user)),
         "judging": judged,
@@ -144,7 +144,5 @@ class Members(APIView):
         data = parse_json_body(request, self)
         project = permissions.project_or_404(request, slug, scope="admin")
         role = parse_text(data.get("role"), "role", most=12)
-        projects.set_role(
-            project, parse_text(data.get("user"), "user", most=150), role, permissions.require_user(request)
-        )
+        set_role(project, parse_text(data.get("user"), "user", most=150), role, permissions.require_user(request))
         return Response(serialize_full_project(request, project))

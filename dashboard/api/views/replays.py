@@ -14,10 +14,10 @@ from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
 from dashboard.api.views.runs import find_or_open_requested_run
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import REPLAY_OUTCOMES, STEP_KINDS
 from rollouts.errors import InvalidInputError
-from rollouts.lib.validation import parse_boolean, parse_choice, parse_integer, parse_text
-from rollouts.replay import outcomes
+from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text
+from rollouts.replay import load_replay_timeline, record_replay_outcome
 
 
 class Replays(APIView):
@@ -28,7 +28,7 @@ class Replays(APIView):
     takes: ClassVar[AcceptedParams] = {
         "GET": {
             "step": "A number.",
-            "outcome": f"{', '.join(wire.REPLAY_OUTCOMES)}.",
+            "outcome": f"{', '.join(REPLAY_OUTCOMES)}.",
             "strip": "true: one cell per step, and totals, instead of events.",
         },
         "POST": {
@@ -49,11 +49,11 @@ class Replays(APIView):
         query = parse_query_params(request, self)
         run = permissions.run_or_404(request, uid)
         if parse_boolean(query.get("strip", "false"), "strip"):
-            return Response(serializers_replay.serialize_replay_timeline(outcomes.load_replay_timeline(run)))
+            return Response(serializers_replay.serialize_replay_timeline(load_replay_timeline(run)))
         rows = run.replays.select_related("attempt", "pin__run").order_by("step", "attempt__number", "pk")
         if (step := parse_integer(query.get("step"), "step")) is not None:
             rows = rows.filter(step=step)
-        if outcome := parse_choice(query.get("outcome"), "outcome", wire.REPLAY_OUTCOMES, default=""):
+        if outcome := parse_choice(query.get("outcome"), "outcome", REPLAY_OUTCOMES, default=""):
             rows = rows.filter(outcome=outcome)
         pages = ApiPagination()
         page = pages.paginate_queryset(rows, request, self) or []
@@ -65,12 +65,12 @@ class Replays(APIView):
         step = parse_integer(data.get("step"), "step")
         if step is None:
             raise InvalidInputError("`step` says which step this is of; it is missing.", "step")
-        row, created = outcomes.record_replay_outcome(
+        row, created = record_replay_outcome(
             find_or_open_requested_run(request, uid),
             parse_text(data.get("attempt"), "attempt", most=120),
             step,
             data.get("outcome", ""),
-            step_kind=parse_choice(data.get("step_kind"), "step_kind", wire.STEP_KINDS, default="global_step"),
+            step_kind=parse_choice(data.get("step_kind"), "step_kind", STEP_KINDS, default="global_step"),
             pin=parse_integer(data.get("pin"), "pin"),
             rows=data.get("rows"),
             seconds=data.get("seconds"),

@@ -17,15 +17,13 @@ from dashboard.api import serializers
 from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import UID_PATTERN
 from rollouts.errors import InvalidInputError
-from rollouts.ingest import attempts
-from rollouts.ingest import runs as ingest_runs
-from rollouts.lib.redaction import redact_secrets
-from rollouts.lib.validation import parse_boolean, parse_choice, parse_integer, parse_text
-from rollouts.live import notifications
+from rollouts.ingest import finish_attempt, open_run, parse_tags, record_heartbeat
+from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text, redact_secrets
+from rollouts.live import notify_run_changed
 from rollouts.models import Run
-from rollouts.runs import bulk_actions, trash
+from rollouts.runs import archive_runs, move_run_to_trash, restore_run
 
 MAX_WAITED_SECONDS = 10**9  # seconds
 RUN_STATUSES = ("running", "silent", "finished", "failed")
@@ -81,7 +79,7 @@ class Runs(APIView):
             raise InvalidInputError("`config` must be a JSON object.", "config")
         project = permissions.project_for_ingest(user, token, words.pop("project"))
         waited = parse_integer(data.get("waited"), "waited", most=MAX_WAITED_SECONDS) or 0
-        run, created = ingest_runs.open_run(
+        run, created = open_run(
             project,
             **words,
             **about,
@@ -153,16 +151,14 @@ class OneRun(APIView):
         run = permissions.run_or_404(request, uid, scope="ingest")
         update_run(run, data)
         if "archived" in data:
-            bulk_actions.archive_runs(
-                [run], permissions.require_user(request), back=not parse_boolean(data["archived"], "archived")
-            )
+            archive_runs([run], permissions.require_user(request), back=not parse_boolean(data["archived"], "archived"))
         return Response(serializers.serialize_full_run(run))
 
     def delete(self, request: Request, uid: str) -> Response:
         """Put a run into the bin, from which it goes for good after a week; 409 while it has pins, unless `force`."""
         query = parse_query_params(request, self)
         run = permissions.run_or_404(request, uid, scope="admin")
-        trash.move_run_to_trash(
+        move_run_to_trash(
             run, permissions.require_user(request), force=parse_boolean(query.get("force", "false"), "force")
         )
         return Response(status=204)
@@ -173,7 +169,7 @@ def restore_requested_run(request: Request, uid: str, data: dict[str, Any]) -> N
         raise InvalidInputError("Send DELETE to put a run into the bin.", "deleted")
     run = (
         permissions.trashed_runs(request).select_related("project").filter(uid=uid).first()
-        if wire.UID_PATTERN.match(uid)
+        if UID_PATTERN.match(uid)
         else None
     )
     if run is not None:
@@ -181,7 +177,7 @@ def restore_requested_run(request: Request, uid: str, data: dict[str, Any]) -> N
         if token and not token.allows("admin"):
             raise PermissionDenied("Taking a run out of the bin needs the scope admin.")
         permissions.require_role(request, run.project, permissions.ROLE_BY_SCOPE["admin"])
-        trash.restore_run(run, permissions.require_user(request))
+        restore_run(run, permissions.require_user(request))
 
 
 def update_run(run: Run, data: dict[str, Any]) -> None:
@@ -195,7 +191,7 @@ def update_run(run: Run, data: dict[str, Any]) -> None:
         if not run.name:
             raise InvalidInputError("`name` must not be empty.", "name")
     if "tags" in data:
-        run.tags = ingest_runs.parse_tags(data["tags"])
+        run.tags = parse_tags(data["tags"])
     if "framework" in data:
         run.framework = parse_text(data["framework"], "framework", most=40)
     if "config" in data:
@@ -205,7 +201,7 @@ def update_run(run: Run, data: dict[str, Any]) -> None:
     try:
         with transaction.atomic():
             run.save(update_fields=told)
-            notifications.notify_run_changed(run)
+            notify_run_changed(run)
     except IntegrityError as error:
         raise InvalidInputError(f"There is a run called {run.name} in this project already.", "name") from error
 
@@ -241,7 +237,7 @@ class Heartbeat(APIView):
         run = find_or_open_requested_run(request, uid)
         step, phase = parse_integer(data.get("step"), "step"), data.get("phase")
         attempt = parse_text(data.get("attempt"), "attempt", most=120)
-        attempts.record_heartbeat(run, attempt=attempt, step=step, phase=phase, dropped=data.get("dropped"))
+        record_heartbeat(run, attempt=attempt, step=step, phase=phase, dropped=data.get("dropped"))
         return Response({"id": run.uid, "status": Run.objects.get(pk=run.pk).status})
 
 
@@ -265,5 +261,5 @@ class Finish(APIView):
         """The launch `attempt` has ended with `outcome` finished or failed."""
         data = parse_json_body(request, self)
         run = find_or_open_requested_run(request, uid)
-        attempts.finish_attempt(run, parse_text(data.get("attempt"), "attempt", most=120), data.get("outcome", ""))
+        finish_attempt(run, parse_text(data.get("attempt"), "attempt", most=120), data.get("outcome", ""))
         return Response({"id": run.uid, "status": Run.objects.get(pk=run.pk).status})

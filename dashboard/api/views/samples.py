@@ -18,15 +18,23 @@ from dashboard.api import serializers as shown
 from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_count, parse_query_params
 from dashboard.api.schema import AcceptedParams
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.errors import InvalidInputError
-from rollouts.flags import flags
-from rollouts.indexing import detokenize
-from rollouts.lib.validation import parse_choice, parse_integer, parse_text
+from rollouts.flags import load_flags
+from rollouts.indexing import decode_tokens
+from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.models import Sample
-from rollouts.prompts import history
-from rollouts.query import search
-from rollouts.samples import bodies, export
+from rollouts.prompts import find_prompt_samples
+from rollouts.query import SAMPLE_ORDERINGS, QueryResult, find_samples
+from rollouts.samples import (
+    SampleBody,
+    export_jsonl,
+    export_parquet,
+    load_body,
+    prefetch_step_relations,
+    serialize_full_sample,
+    serialize_index_row,
+)
 
 MAX_TOKENS = 20_000  # in one answer
 PER_TOKEN = ("response_ids", "response_mask", "logprobs", "ref_logprobs", "advantages")
@@ -37,7 +45,7 @@ SAMPLE_QUERY_PARAMS = {
     "step_kind": "What the number counts.",
     "attempt": "`current` (default), `all`, or one attempt's key.",
     "q": "The query language of the pages.",
-    "ordering": f"One of {', '.join(search.SAMPLE_ORDERINGS)}; `-` before it turns it round.",
+    "ordering": f"One of {', '.join(SAMPLE_ORDERINGS)}; `-` before it turns it round.",
 }
 
 
@@ -47,7 +55,7 @@ def parse_sample_scope(request: Request, query: dict[str, str]) -> dict[str, Any
         raise InvalidInputError("`run` is missing: samples are asked for within one run.", "run")
     step = query.get("step", "")
     run = permissions.run_or_404(request, query["run"])
-    split = parse_choice(query.get("split"), "split", wire.SPLITS, default="")
+    split = parse_choice(query.get("split"), "split", SPLITS, default="")
     if step == "latest":
         steps = run.steps.current().filter(split=split or "train")
         step = str(steps.order_by("-step").values_list("step", flat=True).first() or 0)
@@ -56,22 +64,22 @@ def parse_sample_scope(request: Request, query: dict[str, str]) -> dict[str, Any
         "reader": permissions.require_user(request).pk,
         "split": split,
         "step": None if step == "all" else parse_integer(step, "step"),
-        "step_kind": parse_choice(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""),
+        "step_kind": parse_choice(query.get("step_kind"), "step_kind", STEP_KINDS, default=""),
         "attempt": "" if query.get("attempt") == "current" else parse_text(query.get("attempt"), "attempt", most=120),
     }
 
 
-def search_requested_samples(request: Request, query: dict[str, str]) -> search.QueryResult:
+def search_requested_samples(request: Request, query: dict[str, str]) -> QueryResult:
     """What the parameters ask for. Raises BadInput, Http404."""
     where = parse_sample_scope(request, query)
-    return search.find_samples(**where, q=query.get("q", ""), ordering=query.get("ordering") or "score")
+    return find_samples(**where, q=query.get("q", ""), ordering=query.get("ordering") or "score")
 
 
 @dataclass
 class PaginatedMatches:
     """What a paginator needs of a `Found`: slices, and a count that is cheaper than the database's."""
 
-    answer: search.QueryResult
+    answer: QueryResult
 
     def count(self) -> int:
         return self.answer.total
@@ -80,7 +88,7 @@ class PaginatedMatches:
         return self.answer.total
 
     def __getitem__(self, span: slice) -> list[Sample]:
-        return list(export.prefetch_step_relations(self.answer.samples)[span])
+        return list(prefetch_step_relations(self.answer.samples)[span])
 
 
 class Samples(APIView):
@@ -94,7 +102,7 @@ class Samples(APIView):
         answer = search_requested_samples(request, parse_query_params(request, self))
         pages = ApiPagination()
         page = pages.paginate_queryset(PaginatedMatches(answer), request, self) or []
-        response = pages.get_paginated_response([export.serialize_index_row(sample) for sample in page])
+        response = pages.get_paginated_response([serialize_index_row(sample) for sample in page])
         if answer.notes and isinstance(response.data, dict):
             response.data["notes"] = list(answer.notes)
         return response
@@ -106,12 +114,12 @@ class OneSample(APIView):
     def get(self, request: Request, pk: str) -> Response:
         """Everything the dumps tell of a sample, the dumps it was seen in, and its flags."""
         sample = permissions.sample_or_404(request, pk)
-        body = bodies.load_body(sample)
-        marks = flags.load_flags([pk], withdrawn=True).get(pk, [])
+        body = load_body(sample)
+        marks = load_flags([pk], withdrawn=True).get(pk, [])
         dumps = [{"id": dump.pk, "source": dump.source, "format": dump.format} for dump in body.seen_in]
         return Response(
             {
-                **export.serialize_full_sample(sample, body),
+                **serialize_full_sample(sample, body),
                 "visible": sample.visible and not sample.step.superseded,
                 "seen_in": dumps,
                 "flags": [shown.serialize_flag(mark) for mark in marks],
@@ -131,12 +139,12 @@ class History(APIView):
         """The samples of the same prompt in this run, oldest step first; `split`, `attempt` as elsewhere."""
         query = parse_query_params(request, self)
         sample = permissions.sample_or_404(request, pk)
-        split = parse_choice(query.get("split"), "split", wire.SPLITS, default="")
+        split = parse_choice(query.get("split"), "split", SPLITS, default="")
         attempt = "" if query.get("attempt") == "current" else query.get("attempt", "")
-        rows = history.find_prompt_samples(sample.step.run, sample.prompt_key, split=split, attempt=attempt)
+        rows = find_prompt_samples(sample.step.run, sample.prompt_key, split=split, attempt=attempt)
         pages = ApiPagination()
-        page = pages.paginate_queryset(export.prefetch_step_relations(rows), request, self) or []
-        return pages.get_paginated_response([export.serialize_index_row(row) for row in page])
+        page = pages.paginate_queryset(prefetch_step_relations(rows), request, self) or []
+        return pages.get_paginated_response([serialize_index_row(row) for row in page])
 
 
 class Tokens(APIView):
@@ -160,16 +168,16 @@ class Tokens(APIView):
         start = parse_integer(query.get("start"), "start", most=2**31) or 0
         count = parse_count(query.get("count"), "count", most=MAX_TOKENS, default=1000)
         sample = permissions.sample_or_404(request, pk)
-        body = bodies.load_body(sample)
+        body = load_body(sample)
         arrays: dict[str, list[Any] | None] = {name: getattr(body, name) for name in PER_TOKEN}
         total = max((len(array) for array in arrays.values() if array), default=0)
         cut = {name: None if array is None else array[start : start + count] for name, array in arrays.items()}
         shown = {"start": start, "count": max(0, min(count, total - start)), "total": total}
         shown |= prompt_of(body, parse_integer(query.get("prompt_start"), "prompt_start", most=2**31) or 0)
-        return Response({**shown, "texts": detokenize.decode_tokens(sample.step.run, cut["response_ids"]), **cut})
+        return Response({**shown, "texts": decode_tokens(sample.step.run, cut["response_ids"]), **cut})
 
 
-def prompt_of(body: bodies.SampleBody, start: int) -> dict[str, Any]:
+def prompt_of(body: SampleBody, start: int) -> dict[str, Any]:
     """The prompt's token ids from `start` on, as many as one answer holds, and how many there are; None for both where
     they were not recorded."""
     if body.prompt_ids is None:
@@ -179,8 +187,8 @@ def prompt_of(body: bodies.SampleBody, start: int) -> dict[str, Any]:
 
 
 FORMATS = {
-    "jsonl": ("application/x-ndjson", export.export_jsonl),
-    "parquet": ("application/vnd.apache.parquet", export.export_parquet),
+    "jsonl": ("application/x-ndjson", export_jsonl),
+    "parquet": ("application/vnd.apache.parquet", export_parquet),
 }
 
 

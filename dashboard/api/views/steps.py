@@ -13,8 +13,8 @@ from dashboard.api import serializers
 from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_query_params
 from dashboard.api.schema import AcceptedParams
-from rolloutdeck.protocol import wire
-from rollouts.lib.validation import parse_choice, parse_integer, parse_text
+from rolloutdeck.protocol import SPLITS, STEP_KINDS
+from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.models import Run, StepQuerySet
 
 
@@ -47,9 +47,9 @@ def find_requested_steps(run: Run, query: dict[str, str]) -> StepQuerySet:
         rows = rows.current()
     elif attempt != "all":
         rows = rows.filter(attempt__key=attempt)
-    if split := parse_choice(query.get("split"), "split", wire.SPLITS, default=""):
+    if split := parse_choice(query.get("split"), "split", SPLITS, default=""):
         rows = rows.filter(split=split)
-    if kind := parse_choice(query.get("step_kind"), "step_kind", wire.STEP_KINDS, default=""):
+    if kind := parse_choice(query.get("step_kind"), "step_kind", STEP_KINDS, default=""):
         rows = rows.filter(step_kind=kind)
     if (step := parse_integer(query.get("step"), "step")) is not None:
         rows = rows.filter(step=step)

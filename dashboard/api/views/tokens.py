@@ -15,9 +15,9 @@ from dashboard.api import serializers
 from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
-from rollouts.lib.validation import parse_integer, parse_text
+from rollouts.lib import parse_integer, parse_text
 from rollouts.models import Membership, Project, ProjectQuerySet, Token
-from rollouts.projects import projects
+from rollouts.projects import create_project, create_token, revoke_token
 
 
 def owned_projects(request: Request) -> ProjectQuerySet:
@@ -61,7 +61,7 @@ class Tokens(APIView):
         slug = parse_text(data.get("project"), "project", most=80)
         project = project_for_token(request, slug)
         days = parse_integer(data.get("days"), "days", least=1, most=36_500)
-        token, secret = projects.create_token(
+        token, secret = create_token(
             permissions.require_user(request),
             name=data.get("name") or "",
             scopes=data.get("scopes"),
@@ -79,7 +79,7 @@ def project_for_token(request: Request, slug: str) -> Project | None:
     if not slug:
         return None
     if bound is None and not Project.objects.filter(slug=slug).exists():
-        return projects.create_project(slug, permissions.require_user(request))[0]
+        return create_project(slug, permissions.require_user(request))[0]
     return permissions.project_or_404(request, slug, scope="admin")
 
 
@@ -95,5 +95,5 @@ class OneToken(APIView):
         row = Token.objects.filter(own | Q(project__in=owned_projects(request)), pk=pk).first()
         if row is None:
             raise Http404("There is no such token that you may revoke.")
-        projects.revoke_token(row, permissions.require_user(request))
+        revoke_token(row, permissions.require_user(request))
         return Response(status=204)

@@ -1,0 +1,1 @@
+"""Commands of the server: first start, move to PostgreSQL, message catalogues."""

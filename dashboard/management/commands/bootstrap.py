@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
-from dashboard.pages.settings.sign_in import create_sign_in_link
-from rolloutdeck.protocol.wire import TOKEN_SCOPES
+from dashboard.pages.settings import create_sign_in_link
+from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.models import Token
 
 ADMIN = "admin"

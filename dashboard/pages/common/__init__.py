@@ -1,0 +1,146 @@
+"""What several pages share: URL state, lookups, panels, rows, strips, formatting, error pages.
+
+Depends on: `dashboard.permissions` and the domain; no page.
+Invariant: every text of a model is escaped here, once.
+"""
+
+from dashboard.pages.common.error_pages import render_error_page, render_unavailable_page
+from dashboard.pages.common.formatting import (
+    ANSWER_PATTERN,
+    LONE_SURROGATE_PATTERN,
+    MAX_MARKED_CHARS,
+    find_answers,
+    format_number,
+    format_percent,
+    format_signed_number,
+    grade_score,
+    render_code_spans,
+    render_highlighted_text,
+    render_score,
+    render_text,
+    render_text_line,
+    render_time,
+    replace_control_characters,
+    split_into_blocks,
+)
+from dashboard.pages.common.group_links import GROUP_NAME_PLACEHOLDER, GroupLinks
+from dashboard.pages.common.keyboard import (
+    LATEST_STEP_PAGES,
+    PAGE_TITLES,
+    PERMALINK_PAGES,
+    render_footer,
+    render_help_dialog,
+)
+from dashboard.pages.common.lookups import attempt_or_404, find_named_step, find_step, get_signed_in_user, role_allows
+from dashboard.pages.common.markdown import render_markdown
+from dashboard.pages.common.panels import compute_etag, get_requested_panel, render_page_or_panel, set_cache_headers
+from dashboard.pages.common.query_messages import find_query_words, parse_row_offset, render_query_error
+from dashboard.pages.common.responses import (
+    get_return_url,
+    is_script_request,
+    redirect_see_other,
+    respond_error,
+    respond_success,
+)
+from dashboard.pages.common.row_html import render_sample_marks, render_sample_rows, render_step_bars
+from dashboard.pages.common.sample_rows import (
+    FIRST_PAGE_ROWS,
+    NEXT_PAGE_ROWS,
+    SAMPLE_COLUMNS,
+    SampleRow,
+    build_sample_rows,
+    find_filled_columns,
+)
+from dashboard.pages.common.sparklines import RunSparkline, build_polyline_points, load_run_sparklines
+from dashboard.pages.common.status_strip import (
+    SEGMENT_HEIGHTS,
+    StatusSegment,
+    StatusStrip,
+    build_status_strip,
+    render_status_strip,
+)
+from dashboard.pages.common.step_strip import find_default_split, find_step_kind, load_step_strip
+from dashboard.pages.common.streaming import (
+    MIN_STREAMED_CHARS,
+    DeferredContent,
+    render_with_deferred,
+    should_stream,
+    stream_with_deferred,
+)
+from dashboard.pages.common.url_state import StepUrlState, UrlState, clean_param, parse_integer_param, parse_step_number
+
+__all__ = [
+    "ANSWER_PATTERN",
+    "DeferredContent",
+    "FIRST_PAGE_ROWS",
+    "GROUP_NAME_PLACEHOLDER",
+    "GroupLinks",
+    "LATEST_STEP_PAGES",
+    "LONE_SURROGATE_PATTERN",
+    "MAX_MARKED_CHARS",
+    "MIN_STREAMED_CHARS",
+    "NEXT_PAGE_ROWS",
+    "PAGE_TITLES",
+    "PERMALINK_PAGES",
+    "RunSparkline",
+    "SAMPLE_COLUMNS",
+    "SEGMENT_HEIGHTS",
+    "SampleRow",
+    "StatusSegment",
+    "StatusStrip",
+    "StepUrlState",
+    "UrlState",
+    "attempt_or_404",
+    "build_polyline_points",
+    "build_sample_rows",
+    "build_status_strip",
+    "clean_param",
+    "compute_etag",
+    "find_answers",
+    "find_default_split",
+    "find_filled_columns",
+    "find_named_step",
+    "find_query_words",
+    "find_step",
+    "find_step_kind",
+    "format_number",
+    "format_percent",
+    "format_signed_number",
+    "get_requested_panel",
+    "get_return_url",
+    "get_signed_in_user",
+    "grade_score",
+    "is_script_request",
+    "load_run_sparklines",
+    "load_step_strip",
+    "parse_integer_param",
+    "parse_row_offset",
+    "parse_step_number",
+    "redirect_see_other",
+    "render_code_spans",
+    "render_error_page",
+    "render_footer",
+    "render_help_dialog",
+    "render_highlighted_text",
+    "render_markdown",
+    "render_page_or_panel",
+    "render_query_error",
+    "render_sample_marks",
+    "render_sample_rows",
+    "render_score",
+    "render_status_strip",
+    "render_step_bars",
+    "render_text",
+    "render_text_line",
+    "render_time",
+    "render_unavailable_page",
+    "render_with_deferred",
+    "replace_control_characters",
+    "respond_error",
+    "respond_success",
+    "role_allows",
+    "set_cache_headers",
+    "should_stream",
+    "split_into_blocks",
+    "stream_with_deferred",
+]

@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from dashboard import permissions
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import UID_PATTERN
 from rollouts.models import Run
 
 
@@ -23,7 +23,7 @@ def render_error_page(
 def find_error_run(request: HttpRequest) -> Run | None:
     """The run that the address is of, where the person may see it."""
     uid = request.resolver_match.kwargs.get("uid", "") if request.resolver_match else ""
-    known = wire.UID_PATTERN.match(uid) and hasattr(request, "user")
+    known = UID_PATTERN.match(uid) and hasattr(request, "user")
     return permissions.visible_runs(request).by_uid(uid) if known else None
 
 

@@ -12,7 +12,7 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_noop as N_
 
-from rollouts.lib.cache import MAX_KEYBOARD_TEXTS, cached
+from rollouts.lib import MAX_KEYBOARD_TEXTS, cached
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from dashboard import permissions
 from dashboard.pages.common import step_strip
 from rollouts.errors import InvalidInputError
-from rollouts.lib.validation import parse_integer
+from rollouts.lib import parse_integer
 from rollouts.models import Attempt, Run, Step
 
 

@@ -7,7 +7,7 @@ from django.utils.safestring import SafeString
 
 from dashboard.pages.common.url_state import parse_integer_param
 from rollouts.errors import InvalidInputError
-from rollouts.query.parser import InvalidQueryError, Query, TextTerm
+from rollouts.query import InvalidQueryError, Query, TextTerm
 
 MAX_ROW_OFFSET = 10**8
 

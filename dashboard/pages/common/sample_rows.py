@@ -12,8 +12,8 @@ from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
 from rollouts.models import Flag, Sample
-from rollouts.review import viewed
-from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
+from rollouts.review import load_viewed_marks
+from rollouts.samples import TEXT_PROPERTY_BITS
 
 # Facet, its mark in the table, its colour class, and what the mark says in full.
 MARKS = (
@@ -85,7 +85,7 @@ def build_sample_rows(samples: Iterable[Sample], reader: int | None = None) -> l
         .annotate(count=Count("pk"))
         .values_list("sample", "count")
     )
-    looks = {} if reader is None else viewed.load_viewed_marks(found, reader)
+    looks = {} if reader is None else load_viewed_marks(found, reader)
     return [
         SampleRow(sample, flags.get(sample.pk, 0), format_viewed_state(fine := looks.get(sample.pk)), bool(fine))
         for sample in found

@@ -10,8 +10,8 @@ from operator import or_
 
 from django.db.models import Max, Q, Sum
 
-from rollouts.lib.cache import MAX_SPARKLINES, Cache
-from rollouts.metrics.sparkline import load_sparklines
+from rollouts.lib import MAX_SPARKLINES, Cache
+from rollouts.metrics import load_sparklines
 from rollouts.models import Run, Step
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Sum, Value
 from django.db.models.functions import Cast
 
-from rolloutdeck.protocol import wire
-from rollouts.lib.cache import MAX_STEP_STRIPS, cached
+from rolloutdeck.protocol import SPLITS, STEP_KINDS
+from rollouts.lib import MAX_STEP_STRIPS, cached
 from rollouts.models import Attempt, Replay, Run, Step
 
 MAX_STRIP_BARS = 120
@@ -57,8 +57,8 @@ def load_step_kinds(run_id: int, born: datetime, version: int) -> dict[str, str]
     """The run's splits, train first, and what the steps of each count. Where some count updates and others prompts, as
     the batches of a fully async run do, pages show the updates."""
     found = set(Step.objects.filter(run_id=run_id).order_by().values_list("split", "step_kind").distinct())
-    splits = [split for split in wire.SPLITS if any(one == split for one, _ in found)]
-    return {split: next(kind for kind in wire.STEP_KINDS if (split, kind) in found) for split in splits}
+    splits = [split for split in SPLITS if any(one == split for one, _ in found)]
+    return {split: next(kind for kind in STEP_KINDS if (split, kind) in found) for split in splits}
 
 
 def find_step_kind(run: Run, split: str) -> str:

@@ -8,10 +8,10 @@ from urllib.parse import quote_plus
 
 from django.http import QueryDict
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import SPLITS
 from rollouts.errors import InvalidInputError
-from rollouts.lib.validation import MAX_INT64, parse_integer
-from rollouts.query import term_editing
+from rollouts.lib import MAX_INT64, parse_integer
+from rollouts.query import split_terms
 
 VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
 SORTS = ("score", "len", "tokens", "group", "adv", "source", "n", "step")
@@ -33,7 +33,7 @@ class UrlState:
     @classmethod
     def knows(cls, name: str, word: str) -> bool:
         """Whether the page knows what this word of this field asks for."""
-        return name != "split" or word in wire.SPLITS
+        return name != "split" or word in SPLITS
 
     def link(self, **changes: str) -> str:
         """`?…` of this state with some of it changed; empty when all is default."""
@@ -79,18 +79,18 @@ class StepUrlState(UrlState):
 
     def toggled(self, term: str) -> str:
         """The link of a chip: the query with `term` added, or without it."""
-        return self.link(q=term_editing.split_terms(self.q).toggled(term), sel="")
+        return self.link(q=split_terms(self.q).toggled(term), sel="")
 
     def brushed(self, term: str, *keys: str) -> str:
         """The link of a part of a chart: `term` in place of what the query says of these numbers."""
-        return self.link(q=term_editing.split_terms(self.rest(*keys)).plus(term), sel="")
+        return self.link(q=split_terms(self.rest(*keys)).plus(term), sel="")
 
     def rest(self, *keys: str) -> str:
         """The query without its terms about these numbers, ready for others to follow."""
-        return term_editing.split_terms(term_editing.split_terms(self.q).without_keys(*keys)).plus("")
+        return split_terms(split_terms(self.q).without_keys(*keys)).plus("")
 
     def has(self, term: str) -> bool:
-        return term_editing.split_terms(self.q).holds(term)
+        return split_terms(self.q).holds(term)
 
 
 def clean_param(value: str) -> str:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dashboard.pages.common import sample_rows
-from rollouts.compare.compare import ComparisonRow
-from rollouts.compare.pairing import ComparedPrompt
-from rollouts.compare.targets import ComparisonTarget
+from dashboard.pages.common import SampleRow, build_sample_rows
+from rollouts.compare import ComparedPrompt, ComparisonRow, ComparisonTarget
 from rollouts.models import Sample
-from rollouts.samples import bodies
-from rollouts.samples.bodies import SampleBody
+from rollouts.samples import SampleBody, load_bodies
 
 Link = Callable[..., str]
 
@@ -23,7 +20,7 @@ class AnswerColumn:
 
     cell: ComparisonTarget
     prompt: ComparedPrompt | None
-    head: sample_rows.SampleRow | None = None
+    head: SampleRow | None = None
     text: str | None = None
     at: int = 0
 
@@ -87,11 +84,8 @@ def load_answer_columns(
 ) -> tuple[list[AnswerColumn], str]:
     """A column per cell, and the prompt's text."""
     ids = [choose_sample_id(prompt, nth) if prompt else "" for prompt in row.prompts]
-    heads = {
-        head.sample.pk: head
-        for head in sample_rows.build_sample_rows(Sample.objects.filter(pk__in=[pk for pk in ids if pk]))
-    }
-    told = bodies.load_bodies([head.sample for head in heads.values()])
+    heads = {head.sample.pk: head for head in build_sample_rows(Sample.objects.filter(pk__in=[pk for pk in ids if pk]))}
+    told = load_bodies([head.sample for head in heads.values()])
     columns = [
         build_answer_column(cell, prompt, heads.get(pk), told.get(pk))
         for cell, prompt, pk in zip(found, row.prompts, ids, strict=True)
@@ -107,7 +101,7 @@ def choose_sample_id(prompt: ComparedPrompt, nth: int) -> str:
 
 
 def build_answer_column(
-    cell: ComparisonTarget, prompt: ComparedPrompt | None, head: sample_rows.SampleRow | None, body: SampleBody | None
+    cell: ComparisonTarget, prompt: ComparedPrompt | None, head: SampleRow | None, body: SampleBody | None
 ) -> AnswerColumn:
     at = prompt.ids.index(head.sample.pk) + 1 if prompt and head else 0
     return AnswerColumn(cell, prompt, head, None if body is None or body.textless else body.response, at)

@@ -9,10 +9,16 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common.formatting import format_number, render_text
-from rollouts.compare.compare import NONE_CORRECT, ComparedMean, Comparison, ComparisonRow
-from rollouts.compare.pairing import ComparedPrompt
-from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget
+from dashboard.pages.common import format_number, render_text
+from rollouts.compare import (
+    NONE_CORRECT,
+    TARGET_LETTERS,
+    ComparedMean,
+    ComparedPrompt,
+    Comparison,
+    ComparisonRow,
+    ComparisonTarget,
+)
 from rollouts.models import Sample
 
 # Measure -> digits, and whether more is better (0: neither).

@@ -15,13 +15,18 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels
-from dashboard.pages.common.query_messages import parse_row_offset
-from dashboard.pages.common.url_state import clean_param
+from dashboard.pages.common import clean_param, parse_row_offset, render_page_or_panel, role_allows
 from dashboard.pages.compare import prompt_detail, table
-from rolloutdeck.protocol import wire
-from rollouts.compare import compare as comparing
-from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget
+from rolloutdeck.protocol import SPLITS
+from rollouts.compare import (
+    TARGET_LETTERS,
+    Comparison,
+    ComparisonRow,
+    ComparisonTarget,
+    compare_steps,
+    find_config_differences,
+    load_comparison_targets,
+)
 from rollouts.errors import InvalidInputError
 from rollouts.models import Run, Step
 
@@ -48,7 +53,7 @@ class CompareUrlState:
     @classmethod
     def by(cls, request: HttpRequest) -> CompareUrlState:
         told = {name: clean_param(request.GET.get(name, "")) for name in NAMES}
-        split = told["split"] if told["split"] in wire.SPLITS else ""
+        split = told["split"] if told["split"] in SPLITS else ""
         start, nth = parse_row_offset(told["start"]), parse_row_offset(told["nth"])
         return cls(told["of"], split, told["only"], start, told["sel"], nth, told["diff"] == "1")
 
@@ -70,8 +75,8 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
     found: list[ComparisonTarget] = []
     said = ""
     try:
-        found = comparing.load_comparison_targets(runs, asked.of, asked.split)
-        result = comparing.compare_steps(found) if len(found) > 1 else None
+        found = load_comparison_targets(runs, asked.of, asked.split)
+        result = compare_steps(found) if len(found) > 1 else None
     except InvalidInputError as problem:
         said, result = str(problem), None
     state = [(cell.run.version, cell.run.project.correct, cell.step.pk) for cell in found]
@@ -88,13 +93,13 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
         }
         return frame | (build_comparison_context(asked, found, result) if result else {})
 
-    return panels.render_page_or_panel(request, "compare/page.html", PANELS, context, *keep)
+    return render_page_or_panel(request, "compare/page.html", PANELS, context, *keep)
 
 
 def writable_by(request: HttpRequest, found: Sequence[ComparisonTarget]) -> set[int]:
     """The projects, by id, whose findings the person may add an open answer to."""
     projects = {cell.run.project_id: cell.run.project for cell in found}
-    return {pk for pk, one in projects.items() if lookups.role_allows(one.role_of(request.user), "annotator")}
+    return {pk for pk, one in projects.items() if role_allows(one.role_of(request.user), "annotator")}
 
 
 def parse_picker(request: HttpRequest) -> str:
@@ -161,7 +166,7 @@ def build_unresolved_fields(runs: Sequence[Run], of: str) -> list[tuple[str, Run
 
 
 def build_comparison_context(
-    asked: CompareUrlState, found: Sequence[ComparisonTarget], result: comparing.Comparison
+    asked: CompareUrlState, found: Sequence[ComparisonTarget], result: Comparison
 ) -> dict[str, Any]:
     known = {**result.outcomes, "unjudged": 1, "unpaired": 1}
     only = asked.only if asked.only in known else ""
@@ -177,7 +182,7 @@ def build_comparison_context(
         "split": split,
         "topics": " ".join(f"run:{uid}" for uid in dict.fromkeys(cell.run.uid for cell in found)),
         "chips": table.build_outcome_chips(result, found, only, asked.link),
-        "splits": [(one, asked.link(split=one, only=""), one == split) for one in wire.SPLITS],
+        "splits": [(one, asked.link(split=one, only=""), one == split) for one in SPLITS],
         "measures": table.find_measures(result),
         "votes": any(one.value is not None for one in result.sources[0].figures["maj@n"]),
         "lines": table.build_statistics_rows(result),
@@ -203,7 +208,7 @@ def build_comparison_context(
 def build_open_prompt_context(
     asked: CompareUrlState,
     only: str,
-    rows: Sequence[comparing.ComparisonRow],
+    rows: Sequence[ComparisonRow],
     at: int,
     found: Sequence[ComparisonTarget],
 ) -> dict[str, Any]:
@@ -221,6 +226,4 @@ def build_open_prompt_context(
 
 def settings(found: Sequence[ComparisonTarget]) -> list[tuple[str, list[tuple[str, bool]]]]:
     """[(key, [(value in each cell, whether it is another than the first's)])]."""
-    return [
-        (key, [(one, one != values[0]) for one in values]) for key, values in comparing.find_config_differences(found)
-    ]
+    return [(key, [(one, one != values[0]) for one in values]) for key, values in find_config_differences(found)]

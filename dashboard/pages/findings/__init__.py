@@ -1,0 +1,6 @@
+"""Findings, their evidence items and the form that adds one."""
+
+from dashboard.pages.findings.presenter import describe_sample, describe_score
+from dashboard.pages.findings.svg_chart import format_short_number
+
+__all__ = ["describe_sample", "describe_score", "format_short_number"]

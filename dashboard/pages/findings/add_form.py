@@ -17,17 +17,36 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, responses, step_strip
-from dashboard.pages.common.url_state import StepUrlState
+from dashboard.pages.common import (
+    StepUrlState,
+    find_default_split,
+    find_named_step,
+    find_step_kind,
+    get_requested_panel,
+    get_signed_in_user,
+    is_script_request,
+    respond_error,
+    respond_success,
+    role_allows,
+    set_cache_headers,
+)
 from dashboard.pages.findings import views as pages
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import SPLITS
 from rollouts.errors import InvalidInputError, RolloutError
-from rollouts.findings import exhibits, findings
-from rollouts.lib.validation import parse_choice, parse_integer
-from rollouts.metrics import series
+from rollouts.findings import (
+    create_finding,
+    find_quote,
+    snapshot_charts,
+    snapshot_query,
+    snapshot_sample,
+    store_evidence,
+    store_sample_evidence,
+)
+from rollouts.lib import parse_choice, parse_integer
+from rollouts.metrics import list_metric_names
 from rollouts.models import Exhibit, Finding, Project, Run, Sample
-from rollouts.query import search
-from rollouts.samples import bodies
+from rollouts.query import find_samples
+from rollouts.samples import load_body
 
 MAX_OFFERED_FINDINGS = 50
 MAX_CHART_RUNS = 8
@@ -55,19 +74,19 @@ def add_to_finding_view(request: HttpRequest) -> HttpResponse:
     looked = parse_evidence_source(request, given)
     permissions.require_role(request, looked.project, "annotator")
     if request.method != "POST":
-        return panels.set_cache_headers(render(request, template(request), form(request, looked, given)), "")
+        return set_cache_headers(render(request, template(request), form(request, looked, given)), "")
     try:
         row = add_selected_items(request, looked)
     except RolloutError as error:
-        if responses.is_script_request(request):
-            return responses.respond_error(request, error, "findings")
+        if is_script_request(request):
+            return respond_error(request, error, "findings")
         return render(request, template(request), form(request, looked, given, str(error)), status=400)
     words = _("Added to “{title}”.").format(title=row.title)
-    return responses.respond_success(request, words, "finding", row.pk, link=reverse("finding", args=[row.pk]))
+    return respond_success(request, words, "finding", row.pk, link=reverse("finding", args=[row.pk]))
 
 
 def template(request: HttpRequest) -> str:
-    return "findings/form.html" if panels.get_requested_panel(request) else "findings/add.html"
+    return "findings/form.html" if get_requested_panel(request) else "findings/add.html"
 
 
 def parse_evidence_source(request: HttpRequest, given: QueryDict) -> EvidenceSource:
@@ -93,7 +112,7 @@ def project_of(request: HttpRequest, slug: str) -> Project:
     if slug:
         return permissions.project_or_404(request, slug)
     mine = permissions.visible_projects(request).order_by("slug")
-    found = next((one for one in mine if lookups.role_allows(one.role_of(request.user), "annotator")), None)
+    found = next((one for one in mine if role_allows(one.role_of(request.user), "annotator")), None)
     if found is None:
         raise Http404(_("You may write in no project yet; an owner of one can give you the role annotator."))
     return found
@@ -101,13 +120,13 @@ def project_of(request: HttpRequest, slug: str) -> Project:
 
 def scope(run: Run, given: QueryDict) -> dict[str, Any]:
     """Where the page's query is asked, as `exhibits.of_query` takes it. Raises BadInput."""
-    split = parse_choice(given.get("split"), "split", wire.SPLITS, default=step_strip.find_default_split(run))
+    split = parse_choice(given.get("split"), "split", SPLITS, default=find_default_split(run))
     ask = StepUrlState.of(given)
-    row = lookups.find_named_step(run, split, given.get("step", ""), ask.attempt)
+    row = find_named_step(run, split, given.get("step", ""), ask.attempt)
     return {
         "split": split,
         "step": row.step if row else None,
-        "step_kind": row.step_kind if row else step_strip.find_step_kind(run, split),
+        "step_kind": row.step_kind if row else find_step_kind(run, split),
         "attempt": row.attempt.key if row and row.superseded else ask.attempt,
         "q": given.get("q", ""),
         "ordering": ask.sort or "score",
@@ -142,11 +161,11 @@ def count_query_matches(looked: EvidenceSource) -> dict[str, Any] | None:
         return None
     where = {name: value for name, value in looked.where.items() if name not in ("q", "ordering")}
     try:
-        total = search.find_samples(looked.run, **where, q=looked.where["q"]).total
+        total = find_samples(looked.run, **where, q=looked.where["q"]).total
     except InvalidInputError as error:
         looked.problem = str(error)
         return None
-    return {"total": total, "of": search.find_samples(looked.run, **where).total}
+    return {"total": total, "of": find_samples(looked.run, **where).total}
 
 
 def metrics(looked: EvidenceSource, given: QueryDict) -> list[tuple[str, bool]]:
@@ -155,13 +174,13 @@ def metrics(looked: EvidenceSource, given: QueryDict) -> list[tuple[str, bool]]:
         return []
     chosen = set(given.getlist("names"))
     return sorted(
-        ((name, name in chosen) for name in series.list_metric_names(looked.run)), key=lambda one: (not one[1], one[0])
+        ((name, name in chosen) for name in list_metric_names(looked.run)), key=lambda one: (not one[1], one[0])
     )
 
 
 def add_selected_items(request: HttpRequest, looked: EvidenceSource) -> Finding:
     """All that is ticked, or nothing. What it shows is found before the database is locked. Raises RolloutError."""
-    by, given = lookups.get_signed_in_user(request), request.POST
+    by, given = get_signed_in_user(request), request.POST
     ticked = set(given.getlist("show"))
     if given.get("finding") and not ticked and not given.getlist("names"):
         raise InvalidInputError(_("Choose what to add: the sample, the query, or a metric."), "show")
@@ -182,10 +201,10 @@ def sample_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) ->
         problem = _("At most {count} quotes of {most} characters are added at once.")
         raise InvalidInputError(problem.format(count=MAX_QUOTES_AT_ONCE, most=f"{MAX_QUOTE_CHARS:,}"), "quote")
     near = parse_integer(request.POST.get("near"), "near") or 0
-    body = bodies.load_body(sample)
-    quotes = [exhibits.find_quote(body, one, near) for one in texts]
-    new = exhibits.snapshot_sample(sample, body, quotes)
-    yield lambda row, by, words: findings.store_sample_evidence(row, sample, new, by, quotes, words)
+    body = load_body(sample)
+    quotes = [find_quote(body, one, near) for one in texts]
+    new = snapshot_sample(sample, body, quotes)
+    yield lambda row, by, words: store_sample_evidence(row, sample, new, by, quotes, words)
 
 
 def query_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) -> Iterator[SaveItem]:
@@ -195,22 +214,22 @@ def query_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) -> 
         raise InvalidInputError(looked.problem, "q")
     run = looked.run
     if run and looked.where:
-        new = exhibits.snapshot_query(run, **looked.where)
-        yield lambda row, by, words: findings.store_evidence(row, Exhibit.Kind.QUERY, run, new, by, words)
+        new = snapshot_query(run, **looked.where)
+        yield lambda row, by, words: store_evidence(row, Exhibit.Kind.QUERY, run, new, by, words)
 
 
 def charts_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) -> Iterator[SaveItem]:
     run, names = looked.run, request.POST.getlist("names")
     if run and names:
-        new = exhibits.snapshot_charts(runs_of(request, looked), names, request.POST.get("attempt", "") or "current")
-        yield lambda row, by, words: findings.store_evidence(row, Exhibit.Kind.CHART, run, new, by, words)
+        new = snapshot_charts(runs_of(request, looked), names, request.POST.get("attempt", "") or "current")
+        yield lambda row, by, words: store_evidence(row, Exhibit.Kind.CHART, run, new, by, words)
 
 
 def find_or_create_finding(request: HttpRequest, looked: EvidenceSource) -> Finding:
     """The finding that the form names, or the new one. Raises BadInput, Http404."""
-    by, given = lookups.get_signed_in_user(request), request.POST
+    by, given = get_signed_in_user(request), request.POST
     if not given.get("finding"):
-        return findings.create_finding(looked.project, by, title=given.get("title", ""), note=given.get("note", ""))
+        return create_finding(looked.project, by, title=given.get("title", ""), note=given.get("note", ""))
     row = pages.finding_or_404(request, parse_integer(given["finding"], "finding") or 0, "annotator")
     if row.project_id != looked.project.pk:
         problem = _("“{title}” belongs to {project}, what you show to {other}.")

@@ -12,9 +12,14 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import formatting
-from dashboard.pages.common.markdown import render_markdown
-from dashboard.pages.common.url_state import StepUrlState
+from dashboard.pages.common import (
+    StepUrlState,
+    format_number,
+    format_signed_number,
+    render_markdown,
+    render_text,
+    replace_control_characters,
+)
 from dashboard.pages.findings import svg_chart
 from rollouts.models import Exhibit, Finding, Run
 
@@ -151,7 +156,7 @@ def describe_sample(held: dict[str, Any]) -> list[str]:
     found = [
         format_length(held.get("chars", 0), tokens),
         _("truncated") if held.get("truncated") else guessed,
-        "" if advantage is None else _("adv {advantage}").format(advantage=formatting.format_signed_number(advantage)),
+        "" if advantage is None else _("adv {advantage}").format(advantage=format_signed_number(advantage)),
         _("n {index}").format(index=held["index"]) if held.get("index") is not None else "",
         held.get("data_source") or "",
         held.get("finish_reason") or "",
@@ -174,11 +179,11 @@ def render_quoted_text(whole: str, ranges: Iterable[tuple[int, int]]) -> SafeStr
         if start >= min(end, len(whole)):
             continue
         parts += [
-            formatting.render_text(whole[at:start]),
-            f'<mark class="quote">{formatting.render_text(whole[start:end])}</mark>',
+            render_text(whole[at:start]),
+            f'<mark class="quote">{render_text(whole[start:end])}</mark>',
         ]
         at = end
-    return mark_safe("".join([*parts, formatting.render_text(whole[at:])]))
+    return mark_safe("".join([*parts, render_text(whole[at:])]))
 
 
 def build_item_message(one: EvidenceItem) -> str:
@@ -189,11 +194,11 @@ def build_item_message(one: EvidenceItem) -> str:
     elif one.kind == Exhibit.Kind.QUERY:
         mean = held["scores"]["mean"]
         counts = _("{total} of {all} samples").format(total=f"{held['total']:,}", all=f"{held['of']:,}")
-        scores = "" if mean is None else " · " + _("mean score {score}").format(score=formatting.format_number(mean))
+        scores = "" if mean is None else " · " + _("mean score {score}").format(score=format_number(mean))
         lines = [f"{one.place} · {held['q'] or _('all samples')}", counts + scores]
     else:
         lines = [one.place, *(f"{name}: {format_last_values(picture)}" for name, picture in one.pictures)]
-    return formatting.replace_control_characters("\n".join([*lines, *([one.link] if one.link else [])]))
+    return replace_control_characters("\n".join([*lines, *([one.link] if one.link else [])]))
 
 
 def format_last_values(picture: svg_chart.SvgChart) -> str:
@@ -204,7 +209,7 @@ def format_last_values(picture: svg_chart.SvgChart) -> str:
 
 
 def describe_score(score: float | None) -> str:
-    return _("no score") if score is None else _("score {score}").format(score=formatting.format_number(score))
+    return _("no score") if score is None else _("score {score}").format(score=format_number(score))
 
 
 def describe_expected_answer(held: dict[str, Any]) -> str:

@@ -13,12 +13,26 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, responses
-from dashboard.pages.common.markdown import render_markdown
+from dashboard.pages.common import (
+    get_signed_in_user,
+    is_script_request,
+    render_markdown,
+    render_page_or_panel,
+    respond_error,
+    respond_success,
+    role_allows,
+)
 from dashboard.pages.findings import presenter
 from rollouts.errors import InvalidInputError, NotFoundError, RolloutError
-from rollouts.findings import findings
-from rollouts.lib.validation import parse_integer
+from rollouts.findings import (
+    move_evidence,
+    remove_evidence,
+    remove_finding,
+    restore_finding,
+    set_evidence_note,
+    update_finding,
+)
+from rollouts.lib import parse_integer
 from rollouts.models import Exhibit, Finding
 
 PANELS = {"findings": "findings/table.html", "finding": "findings/detail.html"}
@@ -33,7 +47,7 @@ FILE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; f
 @require_safe
 def findings_page(request: HttpRequest) -> HttpResponseBase:
     """`?project=` narrows to one, `?name=` to titles that hold it, `?removed=1` shows those that were removed."""
-    return panels.render_page_or_panel(request, "findings/page.html", PANELS, lambda: build_findings_context(request))
+    return render_page_or_panel(request, "findings/page.html", PANELS, lambda: build_findings_context(request))
 
 
 def build_findings_context(request: HttpRequest) -> dict[str, Any]:
@@ -75,7 +89,7 @@ def finding_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     row = finding_or_404(request, pk)
     shown = row.exhibits.order_by("pk").values_list("pk", "run", "run__deleted_at")
     state = (row.updated_at, row.removed_at, row.project.role_of(request.user), list(shown))
-    return panels.render_page_or_panel(
+    return render_page_or_panel(
         request, "findings/finding.html", PANELS, lambda: build_finding_context(request, row), *state
     )
 
@@ -86,8 +100,8 @@ def build_finding_context(request: HttpRequest, row: Finding) -> dict[str, Any]:
         "finding": row,
         "note": render_markdown(row.note),
         "exhibits": exhibits,
-        "may_write": lookups.role_allows(row.project.role_of(request.user), "annotator") and row.removed_at is None,
-        "may_restore": lookups.role_allows(row.project.role_of(request.user), "annotator"),
+        "may_write": role_allows(row.project.role_of(request.user), "annotator") and row.removed_at is None,
+        "may_restore": role_allows(row.project.role_of(request.user), "annotator"),
         "chat": presenter.build_finding_message(row, exhibits, request.path),
     }
 
@@ -102,13 +116,13 @@ def edit_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     row = finding_or_404(request, pk, "annotator")
     told = {name: request.POST.get(name, "") for name in ("title", "note")}
     try:
-        findings.update_finding(row, **told, version=parse_integer(request.POST.get("version"), "version"))
+        update_finding(row, **told, version=parse_integer(request.POST.get("version"), "version"))
     except RolloutError as error:
-        if responses.is_script_request(request):
-            return responses.respond_error(request, error, "finding", row.pk)
+        if is_script_request(request):
+            return respond_error(request, error, "finding", row.pk)
         shown = {**build_finding_context(request, finding_or_404(request, pk)), "draft": told, "problem": str(error)}
         return render(request, "findings/finding.html", shown, status=400)
-    return responses.respond_success(request, _("The finding is saved."), "finding", row.pk)
+    return respond_success(request, _("The finding is saved."), "finding", row.pk)
 
 
 @login_required
@@ -117,10 +131,10 @@ def remove_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Removes a finding, or restores one with `restore`."""
     row = finding_or_404(request, pk, "annotator")
     if request.POST.get("restore"):
-        findings.restore_finding(row, lookups.get_signed_in_user(request))
-        return responses.respond_success(request, _("The finding is back."), "finding", row.pk)
-    findings.remove_finding(row, lookups.get_signed_in_user(request))
-    return responses.respond_success(
+        restore_finding(row, get_signed_in_user(request))
+        return respond_success(request, _("The finding is back."), "finding", row.pk)
+    remove_finding(row, get_signed_in_user(request))
+    return respond_success(
         request, _("“{title}” is removed; its page can restore it.").format(title=row.title), "findings"
     )
 
@@ -139,18 +153,18 @@ def edit_evidence_item_view(request: HttpRequest, pk: int) -> HttpResponse:
     wanted = request.POST.get("do")
     try:
         if wanted == "words":
-            findings.set_evidence_note(row, request.POST.get("words", ""), began=request.POST.get("began"))
+            set_evidence_note(row, request.POST.get("words", ""), began=request.POST.get("began"))
         elif wanted == "out":
-            findings.remove_evidence(row, lookups.get_signed_in_user(request))
+            remove_evidence(row, get_signed_in_user(request))
         else:
-            findings.move_evidence(row, parse_move(wanted))
+            move_evidence(row, parse_move(wanted))
     except RolloutError as error:
-        if isinstance(error, NotFoundError) or wanted != "words" or responses.is_script_request(request):
-            return responses.respond_error(request, error, "finding", row.finding_id)
+        if isinstance(error, NotFoundError) or wanted != "words" or is_script_request(request):
+            return respond_error(request, error, "finding", row.finding_id)
         spoken = {"pk": row.pk, "words": request.POST.get("words", ""), "problem": str(error)}
         shown = {**build_finding_context(request, finding_or_404(request, row.finding_id)), "spoken": spoken}
         return render(request, "findings/finding.html", shown, status=400)
-    return responses.respond_success(request, _("Saved."), "finding", row.finding_id)
+    return respond_success(request, _("Saved."), "finding", row.finding_id)
 
 
 def parse_move(wanted: str | None) -> int:

@@ -1,0 +1,5 @@
+"""Flags of a sample, of many samples, and their undo."""
+
+from dashboard.pages.flags.views import parse_flag_form
+
+__all__ = ["parse_flag_form"]

@@ -12,17 +12,25 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, responses
-from dashboard.pages.common.responses import get_return_url, redirect_see_other
-from dashboard.pages.common.url_state import StepUrlState
-from dashboard.pages.sample import pane
-from dashboard.pages.step import query_result
-from rolloutdeck.protocol import wire
+from dashboard.pages.common import (
+    StepUrlState,
+    find_named_step,
+    get_requested_panel,
+    get_return_url,
+    get_signed_in_user,
+    redirect_see_other,
+    respond_error,
+    respond_success,
+    set_cache_headers,
+)
+from dashboard.pages.sample import build_flags_context, load_sample_flags
+from dashboard.pages.step import search_step
+from rolloutdeck.protocol import SPLITS
 from rollouts.errors import RolloutError
-from rollouts.flags import bulk
-from rollouts.lib.validation import parse_choice, parse_integer
+from rollouts.flags import collect_sample_ids, flag_samples, withdraw_flag
+from rollouts.lib import parse_choice, parse_integer
 from rollouts.models import Flag, Run, Sample
-from rollouts.review import viewed
+from rollouts.review import undo_review_action
 
 
 @login_required
@@ -32,7 +40,7 @@ def raise_flag_view(request: HttpRequest, pk: str) -> HttpResponse:
     permissions.require_role(request, sample.step.run.project, "annotator")
     problem = ""
     try:
-        bulk.flag_samples(sample.step.run, [sample.pk], lookups.get_signed_in_user(request), **parse_flag_form(request))
+        flag_samples(sample.step.run, [sample.pk], get_signed_in_user(request), **parse_flag_form(request))
     except RolloutError as error:
         problem = str(error)
     return respond_with_flags(request, sample, problem)
@@ -58,7 +66,7 @@ def withdraw_flag_view(request: HttpRequest, pk: int) -> HttpResponse:
     permissions.require_role(
         request, flag.run.project, "annotator" if flag.user_id == request.user.pk else "maintainer"
     )
-    bulk.withdraw_flag(flag, lookups.get_signed_in_user(request))
+    withdraw_flag(flag, get_signed_in_user(request))
     return respond_with_flags(request, permissions.sample_or_404(request, flag.sample), "")
 
 
@@ -69,19 +77,17 @@ def flag_samples_view(request: HttpRequest, uid: str) -> HttpResponse:
     run = permissions.run_or_404(request, uid)
     permissions.require_role(request, run.project, "annotator")
     if request.method != "POST":
-        return panels.set_cache_headers(
-            render(request, "flags/bulk.html", {"run": run, "reasons": run.project.reasons}), ""
-        )
+        return set_cache_headers(render(request, "flags/bulk.html", {"run": run, "reasons": run.project.reasons}), "")
     try:
-        act = bulk.flag_samples(
-            run, find_requested_samples(request, run), lookups.get_signed_in_user(request), **parse_flag_form(request)
+        act = flag_samples(
+            run, find_requested_samples(request, run), get_signed_in_user(request), **parse_flag_form(request)
         )
     except RolloutError as error:
-        return responses.respond_error(request, error, "run", run.uid)
+        return respond_error(request, error, "run", run.uid)
     words = _("All of them were flagged so already.")
     if act.pk:
         words = _("Flagged: {act}.").format(act=act.said)
-    return responses.respond_success(request, words, "run", run.uid, undoable=act.pk is not None)
+    return respond_success(request, words, "run", run.uid, undoable=act.pk is not None)
 
 
 def find_requested_samples(request: HttpRequest, run: Run) -> list[str]:
@@ -90,10 +96,10 @@ def find_requested_samples(request: HttpRequest, run: Run) -> list[str]:
     if not given.get("all"):
         return [pk for pk in given.get("samples", "").split(",") if pk]
     ask = StepUrlState.of(given)
-    split = parse_choice(given.get("split"), "split", wire.SPLITS, default="")
-    row = lookups.find_named_step(run, split, given.get("step", ""), ask.attempt)
-    found = query_result.search_step(run, split, row, ask, given.get("q", ""), reader=request.user.pk)
-    return bulk.collect_sample_ids(found, parse_integer(given.get("seen"), "seen"))
+    split = parse_choice(given.get("split"), "split", SPLITS, default="")
+    row = find_named_step(run, split, given.get("step", ""), ask.attempt)
+    found = search_step(run, split, row, ask, given.get("q", ""), reader=request.user.pk)
+    return collect_sample_ids(found, parse_integer(given.get("seen"), "seen"))
 
 
 @login_required
@@ -103,9 +109,9 @@ def undo_last_action_view(request: HttpRequest, uid: str) -> HttpResponse:
     run = permissions.run_or_404(request, uid)
     permissions.require_role(request, run.project, "annotator")
     try:
-        undone = viewed.undo_review_action(run, lookups.get_signed_in_user(request))
+        undone = undo_review_action(run, get_signed_in_user(request))
     except RolloutError as error:
-        return responses.respond_error(request, error, "run", run.uid)
+        return respond_error(request, error, "run", run.uid)
     words = _("Undone: {act}.")
     if undone.kept:
         words = ngettext(
@@ -114,15 +120,15 @@ def undo_last_action_view(request: HttpRequest, uid: str) -> HttpResponse:
             undone.kept,
         )
     words = words.format(act=undone.said, count=undone.kept)
-    return responses.respond_success(request, words, "run", run.uid, sample=undone.sample)
+    return respond_success(request, words, "run", run.uid, sample=undone.sample)
 
 
 def respond_with_flags(request: HttpRequest, sample: Sample, problem: str) -> HttpResponse:
     """The sample's flags for the panel that asked; else back to the page."""
-    if panels.get_requested_panel(request) != "flags":
+    if get_requested_panel(request) != "flags":
         if problem:
             messages.error(request, problem)
         return redirect_see_other(get_return_url(request, "sample", sample.pk))
     role = sample.step.run.project.role_of(request.user)
-    shown = pane.build_flags_context(request, sample, pane.load_sample_flags(sample), role)
-    return panels.set_cache_headers(render(request, "sample/flags.html", shown | {"said": problem}), "")
+    shown = build_flags_context(request, sample, load_sample_flags(sample), role)
+    return set_cache_headers(render(request, "sample/flags.html", shown | {"said": problem}), "")

@@ -1,0 +1,1 @@
+"""The group of a prompt in one step, and the matrix of unit tests."""

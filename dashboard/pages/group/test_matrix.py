@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollouts.models import Sample
-from rollouts.prompts.groups import GroupResponse
-from rollouts.samples.unit_tests import UnitTestCase, UnitTestResults
+from rollouts.prompts import GroupResponse
+from rollouts.samples import UnitTestCase, UnitTestResults
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,26 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, sample_rows, step_strip
-from dashboard.pages.common.group_links import GROUP_NAME_PLACEHOLDER, GroupLinks
-from dashboard.pages.common.url_state import StepUrlState, clean_param
+from dashboard.pages.common import (
+    GROUP_NAME_PLACEHOLDER,
+    GroupLinks,
+    SampleRow,
+    StepUrlState,
+    attempt_or_404,
+    build_sample_rows,
+    clean_param,
+    find_default_split,
+    load_step_strip,
+    render_page_or_panel,
+    role_allows,
+)
 from dashboard.pages.group import test_matrix
-from dashboard.pages.sample import pane
-from dashboard.pages.step import query_result
-from dashboard.pages.step import views as step_page
-from rollouts.lib.cache import MAX_GROUP_ORDERS, cached
+from dashboard.pages.sample import parse_highlight_words
+from dashboard.pages.step import StepQueryResult, find_requested_step, load_query_result
+from rollouts.lib import MAX_GROUP_ORDERS, cached
 from rollouts.models import Run
-from rollouts.prompts import groups
-from rollouts.prompts.groups import GroupResponse, GroupView
-from rollouts.review import viewed
+from rollouts.prompts import GroupResponse, GroupView, find_group_step, find_highest_scored, load_group_view
+from rollouts.review import load_viewer_state
 
 PANELS = {"board": "group/board.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
 SHORT_ID_CHARS = 8  # characters of a sample's id that name it in `whole=`
@@ -37,46 +45,46 @@ def group_page(request: HttpRequest, uid: str, step: str, group: str) -> HttpRes
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
     name = request.GET.get("name", "") if group == GROUP_NAME_PLACEHOLDER and "name" in request.GET else group
-    return panels.render_page_or_panel(
+    return render_page_or_panel(
         request,
         "group/page.html",
         PANELS,
         lambda: (
             build_group_context(request, run, step, clean_param(name))
-            | {"status": status, "may_flag": lookups.role_allows(role, "annotator")}
+            | {"status": status, "may_flag": role_allows(role, "annotator")}
         ),
-        *(run.version, status, role, run.project.reasons, viewed.load_viewer_state(run, request.user.pk)),
+        *(run.version, status, role, run.project.reasons, load_viewer_state(run, request.user.pk)),
     )
 
 
 def build_group_context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, Any]:
     ask = StepUrlState.of(request.GET)
-    attempt = lookups.attempt_or_404(run, ask.attempt)
-    split = ask.split or step_strip.find_default_split(run)
-    row = step_page.find_requested_step(run, split, word, attempt)
+    attempt = attempt_or_404(run, ask.attempt)
+    split = ask.split or find_default_split(run)
+    row = find_requested_step(run, split, word, attempt)
     if row is None:
         raise Http404(_("A group is of one step: a number, or latest."))
-    row = groups.find_group_step(run, row, name, attempt)
+    row = find_group_step(run, row, name, attempt)
     row.run = run
     only, diff = request.GET.get("only", ""), request.GET.get("diff") == "1"
     wanted = "all" if diff else request.GET.get("whole", "")
     begun = tuple(part for part in wanted.split(",") if len(part) >= SHORT_ID_CHARS)[:MAX_EXPANDED]
-    found = groups.load_group_view(row, name, whole=begun, every=wanted == "all", compared=diff)
+    found = load_group_view(row, name, whole=begun, every=wanted == "all", compared=diff)
     if found is None:
         said = _("The {split} step {step} of this run has no group {group}.")
         raise Http404(said.format(split=split, step=row.step, group=name[:80]))
     shown = found.only(only)
     way = build_neighbour_links(request, run, split, found, ask)
-    words = pane.parse_highlight_words(ask.q)
+    words = parse_highlight_words(ask.q)
     dim = 0 if diff or words else shown.shared  # a hit may lie across the end of what is dimmed
     return {
         "run": run, "project": run.project, "ask": ask, "split": split, "row": row, "current": row.step,
-        "tab": "samples", "strip": step_strip.load_step_strip(run, split, attempt), "board": shown,
+        "tab": "samples", "strip": load_step_strip(run, split, attempt), "board": shown,
         "columns": build_response_columns(shown, dim),
         "folds": build_identical_groups(shown, dim), "chips": build_correctness_chips(found, only, way["here"]),
         "diff": diff,
         "reasons": run.project.reasons, "wanted": wanted, "back": ask.link(sel=found.responses[0].sample.pk),
-        "best": groups.find_highest_scored(one.sample for one in shown.responses).pk[:SHORT_ID_CHARS]
+        "best": find_highest_scored(one.sample for one in shown.responses).pk[:SHORT_ID_CHARS]
         if shown.responses
         else "",
         "matrices": test_matrix.build_unit_test_matrices(shown.responses), "words": words, **way,
@@ -112,11 +120,11 @@ def build_identical_groups(found: GroupView, dim: int) -> list[dict[str, Any]]:
     ]
 
 
-def pair_with_rows(responses: list[GroupResponse]) -> list[tuple[GroupResponse, sample_rows.SampleRow]]:
-    return list(zip(responses, sample_rows.build_sample_rows(one.sample for one in responses), strict=True))
+def pair_with_rows(responses: list[GroupResponse]) -> list[tuple[GroupResponse, SampleRow]]:
+    return list(zip(responses, build_sample_rows(one.sample for one in responses), strict=True))
 
 
-def build_response_column(one: GroupResponse, head: sample_rows.SampleRow, dim: int, key: str = "") -> dict[str, Any]:
+def build_response_column(one: GroupResponse, head: SampleRow, dim: int, key: str = "") -> dict[str, Any]:
     """`same`: how all responses begin, where this one is shown from its beginning; `text`: what follows."""
     text = one.text or ""
     cut = dim if one.whole or not one.cut else 0
@@ -134,9 +142,7 @@ def build_neighbour_links(
     request: HttpRequest, run: Run, split: str, found: GroupView, ask: StepUrlState
 ) -> dict[str, Any]:
     """The groups before and after this one in the result of the page's query; both ends where it is not in it."""
-    result = query_result.load_query_result(
-        run, split, found.step, ask, reader=viewed.load_viewer_state(run, request.user.pk)
-    )
+    result = load_query_result(run, split, found.step, ask, reader=load_viewer_state(run, request.user.pk))
     names = find_group_order(result)
     links = GroupLinks(run, ask)
     here = links.of(found.step, found.group)
@@ -151,6 +157,6 @@ def build_neighbour_links(
 
 
 @cached(MAX_GROUP_ORDERS)
-def find_group_order(result: query_result.StepQueryResult) -> list[str]:
+def find_group_order(result: StepQueryResult) -> list[str]:
     """The groups of a result, each at the place of its first sample."""
     return list(dict.fromkeys(result.found.samples.values_list("group", flat=True)))

@@ -11,12 +11,10 @@ from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import panels, sample_rows
-from dashboard.pages.common.url_state import clean_param, parse_integer_param
-from dashboard.pages.step.histograms import REWARD_BINS
-from rolloutdeck.protocol import wire
-from rollouts.live import feed
-from rollouts.live.feed import FeedItem
+from dashboard.pages.common import build_sample_rows, clean_param, parse_integer_param, render_page_or_panel
+from dashboard.pages.step import REWARD_BINS
+from rolloutdeck.protocol import SPLITS
+from rollouts.live import FeedItem, load_feed
 from rollouts.models import Run, Step
 
 PANELS = {"arrivals": "live/arrivals.html"}
@@ -30,25 +28,25 @@ def live_page(request: HttpRequest) -> HttpResponseBase:
     """`?split=`, `?project=` and `?name=` narrow; `?before=` a step's id goes on to older ones."""
     seen = permissions.visible_runs(request)
     state = seen.aggregate(Max("seen_at"), Sum("version"), Count("pk"))
-    return panels.render_page_or_panel(
+    return render_page_or_panel(
         request, "live/page.html", PANELS, lambda: build_live_context(request, seen), *state.values()
     )
 
 
 def build_live_context(request: HttpRequest, seen: QuerySet[Run]) -> dict[str, Any]:
     given = {name: clean_param(request.GET.get(name, "")) for name in ("split", "project", "name", "before")}
-    asked = {**given, "split": given["split"] if given["split"] in wire.SPLITS else ""}
+    asked = {**given, "split": given["split"] if given["split"] in SPLITS else ""}
     runs = seen.filter(project__slug=asked["project"]) if asked["project"] else seen
     runs = runs.filter(name__icontains=asked["name"]) if asked["name"] else runs
     before = parse_integer_param(asked["before"])
-    found = feed.load_feed(runs, split=asked["split"], before=before, most=MAX_CARDS + 1)
+    found = load_feed(runs, split=asked["split"], before=before, most=MAX_CARDS + 1)
     cards = [build_step_card(one) for one in found[:MAX_CARDS]]
     return {
         "cards": cards, "asked": asked, "projects": list(permissions.visible_projects(request).order_by("slug")),
         "narrowed": any(asked[name] for name in ("split", "project", "name")), "older_than": before is not None,
         "older": build_feed_link(asked, before=str(found[MAX_CARDS - 1].step.pk)) if len(found) > MAX_CARDS else "",
         "newest": build_feed_link(asked, before=""),
-        "splits": [(one, build_feed_link(asked, split=one, before="")) for one in ("", *wire.SPLITS)],
+        "splits": [(one, build_feed_link(asked, split=one, before="")) for one in ("", *SPLITS)],
     }  # fmt: skip
 
 
@@ -61,7 +59,7 @@ def build_step_card(one: FeedItem) -> dict[str, Any]:
         "one": one,
         "step": one.step,
         "bins": build_histogram_bars(one.step),
-        "worst": sample_rows.build_sample_rows(one.worst),
+        "worst": build_sample_rows(one.worst),
     }
 
 

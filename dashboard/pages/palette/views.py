@@ -13,10 +13,8 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import step_strip
-from dashboard.pages.common.formatting import format_number
-from dashboard.pages.common.url_state import clean_param, parse_integer_param
-from rolloutdeck.protocol import wire
+from dashboard.pages.common import clean_param, find_default_split, find_step_kind, format_number, parse_integer_param
+from rolloutdeck.protocol import UID_PATTERN
 from rollouts.models import Run, Sample
 
 MAX_SEARCHED_RUNS = 2000  # the newest, among which names are looked for
@@ -41,7 +39,7 @@ def search_palette_view(request: HttpRequest) -> JsonResponse:
     """`?q=&run=`: places that match `q`, which the page's script ranks; without `q` the runs with the latest news."""
     asked = clean_param(request.GET.get("q", "")).strip()[:100]
     uid = request.GET.get("run", "")
-    run = permissions.visible_runs(request).by_uid(uid) if wire.UID_PATTERN.match(uid) else None
+    run = permissions.visible_runs(request).by_uid(uid) if UID_PATTERN.match(uid) else None
     found = [*find_palette_steps(run, asked), *find_palette_runs(request, asked), *find_palette_samples(request, asked)]
     return JsonResponse({"places": [asdict(place) for place in found]})
 
@@ -77,8 +75,8 @@ def find_palette_steps(run: Run | None, asked: str) -> list[PaletteEntry]:
     if number is None:
         return by_word
     rows = run.steps.filter(step=number, superseded=False, samples__gt=0).order_by("-split", "step_kind")
-    first = step_strip.find_default_split(run)
-    usual = [row for row in rows if row.step_kind == step_strip.find_step_kind(run, row.split)]
+    first = find_default_split(run)
+    usual = [row for row in rows if row.step_kind == find_step_kind(run, row.split)]
     return by_word + [
         PaletteEntry(
             "step",

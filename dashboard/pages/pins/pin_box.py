@@ -12,13 +12,26 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels
-from dashboard.pages.common.responses import get_return_url, redirect_see_other
+from dashboard.pages.common import (
+    get_requested_panel,
+    get_return_url,
+    get_signed_in_user,
+    redirect_see_other,
+    role_allows,
+    set_cache_headers,
+)
 from dashboard.pages.pins import pin_list, replay_labels
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Pin, Run, Step
-from rollouts.pins import pins, status
-from rollouts.replay import plans
+from rollouts.pins import (
+    explain_nothing_to_pin,
+    find_pin,
+    find_replayable_artifacts,
+    load_pin_status,
+    remove_pin,
+    update_pin_note,
+)
+from rollouts.replay import pin_into_plan
 
 
 def build_pin_box(run: Run, row: Step | None, role: str, said: str = "") -> dict[str, Any]:
@@ -26,7 +39,7 @@ def build_pin_box(run: Run, row: Step | None, role: str, said: str = "") -> dict
     if row is None:
         return {}
     row.run = run
-    pin, may_pin = pins.find_pin(row), lookups.role_allows(role, "maintainer")
+    pin, may_pin = find_pin(row), role_allows(role, "maintainer")
     return {
         "run": run,
         "project": run.project,
@@ -44,15 +57,15 @@ def build_pin_box(run: Run, row: Step | None, role: str, said: str = "") -> dict
 
 
 def build_pinned_context(pin: Pin) -> dict[str, Any]:
-    return {"pin": pin, "pin_state": pin_list.build_pin_status_label(pin, status.load_pin_status(pin))}
+    return {"pin": pin, "pin_state": pin_list.build_pin_status_label(pin, load_pin_status(pin))}
 
 
 def explain_unpinnable(run: Run, row: Step) -> str:
     """Why the step cannot be pinned; empty when it can."""
     if not run.artifacts.exists():
-        return pins.explain_nothing_to_pin(run, row.step, None)
-    found, prompts = pins.find_replayable_artifacts(run, row.attempt, row.split, row.step_kind, row.step)
-    return "" if found else pins.explain_nothing_to_pin(run, row.step, prompts)
+        return explain_nothing_to_pin(run, row.step, None)
+    found, prompts = find_replayable_artifacts(run, row.attempt, row.split, row.step_kind, row.step)
+    return "" if found else explain_nothing_to_pin(run, row.step, prompts)
 
 
 @login_required
@@ -64,10 +77,10 @@ def pin_step_view(request: HttpRequest, uid: str) -> HttpResponse:
     row = step_or_404(run, request)
     said = ""
     try:
-        plans.pin_into_plan(
+        pin_into_plan(
             run,
             row.step,
-            lookups.get_signed_in_user(request),
+            get_signed_in_user(request),
             split=row.split,
             attempt=row.attempt.key,
             step_kind=row.step_kind,
@@ -105,7 +118,7 @@ def parse_target_step(request: HttpRequest) -> int | None:
 def edit_pin_note_view(request: HttpRequest, pk: int) -> HttpResponse:
     pin = pin_or_404(request, pk)
     try:
-        pins.update_pin_note(pin, lookups.get_signed_in_user(request), request.POST.get("note", "").strip())
+        update_pin_note(pin, get_signed_in_user(request), request.POST.get("note", "").strip())
     except RolloutError as error:
         messages.error(request, str(error))
     return redirect_see_other(get_return_url(request, "pins"))
@@ -117,7 +130,7 @@ def unpin_step_view(request: HttpRequest, pk: int) -> HttpResponse:
     pin = pin_or_404(request, pk)
     said = ""
     try:
-        pins.remove_pin(pin, lookups.get_signed_in_user(request))
+        remove_pin(pin, get_signed_in_user(request))
     except RolloutError as error:
         said = str(error)
     place = {name: getattr(pin, name) for name in ("run", "attempt", "split", "step_kind", "step")}
@@ -136,9 +149,9 @@ def pin_or_404(request: HttpRequest, pk: int) -> Pin:
 
 def respond_with_pin_box(request: HttpRequest, run: Run, row: Step | None, said: str) -> HttpResponse:
     """The box for the panel that asked; else back to the page."""
-    if panels.get_requested_panel(request) != "pin" or row is None:
+    if get_requested_panel(request) != "pin" or row is None:
         if said:
             messages.error(request, said)
         return redirect_see_other(get_return_url(request, "pins"))
     shown = build_pin_box(run, row, run.project.role_of(request.user), said)
-    return panels.set_cache_headers(render(request, "step/pin.html", shown), "")
+    return set_cache_headers(render(request, "step/pin.html", shown), "")

@@ -14,8 +14,7 @@ from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
 from rollouts.models import Pin, Project, Step
-from rollouts.pins import status
-from rollouts.pins.status import PinStatus, UploadHost
+from rollouts.pins import PinStatus, UploadHost, load_pin_statuses
 
 MAX_COMMANDS = 20
 UPLOAD_COMMANDS = ("import", "watch", "sync")
@@ -87,7 +86,7 @@ def load_pin_rows(project: Project, targets: dict[int, list[int]]) -> list[PinRo
 
 
 def build_pin_rows(found: Sequence[Pin], targets: dict[int, list[int]]) -> list[PinRow]:
-    steps, standing = steps_of(found), status.load_pin_statuses(found)
+    steps, standing = steps_of(found), load_pin_statuses(found)
     return [build_pin_row(pin, steps.get(key(pin)), standing[pin.pk], targets.get(pin.pk, [])) for pin in found]
 
 

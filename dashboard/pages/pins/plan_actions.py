@@ -9,13 +9,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import lookups
-from dashboard.pages.common.responses import get_return_url, redirect_see_other
+from dashboard.pages.common import get_return_url, get_signed_in_user, redirect_see_other
 from dashboard.pages.pins.plan_view import PlanPageState
 from rollouts.errors import OutdatedError, RolloutError
 from rollouts.models import Pin
-from rollouts.replay import overrides as loosening
-from rollouts.replay import plans
+from rollouts.replay import override_check, restore_check, save_plan
 
 
 @login_required
@@ -31,10 +29,10 @@ def save_plan_view(request: HttpRequest) -> HttpResponse:
         return redirect_see_other(page.address())
     pins = {pin.pk: pin for pin in Pin.objects.filter(project=project, pk__in=[pin for pin, _ in draft.entries])}
     try:
-        saved = plans.save_plan(
+        saved = save_plan(
             project,
             page.plan,
-            lookups.get_signed_in_user(request),
+            get_signed_in_user(request),
             if_match=draft.base,
             action=draft.action,
             on_mismatch=draft.on_mismatch,
@@ -58,12 +56,12 @@ def override_check_view(request: HttpRequest, slug: str) -> HttpResponse:
     """A refusal becomes a warning for `note`'s reason; without the field `note` it refuses again."""
     project = permissions.project_or_404(request, slug)
     permissions.require_role(request, project, "maintainer")
-    fact, by = request.POST.get("fact", ""), lookups.get_signed_in_user(request)
+    fact, by = request.POST.get("fact", ""), get_signed_in_user(request)
     try:
         if "note" in request.POST:
-            loosening.override_check(project, fact, by, request.POST["note"])
+            override_check(project, fact, by, request.POST["note"])
         else:
-            loosening.restore_check(project, fact, by)
+            restore_check(project, fact, by)
     except RolloutError as error:
         messages.error(request, str(error))
     return redirect_see_other(get_return_url(request, "pins"))

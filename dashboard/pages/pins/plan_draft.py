@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MISMATCH_ACTIONS, PLAN_ACTIONS
 from rollouts.models import Revision
-from rollouts.replay.plans import find_first_steps
+from rollouts.replay import find_first_steps
 
 MAX_DRAFT_ENTRIES = 500
 MAX_STEP = 10**15
@@ -71,8 +71,8 @@ class PlanDraft:
         action, mismatch = query.get("action", ""), query.get("on_mismatch", "")
         return cls(
             base=int(query.get("base", "0")),
-            action=action if action in wire.PLAN_ACTIONS else "cache",
-            on_mismatch=mismatch if mismatch in wire.MISMATCH_ACTIONS else "generate",
+            action=action if action in PLAN_ACTIONS else "cache",
+            on_mismatch=mismatch if mismatch in MISMATCH_ACTIONS else "generate",
             exclude_flagged=bool(query.get("exclude_flagged")),
             lines=tuple(lines[:MAX_DRAFT_ENTRIES]),
         )

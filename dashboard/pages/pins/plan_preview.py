@@ -10,12 +10,10 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from dashboard.pages.common import status_strip
-from dashboard.pages.common.status_strip import StatusSegment, StatusStrip
+from dashboard.pages.common import SEGMENT_HEIGHTS, StatusSegment, StatusStrip, build_status_strip
 from dashboard.pages.pins.plan_draft import PlanDraft
-from rolloutdeck.protocol import compatibility, schedule
-from rolloutdeck.protocol.compatibility import FactDifference
-from rollouts.replay.compatibility import EntryCompatibility
+from rolloutdeck.protocol import COMPATIBILITY_FACTS, FactDifference, resolve_targets
+from rollouts.replay import EntryCompatibility
 
 MAX_PREVIEW_STEPS = 10_000
 STEPS_AFTER_LAST_TARGET = 4  # steps to show after the last target, so that what comes then is seen
@@ -67,13 +65,13 @@ def build_plan_preview(
     pins = {step: pin for pin, step in reversed(draft.entries)}
     drawn = [
         build_preview_segment(step, target, pins, names, refused, draft.on_mismatch)
-        for step, target in schedule.resolve_targets(draft.action, list(pins), range(first, steps + 1))
+        for step, target in resolve_targets(draft.action, list(pins), range(first, steps + 1))
     ]
     end = next((one.first for one in drawn if one.word != "hit"), None) if alone else None
     if end is not None:
         drawn = [one if one.first < end else build_unreached_segment(one.first, end) for one in drawn]
-    count = {word: sum(one.word == word for one in drawn) for word in status_strip.SEGMENT_HEIGHTS}
-    return PlanPreview(status_strip.build_status_strip(drawn), count["hit"], count["none"], count["refused"], end)
+    count = {word: sum(one.word == word for one in drawn) for word in SEGMENT_HEIGHTS}
+    return PlanPreview(build_status_strip(drawn), count["hit"], count["none"], count["refused"], end)
 
 
 def build_unreached_segment(step: int, end: int) -> StatusSegment:
@@ -138,9 +136,7 @@ def group_differences(draft: PlanDraft, found: Mapping[int, EntryCompatibility])
             shown = (one.fact, one.verdict, format_fact(one.pinned), format_fact(one.asking))
             line = lines.setdefault(shown, DifferenceRow(*shown, loosened=one.loosened))
             line.targets.append(step)
-    return sorted(
-        lines.values(), key=lambda line: (line.verdict != "refuse", compatibility.COMPATIBILITY_FACTS.index(line.fact))
-    )
+    return sorted(lines.values(), key=lambda line: (line.verdict != "refuse", COMPATIBILITY_FACTS.index(line.fact)))
 
 
 def find_known_differences(judged: EntryCompatibility | None) -> list[FactDifference]:
@@ -151,7 +147,7 @@ def find_known_differences(judged: EntryCompatibility | None) -> list[FactDiffer
 def find_unknown_facts(found: Mapping[int, EntryCompatibility]) -> list[str]:
     """Facts that neither a pin nor the run tells and that would only warn: one line names them."""
     names = {one.fact for judged in found.values() for one in judged.differences if one.untold}
-    return sorted(names, key=compatibility.COMPATIBILITY_FACTS.index)
+    return sorted(names, key=COMPATIBILITY_FACTS.index)
 
 
 def format_fact(told: Any) -> str:

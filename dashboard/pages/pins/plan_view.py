@@ -12,15 +12,26 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from dashboard.pages.common import panels
+from dashboard.pages.common import get_requested_panel
 from dashboard.pages.pins import pin_list, plan_draft, plan_preview, run_commands
 from dashboard.pages.pins.pin_list import PinRow
 from dashboard.pages.pins.plan_draft import PlanDraft
-from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api import load_trainer
 from rollouts.models import Entry, Pin, Project, Revision, Run
-from rollouts.replay import compatibility, exclusion, plans
-from rollouts.replay.compatibility import EntryCompatibility
-from rollouts.replay.plans import DEFAULT_PLAN_NAME
+from rollouts.replay import (
+    DEFAULT_PLAN_NAME,
+    PLAN_NAME_PATTERN,
+    EntryCompatibility,
+    can_mask_rows,
+    check_entry_compatibility,
+    explain_refusal,
+    find_current_revision,
+    find_exclusions,
+    find_first_steps,
+    find_loading_trainer,
+    list_revisions,
+    load_run_facts,
+)
 
 MAX_OFFERED_RUNS = 40
 MAX_REVISIONS = 30
@@ -38,10 +49,10 @@ class PlanPageState:
     def __init__(self, told: QueryDict, project: Project) -> None:
         self.project = project
         wanted = told.get("plan", "").strip() or DEFAULT_PLAN_NAME
-        self.plan = wanted if plans.PLAN_NAME_PATTERN.match(wanted) else DEFAULT_PLAN_NAME
+        self.plan = wanted if PLAN_NAME_PATTERN.match(wanted) else DEFAULT_PLAN_NAME
         named = _("A plan's name is 1 to 80 of A-Z a-z 0-9 . _ - and begins with one.")
         self.said = "" if self.plan == wanted else named
-        self.newest = plans.find_current_revision(project, self.plan)
+        self.newest = find_current_revision(project, self.plan)
         self.saved = PlanDraft.saved(self.newest)
         self.draft = PlanDraft.of(told, self.saved)
         self.run = told.get("run", "")
@@ -95,7 +106,7 @@ def build_plan_context(request: HttpRequest, page: PlanPageState, rows: list[Pin
             page.project, page.plan, page.newest, seen["steps"] + 1 - seen["first"]
         ),
         "history": load_revision_rows(page),
-        "headers": {"HX-Replace-Url": page.address()} if panels.get_requested_panel(request) else {},
+        "headers": {"HX-Replace-Url": page.address()} if get_requested_panel(request) else {},
         **seen,
         **build_conflict_context(page, names),
     }
@@ -106,14 +117,14 @@ def build_preview_context(
 ) -> dict[str, Any]:
     """What a run of the draft would do, step by step up to about its `last`."""
     drafted = [line.pin for line in page.draft.lines if line.pin in known] or known
-    first = min(plans.find_first_steps(drafted).values(), default=1)
+    first = min(find_first_steps(drafted).values(), default=1)
     steps = plan_preview.count_preview_steps(page.steps, page.draft, last)
-    loader = registry.load_trainer(name) if (name := plans.find_loading_trainer(drafted)) else None
+    loader = load_trainer(name) if (name := find_loading_trainer(drafted)) else None
     alone = bool(loader and loader.replays_only and not loader.replay_lines)
     result = plan_preview.build_plan_preview(page.draft, first, steps, names, refused, alone=alone)
     return {
         "first": first,
-        "masks": plans.can_mask_rows(drafted),
+        "masks": can_mask_rows(drafted),
         "steps": steps,
         "outcome": result.track,
         "strip_said": result.said,
@@ -149,13 +160,11 @@ def check_draft_compatibility(page: PlanPageState, asking: Run | None) -> dict[i
     """Each pin of the draft beside the run that asks."""
     wanted = {pin for pin, _ in page.draft.entries}
     found = list(Pin.objects.filter(pk__in=wanted, project=page.project).prefetch_related("artifacts__run"))
-    facts = compatibility.load_run_facts(asking) if asking else {}
+    facts = load_run_facts(asking) if asking else {}
     leave, loosened = page.draft.exclude_flagged, page.project.loosened
-    flagged = exclusion.find_exclusions(found) if leave else {}
+    flagged = find_exclusions(found) if leave else {}
     return {
-        pin.pk: compatibility.check_entry_compatibility(
-            Entry(pin=pin), facts, loosened, flagged.get(pin.pk), leave=leave
-        )
+        pin.pk: check_entry_compatibility(Entry(pin=pin), facts, loosened, flagged.get(pin.pk), leave=leave)
         for pin in found
     }
 
@@ -167,7 +176,7 @@ def explain_incompatible_pin(row: PinRow, judge: EntryCompatibility | None) -> s
     if (
         judge
         and row.state.word == "ready"
-        and (why := exclusion.explain_refusal(judge.excluded, [one.pk for one in judge.artifacts]))
+        and (why := explain_refusal(judge.excluded, [one.pk for one in judge.artifacts]))
     ):
         return why
     facts = [one.fact for one in judge.differences if one.verdict == "refuse"] if judge else []
@@ -207,7 +216,7 @@ def build_conflict_context(page: PlanPageState, names: dict[int, str]) -> dict[s
     """What somebody saved since the draft was begun, and what the draft changes."""
     if page.newest is None or page.draft.base == page.newest.number or not page.changed:
         return {}
-    base = PlanDraft.saved(plans.list_revisions(page.project, page.plan).filter(number=page.draft.base).first())
+    base = PlanDraft.saved(list_revisions(page.project, page.plan).filter(number=page.draft.base).first())
     return {
         "conflict": page.newest,
         "theirs": plan_draft.describe_draft_changes(base, page.saved, names),
@@ -218,7 +227,7 @@ def build_conflict_context(page: PlanPageState, names: dict[int, str]) -> dict[s
 
 def load_revision_rows(page: PlanPageState) -> list[dict[str, Any]]:
     """The revisions, newest first, with what each changed and the runs that are bound to it."""
-    every = plans.list_revisions(page.project, page.plan).order_by("-number")
+    every = list_revisions(page.project, page.plan).order_by("-number")
     found = list(every.prefetch_related("entries__pin__run", "bindings__run")[: MAX_REVISIONS + 1])
     names = {entry.pin_id: pin_list.format_pin_name(entry.pin) for one in found for entry in one.entries.all()}
     states = [*map(PlanDraft.saved, found), PlanDraft()]

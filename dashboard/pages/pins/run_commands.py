@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api import TRAINERS, load_trainer
 from rollouts.models import Project, Revision
-from rollouts.replay.plans import DEFAULT_PLAN_NAME, find_plan_trainer, has_unknown_trainer
+from rollouts.replay import DEFAULT_PLAN_NAME, find_plan_trainer, has_unknown_trainer
 
 NEXT_RUN_NAME = "NEXT-RUN"
 
@@ -25,7 +25,7 @@ def build_run_commands(project: Project, plan: str, revision: Revision | None, s
     """Each way, for the newest revision, of whose first `steps` steps files are laid out; none before there is one."""
     if revision is None:
         return []
-    ref, trainer = f"{plan}@{revision.number}", find_plan_trainer(revision) or registry.TRAINERS[0]
+    ref, trainer = f"{plan}@{revision.number}", find_plan_trainer(revision) or TRAINERS[0]
     if has_unknown_trainer(revision):
         said = _(
             "A training of one's own that calls run.replay_plan() fetches each step when it comes to it. It needs this "
@@ -36,7 +36,7 @@ def build_run_commands(project: Project, plan: str, revision: Revision | None, s
         "A trainer without the plug-in, on its own machine: this lays the files out where it looks for them "
         "and prints the settings to start it with."
     )
-    loader = registry.load_trainer(trainer)
+    loader = load_trainer(trainer)
     if loader.replays_only:
         laid = _(
             "The trainer as it is, on its own machine: this lays the files out where it looks for them and prints the "
@@ -58,7 +58,7 @@ def build_pull_command(project: Project, plan: str, ref: str, trainer: str, step
     words = ["rolloutdeck", "pull", "--project", project.slug, "--run", NEXT_RUN_NAME, "--into", "replay"]
     words += ["--trainer", trainer, "--steps", str(steps)]
     words += [] if plan == DEFAULT_PLAN_NAME else ["--plan", ref]
-    asked = registry.load_trainer(trainer).required_settings
+    asked = load_trainer(trainer).required_settings
     return shlex.join([*words, *(["--set", *asked] if asked else [])])
 
 
@@ -66,7 +66,7 @@ def build_environment_lines(project: Project, ref: str, trainer: str) -> str:
     """As a shell takes it, and as a trainer that starts workers on other machines hands it to them."""
     told = {"ROLLOUTDECK_URL": settings.PUBLIC_URL, "ROLLOUTDECK_PROJECT": project.slug, "ROLLOUTDECK_PLAN": ref}
     exports = [f"export {name}={shlex.quote(value)}" for name, value in told.items()]
-    lines = registry.load_trainer(trainer).environment_lines if trainer else None
+    lines = load_trainer(trainer).environment_lines if trainer else None
     if lines is None:
         return "\n".join(exports)
     return "\n".join([*exports, "# " + _("for workers on other machines, as settings of the trainer:"), *lines(told)])

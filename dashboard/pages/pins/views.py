@@ -11,12 +11,12 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels
+from dashboard.pages.common import get_requested_panel, render_page_or_panel, role_allows
 from dashboard.pages.pins import pin_list
 from dashboard.pages.pins.plan_view import PlanPageState, build_plan_context
-from rolloutdeck.trainer_api import registry
+from rolloutdeck.trainer_api import TRAINERS
 from rollouts.models import Artifact, Pin, Project, Run
-from rollouts.replay.plans import DEFAULT_PLAN_NAME
+from rollouts.replay import DEFAULT_PLAN_NAME
 
 PANELS = {"pins": "pins/table.html", "plan": "pins/plan.html"}
 MAX_PINNABLE_RUNS = 8
@@ -28,10 +28,10 @@ def pins_page(request: HttpRequest) -> HttpResponseBase:
     """`?project=&plan=` choose, `run=` and `steps=` hold the plan against a run; the rest is a draft, see `Draft`."""
     project = choose_project(request)
     if project is None:
-        return panels.render_page_or_panel(request, "pins/page.html", PANELS, lambda: {"project": None})
-    if ("add" in request.GET or "remove" in request.GET) and not panels.get_requested_panel(request):
+        return render_page_or_panel(request, "pins/page.html", PANELS, lambda: {"project": None})
+    if ("add" in request.GET or "remove" in request.GET) and not get_requested_panel(request):
         return redirect(PlanPageState(request.GET, project).address())
-    return panels.render_page_or_panel(request, "pins/page.html", PANELS, lambda: build_pins_context(request, project))
+    return render_page_or_panel(request, "pins/page.html", PANELS, lambda: build_pins_context(request, project))
 
 
 def choose_project(request: HttpRequest) -> Project | None:
@@ -58,14 +58,14 @@ def build_pins_context(request: HttpRequest, project: Project) -> dict[str, Any]
         targets.setdefault(pin, []).append(step)
     rows = pin_list.load_pin_rows(project, targets)
     newest = project.runs.filter(deleted_at=None).order_by("-seen_at").first()
-    able = registry.TRAINERS
+    able = TRAINERS
     shown = {
         "project": project,
         "projects": list(visible_projects_with_pins(request)),
         "plan_name": page.plan,
         "plan_names": plan_names(project, page.plan),
         "role": role,
-        "may_pin": lookups.role_allows(role, "maintainer"),
+        "may_pin": role_allows(role, "maintainer"),
         "rows_of_pins": rows,
         "newest_run": newest,
         "pinnable_runs": [] if rows else find_pinnable_runs(project),
@@ -73,7 +73,7 @@ def build_pins_context(request: HttpRequest, project: Project) -> dict[str, Any]
         "back": page.address(),
         "draft_link": f"{page.address(page.saved)}&{page.draft.query()}",
     }
-    return shown if panels.get_requested_panel(request) == "pins" else shown | build_plan_context(request, page, rows)
+    return shown if get_requested_panel(request) == "pins" else shown | build_plan_context(request, page, rows)
 
 
 def find_pinnable_runs(project: Project) -> list[Run]:

@@ -1,0 +1,1 @@
+"""One prompt over steps, attempts and runs."""

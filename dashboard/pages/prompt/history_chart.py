@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import formatting
+from dashboard.pages.common import format_number
 from dashboard.pages.prompt.url_state import PromptUrlState
-from rollouts.prompts.history import PromptRunHistory, PromptStepStats
+from rollouts.prompts import PromptRunHistory, PromptStepStats
 
 MAX_CHART_BARS = 160
 
@@ -125,4 +125,4 @@ def format_bar_title(first: int, last: int, mean: float | None, count: int) -> s
         steps = _("steps {first} to {last}").format(first=first, last=last)
     if mean is None:
         return _("{steps} of {count}").format(steps=steps, count=count)
-    return _("{steps} · mean {mean} of {count}").format(steps=steps, mean=formatting.format_number(mean), count=count)
+    return _("{steps} · mean {mean} of {count}").format(steps=steps, mean=format_number(mean), count=count)

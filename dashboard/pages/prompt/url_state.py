@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dashboard.pages.common.url_state import UrlState, parse_step_number
+from dashboard.pages.common import UrlState, parse_step_number
 
 VIEWS = ("both", "diff")
 

@@ -12,16 +12,32 @@ from django.utils.translation import gettext_noop as N_
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, sample_rows, step_strip
-from dashboard.pages.common.url_state import StepUrlState, clean_param
+from dashboard.pages.common import (
+    SampleRow,
+    StepUrlState,
+    attempt_or_404,
+    build_sample_rows,
+    clean_param,
+    find_step_kind,
+    get_requested_panel,
+    load_step_strip,
+    render_page_or_panel,
+    role_allows,
+)
 from dashboard.pages.prompt.history_chart import build_history_rows
 from dashboard.pages.prompt.url_state import PromptUrlState
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import SPLITS
 from rollouts.models import Run, Sample
-from rollouts.prompts import history
-from rollouts.prompts.history import PromptRunHistory, PromptStepStats
-from rollouts.samples import bodies
-from rollouts.samples.bodies import SampleBody
+from rollouts.prompts import (
+    PromptRunHistory,
+    PromptStepStats,
+    find_best_answer,
+    find_comparison_step,
+    line_of,
+    load_prompt_answers,
+    load_prompt_history,
+)
+from rollouts.samples import MISSING_BODY_MESSAGE, SampleBody, load_bodies
 
 PANELS = {
     "strip": "common/strip.html",
@@ -39,7 +55,7 @@ BEST_OF = {
 class ReadAnswer:
     """One of the two answers; `why` says which it is among those of its step."""
 
-    head: sample_rows.SampleRow
+    head: SampleRow
     body: SampleBody
     why: str
 
@@ -55,13 +71,13 @@ def prompt_page(request: HttpRequest, uid: str, key: str) -> HttpResponseBase:
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
     seen = run.project.runs.order_by("pk").values_list("pk", "version", "deleted_at")
-    return panels.render_page_or_panel(
+    return render_page_or_panel(
         request,
         "prompt/page.html",
         PANELS,
         lambda: (
             build_prompt_context(request, run, clean_param(key))
-            | {"status": status, "may_flag": lookups.role_allows(role, "annotator")}
+            | {"status": status, "may_flag": role_allows(role, "annotator")}
         ),
         *(list(seen), status, role, run.project.reasons),
     )
@@ -71,15 +87,15 @@ def build_prompt_context(request: HttpRequest, run: Run, key: str) -> dict[str, 
     look = PromptUrlState.of(request.GET)
     splits = splits_of(run, key)
     split = look.split or splits[0]
-    told = history.load_prompt_history(run, key, split)
-    track = step_strip.load_step_strip(run, split)
+    told = load_prompt_history(run, key, split)
+    track = load_step_strip(run, split)
     line = chosen_line(run, look, told.lines, split)
     shown: dict[str, Any] = {
         "run": run, "project": run.project, "ask": StepUrlState(split=look.split),
         "look": look, "split": split, "key": key,
         "splits": splits, "told": told, "line": line, "strip": track, "current": None, "tab": "samples",
     }  # fmt: skip
-    panel = panels.get_requested_panel(request)
+    panel = get_requested_panel(request)
     if panel in {"strip", "alive"}:
         return shown
     here = find_requested_prompt_step(line, look, request, key) if line else None
@@ -100,14 +116,14 @@ def splits_of(run: Run, key: str) -> list[str]:
     found = set(Sample.objects.filter(prompt_key=key, step__run=run).values_list("step__split", flat=True).distinct())
     if not found:
         raise Http404(_("This run has no such prompt."))
-    return [split for split in wire.SPLITS if split in found]
+    return [split for split in SPLITS if split in found]
 
 
 def chosen_line(run: Run, look: PromptUrlState, lines: list[PromptRunHistory], split: str) -> PromptRunHistory | None:
-    attempt = lookups.attempt_or_404(run, look.attempt)
-    kind = step_strip.find_step_kind(run, split)
-    old = history.line_of(lines, run, attempt, kind) if attempt else None
-    return old or history.line_of(lines, run, None, kind)
+    attempt = attempt_or_404(run, look.attempt)
+    kind = find_step_kind(run, split)
+    old = line_of(lines, run, attempt, kind) if attempt else None
+    return old or line_of(lines, run, None, kind)
 
 
 def find_requested_prompt_step(
@@ -139,16 +155,16 @@ def build_answers_context(
     request: HttpRequest, line: PromptRunHistory, here: PromptStepStats, look: PromptUrlState, key: str, split: str
 ) -> dict[str, Any]:
     """The answers of the step, the two that are read, and the steps around it."""
-    found = history.load_prompt_answers(line, key, split, here.step)
-    read = answer_or_404(request, look.sel, key) if look.sel else history.find_best_answer(found) or found[0]
+    found = load_prompt_answers(line, key, split, here.step)
+    read = answer_or_404(request, look.sel, key) if look.sel else find_best_answer(found) or found[0]
     beside, why = choose_second_answer(request, line, here, look, key, split, [one for one in found if one != read])
     both = [one for one in (read, beside) if one is not None]
-    texts, heads = bodies.load_bodies(both), sample_rows.build_sample_rows(both)
+    texts, heads = load_bodies(both), build_sample_rows(both)
     if any(one.pk not in texts for one in both):
-        raise Http404(_(bodies.MISSING_BODY_MESSAGE))
+        raise Http404(_(MISSING_BODY_MESSAGE))
     at = line.steps.index(here)
     return {
-        "rows": sample_rows.build_sample_rows(found),
+        "rows": build_sample_rows(found),
         "more": here.answers - len(found),
         "read": ReadAnswer(heads[0], texts[read.pk], "" if look.sel else _("best of its step")),
         "beside": ReadAnswer(heads[1], texts[beside.pk], why) if beside else None,
@@ -170,8 +186,6 @@ def choose_second_answer(
     """The answer beside the one that is read, and why that one."""
     if look.vs:
         return answer_or_404(request, look.vs, key), ""
-    if earlier := history.find_comparison_step(line, here.step):
-        return history.find_best_answer(history.load_prompt_answers(line, key, split, earlier[0].step)), _(
-            BEST_OF[earlier[1]]
-        )
-    return history.find_best_answer(others), _("best of its step")
+    if earlier := find_comparison_step(line, here.step):
+        return find_best_answer(load_prompt_answers(line, key, split, earlier[0].step)), _(BEST_OF[earlier[1]])
+    return find_best_answer(others), _("best of its step")

@@ -8,11 +8,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, responses
-from dashboard.pages.flags import views as flags
+from dashboard.pages.common import get_signed_in_user, respond_error, respond_success
+from dashboard.pages.flags import parse_flag_form
 from rollouts.errors import RolloutError
-from rollouts.flags import bulk
-from rollouts.review import viewed
+from rollouts.flags import flag_samples
+from rollouts.review import approve_sample, mark_viewed
 
 
 @login_required
@@ -22,7 +22,7 @@ def mark_viewed_view(request: HttpRequest, uid: str) -> HttpResponse:
     run = permissions.run_or_404(request, uid)
     wanted = [pk for pk in request.POST.get("samples", "").split(",") if pk]
     try:
-        return JsonResponse({"seen": viewed.mark_viewed(run, wanted, lookups.get_signed_in_user(request))})
+        return JsonResponse({"seen": mark_viewed(run, wanted, get_signed_in_user(request))})
     except RolloutError as error:
         return JsonResponse({"said": str(error)}, status=400)
 
@@ -32,16 +32,16 @@ def mark_viewed_view(request: HttpRequest, uid: str) -> HttpResponse:
 def save_decision_view(request: HttpRequest, pk: str) -> HttpResponse:
     """`fine`, else a flag with label, reason and text; either way the sample has been looked at."""
     sample = permissions.sample_or_404(request, pk)
-    run, by = sample.step.run, lookups.get_signed_in_user(request)
+    run, by = sample.step.run, get_signed_in_user(request)
     permissions.require_role(request, run.project, "annotator")
     try:
         if request.POST.get("fine"):
-            viewed.approve_sample(run, pk, by)
+            approve_sample(run, pk, by)
             words = _("Nothing wrong with it.")
         else:
-            act = bulk.flag_samples(run, [pk], by, **flags.parse_flag_form(request))
-            viewed.mark_viewed(run, [pk], by)
+            act = flag_samples(run, [pk], by, **parse_flag_form(request))
+            mark_viewed(run, [pk], by)
             words = _("Flagged: {act}.").format(act=act.said)
     except RolloutError as error:
-        return responses.respond_error(request, error, "sample", pk)
-    return responses.respond_success(request, words, "sample", pk)
+        return respond_error(request, error, "sample", pk)
+    return respond_success(request, words, "sample", pk)

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import sample_rows
-from rollouts.flags import flags
+from dashboard.pages.common import SampleRow, build_sample_rows
+from rollouts.flags import load_flags
 from rollouts.models import Flag, Run
-from rollouts.review.queues import QueueRequest, ReviewBatch
+from rollouts.review import QueueRequest, ReviewBatch
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
     """`why` it is in the queue; `said` of it by the person, empty before."""
 
-    one: sample_rows.SampleRow
+    one: SampleRow
     why: str
     said: str
 
@@ -26,8 +26,8 @@ def build_queue_rows(run: Run, asked: QueueRequest, batch: ReviewBatch | None, r
     if batch is None:
         return []
     names = {str(one["key"]): _(str(one["name"])) for one in run.project.reasons}
-    listed = sample_rows.build_sample_rows(batch.samples)
-    flagged = flags.load_flags([one.pk for one in batch.samples]) if asked.queue.name == "flagged" else {}
+    listed = build_sample_rows(batch.samples)
+    flagged = load_flags([one.pk for one in batch.samples]) if asked.queue.name == "flagged" else {}
     marks = {pk: [flag for flag in found if flag.user_id != reader] for pk, found in flagged.items()}
     return [
         QueueRow(
@@ -39,9 +39,7 @@ def build_queue_rows(run: Run, asked: QueueRequest, batch: ReviewBatch | None, r
     ]
 
 
-def explain_queue_entry(
-    asked: QueueRequest, one: sample_rows.SampleRow, marks: list[Flag], names: dict[str, str]
-) -> str:
+def explain_queue_entry(asked: QueueRequest, one: SampleRow, marks: list[Flag], names: dict[str, str]) -> str:
     match asked.queue.name:
         case "low":
             return _("low score")

@@ -13,13 +13,39 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, query_messages, step_strip
-from dashboard.pages.common.url_state import StepUrlState, UrlState, parse_integer_param, parse_step_number
+from dashboard.pages.common import (
+    StepUrlState,
+    UrlState,
+    find_default_split,
+    find_step_kind,
+    get_requested_panel,
+    get_signed_in_user,
+    load_step_strip,
+    parse_integer_param,
+    parse_step_number,
+    render_page_or_panel,
+    render_query_error,
+    role_allows,
+)
 from dashboard.pages.review import queue_list
-from dashboard.pages.sample import pane
+from dashboard.pages.sample import build_pane_context
 from rollouts.errors import InvalidInputError
 from rollouts.models import Run, RunQuerySet, Sample, Step
-from rollouts.review import queues, viewed
+from rollouts.review import (
+    MAX_SEED,
+    QUERY_QUEUE,
+    QUEUE_NAMES,
+    REVIEW_QUEUES,
+    QueueRequest,
+    ReviewBatch,
+    ReviewQueue,
+    find_newest_step,
+    find_queue,
+    is_changeable_queue,
+    list_id_prefixes,
+    load_review_batch,
+    load_viewer_state,
+)
 
 PANELS = {"queue": "review/queue.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
 MAX_OFFERED_RUNS = 50
@@ -43,26 +69,24 @@ class ReviewUrlState(UrlState):
     def knows(cls, name: str, word: str) -> bool:
         match name:
             case "queue":
-                return word in queues.QUEUE_NAMES
+                return word in QUEUE_NAMES
             case "upto":
                 return parse_step_number(word) is not None
             case "seed":
-                return parse_integer_param(word, least=1, most=queues.MAX_SEED) is not None
+                return parse_integer_param(word, least=1, most=MAX_SEED) is not None
             case "batch":
                 return parse_integer_param(word, least=1) is not None
             case _:
                 return UrlState.knows(name, word)
 
     @property
-    def named(self) -> queues.ReviewQueue:
-        return queues.find_queue(self.queue or ("query" if self.q.strip() else ""))
+    def named(self) -> ReviewQueue:
+        return find_queue(self.queue or ("query" if self.q.strip() else ""))
 
     @property
     def exact(self) -> bool:
         """Whether it says which samples are meant."""
-        told = (
-            self.seed if self.named.name == "random" else self.ids or not queues.is_changeable_queue(self.named, self.q)
-        )
+        told = self.seed if self.named.name == "random" else self.ids or not is_changeable_queue(self.named, self.q)
         return bool(self.run and self.upto and self.batch and told)
 
     @property
@@ -92,9 +116,9 @@ class QueueResult:
     has no batch; `newest` the newest step that has samples."""
 
     look: ReviewUrlState
-    asked: queues.QueueRequest
+    asked: QueueRequest
     newest: int
-    batch: queues.ReviewBatch | None = None
+    batch: ReviewBatch | None = None
     error: Any = ""
 
 
@@ -106,18 +130,18 @@ def review_page(request: HttpRequest) -> HttpResponseBase:
     look = ReviewUrlState.of(request.GET)
     run = permissions.run_or_404(request, look.run) if look.run else runs_with_samples(request).first()
     if run is None:
-        return panels.render_page_or_panel(request, "review/empty.html", {}, dict)
-    if not look.exact and not panels.get_requested_panel(request):
+        return render_page_or_panel(request, "review/empty.html", {}, dict)
+    if not look.exact and not get_requested_panel(request):
         found = load_queue(request, run, look)
         if found.batch and found.look != look:
             return HttpResponseRedirect(request.path + found.look.link())
     role, status = run.project.role_of(request.user), run.status
-    return panels.render_page_or_panel(
+    return render_page_or_panel(
         request,
         "review/page.html",
         PANELS,
         lambda: build_review_context(request, run, look, role) | {"status": status},
-        *(run.version, status, role, run.project.reasons, viewed.load_viewer_state(run, request.user.pk)),
+        *(run.version, status, role, run.project.reasons, load_viewer_state(run, request.user.pk)),
     )
 
 
@@ -129,39 +153,37 @@ def runs_with_samples(request: HttpRequest) -> RunQuerySet:
 
 
 def load_queue(request: HttpRequest, run: Run, look: ReviewUrlState) -> QueueResult:
-    split = look.split or step_strip.find_default_split(run)
-    kind = step_strip.find_step_kind(run, split)
-    newest = queues.find_newest_step(run, split, kind)
+    split = look.split or find_default_split(run)
+    kind = find_step_kind(run, split)
+    newest = find_newest_step(run, split, kind)
     upto = parse_step_number(look.upto)
-    seed = parse_integer_param(look.seed, least=1) or 1 + secrets.randbelow(queues.MAX_SEED)
-    asked = queues.QueueRequest(look.named, split, kind, newest if upto is None else upto, seed, look.q, look.only)
+    seed = parse_integer_param(look.seed, least=1) or 1 + secrets.randbelow(MAX_SEED)
+    asked = QueueRequest(look.named, split, kind, newest if upto is None else upto, seed, look.q, look.only)
     try:
-        batch = queues.load_review_batch(
-            run, asked, lookups.get_signed_in_user(request), parse_integer_param(look.batch, least=1)
-        )
+        batch = load_review_batch(run, asked, get_signed_in_user(request), parse_integer_param(look.batch, least=1))
     except InvalidInputError as problem:
-        return QueueResult(look, asked, newest, error=query_messages.render_query_error(look.q, problem))
+        return QueueResult(look, asked, newest, error=render_query_error(look.q, problem))
     drawn = str(seed) if asked.queue.name == "random" else ""
     exact = replace(look, run=run.uid, upto=str(asked.upto), seed=drawn, batch=str(batch.number))
-    if queues.is_changeable_queue(asked.queue, asked.q) and not look.ids:
-        exact = replace(exact, batch="1", ids=",".join(queues.list_id_prefixes(batch.samples)))
+    if is_changeable_queue(asked.queue, asked.q) and not look.ids:
+        exact = replace(exact, batch="1", ids=",".join(list_id_prefixes(batch.samples)))
     return QueueResult(exact, asked, newest, batch)
 
 
 def build_review_context(request: HttpRequest, run: Run, look: ReviewUrlState, role: str) -> dict[str, Any]:
-    panel = panels.get_requested_panel(request)
+    panel = get_requested_panel(request)
     found = load_queue(request, run, look)
     ask = StepUrlState.of(request.GET)
     frame = {
         "run": run, "project": run.project, "role": role, "ask": ask, "split": found.asked.split, "current": None,
         "tab": "review", "found": found, "look": found.look,
         "rows": queue_list.build_queue_rows(run, found.asked, found.batch, request.user.pk),
-        "may_judge": lookups.role_allows(role, "annotator"), "queues": build_queue_tabs(found.look),
+        "may_judge": role_allows(role, "annotator"), "queues": build_queue_tabs(found.look),
         "about": _(found.asked.queue.about),
     }  # fmt: skip
     if panel == "queue":
         return frame
-    frame["strip"] = step_strip.load_step_strip(run, found.asked.split)
+    frame["strip"] = load_step_strip(run, found.asked.split)
     if panel in {"strip", "alive"}:
         return frame
     sample = choose_sample(request, run, found)
@@ -171,16 +193,12 @@ def build_review_context(request: HttpRequest, run: Run, look: ReviewUrlState, r
         return frame
     after = queue_list.find_next_sample(found.batch, sample.pk)
     back = found.look.link(sel=after) if after else found.look.anew()
-    return (
-        frame
-        | {"selected": sample.pk, "next": request.path + back}
-        | pane.build_pane_context(request, sample, ask, role)
-    )
+    return frame | {"selected": sample.pk, "next": request.path + back} | build_pane_context(request, sample, ask, role)
 
 
 def build_queue_tabs(look: ReviewUrlState) -> list[QueueTab]:
     """The queues as tabs; the query's where there is a query."""
-    shown = [*queues.REVIEW_QUEUES, queues.QUERY_QUEUE] if look.q.strip() else queues.REVIEW_QUEUES
+    shown = [*REVIEW_QUEUES, QUERY_QUEUE] if look.q.strip() else REVIEW_QUEUES
     return [QueueTab(_(one.title), _(one.about), look.other(one.name), one is look.named) for one in shown]
 
 

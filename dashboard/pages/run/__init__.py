@@ -1,0 +1,5 @@
+"""The overview of a run: charts, overlays, prompt heatmap, timeline, replay summary."""
+
+from dashboard.pages.run.overlays import MAX_OVERLAYS
+
+__all__ = ["MAX_OVERLAYS"]

@@ -9,8 +9,8 @@ from urllib.parse import quote
 from django.http import HttpRequest
 
 from dashboard import permissions
-from dashboard.pages.common.url_state import clean_param
-from rolloutdeck.protocol import wire
+from dashboard.pages.common import clean_param
+from rolloutdeck.protocol import UID_PATTERN
 from rollouts.models import Run
 
 MAX_OVERLAYS = 7  # besides the run itself
@@ -26,7 +26,7 @@ class OverlayOffer:
 
 def find_overlay_runs(request: HttpRequest, one: Run) -> list[Run]:
     """The runs that the address names and the person may see, in its order."""
-    words = [word for word in clean_param(request.GET.get("runs", "")).split(",") if wire.UID_PATTERN.match(word)]
+    words = [word for word in clean_param(request.GET.get("runs", "")).split(",") if UID_PATTERN.match(word)]
     wanted = [uid for uid in dict.fromkeys(words) if uid != one.uid][:MAX_OVERLAYS]
     if not wanted:
         return []

@@ -11,16 +11,12 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import step_strip
-from dashboard.pages.common.formatting import format_number
-from dashboard.pages.common.query_messages import parse_row_offset
-from dashboard.pages.common.url_state import clean_param
-from rolloutdeck.protocol import wire
+from dashboard.pages.common import clean_param, find_step_kind, format_number, parse_row_offset
+from rolloutdeck.protocol import SPLITS
 from rollouts.errors import StorageUnavailableError
 from rollouts.models import Run, Sample
-from rollouts.prompts import heatmap
-from rollouts.prompts.heatmap import HEATMAP_KINDS, HEATMAP_ORDERS, HeatmapRow, PromptHeatmap
-from rollouts.samples import bodies
+from rollouts.prompts import HEATMAP_KINDS, HEATMAP_ORDERS, HeatmapRow, PromptHeatmap, load_prompt_heatmap
+from rollouts.samples import load_bodies
 
 ROWS = 40
 MAX_PROMPT_CHARS = 160
@@ -58,11 +54,11 @@ class HeatmapDisplayRow:
 def build_heatmap_context(request: HttpRequest, run: Run) -> dict[str, Any]:
     """`?show=prompts&split=&only=&order=&start=`; the evaluations where there are any."""
     told = {name: clean_param(request.GET.get(name, "")) for name in ("split", "only", "order", "start")}
-    splits = [split for split in reversed(wire.SPLITS) if step_strip.find_step_kind(run, split)]
+    splits = [split for split in reversed(SPLITS) if find_step_kind(run, split)]
     split = told["split"] if told["split"] in splits else (splits or [""])[0]
     only = told["only"] if told["only"] in HEATMAP_KINDS else "all"
     order = told["order"] if told["order"] in HEATMAP_ORDERS else HEATMAP_ORDERS[0]
-    found = heatmap.load_prompt_heatmap(run, split, step_strip.find_step_kind(run, split))
+    found = load_prompt_heatmap(run, split, find_step_kind(run, split))
     lines = found.chosen(only, order)
     start = min(parse_row_offset(told["start"]), len(lines))
     link = HeatmapUrlState(run, split, only, order)
@@ -131,7 +127,7 @@ def load_prompt_texts(lines: list[HeatmapRow]) -> dict[str, str]:
     """What each prompt asks, in a line, by sample id."""
     samples = list(Sample.objects.filter(pk__in=[line.sample for line in lines]))
     try:
-        found = bodies.load_bodies(samples)
+        found = load_bodies(samples)
     except StorageUnavailableError:
         return {}
     return {pk: extract_question(body.prompt) for pk, body in found.items()}

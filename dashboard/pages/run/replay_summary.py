@@ -11,13 +11,11 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import status_strip
-from dashboard.pages.common.sparklines import build_polyline_points
-from dashboard.pages.pins import pin_list
-from rollouts.metrics import series
+from dashboard.pages.common import StatusSegment, build_polyline_points, build_status_strip
+from dashboard.pages.pins import build_pin_link, format_pin_name
+from rollouts.metrics import list_metric_names, load_curves
 from rollouts.models import Binding, Run
-from rollouts.replay import outcomes
-from rollouts.replay.outcomes import ReplayTimeline, ReplayTimelineStep
+from rollouts.replay import ReplayTimeline, ReplayTimelineStep, load_replay_timeline
 
 # How a state is drawn, see `cells.HEIGHTS`, and its colour class in the table.
 SEGMENT_WORDS = {"replayed": "hit", "generated": "miss", "refused": "refused", "planned": "planned", "none": "none"}
@@ -44,7 +42,7 @@ def build_replay_summary(run: Run) -> dict[str, Any] | None:
     revision = binding.revision if binding else None
     if revision is None and not run.replays.exists():
         return None
-    strip = outcomes.load_replay_timeline(run)
+    strip = load_replay_timeline(run)
     if not strip.cells:
         return None
     has = set(run.steps.filter(split="train").values_list("step_kind", "step"))
@@ -55,7 +53,7 @@ def build_replay_summary(run: Run) -> dict[str, Any] | None:
         "plan_link": f"{reverse('pins')}?{urlencode({'project': run.project.slug, 'plan': revision.plan.name})}"
         if revision
         else "",
-        "track": status_strip.build_status_strip(drawn),
+        "track": build_status_strip(drawn),
         "steps": len(strip.cells),
         "counts": counts,
         "said": ", ".join(f"{counts[state]} {format_replay_state(state)}" for state in SEGMENT_WORDS if counts[state]),
@@ -71,14 +69,14 @@ def format_replay_state(state: str) -> str:
     return _(REPLAY_STATE_NAMES[state])
 
 
-def build_replay_segment(run: Run, one: ReplayTimelineStep, has_page: bool) -> status_strip.StatusSegment:
+def build_replay_segment(run: Run, one: ReplayTimelineStep, has_page: bool) -> StatusSegment:
     """A replayed step leads to its source, any other to itself where it has a page."""
-    source = f" {pin_list.format_pin_name(one.pin)}" if one.pin and one.state != "generated" else ""
+    source = f" {format_pin_name(one.pin)}" if one.pin and one.state != "generated" else ""
     title = _("step {step}: {said}").format(step=one.step, said=format_replay_state(one.state)) + source
     title += f": {one.reason[:200]}" if one.reason else ""
-    link = pin_list.build_pin_link(one.pin, None) if one.pin and one.state in ("replayed", "planned") else ""
+    link = build_pin_link(one.pin, None) if one.pin and one.state in ("replayed", "planned") else ""
     own = reverse("step", args=[run.uid, str(one.step)]) if has_page else ""
-    return status_strip.StatusSegment(one.step, one.step, SEGMENT_WORDS[one.state], title, link or own)
+    return StatusSegment(one.step, one.step, SEGMENT_WORDS[one.state], title, link or own)
 
 
 def build_replay_events(strip: ReplayTimeline) -> dict[str, Any]:
@@ -95,8 +93,8 @@ def build_replay_event(one: ReplayTimelineStep) -> dict[str, Any]:
         "step": one.step,
         "said": format_replay_state(one.state),
         "grade": GRADES[one.state],
-        "source": pin_list.format_pin_name(one.pin) if one.pin else "",
-        "source_link": pin_list.build_pin_link(one.pin, None) if one.pin else "",
+        "source": format_pin_name(one.pin) if one.pin else "",
+        "source_link": build_pin_link(one.pin, None) if one.pin else "",
         "rows": one.rows,
         "seconds": "" if one.seconds is None else format_duration(one.seconds),
         "saved": "" if one.saved is None else format_duration(one.saved),
@@ -120,9 +118,9 @@ class PrefixCache:
 
 def load_prefix_cache(run: Run) -> PrefixCache | None:
     """The KV prefix cache's hit rate, where a metric of the run is called like one."""
-    name = next((name for name in series.list_metric_names(run) if PREFIX_CACHE.search(name)), None)
+    name = next((name for name in list_metric_names(run) if PREFIX_CACHE.search(name)), None)
     if name is None:
         return None
-    curves = series.load_curves(run, [name], max_points=MAX_CACHE_POINTS)[run.uid][name]
+    curves = load_curves(run, [name], max_points=MAX_CACHE_POINTS)[run.uid][name]
     values = [value for curve in curves for value in curve["values"] if value is not None]
     return PrefixCache(name, build_polyline_points(values), values[-1]) if values else None

@@ -11,10 +11,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from dashboard.pages.common.url_state import StepUrlState
+from dashboard.pages.common import StepUrlState
 from rollouts.models import Run
-from rollouts.runs import timeline
-from rollouts.runs.timeline import RunEvent, RunTimeline
+from rollouts.runs import EVENT_KINDS, RunEvent, RunTimeline, load_run_timeline
 
 TIMELINE_SLOTS = 100  # of the row
 CHART_TICK_SLOTS = 300  # places at the foot of a chart
@@ -42,7 +41,7 @@ class TimelineMark:
 
 def build_timeline_context(run: Run) -> dict[str, Any]:
     """The context of `run/timeline.html`; `events` only where something happened."""
-    told = timeline.load_run_timeline(run)
+    told = load_run_timeline(run)
     return {"events": build_timeline(run, told) if told else None}
 
 
@@ -52,8 +51,7 @@ def build_timeline(run: Run, told: RunTimeline) -> dict[str, Any]:
         "low": told.low,
         "high": told.high,
         "counts": [
-            (kind, EVENT_SIGNS[kind], _(EVENT_NAMES[kind]), count_events(told.events, kind))
-            for kind in timeline.EVENT_KINDS
+            (kind, EVENT_SIGNS[kind], _(EVENT_NAMES[kind]), count_events(told.events, kind)) for kind in EVENT_KINDS
         ],
         "ticks": build_chart_ticks(told),
         "lines": [
@@ -90,7 +88,7 @@ def find_slot(told: RunTimeline, one: RunEvent, slots: int) -> int:
 
 def build_timeline_mark(run: Run, at: int, found: Sequence[RunEvent]) -> TimelineMark:
     """Opens the chief thing among those that share the place."""
-    kinds = [kind for kind in timeline.EVENT_KINDS if count_events(found, kind)]
+    kinds = [kind for kind in EVENT_KINDS if count_events(found, kind)]
     title = " · ".join(describe_events([one for one in found if one.kind == kind]) for kind in kinds)
     chief = next(one for one in found if one.kind == kinds[0])
     return TimelineMark(

@@ -20,12 +20,23 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, step_strip
-from dashboard.pages.common.url_state import StepUrlState, clean_param, parse_step_number
+from dashboard.pages.common import (
+    StepUrlState,
+    attempt_or_404,
+    clean_param,
+    compute_etag,
+    find_default_split,
+    find_step_kind,
+    get_requested_panel,
+    load_step_strip,
+    parse_step_number,
+    render_page_or_panel,
+    role_allows,
+    set_cache_headers,
+)
 from dashboard.pages.run import overlays, prompt_heatmap, replay_summary, timeline
-from rollouts.lib.cache import MAX_CHART_BYTES, Cache
-from rollouts.metrics import chart_layout as charting
-from rollouts.metrics import series, time_axis
+from rollouts.lib import MAX_CHART_BYTES, Cache
+from rollouts.metrics import ChartLayout, add_time_axis, arrange_charts, list_metric_names, load_curves
 from rollouts.models import Artifact, Dump, Run
 
 PANELS = {
@@ -57,8 +68,8 @@ def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
     """
     one = permissions.run_or_404(request, uid)
     status, over, waiting = one.status, overlays.find_overlay_runs(request, one), count_delayed_dumps(one)
-    may_index = lookups.role_allows(one.project.role_of(request.user), "maintainer")
-    return panels.render_page_or_panel(
+    may_index = role_allows(one.project.role_of(request.user), "maintainer")
+    return render_page_or_panel(
         request,
         "run/page.html",
         PANELS,
@@ -73,15 +84,15 @@ def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
 
 def build_run_context(request: HttpRequest, one: Run, over: list[Run]) -> dict[str, Any]:
     ask = StepUrlState.of(request.GET)
-    lookups.attempt_or_404(one, ask.attempt)
+    attempt_or_404(one, ask.attempt)
     show = request.GET.get("show", "")
-    track = step_strip.load_step_strip(one, ask.split or step_strip.find_default_split(one))
+    track = load_step_strip(one, ask.split or find_default_split(one))
     shown: dict[str, Any] = {
         "run": one, "project": one.project, "ask": ask, "split": track.split, "strip": track, "current": None,
         "tab": "overview", "show": show if show in SHOWS else "", "axis": get_chart_axis(request),
         "over": overlays.build_overlay_chips(request, one, over), "charts_address": build_charts_query(request),
     }  # fmt: skip
-    panel = panels.get_requested_panel(request)
+    panel = get_requested_panel(request)
     if panel in {"", "notices"}:
         shown |= build_notices_context(one)
     if panel in {"", "reuse"}:
@@ -141,11 +152,9 @@ def nearest_step_view(request: HttpRequest, uid: str, step: str) -> HttpResponse
     """To the step with samples that is nearest to a point of a chart: metrics come of every step, dumps mostly not."""
     one = permissions.run_or_404(request, uid)
     ask = StepUrlState.of(request.GET)
-    split = ask.split or step_strip.find_default_split(one)
+    split = ask.split or find_default_split(one)
     wanted = parse_step_number(step) or 0
-    there = one.steps.filter(
-        split=split, step_kind=step_strip.find_step_kind(one, split), superseded=False, samples__gt=0
-    )
+    there = one.steps.filter(split=split, step_kind=find_step_kind(one, split), superseded=False, samples__gt=0)
     ends = [
         there.filter(step__lte=wanted).order_by("-step").values_list("step", flat=True).first(),
         there.filter(step__gte=wanted).order_by("step").values_list("step", flat=True).first(),
@@ -167,13 +176,13 @@ def chart_data_view(request: HttpRequest, uid: str) -> HttpResponse:
     metrics are not drawn. With `?x=time` each curve has `hours` too."""
     one = permissions.run_or_404(request, uid)
     ask = StepUrlState.of(request.GET)
-    lookups.attempt_or_404(one, ask.attempt)
+    attempt_or_404(one, ask.attempt)
     over = overlays.find_overlay_runs(request, one)
-    etag = panels.compute_etag(request, "charts", ([(run.pk, run.version) for run in (one, *over)],))
+    etag = compute_etag(request, "charts", ([(run.pk, run.version) for run in (one, *over)],))
     if request.headers.get("If-None-Match", "") == etag:
-        return panels.set_cache_headers(HttpResponseNotModified(), etag)
+        return set_cache_headers(HttpResponseNotModified(), etag)
     body = encode_chart_data(one, over, ask.attempt or "current", timed=get_chart_axis(request) == "time")
-    return panels.set_cache_headers(HttpResponse(body, content_type="application/json"), etag)
+    return set_cache_headers(HttpResponse(body, content_type="application/json"), etag)
 
 
 def encode_chart_data(one: Run, over: list[Run], attempt: str, *, timed: bool) -> bytes:
@@ -188,15 +197,15 @@ def encode_chart_data(one: Run, over: list[Run], attempt: str, *, timed: bool) -
 
 
 def build_chart_data(one: Run, over: list[Run], attempt: str, *, timed: bool) -> dict[str, Any]:
-    names = sorted({name for run in (one, *over) for name in series.list_metric_names(run)})
+    names = sorted({name for run in (one, *over) for name in list_metric_names(run)})
     shown, left = names[:MAX_METRIC_NAMES], names[MAX_METRIC_NAMES:]
-    curves: dict[str, Any] = dict(series.load_curves(one, shown, max_points=MAX_CURVE_POINTS, attempt=attempt))
+    curves: dict[str, Any] = dict(load_curves(one, shown, max_points=MAX_CURVE_POINTS, attempt=attempt))
     if over:  # another run's attempts have other keys
         every = "all" if attempt == "all" else "current"
-        curves |= series.load_curves(over, shown, max_points=MAX_CURVE_POINTS, attempt=every)
-    layout = charting.arrange_charts(shown, list(curves.values()))
+        curves |= load_curves(over, shown, max_points=MAX_CURVE_POINTS, attempt=every)
+    layout = arrange_charts(shown, list(curves.values()))
     if timed:
-        curves = dict(time_axis.add_time_axis([one, *over], curves))
+        curves = dict(add_time_axis([one, *over], curves))
     drawn = {
         uid: {name: found for name, found in by_name.items() if found and name not in layout.constant}
         for uid, by_name in curves.items()
@@ -211,7 +220,7 @@ def build_chart_data(one: Run, over: list[Run], attempt: str, *, timed: bool) ->
     }
 
 
-def serialize_layout(layout: charting.ChartLayout) -> dict[str, Any]:
+def serialize_layout(layout: ChartLayout) -> dict[str, Any]:
     """The layout, the titles of its first charts in the reader's language; metrics are called as they were logged."""
     said = asdict(layout)
     for chart in said["default"]:

@@ -1,0 +1,1 @@
+"""The run list: filters, columns, groups, bulk actions."""

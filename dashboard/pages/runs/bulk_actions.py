@@ -19,14 +19,20 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import lookups
-from dashboard.pages.common.responses import get_return_url
-from dashboard.pages.common.url_state import clean_param
-from dashboard.pages.run import overlays
-from rollouts.compare.targets import TARGET_LETTERS
+from dashboard.pages.common import clean_param, get_return_url, get_signed_in_user, role_allows
+from dashboard.pages.run import MAX_OVERLAYS
+from rollouts.compare import TARGET_LETTERS
 from rollouts.errors import ConflictError, InvalidInputError, RolloutError
 from rollouts.models import Project, Run
-from rollouts.runs import bulk_actions, trash
+from rollouts.runs import (
+    TRASH_RETENTION,
+    archive_runs,
+    load_run_sizes,
+    move_runs_to_trash,
+    reindex_runs,
+    restore_run,
+    tag_runs,
+)
 
 MAX_SELECTED_RUNS = 500
 SCOPE_BY_ACTION = dict.fromkeys(("tag", "untag", "index", "archive", "unarchive"), "ingest") | {"restore": "admin"}
@@ -45,7 +51,7 @@ def apply_bulk_action_view(request: HttpRequest) -> HttpResponse:
     if what in LINKS:
         return redirect(LINKS[what](runs))
     try:
-        messages.success(request, apply_bulk_action(what, runs, lookups.get_signed_in_user(request), request))
+        messages.success(request, apply_bulk_action(what, runs, get_signed_in_user(request), request))
     except (PermissionDenied, RolloutError) as refused:
         messages.error(request, str(refused))
     return again
@@ -68,12 +74,12 @@ def apply_bulk_action(what: str, runs: Sequence[Run], by: User, request: HttpReq
     if what in ("tag", "untag") and not word:
         raise InvalidInputError(_("Type the tag first."), "tag")
     if what in ("tag", "untag"):
-        return describe_bulk_result(what, bulk_actions.tag_runs(runs, by, word, off=what == "untag"), tag=word)
+        return describe_bulk_result(what, tag_runs(runs, by, word, off=what == "untag"), tag=word)
     if what == "index":
-        return describe_bulk_result(what, bulk_actions.reindex_runs(runs, by))
+        return describe_bulk_result(what, reindex_runs(runs, by))
     if what == "restore":
-        return describe_bulk_result(what, len([trash.restore_run(run, by) for run in runs]))
-    return describe_bulk_result(what, bulk_actions.archive_runs(runs, by, back=what == "unarchive"))
+        return describe_bulk_result(what, len([restore_run(run, by) for run in runs]))
+    return describe_bulk_result(what, archive_runs(runs, by, back=what == "unarchive"))
 
 
 def require_role_in_projects(by: User, runs: Sequence[Run], scope: str) -> None:
@@ -114,7 +120,7 @@ def build_compare_link(runs: Sequence[Run]) -> str:
 
 def build_overlay_url(runs: Sequence[Run]) -> str:
     address = reverse("run", args=[runs[0].uid])
-    others = ",".join(run.uid for run in runs[1 : overlays.MAX_OVERLAYS + 1])
+    others = ",".join(run.uid for run in runs[1 : MAX_OVERLAYS + 1])
     return f"{address}?runs={others}" if others else address
 
 
@@ -148,24 +154,24 @@ def render_delete_page(request: HttpRequest, said: str = "", status: int = 200) 
 
 
 def build_delete_context(runs: Sequence[Run], request: HttpRequest) -> dict[str, Any]:
-    found = bulk_actions.load_run_sizes(runs)
+    found = load_run_sizes(runs)
     projects_of: dict[int, Project] = {run.project_id: run.project for run in runs}
-    roles = {pk: one.role_of(lookups.get_signed_in_user(request)) for pk, one in projects_of.items()}
-    lines = [(run, found[run.pk], lookups.role_allows(roles[run.project_id], "owner")) for run in runs]
+    roles = {pk: one.role_of(get_signed_in_user(request)) for pk, one in projects_of.items()}
+    lines = [(run, found[run.pk], role_allows(roles[run.project_id], "owner")) for run in runs]
     return {
         "lines": lines,
         "pinned": [run for run, weight, _ in lines if weight.pins],
         "forbidden": [run for run, _, may in lines if not may],
-        "days": trash.TRASH_RETENTION.days,
+        "days": TRASH_RETENTION.days,
     }
 
 
 def trash_selected_runs(request: HttpRequest) -> HttpResponse:
-    runs, by = find_selected_runs(request, request.POST.getlist("run")), lookups.get_signed_in_user(request)
+    runs, by = find_selected_runs(request, request.POST.getlist("run")), get_signed_in_user(request)
     require_role_in_projects(by, runs, "admin")
     try:
-        bulk_actions.move_runs_to_trash(runs, by)
+        move_runs_to_trash(runs, by)
     except ConflictError as pinned:
         return render_delete_page(request, str(pinned), 409)
-    messages.success(request, describe_bulk_result("bin", len(runs), days=str(trash.TRASH_RETENTION.days)))
+    messages.success(request, describe_bulk_result("bin", len(runs), days=str(TRASH_RETENTION.days)))
     return redirect("runs")

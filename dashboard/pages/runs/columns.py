@@ -15,10 +15,9 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common.formatting import format_number, format_percent, render_text, render_time
-from dashboard.pages.common.sparklines import RunSparkline
+from dashboard.pages.common import RunSparkline, format_number, format_percent, render_text, render_time
 from rollouts.models import Run
-from rollouts.runs.listing import flatten_config, format_config_value
+from rollouts.runs import flatten_config, format_config_value
 
 CONFIG_PREFIX: Final = "config:"
 LAST_VALUE_PREFIX: Final = "last:"

@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 from django.http import HttpRequest, QueryDict
 
-from dashboard.pages.common.query_messages import parse_row_offset
-from dashboard.pages.common.url_state import clean_param
+from dashboard.pages.common import clean_param, parse_row_offset
 from dashboard.pages.runs import columns as run_columns
 
 SHOWS: Final = ("", "archived", "bin")

@@ -17,17 +17,21 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels
-from dashboard.pages.common.formatting import format_number
-from dashboard.pages.common.sparklines import load_run_sparklines
+from dashboard.pages.common import (
+    format_number,
+    get_requested_panel,
+    get_signed_in_user,
+    load_run_sparklines,
+    render_page_or_panel,
+)
 from dashboard.pages.runs import columns as run_columns
 from dashboard.pages.runs.columns import CONFIG_PREFIX, LAST_VALUE_PREFIX, RunColumn, RunRow
 from dashboard.pages.runs.url_state import COLUMNS_COOKIE, RunsUrlState, parse_columns_cookie, serialize_columns_cookie
-from rolloutdeck.trainer_api.registry import TRAINERS
-from rollouts.lib.cache import MAX_LAST_VALUES, Cache
-from rollouts.metrics import series
+from rolloutdeck.trainer_api import TRAINERS
+from rollouts.lib import MAX_LAST_VALUES, Cache
+from rollouts.metrics import list_recent_metric_names, load_last_values
 from rollouts.models import Membership, Run
-from rollouts.runs import listing
+from rollouts.runs import compare_config_keys, filter_runs, load_run_statuses, parse_run_filter
 
 PANELS = {"runs": "runs/table.html", "columns": "runs/columns.html"}
 MAX_LISTED_RUNS = 1000
@@ -44,21 +48,21 @@ def runs_page(request: HttpRequest) -> HttpResponseBase:
     An address without columns takes those of the browser's last choice, and then says so.
     """
     asked = RunsUrlState.of(request.GET)
-    panel = panels.get_requested_panel(request)
+    panel = get_requested_panel(request)
     if "remember" in request.GET:
         return save_columns_view(request, asked)
     if not asked.col and not panel and (kept := parse_columns_cookie(request)):
         return redirect(reverse("runs") + asked.link(col=kept))
     found = load_listed_runs(request, asked)
-    states = listing.load_run_statuses(found)
-    shown = listing.filter_runs(found, listing.parse_run_filter(asked.name), states)
+    states = load_run_statuses(found)
+    shown = filter_runs(found, parse_run_filter(asked.name), states)
     state = [(run.uid, run.version, states[run.pk]) for run in shown]
     roles = load_roles(request)
     if panel == "columns":
-        return panels.render_page_or_panel(
+        return render_page_or_panel(
             request, "runs/page.html", PANELS, lambda: build_column_picker_context(asked, shown), *state
         )
-    return panels.render_page_or_panel(
+    return render_page_or_panel(
         request,
         "runs/page.html",
         PANELS,
@@ -87,14 +91,14 @@ def load_listed_runs(request: HttpRequest, asked: RunsUrlState) -> list[Run]:
         rows = permissions.trashed_runs(request)
     if asked.project:
         rows = rows.filter(project__slug=asked.project)
-    wanted = listing.parse_run_filter(asked.name)
+    wanted = parse_run_filter(asked.name)
     for term in wanted:
         if not term.name and not term.negated:
             rows = rows.filter(name__icontains=term.value)
     deep = (
         any(term.of_config for term in wanted)
         or bool(asked.needs(CONFIG_PREFIX))
-        or panels.get_requested_panel(request) == "columns"
+        or get_requested_panel(request) == "columns"
     )
     rows = rows.select_related("project", "owner").order_by("-seen_at", "-pk")
     return list(rows.defer("facts", "pollers", *([] if deep else ["config"]))[: MAX_LISTED_RUNS + 1])
@@ -104,7 +108,7 @@ def load_roles(request: HttpRequest) -> dict[int, str]:
     """The person's role by project."""
     if request.user.is_superuser:
         return dict.fromkeys(permissions.visible_projects(request).values_list("pk", flat=True), Membership.Role.OWNER)
-    return dict(Membership.objects.filter(user=lookups.get_signed_in_user(request)).values_list("project", "role"))
+    return dict(Membership.objects.filter(user=get_signed_in_user(request)).values_list("project", "role"))
 
 
 def build_runs_context(
@@ -220,7 +224,7 @@ def last_values(found: Sequence[Run], names: Sequence[str]) -> dict[str, dict[st
 
 
 def made(runs: Collection[Run], names: Sequence[str]) -> dict[Mark, float | None]:
-    fresh = series.load_last_values(list(runs), names)
+    fresh = load_last_values(list(runs), names)
     return {mark(run, name): fresh[run.uid].get(name) for run in runs for name in names}
 
 
@@ -234,9 +238,9 @@ def mark(run: Run, name: str) -> Mark:
 def build_column_picker_context(asked: RunsUrlState, shown: Sequence[Run]) -> dict[str, Any]:
     """Every column that the newest of these runs could fill, those that are on first."""
     newest = shown[:MAX_PICKER_RUNS]
-    differ, alike = listing.compare_config_keys(newest)
+    differ, alike = compare_config_keys(newest)
     on = set(asked.col or run_columns.DEFAULT_COLUMN_KEYS)
-    metrics = series.list_recent_metric_names(newest)
+    metrics = list_recent_metric_names(newest)
 
     def offered(keys: Sequence[str], prefix: str = "") -> list[tuple[str, str, bool]]:
         columns = [one for key in keys if (one := run_columns.find_column(prefix + key))]

@@ -1,0 +1,19 @@
+"""One sample: text, turns, tokens, fields, diff, and the panes that are prefetched."""
+
+from dashboard.pages.sample.fields_view import render_field_buttons
+from dashboard.pages.sample.pane import (
+    build_flags_context,
+    build_pane_context,
+    load_sample_flags,
+    parse_highlight_words,
+)
+from dashboard.pages.sample.prompt_history import render_prompt_bars
+
+__all__ = [
+    "build_flags_context",
+    "build_pane_context",
+    "load_sample_flags",
+    "parse_highlight_words",
+    "render_field_buttons",
+    "render_prompt_bars",
+]

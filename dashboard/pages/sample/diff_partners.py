@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from dashboard import permissions
-from dashboard.pages.common.formatting import format_number
+from dashboard.pages.common import format_number
 from rollouts.models import Sample
 
 MAX_PARTNER_RUNS = 8

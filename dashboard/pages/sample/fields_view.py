@@ -16,10 +16,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common.formatting import LONE_SURROGATE_PATTERN
+from dashboard.pages.common import LONE_SURROGATE_PATTERN
 from rollouts.errors import NotFoundError
 from rollouts.models import Sample
-from rollouts.samples import bodies
+from rollouts.samples import load_body
 
 HIDDEN_FIELDS = ("seen_in", "textless", "extras")
 MAX_VALUE_CHARS = 4000  # characters of a value on the page; the download has all
@@ -91,7 +91,7 @@ def download_field_view(request: HttpRequest, pk: str) -> HttpResponse:
     """One key's value as a file, `?key=response`; without a key all of them as JSON."""
     sample = permissions.sample_or_404(request, pk)
     try:
-        found = collect_fields(bodies.load_body(sample))
+        found = collect_fields(load_body(sample))
     except NotFoundError as gone:
         raise Http404(str(gone)) from gone
     key = request.GET.get("key", "")

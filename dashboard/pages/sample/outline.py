@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import formatting
+from dashboard.pages.common import MAX_MARKED_CHARS, find_answers
 from dashboard.pages.sample import chat_roles
 
 MAX_LANDMARKS = 40
@@ -70,8 +70,5 @@ def find_marked_places(response: str) -> Iterator[tuple[int, str, str]]:
 
 def find_last_answer(response: str) -> int | None:
     """Where the answer that counts is: the last of those in the last `text.MOST_MARKED` characters."""
-    starts = [
-        found.start()
-        for found in formatting.find_answers(response, max(0, len(response) - formatting.MAX_MARKED_CHARS))
-    ]
+    starts = [found.start() for found in find_answers(response, max(0, len(response) - MAX_MARKED_CHARS))]
     return starts[-1] if starts else None

@@ -7,17 +7,13 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import lookups, query_messages
-from dashboard.pages.common.group_links import GroupLinks
-from dashboard.pages.common.sample_rows import SampleRow
-from dashboard.pages.common.url_state import StepUrlState
+from dashboard.pages.common import GroupLinks, SampleRow, StepUrlState, find_query_words, role_allows
 from dashboard.pages.sample import fields_view, related, text_view, view_modes
 from dashboard.pages.sample.related import RelatedData
 from rollouts.errors import InvalidInputError, StorageUnavailableError
 from rollouts.models import Flag, Sample
-from rollouts.query.parser import parse_query
-from rollouts.samples.bodies import MISSING_BODY_MESSAGE
-from rollouts.samples.unit_tests import parse_unit_tests
+from rollouts.query import parse_query
+from rollouts.samples import MISSING_BODY_MESSAGE, parse_unit_tests
 
 
 def build_pane_context(request: HttpRequest, sample: Sample, ask: StepUrlState, role: str) -> dict[str, Any]:
@@ -70,7 +66,7 @@ def build_flags_context(request: HttpRequest, sample: Sample, flags: list[Flag],
         "flags": flags,
         "mine": {flag.reason for flag in flags if flag.user_id == request.user.pk},
         "reasons": sample.step.run.project.reasons,
-        "may_flag": lookups.role_allows(role, "annotator"),
+        "may_flag": role_allows(role, "annotator"),
         "role": role,
     }
 
@@ -86,7 +82,7 @@ def build_other_fields(body: Any) -> list[fields_view.FieldEntry]:
 
 def parse_highlight_words(q: str) -> list[str]:
     try:
-        return query_messages.find_query_words(parse_query(q))
+        return find_query_words(parse_query(q))
     except InvalidInputError:
         return []
 

@@ -11,8 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import panels, streaming
-from dashboard.pages.common.url_state import StepUrlState, clean_param
+from dashboard.pages.common import StepUrlState, clean_param, render_with_deferred, set_cache_headers
 from dashboard.pages.sample import pane, related
 from dashboard.pages.sample.related import RelatedData
 from rollouts.errors import StorageUnavailableError
@@ -32,7 +31,7 @@ def prefetch_panes_view(request: HttpRequest) -> HttpResponse:
     found = {one.pk: one for one in rows.filter(pk__in=ids, step__run__in=permissions.visible_runs(request))}
     samples = list(limit_total_chars([found[pk] for pk in ids if pk in found]))
     body = orjson.dumps(render_panes(request, samples))
-    return panels.set_cache_headers(HttpResponse(body, content_type="application/json"), "")
+    return set_cache_headers(HttpResponse(body, content_type="application/json"), "")
 
 
 def limit_total_chars(samples: Sequence[Sample]) -> Iterator[Sample]:
@@ -66,5 +65,5 @@ def render_panes(request: HttpRequest, samples: Sequence[Sample]) -> dict[str, s
         if project not in roles:
             roles[project] = project.role_of(request.user)
         shown = pane.build_loaded_pane_context(request, one, known[one.pk], ask, roles[project])
-        panes[one.pk] = streaming.render_with_deferred("sample/pane.html", shown, request)
+        panes[one.pk] = render_with_deferred("sample/pane.html", shown, request)
     return panes

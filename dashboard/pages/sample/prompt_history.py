@@ -13,8 +13,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import step_strip
-from dashboard.pages.common.formatting import format_number
+from dashboard.pages.common import format_number, load_step_strip
 from rollouts.models import Run, Sample
 
 MAX_PROMPT_STEPS = 60
@@ -63,7 +62,7 @@ def load_prompt_scores(samples: Iterable[Sample]) -> dict[HistoryKey, list[Sampl
 
 def load_nearest_scores(run: Run, split: str, step: int, keys: set[str]) -> Iterator[tuple[str, list[SampleScore]]]:
     rows = Sample.objects.visible().filter(step__run=run, step__split=split, final=True)
-    bars = step_strip.load_step_strip(run, split).bars
+    bars = load_step_strip(run, split).bars
     reach = max(step - bars[0].first, bars[-1].last - step) if bars else 0
     left = set(keys)
     for near in [one for one in NEAR if one < reach]:

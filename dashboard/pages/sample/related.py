@@ -11,12 +11,10 @@ from operator import or_
 
 from django.db.models import Q
 
-from dashboard.pages.pins import replay_labels as replayed
-from dashboard.pages.pins.replay_labels import ReplayLabel
+from dashboard.pages.pins import ReplayLabel, load_replay_labels
 from dashboard.pages.sample.prompt_history import PromptStep, build_history_key, build_prompt_steps, load_prompt_scores
 from rollouts.models import Flag, Sample
-from rollouts.samples import bodies
-from rollouts.samples.bodies import SampleBody
+from rollouts.samples import SampleBody, load_bodies
 
 MAX_SIBLINGS = 64
 
@@ -35,9 +33,9 @@ class RelatedData:
 def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
     """By sample id, in as many queries for twenty of a step as for one; without what the bodies do not have.
     Raises StorageUnavailable."""
-    told, flags = bodies.load_bodies(samples), load_flags_by_sample(samples)
+    told, flags = load_bodies(samples), load_flags_by_sample(samples)
     groups, prompts = load_siblings(samples), load_prompt_scores(samples)
-    origins = replayed.load_replay_labels({one.step_id: one.step for one in samples}.values())
+    origins = load_replay_labels({one.step_id: one.step for one in samples}.values())
     found: dict[str, RelatedData] = {}
     for one in samples:
         if one.pk not in told:

@@ -11,8 +11,14 @@ from itertools import islice
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import formatting
-from dashboard.pages.common.streaming import MIN_STREAMED_CHARS, DeferredContent
+from dashboard.pages.common import (
+    ANSWER_PATTERN,
+    MIN_STREAMED_CHARS,
+    DeferredContent,
+    find_answers,
+    render_text,
+    split_into_blocks,
+)
 from dashboard.pages.sample import outline as landmarks
 from dashboard.pages.sample import repetition
 from dashboard.pages.sample.outline import Landmark
@@ -32,7 +38,7 @@ class MarkedSpan:
     def html(self, inside: str) -> str:
         if self.kind == "at":
             return f'<a class="at" id="{self.name}"></a>'
-        return f'<mark class="{self.kind}">{formatting.render_text(inside)}</mark>'
+        return f'<mark class="{self.kind}">{render_text(inside)}</mark>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +71,14 @@ def build_text_view(written: str, words: Iterable[str] = (), answers: bool = Tru
 def find_marked_spans(written: str, words: Iterable[str], answers: bool) -> Iterator[MarkedSpan]:
     wanted = [re.escape(word) for word in words if word]
     if wanted:
-        pattern = "|".join([f"(?P<hit>{'|'.join(wanted)})", *([formatting.ANSWER_PATTERN.pattern] if answers else [])])
+        pattern = "|".join([f"(?P<hit>{'|'.join(wanted)})", *([ANSWER_PATTERN.pattern] if answers else [])])
         for found in re.compile(pattern, re.IGNORECASE).finditer(written):
             if found.end() > found.start():
                 yield MarkedSpan(*found.span(), "hit" if found.group("hit") else "answer")
     elif answers:
         yield from (
             MarkedSpan(*found.span(), "answer")
-            for found in formatting.find_answers(written, max(0, len(written) - MIN_STREAMED_CHARS))
+            for found in find_answers(written, max(0, len(written) - MIN_STREAMED_CHARS))
         )
 
 
@@ -98,7 +104,7 @@ class TextRenderer:
         if len(self.written) <= MIN_STREAMED_CHARS:
             yield from self.drawn(start, end)
             return
-        for block in formatting.split_into_blocks(self.written[start:end]):
+        for block in split_into_blocks(self.written[start:end]):
             yield '<span class="block">'
             yield from self.drawn(start, start + len(block))
             yield "</span>"
@@ -108,7 +114,7 @@ class TextRenderer:
         at = start
         for span in islice(self.spans, bisect_left(self.starts, start), bisect_left(self.starts, end)):
             if span.start >= at:
-                yield formatting.render_text(self.written[at : span.start])
+                yield render_text(self.written[at : span.start])
             yield span.html(self.written[span.start : min(span.end, end)])
             at = max(at, min(span.end, end))
-        yield formatting.render_text(self.written[at:end])
+        yield render_text(self.written[at:end])

@@ -17,9 +17,8 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import formatting
-from dashboard.pages.common.url_state import parse_integer_param
-from rollouts.indexing import detokenize
+from dashboard.pages.common import parse_integer_param, render_text
+from rollouts.indexing import decode_tokens
 from rollouts.models import Run
 
 WINDOW_TOKENS = 2048
@@ -131,7 +130,7 @@ def build_token_window(body: Any, at: str, by: str, run: Run) -> TokenWindow:
     columns = collect_token_values(body, count)
     by = by if by in columns else next(iter(columns), "")
     ids = body.response_ids[start:end]
-    texts = detokenize.decode_tokens(run, ids)
+    texts = decode_tokens(run, ids)
     made = TokenWindow(start, end, count, here, by, columns, ids, texts, len(body.prompt_ids or ()))
     values = columns.get(by)
     if values is not None and not np.isnan(values).all():
@@ -214,11 +213,7 @@ def render_token_spans(window: TokenWindow) -> Iterator[str]:
     kinds = choose_level_classes(window.by, window.columns[window.by][inside]) if window.columns else repeat("")
     logprobs = window.columns.get("logprob")
     low = (logprobs[inside] < UNLIKELY).tolist() if logprobs is not None else repeat(False)
-    shown = (
-        [formatting.render_text(one).replace("\n", "⏎\n") for one in window.texts]
-        if window.texts
-        else map(str, window.ids)
-    )
+    shown = [render_text(one).replace("\n", "⏎\n") for one in window.texts] if window.texts else map(str, window.ids)
     made: list[str] = []
     for place, (token, kind, unlikely) in enumerate(zip(shown, kinds, low, strict=False), window.start):
         made.append(render_token_span(token, kind, unlikely, place == window.here))

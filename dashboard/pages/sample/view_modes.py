@@ -9,12 +9,12 @@ from django.http import HttpRequest
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common.markdown import render_markdown
+from dashboard.pages.common import render_markdown
 from dashboard.pages.sample import diff_partners, fields_view, text_view, token_view, turns_view
 from rollouts.errors import StorageUnavailableError
-from rollouts.indexing import detokenize
+from rollouts.indexing import build_tokenizer_command
 from rollouts.models import Sample
-from rollouts.samples import bodies
+from rollouts.samples import load_bodies
 
 MAX_DIFF_CHARS = 400_000  # characters of each text
 
@@ -57,7 +57,7 @@ def build_view_context(body: Any, wanted: str, asked: ViewInput) -> dict[str, An
 
 def build_raw_context(body: Any, asked: ViewInput) -> dict[str, Any]:
     if body.textless:
-        return {"command": detokenize.build_tokenizer_command(asked.sample.step.run)}
+        return {"command": build_tokenizer_command(asked.sample.step.run)}
     response = text_view.build_text_view(body.response, asked.words)
     return {"response": response, "late": response.late, "landmarks": response.landmarks}
 
@@ -77,7 +77,7 @@ def build_diff_context(body: Any, asked: ViewInput) -> dict[str, Any]:
     if other is None:
         return {"partners": []}
     try:
-        theirs = bodies.load_bodies([other.sample]).get(other.sample.pk)
+        theirs = load_bodies([other.sample]).get(other.sample.pk)
     except StorageUnavailableError:
         theirs = None
     there = theirs.response if theirs and not theirs.textless else None

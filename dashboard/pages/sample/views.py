@@ -9,9 +9,16 @@ from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import panels, step_strip, streaming
-from dashboard.pages.common.url_state import StepUrlState
-from dashboard.pages.pins import pin_box
+from dashboard.pages.common import (
+    DeferredContent,
+    StepUrlState,
+    get_requested_panel,
+    load_step_strip,
+    render_page_or_panel,
+    should_stream,
+    stream_with_deferred,
+)
+from dashboard.pages.pins import build_pin_box
 from dashboard.pages.sample import pane
 from rollouts.models import Sample
 
@@ -30,7 +37,7 @@ def sample_page(request: HttpRequest, pk: str) -> HttpResponseBase:
     one = permissions.sample_or_404(request, pk)
     run = one.step.run
     role, status = run.project.role_of(request.user), run.status
-    return panels.render_page_or_panel(
+    return render_page_or_panel(
         request,
         "sample/page.html",
         PANELS,
@@ -42,7 +49,7 @@ def sample_page(request: HttpRequest, pk: str) -> HttpResponseBase:
 def build_sample_context(request: HttpRequest, one: Sample, role: str) -> dict[str, Any]:
     run = one.step.run
     ask = StepUrlState.of(request.GET)
-    panel = panels.get_requested_panel(request)
+    panel = get_requested_panel(request)
     frame = {
         "run": run,
         "project": run.project,
@@ -54,19 +61,17 @@ def build_sample_context(request: HttpRequest, one: Sample, role: str) -> dict[s
     if panel == "flags":
         return frame | pane.build_flags_context(request, one, pane.load_sample_flags(one), role)
     if panel == "pin":
-        return frame | pin_box.build_pin_box(run, one.step, role)
+        return frame | build_pin_box(run, one.step, role)
     if panel == "sample":
         return frame | pane.build_pane_context(request, one, ask, role)
-    frame["strip"] = step_strip.load_step_strip(run, one.step.split)
+    frame["strip"] = load_step_strip(run, one.step.split)
     if panel in {"strip", "alive"}:
         return frame
 
     def inside() -> dict[str, Any]:
-        return frame | pin_box.build_pin_box(run, one.step, role) | pane.build_pane_context(request, one, ask, role)
+        return frame | build_pin_box(run, one.step, role) | pane.build_pane_context(request, one, ask, role)
 
-    if not streaming.should_stream(request, one.chars):
+    if not should_stream(request, one.chars):
         return inside()
-    main = streaming.DeferredContent(
-        lambda: streaming.stream_with_deferred("sample/main.html", inside(), request), one.chars
-    )
+    main = DeferredContent(lambda: stream_with_deferred("sample/main.html", inside(), request), one.chars)
     return frame | {"sample": one, "late": main, "late_main": True}

@@ -1,0 +1,5 @@
+"""Projects, members, tokens, sign-in, language and display preferences."""
+
+from dashboard.pages.settings.sign_in import create_sign_in_link
+
+__all__ = ["create_sign_in_link"]

@@ -16,12 +16,12 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import lookups
+from dashboard.pages.common import get_signed_in_user
 from dashboard.pages.settings import projects as pages
 from dashboard.pages.settings.sign_in import create_sign_in_link
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Project
-from rollouts.projects import audit, projects
+from rollouts.projects import record_audit_entry, set_role
 
 
 @login_required
@@ -34,7 +34,7 @@ def save_member_view(request: HttpRequest, slug: str) -> HttpResponse:
     try:
         with transaction.atomic():
             new = create_account_if_missing(name) if role else None
-            projects.set_role(project, name, role, lookups.get_signed_in_user(request))
+            set_role(project, name, role, get_signed_in_user(request))
     except RolloutError as error:
         messages.error(request, str(error))
         return redirect("project", project.slug)
@@ -52,11 +52,11 @@ def create_member_link_view(request: HttpRequest, slug: str) -> HttpResponse:
     permissions.require_role(request, project, "owner")
     name = request.POST.get("user", "").strip()
     member = get_object_or_404(project.memberships.select_related("user"), user__username=name, user__is_active=True)
-    if not pages.can_create_sign_in_link(lookups.get_signed_in_user(request), member.user):
+    if not pages.can_create_sign_in_link(get_signed_in_user(request), member.user):
         said = _("Only an admin of this server makes a link for {name}, who has signed in or is in other projects.")
         messages.error(request, said.format(name=name))
         return redirect("project", project.slug)
-    audit.record_audit_entry(lookups.get_signed_in_user(request), "member.link", name, project=project)
+    record_audit_entry(get_signed_in_user(request), "member.link", name, project=project)
     return render_member_link(request, project, member.user)
 
 
@@ -83,7 +83,7 @@ def create_account_if_missing(name: str) -> User | None:
 @login_required
 @require_POST
 def change_password_view(request: HttpRequest) -> HttpResponse:
-    form = SetPasswordForm(lookups.get_signed_in_user(request), request.POST)
+    form = SetPasswordForm(get_signed_in_user(request), request.POST)
     if form.is_valid():
         update_session_auth_hash(request, form.save())
         messages.success(request, _("The password is changed."))

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from dashboard.pages.common.responses import get_return_url
+from dashboard.pages.common import get_return_url
 
 YEAR_SECONDS = 365 * 24 * 60 * 60
 

@@ -17,14 +17,19 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, query_messages
-from dashboard.pages.common.url_state import clean_param
-from rolloutdeck.protocol import wire
+from dashboard.pages.common import (
+    clean_param,
+    get_signed_in_user,
+    render_page_or_panel,
+    render_query_error,
+    role_allows,
+)
+from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.errors import InvalidInputError, RolloutError
-from rollouts.indexing import correctness
+from rollouts.indexing import change_correctness_rule, load_evaluation_progress
 from rollouts.models import Membership, Project
-from rollouts.projects import projects
-from rollouts.query import correctness_rule
+from rollouts.projects import create_project
+from rollouts.query import DEFAULT_RULE_TEXT
 from workers import dispatch
 
 MAX_REASONS = 30
@@ -43,15 +48,13 @@ def settings_page(request: HttpRequest) -> HttpResponse:
     return render(
         request,
         "settings/page.html",
-        {"projects": shown, "password": SetPasswordForm(lookups.get_signed_in_user(request)), "tab": "settings"},
+        {"projects": shown, "password": SetPasswordForm(get_signed_in_user(request)), "tab": "settings"},
     )
 
 
 def create_requested_project(request: HttpRequest) -> HttpResponse:
     try:
-        project, new = projects.create_project(
-            request.POST.get("slug", "").strip(), lookups.get_signed_in_user(request)
-        )
+        project, new = create_project(request.POST.get("slug", "").strip(), get_signed_in_user(request))
     except RolloutError as error:
         messages.error(request, str(error))
         return redirect("settings")
@@ -66,9 +69,7 @@ def create_requested_project(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD"])
 def project_page(request: HttpRequest, slug: str) -> HttpResponseBase:
     one = permissions.project_or_404(request, slug)
-    return panels.render_page_or_panel(
-        request, "settings/project.html", PANELS, lambda: build_project_context(request, one)
-    )
+    return render_page_or_panel(request, "settings/project.html", PANELS, lambda: build_project_context(request, one))
 
 
 def build_project_context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:
@@ -80,17 +81,15 @@ def build_project_context(request: HttpRequest, one: Project, **more: Any) -> di
         "tab": "settings",
         "members": members,
         "linkable": {
-            member.user_id
-            for member in members
-            if can_create_sign_in_link(lookups.get_signed_in_user(request), member.user)
+            member.user_id for member in members if can_create_sign_in_link(get_signed_in_user(request), member.user)
         },
         "roles": Membership.Role.values,
         "tokens": list(one.tokens.filter(revoked_at=None).select_related("user").order_by("name", "pk")),
-        "scopes": wire.TOKEN_SCOPES,
-        "owner": lookups.role_allows(role, "owner"),
-        "maintainer": lookups.role_allows(role, "maintainer"),
-        "judged": correctness.load_evaluation_progress(one),
-        "default_rule": correctness_rule.DEFAULT_RULE_TEXT,
+        "scopes": TOKEN_SCOPES,
+        "owner": role_allows(role, "owner"),
+        "maintainer": role_allows(role, "maintainer"),
+        "judged": load_evaluation_progress(one),
+        "default_rule": DEFAULT_RULE_TEXT,
         "rule_draft": None,
         "reason_lines": "\n".join(reason["name"] for reason in one.reasons),
         **more,
@@ -149,11 +148,9 @@ def save_correctness_rule_view(request: HttpRequest, slug: str) -> HttpResponse:
     permissions.require_role(request, one, "maintainer")
     told = request.POST.get("correct", "")
     try:
-        correctness.change_correctness_rule(one, told, lookups.get_signed_in_user(request))
+        change_correctness_rule(one, told, get_signed_in_user(request))
     except InvalidInputError as problem:
-        shown = build_project_context(
-            request, one, rule_draft=told, rule_error=query_messages.render_query_error(told, problem)
-        )
+        shown = build_project_context(request, one, rule_draft=told, rule_error=render_query_error(told, problem))
         return render(request, "settings/project.html", shown, status=400)
     dispatch.send_project(one.pk)
     messages.success(request, _("The rule is saved; a worker judges by it."))

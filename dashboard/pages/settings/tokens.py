@@ -11,10 +11,10 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import lookups
+from dashboard.pages.common import get_signed_in_user
 from dashboard.pages.settings import projects as pages
 from rollouts.errors import RolloutError
-from rollouts.projects import projects
+from rollouts.projects import create_token, revoke_token
 
 
 @login_required
@@ -28,8 +28,8 @@ def create_token_view(request: HttpRequest, slug: str) -> HttpResponse:
     if "admin" in scopes:
         permissions.require_role(request, project, "owner")
     try:
-        token, secret = projects.create_token(
-            lookups.get_signed_in_user(request), name=request.POST.get("name", ""), scopes=scopes, project=project
+        token, secret = create_token(
+            get_signed_in_user(request), name=request.POST.get("name", ""), scopes=scopes, project=project
         )
     except RolloutError as error:
         messages.error(request, str(error))
@@ -50,6 +50,6 @@ def revoke_token_view(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         raise Http404(_("There is no such token in this project."))
     if token.user_id != request.user.pk:
         permissions.require_role(request, project, "owner")
-    projects.revoke_token(token, lookups.get_signed_in_user(request))
+    revoke_token(token, get_signed_in_user(request))
     messages.success(request, _("The token {name} no longer works.").format(name=token.name))
     return redirect("project", project.slug)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common.url_state import StepUrlState
+from dashboard.pages.common import StepUrlState
 from rollouts.models import Step
-from rollouts.samples.text_properties import PROPERTY_CATALOG
+from rollouts.samples import PROPERTY_CATALOG
 
 OTHERS = (
     ("score<=0", N_("Zero or less"), N_("score of 0 or below")),

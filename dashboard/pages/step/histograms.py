@@ -8,10 +8,9 @@ from typing import Any
 
 from django.db.models import Avg, Count, Max, Min, Q, QuerySet
 
-from dashboard.pages.common.formatting import grade_score
+from dashboard.pages.common import grade_score
 from rollouts.models import Sample
-from rollouts.query import logged_keys
-from rollouts.query.search import QueryResult
+from rollouts.query import QueryResult, quote_value
 
 MAX_BINS = 10
 # Bins that a reward is read by: name, grade, the lower bound as a term, the upper bound as a term.
@@ -155,7 +154,7 @@ def compute_source_statistics(final: QuerySet[Sample]) -> list[dict[str, Any]]:
     return [
         {
             "name": row["data_source"],
-            "term": f"source:{logged_keys.quote_value(row['data_source'])}",
+            "term": f"source:{quote_value(row['data_source'])}",
             "count": row["count"],
             "mean": row["mean"],
             "width": round(100 * max(row["mean"] or 0, 0) / high, 1),

@@ -7,19 +7,15 @@ from functools import cached_property
 
 from django.utils.safestring import SafeString
 
-from dashboard.pages.common import sample_rows, step_strip
-from dashboard.pages.common.query_messages import render_query_error
-from dashboard.pages.common.url_state import StepUrlState
+from dashboard.pages.common import SampleRow, StepUrlState, build_sample_rows, find_step_kind, render_query_error
 from dashboard.pages.step import filter_chips, scatter
 from dashboard.pages.step import histograms as figures
 from dashboard.pages.step.histograms import ChartAxes, ResultStatistics
 from rollouts.errors import InvalidInputError
-from rollouts.lib.cache import MAX_QUERY_RESULTS, MAX_SCATTERS, cached
+from rollouts.lib import MAX_QUERY_RESULTS, MAX_SCATTERS, cached
 from rollouts.models import Run, Sample, Step
-from rollouts.query import search
-from rollouts.query.body_scan import TimeBudget
-from rollouts.query.missing_fields import find_unrecorded_fields
-from rollouts.review import viewed
+from rollouts.query import QueryResult, TimeBudget, find_samples, find_unrecorded_fields
+from rollouts.review import ViewerState
 
 MAX_RESULT_ROWS = 2000
 MAX_COUNTED_SAMPLES = (
@@ -32,7 +28,7 @@ KEEP_RESULT_HEADERS = {"HX-Retarget": "#q-error", "HX-Reswap": "innerHTML", "HX-
 
 @dataclass(slots=True)
 class ResultPage:
-    rows: list[sample_rows.SampleRow]
+    rows: list[SampleRow]
     next: int | None
 
 
@@ -40,11 +36,11 @@ class ResultPage:
 class ResultScope:
     """A step or all steps, without a query; `newest` is what its charts are of."""
 
-    every: search.QueryResult
+    every: QueryResult
     key: tuple[object, ...]
 
     @cached_property
-    def newest(self) -> search.QueryResult:
+    def newest(self) -> QueryResult:
         return self.every.newest(MAX_COUNTED_SAMPLES)
 
     def __hash__(self) -> int:
@@ -59,7 +55,7 @@ class StepQueryResult:
     """What was found. `error` is the sentence to show for a query that could not be read. The run's version names the
     content, so figures of an unchanged step are computed once."""
 
-    found: search.QueryResult
+    found: QueryResult
     place: ResultScope
     key: tuple[object, ...]
     ask: StepUrlState
@@ -67,7 +63,7 @@ class StepQueryResult:
     marked: bool = False  # the person has looked at samples of this run
 
     @cached_property
-    def newest(self) -> search.QueryResult:
+    def newest(self) -> QueryResult:
         """What charts and chips are of."""
         return self.found.newest(MAX_COUNTED_SAMPLES)
 
@@ -98,7 +94,7 @@ class StepQueryResult:
 
     def page(self, start: int, count: int) -> ResultPage:
         reader = self.found.scope.reader if self.marked else None
-        rows = sample_rows.build_sample_rows(self.sliced(start, start + count + 1), reader)
+        rows = build_sample_rows(self.sliced(start, start + count + 1), reader)
         return ResultPage(rows[:count], start + count if len(rows) > count else None)
 
     def sliced(self, start: int, end: int) -> list[Sample]:
@@ -159,7 +155,7 @@ def load_query_result(
     row: Step | None,
     ask: StepUrlState,
     beyond: int | None = None,
-    reader: viewed.ViewerState | None = None,
+    reader: ViewerState | None = None,
 ) -> StepQueryResult:
     """`beyond` is the step that a search of all steps had come down to when it was last asked; `reader` who asks."""
     error: SafeString | str = ""
@@ -197,20 +193,20 @@ def search_step(
     q: str,
     patience: TimeBudget | None = None,
     reader: int | None = None,
-) -> search.QueryResult:
+) -> QueryResult:
     """The whole answer, unless there is `patience`."""
     if row is None:
-        return search.find_samples(
+        return find_samples(
             run,
             split=split,
-            step_kind=step_strip.find_step_kind(run, split),
+            step_kind=find_step_kind(run, split),
             attempt=ask.attempt,
             q=q,
             ordering=choose_order(ask, row),
             patience=patience,
             reader=reader,
         )
-    return search.find_samples(
+    return find_samples(
         run,
         split=split,
         step=row.step,

@@ -10,13 +10,10 @@ from math import ceil, floor, log10
 from django.db.models import Avg, Case, Count, F, IntegerField, QuerySet, Value, When
 from django.db.models.functions import Cast, Greatest, Least
 
-from dashboard.pages.common.formatting import grade_score
-from dashboard.pages.common.url_state import StepUrlState
+from dashboard.pages.common import StepUrlState, grade_score
 from dashboard.pages.step.histograms import ChartAxes, ScoreBin, build_score_bins
 from rollouts.models import Sample
-from rollouts.query import term_editing
-from rollouts.query.ast import RangeTerm
-from rollouts.query.search import QueryResult
+from rollouts.query import QueryResult, RangeTerm, find_number_ranges
 
 MAX_DOTS = 2000
 WIDE, HIGH = 72, 26  # places across and up, where points are put together
@@ -169,7 +166,7 @@ def build_table_rows(
 
 def compute_query_region(ask: StepUrlState, made: ScatterPlot) -> tuple[float, float, float, float] | None:
     """(x, y, width, height) in per cent of the drawing, where the query bounds score or length; else None."""
-    own = [leaf for leaf in term_editing.find_number_ranges(ask.q) if leaf.key in ("score", made.key)]
+    own = [leaf for leaf in find_number_ranges(ask.q) if leaf.key in ("score", made.key)]
     if not own:
         return None
     low, high = narrow_axis(own, "score", made.low, made.high)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common.url_state import StepUrlState
+from dashboard.pages.common import StepUrlState
 from dashboard.pages.step import query_result
 from rollouts.models import Step
 

@@ -10,14 +10,27 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import lookups, panels, query_messages, sample_rows, step_strip
-from dashboard.pages.common.url_state import StepUrlState, parse_step_number
-from dashboard.pages.pins import pin_box
-from dashboard.pages.sample import pane
+from dashboard.pages.common import (
+    FIRST_PAGE_ROWS,
+    NEXT_PAGE_ROWS,
+    SAMPLE_COLUMNS,
+    StepUrlState,
+    attempt_or_404,
+    find_default_split,
+    find_filled_columns,
+    find_step,
+    get_requested_panel,
+    load_step_strip,
+    parse_row_offset,
+    parse_step_number,
+    render_page_or_panel,
+    role_allows,
+)
+from dashboard.pages.pins import build_pin_box
+from dashboard.pages.sample import build_pane_context
 from dashboard.pages.step import query_result, sort_menu
 from rollouts.models import Attempt, Run, Step
-from rollouts.review import viewed
-from rollouts.review.viewed import ViewerState
+from rollouts.review import ViewerState, load_viewer_state
 
 PANELS = {
     "strip": "common/strip.html",
@@ -38,8 +51,8 @@ def step_page(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
     """`step` is a number, `latest`, or `all`."""
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
-    reader = viewed.load_viewer_state(run, request.user.pk)
-    return panels.render_page_or_panel(
+    reader = load_viewer_state(run, request.user.pk)
+    return render_page_or_panel(
         request,
         "step/page.html",
         PANELS,
@@ -50,10 +63,10 @@ def step_page(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
 
 def build_step_context(request: HttpRequest, run: Run, word: str, role: str, reader: ViewerState) -> dict[str, Any]:
     ask = StepUrlState.of(request.GET)
-    attempt = lookups.attempt_or_404(run, ask.attempt)
-    split = ask.split or step_strip.find_default_split(run)
+    attempt = attempt_or_404(run, ask.attempt)
+    split = ask.split or find_default_split(run)
     row = find_requested_step(run, split, word, attempt)
-    track = step_strip.load_step_strip(run, split, attempt)
+    track = load_step_strip(run, split, attempt)
     shown = {
         "run": run, "project": run.project, "role": role, "ask": ask, "split": split, "word": word, "row": row,
         "strip": track, "current": row.step if row else None, "tab": "samples",
@@ -67,30 +80,30 @@ def build_panel_context(
     request: HttpRequest, run: Run, row: Step | None, split: str, ask: StepUrlState, role: str, reader: ViewerState
 ) -> dict[str, Any]:
     """Only what the asking panel needs."""
-    panel = panels.get_requested_panel(request)
+    panel = get_requested_panel(request)
     if panel in {"strip", "alive"}:
         return {}
     if panel == "empty":  # the first samples are here: another page altogether
         return {"headers": {"HX-Refresh": "true"}}
     if panel == "pin":
-        return pin_box.build_pin_box(run, row, role)
+        return build_pin_box(run, row, role)
     result = query_result.load_query_result(
         run, split, row, ask, parse_step_number(request.GET.get("beyond", "")), reader
     )
-    start = query_messages.parse_row_offset(request.GET.get("start", ""))
+    start = parse_row_offset(request.GET.get("start", ""))
     if panel == "result" and result.error:
         return {"result": result, "template": "step/error.html", "headers": query_result.KEEP_RESULT_HEADERS}
     more = panel.startswith("more")
     page = (
-        result.page(start, sample_rows.NEXT_PAGE_ROWS)
+        result.page(start, NEXT_PAGE_ROWS)
         if more
-        else result.page(0, max(sample_rows.FIRST_PAGE_ROWS, min(start, query_result.MAX_RESULT_ROWS)))
+        else result.page(0, max(FIRST_PAGE_ROWS, min(start, query_result.MAX_RESULT_ROWS)))
     )
-    columns = parse_columns(request) if more else sample_rows.find_filled_columns(page.rows)
+    columns = parse_columns(request) if more else find_filled_columns(page.rows)
     shown: dict[str, Any] = {
         "result": result, "page": page, "columns": columns, "rows_link": ask.link(sel="") or "?",
         "usual": query_result.choose_default_order(row), "order": query_result.choose_order(ask, row),
-        "may_show": lookups.role_allows(role, "annotator"),
+        "may_show": role_allows(role, "annotator"),
     }  # fmt: skip
     if more:
         return shown
@@ -103,7 +116,7 @@ def build_panel_context(
     if panel == "result":
         shown["headers"] = {"HX-Replace-Url": f"{request.path}{ask.link(sel='')}"}
     if not panel:
-        shown |= pin_box.build_pin_box(run, row, role)
+        shown |= build_pin_box(run, row, role)
     if panel in {"", "sample"}:
         shown |= build_selected_sample_context(request, run, ask, page, role)
     return shown
@@ -114,12 +127,12 @@ def build_selected_sample_context(
 ) -> dict[str, Any]:
     """The sample beside the table: the one that the URL names, else the table's first."""
     if ask.sel:
-        return pane.build_pane_context(request, permissions.sample_or_404(request, ask.sel), ask, role)
+        return build_pane_context(request, permissions.sample_or_404(request, ask.sel), ask, role)
     if not page.rows:
         return {}
     sample = page.rows[0].sample
     sample.step.run = run
-    return pane.build_pane_context(request, sample, ask, role)
+    return build_pane_context(request, sample, ask, role)
 
 
 def find_requested_step(run: Run, split: str, word: str, attempt: Attempt | None) -> Step | None:
@@ -128,7 +141,7 @@ def find_requested_step(run: Run, split: str, word: str, attempt: Attempt | None
     number = parse_step_number(word)
     if number is None and word != "latest":
         raise Http404(_("A step is a number, latest, or all."))
-    found = lookups.find_step(run, split, number, attempt)
+    found = find_step(run, split, number, attempt)
     if found is None and word != "latest":
         raise Http404(_("This run has no {split} step {step}.").format(split=split, step=word))
     return found
@@ -144,4 +157,4 @@ def find_previous_step(row: Step | None) -> Step | None:
 
 def parse_columns(request: HttpRequest) -> list[str]:
     asked = request.GET.get("columns", "").split(",")
-    return [name for name in sample_rows.SAMPLE_COLUMNS if name in asked]
+    return [name for name in SAMPLE_COLUMNS if name in asked]

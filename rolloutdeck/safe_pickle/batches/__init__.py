@@ -1,0 +1,47 @@
+"""The batches of trainers: fields, rows, token ids and plain values."""
+
+from rolloutdeck.safe_pickle.batches.batch import PADDING_KEY, RolloutBatch, open_batch, open_roll_batch
+from rolloutdeck.safe_pickle.batches.fields import (
+    DenseField,
+    JaggedField,
+    SeparateField,
+    TensorField,
+    build_dense_field,
+    build_jagged_field,
+    read_consolidated_fields,
+)
+from rolloutdeck.safe_pickle.batches.layouts import (
+    CONSOLIDATED_METADATA_KEYS,
+    BatchContents,
+    build_proto_contents,
+    build_source,
+    load_data_proto,
+    read_batch_contents,
+    read_roll_contents,
+)
+from rolloutdeck.safe_pickle.batches.token_ids import RowTokens
+from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
+
+__all__ = [
+    "BatchContents",
+    "CONSOLIDATED_METADATA_KEYS",
+    "DenseField",
+    "JaggedField",
+    "PADDING_KEY",
+    "RolloutBatch",
+    "RowConverter",
+    "RowTokens",
+    "SeparateField",
+    "TensorField",
+    "build_dense_field",
+    "build_jagged_field",
+    "build_proto_contents",
+    "build_source",
+    "load_data_proto",
+    "open_batch",
+    "open_roll_batch",
+    "open_torch_dict",
+    "read_batch_contents",
+    "read_consolidated_fields",
+    "read_roll_contents",
+]

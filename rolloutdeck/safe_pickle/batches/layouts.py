@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches.fields import (
     TensorField,
     read_consolidated_fields,
@@ -19,9 +20,7 @@ from rolloutdeck.safe_pickle.batches.fields import (
     read_tensordict_fields,
 )
 from rolloutdeck.safe_pickle.batches.plain_values import convert_to_plain
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import interpreter
-from rolloutdeck.safe_pickle.load.placeholders import (
+from rolloutdeck.safe_pickle.load import (
     Array,
     Buffer,
     Consolidated,
@@ -34,9 +33,9 @@ from rolloutdeck.safe_pickle.load.placeholders import (
     Tensor,
     Tree,
     Unreadable,
+    load_pickle,
 )
-from rolloutdeck.safe_pickle.stream.source import ByteSource
-from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive, is_zip
+from rolloutdeck.safe_pickle.stream import ByteSource, TorchArchive, is_zip
 
 MAX_ROWS = 1 << 22  # of one step
 NO_ARRAY = Unreadable("column that is no array")
@@ -76,7 +75,7 @@ def agreed(found: BatchContents) -> BatchContents:
 
 def read_roll_contents(source: ByteSource) -> BatchContents:
     """A DataProto of ROLL: verl's, with the tensors' bytes in a BytesIO, and room for a batch that lies elsewhere."""
-    value = interpreter.load_pickle(source)
+    value = load_pickle(source)
     if not isinstance(value, Rollout) or value.state is None:
         raise SafePickleError(f"it holds {_what(value)}, not ROLL's DataProto")
     tensors, columns, elsewhere, meta = value.state
@@ -87,7 +86,7 @@ def read_roll_contents(source: ByteSource) -> BatchContents:
 
 def load_data_proto(source: ByteSource) -> Proto:
     """The DataProto of a pickle, as the machine built it."""
-    value = interpreter.load_pickle(source)
+    value = load_pickle(source)
     if not isinstance(value, Proto) or value.state is None:
         raise SafePickleError(f"it holds {_what(value)}, not verl's DataProto")
     return value
@@ -113,7 +112,7 @@ def _tensors(value: Any) -> BatchContents | Unreadable | None:
     """The first part of a DataProto's state; None when it has no tensors, inert when they can't be read."""
     if isinstance(value, Data):
         archive = TorchArchive.open(build_source(value))
-        value = interpreter.load_pickle(archive.pickle, archive)
+        value = load_pickle(archive.pickle, archive)
     read = READ.get(type(value))
     if read is None:
         raise SafePickleError(f"a DataProto whose tensors are {_what(value)}")
@@ -167,7 +166,7 @@ READ: dict[type, Callable[[Any], BatchContents | Unreadable | None]] = {
 
 def _of_archive(source: ByteSource) -> BatchContents:
     archive = TorchArchive.open(source)
-    value = interpreter.load_pickle(archive.pickle, archive)
+    value = load_pickle(archive.pickle, archive)
     if not isinstance(value, dict) or not isinstance(value.get("tensordict"), Tree):
         raise SafePickleError(f"a torch file that holds {_what(value)}, not the batch of a TransferQueue")
     found = _of_tree(value["tensordict"])

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches.fields import build_dense_field, decode_numbers
 from rolloutdeck.safe_pickle.batches.plain_values import MAX_PLAIN_VALUES, PlainConverter
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import interpreter
-from rolloutdeck.safe_pickle.load.placeholders import Tensor
-from rolloutdeck.safe_pickle.stream.source import ByteSource
-from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
+from rolloutdeck.safe_pickle.load import Tensor, load_pickle
+from rolloutdeck.safe_pickle.stream import ByteSource, TorchArchive
 
 MAX_ROW_VALUES = 64 * MAX_PLAIN_VALUES  # of all rows together, each counted as often as it is reached
 MAX_TENSOR_NUMBERS = 4 << 20  # of one tensor
@@ -31,7 +29,7 @@ def open_torch_dict(path: str | os.PathLike[str]) -> Iterator[dict[Any, Any]]:
     ends."""
     with ByteSource.open(path) as source:
         archive = TorchArchive.open(source)
-        value = interpreter.load_pickle(archive.pickle, archive)
+        value = load_pickle(archive.pickle, archive)
         if not isinstance(value, dict):
             raise SafePickleError("the torch file holds no dict")
         yield value

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.load.globals import build_call_result, convert_dict_key
 from rolloutdeck.safe_pickle.load.placeholders import DTYPE_SIZES, STORAGE_DTYPES, Name, Piece, Storage, Unreadable
-from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan, Opcode, PickleLimits, scan_opcodes
-from rolloutdeck.safe_pickle.stream.source import ByteSource
-from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
+from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, Opcode, PickleLimits, TorchArchive, scan_opcodes
 
 MAX_TEXT = 1 << 30  # characters of all strings of a pickle together
 FREE_WORK = 1 << 20

@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan
-from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan
 
 MAX_DIMENSION = 1 << 40
 MAX_DIMENSIONS = 32

@@ -12,18 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.safe_pickle.batches.batch import RolloutBatch, open_batch
-from rolloutdeck.safe_pickle.batches.layouts import build_source, load_data_proto
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import interpreter
-from rolloutdeck.safe_pickle.load.placeholders import Consolidated, Data, Piece, Proto, Tree
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.batches import RolloutBatch, build_source, load_data_proto, open_batch
+from rolloutdeck.safe_pickle.load import Consolidated, Data, Piece, Proto, Tree, load_pickle
 from rolloutdeck.safe_pickle.rewrite.archive_writer import write_torch_batch
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import write_pickle
 from rolloutdeck.safe_pickle.rewrite.row_selection import RowSelection
-from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan
-from rolloutdeck.safe_pickle.stream.source import ByteSource
-from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive, is_zip
+from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, TorchArchive, is_zip
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +101,7 @@ def write_rows(source: Path, target: Path, rows: int, keep: Sequence[int]) -> No
 def queue(source: ByteSource, chosen: RowSelection) -> dict[str, Any]:
     """The batch of a TransferQueue: {tensordict, tags, keys, global_steps}."""
     archive = TorchArchive.open(source)
-    found = interpreter.load_pickle(archive.pickle, archive)
+    found = load_pickle(archive.pickle, archive)
     assert isinstance(found, dict)  # it was read as one before
     rows = {name: chosen.listed(found[name]) for name in ("tags", "keys")}
     return {**found, "tensordict": chosen.tree(found["tensordict"]), **rows}
@@ -128,7 +124,7 @@ def write_proto(batch: Proto, chosen: RowSelection, inner: Path, file: Any) -> N
 
 def tensordict(source: ByteSource, chosen: RowSelection) -> Consolidated | Tree:
     archive = TorchArchive.open(source)
-    found = interpreter.load_pickle(archive.pickle, archive)
+    found = load_pickle(archive.pickle, archive)
     if isinstance(found, Consolidated):
         return chosen.consolidated(found)
     if isinstance(found, Tree):

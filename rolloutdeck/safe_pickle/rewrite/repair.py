@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe_pickle.batches.batch import RolloutBatch
-from rolloutdeck.safe_pickle.batches.layouts import build_proto_contents, load_data_proto
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load.placeholders import Proto
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.batches import RolloutBatch, build_proto_contents, load_data_proto
+from rolloutdeck.safe_pickle.load import Proto
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import write_pickle
-from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle.stream import ByteSource
 
 ALWAYS_DROPPED_COLUMNS = ("uid",)
 MOVED_DROPPED_COLUMNS = ("data_source", "reward_model", "extra_info")

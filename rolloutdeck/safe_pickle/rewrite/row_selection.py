@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from rolloutdeck.safe_pickle.batches.fields import (
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.batches import (
+    CONSOLIDATED_METADATA_KEYS,
     DenseField,
     TensorField,
     build_dense_field,
     build_jagged_field,
     read_consolidated_fields,
 )
-from rolloutdeck.safe_pickle.batches.layouts import CONSOLIDATED_METADATA_KEYS
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load.placeholders import (
+from rolloutdeck.safe_pickle.load import (
     Array,
     Consolidated,
     Data,

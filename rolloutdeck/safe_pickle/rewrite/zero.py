@@ -11,15 +11,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe_pickle.batches.fields import DenseField
-from rolloutdeck.safe_pickle.batches.layouts import BatchContents, build_source, read_roll_contents
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import interpreter
-from rolloutdeck.safe_pickle.load.placeholders import Buffer, Piece, Rollout
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.batches import BatchContents, DenseField, build_source, read_roll_contents
+from rolloutdeck.safe_pickle.load import Buffer, Piece, Rollout, load_pickle
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
-from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan
-from rolloutdeck.safe_pickle.stream.source import ByteSource
-from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
+from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, TorchArchive
 
 BLOCK = 1 << 20
 
@@ -68,7 +64,7 @@ def span_of(found: BatchContents, name: str) -> ByteSpan | None:
 
 def member_of(opened: ByteSource, cells: object) -> tuple[ByteSpan, list[int]]:
     """The member of the archive in which a tensor lies, and where its CRC stands: positions in the file."""
-    value = interpreter.load_pickle(opened)
+    value = load_pickle(opened)
     assert (
         isinstance(value, Rollout) and value.state and isinstance(value.state[0], Buffer)
     )  # it was read as one before

@@ -1,0 +1,8 @@
+"""The byte stream of a pickle: its source, its opcodes, and the ZIP archive of torch."""
+
+from rolloutdeck.safe_pickle.stream.arguments import ByteSpan, PickleLimits
+from rolloutdeck.safe_pickle.stream.opcodes import Opcode, scan_opcodes
+from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive, is_zip
+
+__all__ = ["ByteSource", "ByteSpan", "Opcode", "PickleLimits", "TorchArchive", "is_zip", "scan_opcodes"]

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.stream.opcodes import Opcode, scan_opcodes
-from rolloutdeck.safe_pickle.stream.source import ByteSource
-from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.stream import ByteSource, Opcode, TorchArchive, scan_opcodes
 from rolloutdeck.safe_pickle.verify import rules
 from rolloutdeck.safe_pickle.verify.abstract_values import (
     UNKNOWN,

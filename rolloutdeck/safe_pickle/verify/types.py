@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
+from rolloutdeck.safe_pickle.stream import TorchArchive
 from rolloutdeck.safe_pickle.verify.abstract_values import AbstractBytes, AbstractValue
 
 

@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from rolloutdeck.lib.log import OnceLogger
+from rolloutdeck.lib import OnceLogger
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,13 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rolloutdeck.client.run import Run
+from rolloutdeck.client import Run
 from rolloutdeck.errors import NotReplayableError
-from rolloutdeck.lib.download import download_file
-from rolloutdeck.lib.environment import Settings
-from rolloutdeck.lib.http import ServerClient
-from rolloutdeck.lib.log import logger
-from rolloutdeck.replay.plan import PinnedArtifact, PlanEntry, PlanRevision
+from rolloutdeck.lib import ServerClient, Settings, download_file, logger
+from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision
 from rolloutdeck.trainers.common import patching
 
 

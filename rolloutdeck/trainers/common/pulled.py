@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rolloutdeck.replay.folder import PULL_MANIFEST
+from rolloutdeck.replay import PULL_MANIFEST
 
 ABOVE = 5  # folders above a file in which pull's list may lie
 

@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from rolloutdeck.client.run import Run
-from rolloutdeck.lib.environment import Settings
+from rolloutdeck.client import Run
+from rolloutdeck.lib import Settings
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import TokenSelection
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rolloutdeck.trainer_api.types import FileHead, FileKind, FunctionReference, Trainer
+from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer
 
 _COPY = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
 OUTPUTS_FILE = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")

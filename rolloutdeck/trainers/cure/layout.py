@@ -14,8 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.replay.placement import Placement
-from rolloutdeck.replay.plan import PlanFile
+from rolloutdeck.replay import Placement, PlanFile
 from rolloutdeck.trainers.cure import OUTPUTS_FILE, REQUIRED_SETTINGS
 from rolloutdeck.trainers.cure.step_files import APART, CURE_FACTS, ROLE, TOGETHER
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rolloutdeck.trainer_api.types import SettingsIssue
+from rolloutdeck.trainer_api import SettingsIssue
 
 TrainerSettings = Mapping[str, Any]
 

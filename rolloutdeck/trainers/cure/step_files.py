@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
+from rolloutdeck.trainer_api import LoadableStep, StepLocation
 from rolloutdeck.trainers.cure import NEXT_STEP_SECONDS, OUTPUTS_FILE, find_cure_step
 
 FORMAT, ROLE, END = "cure", "rollout", "<|im_end|>"

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api.types import FileHead, FileKind, FunctionReference, Trainer
-from rolloutdeck.trainers.common.lazy import lazy_names
+from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer
+from rolloutdeck.trainers.common import lazy_names
 
 __getattr__ = lazy_names(__name__, {"roll.tracker": ("track",)})
 

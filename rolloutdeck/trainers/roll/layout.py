@@ -15,8 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.replay.placement import Placement
-from rolloutdeck.replay.plan import PlanFile
+from rolloutdeck.replay import Placement, PlanFile
 from rolloutdeck.safe_pickle import rewrite
 from rolloutdeck.trainers.roll.step_files import FORMAT, ROLE, ROLL_FACTS
 

@@ -15,11 +15,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
-from rolloutdeck.trainers.common.pulled import is_pulled
+from rolloutdeck.trainer_api import LoadableStep, StepLocation
+from rolloutdeck.trainers.common import is_pulled
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.batches.batch import RolloutBatch
+    from rolloutdeck.safe_pickle.batches import RolloutBatch
 
 FORMAT, ROLE, VALIDATION = "roll-mock", "rollout", "val"
 ROLL_FACTS = {"role": ROLE, "format": FORMAT, "serialisation": "torch", "parameter_sync_step": 1}
@@ -82,7 +82,7 @@ def read_step(spot: StepLocation) -> LoadableStep | str:
 def facts_of(path: Path) -> dict[str, Any] | str:
     """Facts of `compat.FACTS` that a batch tells; a sentence where it is none."""
     from rolloutdeck.safe_pickle import SafePickleError
-    from rolloutdeck.safe_pickle.batches.batch import open_roll_batch
+    from rolloutdeck.safe_pickle.batches import open_roll_batch
 
     try:
         with open_roll_batch(path) as batch:

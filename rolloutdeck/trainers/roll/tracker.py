@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import catch_errors, once_logger
 
 NAME = "rolloutdeck"
 FILE = "metrics.jsonl"
@@ -42,9 +42,7 @@ class RollTracker:
         self.path = Path(str(folder)) / FILE if folder else None
         self.also, self._thread = also, threading.get_ident()
         if self.path is None:
-            patching.once_logger.once(
-                "roll", "Metrics are not written: set rollout_dump_dir, or tracker_kwargs: {folder: …}."
-            )
+            once_logger.once("roll", "Metrics are not written: set rollout_dump_dir, or tracker_kwargs: {folder: …}.")
 
     def log(self, values: Mapping[str, Any], step: int | None, **words: Any) -> None:
         if threading.get_ident() == self._thread:  # else it is history, which the file has
@@ -56,7 +54,7 @@ class RollTracker:
         if self.also is not None:
             self.also.finish()
 
-    @patching.catch_errors
+    @catch_errors
     def _write(self, values: Mapping[str, Any], step: int | None) -> None:
         if self.path is None or step is None:
             return

@@ -19,9 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.protocol.schedule import format_step_ranges
-from rolloutdeck.replay.placement import Placement
-from rolloutdeck.replay.plan import PlanFile
+from rolloutdeck.protocol import format_step_ranges
+from rolloutdeck.replay import Placement, PlanFile
 from rolloutdeck.safe_pickle import rewrite
 from rolloutdeck.trainers.slime import FORGED_ROLLOUT_FUNCTION
 from rolloutdeck.trainers.slime.facts import build_argument_facts, parse_int

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from string import Formatter
 from typing import Any
 
-from rolloutdeck.trainer_api.types import SettingsIssue
+from rolloutdeck.trainer_api import SettingsIssue
 from rolloutdeck.trainers.slime import FORGED_ROLLOUT_FUNCTION
 
 TrainerSettings = Mapping[str, Any]

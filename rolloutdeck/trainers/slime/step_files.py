@@ -14,10 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.safe_pickle.batches.torch_dict import open_torch_dict
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
-from rolloutdeck.trainers.common.pulled import is_pulled
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.batches import open_torch_dict
+from rolloutdeck.trainer_api import LoadableStep, StepLocation
+from rolloutdeck.trainers.common import is_pulled
 from rolloutdeck.trainers.slime import SLIME_HEAD_BYTES, is_slime_dump
 from rolloutdeck.trainers.slime.facts import SLIME_ROLLOUT_FORMAT
 

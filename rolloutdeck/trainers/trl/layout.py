@@ -15,9 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.protocol.compatibility import UNLIMITED_LENGTH
-from rolloutdeck.replay.placement import Placement
-from rolloutdeck.replay.plan import PlanFile
+from rolloutdeck.protocol import UNLIMITED_LENGTH
+from rolloutdeck.replay import Placement, PlanFile
 
 TRL_ROLLOUT_FORMAT = "trl-rollout"
 EACH, BATCH, ROWS = "num_generations", "generation_batch_size", "per_device_train_batch_size"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from rolloutdeck.trainer_api.types import SettingsIssue
+from rolloutdeck.trainer_api import SettingsIssue
 
 TrainerSettings = Mapping[str, Any]
 

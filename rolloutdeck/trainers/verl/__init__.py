@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from rolloutdeck.trainer_api.types import FileHead, FileKind, FunctionReference, Trainer
+from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer
 
 _STEP_FILE = re.compile(r"(\d{1,18})\.jsonl\Z")
 

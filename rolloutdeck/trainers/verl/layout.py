@@ -15,10 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.replay.exclude_prompts import write_without_prompts
-from rolloutdeck.replay.placement import Placement
-from rolloutdeck.replay.plan import PlanFile
-from rolloutdeck.trainer_config.command_line import parse_scalar
+from rolloutdeck.replay import Placement, PlanFile, write_without_prompts
+from rolloutdeck.trainer_config import parse_scalar
 from rolloutdeck.trainers.verl.facts import (
     BATCH,
     EXPERIMENT,

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.trainer_api.types import SettingsIssue
+from rolloutdeck.trainer_api import SettingsIssue
 
 TrainerSettings = Mapping[str, Any]
 

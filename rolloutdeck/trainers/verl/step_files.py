@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainer_api.types import LoadableStep, StepLocation
+from rolloutdeck.trainer_api import LoadableStep, StepLocation
 
 GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
 PULL_MANIFEST_NAME = ".rolloutdeck-pull.json"  # `rolloutdeck pull` put these there: they are another run's
@@ -155,7 +155,7 @@ def _is_async(batch: Path) -> bool:
 def _meta(path: Path) -> dict[str, Any]:
     """`meta_info` of a batch; {} where it can't be read."""
     try:
-        from rolloutdeck.safe_pickle.batches.batch import open_batch
+        from rolloutdeck.safe_pickle.batches import open_batch
 
         with open_batch(path) as batch:
             return dict(batch.meta)
@@ -179,7 +179,7 @@ def _counted(batches: Iterable[Path]) -> dict[str, Any]:
     uids: set[str] = set()
     kinds: set[tuple[str, str]] = set()
     try:
-        from rolloutdeck.safe_pickle.batches.batch import open_batch
+        from rolloutdeck.safe_pickle.batches import open_batch
 
         for path in batches:
             with open_batch(path) as batch:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rollouts.formats.readers.jsonl import parse_prompt, parse_response_text, render_content
-from rollouts.samples.values import to_json
+from rollouts.samples import to_json
 
 REASONING = ("reasoning_content", "reasoning")
 

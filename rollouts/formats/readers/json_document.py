@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MAX_LINE_BYTES
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.readers.jsonl import BOM, parse_json_leniently
 
@@ -18,11 +18,9 @@ def read_json_document(stream: BinaryIO) -> tuple[Any, bool]:
 
 def read_document_bytes(stream: BinaryIO) -> bytes:
     """Raises UnreadableDump for what is too long."""
-    read = stream.read(wire.MAX_LINE_BYTES + 1)
-    if len(read) > wire.MAX_LINE_BYTES:
-        raise UnreadableDumpError(
-            f"It is one JSON value of more than {wire.MAX_LINE_BYTES >> 20} MiB, too long to read."
-        )
+    read = stream.read(MAX_LINE_BYTES + 1)
+    if len(read) > MAX_LINE_BYTES:
+        raise UnreadableDumpError(f"It is one JSON value of more than {MAX_LINE_BYTES >> 20} MiB, too long to read.")
     return read.removeprefix(BOM)
 
 

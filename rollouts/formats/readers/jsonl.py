@@ -11,10 +11,9 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MAX_LINE_BYTES
 from rollouts.errors import UnreadableDumpError
-from rollouts.samples.record import LineProblem
-from rollouts.samples.values import describe_json_type, to_json
+from rollouts.samples import LineProblem, describe_json_type, to_json
 
 BOM = b"\xef\xbb\xbf"
 BROKEN_UTF8 = "not valid UTF-8; what could not be read is shown as U+FFFD"
@@ -22,7 +21,7 @@ BROKEN_UTF8 = "not valid UTF-8; what could not be read is shown as U+FFFD"
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     """Number from 1 and bytes of each line that is not blank; None for a line over `wire.MAX_LINE_BYTES`."""
-    most = wire.MAX_LINE_BYTES
+    most = MAX_LINE_BYTES
     number = 0
     while line := stream.readline(most + 1):
         number += 1
@@ -63,7 +62,7 @@ def read_jsonl_rows(stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]] | L
 def parse(line: bytes | None) -> tuple[dict[str, Any], bool]:
     """The object of a line, and False if its bytes were not UTF-8. Raises ValueError that says what is wrong."""
     if line is None:
-        raise ValueError(f"longer than {wire.MAX_LINE_BYTES >> 20} MiB")
+        raise ValueError(f"longer than {MAX_LINE_BYTES >> 20} MiB")
     whole = True
     try:
         row = orjson.loads(line)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MAX_DUMP_BYTES, MAX_LINE_BYTES
 from rollouts.errors import UnreadableDumpError
 
 MAX_BATCH_ROWS = 256  # rows in memory,
@@ -58,17 +58,15 @@ def read_batch_rows(kind: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Co
         count, all_held = count + len(batch), all_held + held
         if count > MOST_ROWS:
             raise UnreadableDumpError(f"The {kind} file has more than {MOST_ROWS:,} rows.")
-        if all_held > wire.MAX_DUMP_BYTES:
-            raise UnreadableDumpError(f"The {kind} file unfolds to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
+        if all_held > MAX_DUMP_BYTES:
+            raise UnreadableDumpError(f"The {kind} file unfolds to more than {MAX_DUMP_BYTES >> 30} GiB.")
         if held <= LARGE:
             yield from rows_of(batch)
             continue
         for at in range(len(batch)):
             row = batch.slice(at, 1)
-            if count_batch_bytes(row) > wire.MAX_LINE_BYTES:
-                raise UnreadableDumpError(
-                    f"A row of the {kind} file unfolds to more than {wire.MAX_LINE_BYTES >> 20} MiB."
-                )
+            if count_batch_bytes(row) > MAX_LINE_BYTES:
+                raise UnreadableDumpError(f"A row of the {kind} file unfolds to more than {MAX_LINE_BYTES >> 20} MiB.")
             yield from rows_of(row)
 
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle import SafePickleError
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
-from rollouts.storage import files
+from rollouts.storage import create_incoming_path
 
 CHUNK = 1 << 20
 
@@ -23,7 +23,7 @@ def provide_local_file(stream: BinaryIO, told: DumpContext) -> Iterator[Path]:
     if told.path:
         yield told.path
         return
-    path = files.create_incoming_path()
+    path = create_incoming_path()
     try:
         with path.open("wb") as copy:
             shutil.copyfileobj(stream, copy, CHUNK)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.readers.jsonl import parse_response_text
-from rollouts.samples.values import to_float, to_integer
+from rollouts.samples import to_float, to_integer
 
 TEXT_DEPTH = 20
 MOST_SHOWN = 1024

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import zstandard
 
-from rolloutdeck.protocol import wire
+from rolloutdeck.protocol import MAX_DUMP_BYTES, MAX_LINE_BYTES
 from rollouts.errors import UnreadableDumpError
 
 HEADER = struct.Struct("<4sHHHHHIIIHH")
@@ -68,8 +68,8 @@ class ZipReader:
         with self.path.open("rb") as file:
             body = unpacked(one, packed(one, file))
         self.unpacked += len(body)
-        if self.unpacked > wire.MAX_DUMP_BYTES:
-            raise UnreadableDumpError(f"The zip unpacks to more than {wire.MAX_DUMP_BYTES >> 30} GiB.")
+        if self.unpacked > MAX_DUMP_BYTES:
+            raise UnreadableDumpError(f"The zip unpacks to more than {MAX_DUMP_BYTES >> 30} GiB.")
         if len(body) != one.size or zlib.crc32(body) != one.crc:
             raise ValueError("is damaged: its checksum is another")
         return body
@@ -128,8 +128,8 @@ def data_at(file: BinaryIO, at: int) -> int:
 
 def packed(one: Member, file: BinaryIO) -> bytes:
     """Raises ValueError."""
-    if max(one.size, one.packed) > wire.MAX_LINE_BYTES:
-        raise ValueError(f"unpacks to more than {wire.MAX_LINE_BYTES >> 20} MiB")
+    if max(one.size, one.packed) > MAX_LINE_BYTES:
+        raise ValueError(f"unpacks to more than {MAX_LINE_BYTES >> 20} MiB")
     if one.flags & LOCKED:
         raise ValueError("is locked with a password")
     file.seek(data_at(file, one.at))

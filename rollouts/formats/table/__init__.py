@@ -1,0 +1,1 @@
+"""Tables with free column names: CSV, JSONL, Parquet, Arrow."""

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rolloutdeck.protocol import columns
-from rolloutdeck.protocol.columns import COLUMN_PRESETS, format_column_names, has_response_part
+from rolloutdeck.protocol import (
+    COLUMN_PRESETS,
+    format_column_names,
+    guess_columns,
+    has_response_part,
+    parse_column_mapping,
+)
 from rollouts.errors import UnreadableDumpError
 
 
 def read_column_mapping(text: str) -> dict[str, str]:
     """{part: column} as it was told. Raises UnreadableDump."""
     try:
-        return columns.parse_column_mapping(text)
+        return parse_column_mapping(text)
     except ValueError as error:
         raise UnreadableDumpError(str(error)) from None
 
@@ -27,7 +32,7 @@ def resolve_column_mapping(names: Iterable[str], text: str = "") -> dict[str, st
     missing = [column for column in wanted.values() if column not in names]
     if missing and text not in COLUMN_PRESETS:
         raise UnreadableDumpError(f"It has no column `{missing[0][:80]}`; it has {format_column_names(names)}.")
-    found = columns.guess_columns(names, {part: column for part, column in wanted.items() if column in names})
+    found = guess_columns(names, {part: column for part, column in wanted.items() if column in names})
     if not has_response_part(found):
         raise UnreadableDumpError(
             f"No column of it is known to hold what the model wrote; "

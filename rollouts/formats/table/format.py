@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, BinaryIO
 
-from rolloutdeck.protocol.columns import (  # fmt: skip
+from rolloutdeck.protocol import (
     COLUMN_PRESETS,
     JSON_TOKEN,
     find_row_keys,
@@ -36,7 +36,7 @@ from rollouts.formats.table.columns import resolve_column_mapping
 from rollouts.formats.table.mapping import TableMapping, has_only_tokens
 from rollouts.formats.table.rows import PARQUET_MAGIC, NumberedRow, is_csv, read_table_rows, rewind_stream
 from rollouts.formats.table.unnest import ResponseUnnester, split_wide_row
-from rollouts.samples.record import LineProblem, Record, SkippedRow
+from rollouts.samples import LineProblem, Record, SkippedRow
 
 WINDOW = 256  # lines of which the columns are looked at
 WINDOW_CHARS = 16 << 20  # of their texts; longer ones are enough by themselves

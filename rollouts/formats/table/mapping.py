@@ -7,14 +7,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.protocol.columns import REWARD_PREFIX
+from rolloutdeck.protocol import REWARD_PREFIX
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.values import to_jsonable
 from rollouts.formats.trl_completions import has_consistent_advantages, sum_rewards
-from rollouts.samples.record import Record
-from rollouts.samples.values import is_number, to_float, to_integer, to_text
+from rollouts.samples import Record, is_number, to_float, to_integer, to_text
 
 PART = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")
 STRUCTURED = frozenset(

@@ -16,8 +16,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from rolloutdeck.protocol import wire
-from rolloutdeck.protocol.columns import guess_columns, has_generation_columns
+from rolloutdeck.protocol import MAX_LINE_BYTES, guess_columns, has_generation_columns
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import arrow, json_document, jsonl
@@ -25,8 +24,7 @@ from rollouts.formats.readers.parquet import open_parquet as parquet_file
 from rollouts.formats.readers.parquet import read_parquet_rows as parquet_file_rows
 from rollouts.formats.readers.seekable import provide_local_file
 from rollouts.formats.readers.values import to_jsonable
-from rollouts.samples import values
-from rollouts.samples.record import LineProblem
+from rollouts.samples import LineProblem, describe_json_type
 
 PARQUET_MAGIC = b"PAR1"
 LOGGED = re.compile(rb'\{\s*(?:"columns"\s*:\s*\[|"data"\s*:\s*\[\s*[\[\]]|"_type"\s*:\s*"table)')
@@ -88,7 +86,7 @@ class Chained(io.RawIOBase):
 def csv_rows(stream: BinaryIO) -> Iterator[NumberedRow]:
     """Rows of a comma, semicolon or tab separated file with a line of names."""
     text = text_lines(stream)
-    csv.field_size_limit(wire.MAX_LINE_BYTES)
+    csv.field_size_limit(MAX_LINE_BYTES)
     begun = next(text, "")
     separator = max(",;\t", key=begun.count)
     try:
@@ -109,11 +107,9 @@ def csv_rows(stream: BinaryIO) -> Iterator[NumberedRow]:
 def text_lines(stream: BinaryIO) -> Iterator[str]:
     """Lines with their ends. Raises UnreadableDump for one that is too long."""
     first = True
-    while line := stream.readline(wire.MAX_LINE_BYTES + 1):
-        if len(line) > wire.MAX_LINE_BYTES:
-            raise UnreadableDumpError(
-                f"It is no CSV that can be read: a line is over {wire.MAX_LINE_BYTES >> 20} MiB long."
-            )
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise UnreadableDumpError(f"It is no CSV that can be read: a line is over {MAX_LINE_BYTES >> 20} MiB long.")
         yield (line.removeprefix(jsonl.BOM) if first else line).decode("utf-8", "replace")
         first = False
 
@@ -139,7 +135,7 @@ def batched_rows(stream: BinaryIO, told: DumpContext) -> Iterator[NumberedRow]:
 
 def json_rows(stream: BinaryIO) -> Iterator[NumberedRow]:
     """Objects, one a line, or one object over the whole file."""
-    first = stream.readline(wire.MAX_LINE_BYTES + 1)
+    first = stream.readline(MAX_LINE_BYTES + 1)
     behind = stream.readline(1 << 16)
     again = io.BufferedReader(Chained(first + behind, stream))
     if behind.strip() and not first.rstrip().endswith(BEGUN):
@@ -187,7 +183,7 @@ def listed_rows(found: Any) -> Iterator[NumberedRow]:
         yield (
             (number, row)
             if isinstance(row, dict)
-            else LineProblem(number, f"is {values.describe_json_type(row)}, not an object")
+            else LineProblem(number, f"is {describe_json_type(row)}, not an object")
         )
 
 

@@ -21,15 +21,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rolloutdeck.protocol.columns import (
-    find_samples_column,
-    group_numbered_columns,
-    guess_columns,
-    is_generation_mapping,
-)
+from rolloutdeck.protocol import find_samples_column, group_numbered_columns, guess_columns, is_generation_mapping
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.values import to_jsonable
-from rollouts.lib.cache import MAX_TABLE_LAYOUTS, cached
+from rollouts.lib import MAX_TABLE_LAYOUTS, cached
 
 PLURAL = ("responses", "completions", "generations", "predictions", "outputs")
 LISTED = re.compile(r"\[\s*['\"]")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from dashboard.uploads import app
 from rollouts.models import Artifact, Blob, Membership, Project, Run
 from rollouts.pins import artifact_check, artifacts
 from rollouts.storage import blobs
-from rollouts.storage import files as storage
 from tests.dashboard.support.asgi_server import Answer, Site
 from tests.rollouts.support.artifacts import key_of, registered
 from tests.support import builders
@@ -218,7 +218,7 @@ def test_bytes_of_one_project_are_not_served_to_another(site: Site, key: str, ru
 def test_a_full_disk_is_said_before_the_body(site: Site, key: str, run: Run, monkeypatch: Any) -> None:
     files = {"meta.json": META}
     registered(run, 3, files)
-    monkeypatch.setattr(storage, "count_free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(app, "count_free_bytes", lambda: 1 << 20)
     assert put(site, key, files, META).status == 507
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 from django.contrib.auth.models import User
 
+from dashboard.uploads import app
 from rolloutdeck.protocol import wire
 from rollouts.models import Dump, Membership, Project, Run, RunAlias
 from rollouts.storage import files
@@ -217,7 +218,7 @@ def wait_for(condition: Any) -> None:
 
 
 def test_a_full_disk_is_said_before_the_body(site: Site, key: str, run: Run, monkeypatch: Any) -> None:
-    monkeypatch.setattr(files, "count_free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(app, "count_free_bytes", lambda: 1 << 20)
     answer = put(site, key, BODY)
     assert (answer.status, answer.headers["retry-after"]) == (507, "5")
 

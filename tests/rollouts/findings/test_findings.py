@@ -13,7 +13,6 @@ from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.findings import exhibits, findings
 from rollouts.flags import bulk
 from rollouts.indexing.indexer import reindex_run
-from rollouts.live import notifications
 from rollouts.maintenance import sweep
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
@@ -233,7 +232,7 @@ def test_every_change_is_told_to_open_pages(
     run: Run, finding: Finding, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rung: list[str] = []
-    monkeypatch.setattr(notifications, "notify_topics", lambda *topics: rung.extend(topics))
+    monkeypatch.setattr(findings, "notify_topics", lambda *topics: rung.extend(topics))
     exhibit = findings.add_sample_evidence(finding, sample(run), mate)
     findings.set_evidence_note(exhibit, "look")
     findings.move_evidence(exhibit, 1)

@@ -12,7 +12,6 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import bulk, flags
-from rollouts.live import notifications
 from rollouts.models import AuditEntry, Flag, Marking, Project, Run, Sample
 from rollouts.query import search
 from tests.rollouts.support.push import generation, indexed, lines
@@ -27,7 +26,8 @@ def run(project: Project) -> Run:
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     heard: list[Any] = []
-    monkeypatch.setattr(notifications, "notify_run_changed", lambda run, **what: heard.append((run.uid, what)))
+    for module in (bulk, flags):
+        monkeypatch.setattr(module, "notify_run_changed", lambda run, **what: heard.append((run.uid, what)))
     return heard
 
 

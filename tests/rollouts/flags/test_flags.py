@@ -6,9 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.errors import InvalidInputError
-from rollouts.flags import flags
+from rollouts.flags import bulk, flags
 from rollouts.indexing.indexer import index_dump, reindex_run
-from rollouts.live import notifications
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Sample
 from tests.rollouts.query.test_search import ROWS, push
 from tests.support import builders
@@ -24,7 +23,8 @@ def run(project: Project) -> Run:
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     heard: list[Any] = []
-    monkeypatch.setattr(notifications, "notify_run_changed", lambda run, **what: heard.append((run.uid, what)))
+    for module in (bulk, flags):
+        monkeypatch.setattr(module, "notify_run_changed", lambda run, **what: heard.append((run.uid, what)))
     return heard
 
 

@@ -13,7 +13,6 @@ from django.utils import timezone
 
 from rollouts.errors import StorageUnavailableError, UnreadableDumpError
 from rollouts.indexing import indexer, reading
-from rollouts.live import notifications
 from rollouts.maintenance import compaction
 from rollouts.metrics import series
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
@@ -221,7 +220,7 @@ def test_what_fails_behind_the_commit_takes_no_body_away(run: Run, monkeypatch: 
     def hung_up(*of: object, **more: object) -> None:
         transaction.on_commit(lambda: 1 / 0)
 
-    monkeypatch.setattr(notifications, "notify_run_changed", hung_up)
+    monkeypatch.setattr(indexer, "notify_run_changed", hung_up)
     dump = push(run, lines(generation()))
     with pytest.raises(ZeroDivisionError):
         indexer.index_dump(dump.pk)

@@ -74,7 +74,7 @@ def test_an_export_that_began_before_a_fold_ends_with_all_its_samples(run: Run) 
 @pytest.mark.django_db(transaction=True)
 def test_what_fails_behind_the_commit_of_a_fold_takes_no_body_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = texts(run)
-    monkeypatch.setattr(storage, "retire_body_file", refused)
+    monkeypatch.setattr(compaction, "retire_body_file", refused)
     with pytest.raises(PermissionError):
         compaction.compact_body_files(run.pk, "train")
     assert texts(run) == before

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import catch_errors, once_logger
 from rolloutdeck.trainers.slime.facts import build_argument_facts
 from rolloutdeck.trainers.slime.plugin.rows import (
     SlimeRow,
@@ -73,13 +73,13 @@ def sample_hook(args, sample, *, rollout_id=None, evaluation=False) -> None:  # 
     _live(args, sample, rollout_id, evaluation)
 
 
-@patching.catch_errors
+@catch_errors
 def _mark(args: Any, name: str, value: Any) -> None:
     """slime's contract tests ask of a function in these places that it leaves this on the arguments."""
     setattr(args, name, value)
 
 
-@patching.catch_errors
+@catch_errors
 def _rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, Any] | None, seconds: float) -> None:
     session, own = get_slime_session(args), flatten_samples(samples)
     kept, known = [freeze_sample(one) for one in own], set(map(id, own))
@@ -103,7 +103,7 @@ def _rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, Any] | No
         keep_dump(session, args, step, len(kept))
 
 
-@patching.catch_errors
+@catch_errors
 def _eval(step: int, args: Any, data: Mapping[str, Any], metrics: Mapping[str, Any] | None) -> None:
     session = get_slime_session(args)
     key = str(getattr(args, "eval_reward_key", None) or getattr(args, "reward_key", None) or "")
@@ -168,7 +168,7 @@ def compute_rollout_metrics(which: str, *told: Any) -> dict[str, Any]:
         return dict(compute(*told))
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-        patching.once_logger.once(f"figures {which}{what}", "slime's own figures are left out: %s", what)
+        once_logger.once(f"figures {which}{what}", "slime's own figures are left out: %s", what)
         return {}
 
 
@@ -184,7 +184,7 @@ def keep_dump(session: SlimeSession, args: Any, step: int, rows: int) -> None:
         session.run.log_artifact(path.parent, step, "rollout", told, step_kind=KIND, send_now=now)
 
 
-@patching.catch_errors
+@catch_errors
 def _every(args: Any, groups: Any) -> None:
     _mark(args, "processed_group_count", len(groups))
     session, own = get_slime_session(args), flatten_samples(groups)
@@ -194,7 +194,7 @@ def _every(args: Any, groups: Any) -> None:
         session.lose("groups of rollouts that were not logged (--custom-rollout-log-function-path)", len(before))
 
 
-@patching.catch_errors
+@catch_errors
 def _live(args: Any, sample: Any, rollout_id: int | None, evaluation: bool) -> None:
     state = getattr(sample, "status", None)
     if rollout_id is None or getattr(state, "value", state) in UNFINISHED:

@@ -14,12 +14,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError
-from rolloutdeck.lib.environment import Settings
-from rolloutdeck.lib.log import logger
-from rolloutdeck.replay.plan import PinnedArtifact, PlanEntry, PlanRevision
-from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
-from rolloutdeck.safe_pickle.load.placeholders import Unreadable
-from rolloutdeck.trainers.common import patching, pinned_step
+from rolloutdeck.lib import Settings, logger
+from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision
+from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
+from rolloutdeck.safe_pickle.load import Unreadable
+from rolloutdeck.trainers.common import catch_errors, check_pinned_step, download_pinned_file, report_not_replayed
 from rolloutdeck.trainers.slime.facts import build_argument_facts
 from rolloutdeck.trainers.slime.plugin.session import SlimeSession, get_slime_session
 
@@ -51,7 +50,7 @@ def load_rollout_function(args: Any) -> Callable[..., Any]:
     return function
 
 
-@patching.catch_errors
+@catch_errors
 def _replayed(args: Any, step: int, data_source: Any) -> Any:
     if not Settings.read().plan:
         return None
@@ -62,11 +61,11 @@ def _replayed(args: Any, step: int, data_source: Any) -> Any:
         return None
     start = time.monotonic()
     try:
-        pinned_step.check_pinned_step(plan, entry)
+        check_pinned_step(plan, entry)
         flagged = find_flagged_samples(entry) if plan.exclude_flagged else ()
         samples = load_pinned_samples(entry, flagged)
     except Exception as error:  # whatever it is, the rollout can be generated
-        pinned_step.report_not_replayed(session.run, plan, entry, step, error, KIND)
+        report_not_replayed(session.run, plan, entry, step, error, KIND)
         return None
     passed_over(args, data_source)
     seconds = time.monotonic() - start
@@ -109,7 +108,7 @@ def load_pinned_samples(entry: PlanEntry, flagged: Collection[int] = ()) -> list
     them in the rewards of their group (`ray/rollout.py:680`). Raises NotReplayableError, SafePickleError,
     DownloadError, ServerUnreachableError, OSError.
     """
-    with pinned_step.download_pinned_file(entry, *chosen(entry)) as path:
+    with download_pinned_file(entry, *chosen(entry)) as path:
         rows = read_rollout_samples(path)
     from slime.utils.types import Sample
 
@@ -153,7 +152,7 @@ def unread_in(value: Any) -> str:
     return next((found for one in value if (found := unread_in(one))), "")
 
 
-@patching.catch_errors
+@catch_errors
 def passed_over(args: Any, data_source: Any) -> None:
     """The prompts that the rollout would have taken, so that the next one has those that it had in the pinned run."""
     data_source.get_samples(args.rollout_batch_size)

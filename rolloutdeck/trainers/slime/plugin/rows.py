@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.trainers.common.token_selection import TokenSelection
+from rolloutdeck.trainers.common import TokenSelection
 
 SlimeRow = dict[str, Any]
 

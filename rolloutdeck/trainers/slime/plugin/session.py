@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client.run import Run
-from rolloutdeck.client.start import init
-from rolloutdeck.lib.environment import Settings
-from rolloutdeck.trainers.common.session import EXIT_SECONDS
-from rolloutdeck.trainers.common.session import TrainerSession as Shared
+from rolloutdeck.client import Run, init
+from rolloutdeck.lib import Settings
+from rolloutdeck.trainers.common import EXIT_SECONDS
+from rolloutdeck.trainers.common import TrainerSession as Shared
 
 SECRETS = ("wandb_key",)
 

@@ -10,11 +10,10 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from rolloutdeck.client.run import Run
+from rolloutdeck.client import Run
 from rolloutdeck.errors import NotReplayableError
-from rolloutdeck.protocol.tokenizer import compute_tokenizer_fingerprint
-from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.common.session import EXIT_SECONDS
+from rolloutdeck.protocol import compute_tokenizer_fingerprint
+from rolloutdeck.trainers.common import EXIT_SECONDS, catch_errors
 from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
@@ -46,20 +45,20 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
     def run(self) -> Run | None:
         return self.session.run if self.session else None
 
-    @patching.catch_errors
+    @catch_errors
     def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._join()
 
-    @patching.catch_errors
+    @catch_errors
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._join()
 
-    @patching.catch_errors
+    @catch_errors
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if logs and state.is_world_process_zero:
             self.opened(args).run.log({named(key): value for key, value in logs.items()}, step=state.global_step)
 
-    @patching.catch_errors
+    @catch_errors
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Only what we hold in memory is waited for; an eval may follow, the end of the process ends the run."""
         if self.session:

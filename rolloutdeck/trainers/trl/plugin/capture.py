@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import catch_errors, once_logger
 from rolloutdeck.trainers.trl.plugin import tools
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 
@@ -39,7 +39,7 @@ class GenerationCapture:
         missing = [name for name in (GENERATE, REWARD) if not callable(getattr(trainer, name, None))]
         if missing:
             kind = type(trainer).__name__
-            patching.once_logger.once(
+            once_logger.once(
                 kind, "This %s has no %s: Rolloutdeck keeps its metrics only.", kind, " and no ".join(missing)
             )
             return
@@ -51,7 +51,7 @@ class GenerationCapture:
 
     def _wrap(self, name: str, after: Callable[[Any, Any], None]) -> None:
         """`after(arguments, result)` follows each call of the trainer's method; what it raises is ours alone."""
-        original, safe = getattr(self.trainer, name), patching.catch_errors(after)
+        original, safe = getattr(self.trainer, name), catch_errors(after)
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:

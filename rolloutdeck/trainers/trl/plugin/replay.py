@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from rolloutdeck.client.run import Run
+from rolloutdeck.client import Run
 from rolloutdeck.errors import NotReplayableError
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import catch_errors
 from rolloutdeck.trainers.trl.plugin import step_files, tools
 from rolloutdeck.trainers.trl.plugin.callback import RolloutdeckCallback
 from rolloutdeck.trainers.trl.plugin.rows import ToolUse
@@ -60,7 +60,7 @@ class StepReplayer:
         found = self._replayed(prompts, trainer) if trainer.model.training else None
         return self.otherwise(prompts, trainer) if found is None else found
 
-    @patching.catch_errors
+    @catch_errors
     def _replayed(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch | None:
         number, call = self.calls.next(trainer)
         step = self.source.at(number, trainer)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError
-from rolloutdeck.lib.download import hash_file
-from rolloutdeck.lib.log import logger
-from rolloutdeck.replay.folder import PULL_MANIFEST
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.lib import hash_file, logger
+from rolloutdeck.replay import PULL_MANIFEST
+from rolloutdeck.trainers.common import ReplayStoppedError
 from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.replay import broadcast_from_main, find_reporting_run, is_main_process
 
@@ -62,7 +61,7 @@ class FolderStep:
         if is_main_process(trainer):
             logger.warning("Step %d is not replayed: %s", self.number, reason)
         if self.told.get("on_mismatch") == "stop":
-            raise patching.ReplayStoppedError(
+            raise ReplayStoppedError(
                 f"The replay plan {self.told.get('plan')} says to stop. Step {self.number}: {reason}"
             )
 

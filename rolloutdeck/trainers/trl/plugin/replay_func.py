@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError
-from rolloutdeck.lib.log import logger
-from rolloutdeck.replay.plan import PlanEntry, PlanRevision
-from rolloutdeck.trainers.common import patching, pinned_step
+from rolloutdeck.lib import logger
+from rolloutdeck.replay import PlanEntry, PlanRevision
+from rolloutdeck.trainers.common import (
+    catch_errors,
+    check_pinned_step,
+    download_pinned_file,
+    once_logger,
+    report_not_replayed,
+)
 from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.callback import build_trainer_facts
 from rolloutdeck.trainers.trl.plugin.replay import (
@@ -59,12 +65,12 @@ class PinnedStep:
 
     def generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
         """Raises NotReplayableError, DownloadError, ServerUnreachableError, OSError, ValueError."""
-        pinned_step.check_pinned_step(self.plan, self.entry, "a step of TRL")
+        check_pinned_step(self.plan, self.entry, "a step of TRL")
         name = step_files.build_generation_name(call)
         source = next((one for one in self.entry.artifacts if name in one.files), None)
         if source is None:
             raise NotReplayableError(f"the pin has no {name}")
-        with pinned_step.download_pinned_file(self.entry, source, name) as path:
+        with download_pinned_file(self.entry, source, name) as path:
             return step_files.read_generation(path)
 
     def hit(self, trainer: Any, rows: int, seconds: float) -> None:
@@ -73,14 +79,14 @@ class PinnedStep:
             logger.info("Step %d replays pin %d: %d rows in %.1f s.", self.number, self.entry.pin, rows, seconds)
 
     def leave(self, trainer: Any, error: Exception) -> None:
-        pinned_step.report_not_replayed(find_reporting_run(trainer), self.plan, self.entry, self.number, error)
+        report_not_replayed(find_reporting_run(trainer), self.plan, self.entry, self.number, error)
 
 
-@patching.catch_errors
+@catch_errors
 def asked(name: str, trainer: Any) -> PlanRevision | None:
     """The plan that the run of the trainer's callback follows."""
     run = find_reporting_run(trainer)
     if run is None:
-        patching.once_logger.once("no callback", "Nothing is replayed: the trainer has no RolloutdeckCallback.")
+        once_logger.once("no callback", "Nothing is replayed: the trainer has no RolloutdeckCallback.")
         return None
     return run.replay_plan(name, build_trainer_facts(trainer))

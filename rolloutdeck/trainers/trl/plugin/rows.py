@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolloutdeck.trainers.common.token_selection import TokenSelection
+from rolloutdeck.trainers.common import TokenSelection
 
 TrlRow = dict[str, Any]
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client.start import init
-from rolloutdeck.lib.environment import Settings
-from rolloutdeck.trainers.common.session import TrainerSession as Shared
+from rolloutdeck.client import init
+from rolloutdeck.lib import Settings
+from rolloutdeck.trainers.common import TrainerSession as Shared
 
 
 class TrlSession(Shared):

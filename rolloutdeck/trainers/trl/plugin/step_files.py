@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client import serialize
+from rolloutdeck.client import convert_for_json
 from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.trainers.trl.layout import TRL_ROLLOUT_FORMAT, read_requirements
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration, ToolUse
@@ -62,7 +62,7 @@ def head_of(held: CapturedGeneration) -> str:
 
 def lines(held: CapturedGeneration) -> Iterator[str]:
     """A row a line. One by one: the interpreter lock is free in between."""
-    return (json.dumps(row_of(held, place), default=serialize.convert_for_json) for place in range(len(held.prompts)))
+    return (json.dumps(row_of(held, place), default=convert_for_json) for place in range(len(held.prompts)))
 
 
 def put(path: Path, head: str, rows: Iterable[str]) -> None:
@@ -218,4 +218,4 @@ def serialize_prompts(rows: Sequence[StoredRow]) -> Iterator[str]:
 
 def serialize_prompt(prompt: Any) -> str:
     """A text, or messages as JSON in one order of keys."""
-    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=serialize.convert_for_json)
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=convert_for_json)

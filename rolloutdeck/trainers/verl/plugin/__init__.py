@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 
-from rolloutdeck.lib.log import logger
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.lib import logger
+from rolloutdeck.trainers.common import patch_when_imported
 
 # verl's module -> ours, whose `patch(module)` hooks into it. Ours is imported only after verl's was.
 PATCHES = {
@@ -35,7 +35,7 @@ def install_plugin() -> None:
     _installed = True
     try:
         for theirs, ours in PATCHES.items():
-            patching.patch_when_imported(theirs, f"{__name__}.{ours}")
+            patch_when_imported(theirs, f"{__name__}.{ours}")
     except Exception as error:
         logger.warning("Rolloutdeck's verl plug-in could not be installed, nothing will be recorded: %s", error)
         return

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin.session import find_verl_session
 
 DATASET_FIELDS = ("data_source", "reward_model", "extra_info")
 
 
 def patch(module: ModuleType) -> None:
-    patching.wrap_method(module.FullyAsyncAgentLoopManager, "generate_sequences_single", wrap_generate_sequences)
+    wrap_method(module.FullyAsyncAgentLoopManager, "generate_sequences_single", wrap_generate_sequences)
 
 
 def wrap_generate_sequences(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,7 +30,7 @@ def wrap_generate_sequences(original: Callable[..., Any]) -> Callable[..., Any]:
     return generate_sequences_single
 
 
-@patching.catch_errors
+@catch_errors
 def carry(config: Any, known: dict[str, Any], found: Any) -> None:
     if find_verl_session(config) is None:
         return

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_method
 
 COUNTS, REASON = "_rolloutdeck_left_out", "_rolloutdeck_reasons"
 REASONS = ("stale", "filtered", "failed")  # the order of `_terminal_eviction_reasons`
@@ -19,8 +19,8 @@ SURPLUS = "surplus"
 
 def patch(module: ModuleType) -> None:
     buffer: Any = module.ReplayBuffer
-    patching.wrap_method(buffer, "_evict_terminal_groups", evict)
-    patching.wrap_method(buffer, "_clear_groups", clear)
+    wrap_method(buffer, "_evict_terminal_groups", evict)
+    wrap_method(buffer, "_clear_groups", clear)
 
 
 def evict(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,7 +28,7 @@ def evict(original: Callable[..., Any]) -> Callable[..., Any]:
         setattr(
             self,
             REASON,
-            patching.bind_arguments(original, (self, *args), kwargs).get("eviction_reasons", ())[: len(REASONS)],
+            bind_arguments(original, (self, *args), kwargs).get("eviction_reasons", ())[: len(REASONS)],
         )
         try:
             return original(self, *args, **kwargs)
@@ -40,7 +40,7 @@ def evict(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def clear(original: Callable[..., Any]) -> Callable[..., Any]:
     def _clear_groups(self: Any, *args: Any, **kwargs: Any) -> Any:
-        told = patching.bind_arguments(original, (self, *args), kwargs)
+        told = bind_arguments(original, (self, *args), kwargs)
         if told.get("partition_id") == "train":
             count_evictions(self, self.partitions["train"], told["uids"])
         return original(self, *args, **kwargs)
@@ -48,7 +48,7 @@ def clear(original: Callable[..., Any]) -> Callable[..., Any]:
     return _clear_groups
 
 
-@patching.catch_errors
+@catch_errors
 def count_evictions(buffer: Any, keys: Iterable[str], uids: Iterable[str]) -> None:
     """Counts the sessions of these prompts. What is cleared without a reason was one more than the step needed."""
     reasons = dict(zip(REASONS, getattr(buffer, REASON, ()), strict=False))

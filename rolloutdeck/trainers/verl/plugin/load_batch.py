@@ -12,10 +12,10 @@ from typing import Any
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 from verl.protocol import DataProto
 
-from rolloutdeck.safe_pickle.batches.layouts import BatchContents, read_batch_contents
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load.placeholders import Datum, Stack, Unreadable
-from rolloutdeck.safe_pickle.stream.source import ByteSource
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.batches import BatchContents, read_batch_contents
+from rolloutdeck.safe_pickle.load import Datum, Stack, Unreadable
+from rolloutdeck.safe_pickle.stream import ByteSource
 from rolloutdeck.trainers.verl.plugin import tensors
 from rolloutdeck.trainers.verl.plugin.native_types import NativeBuilder
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin.session import LOGGER_NAME, VerlSession, open_verl_session, parse_loggers
 
 
@@ -22,11 +22,11 @@ class Backend:
         session.run.ends_here = True
         self.step_kind = "policy_version" if session.is_fully_async else "global_step"
 
-    @patching.catch_errors
+    @catch_errors
     def log(self, data: Mapping[str, Any], step: int) -> None:
         self.session.run.log(data, step=step, step_kind=self.step_kind)
 
-    @patching.catch_errors
+    @catch_errors
     def finish(self, exit_code: int = 0) -> None:
         self.session.finish("failed" if exit_code else "finished")
 
@@ -35,21 +35,21 @@ def patch(module: ModuleType) -> None:
     tracking: Any = module.Tracking
     if LOGGER_NAME not in tracking.supported_backend:
         tracking.supported_backend.append(LOGGER_NAME)
-    patching.wrap_method(tracking, "__init__", join)
-    patching.wrap_method(tracking, "finish", finish)
+    wrap_method(tracking, "__init__", join)
+    wrap_method(tracking, "finish", finish)
 
 
 def join(original: Callable[..., Any]) -> Callable[..., Any]:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        told = patching.bind_arguments(original, (self, *args), kwargs)
+        told = bind_arguments(original, (self, *args), kwargs)
         if LOGGER_NAME in parse_loggers(told.get("default_backend")):
             add(self, told["project_name"], told["experiment_name"], told.get("config"))
 
     return __init__
 
 
-@patching.catch_errors
+@catch_errors
 def add(tracking: Any, project_name: str, experiment_name: str, config: Any) -> None:
     """The names given to `Tracking` hold, whatever its config says; a config may be left out."""
     tracking.logger[LOGGER_NAME] = Backend(open_verl_session(str(project_name), str(experiment_name), config or {}))
@@ -60,6 +60,6 @@ def finish(original: Callable[..., Any]) -> Callable[..., Any]:
         backend = getattr(self, "logger", {}).pop(LOGGER_NAME, None)  # once, though `__del__` calls again
         original(self, *args, **kwargs)
         if backend is not None:
-            backend.finish(patching.bind_arguments(original, (self, *args), kwargs).get("exit_code", 0))
+            backend.finish(bind_arguments(original, (self, *args), kwargs).get("exit_code", 0))
 
     return finish

@@ -14,18 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load.placeholders import (
-    Array,
-    Dtype,
-    Nested,
-    Piece,
-    Scalar,
-    Size,
-    Tensor,
-    Unreadable,
-    read_bytes_into,
-)
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.load import Array, Dtype, Nested, Piece, Scalar, Size, Tensor, Unreadable, read_bytes_into
 from rolloutdeck.trainers.verl.plugin import tensors
 
 MAX_DEPTH = 100

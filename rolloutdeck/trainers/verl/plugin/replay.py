@@ -19,18 +19,21 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.lib.environment import Settings
-from rolloutdeck.lib.http import ServerClient
-from rolloutdeck.lib.log import logger
-from rolloutdeck.protocol.schedule import resolve_target
-from rolloutdeck.replay import placement as placing
-from rolloutdeck.replay.folder import ReplayFolder
-from rolloutdeck.replay.placement import Placement
-from rolloutdeck.replay.plan import PlanEntry, PlanRevision
-from rolloutdeck.replay.pull import PlanPull
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.trainer_config.load import flatten_settings
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.lib import ServerClient, Settings, logger
+from rolloutdeck.protocol import resolve_target
+from rolloutdeck.replay import (
+    Placement,
+    PlanEntry,
+    PlanPull,
+    PlanRevision,
+    ReplayFolder,
+    build_placements,
+    find_flagged_prompts,
+    find_layout_steps,
+)
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.trainer_config import flatten_settings
+from rolloutdeck.trainers.common import ReplayStoppedError, catch_errors
 from rolloutdeck.trainers.verl.layout import GEN, VerlRequirements, read_requirements
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, convert_config
 
@@ -66,15 +69,13 @@ class VerlReplay:
     def _feeds(self) -> dict[int, Placement]:
         """Fully async: which prompt of the feed replays what, for the whole run. Raises Stop."""
         try:
-            found, left_out = placing.build_placements(
-                self.plan, self.asking, placing.find_layout_steps(self.plan, self.asking, None)
-            )
+            found, left_out = build_placements(self.plan, self.asking, find_layout_steps(self.plan, self.asking, None))
         except UsageError as error:
             self.leave(0, "refused", str(error))
             return {}
         for text in left_out:
             logger.warning("%s", text)
-        self.flagged = dict(placing.find_flagged_prompts(self.plan, self.asking))
+        self.flagged = dict(find_flagged_prompts(self.plan, self.asking))
         return {placement.number: placement for placement in found}
 
     @property
@@ -124,7 +125,7 @@ class VerlReplay:
         if self.by_folder is not None:
             return self.by_folder[step], ""
         try:
-            found, left_out = placing.build_placements(self.plan, self.asking, [step])
+            found, left_out = build_placements(self.plan, self.asking, [step])
         except UsageError as error:
             return None, str(error)
         return (found[0], "") if found else (None, left_out[0])
@@ -149,7 +150,7 @@ class VerlReplay:
         """Reports a step that is generated after all. Raises Stop where the plan asks for it."""
         self._tell(step, outcome, reason)
         if self.plan.on_mismatch == "stop":
-            raise patching.ReplayStoppedError(
+            raise ReplayStoppedError(
                 f"The replay plan {self.plan} says to stop where a pin can't be replayed. Step {step}: {reason}"
             )
 
@@ -192,7 +193,7 @@ def serialize_messages(messages: Any) -> str:
     return json.dumps(pairs, ensure_ascii=False, default=str)
 
 
-@patching.catch_errors
+@catch_errors
 def open_replay(session: VerlSession, config: Any) -> VerlReplay | None:
     """The replay of the plan that ROLLOUTDECK_PLAN names; None without one, or where it has nothing."""
     if not Settings.read().plan:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import catch_errors, wrap_method
 from rolloutdeck.trainers.verl.layout import GEN
 from rolloutdeck.trainers.verl.plugin import replay_reader
 from rolloutdeck.trainers.verl.plugin.replay import VerlReplay, open_replay
@@ -31,7 +31,7 @@ def patch(module: ModuleType) -> None:
         theirs = SKIP_REGISTRY.get(role)
         if theirs is not None and not hasattr(theirs, MARK):
             register_skip(role)(build_skip_class(role, theirs))
-    patching.wrap_method(module.SkipManager, "init", begin)
+    wrap_method(module.SkipManager, "init", begin)
 
 
 def begin(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,7 +132,7 @@ def prompts_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return list(arrays["raw_prompt"]) if arrays and "raw_prompt" in arrays else None
 
 
-@patching.catch_errors
+@catch_errors
 def log_dumped_step(skip: Any, role: str, step: int) -> None:
     """Tells the server of a step that verl has dumped, once it is whole; its bytes go when it is pinned."""
     folder = Path(skip._get_step_dump_dir(step))
@@ -142,7 +142,7 @@ def log_dumped_step(skip: Any, role: str, step: int) -> None:
         skip.session.run.log_artifact(folder, step, role, step_kind=kind)
 
 
-known = patching.catch_errors(find_verl_session)
+known = catch_errors(find_verl_session)
 _replays: dict[int, VerlReplay | None] = {}
 
 
@@ -156,7 +156,7 @@ def replay_of(config: Any) -> VerlReplay | None:
     return _replays[id(session)]
 
 
-@patching.catch_errors
+@catch_errors
 def enable(config: Any, role: str) -> None:
     """V1's async modes leave out their warm-up where the role is enabled, as they must for a step to be replayed.
     No step is named, so verl dumps none."""

@@ -12,10 +12,16 @@ from typing import Any
 
 import torch
 
-from rolloutdeck.safe_pickle.batches import fields
-from rolloutdeck.safe_pickle.batches.fields import DenseField, JaggedField, SeparateField, TensorField
-from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load.placeholders import DTYPE_SIZES, Data, Nested, Tensor, count_elements, read_bytes_into
+from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.batches import (
+    DenseField,
+    JaggedField,
+    SeparateField,
+    TensorField,
+    build_dense_field,
+    build_jagged_field,
+)
+from rolloutdeck.safe_pickle.load import DTYPE_SIZES, Data, Nested, Tensor, count_elements, read_bytes_into
 
 Place = tuple[Data, int, int]  # where a row lies: in what, from which byte, how many values along its first dimension
 
@@ -36,12 +42,12 @@ def dense(block: DenseField) -> torch.Tensor:
 def build_single_tensor(tensor: Tensor) -> torch.Tensor:
     """A tensor inside of a value, which may have no dimension."""
     if tensor.shape:
-        return dense(fields.build_dense_field(tensor))
-    return dense(fields.build_dense_field(replace(tensor, shape=(1,), stride=(1,)))).view(())
+        return dense(build_dense_field(tensor))
+    return dense(build_dense_field(replace(tensor, shape=(1,), stride=(1,)))).view(())
 
 
 def build_nested_tensor(tensor: Nested) -> torch.Tensor:
-    return build_tensor(fields.build_jagged_field(tensor))
+    return build_tensor(build_jagged_field(tensor))
 
 
 def of_jagged(cells: JaggedField) -> tuple[tuple[int, ...], list[Place]]:

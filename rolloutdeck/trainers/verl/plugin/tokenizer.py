@@ -8,14 +8,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client.run import Run
+from rolloutdeck.client import Run
 
 FILE = "tokenizer.json"
 
 
 def log_tokenizer(run: Run, tokenizer: Any) -> None:
     """Registers the file and sends it at once; a slow tokenizer has none."""
-    from rolloutdeck.protocol.tokenizer import compute_tokenizer_fingerprint, load_vocabulary
+    from rolloutdeck.protocol import compute_tokenizer_fingerprint, load_vocabulary
 
     path = file_of(tokenizer)
     if path is not None:

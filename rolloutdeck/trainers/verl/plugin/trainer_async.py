@@ -10,13 +10,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import wrap_method
 from rolloutdeck.trainers.verl.plugin import trainer_v0
 from rolloutdeck.trainers.verl.plugin.session import is_fully_async
 
 
 def patch(module: ModuleType) -> None:
-    patching.wrap_method(module.SeparateRayPPOTrainer, "_fit_collect_metrics", collected)
+    wrap_method(module.SeparateRayPPOTrainer, "_fit_collect_metrics", collected)
 
 
 def collected(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching
+from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin import counts
 from rolloutdeck.trainers.verl.plugin.rows import VerlRow
 from rolloutdeck.trainers.verl.plugin.rows_padded import PaddedRows
@@ -29,7 +29,7 @@ class Validation:
         self.texts: tuple[list[str], list[str], list[float]] = ([], [], [])
         self.groups_kept = 0
 
-    @patching.catch_errors
+    @catch_errors
     def take(self, proto: Any, extras: dict[str, Any]) -> None:
         with BlockedTimer(self.session):
             batch = PaddedRows(proto, extras)
@@ -45,7 +45,7 @@ class Validation:
         batch.put_tokens(made, places)
         self.groups_kept += len({groups[place] for place in places})
 
-    @patching.catch_errors
+    @catch_errors
     def log(self) -> None:
         inputs, outputs, scores = self.texts
         with BlockedTimer(self.session):
@@ -80,11 +80,11 @@ _fitting: ContextVar[Any] = ContextVar("rolloutdeck_fitting", default=None)
 
 def patch(module: ModuleType) -> None:
     trainer: Any = module.RayPPOTrainer
-    patching.wrap_method(trainer, "_validate", validate)
-    patching.wrap_method(trainer, "_maybe_log_val_generations", texts)
-    patching.wrap_method(trainer, "fit", wrap_fit)
-    patching.wrap_method(module, "extract_reward", rewards)
-    patching.wrap_method(module, "compute_data_metrics", trained)
+    wrap_method(trainer, "_validate", validate)
+    wrap_method(trainer, "_maybe_log_val_generations", texts)
+    wrap_method(trainer, "fit", wrap_fit)
+    wrap_method(module, "extract_reward", rewards)
+    wrap_method(module, "compute_data_metrics", trained)
 
 
 def validate(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,7 +102,7 @@ def validate(original: Callable[..., Any]) -> Callable[..., Any]:
     return _validate
 
 
-@patching.catch_errors
+@catch_errors
 def begun(trainer: Any) -> Validation | None:
     session = find_verl_session(trainer.config)
     return Validation(session, trainer) if session else None
@@ -110,7 +110,7 @@ def begun(trainer: Any) -> Validation | None:
 
 def texts(original: Callable[..., Any]) -> Callable[..., Any]:
     def _maybe_log_val_generations(self: Any, *args: Any, **kwargs: Any) -> Any:
-        validation, told = _validation.get(), patching.bind_arguments(original, (self, *args), kwargs)
+        validation, told = _validation.get(), bind_arguments(original, (self, *args), kwargs)
         if validation and told:
             validation.texts = (told["inputs"], told["outputs"], told["scores"])
         return original(self, *args, **kwargs)
@@ -121,7 +121,7 @@ def texts(original: Callable[..., Any]) -> Callable[..., Any]:
 def rewards(original: Callable[..., Any]) -> Callable[..., Any]:
     def extract_reward(*args: Any, **kwargs: Any) -> Any:
         found = original(*args, **kwargs)
-        validation, told = _validation.get(), patching.bind_arguments(original, args, kwargs)
+        validation, told = _validation.get(), bind_arguments(original, args, kwargs)
         if validation and told:
             validation.take(told["batch"], found[1])
         return found
@@ -143,7 +143,7 @@ def wrap_fit(original: Callable[..., Any]) -> Callable[..., Any]:
     return fit
 
 
-@patching.catch_errors
+@catch_errors
 def failed(trainer: Any) -> None:
     if session := find_verl_session(trainer.config):
         session.finish("failed")
@@ -151,7 +151,7 @@ def failed(trainer: Any) -> None:
 
 def trained(original: Callable[..., Any]) -> Callable[..., Any]:
     def compute_data_metrics(*args: Any, **kwargs: Any) -> Any:
-        trainer, told = _fitting.get(), patching.bind_arguments(original, args, kwargs)
+        trainer, told = _fitting.get(), bind_arguments(original, args, kwargs)
         if trainer is not None and told:
             log_trained_batch(trainer, told["batch"])
         return original(*args, **kwargs)
@@ -159,7 +159,7 @@ def trained(original: Callable[..., Any]) -> Callable[..., Any]:
     return compute_data_metrics
 
 
-@patching.catch_errors
+@catch_errors
 def log_trained_batch(trainer: Any, proto: Any, extras: dict[str, Any] | None = None, producer: str = "") -> None:
     """Logs a trained batch; its texts are decoded in our thread."""
     session = find_verl_session(trainer.config)

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.common.token_selection import TokenSelection
+from rolloutdeck.trainers.common import TokenSelection, catch_errors, wrap_method
 from rolloutdeck.trainers.verl.plugin import counts, evictions
 from rolloutdeck.trainers.verl.plugin.rows_jagged import JaggedRows
 from rolloutdeck.trainers.verl.plugin.session import BlockedTimer, VerlSession, find_verl_session
@@ -22,9 +21,9 @@ from rolloutdeck.trainers.verl.plugin.trainer_v0 import wrap_fit
 
 def patch(module: ModuleType) -> None:
     trainer: Any = module.PPOTrainer
-    patching.wrap_method(trainer, "fit", wrap_fit)
-    patching.wrap_method(trainer, "_validate", validate)
-    patching.wrap_method(trainer, "_compute_metrics", computed)
+    wrap_method(trainer, "fit", wrap_fit)
+    wrap_method(trainer, "_validate", validate)
+    wrap_method(trainer, "_compute_metrics", computed)
 
 
 def validate(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,7 +63,7 @@ def watched(trainer: Any) -> Iterator[None]:
             delattr(owner, name)
 
 
-@patching.catch_errors
+@catch_errors
 def opened(trainer: Any) -> VerlSession | None:
     return find_verl_session(trainer.config)
 
@@ -84,7 +83,7 @@ def computed(original: Callable[..., Any]) -> Callable[..., Any]:
     return _compute_metrics
 
 
-@patching.catch_errors
+@catch_errors
 def take(session: VerlSession, trainer: Any, meta: Any, split: str, selection: TokenSelection) -> JaggedRows:
     """Reads a batch and logs it; its texts are decoded in our thread."""
     import transfer_queue
@@ -105,7 +104,7 @@ def log(session: VerlSession, batch: JaggedRows, tokenizer: Any, step: int, spli
     session.run.log_samples(made, step=step, split=split)
 
 
-@patching.catch_errors
+@catch_errors
 def count(session: VerlSession, trainer: Any, batch: JaggedRows | None) -> None:
     if batch is None:
         return

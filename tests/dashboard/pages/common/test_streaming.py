@@ -14,9 +14,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.pages.common import streaming
-from dashboard.pages.sample import repetition
+from dashboard.pages.sample import related, repetition
 from rollouts.models import Run, Sample
-from rollouts.samples import bodies
 from tests.dashboard.support.asgi_server import Site
 from tests.rollouts.support.push import generation, indexed, lines
 
@@ -80,13 +79,13 @@ def test_the_frame_of_a_long_sample_arrives_before_its_text_is_read(
     site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.force_login(mate)
-    seen, waited, read = threading.Event(), [], bodies.load_bodies
+    seen, waited, read = threading.Event(), [], related.load_bodies
 
     def when_seen(samples: Any) -> Any:
         waited.append(seen.wait(20))
         return read(samples)
 
-    monkeypatch.setattr(bodies, "load_bodies", when_seen)
+    monkeypatch.setattr(related, "load_bodies", when_seen)
     with asked(site, client, f"/samples/{sample.pk}/") as answer:
         page = read_in_two(answer, b'id="main"', seen)
     assert waited == [True]
@@ -109,7 +108,7 @@ def test_a_long_sample_whose_body_is_gone_says_so_and_shows_once_it_is_back(
 ) -> None:
     client.force_login(mate)
     with monkeypatch.context() as gone:
-        gone.setattr(bodies, "load_bodies", lambda samples: {})
+        gone.setattr(related, "load_bodies", lambda samples: {})
         with asked(site, client, f"/samples/{sample.pk}/") as answer:
             assert answer.status == 200 and "The text of this sample is gone" in answer.read().decode()
             mark = answer.headers["ETag"] or ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -29,6 +30,38 @@ def sources() -> list[Path]:
 
 def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+def capability(module: str) -> str:
+    """The folder whose entrance code of other folders imports; empty if the module is not in such a folder.
+
+    A capability is a folder below a package; below `dashboard/pages`, `rolloutdeck/trainers` and
+    `rolloutdeck/safe_pickle` each folder is one.
+    """
+    parts = module.split(".")
+    depth = (
+        3 if parts[:2] in (["dashboard", "pages"], ["rolloutdeck", "trainers"], ["rolloutdeck", "safe_pickle"]) else 2
+    )
+    folder = ROOT.joinpath(*parts[:depth])
+    return ".".join(parts[:depth]) if len(parts) > depth and folder.is_dir() else ""
+
+
+def test_other_folders_import_only_from_the_entrance() -> None:
+    """`from rollouts.query import find_samples`, never `from rollouts.query.search import find_samples`."""
+    wrong = []
+    for path in sources():
+        here = name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or node.level or node.module is None:
+                continue
+            for alias in node.names:
+                found = f"{node.module}.{alias.name}"
+                is_module = ROOT.joinpath(*found.split(".")).with_suffix(".py").is_file()
+                home = capability(found if is_module else f"{node.module}")
+                # urls.py names the modules of views, as Django projects do.
+                if home and not f"{here}.".startswith(f"{home}.") and not (path.name == "urls.py" and is_module):
+                    wrong.append(f"{name(path)}:{node.lineno} imports {found}")
+    assert wrong == []
 
 
 def test_imports_follow_the_arrow() -> None:

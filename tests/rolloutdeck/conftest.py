@@ -21,6 +21,7 @@ from rollouts.models import Project
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.support import builders
+from tests.support.patching import patch_everywhere
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def node(site: Site, secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def training(node: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    monkeypatch.setattr(wire, "HEARTBEAT_SECONDS", 0.05)
+    patch_everywhere(monkeypatch, wire, "HEARTBEAT_SECONDS", 0.05)
     run = opening.init()
     yield run
     run.finish(timeout=0)
@@ -103,7 +104,7 @@ def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simp
     transformers = ModuleType("transformers")
     vars(transformers)["TrainerCallback"] = object
     monkeypatch.setitem(sys.modules, "transformers", transformers)
-    monkeypatch.setattr(patching, "once_logger", patching.OnceLogger())
+    patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
     monkeypatch.setattr(download, "FIRST_RETRY_SECONDS", 0.05)
     monkeypatch.setattr(session, "MAX_WAITING_STEPS", 100)  # these trainers take no time between two steps
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rolloutdeck.protocol import wire
 from rollouts.models import Project, Run
 from tests.dashboard.support.api_client import Ask, filled, one_sample
+from tests.support.patching import patch_everywhere
 
 pytestmark = pytest.mark.django_db
 
@@ -195,7 +196,7 @@ def said(answer: Any) -> bool:
 
 
 def test_a_body_that_is_too_large_is_413(ask: Ask, run: Run, monkeypatch: Any) -> None:
-    monkeypatch.setattr(wire, "MAX_JSON_BYTES", 100)
+    patch_everywhere(monkeypatch, wire, "MAX_JSON_BYTES", 100)
     answer = ask("POST", f"runs/{run.uid}/metrics/", {"points": [POINT] * 50})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
 

@@ -21,6 +21,7 @@ from rollouts.models import Dump, Membership, Project, Run, RunAlias
 from rollouts.storage import files
 from tests.dashboard.support.asgi_server import Answer, Site
 from tests.support import builders
+from tests.support.patching import patch_everywhere
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -120,7 +121,7 @@ def test_a_body_over_the_limit_is_refused_by_its_length_alone(site: Site, key: s
 
 
 def test_a_chunked_body_over_the_limit_is_refused(site: Site, key: str, run: Run, monkeypatch: Any) -> None:
-    monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 1 << 20)
+    patch_everywhere(monkeypatch, wire, "MAX_DUMP_BYTES", 1 << 20)
     answer = put(site, key, iter([bytes(1 << 20), b"x"]), of=b"x")
     assert answer.status == 413
 

@@ -22,6 +22,7 @@ from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.support.step_files import imported, step
 from tests.rollouts.support.verl_batches import V0, V1, ready
 from tests.support import builders
+from tests.support.patching import patch_everywhere
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
@@ -131,7 +132,7 @@ def test_a_plan_fits_as_json_and_without_a_run(
     assert [(entry["target_step"], entry["pin"]) for entry in told["entries"]] == [(3, pin.pk)]
     assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
     assert "step 3 replays the pin of 3" in capsys.readouterr().out
-    monkeypatch.setattr(registry, "first_step", lambda format: 0)  # as ROLL, slime and CURE count
+    patch_everywhere(monkeypatch, registry, "first_step", lambda format: 0)  # as ROLL, slime and CURE count
     assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
     assert "steps 0-2 generate" in capsys.readouterr().out
 

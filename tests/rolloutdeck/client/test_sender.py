@@ -21,6 +21,7 @@ from rolloutdeck.lib.http import FileSlice, ServerClient, ServerResponse, Server
 from rolloutdeck.lib.log import OnceLogger
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.support.fake_server import Receiver, until
+from tests.support.patching import patch_everywhere
 
 Start = Callable[..., Run]
 
@@ -190,7 +191,7 @@ def test_a_renewed_token_file_is_used_without_a_restart(
 def test_a_body_over_the_part_size_travels_in_parts_and_goes_on_where_it_stopped(
     at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "MAX_PART_BYTES", 1000)
+    patch_everywhere(monkeypatch, wire, "MAX_PART_BYTES", 1000)
     own = spool.Spool(spool_root, "run-1", "first")
     body = os.urandom(2500)
     write(own, body, step=1)
@@ -201,7 +202,7 @@ def test_a_body_over_the_part_size_travels_in_parts_and_goes_on_where_it_stopped
 
 
 def test_parts_from_the_start(at_receiver: Receiver, spool_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MAX_PART_BYTES", 1000)
+    patch_everywhere(monkeypatch, wire, "MAX_PART_BYTES", 1000)
     own = spool.Spool(spool_root, "run-1", "first")
     write(own, b"a" * 2500)
     assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.waiting()).verdict == "sent"

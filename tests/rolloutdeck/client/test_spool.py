@@ -14,6 +14,7 @@ from rolloutdeck.client import spool, writer
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.support.fake_server import Receiver, until
 from tests.rolloutdeck.support.programs import HEADER, Start, killed_child, whole
+from tests.support.patching import patch_everywhere
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, 
 def test_the_heartbeat_says_the_last_step_and_what_was_dropped(
     start: Start, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "HEARTBEAT_SECONDS", 0.1)
+    patch_everywhere(monkeypatch, wire, "HEARTBEAT_SECONDS", 0.1)
     run: Any = start()
     run.log({"a": 1}, step=41)
     run.log("nonsense", step=42)

@@ -15,6 +15,7 @@ from typing import Any
 
 from rolloutdeck.lib import download
 from rolloutdeck.trainers import slime
+from rolloutdeck.trainers.common import pinned_step
 from rolloutdeck.trainers.common import session as shared
 from rolloutdeck.trainers.slime.plugin import record, replay, session
 from tests.rolloutdeck.support import fake_slime
@@ -73,7 +74,7 @@ if WRONG == "raise":
     for module, name in ((record, "get_slime_session"), (record, "freeze_sample"), (replay, "get_slime_session")):
         setattr(module, name, fail)
 if WRONG == "kill":
-    vars(replay.pinned_step)["download_file"], session.EXIT_SECONDS = awaited(download.download_file), 1.0
+    vars(pinned_step)["download_file"], session.EXIT_SECONDS = awaited(download.download_file), 1.0
 if WRONG == "full":
     tempfile.gettempdir()  # is looked for by writing
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

@@ -14,6 +14,7 @@ import pytest
 from rolloutdeck.client import start
 from rolloutdeck.trainers.common import patching, session
 from tests.rolloutdeck.support.fake_server import Receiver
+from tests.support.patching import patch_everywhere
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,7 +25,7 @@ class Held(session.TrainerSession):
 
 @pytest.fixture
 def held(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    monkeypatch.setattr(patching, "once_logger", patching.OnceLogger())
+    patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
     one = Held(start.init(project="math", name="waits"))
     yield one
     one.run.finish(timeout=0)

@@ -15,7 +15,7 @@ from rolloutdeck.cli.watch import RunFollower
 from rolloutdeck.client import artifact, artifact_uploads
 from rolloutdeck.client.launch import get_host_name
 from rolloutdeck.lib.http import ServerClient
-from rolloutdeck.watch import artifact_collector
+from rolloutdeck.trainer_api import registry
 from rolloutdeck.watch.artifact_collector import ArtifactOptions
 from rolloutdeck.watch.follower import WatchedFolder
 from rolloutdeck.watch.types import ScanOptions
@@ -25,6 +25,7 @@ from rollouts.pins import pins
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.support.step_files import bytes_of, checked, on_disk, pinned, step
 from tests.rollouts.support.verl_batches import ASYNC, TOKENIZER, V1
+from tests.support.patching import patch_everywhere
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -120,7 +121,7 @@ def test_a_restarted_watch_reads_no_batch_again_and_still_sends(
     artifact._hashes.clear()
     with monkeypatch.context() as patched:
         patched.setattr(artifact, "hash_stable_file", lambda *_: pytest.fail("hashed again"))
-        patched.setattr(artifact_collector.registry, "read_step", lambda *_: pytest.fail("read again"))
+        patch_everywhere(patched, registry, "read_step", lambda *_: pytest.fail("read again"))
         turns(following())
     assert bytes_of(Artifact.objects.get()) == on_disk(folder)
 

@@ -24,6 +24,7 @@ from rollouts.pins import pins
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.support.step_files import bytes_of, checked
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA, LATER
+from tests.support.patching import patch_everywhere
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
@@ -99,11 +100,11 @@ def test_a_step_that_is_written_over_while_it_is_looked_at_is_none(
 
     def meanwhile(spot: StepLocation) -> LoadableStep | str:
         found = looked_at(spot)
-        monkeypatch.setattr(registry, "read_step", looked_at)
+        patch_everywhere(monkeypatch, registry, "read_step", looked_at)
         write(node, 1, CODE)
         return found
 
-    monkeypatch.setattr(registry, "read_step", meanwhile)
+    patch_everywhere(monkeypatch, registry, "read_step", meanwhile)
     watch()
     assert registry.read_step is looked_at and not Artifact.objects.exists()
 

@@ -14,6 +14,7 @@ from rollouts.formats import select_format
 from rollouts.formats.readers import parquet
 from rollouts.samples.record import LineProblem, Record
 from tests.rollouts.support.trainer_dumps import DATA, read
+from tests.support.patching import patch_everywhere
 
 NAME = "data-00000-of-00001.arrow"
 SAVED = DATA / "others" / "saved" / "data-00000-of-00002.arrow"
@@ -49,7 +50,7 @@ def test_of_a_stream_that_breaks_off_the_rows_before_are_read() -> None:
 
 
 def test_a_dictionary_unfolds_to_no_more_than_a_dump_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 1 << 20)
+    patch_everywhere(monkeypatch, wire, "MAX_DUMP_BYTES", 1 << 20)
     long = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * 4096]))
     with pytest.raises(UnreadableDumpError, match="Arrow file unfolds to more"):
         found(stream(pa.table({"prompt": long, "completion": ["a"] * 2000})))
@@ -60,7 +61,7 @@ def test_rows_that_take_no_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UnreadableDumpError, match="more than 5 rows"):
         found(stream(asked(6)))
     nothing = pa.FixedSizeListArray.from_arrays(pa.nulls(6000), 3000)
-    monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 5000)
+    patch_everywhere(monkeypatch, wire, "MAX_DUMP_BYTES", 5000)
     with pytest.raises(UnreadableDumpError, match="unfolds to more"):
         found(stream(asked(2, nothing=nothing)))
 

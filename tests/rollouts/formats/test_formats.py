@@ -15,6 +15,7 @@ from rollouts.formats import FORMATS, DumpContext, Format, native, select_format
 from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
 from tests.rollouts.golden import DUMPS, expected, files, reading
 from tests.rollouts.support.push import generation, lines
+from tests.support.patching import patch_everywhere
 
 
 def read(form: Format, body: bytes, split: str = "train", step: int | None = 1) -> list[Any]:
@@ -151,7 +152,7 @@ def test_a_key_that_is_a_number_here_and_a_word_there_keeps_both() -> None:
 
 
 def test_a_line_over_the_limit_is_told_and_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MAX_LINE_BYTES", 1000)
+    patch_everywhere(monkeypatch, wire, "MAX_LINE_BYTES", 1000)
     problem, record = read(verl_jsonl, lines(generation(response="x" * 5000), generation()))
     assert problem == LineProblem(1, "longer than 0 MiB")
     assert record.response == "4"

@@ -22,6 +22,7 @@ from rollouts.formats.readers import parquet as parquet_rows
 from rollouts.samples.record import LineProblem, Record
 from rollouts.samples.values import to_json
 from tests.rolloutdeck.safe_pickle import assembler as asm
+from tests.support.patching import patch_everywhere
 
 FORMS = {form.name: form for form in FORMATS}
 PARQUETS = ("table", "trl-completions")
@@ -77,7 +78,7 @@ def test_what_a_small_parquet_file_unfolds_to_is_bounded(
     same = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * 10_000]))
     body = parquet(prompt=["2+2?"] * 1000, completion=same if kept_once else same.dictionary_decode())
     assert len(body) < 50_000
-    monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 5_000_000)
+    patch_everywhere(monkeypatch, wire, "MAX_DUMP_BYTES", 5_000_000)
     with pytest.raises(UnreadableDumpError, match="unfolds"):
         read(form, body)
     monkeypatch.setattr(parquet_rows, "MOST_ROWS", 999)
@@ -106,7 +107,7 @@ def test_a_value_that_is_kept_once_is_counted_each_time_wherever_it_lies(
         several = [str(row) for row in parquet_rows.read_parquet_rows(file)]
         monkeypatch.setattr(parquet_rows, "LARGE", 1000)
         assert [str(row) for row in parquet_rows.read_parquet_rows(file)] == several  # one by one
-        monkeypatch.setattr(wire, "MAX_LINE_BYTES", 10_000)
+        patch_everywhere(monkeypatch, wire, "MAX_LINE_BYTES", 10_000)
         with pytest.raises(UnreadableDumpError, match="A row"):
             list(parquet_rows.read_parquet_rows(file))
 
@@ -120,7 +121,7 @@ def test_a_parquet_file_whose_columns_have_no_readable_names_is_refused(form: st
 
 @pytest.mark.parametrize("body", [b"prompt,response\n2+2?,4\n", b"prompt,response", b'\n"'])
 def test_a_line_of_a_csv_is_bounded(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MAX_LINE_BYTES", 1000)
+    patch_everywhere(monkeypatch, wire, "MAX_LINE_BYTES", 1000)
     with pytest.raises(UnreadableDumpError, match="line is over"):
         read("table", body + b"x" * 2000)
 

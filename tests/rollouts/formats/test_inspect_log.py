@@ -17,6 +17,7 @@ from rollouts.formats import inspect_log
 from rollouts.formats.readers import zip_members
 from rollouts.samples.record import LineProblem, Record, SkippedRow
 from tests.rollouts.support.trainer_dumps import read
+from tests.support.patching import patch_everywhere
 
 STORED, DEFLATED, LZMA, ZSTD = 0, 8, 14, 93
 CUT = "the zip breaks off here: what came behind is not in the file"
@@ -144,11 +145,11 @@ def test_a_zip_that_is_no_log_is_refused(body: bytes, said: str) -> None:
 def test_a_log_that_unpacks_to_more_than_there_is_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = log(*((f"samples/{at}_epoch_1.json", sample("a" * 5000)) for at in range(9)))
     assert len(found(bomb)) == 9
-    monkeypatch.setattr(wire, "MAX_LINE_BYTES", 4000)
+    patch_everywhere(monkeypatch, wire, "MAX_LINE_BYTES", 4000)
     with pytest.raises(UnreadableDumpError, match="unpacks to more than"):
         found(bomb)
-    monkeypatch.setattr(wire, "MAX_LINE_BYTES", 1 << 20)
-    monkeypatch.setattr(wire, "MAX_DUMP_BYTES", 20000)
+    patch_everywhere(monkeypatch, wire, "MAX_LINE_BYTES", 1 << 20)
+    patch_everywhere(monkeypatch, wire, "MAX_DUMP_BYTES", 20000)
     with pytest.raises(UnreadableDumpError, match="The zip unpacks to more than"):
         found(bomb)
     monkeypatch.setattr(zip_members, "MOST_MEMBERS", 8)

@@ -18,6 +18,7 @@ from rolloutdeck.trainers.common import session as shared
 from rolloutdeck.trainers.slime.plugin import record, session
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.rolloutdeck.support.fake_slime import Sample, arguments, held
+from tests.support.patching import patch_everywhere
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def deck(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rec
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
     monkeypatch.setattr(record, "pending_samples", record.PendingSamples())
     monkeypatch.setattr(record, "LIVE_SECONDS", 0.0)
-    monkeypatch.setattr(patching, "once_logger", patching.OnceLogger())
+    patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
     monkeypatch.setattr(shared, "MAX_WAITING_STEPS", 100)  # a rollout takes no time here
     session._sessions.clear()
     yield at_receiver

@@ -17,6 +17,7 @@ from rolloutdeck.trainers.trl import layout
 from rolloutdeck.trainers.trl.plugin import capture, step_files
 from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
+from tests.support.patching import patch_everywhere
 
 torch = pytest.importorskip("torch")
 
@@ -123,7 +124,7 @@ def test_what_a_trainer_goes_on_to_change_was_taken_before() -> None:
 def test_a_version_without_these_methods_is_told_of_once_and_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(patching, "once_logger", patching.OnceLogger())
+    patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
     for _ in range(2):
         older = SimpleNamespace(_calculate_rewards=len)
         GenerationCapture(older, lambda held: None)

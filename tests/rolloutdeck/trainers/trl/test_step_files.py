@@ -16,6 +16,7 @@ from rolloutdeck.protocol import wire
 from rollouts.models import Artifact, Run
 from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.support.step_files import bytes_of, on_disk, pinned, step
+from tests.support.patching import patch_everywhere
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -45,7 +46,7 @@ def test_a_resumed_training_sends_what_its_earlier_process_told(
     node: Path, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "u7")
-    monkeypatch.setattr(wire, "HEARTBEAT_SECONDS", 0.05)
+    patch_everywhere(monkeypatch, wire, "HEARTBEAT_SECONDS", 0.05)
     folder = step(node, 7)
     before = start.init()
     before.log_artifact(folder, step=7)

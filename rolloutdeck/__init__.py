@@ -20,6 +20,6 @@ def __getattr__(name: str) -> object:
     """Loaded when first used: importing the package must cost a trainer nothing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rolloutdeck.client import start as opening
+    from rolloutdeck import client
 
-    return getattr(opening, "init" if name == "init" else "Run")
+    return getattr(client, name)

@@ -1,5 +1,5 @@
 """`python -m rolloutdeck` is the command `rolloutdeck`."""
 
-from rolloutdeck.cli.entry import main
+from rolloutdeck.cli import main
 
 raise SystemExit(main())

@@ -8,7 +8,7 @@ from typing import Any
 from celery import Celery
 from celery.signals import beat_embedded_init, worker_process_init
 
-from rolloutdeck.up.child import end_with_parent
+from rolloutdeck.up import end_with_parent
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 

@@ -18,8 +18,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Model
 from django.db.models.fields import Field
 
-from rolloutdeck.up.errors import StartRefusedError
-from rolloutdeck.up.paths import ServerPaths, acquire_data_lock, find_server_folder
+from rolloutdeck.up import ServerPaths, StartRefusedError, acquire_data_lock, find_server_folder
 
 OLD = "old"
 ROWS = 5000

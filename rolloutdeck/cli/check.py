@@ -71,7 +71,7 @@ def _environment(trainer: Trainer) -> None:
     """For what runs in the trainer's processes: a plug-in, a callback, code that calls `rolloutdeck.init`."""
     if trainer.replay_lines is None:
         return
-    known = Settings.read()
+    known = Settings.from_environment()
     values = {
         "ROLLOUTDECK_URL": known.url or "http://HOST:8460",
         "ROLLOUTDECK_TOKEN_FILE": os.environ.get("ROLLOUTDECK_TOKEN_FILE") or "/path/to/token",

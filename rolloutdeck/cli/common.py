@@ -30,13 +30,13 @@ def print_message(text: str) -> None:
 
 def load_settings(args: argparse.Namespace) -> Settings:
     """The environment, with what the arguments say in its place. Raises UsageError where no server is named."""
-    found = Settings.read()
+    found = Settings.from_environment()
     url = args.url or found.url
     token = args.token or found.token
     if args.url and not args.token and not is_same_server(args.url, found.url):
         token = found.token if not is_same_server(found.url, load_local_server().get("url", "")) else ""
-    if found.problem and not args.token:
-        raise UsageError(found.problem)
+    if found.error and not args.token:
+        raise UsageError(found.error)
     if not url:
         raise UsageError("No server is known: set ROLLOUTDECK_URL, say --url, or start one here with `rolloutdeck up`.")
     return replace(found, url=url, token=token)
@@ -109,8 +109,8 @@ def send_request(server: ServerClient, method: str, path: str, **options: object
         answer = server.request(method, path, **options)  # type: ignore[arg-type]
     except ServerUnreachableError as error:
         raise UsageError(f"The server does not answer: {error}.") from error
-    if not answer.ok:
-        raise UsageError(format_sentence(answer.error))
+    if not answer.is_success:
+        raise UsageError(format_sentence(answer.error_message))
     return answer
 
 

@@ -157,8 +157,8 @@ def _sent(server: ServerClient, path: str, body: dict[str, Any]) -> Any:
         answer = server.send_json("POST", path, body)
     except ServerUnreachableError as error:
         raise UsageError(f"The server does not answer: {error}.") from error
-    if not answer.ok:
-        raise UsageError(format_sentence(answer.error))
+    if not answer.is_success:
+        raise UsageError(format_sentence(answer.error_message))
     return answer.json()
 
 

@@ -24,9 +24,9 @@ def main(args: argparse.Namespace) -> int:
     except ServerUnreachableError as error:
         raise UsageError(f"The server does not answer: {error}.") from error
     made = answer.json()
-    secret = made.get("token") if answer.ok and isinstance(made, dict) else None
+    secret = made.get("token") if answer.is_success and isinstance(made, dict) else None
     if not isinstance(secret, str):
-        raise UsageError(format_sentence(answer.error))
+        raise UsageError(format_sentence(answer.error_message))
     print_message(
         f"Token {args.name} for project {project} may {', '.join(scopes)}. It is shown only now; it does not expire."
     )

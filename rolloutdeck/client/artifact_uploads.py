@@ -134,12 +134,12 @@ class ArtifactUploadQueue:
                 raise
         else:
             return None
-        if answer.ok and answer.status != 202:
+        if answer.is_success and answer.status != 202:
             self.sent.append(errand)
             self._done()
         elif is_permanent_rejection(answer):
-            self._give_up(errand, f"{errand.path} was refused: {answer.error}")
-        elif not answer.ok:
+            self._give_up(errand, f"{errand.path} was refused: {answer.error_message}")
+        elif not answer.is_success:
             self._requests = None
         return answer
 
@@ -199,7 +199,7 @@ class ArtifactUploadQueue:
 
 def is_permanent_rejection(answer: ServerResponse) -> bool:
     """Whether the server will never take this file from here."""
-    return answer.is_ours and answer.status in (400, 404, 409, 413, 415)
+    return answer.is_from_server and answer.status in (400, 404, 409, 413, 415)
 
 
 def _requests(ask: RequestFunction, errand: UploadRequest) -> Iterator[ServerResponse]:
@@ -209,7 +209,11 @@ def _requests(ask: RequestFunction, errand: UploadRequest) -> Iterator[ServerRes
     def put(body: bytes | FileSlice, span: str = "") -> ServerResponse:
         headers = {"Content-Type": "application/octet-stream"} | ({"Content-Range": span} if span else {})
         answer = ask("PUT", address, body=body, headers=headers)
-        return answer if not answer.ok or answer.status == 202 or _is_receipt(answer, errand) else _no_receipt(answer)
+        return (
+            answer
+            if not answer.is_success or answer.status == 202 or _is_receipt(answer, errand)
+            else _no_receipt(answer)
+        )
 
     with errand.path.open("rb") as file:
         if errand.size <= MAX_PART_BYTES:
@@ -217,7 +221,7 @@ def _requests(ask: RequestFunction, errand: UploadRequest) -> Iterator[ServerRes
             return
         answer = put(b"", f"bytes */{errand.size}")
         yield answer
-        while answer.ok and answer.status == 202:
+        while answer.is_success and answer.status == 202:
             at = parse_received_bytes(answer, errand.size)
             length = min(MAX_PART_BYTES, errand.size - at)
             answer = put(FileSlice(file, at, length), f"bytes {at}-{at + length - 1}/{errand.size}")
@@ -238,7 +242,7 @@ def _is_receipt(answer: ServerResponse, errand: UploadRequest) -> bool:
 
 def _no_receipt(answer: ServerResponse) -> ServerResponse:
     """An answer that says yes and names other bytes is nobody's we know: the file stays."""
-    return ServerResponse(answer.status, {**answer.headers}, answer.body, is_ours=False)
+    return ServerResponse(answer.status, {**answer.headers}, answer.body, is_from_server=False)
 
 
 def _append(path: Path, kept: Mapping[str, Any]) -> None:

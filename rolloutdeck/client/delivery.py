@@ -78,7 +78,7 @@ def _deliver(
         if header["kind"] == "run" and isinstance(body, dict):
             body["waited"] = spool.compute_file_age(files[0])
     answer = server.send_json("POST", path, body, headers=about, timeout=timeout)
-    return UploadOutcome("sent", data=answer.json()) if answer.ok else classify_response(answer)
+    return UploadOutcome("sent", data=answer.json()) if answer.is_success else classify_response(answer)
 
 
 def _register(server: ServerClient, header: SpoolHeader, told: Mapping[str, Any]) -> UploadOutcome:
@@ -93,7 +93,7 @@ def _register(server: ServerClient, header: SpoolHeader, told: Mapping[str, Any]
     command = artifact.build_import_command(path, header["project"], header["name"], header["attempt"])
     ask = RunClient(server, header).request
     answer = artifact_uploads.register_artifact(ask, found, header["attempt"], command, told["send_now"])
-    if not answer.ok:
+    if not answer.is_success:
         return classify_response(answer)
     if told["send_now"] and (trouble := _send_now(ask, found, answer.json())):
         return trouble
@@ -106,15 +106,15 @@ def _send_now(ask: artifact_uploads.RequestFunction, found: artifact.LocalArtifa
     sending = artifact_uploads.ArtifactUploadQueue(say=problems.append)
     sending.put(found, told.get("missing", ()) if isinstance(told, dict) else ())
     while answer := sending.send(ask):
-        if not answer.ok and not problems:
+        if not answer.is_success and not problems:
             return classify_response(answer)
     return UploadOutcome("rejected", problems[0]) if problems else None
 
 
 def classify_response(answer: ServerResponse) -> UploadOutcome:
     """What an answer that is no receipt means for the file."""
-    status, reason = answer.status, answer.error
-    if not answer.is_ours:
+    status, reason = answer.status, answer.error_message
+    if not answer.is_from_server:
         return UploadOutcome("unreachable", reason, _pause(answer))
     if status in (400, 413, 415):
         return UploadOutcome("rejected", reason)
@@ -173,7 +173,7 @@ class _Upload:
     def _parts(self, file: Any) -> UploadOutcome:
         answer = self._put(b"", f"bytes */{self.total}")
         for _ in range(2 * self.total // MAX_PART_BYTES + 4):  # an end, whatever the server says
-            if answer.status != 202 or not answer.is_ours:
+            if answer.status != 202 or not answer.is_from_server:
                 break
             at = _received(answer, self.total)
             length = min(MAX_PART_BYTES, self.total - at)
@@ -190,14 +190,14 @@ class _Upload:
         )
 
     def _judge(self, answer: ServerResponse) -> UploadOutcome:
-        if answer.ok:
+        if answer.is_success:
             receipt = answer.json()
             if not isinstance(receipt, dict):
                 return UploadOutcome("later", f"the answer ({answer.status}) is no receipt")
             if (receipt.get("sha256"), receipt.get("bytes")) == (self.header["sha256"], self.total):
                 return UploadOutcome("sent", data=receipt)
             return UploadOutcome("later", "the receipt is for other bytes than were sent")
-        if answer.is_ours and answer.status == 409 and self._damaged():
+        if answer.is_from_server and answer.status == 409 and self._damaged():
             return UploadOutcome("rejected", "the file was damaged on this disk: its bytes have another hash")
         return classify_response(answer)
 

@@ -150,7 +150,7 @@ class Dispatcher:
         if not dropped or self._reported.get(name) == dropped:
             return
         body = {"attempt": header["attempt"], "dropped": {name: dropped}}
-        if RunClient(server, header).send_json("POST", "heartbeat/", body).ok:
+        if RunClient(server, header).send_json("POST", "heartbeat/", body).is_success:
             self._reported[name] = dropped
 
     def _settle(self, server: ServerClient, folder: Path, batch: list[spool.SpoolFile], outcome: UploadOutcome) -> None:
@@ -173,7 +173,7 @@ class Dispatcher:
         self._backoff.reset()
         self.trouble, self.denied = "", False
         self.kept.pop(folder, None)
-        if self.voice.forget("unreachable"):
+        if self.voice.reset("unreachable"):
             logger.info("The server answers again; what waits is being sent.")
 
     def _remove(self, folder: Path, batch: list[spool.SpoolFile], outcome: UploadOutcome) -> None:
@@ -205,7 +205,7 @@ class Dispatcher:
             self._keep(folder, UploadOutcome("kept", f"{reason} It can't be moved to {aside}: {error}"))
             return
         self.counts["rejected"] += 1
-        self.voice.once("rejected", "The server refused a file for good: %s It is kept in %s.", reason, aside)
+        self.voice.log_once("rejected", "The server refused a file for good: %s It is kept in %s.", reason, aside)
         name, why = lease.read_spool_name(folder), "files: rejected by the server"
         if self._own and name == self._own.name:
             self._own.drop(why)
@@ -220,7 +220,7 @@ class Dispatcher:
         self.kept[folder], self.denied = outcome.reason, outcome.denied
         if outcome.denied:  # the same token is refused for every folder
             self._quiet_until = until
-        self.voice.once(
+        self.voice.log_once(
             f"kept {outcome.reason}", "Data is kept in %s until this is put right: %s", folder, outcome.reason
         )
 
@@ -233,7 +233,7 @@ class Dispatcher:
         self._quiet_until = now + self._backoff.next(outcome.pause)
         self.failing_since = self.failing_since if self.trouble else now
         self.trouble, self.failed_at = outcome.reason, now
-        self.voice.once("unreachable", "Sending fails, data waits on disk: %s", outcome.reason)
+        self.voice.log_once("unreachable", "Sending fails, data waits on disk: %s", outcome.reason)
 
     def _doubt(self, path: Path, now: float) -> None:
         """Is it this file, or the server? A file steps back only when another one got through: order matters."""

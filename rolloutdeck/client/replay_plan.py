@@ -28,6 +28,6 @@ def request_plan(
     body = json.dumps({"plan": name or DEFAULT_PLAN, "facts": dict(facts), "bind": bind}, default=str).encode()
     told = {"Content-Type": "application/json"}
     answer = RunClient(server, header, timeout).request("POST", "replay-plan/", body=body, headers=told)
-    if not answer.ok:
-        raise ValueError(answer.error)
+    if not answer.is_success:
+        raise ValueError(answer.error_message)
     return parse_plan(answer.json())

@@ -46,7 +46,7 @@ def _guarded(method: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             name = method.__name__
             run: Any = args[0]
-            run._voice.once(f"{name} {error}", "%s() was left out: %s", name, error)
+            run._voice.log_once(f"{name} {error}", "%s() was left out: %s", name, error)
             run._count_mistake(name)
 
     return call
@@ -207,7 +207,7 @@ class Run:
             left = max(1.0, end - time.monotonic())
             return replay_plan.request_plan(self._header, _connect(), wanted, facts or {}, bind, left)
         except Exception as error:
-            self._voice.once(f"plan {error}", "No replay plan, everything is generated: %s", error)
+            self._voice.log_once(f"plan {error}", "No replay plan, everything is generated: %s", error)
             return PlanRevision()
 
     @_guarded
@@ -360,5 +360,5 @@ def _word(value: str, name: str, known: tuple[str, ...]) -> str:
 
 def _connect() -> ServerClient | None:
     """The server as the environment and the local server's file name it at this moment."""
-    settings = Settings.read()
+    settings = Settings.from_environment()
     return ServerClient(settings.url, settings.token, settings.ca_bundle) if settings.url else None

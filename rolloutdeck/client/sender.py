@@ -50,7 +50,7 @@ class Sender:
         self.adopted: list[Path] = []
         self.server: ServerClient | None = None
         self.courier = Dispatcher(voice, own, opened, self._registered)
-        self.shelf = ArtifactUploadQueue(say=lambda text: voice.once(text, "%s", text))
+        self.shelf = ArtifactUploadQueue(say=lambda text: voice.log_once(text, "%s", text))
         self.header: SpoolHeader = header or {}
         self._artifact_due, self._artifact_pauses = 0.0, Backoff()
         self._wake, self._closed, self._hurried = threading.Event(), False, False
@@ -140,7 +140,7 @@ class Sender:
         """Asks which bytes a pin wants of this process; called with the heartbeat. Raises ServerUnreachableError."""
         if self.server and self.shelf.artifacts:
             answer = fetch_requested_files(RunClient(self.server, self.header, timeout=10.0).request)
-            told = answer.json() if answer.ok else None
+            told = answer.json() if answer.is_success else None
             self.shelf.want(told.get("files") if isinstance(told, dict) else None)
             if self.shelf.busy:
                 self.wake()
@@ -175,7 +175,12 @@ class Sender:
         except ServerUnreachableError as error:
             logger.debug("A wanted file waits: %s", error)
             answer = None
-        if answer is not None and answer.is_ours and answer.status < 500 and answer.status not in (401, 403, 429):
+        if (
+            answer is not None
+            and answer.is_from_server
+            and answer.status < 500
+            and answer.status not in (401, 403, 429)
+        ):
             self._artifact_pauses.reset()
             return 0.0
         pause = self._artifact_pauses.next()

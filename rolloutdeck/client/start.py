@@ -61,7 +61,7 @@ def init(
     in memory, `exit_timeout` (seconds) how long the end of the process waits for the network. Called again while the
     run is open, it returns that run.
     """
-    settings = Settings.read()
+    settings = Settings.from_environment()
     wanted = (_project(str(project or settings.project)), launch.clean_name(name or settings.run, 190))
     if running := next((run for run in _runs if not run.finished and _is_meant(run, wanted)), None):
         return running
@@ -137,8 +137,8 @@ def _identity(
 
 
 def _greet(settings: Settings, below: Path) -> None:
-    if settings.problem:
-        logger.warning("%s", settings.problem)
+    if settings.error:
+        logger.warning("%s", settings.error)
     if not settings.url:
         logger.warning(
             "No server is set, data is kept in %s until there is one. Start one with `rolloutdeck up`, "

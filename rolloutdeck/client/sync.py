@@ -46,7 +46,7 @@ def sync_spools(
     files sent and files waiting. Raises FileNotFoundError for a path that is not there and ValueError when no server
     is set.
     """
-    settings = Settings.read()
+    settings = Settings.from_environment()
     if server is None and not settings.url:
         raise ValueError("No server is set: start one with `rolloutdeck up`, or set ROLLOUTDECK_URL.")
     server = server or ServerClient(settings.url, settings.token, settings.ca_bundle)

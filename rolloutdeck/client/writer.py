@@ -258,7 +258,7 @@ class SpoolWriter:
     def _drop(self, item: QueueItem, reason: str, count: int = 0) -> None:
         """Counts what was left out; the count travels with the next header and heartbeat."""
         self.own.drop(f"{item.what}: {reason}", count or item.count)
-        self._voice.once(
+        self._voice.log_once(
             f"{item.what} {reason}",
             "Training goes on, but %s are left out: %s. How many is counted and shown on the run. Spool: %s",
             item.what,

@@ -1,4 +1,4 @@
-"""Brings a file of an artifact from the server onto this machine: streamed, resumed, and whole or not there."""
+"""Downloads of artifact files from the server: streamed, resumed and verified by their sha256."""
 
 from __future__ import annotations
 
@@ -11,88 +11,92 @@ from pathlib import Path
 
 from rolloutdeck.lib.http import ServerClient, ServerUnreachableError, StreamedResponse
 
-CHUNK = 1 << 20
-TRIES = 5
-FIRST_RETRY_SECONDS = 0.5  # seconds before the second try; doubles with each further one
-TIMEOUT = 60.0  # seconds for each wait on the network
+CHUNK_BYTES = 1 << 20
+MAX_TRIES = 5
+FIRST_RETRY_SECONDS = 0.5  # pause before the second try; it doubles with each further try
+TIMEOUT_SECONDS = 60.0  # for each wait on the network
 
 DownloadProgress = Callable[[int], None]
 
 
 class DownloadError(Exception):
-    """The server does not hand the file over, with its own sentence; or what it sends is another file."""
+    """The server refuses the download (the message is the server's), or it sent different bytes."""
 
 
 def download_file(
-    server: ServerClient, path: str, into: Path, sha256: str, size: int, progress: DownloadProgress = lambda more: None
+    server: ServerClient, path: str, into: Path, sha256: str, size: int, progress: DownloadProgress = lambda count: None
 ) -> None:
-    """The file at `path` (below `/api/v1/`) as `into`, which appears whole and verified or not at all.
+    """Downloads `path` (below `/api/v1/`) to `into`. The file appears only when it is complete and verified.
 
-    What came so far lies in `{into}.part` and is gone on from, by this call's own tries and by the next call.
-    `progress` is told of bytes as they come. Raises DownloadError, ServerUnreachableError, OSError.
+    A partial download is stored in `{into}.part`; retries and later calls resume from it. `progress` is called with
+    the number of bytes of each chunk. Raises DownloadError, ServerUnreachableError or OSError.
     """
     part = into.with_name(into.name + ".part")
-    for turn in range(TRIES):
+    for attempt in range(MAX_TRIES):
         try:
-            found = _go_on(server, path, part, size, progress)
+            digest = _resume_download(server, path, part, size, progress)
             break
         except ServerUnreachableError:
-            if turn == TRIES - 1:
+            if attempt == MAX_TRIES - 1:
                 raise
-            time.sleep(FIRST_RETRY_SECONDS * 2**turn)
-    if found != sha256:
+            time.sleep(FIRST_RETRY_SECONDS * 2**attempt)
+    if digest != sha256:
         with suppress(OSError):
             part.unlink()
-        raise DownloadError(f"what came has the sha256 {found[:12]}…, not {sha256[:12]}…; it was thrown away")
+        raise DownloadError(f"the downloaded file has the sha256 {digest[:12]}…, not {sha256[:12]}…; it was deleted")
     part.replace(into)
 
 
 def hash_file(path: Path) -> str:
-    """The sha256 of a file, read in pieces."""
-    return _hashed(path).hexdigest()
+    """Returns the sha256 of a file, read in chunks."""
+    return _compute_file_digest(path).hexdigest()
 
 
-def _hashed(path: Path) -> hashlib._Hash:
-    found = hashlib.sha256()
+def _compute_file_digest(path: Path) -> hashlib._Hash:
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(CHUNK):
-            found.update(piece)
-    return found
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest
 
 
-def _go_on(server: ServerClient, path: str, part: Path, size: int, progress: DownloadProgress) -> str:
-    """From where the partial file ends to `size` bytes; the sha256 of it all. Raises ServerUnreachableError,
-    DownloadError."""
+def _resume_download(server: ServerClient, path: str, part: Path, size: int, progress: DownloadProgress) -> str:
+    """Downloads the bytes that the partial file lacks. Returns the sha256 of the full file.
+
+    Raises ServerUnreachableError or DownloadError.
+    """
     part.touch()
-    there = part.stat().st_size
-    if there > size:
-        os.truncate(part, there := 0)
-    known = _hashed(part)
-    if there == size:
-        return known.hexdigest()
-    with server.stream(path, headers={"Range": f"bytes={there}-"} if there else {}, timeout=TIMEOUT) as answer:
-        if answer.status not in (200, 206) or not answer.is_ours:
-            raise DownloadError(answer.error)
-        if answer.status == 200:
-            there, known = 0, hashlib.sha256()
-        _keep(answer, part, there, size, known, progress)
-    return known.hexdigest()
+    offset = part.stat().st_size
+    if offset > size:
+        os.truncate(part, offset := 0)
+    digest = _compute_file_digest(part)
+    if offset == size:
+        return digest.hexdigest()
+    with server.stream(
+        path, headers={"Range": f"bytes={offset}-"} if offset else {}, timeout=TIMEOUT_SECONDS
+    ) as response:
+        if response.status not in (200, 206) or not response.is_from_server:
+            raise DownloadError(response.error_message)
+        if response.status == 200:
+            offset, digest = 0, hashlib.sha256()
+        _append_chunks(response, part, offset, size, digest, progress)
+    return digest.hexdigest()
 
 
-def _keep(
-    answer: StreamedResponse, part: Path, there: int, size: int, known: hashlib._Hash, progress: DownloadProgress
+def _append_chunks(
+    response: StreamedResponse, part: Path, offset: int, size: int, digest: hashlib._Hash, progress: DownloadProgress
 ) -> None:
     with part.open("r+b") as file:
-        file.truncate(there)
-        file.seek(there)
-        while piece := answer.read(CHUNK):
-            there += len(piece)
-            if there > size:
+        file.truncate(offset)
+        file.seek(offset)
+        while chunk := response.read(CHUNK_BYTES):
+            offset += len(chunk)
+            if offset > size:
                 raise DownloadError(f"the server sends more than the {size:,} bytes of this file")
-            file.write(piece)
-            known.update(piece)
-            progress(len(piece))
+            file.write(chunk)
+            digest.update(chunk)
+            progress(len(chunk))
         file.flush()
         os.fsync(file.fileno())
-    if there < size:
-        raise ServerUnreachableError(f"the answer ended after {there:,} of {size:,} bytes")
+    if offset < size:
+        raise ServerUnreachableError(f"the response ended after {offset:,} of {size:,} bytes")

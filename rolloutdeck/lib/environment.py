@@ -1,6 +1,6 @@
-"""Where the trainer side and the command line read their environment; nowhere else does.
+"""Settings from environment variables. Only this module reads them, for trainers and for the command line.
 
-Unset variables fall back to what `rolloutdeck up` left in `~/.rolloutdeck/local.json` on this machine.
+Unset variables default to the server that `rolloutdeck up` recorded in `~/.rolloutdeck/local.json` on this machine.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The variables of a trainer, as text; "" where nothing is set.
+    """The values of the environment variables as text; "" if unset.
 
-    `problem` is one sentence when something that was asked for could not be read (a token file), else "".
+    `error` is one sentence if the token file can't be read, else "".
     """
 
     url: str = ""
@@ -30,21 +30,21 @@ class Settings:
     spool: str = ""
     tokens: str = ""
     plan: str = ""
-    problem: str = ""
+    error: str = ""
 
     @classmethod
-    def read(cls, environ: Mapping[str, str] | None = None, home: Path | None = None) -> Settings:
-        """Reads `environ` (default: the process's) and the local server's file below `home`. Never raises."""
+    def from_environment(cls, environ: Mapping[str, str] | None = None, home: Path | None = None) -> Settings:
+        """Reads `environ` (default: `os.environ`) and the local server's file below `home`. Never raises."""
         environ = os.environ if environ is None else environ
 
         def value(name: str) -> str:
             return environ.get(f"ROLLOUTDECK_{name}", "").strip()
 
-        token, problem = _token(value("TOKEN"), value("TOKEN_FILE"))
+        token, error = _read_token(value("TOKEN"), value("TOKEN_FILE"))
         local = load_local_server(home)
         url = value("URL") or local.get("url", "")
-        # The local token never travels to another server.
-        if not token and not problem and is_same_server(url, local.get("url", "")):
+        # The token of the local server must not be sent to another server.
+        if not token and not error and is_same_server(url, local.get("url", "")):
             token = local.get("token", "")
         return cls(
             url=url,
@@ -57,11 +57,11 @@ class Settings:
             spool=value("SPOOL"),
             tokens=value("TOKENS"),
             plan=value("PLAN"),
-            problem=problem,
+            error=error,
         )
 
 
-def _token(token: str, file: str) -> tuple[str, str]:
+def _read_token(token: str, file: str) -> tuple[str, str]:
     if token or not file:
         return token, ""
     try:
@@ -71,7 +71,7 @@ def _token(token: str, file: str) -> tuple[str, str]:
 
 
 def find_home_folder(home: Path | None = None) -> Path:
-    """`~/.rolloutdeck`, below the temporary folder where the user has no home."""
+    """Returns `~/.rolloutdeck`, or `.rolloutdeck` in the temporary folder if the user has no home folder."""
     if home is None:
         try:
             home = Path.home()
@@ -83,15 +83,16 @@ def find_home_folder(home: Path | None = None) -> Path:
 
 
 def load_local_server(home: Path | None = None) -> dict[str, str]:
-    """`url`, `token` and `data` of the server that `rolloutdeck up` runs for this user; {} where there is none."""
+    """Returns `url`, `token` and `data` of this user's `rolloutdeck up` server; {} if there is none."""
     try:
-        found: Any = json.loads((find_home_folder(home) / "local.json").read_bytes())
+        data: Any = json.loads((find_home_folder(home) / "local.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(data, dict):
         return {}
-    return {str(key): value for key, value in found.items() if isinstance(value, str)}
+    return {str(key): value for key, value in data.items() if isinstance(value, str)}
 
 
-def is_same_server(one: str, other: str) -> bool:
-    return bool(one) and one.rstrip("/") == other.rstrip("/")
+def is_same_server(url: str, other_url: str) -> bool:
+    """Whether two addresses are equal apart from a trailing slash. An empty address equals none."""
+    return bool(url) and url.rstrip("/") == other_url.rstrip("/")

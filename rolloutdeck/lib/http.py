@@ -1,13 +1,13 @@
-"""One request to a Rolloutdeck server. Standard library only.
+"""HTTP client for a Rolloutdeck server. Standard library only.
 
-Proxies named in the environment are not used and redirects are not followed: an answer that is not from a
-Rolloutdeck server (a login page, a proxy's own error) must be seen as that.
+It ignores proxies of the environment and does not follow redirects, so that a response of another program (a login
+page, a proxy error) is recognized as one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import encodings.idna  # noqa: F401 - sockets look it up on first use; a fork in that moment spoils it for the child
+import encodings.idna  # noqa: F401 - sockets import it on first use; a fork during that import breaks it in the child
 import http.client
 import json
 import time
@@ -26,94 +26,98 @@ from rolloutdeck.protocol import (
     SpoolHeader,
 )
 
-API = "api/v1/"
-MAX_ANSWER_BYTES = 64 << 20
-CHUNK = 1 << 18
+API_PATH = "api/v1/"
+MAX_RESPONSE_BYTES = 64 << 20
+CHUNK_BYTES = 1 << 18
 
 
 class ServerUnreachableError(Exception):
-    """No answer: the address is wrong, nothing listens, the network or TLS failed, or the time was up."""
+    """No response: wrong address, no listener, a network or TLS failure, or a timeout."""
 
 
 class Stream(Protocol):
-    """A body that is read in pieces; with `length` where it is known beforehand."""
+    """A request body that is read in chunks. `length` is its size in bytes."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServerResponse:
-    """What came back. `headers` have lower-case names; `is_ours` says that a Rolloutdeck server wrote it."""
+    """A response. `headers` have lower-case names; `is_from_server` is true if a Rolloutdeck server wrote it."""
 
     status: int
     headers: dict[str, str]
     body: bytes
-    is_ours: bool
+    is_from_server: bool
 
     @property
-    def ok(self) -> bool:
-        return self.is_ours and 200 <= self.status < 300
+    def is_success(self) -> bool:
+        """Whether a Rolloutdeck server responded with a 2xx status."""
+        return self.is_from_server and 200 <= self.status < 300
 
     def json(self) -> Any:
-        """The body as JSON; None where it is none."""
+        """Returns the body as JSON; None if it is not JSON."""
         try:
             return json.loads(self.body)
         except ValueError:
             return None
 
     @property
-    def error(self) -> str:
-        """One sentence for people: the server's own message where there is one."""
-        if not self.is_ours:
-            return f"the answer ({self.status}) is not from a Rolloutdeck server: {self._start()}"
-        found = self.json()
-        error = found.get("error") if isinstance(found, dict) else None
+    def error_message(self) -> str:
+        """Returns one sentence for the user: the server's message if there is one."""
+        if not self.is_from_server:
+            return f"the response ({self.status}) is not from a Rolloutdeck server: {self._format_body_start()}"
+        data = self.json()
+        error = data.get("error") if isinstance(data, dict) else None
         message = error.get("message") if isinstance(error, dict) else None
-        return str(message) if message else f"the server answered {self.status}: {self._start()}"
+        return str(message) if message else f"the server responded with {self.status}: {self._format_body_start()}"
 
-    def _start(self) -> str:
+    def _format_body_start(self) -> str:
         return " ".join(self.body[:400].decode("utf-8", "replace").split())[:160] or "nothing"
 
 
 class StreamedResponse:
-    """An answer whose body is read in pieces; only that of an error is read at once, see `error`."""
+    """A response whose body is read in chunks. The body of an error is read by `error_message`."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.getheaders()}
-        self.is_ours = SERVER_HEADER.lower() in self.headers
+        self.is_from_server = SERVER_HEADER.lower() in self.headers
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes, as soon as some are there; b"" at the end. Raises ServerUnreachableError."""
+        """Returns at most `size` bytes, as soon as some are available; b"" at the end.
+
+        Raises ServerUnreachableError.
+        """
         try:
             return self._response.read1(size)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ServerUnreachableError(f"the answer broke off: {_reason(error)}") from error
+            raise ServerUnreachableError(f"the connection was interrupted: {_describe_error(error)}") from error
 
     @property
-    def error(self) -> str:
-        """One sentence for people, as `ServerResponse.error`. Raises ServerUnreachableError."""
-        body = b"" if self.is_ours and self.status < 300 else self.read(CHUNK)
-        return ServerResponse(self.status, self.headers, body, self.is_ours).error
+    def error_message(self) -> str:
+        """Returns one sentence for the user, like `ServerResponse.error_message`. Raises ServerUnreachableError."""
+        body = b"" if self.is_from_server and self.status < 300 else self.read(CHUNK_BYTES)
+        return ServerResponse(self.status, self.headers, body, self.is_from_server).error_message
 
 
 class FileSlice:
-    """`length` bytes of an open file from `start` on, as a body; may be read by one request at a time."""
+    """A request body: `length` bytes of an open file from `start` on. One request at a time may read it."""
 
     def __init__(self, file: BinaryIO, start: int, length: int) -> None:
-        self.file, self.length, self.left = file, length, length
+        self.file, self.length, self.remaining = file, length, length
         file.seek(start)
 
     def read(self, size: int = -1, /) -> bytes:
-        wanted = self.left if size < 0 else min(size, self.left)
-        piece = self.file.read(wanted)
-        self.left -= len(piece)
-        return piece
+        count = self.remaining if size < 0 else min(size, self.remaining)
+        chunk = self.file.read(count)
+        self.remaining -= len(chunk)
+        return chunk
 
 
 class ServerClient:
-    """A server's address, token and certificates. One connection per request, so threads may share it."""
+    """Address, token and CA bundle of a server. Each request opens its own connection, so threads may share it."""
 
     def __init__(self, url: str, token: str = "", ca_bundle: str = "") -> None:
         self.url, self.token, self.ca_bundle = url, token, ca_bundle
@@ -128,19 +132,19 @@ class ServerClient:
         headers: Mapping[str, str] | None = None,
         timeout: float = 30.0,
     ) -> ServerResponse:
-        """Sends one request and reads the whole answer, whatever its status.
+        """Sends one request and returns the full response, also for an error status.
 
-        `path` is below `/api/v1/`, or below the server's address when it starts with "/". A stream needs an
-        attribute `length` (bytes). `timeout` is in seconds, for each wait on the network; the answer's body gets
-        ten times that in all. Query values that are None are left out. Raises ServerUnreachableError and nothing else.
+        `path` is relative to `/api/v1/`, or to the server's address if it starts with "/". A stream body needs the
+        attribute `length` (bytes). `timeout` is in seconds, for each wait on the network; the response body may take
+        ten times as long. Query values that are None are omitted. Raises ServerUnreachableError and nothing else.
         """
         try:
             return self._request(method, path, query, body, headers, timeout)
         except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
-            raise ServerUnreachableError(f"{self.url or 'No server'}: {_reason(error)}") from error
+            raise ServerUnreachableError(f"{self.url or 'No server'}: {_describe_error(error)}") from error
 
     def send_json(self, method: str, path: str, data: Any, **options: Any) -> ServerResponse:
-        """`request` with `data` as its JSON body."""
+        """Calls `request` with `data` as the JSON body."""
         headers = {**options.pop("headers", {}), "Content-Type": "application/json"}
         return self.request(method, path, body=json.dumps(data).encode(), headers=headers, **options)
 
@@ -148,20 +152,20 @@ class ServerClient:
     def stream(
         self, path: str, *, headers: Mapping[str, str] | None = None, timeout: float = 30.0
     ) -> Iterator[StreamedResponse]:
-        """GETs `path` and hands over the answer before its body is read, for bodies that do not fit into memory.
+        """Sends a GET request for `path` and yields the response before its body is read.
 
-        `timeout` is in seconds, for each wait on the network. Raises ServerUnreachableError and nothing else of its
-        own.
+        For bodies larger than memory. `timeout` is in seconds, for each wait on the network. Raises only
+        ServerUnreachableError, apart from exceptions of the `with` block.
         """
         try:
-            connection, prefix = self._connection(timeout)
-            target = prefix + (path if path.startswith("/") else f"/{API}{path}")
-            connection.request("GET", target, headers=self._headers(None, headers))
-            answer = StreamedResponse(connection.getresponse())
+            connection, prefix = self._open_connection(timeout)
+            target = prefix + (path if path.startswith("/") else f"/{API_PATH}{path}")
+            connection.request("GET", target, headers=self._build_headers(None, headers))
+            response = StreamedResponse(connection.getresponse())
         except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
-            raise ServerUnreachableError(f"{self.url or 'No server'}: {_reason(error)}") from error
+            raise ServerUnreachableError(f"{self.url or 'No server'}: {_describe_error(error)}") from error
         try:
-            yield answer
+            yield response
         finally:
             connection.close()
 
@@ -174,20 +178,20 @@ class ServerClient:
         headers: Mapping[str, str] | None,
         timeout: float,
     ) -> ServerResponse:
-        connection, prefix = self._connection(timeout)
-        target = prefix + (path if path.startswith("/") else f"/{API}{path}")
+        connection, prefix = self._open_connection(timeout)
+        target = prefix + (path if path.startswith("/") else f"/{API_PATH}{path}")
         if query:
             target += "?" + urlencode({name: value for name, value in query.items() if value is not None})
         try:
-            connection.connect()  # a reset before there is a connection has no answer behind it
-            # A server may answer (413, 401) and close before it has read the body: its answer is still there.
+            connection.connect()  # outside of suppress: if connecting fails there is no response to read
+            # A server may respond (413, 401) and close before it has read the body. The response can still be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.request(method, target, body=_pieces(body), headers=self._headers(body, headers))
-            return _answer(connection.getresponse(), time.monotonic() + 10 * timeout)
+                connection.request(method, target, body=_build_body(body), headers=self._build_headers(body, headers))
+            return _read_response(connection.getresponse(), time.monotonic() + 10 * timeout)
         finally:
             connection.close()
 
-    def _connection(self, timeout: float) -> tuple[http.client.HTTPConnection, str]:
+    def _open_connection(self, timeout: float) -> tuple[http.client.HTTPConnection, str]:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("not an http:// or https:// address" if self.url else "ROLLOUTDECK_URL is not set")
@@ -199,19 +203,19 @@ class ServerClient:
         context = ssl.create_default_context(cafile=self.ca_bundle or None)
         return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context), prefix
 
-    def _headers(self, body: bytes | Stream | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-        sent = {WIRE_HEADER: str(WIRE_VERSION), "Accept": "application/json"}
+    def _build_headers(self, body: bytes | Stream | None, headers: Mapping[str, str] | None) -> dict[str, str]:
+        result = {WIRE_HEADER: str(WIRE_VERSION), "Accept": "application/json"}
         if self.token:
             if not (self.token.isascii() and self.token.isprintable()):
-                raise ValueError("the token has characters that no token has")  # and must not show in a log
-            sent["Authorization"] = f"Bearer {self.token}"
+                raise ValueError("the token has invalid characters")  # without the token: messages are logged
+            result["Authorization"] = f"Bearer {self.token}"
         if body is not None and not isinstance(body, bytes):
-            sent["Content-Length"] = str(body.length)  # type: ignore[attr-defined]
-        return {**sent, **(headers or {})}
+            result["Content-Length"] = str(body.length)  # type: ignore[attr-defined]
+        return {**result, **(headers or {})}
 
 
 class RunClient:
-    """Requests to the addresses of one run, from which a server that never saw the run can create it."""
+    """Requests to the URLs of one run. Their headers let a server that does not know the run create it."""
 
     def __init__(self, server: ServerClient, header: SpoolHeader, timeout: float = 30.0) -> None:
         self.server, self.timeout = server, timeout
@@ -219,47 +223,47 @@ class RunClient:
         self.headers = build_run_headers(header)
 
     def request(self, method: str, path: str, **options: Any) -> ServerResponse:
-        """`ServerClient.request` with `path` below the address of the run."""
+        """Calls `ServerClient.request` with `path` relative to the URL of the run."""
         headers = {**self.headers, **options.pop("headers", {})}
         return self.server.request(method, self.path + path, headers=headers, **{"timeout": self.timeout, **options})
 
     def send_json(self, method: str, path: str, data: Any) -> ServerResponse:
-        """`ServerClient.send_json` with `path` below the address of the run."""
+        """Calls `ServerClient.send_json` with `path` relative to the URL of the run."""
         return self.server.send_json(method, self.path + path, data, headers=self.headers, timeout=self.timeout)
 
 
 def build_run_headers(header: SpoolHeader) -> dict[str, str]:
-    """Request headers from which a server that never saw the run can create it."""
-    about = {PROJECT_HEADER: quote(header["project"], safe=""), RUN_HEADER: quote(header["name"], safe="")}
+    """Returns request headers from which a server that does not know the run can create it."""
+    headers = {PROJECT_HEADER: quote(header["project"], safe=""), RUN_HEADER: quote(header["name"], safe="")}
     if resume := header.get("run", {}).get("resume"):
-        about[RESUME_HEADER] = quote(str(resume), safe="")
-    return about
+        headers[RESUME_HEADER] = quote(str(resume), safe="")
+    return headers
 
 
-def _pieces(body: bytes | Stream | None) -> Any:
+def _build_body(body: bytes | Stream | None) -> Any:
     if body is None or isinstance(body, bytes):
         return body
-    return iter(lambda: body.read(CHUNK), b"")
+    return iter(lambda: body.read(CHUNK_BYTES), b"")
 
 
-def _answer(response: http.client.HTTPResponse, deadline: float) -> ServerResponse:
-    pieces, size = [], 0
-    while piece := response.read1(CHUNK):
-        pieces.append(piece)
-        size += len(piece)
-        if size > MAX_ANSWER_BYTES:
-            raise ValueError(f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB")
+def _read_response(response: http.client.HTTPResponse, deadline: float) -> ServerResponse:
+    chunks, size = [], 0
+    while chunk := response.read1(CHUNK_BYTES):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > MAX_RESPONSE_BYTES:
+            raise ValueError(f"the response is larger than {MAX_RESPONSE_BYTES >> 20} MiB")
         if time.monotonic() > deadline:
-            raise TimeoutError("the answer takes too long")
-    if response.length:  # read1 ends quietly where the connection was cut
-        raise http.client.IncompleteRead(b"".join(pieces), response.length)
+            raise TimeoutError("the response takes too long")
+    if response.length:  # read1 does not raise if the connection was cut
+        raise http.client.IncompleteRead(b"".join(chunks), response.length)
     headers = {name.lower(): value for name, value in response.getheaders()}
-    return ServerResponse(response.status, headers, b"".join(pieces), SERVER_HEADER.lower() in headers)
+    return ServerResponse(response.status, headers, b"".join(chunks), SERVER_HEADER.lower() in headers)
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return str(error) if "long" in str(error) else "no answer in time"
+        return str(error) if "long" in str(error) else "the server did not respond in time"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What the trainer side tells the person: each thing once, through `logging`."""
+"""Log messages for the user of a trainer."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ logger = logging.getLogger("rolloutdeck")
 
 
 def log_or_print(message: str, *values: object) -> None:
-    """A word that the person waits for. Where nobody has set up logging Python shows warnings only: then on stderr."""
+    """Logs a message that the user waits for.
+
+    Prints it to stderr if logging is not configured, since Python then shows warnings only.
+    """
     if logger.hasHandlers():
         logger.info(message, *values)
         return
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none at all
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed or None
         sys.stderr.write(f"{message % values}\n")
 
 
 class OnceLogger:
-    """Says a thing once until it is forgotten; safe to call from every thread."""
+    """Logs each warning once until it is reset. Safe to call from every thread."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._logged_keys: set[str] = set()
 
-    def once(self, key: str, message: str, *values: object) -> None:
-        if key not in self._said:
-            self._said.add(key)
+    def log_once(self, key: str, message: str, *values: object) -> None:
+        if key not in self._logged_keys:
+            self._logged_keys.add(key)
             logger.warning(message, *values)
 
-    def forget(self, key: str) -> bool:
-        """The thing is over; True if it had been said."""
-        known = key in self._said
-        self._said.discard(key)
-        return known
+    def reset(self, key: str) -> bool:
+        """Lets the warning `key` be logged again. Returns whether it was logged."""
+        was_logged = key in self._logged_keys
+        self._logged_keys.discard(key)
+        return was_logged

@@ -1,6 +1,9 @@
-"""Whose links are followed. A watch over a shared file system may read what one person's link cannot: what others wrote
-for it to take. So a link counts only where whoever made it could have shown the file itself (as Linux does with
-`fs.protected_symlinks`, and Apache with `SymLinksIfOwnerMatch`)."""
+"""Which symlinks are safe to follow.
+
+A watch over a shared file system may have more rights than the user who wrote a link. So a link is followed only if
+its owner is root, this user, or the owner of the target (like Linux with `fs.protected_symlinks` and Apache with
+`SymLinksIfOwnerMatch`).
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from pathlib import Path
 
 
 def is_safe_to_follow(path: Path) -> bool:
-    """Whether this is no link, or one of root, of this user, or of the owner of what it leads to. False where nothing
-    is there."""
+    """Whether `path` is not a link, or is a link of root, of this user or of the owner of its target.
+
+    Returns False if the path does not exist.
+    """
     try:
         link = path.lstat()
         return not stat.S_ISLNK(link.st_mode) or link.st_uid in (0, os.getuid(), path.stat().st_uid)
@@ -22,17 +27,20 @@ def is_safe_to_follow(path: Path) -> bool:
 
 
 def find_folder_owner(folder: Path) -> int | None:
-    """Whose folder this is; None where there is none, and for a link."""
+    """Returns the user id of the folder's owner; None if it does not exist or is a link."""
     with suppress(OSError):
-        found = folder.lstat()
-        return found.st_uid if stat.S_ISDIR(found.st_mode) else None
+        stat_result = folder.lstat()
+        return stat_result.st_uid if stat.S_ISDIR(stat_result.st_mode) else None
     return None
 
 
 def detect_created_owner(folder: Path) -> int:
-    """Whose what this process makes in a folder is: a shared file system may call root somebody else."""
+    """Returns the owner of the files that this process creates in a folder.
+
+    A shared file system may map root to another user.
+    """
     try:
-        with tempfile.TemporaryDirectory(prefix=".", dir=folder) as made:
-            return Path(made).lstat().st_uid
+        with tempfile.TemporaryDirectory(prefix=".", dir=folder) as created:
+            return Path(created).lstat().st_uid
     except OSError:
         return os.geteuid()

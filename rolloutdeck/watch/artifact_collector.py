@@ -218,7 +218,7 @@ class ArtifactCollector:
 def upload_requested_part(shelf: ArtifactUploadQueue, target: UploadTarget) -> ServerResponse | None:
     """One request of a wanted file; None where nothing waits. Raises RetryLaterError, ActionRequiredError."""
     answer = shelf.send(target.ask_run)
-    if answer is not None and not answer.ok and not is_permanent_rejection(answer):
+    if answer is not None and not answer.is_success and not is_permanent_rejection(answer):
         parse_response(answer)
     return answer
 

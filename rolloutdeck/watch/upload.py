@@ -34,10 +34,10 @@ class UploadRejectedError(Exception):
 
 def parse_response(answer: ServerResponse) -> Any:
     """The JSON of a good answer. Raises UploadRejectedError, RetryLaterError or ActionRequiredError for any other."""
-    if answer.ok:
+    if answer.is_success:
         return answer.json()
     outcome = classify_response(answer)
-    if answer.is_ours and answer.status == 409:
+    if answer.is_from_server and answer.status == 409:
         raise UploadRejectedError(outcome.reason, changed=True)
     if outcome.verdict == "rejected":
         raise UploadRejectedError(outcome.reason)
@@ -114,14 +114,14 @@ class UploadTarget:
         """Whether a run of this name is being trained now, as far as the token may look. Raises RetryLaterError."""
         asked = {"project": self.project, "name": self.name, "status": "running"}
         answer = self.ask("GET", "runs/", query=asked)
-        if answer.is_ours and answer.status in (403, 404):
+        if answer.is_from_server and answer.status in (403, 404):
             return False
         return any(one["name"] == self.name for one in parse_response(answer)["results"])
 
     def attempts(self) -> list[str] | None:
         """The keys of the run's launches, oldest first; None where the token may not read. Raises RetryLaterError."""
         answer = self.ask("GET", self.path)
-        if answer.is_ours and answer.status == 403:
+        if answer.is_from_server and answer.status == 403:
             return None
         found = parse_response(answer)
         return [str(one["key"]) for one in found["attempts"]]
@@ -139,7 +139,7 @@ class UploadTarget:
     def knows(self, piece: FilePart) -> bool:
         """Whether the server has exactly this piece. Raises RetryLaterError, ActionRequiredError."""
         answer = self.ask("HEAD", f"{self.path}dumps/{piece.sha256}/", query=piece.query(), headers=self._about())
-        if answer.is_ours and answer.status in (200, 404):
+        if answer.is_from_server and answer.status in (200, 404):
             return answer.status == 200
         raise RetryLaterError(f"the server answered {answer.status}")
 
@@ -156,16 +156,16 @@ class UploadTarget:
         reported = 0
         with piece.found.path.open("rb") as file:
             for _ in range(2 * (piece.size // MAX_PART_BYTES) + 4):  # ends, whatever the server says
-                if not answer.is_ours or answer.status != 202:
+                if not answer.is_from_server or answer.status != 202:
                     break
                 at = _received(answer.json(), piece.size)
                 progress(max(0, at - reported))
                 reported = max(reported, at)
                 length = min(MAX_PART_BYTES, piece.size - at)
                 answer = self._put(piece, FileSlice(file, at, length), f"bytes {at}-{at + length - 1}/{piece.size}")
-        if answer.is_ours and answer.status == 202:
+        if answer.is_from_server and answer.status == 202:
             raise RetryLaterError("the server does not put the parts together")
-        progress(piece.size - reported if answer.ok else 0)
+        progress(piece.size - reported if answer.is_success else 0)
         return answer
 
     def heartbeat(self, step: int | None) -> None:

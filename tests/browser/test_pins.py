@@ -28,7 +28,7 @@ def kept(training: Training, step: int, **origin: str) -> None:
         "origin": {"host": HOST, "path": f"/dumps/{step}", "command": f"rolloutdeck import /dumps/{step}", **origin},
     }
     said = training.server.send_json("PUT", f"runs/{training.uid}/artifacts/", told)
-    assert said.ok, said.error
+    assert said.is_success, said.error_message
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_what_a_person_types_survives_what_others_do(
 def test_pins_with_hostile_names_stay_text_at_every_width(visit: Visit, stepped: Training) -> None:
     trap = HOSTILE["handlers"] + HOSTILE["htmx"] + HOSTILE["turned"].replace("\0", "").replace("\x1b", "")
     told = stepped.server.send_json("POST", "runs/", {"project": PROJECT, "name": trap[:190], "attempt": "a"})
-    assert told.ok, told.error
+    assert told.is_success, told.error_message
     hostile = Training.__new__(Training)
     hostile.product, hostile.server, hostile.name, hostile.uid = stepped.product, stepped.server, "x", told.json()["id"]
     hostile.pushed(1, 4)

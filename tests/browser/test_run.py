@@ -30,7 +30,7 @@ def log(training: Training, rate: float, steps: int = 20) -> None:
         for step in range(1, steps + 1)
     ]
     said = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
-    assert said.ok, said.error
+    assert said.is_success, said.error_message
 
 
 def chart(page: Page, name: str) -> Any:

@@ -24,7 +24,7 @@ def trained(training: Training) -> Training:
         training.pushed(step, 15, rows)
     points = [{"step": step, "time": 60.0 * step, "values": {"actor/loss": 1.0 / step}} for step in (1, 2)]
     said = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
-    assert said.ok, said.error
+    assert said.is_success, said.error_message
     training.product.post("flags/", {"sample": training.samples(2)[0]["id"], "text": "loops"})
     return training
 

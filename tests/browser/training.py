@@ -40,7 +40,7 @@ class Training:
         self.product, self.name = product, name
         self.server = ServerClient(product.url, product.token)
         said = self.server.send_json("POST", "runs/", {"project": project, "name": name, "attempt": "a"})
-        assert said.ok, said.error
+        assert said.is_success, said.error_message
         self.uid = str(said.json()["id"])
 
     def push(self, step: int, rows: list[dict[str, Any]], source: str = "") -> None:
@@ -49,7 +49,7 @@ class Training:
         query = {"attempt": "a", "split": "train", "step": step, "source": source or f"{step}", "format": "native"}
         address = f"runs/{self.uid}/dumps/{hashlib.sha256(body).hexdigest()}/"
         said = self.server.request("PUT", address, query=query, body=body)
-        assert said.ok, said.error
+        assert said.is_success, said.error_message
 
     def pushed(self, step: int, count: int, rows: list[dict[str, Any]] | None = None) -> None:
         """`push`, and wait until it is there to be seen."""

@@ -61,7 +61,7 @@ def patch(module: ModuleType, patcher: str) -> None:
     try:
         importlib.import_module(patcher).patch(module)
     except Exception as error:
-        once_logger.once(f"patch {patcher}", "Rolloutdeck can't record all of %s: %s", module.__name__, error)
+        once_logger.log_once(f"patch {patcher}", "Rolloutdeck can't record all of %s: %s", module.__name__, error)
 
 
 def wrap_method(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -71,7 +71,9 @@ def wrap_method(owner: Any, name: str, make: Callable[[Callable[..., Any]], Call
         where = getattr(owner, "__name__", owner)
         library = getattr(owner, "__module__", str(where)).partition(".")[0]
         what = f"{where}.{name}"
-        once_logger.once(f"no {what}", "This %s has no %s: what Rolloutdeck takes from it is missing.", library, what)
+        once_logger.log_once(
+            f"no {what}", "This %s has no %s: what Rolloutdeck takes from it is missing.", library, what
+        )
         return
     if getattr(original, MARK, False):
         return
@@ -96,7 +98,9 @@ def catch_errors(function: Callable[P, T]) -> Callable[P, T | None]:
         except Exception as error:
             name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
             what = f"{type(error).__name__}: {error}"
-            once_logger.once(f"{name} {what}", "Training goes on, but Rolloutdeck lost something in %s: %s", name, what)
+            once_logger.log_once(
+                f"{name} {what}", "Training goes on, but Rolloutdeck lost something in %s: %s", name, what
+            )
             return None
 
     return call

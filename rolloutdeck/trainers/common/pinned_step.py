@@ -32,7 +32,7 @@ def download_pinned_file(entry: PlanEntry, artifact: PinnedArtifact, name: str) 
     """
     if artifact.state not in ("", "ready"):
         raise NotReplayableError(f"its files are not on the server ({artifact.state})")
-    settings, file = Settings.read(), entry.file(artifact, name)
+    settings, file = Settings.from_environment(), entry.file(artifact, name)
     server = ServerClient(settings.url, settings.token, settings.ca_bundle)
     with tempfile.TemporaryDirectory(prefix="rolloutdeck-replay-") as folder:
         path = Path(folder, Path(name).name)

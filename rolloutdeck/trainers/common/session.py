@@ -29,7 +29,7 @@ class TrainerSession:
 
     def __init__(self, run: Run) -> None:
         self.run, self.pid = run, os.getpid()
-        self.selection = TokenSelection.read(Settings.read().tokens, run.uid)
+        self.selection = TokenSelection.read(Settings.from_environment().tokens, run.uid)
         self._jobs: queue.Queue[tuple[Callable[[], None], int]] = queue.Queue()
         self._given = self._made = 0  # rows; each is counted by one thread
         self._thread: threading.Thread | None = None
@@ -48,7 +48,7 @@ class TrainerSession:
 
     def lose(self, what: str, count: int = 1) -> None:
         self.run.lose(f"{self.who}: {what}", count)
-        patching.once_logger.once(
+        patching.once_logger.log_once(
             what, "Training goes on, but Rolloutdeck leaves out %s. It is counted on the run.", what
         )
 

@@ -26,7 +26,7 @@ class TokenSelection:
             return cls({"": DEFAULT, "none": 0, "all": None}[told], seed)
         if found := re.fullmatch(r"groups:(\d{1,9})", told):
             return cls(int(found.group(1)), seed)
-        patching.once_logger.once(
+        patching.once_logger.log_once(
             "tokens", "ROLLOUTDECK_TOKENS is none, groups:K or all, not %r; it is groups:8 now.", told
         )
         return cls(DEFAULT, seed)

@@ -42,7 +42,9 @@ class RollTracker:
         self.path = Path(str(folder)) / FILE if folder else None
         self.also, self._thread = also, threading.get_ident()
         if self.path is None:
-            once_logger.once("roll", "Metrics are not written: set rollout_dump_dir, or tracker_kwargs: {folder: …}.")
+            once_logger.log_once(
+                "roll", "Metrics are not written: set rollout_dump_dir, or tracker_kwargs: {folder: …}."
+            )
 
     def log(self, values: Mapping[str, Any], step: int | None, **words: Any) -> None:
         if threading.get_ident() == self._thread:  # else it is history, which the file has

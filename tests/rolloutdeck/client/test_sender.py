@@ -238,14 +238,14 @@ def test_the_oldest_file_goes_first(at_receiver: Receiver, spool_root: Path) -> 
 
 
 def test_the_pause_that_the_server_asks_for_is_kept() -> None:
-    answer = ServerResponse(503, {"retry-after": "7"}, b"{}", is_ours=True)
+    answer = ServerResponse(503, {"retry-after": "7"}, b"{}", is_from_server=True)
     assert delivery.classify_response(answer).pause == 7
     assert dispatcher.Backoff().next(asked=7) == 7
     assert (
-        delivery.classify_response(ServerResponse(429, {"retry-after": "9" * 9}, b"", is_ours=True)).pause
+        delivery.classify_response(ServerResponse(429, {"retry-after": "9" * 9}, b"", is_from_server=True)).pause
         == delivery.MAX_SERVER_PAUSE
     )
-    assert delivery.classify_response(ServerResponse(429, {"retry-after": "soon"}, b"", is_ours=True)).pause == 0
+    assert delivery.classify_response(ServerResponse(429, {"retry-after": "soon"}, b"", is_from_server=True)).pause == 0
 
 
 def test_pauses_grow_and_differ_between_trainers() -> None:
@@ -280,7 +280,7 @@ def test_a_token_that_cannot_be_sent_is_not_shown(at_receiver: Receiver) -> None
 
 def test_a_proxy_of_the_environment_is_not_used(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    assert ServerClient(at_receiver.url).send_json("POST", "runs/", {}).ok
+    assert ServerClient(at_receiver.url).send_json("POST", "runs/", {}).is_success
 
 
 def test_a_slice_is_read_from_its_start_to_its_end(tmp_path: Path) -> None:

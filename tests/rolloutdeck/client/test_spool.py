@@ -142,10 +142,10 @@ def test_warnings_do_not_repeat(caplog: pytest.LogCaptureFixture) -> None:
 
     voice = OnceLogger()
     with caplog.at_level(logging.WARNING):
-        voice.once("a", "said")
-        voice.once("a", "said")
-        assert voice.forget("a") and not voice.forget("a")
-        voice.once("a", "said")
+        voice.log_once("a", "said")
+        voice.log_once("a", "said")
+        assert voice.reset("a") and not voice.reset("a")
+        voice.log_once("a", "said")
     assert caplog.messages == ["said", "said"]
 
 

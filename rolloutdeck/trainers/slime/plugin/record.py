@@ -168,7 +168,7 @@ def compute_rollout_metrics(which: str, *told: Any) -> dict[str, Any]:
         return dict(compute(*told))
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-        once_logger.once(f"figures {which}{what}", "slime's own figures are left out: %s", what)
+        once_logger.log_once(f"figures {which}{what}", "slime's own figures are left out: %s", what)
         return {}
 
 

@@ -52,7 +52,7 @@ def load_rollout_function(args: Any) -> Callable[..., Any]:
 
 @catch_errors
 def _replayed(args: Any, step: int, data_source: Any) -> Any:
-    if not Settings.read().plan:
+    if not Settings.from_environment().plan:
         return None
     session = get_slime_session(args)
     plan = load_session_plan(session, args)

@@ -37,7 +37,7 @@ def get_slime_session(args: Any) -> SlimeSession:
 
 def open_slime_run(args: Any) -> Run:
     """ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN come before slime's `--wandb-project` and `--wandb-group`."""
-    settings, told = Settings.read(), settings_of(args)
+    settings, told = Settings.from_environment(), settings_of(args)
     save = str(told.get("save") or "")
     return init(
         project=settings.project or str(told.get("wandb_project") or ""),

@@ -39,7 +39,7 @@ class GenerationCapture:
         missing = [name for name in (GENERATE, REWARD) if not callable(getattr(trainer, name, None))]
         if missing:
             kind = type(trainer).__name__
-            once_logger.once(
+            once_logger.log_once(
                 kind, "This %s has no %s: Rolloutdeck keeps its metrics only.", kind, " and no ".join(missing)
             )
             return

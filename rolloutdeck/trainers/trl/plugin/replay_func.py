@@ -87,6 +87,6 @@ def asked(name: str, trainer: Any) -> PlanRevision | None:
     """The plan that the run of the trainer's callback follows."""
     run = find_reporting_run(trainer)
     if run is None:
-        once_logger.once("no callback", "Nothing is replayed: the trainer has no RolloutdeckCallback.")
+        once_logger.log_once("no callback", "Nothing is replayed: the trainer has no RolloutdeckCallback.")
         return None
     return run.replay_plan(name, build_trainer_facts(trainer))

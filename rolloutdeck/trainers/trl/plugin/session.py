@@ -19,7 +19,7 @@ class TrlSession(Shared):
 
 def open_trl_session(args: Any, project: str, name: str) -> TrlSession:
     """ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN come before the given names, these before the trainer's `run_name`."""
-    settings = Settings.read()
+    settings = Settings.from_environment()
     keeps = getattr(args, "save_strategy", "no") != "no"
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     run = init(

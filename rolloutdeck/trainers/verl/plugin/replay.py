@@ -132,7 +132,7 @@ class VerlReplay:
 
     def _brought(self, placement: Placement) -> LoadedStep:
         """Raises NotReplayableError, UsageError, SafePickleError, OSError."""
-        settings = Settings.read()
+        settings = Settings.from_environment()
         server = ServerClient(settings.url, settings.token, settings.ca_bundle)
         pull = PlanPull(
             server, self.asking, ReplayFolder(self.root), lambda text: logger.info("%s", text), raise_reason
@@ -196,7 +196,7 @@ def serialize_messages(messages: Any) -> str:
 @catch_errors
 def open_replay(session: VerlSession, config: Any) -> VerlReplay | None:
     """The replay of the plan that ROLLOUTDECK_PLAN names; None without one, or where it has nothing."""
-    if not Settings.read().plan:
+    if not Settings.from_environment().plan:
         return None
     settings = dict(flatten_settings(convert_config(config)))
     wanted = read_requirements(settings)

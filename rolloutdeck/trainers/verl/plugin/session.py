@@ -99,7 +99,7 @@ def parse_loggers(told: Any) -> list[str]:
 
 def opened(config: Any, project: str, name: str) -> Run:
     """ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN come before verl's names: who sets them means this server."""
-    settings, trainer = Settings.read(), config.get("trainer", {})
+    settings, trainer = Settings.from_environment(), config.get("trainer", {})
     return init(
         project=settings.project or project,
         name=settings.run or name,

@@ -137,7 +137,7 @@ def test_a_server_that_is_gone_when_the_bytes_are_wanted_costs_a_generation(
 ) -> None:
     plan(owner, (pin(0, owner), 0), (pin(2, owner), 1), (pin(2, owner), 2))
     assert roll(0) == dumped("0.pt")
-    address = session.Settings.read().url
+    address = session.Settings.from_environment().url
     monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:1")
     assert roll(1) == 16
     monkeypatch.setenv("ROLLOUTDECK_URL", address)

@@ -26,7 +26,7 @@ def test_tokens_are_kept_as_the_environment_says(told: str, groups: int | None) 
 
 
 def test_another_word_keeps_the_default_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    patching.once_logger.forget("tokens")
+    patching.once_logger.reset("tokens")
     assert TokenSelection.read("group:3").groups == 8
     assert "not 'group:3'" in caplog.text
 
@@ -65,7 +65,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     for name in ("theirs", "patcher"):
         sys.modules.pop(name, None)
     patching.PatchingFinder.waiting.clear()
-    patching.once_logger.forget("no Trainer.gone")
+    patching.once_logger.reset("no Trainer.gone")
 
 
 @pytest.mark.parametrize("order", ["before", "after"])

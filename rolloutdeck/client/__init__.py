@@ -28,22 +28,8 @@ from rolloutdeck.client.start import init
 from rolloutdeck.client.sync import SyncResult, sync_spools
 
 __all__ = [
-    "ArtifactUploadQueue",
-    "FileChangedError",
-    "FileStamp",
-    "LocalArtifact",
-    "Run",
-    "SyncResult",
-    "build_import_command",
-    "build_step_artifact",
-    "build_tokenizer_artifact",
-    "classify_response",
-    "convert_for_json",
-    "fetch_requested_files",
-    "init",
-    "is_permanent_rejection",
-    "parse_received_bytes",
-    "read_file_stamp",
-    "register_artifact",
-    "sync_spools",
-]
+    "ArtifactUploadQueue", "FileChangedError", "FileStamp", "LocalArtifact", "Run", "SyncResult",
+    "build_import_command", "build_step_artifact", "build_tokenizer_artifact", "classify_response",
+    "convert_for_json", "fetch_requested_files", "init", "is_permanent_rejection", "parse_received_bytes",
+    "read_file_stamp", "register_artifact", "sync_spools",
+]  # fmt: skip

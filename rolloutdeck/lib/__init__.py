@@ -18,24 +18,8 @@ from rolloutdeck.lib.log import OnceLogger, log_or_print, logger
 from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner, is_safe_to_follow
 
 __all__ = [
-    "DownloadError",
-    "DownloadProgress",
-    "FileSlice",
-    "OnceLogger",
-    "RunClient",
-    "ServerClient",
-    "ServerResponse",
-    "ServerUnreachableError",
-    "Settings",
-    "build_run_headers",
-    "detect_created_owner",
-    "download_file",
-    "find_folder_owner",
-    "find_home_folder",
-    "hash_file",
-    "is_safe_to_follow",
-    "is_same_server",
-    "load_local_server",
-    "log_or_print",
-    "logger",
-]
+    "DownloadError", "DownloadProgress", "FileSlice", "OnceLogger", "RunClient", "ServerClient", "ServerResponse",
+    "ServerUnreachableError", "Settings", "build_run_headers", "detect_created_owner", "download_file",
+    "find_folder_owner", "find_home_folder", "hash_file", "is_safe_to_follow", "is_same_server",
+    "load_local_server", "log_or_print", "logger",
+]  # fmt: skip

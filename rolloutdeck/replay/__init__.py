@@ -18,20 +18,7 @@ from rolloutdeck.replay.plan import DEFAULT_PLAN, PinnedArtifact, PlanEntry, Pla
 from rolloutdeck.replay.pull import PlanPull
 
 __all__ = [
-    "DEFAULT_PLAN",
-    "PULL_MANIFEST",
-    "PinnedArtifact",
-    "Placement",
-    "PlanEntry",
-    "PlanFile",
-    "PlanPull",
-    "PlanRevision",
-    "ReplayFolder",
-    "RunRequirements",
-    "build_placements",
-    "describe_skipped_entry",
-    "find_flagged_prompts",
-    "find_layout_steps",
-    "parse_plan",
-    "write_without_prompts",
-]
+    "DEFAULT_PLAN", "PULL_MANIFEST", "PinnedArtifact", "Placement", "PlanEntry", "PlanFile", "PlanPull",
+    "PlanRevision", "ReplayFolder", "RunRequirements", "build_placements", "describe_skipped_entry",
+    "find_flagged_prompts", "find_layout_steps", "parse_plan", "write_without_prompts",
+]  # fmt: skip

@@ -30,24 +30,7 @@ from rolloutdeck.trainer_api.types import (
 )
 
 __all__ = [
-    "FileHead",
-    "FileKind",
-    "FunctionReference",
-    "LoadableStep",
-    "SettingsIssue",
-    "StepLocation",
-    "TRAINERS",
-    "Trainer",
-    "TrainerFiles",
-    "find_loader",
-    "find_steps",
-    "find_writer",
-    "first_step",
-    "list_kinds",
-    "list_others",
-    "load_step_readers",
-    "load_trainer",
-    "masks_flagged",
-    "only_trained",
-    "read_step",
-]
+    "FileHead", "FileKind", "FunctionReference", "LoadableStep", "SettingsIssue", "StepLocation", "TRAINERS",
+    "Trainer", "TrainerFiles", "find_loader", "find_steps", "find_writer", "first_step", "list_kinds",
+    "list_others", "load_step_readers", "load_trainer", "masks_flagged", "only_trained", "read_step",
+]  # fmt: skip

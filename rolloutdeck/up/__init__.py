@@ -10,11 +10,6 @@ from rolloutdeck.up.errors import StartFailedError, StartRefusedError
 from rolloutdeck.up.paths import ServerPaths, acquire_data_lock, find_server_folder
 
 __all__ = [
-    "ServerPaths",
-    "StartFailedError",
-    "StartRefusedError",
-    "acquire_data_lock",
-    "end_with_parent",
-    "find_server_folder",
-    "main",
-]
+    "ServerPaths", "StartFailedError", "StartRefusedError", "acquire_data_lock", "end_with_parent",
+    "find_server_folder", "main",
+]  # fmt: skip

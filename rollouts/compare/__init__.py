@@ -9,14 +9,6 @@ from rollouts.compare.pairing import ComparedPrompt
 from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget, find_config_differences, load_comparison_targets
 
 __all__ = [
-    "ComparedMean",
-    "ComparedPrompt",
-    "Comparison",
-    "ComparisonRow",
-    "ComparisonTarget",
-    "NONE_CORRECT",
-    "TARGET_LETTERS",
-    "compare_steps",
-    "find_config_differences",
-    "load_comparison_targets",
-]
+    "ComparedMean", "ComparedPrompt", "Comparison", "ComparisonRow", "ComparisonTarget", "NONE_CORRECT",
+    "TARGET_LETTERS", "compare_steps", "find_config_differences", "load_comparison_targets",
+]  # fmt: skip

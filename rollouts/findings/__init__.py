@@ -23,24 +23,8 @@ from rollouts.findings.findings import (
 )
 
 __all__ = [
-    "MAX_EVIDENCE_ITEMS",
-    "MAX_QUOTES",
-    "Quote",
-    "add_chart_evidence",
-    "add_query_evidence",
-    "add_sample_evidence",
-    "build_quote",
-    "create_finding",
-    "find_quote",
-    "move_evidence",
-    "remove_evidence",
-    "remove_finding",
-    "restore_finding",
-    "set_evidence_note",
-    "snapshot_charts",
-    "snapshot_query",
-    "snapshot_sample",
-    "store_evidence",
-    "store_sample_evidence",
-    "update_finding",
-]
+    "MAX_EVIDENCE_ITEMS", "MAX_QUOTES", "Quote", "add_chart_evidence", "add_query_evidence", "add_sample_evidence",
+    "build_quote", "create_finding", "find_quote", "move_evidence", "remove_evidence", "remove_finding",
+    "restore_finding", "set_evidence_note", "snapshot_charts", "snapshot_query", "snapshot_sample",
+    "store_evidence", "store_sample_evidence", "update_finding",
+]  # fmt: skip

@@ -15,12 +15,6 @@ from rollouts.flags.bulk import (
 from rollouts.flags.flags import can_withdraw_flag, load_flags
 
 __all__ = [
-    "UNDO_WINDOW",
-    "UndoResult",
-    "can_withdraw_flag",
-    "collect_sample_ids",
-    "flag_samples",
-    "load_flags",
-    "undo_flag_action",
-    "withdraw_flag",
-]
+    "UNDO_WINDOW", "UndoResult", "can_withdraw_flag", "collect_sample_ids", "flag_samples", "load_flags",
+    "undo_flag_action", "withdraw_flag",
+]  # fmt: skip

@@ -28,19 +28,9 @@ from rollouts.formats.table import format as table
 from rollouts.formats.table.format import TOKEN_ONLY_TABLE_FORMATS, find_table_format
 
 __all__ = [
-    "ADDITIVE_FORMATS",
-    "FORMATS",
-    "HEAD_BYTES",
-    "FORMAT_NAMES",
-    "METRIC_FORMATS",
-    "TOKEN_ONLY_FORMATS",
-    "Format",
-    "DumpContext",
-    "TOKEN_ONLY_TABLE_FORMATS",
-    "find_artifact_format",
-    "find_table_format",
-    "select_format",
-]
+    "ADDITIVE_FORMATS", "FORMATS", "HEAD_BYTES", "FORMAT_NAMES", "METRIC_FORMATS", "TOKEN_ONLY_FORMATS", "Format",
+    "DumpContext", "TOKEN_ONLY_TABLE_FORMATS", "find_artifact_format", "find_table_format", "select_format",
+]  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (
     verl_metrics, *cure.FORMATS, cure_results, nemo_rl, verifiers, rllm, lm_eval, inspect_log, openai_batch, roll_jsonl,

@@ -16,14 +16,7 @@ from rollouts.indexing.detokenize import build_tokenizer_command, decode_tokens
 from rollouts.indexing.indexer import index_dump, reindex_run
 
 __all__ = [
-    "build_tokenizer_command",
-    "change_correctness_rule",
-    "create_artifact_dumps",
-    "decode_tokens",
-    "evaluate_due_steps",
-    "find_missing_tokenizer_command",
-    "find_projects_to_evaluate",
-    "index_dump",
-    "load_evaluation_progress",
-    "reindex_run",
-]
+    "build_tokenizer_command", "change_correctness_rule", "create_artifact_dumps", "decode_tokens",
+    "evaluate_due_steps", "find_missing_tokenizer_command", "find_projects_to_evaluate", "index_dump",
+    "load_evaluation_progress", "reindex_run",
+]  # fmt: skip

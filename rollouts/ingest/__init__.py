@@ -15,16 +15,6 @@ from rollouts.ingest.dumps import FIRST_SWEEP_DELAY, DumpHeader, accept_dump, fi
 from rollouts.ingest.runs import open_run, parse_tags
 
 __all__ = [
-    "DumpHeader",
-    "FILES_ATTEMPT_PATTERN",
-    "FIRST_SWEEP_DELAY",
-    "accept_dump",
-    "find_dump",
-    "finish_attempt",
-    "get_or_create_attempt",
-    "open_run",
-    "parse_tags",
-    "record_activity",
-    "record_heartbeat",
-    "requeue_resent_dump",
-]
+    "DumpHeader", "FILES_ATTEMPT_PATTERN", "FIRST_SWEEP_DELAY", "accept_dump", "find_dump", "finish_attempt",
+    "get_or_create_attempt", "open_run", "parse_tags", "record_activity", "record_heartbeat", "requeue_resent_dump",
+]  # fmt: skip

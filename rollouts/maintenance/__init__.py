@@ -19,17 +19,7 @@ from rollouts.maintenance.sweep import (
 )
 
 __all__ = [
-    "compact_body_files",
-    "delete_orphan_blobs",
-    "delete_orphan_bodies",
-    "delete_stale_uploads",
-    "delete_unpinned_bytes",
-    "empty_trash",
-    "fail_exhausted_dumps",
-    "find_due_artifacts",
-    "find_due_body_files",
-    "find_runs_with_due_metrics",
-    "release_dead_claims",
-    "take_overdue_dumps",
-    "take_waiting_dumps",
-]
+    "compact_body_files", "delete_orphan_blobs", "delete_orphan_bodies", "delete_stale_uploads",
+    "delete_unpinned_bytes", "empty_trash", "fail_exhausted_dumps", "find_due_artifacts", "find_due_body_files",
+    "find_runs_with_due_metrics", "release_dead_claims", "take_overdue_dumps", "take_waiting_dumps",
+]  # fmt: skip

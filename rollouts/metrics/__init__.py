@@ -19,17 +19,7 @@ from rollouts.metrics.sparkline import load_sparklines
 from rollouts.metrics.time_axis import add_time_axis
 
 __all__ = [
-    "ChartLayout",
-    "MIN_ROWS_TO_COMPACT",
-    "add_time_axis",
-    "append_points",
-    "arrange_charts",
-    "compact_metric_rows",
-    "find_copied_steps",
-    "find_generated_count",
-    "list_metric_names",
-    "list_recent_metric_names",
-    "load_curves",
-    "load_last_values",
-    "load_sparklines",
-]
+    "ChartLayout", "MIN_ROWS_TO_COMPACT", "add_time_axis", "append_points", "arrange_charts", "compact_metric_rows",
+    "find_copied_steps", "find_generated_count", "list_metric_names", "list_recent_metric_names", "load_curves",
+    "load_last_values", "load_sparklines",
+]  # fmt: skip

@@ -23,9 +23,9 @@ from rollouts.models.tokens import Token, hash_secret
 from rollouts.models.viewed import Seen
 
 __all__ = [
-    "MAX_TIMED_STEPS", "SILENT_AFTER", "SILENT_AFTER_STEPS", "compute_median_gap",
-    "Artifact", "ArtifactQuerySet", "Attempt", "AuditEntry", "Binding", "Blob", "Block", "Dump", "DumpQuerySet",
-    "Entry", "Exhibit", "Finding", "FindingQuerySet", "Flag", "Marking", "Membership", "MetricRow", "Pin", "Project",
-    "ProjectQuerySet", "Replay", "ReplayPlan", "Revision", "Run", "RunAlias", "RunQuerySet", "Sample", "SampleQuerySet",
-    "Seen", "Segment", "Series", "Sighting", "Step", "StepQuerySet", "Token", "default_reasons", "hash_secret",
+    "MAX_TIMED_STEPS", "SILENT_AFTER", "SILENT_AFTER_STEPS", "compute_median_gap", "Artifact", "ArtifactQuerySet",
+    "Attempt", "AuditEntry", "Binding", "Blob", "Block", "Dump", "DumpQuerySet", "Entry", "Exhibit", "Finding",
+    "FindingQuerySet", "Flag", "Marking", "Membership", "MetricRow", "Pin", "Project", "ProjectQuerySet", "Replay",
+    "ReplayPlan", "Revision", "Run", "RunAlias", "RunQuerySet", "Sample", "SampleQuerySet", "Seen", "Segment",
+    "Series", "Sighting", "Step", "StepQuerySet", "Token", "default_reasons", "hash_secret",
 ]  # fmt: skip

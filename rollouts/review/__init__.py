@@ -28,22 +28,7 @@ from rollouts.review.viewed import (
 )
 
 __all__ = [
-    "MAX_SEED",
-    "QUERY_QUEUE",
-    "QUEUE_NAMES",
-    "QueueRequest",
-    "REVIEW_QUEUES",
-    "ReviewBatch",
-    "ReviewQueue",
-    "ViewerState",
-    "approve_sample",
-    "find_newest_step",
-    "find_queue",
-    "is_changeable_queue",
-    "list_id_prefixes",
-    "load_review_batch",
-    "load_viewed_marks",
-    "load_viewer_state",
-    "mark_viewed",
-    "undo_review_action",
-]
+    "MAX_SEED", "QUERY_QUEUE", "QUEUE_NAMES", "QueueRequest", "REVIEW_QUEUES", "ReviewBatch", "ReviewQueue",
+    "ViewerState", "approve_sample", "find_newest_step", "find_queue", "is_changeable_queue", "list_id_prefixes",
+    "load_review_batch", "load_viewed_marks", "load_viewer_state", "mark_viewed", "undo_review_action",
+]  # fmt: skip

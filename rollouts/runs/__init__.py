@@ -17,22 +17,8 @@ from rollouts.runs.timeline import EVENT_KINDS, RunEvent, RunTimeline, load_run_
 from rollouts.runs.trash import TRASH_RETENTION, move_run_to_trash, restore_run
 
 __all__ = [
-    "EVENT_KINDS",
-    "RunEvent",
-    "RunTimeline",
-    "TRASH_RETENTION",
-    "archive_runs",
-    "compare_config_keys",
-    "filter_runs",
-    "flatten_config",
-    "format_config_value",
-    "load_run_sizes",
-    "load_run_statuses",
-    "load_run_timeline",
-    "move_run_to_trash",
-    "move_runs_to_trash",
-    "parse_run_filter",
-    "reindex_runs",
-    "restore_run",
-    "tag_runs",
-]
+    "EVENT_KINDS", "RunEvent", "RunTimeline", "TRASH_RETENTION", "archive_runs", "compare_config_keys",
+    "filter_runs", "flatten_config", "format_config_value", "load_run_sizes", "load_run_statuses",
+    "load_run_timeline", "move_run_to_trash", "move_runs_to_trash", "parse_run_filter", "reindex_runs",
+    "restore_run", "tag_runs",
+]  # fmt: skip

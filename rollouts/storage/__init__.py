@@ -29,22 +29,8 @@ from rollouts.storage.files import (
 )
 
 __all__ = [
-    "count_free_bytes",
-    "count_part_bytes",
-    "create_incoming_path",
-    "delete_on_failure",
-    "delete_unused_blobs",
-    "ensure_parts_folder",
-    "get_blob_part_path",
-    "get_blob_path",
-    "get_body_file_path",
-    "get_data_root",
-    "get_raw_dump_path",
-    "open_blob",
-    "open_decompressed",
-    "open_raw_dump",
-    "retire_body_file",
-    "store_blob",
-    "store_raw_dump",
-    "write_atomically",
-]
+    "count_free_bytes", "count_part_bytes", "create_incoming_path", "delete_on_failure", "delete_unused_blobs",
+    "ensure_parts_folder", "get_blob_part_path", "get_blob_path", "get_body_file_path", "get_data_root",
+    "get_raw_dump_path", "open_blob", "open_decompressed", "open_raw_dump", "retire_body_file", "store_blob",
+    "store_raw_dump", "write_atomically",
+]  # fmt: skip

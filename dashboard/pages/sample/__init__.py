@@ -10,10 +10,6 @@ from dashboard.pages.sample.pane import (
 from dashboard.pages.sample.prompt_history import render_prompt_bars
 
 __all__ = [
-    "build_flags_context",
-    "build_pane_context",
-    "load_sample_flags",
-    "parse_highlight_words",
-    "render_field_buttons",
-    "render_prompt_bars",
-]
+    "build_flags_context", "build_pane_context", "load_sample_flags", "parse_highlight_words",
+    "render_field_buttons", "render_prompt_bars",
+]  # fmt: skip

@@ -23,25 +23,8 @@ from rolloutdeck.safe_pickle.batches.token_ids import RowTokens
 from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
 
 __all__ = [
-    "BatchContents",
-    "CONSOLIDATED_METADATA_KEYS",
-    "DenseField",
-    "JaggedField",
-    "PADDING_KEY",
-    "RolloutBatch",
-    "RowConverter",
-    "RowTokens",
-    "SeparateField",
-    "TensorField",
-    "build_dense_field",
-    "build_jagged_field",
-    "build_proto_contents",
-    "build_source",
-    "load_data_proto",
-    "open_batch",
-    "open_roll_batch",
-    "open_torch_dict",
-    "read_batch_contents",
-    "read_consolidated_fields",
-    "read_roll_contents",
-]
+    "BatchContents", "CONSOLIDATED_METADATA_KEYS", "DenseField", "JaggedField", "PADDING_KEY", "RolloutBatch",
+    "RowConverter", "RowTokens", "SeparateField", "TensorField", "build_dense_field", "build_jagged_field",
+    "build_proto_contents", "build_source", "load_data_proto", "open_batch", "open_roll_batch", "open_torch_dict",
+    "read_batch_contents", "read_consolidated_fields", "read_roll_contents",
+]  # fmt: skip

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches import fields
 from rolloutdeck.safe_pickle.batches.fields import TensorInfo
 from rolloutdeck.safe_pickle.batches.layouts import BatchContents, read_batch_contents, read_roll_contents
@@ -22,6 +21,7 @@ from rolloutdeck.safe_pickle.batches.plain_values import (
     convert_to_plain,
 )
 from rolloutdeck.safe_pickle.batches.token_ids import RowTokens, extract_row_tokens
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream import ByteSource
 
 if TYPE_CHECKING:

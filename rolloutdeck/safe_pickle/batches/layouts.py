@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches.fields import (
     TensorField,
     read_consolidated_fields,
@@ -20,6 +19,7 @@ from rolloutdeck.safe_pickle.batches.fields import (
     read_tensordict_fields,
 )
 from rolloutdeck.safe_pickle.batches.plain_values import convert_to_plain
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import (
     Array,
     Buffer,

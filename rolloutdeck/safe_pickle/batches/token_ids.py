@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.errors import SafePickleError
 
 Numbers = Callable[[str], list[Any] | None]  # a field's numbers in one row; None where the dump has no such field
 OF_RESPONSE = ("response_mask", "rollout_log_probs", "rm_scores")

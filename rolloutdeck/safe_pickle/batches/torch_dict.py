@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches.fields import build_dense_field, decode_numbers
 from rolloutdeck.safe_pickle.batches.plain_values import MAX_PLAIN_VALUES, PlainConverter
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import Tensor, load_pickle
 from rolloutdeck.safe_pickle.stream import ByteSource, TorchArchive
 

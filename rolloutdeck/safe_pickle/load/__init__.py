@@ -28,28 +28,7 @@ from rolloutdeck.safe_pickle.load.placeholders import (
 )
 
 __all__ = [
-    "Array",
-    "Buffer",
-    "Consolidated",
-    "DTYPE_SIZES",
-    "Data",
-    "Datum",
-    "Dtype",
-    "Name",
-    "Nested",
-    "Piece",
-    "Proto",
-    "Rollout",
-    "STORAGE_DTYPES",
-    "Scalar",
-    "Size",
-    "Stack",
-    "Storage",
-    "Tensor",
-    "Tree",
-    "Unreadable",
-    "count_elements",
-    "load_pickle",
-    "read_byte_range",
-    "read_bytes_into",
-]
+    "Array", "Buffer", "Consolidated", "DTYPE_SIZES", "Data", "Datum", "Dtype", "Name", "Nested", "Piece", "Proto",
+    "Rollout", "STORAGE_DTYPES", "Scalar", "Size", "Stack", "Storage", "Tensor", "Tree", "Unreadable",
+    "count_elements", "load_pickle", "read_byte_range", "read_bytes_into",
+]  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.globals import build_call_result, convert_dict_key
 from rolloutdeck.safe_pickle.load.placeholders import DTYPE_SIZES, STORAGE_DTYPES, Name, Piece, Storage, Unreadable
 from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, Opcode, PickleLimits, TorchArchive, scan_opcodes

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe_pickle import SafePickleError, check_file_safety
+from rolloutdeck.safe_pickle.errors import SafePickleError
+from rolloutdeck.safe_pickle.verdict import check_file_safety
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches import RolloutBatch, build_source, load_data_proto, open_batch
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import Consolidated, Data, Piece, Proto, Tree, load_pickle
 from rolloutdeck.safe_pickle.rewrite.archive_writer import write_torch_batch
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches import open_torch_dict
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.rewrite.archive_writer import ZipWriter
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import PickleWriter

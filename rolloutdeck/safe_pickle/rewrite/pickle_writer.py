@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import Array, Dtype, Name, Piece, Proto, Scalar, Size, Unreadable
 from rolloutdeck.safe_pickle.rewrite.row_selection import JoinedBytes
 

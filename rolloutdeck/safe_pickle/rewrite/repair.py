@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches import RolloutBatch, build_proto_contents, load_data_proto
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import Proto
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import write_pickle

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches import (
     CONSOLIDATED_METADATA_KEYS,
     DenseField,
@@ -20,6 +19,7 @@ from rolloutdeck.safe_pickle.batches import (
     build_jagged_field,
     read_consolidated_fields,
 )
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import (
     Array,
     Consolidated,

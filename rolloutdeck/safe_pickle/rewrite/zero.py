@@ -11,8 +11,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO
 
-from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches import BatchContents, DenseField, build_source, read_roll_contents
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import Buffer, Piece, Rollout, load_pickle
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
 from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, TorchArchive

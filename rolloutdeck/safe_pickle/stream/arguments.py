@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream.source import ByteSource
 
 MAX_INLINE_BYTES = 4096  # bytes; a longer bytes argument stays in the file

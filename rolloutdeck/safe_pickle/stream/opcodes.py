@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
-from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream.arguments import (
     MAX_INLINE_BYTES,
     OPCODE_READERS,

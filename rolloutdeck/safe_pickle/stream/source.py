@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.errors import SafePickleError
 
 
 class ByteSource:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream import ByteSource, Opcode, TorchArchive, scan_opcodes
 from rolloutdeck.safe_pickle.verify import rules
 from rolloutdeck.safe_pickle.verify.abstract_values import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream import ByteSpan, Opcode
 from rolloutdeck.safe_pickle.verify.abstract_values import (
     MAX_SHORT_STRING,

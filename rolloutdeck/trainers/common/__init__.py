@@ -19,18 +19,7 @@ from rolloutdeck.trainers.common.session import EXIT_SECONDS, TrainerSession
 from rolloutdeck.trainers.common.token_selection import TokenSelection
 
 __all__ = [
-    "EXIT_SECONDS",
-    "ReplayStoppedError",
-    "TokenSelection",
-    "TrainerSession",
-    "bind_arguments",
-    "catch_errors",
-    "check_pinned_step",
-    "download_pinned_file",
-    "is_pulled",
-    "lazy_names",
-    "once_logger",
-    "patch_when_imported",
-    "report_not_replayed",
-    "wrap_method",
-]
+    "EXIT_SECONDS", "ReplayStoppedError", "TokenSelection", "TrainerSession", "bind_arguments", "catch_errors",
+    "check_pinned_step", "download_pinned_file", "is_pulled", "lazy_names", "once_logger", "patch_when_imported",
+    "report_not_replayed", "wrap_method",
+]  # fmt: skip

@@ -7,7 +7,7 @@ import struct
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rolloutdeck.safe_pickle import SafePickleError
+from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.verify.abstract_values import (
     HARMLESS,
     AbstractBytes,

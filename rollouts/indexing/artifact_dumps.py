@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from django.db.models import Case, F, Q, When
 from django.utils import timezone
 
+from rolloutdeck.watch import remove_compression_ending
 from rollouts.errors import StorageUnavailableError
 from rollouts.formats import FORMAT_NAMES, TOKEN_ONLY_FORMATS, DumpContext, find_artifact_format
 from rollouts.indexing import detokenize
@@ -107,15 +108,24 @@ def is_artifact_file_missing(dump: Dump) -> bool:
     return is_artifact_dump(dump) and not get_blob_path(dump.run.project_id, dump.sha256).exists()
 
 
-def add_artifact_context(dump: Dump, what: DumpContext) -> DumpContext:
-    """With what the artifact, or the run's tokenizer, adds to the bytes. Raises StorageUnavailable when the artifact is
-    gone."""
+def build_dump_context(dump: Dump) -> DumpContext:
+    """Returns what a format needs besides the bytes: the dump's row, and what its artifact and the run's tokenizer add.
+
+    Needs `dump.format`. Raises StorageUnavailableError if the artifact is gone.
+    """
     tokenizer = (
         detokenize.load_tokenizer(dump.run) if is_artifact_dump(dump) or dump.format in TOKEN_ONLY_FORMATS else None
     )
-    what = replace(what, decode=tokenizer.texts if tokenizer else None)
+    context = DumpContext(
+        remove_compression_ending(dump.source),
+        dump.split,
+        dump.step,
+        dump.step_kind,
+        dump.columns,
+        decode=tokenizer.texts if tokenizer else None,
+    )
     if not is_artifact_dump(dump):
-        return what
+        return context
     key, _, path = dump.source.removeprefix(Dump.ARTIFACT_PREFIX).partition("/")
     artifact = Artifact.objects.filter(run=dump.run_id, key=key).first()
     if artifact is None:
@@ -127,7 +137,7 @@ def add_artifact_context(dump: Dump, what: DumpContext) -> DumpContext:
         if PurePosixPath(other).parent == folder and other != path
     }
     return replace(
-        what,
+        context,
         filename=path,
         path=get_blob_path(dump.run.project_id, dump.sha256),
         beside=beside,

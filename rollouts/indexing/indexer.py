@@ -109,26 +109,20 @@ def index_claimed_dump(dump: Dump) -> None:
             dump.format or find_table_format(dump.columns),
         )
         dump.format = form.name
-        items = form.read(stream, told(dump))
+        context = artifact_dumps.build_dump_context(dump)
+        items = form.read(stream, context)
         reading = DumpReading(dump, f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet")
         first = reading.first(items)
         if isinstance(first, MetricPoint):
             keep_points(reading, chain([first], items))
         elif isinstance(first, Record):
-            if dump.step is None and is_of_many_steps(dump, form):
+            if dump.step is None and is_of_many_steps(dump, form, context):
                 keep_steps(reading, chain([first], items))
             else:
                 keep_samples(reading, chain([first], items))
         else:
             with transaction.atomic():
                 finish(reading)
-
-
-def told(dump: Dump) -> DumpContext:
-    source = remove_compression_ending(dump.source)
-    return artifact_dumps.add_artifact_context(
-        dump, DumpContext(source, dump.split, dump.step, dump.step_kind, dump.columns)
-    )
 
 
 @contextmanager
@@ -161,9 +155,9 @@ def keep_points(reading: DumpReading, items: Iterable[Item]) -> None:
         finish(reading)
 
 
-def is_of_many_steps(dump: Dump, form: Format) -> bool:
+def is_of_many_steps(dump: Dump, form: Format, context: DumpContext) -> bool:
     with raw(dump) as stream:
-        return split_steps.has_several_steps(item for item in form.read(stream, told(dump)) if isinstance(item, Record))
+        return split_steps.has_several_steps(item for item in form.read(stream, context) if isinstance(item, Record))
 
 
 def keep_steps(reading: DumpReading, items: Iterable[Item]) -> None:

@@ -211,6 +211,12 @@ def find_or_open_run(user: User, token: Token | None, uid: str, headers: Mapping
     return open_run(project, uid=uid, name=name, resume=resume, owner=user)[0]
 
 
+def find_or_open_requested_run(request: Request, uid: str) -> Run:
+    """Returns the run that an API client writes to. Creates it from the client's headers if this server has none."""
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    return find_or_open_run(require_user(request), resolve_caller(request)[1], uid, headers)
+
+
 def is_own_host(host: str) -> bool:
     """Whether a Host header names this server, see ROLLOUTDECK_PUBLIC_URL."""
     return validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS)

@@ -20,7 +20,6 @@ from dashboard.api import serializers_replay
 from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
-from dashboard.api.views.runs import find_or_open_requested_run
 from rolloutdeck.protocol import ARTIFACT_ROLES, SHA256_PATTERN, SPLITS, STEP_KINDS, UID_PATTERN
 from rollouts.errors import ConflictError, InvalidInputError
 from rollouts.lib import parse_choice, parse_integer, parse_text
@@ -92,7 +91,9 @@ class Artifacts(APIView):
         """Tell of the files of a step; `id` is the sha256 of the canonical manifest, `missing` what is not here yet."""
         data = parse_json_body(request, self)
         attempt = parse_text(data.get("attempt"), "attempt", most=120)
-        row, created = register_artifact(find_or_open_requested_run(request, uid), attempt, ArtifactManifest.read(data))
+        row, created = register_artifact(
+            permissions.find_or_open_requested_run(request, uid), attempt, ArtifactManifest.read(data)
+        )
         if created:
             add_artifact_to_pins(row)
         if row.due:

@@ -11,7 +11,6 @@ from rest_framework.views import APIView
 from dashboard import permissions
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
-from dashboard.api.views.runs import find_or_open_requested_run
 from rolloutdeck.protocol import STEP_KINDS
 from rollouts.errors import InvalidInputError
 from rollouts.ingest import get_or_create_attempt, record_activity
@@ -62,7 +61,7 @@ class Metrics(APIView):
         """Add points: `{attempt, points: [{step, step_kind?, time, values: {name: number or null}}]}`."""
         data = parse_json_body(request, self)
         points = points_of(data.get("points"))
-        run = find_or_open_requested_run(request, uid)
+        run = permissions.find_or_open_requested_run(request, uid)
         attempt = get_or_create_attempt(run, parse_text(data.get("attempt"), "attempt", most=120))
         stored = append_points(run, attempt, points)
         record_activity(run, attempt)

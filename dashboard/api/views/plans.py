@@ -15,7 +15,6 @@ from dashboard.api import serializers_replay
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
 from dashboard.api.views.pins import PIN_ROLE
-from dashboard.api.views.runs import find_or_open_requested_run
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.lib import parse_boolean, parse_integer, parse_text
 from rollouts.models import Binding, Pin, Project, Revision, Run
@@ -170,7 +169,7 @@ class RunPlan(APIView):
     def post(self, request: Request, uid: str) -> Response:
         """Bind the run to a revision and answer what it has to load. A run that has begun keeps what it is bound to."""
         data = parse_json_body(request, self)
-        run = find_or_open_requested_run(request, uid)
+        run = permissions.find_or_open_requested_run(request, uid)
         ref, facts = parse_text(data.get("plan"), "plan", most=120), data.get("facts")
         if facts is not None and not isinstance(facts, dict):
             raise InvalidInputError("`facts` must be an object.", "facts")

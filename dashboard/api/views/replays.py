@@ -13,7 +13,6 @@ from dashboard.api import serializers, serializers_replay
 from dashboard.api.pagination import ApiPagination
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
-from dashboard.api.views.runs import find_or_open_requested_run
 from rolloutdeck.protocol import REPLAY_OUTCOMES, STEP_KINDS
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text
@@ -66,7 +65,7 @@ class Replays(APIView):
         if step is None:
             raise InvalidInputError("`step` says which step this is of; it is missing.", "step")
         row, created = record_replay_outcome(
-            find_or_open_requested_run(request, uid),
+            permissions.find_or_open_requested_run(request, uid),
             parse_text(data.get("attempt"), "attempt", most=120),
             step,
             data.get("outcome", ""),

@@ -206,14 +206,6 @@ def update_run(run: Run, data: dict[str, Any]) -> None:
         raise InvalidInputError(f"There is a run called {run.name} in this project already.", "name") from error
 
 
-def find_or_open_requested_run(request: Request, uid: str) -> Run:
-    """The run that a client writes to, made from its headers if this server never saw it."""
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    return permissions.find_or_open_run(
-        permissions.require_user(request), permissions.resolve_caller(request)[1], uid, headers
-    )
-
-
 class Heartbeat(APIView):
     """News of a launch."""
 
@@ -234,7 +226,7 @@ class Heartbeat(APIView):
     def post(self, request: Request, uid: str) -> Response:
         """The launch `attempt` lives; `step`, `phase`, and `dropped`: what its spools could not keep."""
         data = parse_json_body(request, self)
-        run = find_or_open_requested_run(request, uid)
+        run = permissions.find_or_open_requested_run(request, uid)
         step, phase = parse_integer(data.get("step"), "step"), data.get("phase")
         attempt = parse_text(data.get("attempt"), "attempt", most=120)
         record_heartbeat(run, attempt=attempt, step=step, phase=phase, dropped=data.get("dropped"))
@@ -260,6 +252,6 @@ class Finish(APIView):
     def post(self, request: Request, uid: str) -> Response:
         """The launch `attempt` has ended with `outcome` finished or failed."""
         data = parse_json_body(request, self)
-        run = find_or_open_requested_run(request, uid)
+        run = permissions.find_or_open_requested_run(request, uid)
         finish_attempt(run, parse_text(data.get("attempt"), "attempt", most=120), data.get("outcome", ""))
         return Response({"id": run.uid, "status": Run.objects.get(pk=run.pk).status})

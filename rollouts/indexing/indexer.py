@@ -26,10 +26,10 @@ from rollouts.formats import HEAD_BYTES, METRIC_FORMATS, DumpContext, Format, fi
 from rollouts.indexing import artifact_dumps, correctness, split_steps
 from rollouts.indexing.reading import ClaimLostError, DumpReading, Item, printable
 from rollouts.indexing.reconcile import reconcile_step
-from rollouts.indexing.step_stats import get_locked_step, mark_superseded_steps, recompute_step_stats
+from rollouts.indexing.step_stats import mark_superseded_steps, recompute_step_stats
 from rollouts.live import notify_run_changed
 from rollouts.metrics import append_points
-from rollouts.models import Dump, Run, Segment
+from rollouts.models import Dump, Run, Segment, Step
 from rollouts.samples import BODY_SCHEMA_VERSION, MetricPoint, Record
 from rollouts.storage import (
     delete_on_failure,
@@ -183,7 +183,7 @@ def publish(reading: DumpReading, size: int) -> None:
     """What readers see changes here, all at once. The step's lock comes first, then this dump's row, then the run's."""
     dump = reading.dump
     assert dump.step is not None
-    step = get_locked_step(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
+    step = Step.objects.get_locked(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
     before = dump.segment
     dump.segment = Segment.objects.create(
         run=dump.run,

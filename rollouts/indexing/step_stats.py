@@ -12,7 +12,7 @@ from django.db.models import Min
 from django.utils import timezone
 
 from rollouts.metrics import find_copied_steps, find_generated_count
-from rollouts.models import Attempt, Flag, Run, Sample, Step
+from rollouts.models import Flag, Run, Sample, Step
 from rollouts.samples import FIELD_POSITIONS, TEXT_PROPERTY_BITS, IndexRow
 
 SCORES = ("score_mean", "score_min", "score_max", "score_std", "score_p10", "score_p50", "score_p90")
@@ -36,15 +36,11 @@ class SampleStats(NamedTuple):
 seen_in: Callable[[IndexRow], IndexRow] = itemgetter(*(FIELD_POSITIONS[name] for name in SampleStats._fields))
 
 
-def get_locked_step(run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> Step:
-    """The row of a step, locked until the caller's transaction ends; made on first sight."""
-    found, _ = Step.objects.get_or_create(run=run, attempt=attempt, split=split, step_kind=step_kind, step=step)
-    return Step.objects.select_for_update(no_key=True).get(pk=found.pk)
-
-
 def recompute_step_stats(step: Step, known: Iterable[IndexRow] | None = None) -> None:
-    """Figures from the visible rows, under the step's row lock (see `step_of`). `known` are the step's rows, where the
-    caller has just written them."""
+    """Writes the step's statistics, from its visible rows. The caller holds the row's lock (`StepQuerySet.get_locked`).
+
+    `known`: the step's rows, if the caller has just written them.
+    """
     if known is None:
         found = Sample.objects.filter(step=step, visible=True).values_list(*SampleStats._fields)
         rows = list(map(SampleStats._make, found.iterator(chunk_size=5000)))

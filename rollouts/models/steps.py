@@ -18,6 +18,11 @@ class StepQuerySet(models.QuerySet["Step"]):
         """Steps that no later attempt has superseded."""
         return self.filter(superseded=False)
 
+    def get_locked(self, run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> Step:
+        """Returns the row of a step, locked until the caller's transaction ends. Creates it if there is none."""
+        found, _ = self.get_or_create(run=run, attempt=attempt, split=split, step_kind=step_kind, step=step)
+        return self.select_for_update(no_key=True).get(pk=found.pk)
+
 
 class Step(models.Model):
     """One step of one attempt and split, with figures recomputed from its visible samples, never incremented.

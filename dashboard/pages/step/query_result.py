@@ -43,6 +43,10 @@ class ResultScope:
     def newest(self) -> QueryResult:
         return self.every.newest(MAX_COUNTED_SAMPLES)
 
+    @cached(MAX_QUERY_RESULTS)
+    def axes(self) -> ChartAxes:
+        return figures.compute_chart_axes(self.newest.samples)
+
     def __hash__(self) -> int:
         return hash(self.key)
 
@@ -75,8 +79,9 @@ class StepQueryResult:
         return self.newest.scope.steps.count(), self.found.scope.steps.count()
 
     @property
+    @cached(MAX_QUERY_RESULTS)
     def total(self) -> int:
-        return count_matches(self)
+        return self.found.total
 
     @property
     def narrowed(self) -> bool:
@@ -105,48 +110,23 @@ class StepQueryResult:
                 return rows
         return list(self.found.samples[start:end])
 
+    @cached(MAX_QUERY_RESULTS)
     def figures(self) -> ResultStatistics:
-        return load_result_statistics(self)
+        return figures.compute_result_statistics(self.newest, self.place.axes())
 
-    def frame(self) -> ChartAxes:
-        return load_chart_axes(self.place)
-
+    @cached(MAX_SCATTERS)
     def scatter(self) -> scatter.ScatterPlot | None:
-        return load_scatter_plot(self)
+        return scatter.build_scatter_plot(self.newest, self.place.axes(), self.ask)
 
+    @cached(MAX_QUERY_RESULTS)
     def facets(self) -> dict[str, int]:
-        return count_text_properties(self)
+        return self.newest.facets()
 
     def __hash__(self) -> int:
         return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StepQueryResult) and self.key == other.key
-
-
-@cached(MAX_QUERY_RESULTS)
-def count_matches(result: StepQueryResult) -> int:
-    return result.found.total
-
-
-@cached(MAX_QUERY_RESULTS)
-def load_result_statistics(result: StepQueryResult) -> ResultStatistics:
-    return figures.compute_result_statistics(result.newest, result.frame())
-
-
-@cached(MAX_QUERY_RESULTS)
-def load_chart_axes(place: ResultScope) -> ChartAxes:
-    return figures.compute_chart_axes(place.newest.samples)
-
-
-@cached(MAX_SCATTERS)
-def load_scatter_plot(result: StepQueryResult) -> scatter.ScatterPlot | None:
-    return scatter.build_scatter_plot(result.newest, result.frame(), result.ask)
-
-
-@cached(MAX_QUERY_RESULTS)
-def count_text_properties(result: StepQueryResult) -> dict[str, int]:
-    return result.newest.facets()
 
 
 def load_query_result(

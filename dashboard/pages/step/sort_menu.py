@@ -49,9 +49,9 @@ def has_sort_values(name: str, result: query_result.StepQueryResult) -> bool:
     """Whether any sample has what would be sorted by."""
     match name:
         case "tokens":
-            return bool(result.frame().in_tokens)
+            return bool(result.place.axes().in_tokens)
         case "adv":
-            return bool(result.frame().advantages)
+            return bool(result.place.axes().advantages)
         case "source":
             return len(result.figures().sources) > 1
         case _:

@@ -51,7 +51,7 @@ def hash_steps(found: ScanResult, keeping: ArtifactOptions) -> Iterator[LocalArt
         yield keeping.tokenizer
     for one in found.folders:
         try:
-            yield keeping.of_folder(one)
+            yield keeping.build_step_artifact(one)
         except OSError as error:
             raise UsageError(f"{error.filename or one.path} can't be read: {error.strerror or error}.") from error
         except (FileChangedError, ValueError) as error:

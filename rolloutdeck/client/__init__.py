@@ -9,8 +9,8 @@ from rolloutdeck.client.artifact import (
     FileChangedError,
     FileStamp,
     LocalArtifact,
+    build_artifact,
     build_import_command,
-    build_step_artifact,
     build_tokenizer_artifact,
     read_file_stamp,
 )
@@ -29,7 +29,7 @@ from rolloutdeck.client.sync import SyncResult, sync_spools
 
 __all__ = [
     "ArtifactUploadQueue", "FileChangedError", "FileStamp", "LocalArtifact", "Run", "SyncResult",
-    "build_import_command", "build_step_artifact", "build_tokenizer_artifact", "classify_response",
+    "build_artifact", "build_import_command", "build_tokenizer_artifact", "classify_response",
     "convert_for_json", "fetch_requested_files", "init", "is_permanent_rejection", "parse_received_bytes",
     "read_file_stamp", "register_artifact", "sync_spools",
 ]  # fmt: skip

@@ -14,10 +14,6 @@ from typing import Any
 from rolloutdeck.client.launch import clean_name, get_host_name
 from rolloutdeck.protocol import check_manifest, compute_artifact_key, count_manifest_bytes
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from rolloutdeck.trainer_api import LoadableStep
-
 CHUNK = 1 << 20
 MAX_CACHED_HASHES = 20_000  # hashes in memory, 200 bytes each
 
@@ -90,18 +86,6 @@ def build_artifact(
         files[name] = {"sha256": sha256, "bytes": stamps[name][0]}
     check_manifest(files)
     return LocalArtifact(path, role, step, files, stamps, step_kind, split, dict(facts or {}))
-
-
-def build_step_artifact(found: LoadableStep, facts: Mapping[str, Any] | None = None) -> LocalArtifact:
-    """The artifact of a step that a trainer left. Raises as `build_artifact`."""
-    return build_artifact(
-        found.path,
-        found.files,
-        found.role,
-        found.step,
-        step_kind=found.step_kind,
-        facts={**found.facts, **(facts or {})},
-    )
 
 
 def build_path_artifact(path: Path, told: Mapping[str, Any]) -> LocalArtifact:

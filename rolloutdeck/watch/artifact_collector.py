@@ -18,8 +18,8 @@ from rolloutdeck.client import (
     FileChangedError,
     FileStamp,
     LocalArtifact,
+    build_artifact,
     build_import_command,
-    build_step_artifact,
     fetch_requested_files,
     is_permanent_rejection,
     read_file_stamp,
@@ -49,9 +49,17 @@ class ArtifactOptions:
     mode: str = "on-pin"
     tokenizer: LocalArtifact | None = None
 
-    def of_folder(self, found: LoadableStep) -> LocalArtifact:
-        """The artifact of a step, with what the tokenizer tells of it. Raises OSError, FileChangedError, ValueError."""
-        return build_step_artifact(found, self.tokenizer.facts if self.tokenizer else None)
+    def build_step_artifact(self, found: LoadableStep) -> LocalArtifact:
+        """Returns the artifact of a step, with the tokenizer's facts. Raises OSError, FileChangedError, ValueError."""
+        tokenizer_facts = self.tokenizer.facts if self.tokenizer else {}
+        return build_artifact(
+            found.path,
+            found.files,
+            found.role,
+            found.step,
+            step_kind=found.step_kind,
+            facts={**found.facts, **tokenizer_facts},
+        )
 
 
 class ArtifactCollector:
@@ -164,7 +172,7 @@ class ArtifactCollector:
 
     def _told(self, spot: StepLocation, stamps: Stamps, found: LoadableStep) -> bool:
         try:
-            made = self.keeping.of_folder(found)
+            made = self.keeping.build_step_artifact(found)
             if made.stamps != stamps:  # else files of two steps, or what was said of other bytes, would be one step
                 raise FileChangedError(f"{spot.path} changed while it was looked at")
             self.add(made, self.keeping.mode == "now" or spot.fleeting)

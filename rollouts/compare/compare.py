@@ -12,12 +12,10 @@ from django.utils.translation import gettext as _
 
 from rollouts.compare import bootstrap, pairing
 from rollouts.compare.pairing import ComparedPrompt
-from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget, find_config_differences, load_comparison_targets
+from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget
 from rollouts.errors import NotFoundError, TooLargeError
 from rollouts.lib import MAX_COMPARISONS, cached
 from rollouts.models import Step
-
-__all__ = ["Comparison", "load_comparison_targets", "compare_steps", "find_config_differences"]
 
 MOST_SAMPLES = 50_000  # in all cells together
 MOST_SOURCES = 30

@@ -24,23 +24,12 @@ from rollouts.metrics.blocks import (
     MetricRowTuple,
     PointArrays,
     build_points,
-    compact_metric_rows,
     join_points,
     unpack_block,
 )
 from rollouts.metrics.downsample import Downsampler, choose_bucket_shift
 from rollouts.models import Attempt, Block, MetricRow, Run, Series
 from rollouts.samples import MetricPoint
-
-__all__ = [
-    "Curve",
-    "append_points",
-    "compact_metric_rows",
-    "load_last_values",
-    "list_metric_names",
-    "list_recent_metric_names",
-    "load_curves",
-]
 
 MOST_NAME: Final = 300
 BIGGEST: Final = 2**63 - 1

@@ -9,7 +9,7 @@ from rollouts.models.steps import STEP_KIND_CHOICES
 
 
 class MetricRow(models.Model):
-    """The newest points of a run, one row per logged step, until `series.fold` packs them into blocks."""
+    """The newest points of a run, one row per logged step, until `compact_metric_rows` packs them into blocks."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="metric_rows")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="metric_rows")

@@ -51,8 +51,6 @@ from rollouts.query.grammar import ASCII_SIGNS, get_grammar_parser
 if TYPE_CHECKING:
     from lark import Token, Tree
 
-__all__ = ["InvalidQueryError", "Query", "TextTerm", "parse_query"]
-
 MOST_CHARACTERS: Final = 4_000
 MOST_REGEX: Final = 1_000
 MOST_DEPTH: Final = 24

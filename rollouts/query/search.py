@@ -21,8 +21,6 @@ from rollouts.samples import PROPERTY_CATALOG
 if TYPE_CHECKING:
     from rollouts.models import SampleQuerySet
 
-__all__ = ["QueryResult", "find_samples", "parse_query"]
-
 # What each ordering sorts by, before the sample's id settles ties. Unknown values come last either way.
 SAMPLE_ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
     "score": (F("score"),),

@@ -49,15 +49,11 @@ def build_pin_box(run: Run, row: Step | None, role: str, said: str = "") -> dict
         "said": said,
         "replay": replay_labels.load_replay_labels([row]).get(row.pk),
         **(
-            build_pinned_context(pin)
+            {"pin": pin, "pin_state": pin_list.build_pin_status_label(pin, load_pin_status(pin))}
             if pin
             else {"pin": None, "nothing": explain_unpinnable(run, row) if may_pin else ""}
         ),
     }
-
-
-def build_pinned_context(pin: Pin) -> dict[str, Any]:
-    return {"pin": pin, "pin_state": pin_list.build_pin_status_label(pin, load_pin_status(pin))}
 
 
 def explain_unpinnable(run: Run, row: Step) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rollouts.compare import compare
-from rollouts.compare.compare import load_comparison_targets
 from rollouts.compare.pairing import extract_tail_answer
+from rollouts.compare.targets import find_config_differences, load_comparison_targets
 from rollouts.errors import InvalidInputError, NotFoundError, TooLargeError
 from rollouts.models import Project, Run, Step
 from tests.rollouts.support.push import indexed, lines
@@ -201,7 +201,7 @@ def test_the_config_is_told_where_it_differs(run: Run, project: Project) -> None
     other = builders.run(project, "other", config={"actor": {"lr": 3e-6, "same": [1]}, "seed": 1})
     for one in (run, other):
         evaluated(one, 1, *asked("a", 1))
-    assert compare.find_config_differences(load_comparison_targets(Run.objects.all(), "grpo,other")) == [
+    assert find_config_differences(load_comparison_targets(Run.objects.all(), "grpo,other")) == [
         ("actor.lr", ["1e-06", "3e-06"]),
         ("only", ["{}", ""]),
     ]

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from rollouts.models import Project, Run
 from rollouts.query import completion, search
+from rollouts.query.ast import InvalidQueryError
 from rollouts.query.logged_keys import MAX_KEY_FILES
-from rollouts.query.parser import InvalidQueryError, parse_query
+from rollouts.query.parser import parse_query
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.pages.run import timeline as row
-from rollouts.metrics import series
+from rollouts.metrics import compact_metric_rows, series
 from rollouts.models import Pin, Project, Replay, Run, Sample
 from rollouts.runs import timeline
 from rollouts.samples.record import MetricPoint
@@ -81,7 +81,7 @@ def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> N
     assert told is not None
     assert [(one.kind, one.step, one.count) for one in told.events] == [("restarted", 5, 2)]
     assert (told.low, told.high) == (1, 10)
-    assert series.compact_metric_rows(run.pk, least=1) == 12
+    assert compact_metric_rows(run.pk, least=1) == 12
     assert timeline.load_run_timeline(run) == told
 
 

@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common import StepUrlState
+from dashboard.pages.step import query_result
 from rollouts.models import Step
 from rollouts.samples import PROPERTY_CATALOG
 
@@ -26,6 +27,22 @@ class FilterChip:
     count: int
     on: bool
     link: str
+
+
+def build_result_chips(ask: StepUrlState, row: Step | None, result: query_result.StepQueryResult) -> list[FilterChip]:
+    """Returns the chips of a query result, with how many of its samples each would leave."""
+    counts = (
+        collect_recorded_counts(row, result.figures().zero_or_less) if row and not result.narrowed else result.facets()
+    )
+    return build_filter_chips(ask, {**counts, "is:unseen": count_not_viewed(result)})
+
+
+def count_not_viewed(result: query_result.StepQueryResult) -> int:
+    """How many of what was found the person has not looked at; 0 while they have looked at none, and nothing is new."""
+    if not result.marked:
+        return 0
+    looked = result.found.samples.order_by().filter(result.found.asks("is:seen")).count()
+    return result.total - looked if looked else 0
 
 
 def build_filter_chips(ask: StepUrlState, counts: dict[str, int]) -> list[FilterChip]:

@@ -8,8 +8,8 @@ from functools import cached_property
 from django.utils.safestring import SafeString
 
 from dashboard.pages.common import SampleRow, StepUrlState, build_sample_rows, find_step_kind, render_query_error
-from dashboard.pages.step import filter_chips, scatter
 from dashboard.pages.step import histograms as figures
+from dashboard.pages.step import scatter
 from dashboard.pages.step.histograms import ChartAxes, ResultStatistics
 from rollouts.errors import InvalidInputError
 from rollouts.lib import MAX_QUERY_RESULTS, MAX_SCATTERS, cached
@@ -196,20 +196,3 @@ def search_step(
         ordering=choose_order(ask, row),
         reader=reader,
     )
-
-
-def build_result_chips(ask: StepUrlState, row: Step | None, result: StepQueryResult) -> list[filter_chips.FilterChip]:
-    counts = (
-        filter_chips.collect_recorded_counts(row, result.figures().zero_or_less)
-        if row and not result.narrowed
-        else result.facets()
-    )
-    return filter_chips.build_filter_chips(ask, {**counts, "is:unseen": count_not_viewed(result)})
-
-
-def count_not_viewed(result: StepQueryResult) -> int:
-    """How many of what was found the person has not looked at; 0 while they have looked at none, and nothing is new."""
-    if not result.marked:
-        return 0
-    looked = result.found.samples.order_by().filter(result.found.asks("is:seen")).count()
-    return result.total - looked if looked else 0

@@ -28,7 +28,7 @@ from dashboard.pages.common import (
 )
 from dashboard.pages.pins import build_pin_box
 from dashboard.pages.sample import build_pane_context
-from dashboard.pages.step import query_result, sort_menu
+from dashboard.pages.step import filter_chips, query_result, sort_menu
 from rollouts.models import Attempt, Run, Step
 from rollouts.review import ViewerState, load_viewer_state
 
@@ -110,7 +110,7 @@ def build_panel_context(
     if panel != "table":
         shown |= {
             "figures": result.figures(), "scatter": result.scatter(), "before": find_previous_step(row),
-            "chips": query_result.build_result_chips(ask, row, result),
+            "chips": filter_chips.build_result_chips(ask, row, result),
             "sorts": sort_menu.build_sort_menu(ask, row, result),
         }  # fmt: skip
     if panel == "result":

@@ -24,6 +24,7 @@ from rolloutdeck.protocol import MAX_PART_BYTES, SpoolHeader
 ARTIFACT = ("path", "role", "step", "step_kind", "split", "files", "facts", "send_now")  # what `log_artifact` writes
 MAX_METRICS_BATCH_BYTES = 1 << 19  # of waiting points that travel together; a server takes 10,000 points in one request
 MAX_SERVER_PAUSE = 300.0
+UPLOAD_TIMEOUT = 30.0  # seconds of one request
 
 UploadState = Literal["sent", "rejected", "kept", "later", "unreachable", "gone"]
 
@@ -45,11 +46,11 @@ class UploadOutcome:
 FILE_GONE = UploadOutcome("gone")
 
 
-def upload_spool_files(server: ServerClient, files: Sequence[spool.SpoolFile], timeout: float = 30.0) -> UploadOutcome:
+def upload_spool_files(server: ServerClient, files: Sequence[spool.SpoolFile]) -> UploadOutcome:
     """Sends one file, or several `metrics` files of one run and attempt in one request."""
     try:
         header, start = spool.read_spool_header(files[0].path)
-        return _deliver(server, files, header, start, timeout)
+        return _deliver(server, files, header, start)
     except ServerUnreachableError as error:
         return UploadOutcome("unreachable", str(error))
     except FileNotFoundError:
@@ -60,12 +61,10 @@ def upload_spool_files(server: ServerClient, files: Sequence[spool.SpoolFile], t
         return UploadOutcome("later", f"can't be read: {error}")
 
 
-def _deliver(
-    server: ServerClient, files: Sequence[spool.SpoolFile], header: SpoolHeader, start: int, timeout: float
-) -> UploadOutcome:
+def _deliver(server: ServerClient, files: Sequence[spool.SpoolFile], header: SpoolHeader, start: int) -> UploadOutcome:
     about, uid = build_run_headers(header), quote(header["uid"], safe="")
     if header["kind"] == "dump":
-        return _Upload(server, files[0].path, header, start, about, timeout).send()
+        return _Upload(server, files[0].path, header, start, about).send()
     if header["kind"] == "artifact":
         return _register(server, header, _told(files[0].path, ARTIFACT))
     if header["kind"] == "metrics":
@@ -77,7 +76,7 @@ def _deliver(
         path = {"run": "runs/", "replay": f"runs/{uid}/replays/"}.get(header["kind"], f"runs/{uid}/finish/")
         if header["kind"] == "run" and isinstance(body, dict):
             body["waited"] = spool.compute_file_age(files[0])
-    answer = server.send_json("POST", path, body, headers=about, timeout=timeout)
+    answer = server.send_json("POST", path, body, headers=about, timeout=UPLOAD_TIMEOUT)
     return UploadOutcome("sent", data=answer.json()) if answer.is_success else classify_response(answer)
 
 
@@ -156,10 +155,9 @@ class _Upload:
         header: SpoolHeader,
         start: int,
         about: dict[str, str],
-        timeout: float,
     ) -> None:
         self.server, self.path, self.header, self.start = server, path, header, start
-        self.about, self.timeout, self.total = about, timeout, header["bytes"]
+        self.about, self.total = about, header["bytes"]
         self.address = f"runs/{quote(header['uid'], safe='')}/dumps/{header['sha256']}/"
 
     def send(self) -> UploadOutcome:
@@ -186,7 +184,7 @@ class _Upload:
         if span:
             headers["Content-Range"] = span
         return self.server.request(
-            "PUT", self.address, query=self.header.get("query"), body=body, headers=headers, timeout=self.timeout
+            "PUT", self.address, query=self.header.get("query"), body=body, headers=headers, timeout=UPLOAD_TIMEOUT
         )
 
     def _judge(self, answer: ServerResponse) -> UploadOutcome:

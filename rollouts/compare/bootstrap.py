@@ -18,7 +18,7 @@ AT_ONCE = 2_000_000
 TAIL = 2.5  # per cent at each end of a 95 % interval
 
 
-def compute_intervals(values: FloatArray, seed: int = SEED) -> list[tuple[float, float] | None]:
+def compute_intervals(values: FloatArray) -> list[tuple[float, float] | None]:
     """95 % intervals of the means of the columns, shape (prompts, columns), NaN where unknown.
 
     Each draw takes whole prompts, for all columns the same ones. None for a column with fewer than two known values.
@@ -28,7 +28,7 @@ def compute_intervals(values: FloatArray, seed: int = SEED) -> list[tuple[float,
     if not prompts or not columns:
         return [None] * columns
     filled = np.where(known, values, 0)
-    means = np.concatenate([one @ filled / counted(one @ known) for one in resample_prompt_weights(prompts, seed)])
+    means = np.concatenate([one @ filled / counted(one @ known) for one in resample_prompt_weights(prompts)])
     with np.errstate(invalid="ignore"):
         low, high = np.nanpercentile(np.where(known.any(axis=0), means, 0), [TAIL, 100 - TAIL], axis=0)
     enough = known.sum(axis=0) > 1
@@ -40,9 +40,9 @@ def counted(weights: FloatArray) -> FloatArray:
     return np.where(weights > 0, weights, np.nan)
 
 
-def resample_prompt_weights(prompts: int, seed: int) -> Iterator[FloatArray]:
+def resample_prompt_weights(prompts: int) -> Iterator[FloatArray]:
     """How often each prompt is drawn, shape (draws, prompts) in pieces that fit in memory."""
-    picks = np.random.default_rng(seed)
+    picks = np.random.default_rng(SEED)
     left = max(FEWEST, min(DRAWS, MOST_PICKS // prompts))
     size = max(1, AT_ONCE // prompts)
     return (piece(picks, min(size, left - at), prompts) for at in range(0, left, size))

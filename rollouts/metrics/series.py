@@ -33,6 +33,7 @@ from rollouts.samples import MetricPoint
 
 MOST_NAME: Final = 300
 BIGGEST: Final = 2**63 - 1
+NEWEST_ROWS: Final = 3  # of a run, read for the names of its metrics
 
 
 class Curve(TypedDict):
@@ -200,11 +201,11 @@ def newest_points(run_ids: Iterable[int], names: Sequence[str]) -> list[tuple[Wh
     return out
 
 
-def list_recent_metric_names(runs: Sequence[Run], *, rows: int = 3) -> list[str]:
-    """Names of metrics of many runs, sorted: packed ones, those of the newest `rows`, those of samples."""
+def list_recent_metric_names(runs: Sequence[Run]) -> list[str]:
+    """Names of metrics of many runs, sorted: packed ones, those of the newest rows, those of samples."""
     newest = Window(RowNumber(), partition_by=[F("run")], order_by=F("pk").desc())
     found = set(Series.objects.filter(run__in=runs).order_by().values_list("name", flat=True).distinct())
-    waiting = MetricRow.objects.filter(run__in=runs).annotate(newest=newest).filter(newest__lte=rows)
+    waiting = MetricRow.objects.filter(run__in=runs).annotate(newest=newest).filter(newest__lte=NEWEST_ROWS)
     for text in waiting.values_list("values", flat=True):
         found |= orjson.loads(text).keys()
     shown = sample_curves.load_last_sample_curves(Run.objects.filter(pk__in=[run.pk for run in runs]))

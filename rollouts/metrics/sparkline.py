@@ -10,14 +10,14 @@ from django.db.models import Avg, BigIntegerField, Case, F, Max, Value, When
 from rolloutdeck.protocol import STEP_KINDS
 from rollouts.models import Run, Step
 
-SPARKS = 32
+MAX_SPARKLINE_POINTS = 32
 
 
-def load_sparklines(runs: Sequence[Run], *, points: int = SPARKS) -> dict[str, list[float]]:
-    """Mean training score over the current steps, as at most `points` averages of equal width, by run uid. Where some
-    count updates and others prompts, the updates.
+def load_sparklines(runs: Sequence[Run]) -> dict[str, list[float]]:
+    """Returns the mean training score over the current steps, as at most MAX_SPARKLINE_POINTS averages of equal width,
+    by run uid. Where some steps count updates and others prompts, only those that count updates are used.
 
-    Two queries for any number of runs.
+    Makes two queries for any number of runs.
     """
     uids = {run.pk: run.uid for run in runs}
     steps = Step.objects.current().filter(run__in=list(uids), split="train", score_mean__isnull=False).order_by()
@@ -25,7 +25,8 @@ def load_sparklines(runs: Sequence[Run], *, points: int = SPARKS) -> dict[str, l
     for run, kind, end in steps.values_list("run", "step_kind").annotate(Max("step")):
         ends[run] = min(ends.get(run, (kind, end)), (kind, end), key=lambda one: STEP_KINDS.index(one[0]))
     widths = [
-        When(run=run, step_kind=kind, then=Value(max(1, -(-(end + 1) // points)))) for run, (kind, end) in ends.items()
+        When(run=run, step_kind=kind, then=Value(max(1, -(-(end + 1) // MAX_SPARKLINE_POINTS))))
+        for run, (kind, end) in ends.items()
     ]
     found: dict[str, list[float]] = defaultdict(list)
     if widths:

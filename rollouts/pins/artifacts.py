@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -292,10 +292,7 @@ def explain_unavailability(artifact: Artifact) -> str:
     return "The bytes of this artifact are not all here, or not checked yet; pin its step and try again."
 
 
-def find_step_artifacts(
-    run: Run, *, split: str, step_kind: str, step: int, roles: Sequence[str] = ()
-) -> ArtifactQuerySet:
+def find_step_artifacts(run: Run, *, split: str, step_kind: str, step: int) -> ArtifactQuerySet:
     """What a trainer could load again of this step, oldest first."""
     rows: ArtifactQuerySet = run.artifacts.filter(split=split, step_kind=step_kind, step=step)
-    rows = rows.filter(role__in=roles) if roles else rows.exclude(role="tokenizer")
-    return rows.order_by("pk")
+    return rows.exclude(role="tokenizer").order_by("pk")

@@ -7,7 +7,7 @@ use only: worker processes fork, and its threads do not survive that.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from time import monotonic
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from rollouts.query.sql import QueryScope
-
-ProgressCallback = Callable[[int, int, int], None]
 
 
 @dataclass(slots=True)
@@ -122,16 +120,14 @@ def merge_pieces(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[in
     return () if len(whole) > MOST_PIECES or whole == [(0, size)] else tuple(whole)
 
 
-def scan_bodies(
-    scope: QueryScope, node: QueryNode, progress: ProgressCallback | None = None, patience: TimeBudget | None = None
-) -> list[str]:
+def scan_bodies(scope: QueryScope, node: QueryNode, patience: TimeBudget | None = None) -> list[str]:
     """Ids of the samples of which any body answers `node`; some may lie outside the scope.
 
-    `progress` is told (files read, files, ids so far). Raises BadQuery for a key that no body has, StorageUnavailable.
+    Raises BadQuery for a key that no body has, StorageUnavailable.
     """
     for last in (False, False, True):
         try:
-            return translated(scope, scanned(list_body_parts(scope), node, progress, patience))
+            return translated(scope, scanned(list_body_parts(scope), node, patience))
         except (FileNotFoundError, StorageUnavailableError):  # folding has moved rows to another file since
             if last:
                 said = _("A body file of this run cannot be read; try again, or index the run again.")
@@ -154,7 +150,6 @@ def translated(scope: QueryScope, ids: list[str]) -> list[str]:
 def scanned(
     files: Sequence[BodyFilePart],
     node: QueryNode,
-    progress: ProgressCallback | None,
     patience: TimeBudget | None = None,
 ) -> list[str]:
     ids: list[str] = []
@@ -164,8 +159,6 @@ def scanned(
         for found, here in answers(portion, node):
             ids += found
             keys |= here
-        if progress:
-            progress(start + len(portion), len(files), len(ids))
         if patience and (left := files[start + len(portion) :]) and patience.ends(left):
             return ids
     if files:

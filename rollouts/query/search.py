@@ -102,23 +102,22 @@ def find_samples(
     q: str | Query = "",
     ordering: str = "score",
     step_kind: str = "",
-    progress: body_scan.ProgressCallback | None = None,
     patience: body_scan.TimeBudget | None = None,
     reader: int | None = None,
 ) -> QueryResult:
     """The visible samples of one step, or of all of them when `step` is None, that answer `q`.
 
     `split` empty means both; `attempt` empty means the current steps, `all` every attempt, else one attempt's key.
-    `ordering` is a key of `ORDERINGS`, with `-` before it the other way round. `progress` is told while bodies are
-    scanned; with `patience` the newest steps may be all that is searched, see `Found`. `reader` is the id of who asks,
-    for `is:unseen` and its like. Raises BadInput (BadQuery with the span, for `q`) and StorageUnavailable.
+    `ordering` is a key of `ORDERINGS`, with `-` before it the other way round. With `patience` the newest steps may be
+    all that is searched, see `QueryResult`. `reader` is the id of who asks, for `is:unseen` and its like.
+    Raises InvalidInputError (InvalidQueryError with the span, for `q`) and StorageUnavailableError.
     """
     query = parse_query(q) if isinstance(q, str) else q
     order = ordered(ordering)
     scope = build_scope(
         run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root, reader=reader
     )
-    asked = ConditionBuilder(scope, progress, patience).answered(query.root) if query.root is not None else Q()
+    asked = ConditionBuilder(scope, patience).answered(query.root) if query.root is not None else Q()
     samples = scope.samples().filter(asked)
     horizon = patience.horizon if patience else None
     if horizon is not None:
@@ -153,7 +152,6 @@ class ConditionBuilder:
     """Turns a whole query into one condition; what is asked of bodies is scanned in as few passes as can be."""
 
     scope: QueryScope
-    progress: body_scan.ProgressCallback | None = None
     patience: body_scan.TimeBudget | None = None
 
     @cached_property
@@ -163,7 +161,7 @@ class ConditionBuilder:
 
     def answered(self, node: QueryNode) -> Q:
         if self.at_once(node):
-            return Q(pk__among=body_scan.scan_bodies(self.scope, node, self.progress, self.patience))
+            return Q(pk__among=body_scan.scan_bodies(self.scope, node, self.patience))
         if isinstance(node, Not):
             return ~self.answered(node.part)
         if not isinstance(node, And | Or):

@@ -24,6 +24,7 @@ LAST_VALUE_PREFIX: Final = "last:"
 MAX_CONFIG_CHARS: Final = 200
 STATUSES: Final = (N_("running"), N_("silent"), N_("finished"), N_("failed"))
 MAX_COLUMNS: Final = 24
+MAX_NAME_LENGTH: Final = 24  # of a metric or config key in a header
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +242,13 @@ def build_metric_column(key: str) -> RunColumn:
     )
 
 
-def shorten_dotted_name(name: str, most: int = 24) -> str:
+def shorten_dotted_name(name: str) -> str:
     """As many of a long dotted name's last parts as fit: they tell more than its first."""
-    if len(name) <= most:
+    if len(name) <= MAX_NAME_LENGTH:
         return name
     parts = name.split(".")
-    kept = parts.pop()[-most:]
-    while parts and len(kept) + len(parts[-1]) < most:
+    kept = parts.pop()[-MAX_NAME_LENGTH:]
+    while parts and len(kept) + len(parts[-1]) < MAX_NAME_LENGTH:
         kept = f"{parts.pop()}.{kept}"
     return f"…{kept}"
 

@@ -42,7 +42,7 @@ def test_fifty_thousand_prompts_take_seconds() -> None:
 
 def test_draws_are_fewer_where_prompts_are_many_but_never_too_few() -> None:
     def count(prompts: int) -> int:
-        return sum(len(piece) for piece in bootstrap.resample_prompt_weights(prompts, 0))
+        return sum(len(piece) for piece in bootstrap.resample_prompt_weights(prompts))
 
     assert (count(1), count(40_000), count(200_000)) == (2000, 500, 200)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from rollouts.errors import InvalidInputError, StorageUnavailableError
 from rollouts.indexing.indexer import index_dump, reindex_run
 from rollouts.ingest import dumps
 from rollouts.models import Dump, Pin, Project, Replay, Run, Sample, Sighting
-from rollouts.query.ast import InvalidQueryError
+from rollouts.query import body_scan
+from rollouts.query.ast import InvalidQueryError, QueryNode
 from rollouts.query.body_scan import BodyFilePart, TimeBudget, answer_cache, list_body_parts, merge_pieces
 from rollouts.query.search import SAMPLE_ORDERINGS, find_samples
 from rollouts.query.sql import build_zero_variance_condition
@@ -172,13 +174,21 @@ def test_json_values_are_searched_as_text(run: Run) -> None:
     assert [sample.step.step for sample in find_samples(run, q="extra.info:python").samples] == [2]
 
 
-def test_many_steps_are_found_newest_file_first_and_pruned_by_step(run: Run) -> None:
+def test_many_steps_are_found_newest_file_first_and_pruned_by_step(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in (2, 3, 4):
         push(run, [{"response": f"needle {step}"}], step=step)
-    seen: list[tuple[int, int, int]] = []
-    found = find_samples(run, q="needle step:2..3", ordering="-step", progress=lambda *told: seen.append(told))
+    scans: list[tuple[int, int]] = []  # (files, ids found) of each scan
+    original = body_scan.answers
+
+    def record_scan(files: Sequence[BodyFilePart], node: QueryNode) -> list[body_scan.Answer]:
+        answers = original(files, node)
+        scans.append((len(files), sum(len(ids) for ids, _ in answers)))
+        return answers
+
+    monkeypatch.setattr(body_scan, "answers", record_scan)
+    found = find_samples(run, q="needle step:2..3", ordering="-step")
     assert [sample.step.step for sample in found.samples] == [3, 2]
-    assert seen == [(2, 2, 2)]
+    assert scans == [(2, 2)]
     assert [f"-{dump.pk}" in "-" + Path(part.path).name for part, dump in zip(
         list_body_parts(find_samples(run).scope),
         Dump.objects.order_by("-step"), strict=True)] == [True] * 4  # fmt: skip

@@ -129,7 +129,7 @@ def run_or_404(who: Caller, uid: str, *, scope: str = "read") -> Run:
     to see but not to change."""
     run = visible_runs(who).select_related("project").by_uid(uid) if UID_PATTERN.match(uid) else None
     if run is None:
-        raise Http404(_("There is no run {name} that you may see.").format(name=repr(uid[:64])))
+        raise Http404(_("Run {name} not found, or you have no access to it.").format(name=repr(uid[:64])))
     if scope != "read":  # who sees it may read it
         require_role(who, run.project, ROLE_BY_SCOPE[scope])
     return run
@@ -140,7 +140,7 @@ def sample_or_404(who: Caller, pk: str) -> Sample:
     rows = Sample.objects.select_related("step__attempt", "step__run__project")
     sample = rows.filter(pk=pk, step__run__in=visible_runs(who)).first() if pk.isascii() and pk.isalnum() else None
     if sample is None:
-        raise Http404(_("There is no sample {name} that you may see.").format(name=repr(pk[:60])))
+        raise Http404(_("Sample {name} not found, or you have no access to it.").format(name=repr(pk[:60])))
     return sample
 
 
@@ -148,7 +148,7 @@ def project_or_404(who: Caller, slug: str, *, scope: str = "read") -> Project:
     """As `run_or_404`, for a project's slug."""
     project: Project | None = visible_projects(who).filter(slug=slug).first() if "\x00" not in slug else None
     if project is None:
-        raise Http404(_("There is no project {name} that you may see.").format(name=repr(slug[:80])))
+        raise Http404(_("Project {name} not found, or you have no access to it.").format(name=repr(slug[:80])))
     if scope != "read":
         require_role(who, project, ROLE_BY_SCOPE[scope])
     return project
@@ -158,7 +158,7 @@ def require_role(who: Caller, project: Project, role: str) -> None:
     """Raises PermissionDenied when the person's role in the project is below `role`."""
     has = project.role_of(resolve_caller(who)[0])
     if ROLE_RANKS[has] < ROLE_RANKS[role]:
-        said = _("This needs the role {role} in {project}; yours is {has}.")
+        said = _("This needs the {role} role in {project}; your role is {has}.")
         raise PermissionDenied(said.format(role=role, project=project.slug, has=has or _("none")))
 
 

@@ -18,10 +18,10 @@ def change(value: float | None, of: str) -> SafeString | str:
     if value is None:
         return ""
     if abs(value) < MIN_CHANGES[of]:
-        return format_html('<span class="change muted" title="{}">=</span>', _("as at the step before"))
+        return format_html('<span class="change muted" title="{}">=</span>', _("same as the previous step"))
     better = value > 0 if of == "score" else value < 0
     shown = f"{abs(value):.3g}" if of == "score" else _("{points} pt").format(points=f"{100 * abs(value):.1f}")
     return format_html(
         '<span class="change {}" title="{}">{} {}</span>',
-        "better" if better else "worse", _("against the step before"), "▲" if value > 0 else "▼", shown,
+        "better" if better else "worse", _("compared with the previous step"), "▲" if value > 0 else "▼", shown,
     )  # fmt: skip

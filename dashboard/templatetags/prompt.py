@@ -25,9 +25,9 @@ def solved(line: PromptRunHistory) -> str:
 def facts(line: PromptRunHistory) -> SafeString:
     """Whether and when the prompt was solved: by one answer at least."""
     steps = len(line.steps)
-    asked = ngettext("asked at {count} step", "asked at {count} steps", steps).format(count=f"{steps:,}")
+    asked = ngettext("sampled at {count} step", "sampled at {count} steps", steps).format(count=f"{steps:,}")
     if not line.judged:
-        unjudged = _("nothing says which answers are correct")
+        unjudged = _("correctness unknown")
         return format_html('<span>{}</span><span class="muted">{}</span>', asked, unjudged)
     if not line.solved:
         return format_html('<span class="tag bad">{}</span><span>{}</span>', _("NEVER SOLVED"), asked)

@@ -115,7 +115,7 @@ def compare_steps(found: Sequence[ComparisonTarget]) -> Comparison:
     """Computed once per state of the steps. Raises TooLarge, NotThere, StorageUnavailable."""
     total = sum(cell.step.samples for cell in found)
     if total > MOST_SAMPLES:
-        said = _("These steps hold {count} samples; at most {most} can be compared at once.")
+        said = _("These steps have {count} samples. You can compare at most {most} at once.")
         raise TooLargeError(said.format(count=f"{total:,}", most=f"{MOST_SAMPLES:,}"), "of")
     return compared(tuple((cell.step.pk, cell.step.created_at, cell.step.version, cell.run.version) for cell in found))
 
@@ -125,7 +125,7 @@ def compared(steps: tuple[tuple[int, datetime, int, int], ...]) -> Comparison:
     """The versions name the content. Raises NotThere for a step that went after it had been named."""
     rows = {step.pk: step for step in Step.objects.filter(pk__in=[pk for pk, *_ in steps])}
     if len(rows) < len({pk for pk, *_ in steps}):
-        raise NotFoundError(_("One of these steps was deleted a moment ago; load the page again."), "of")
+        raise NotFoundError(_("One of these steps was just deleted. Reload the page."), "of")
     found = pairing.pair_prompts([rows[pk] for pk, *_ in steps])
     pairs = sorted(map(paired, found.pairs), key=lambda pair: (-abs(pair.change), pair.prompts[0].key))
     prompts = [prompt for pair in found.pairs for prompt in pair]

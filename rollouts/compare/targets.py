@@ -46,7 +46,7 @@ def load_comparison_targets(runs: RunQuerySet, of: str, split: str = "") -> list
     """
     words = [word for word in (part.strip() for part in of.split(",")) if word]
     if len(words) > len(TARGET_LETTERS):
-        said = _("At most {most} steps can be compared at once; these are {count}.")
+        said = _("You can compare at most {most} steps at once, not {count}.")
         raise InvalidInputError(said.format(most=len(TARGET_LETTERS), count=len(words)), "of")
     named = [(run_of(runs, word.rpartition("@")[0] or word), asked_in(word)) for word in words]
     if split:
@@ -80,9 +80,9 @@ def run_of(runs: RunQuerySet, name: str) -> Run:
         return found
     same = list(runs.select_related("project").filter(name=name).order_by("-seen_at")[:2])
     if not same:
-        raise NotFoundError(_("There is no run {name} that you may see.").format(name=repr(name[:80])), "of")
+        raise NotFoundError(_("Run {name} not found, or you have no access to it.").format(name=repr(name[:80])), "of")
     if len(same) > 1:
-        said = _("Several runs are called {name}; name one by its id, like {uid}.")
+        said = _("Several runs are named {name}. Use a run id instead, for example {uid}.")
         raise InvalidInputError(said.format(name=repr(name[:80]), uid=same[0].uid), "of")
     return same[0]
 
@@ -113,7 +113,7 @@ def numbered(asked: str) -> int:
     try:
         return parse_integer(asked, "of") or 0
     except InvalidInputError:
-        said = _("{step} is no step: name it by its number, or say latest.")
+        said = _("{step} is not a valid step. Use a step number or latest.")
         raise InvalidInputError(said.format(step=repr(asked[:40])), "of") from None
 
 

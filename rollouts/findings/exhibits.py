@@ -51,7 +51,7 @@ def build_quote(body: SampleBody, field: str, start: int, end: int) -> Quote:
         )
     whole = getattr(body, field)
     if not 0 <= start < end <= len(whole):
-        said = _("The {field} has {count} characters; {start}–{end} is no range in it.")
+        said = _("{start}–{end} is not a valid range: the {field} has {count} characters.")
         raise InvalidInputError(said.format(field=field, count=f"{len(whole):,}", start=start, end=end), "quotes")
     return checked(Quote(field, start, end, whole[start:end]))
 
@@ -65,13 +65,13 @@ def find_quote(body: SampleBody, said: str, near: int = 0) -> Quote:
         if places:
             start, end = min(places, key=lambda place: abs(place[0] - near))
             return checked(Quote(field, start, end, whole[start:end]))
-    said = _("The selected text is not in this sample as it was recorded; select it in the raw view.")
+    said = _("The selected text is not in the recorded sample. Select it in the raw view.")
     raise InvalidInputError(said, "quotes")
 
 
 def checked(quote: Quote) -> Quote:
     if len(quote.text) > MOST_QUOTED:
-        said = _("A quote may have {most} characters, this one has {count}.")
+        said = _("A quote can have at most {most} characters; this one has {count}.")
         raise InvalidInputError(said.format(most=f"{MOST_QUOTED:,}", count=f"{len(quote.text):,}"), "quotes")
     return quote
 
@@ -153,7 +153,7 @@ def snapshot_charts(runs: Sequence[Run], names: Sequence[str], attempt: str = "c
     """Metrics of runs as points, thinned as the overview's. Raises NotThere where none has any."""
     wanted = list(dict.fromkeys(names))
     if not wanted or len(wanted) * len(runs) > MOST_CURVES:
-        said = _("A chart holds between 1 and {most} curves, not {count}.")
+        said = _("A chart can have 1 to {most} curves, not {count}.")
         raise InvalidInputError(said.format(most=MOST_CURVES, count=len(wanted) * len(runs)), "names")
     read = load_curves(list(runs), wanted, max_points=POINTS, attempt=attempt)
     curves = [

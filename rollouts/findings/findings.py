@@ -33,7 +33,7 @@ MAX_NOTE_CHARS: Final = 50_000
 MAX_EVIDENCE_ITEMS: Final = 200
 MAX_QUOTES: Final = 100  # of one sample
 TOPIC: Final = "findings"
-GONE: Final = N_("This exhibit is gone; somebody took it out.")
+GONE: Final = N_("This item was removed.")
 
 
 def create_finding(project: Project, by: User, *, title: Any, note: Any = "") -> Finding:
@@ -49,9 +49,7 @@ def update_finding(finding: Finding, *, title: Any = None, note: Any = None, ver
     `version`."""
     row = held(finding)
     if version is not None and version != row.version:
-        raise OutdatedError(
-            _("Somebody else has changed this finding since you opened it; nothing was saved."), "version"
-        )
+        raise OutdatedError(_("Not saved: another user changed this finding after you opened it."), "version")
     wanted = (
         row.title if title is None else titled(title),
         row.note if note is None else noted(note, "note"),
@@ -99,7 +97,9 @@ def store_sample_evidence(
 ) -> Exhibit:
     """`show_sample` with what `exhibits.of_sample` made before the lock was taken."""
     if len(quotes) > MAX_QUOTES:
-        raise InvalidInputError(_("A sample may have {most} quotes in a finding.").format(most=MAX_QUOTES), "quotes")
+        raise InvalidInputError(
+            _("A sample can have at most {most} quotes in a finding.").format(most=MAX_QUOTES), "quotes"
+        )
     row = held(finding)
     shown = row.exhibits.filter(kind=Exhibit.Kind.SAMPLE, sample=sample.pk).first()
     if shown is None:
@@ -111,7 +111,9 @@ def joined(finding: Finding, shown: Exhibit, quotes: Sequence[Quote], words: Any
     kept = shown.shown
     further = [asdict(quote) for quote in quotes if asdict(quote) not in kept["quotes"]]
     if len(kept["quotes"]) + len(further) > MAX_QUOTES:
-        raise InvalidInputError(_("A sample may have {most} quotes in a finding.").format(most=MAX_QUOTES), "quotes")
+        raise InvalidInputError(
+            _("A sample can have at most {most} quotes in a finding.").format(most=MAX_QUOTES), "quotes"
+        )
     said = further_words(shown, words)
     if further or said != shown.words:
         kept["quotes"] += further
@@ -190,9 +192,7 @@ def set_evidence_note(exhibit: Exhibit, words: Any, *, began: Any = None) -> Exh
     if wanted == row.words:
         return row
     if began is not None and noted(began, "began") != row.words:
-        raise OutdatedError(
-            _("Somebody else has changed these words since you opened them; nothing was saved."), "began"
-        )
+        raise OutdatedError(_("Not saved: another user changed this comment after you opened it."), "began")
     row.words = wanted
     row.save(update_fields=["words"])
     touched(finding)
@@ -229,7 +229,7 @@ def held(finding: Finding, *, removed: bool = False) -> Finding:
     rows = Finding.objects.select_for_update(of=("self",), no_key=True).select_related("project")
     row: Finding = rows.get(pk=finding.pk)
     if row.removed_at is not None and not removed:
-        raise NotFoundError(_("This finding has been removed; restore it first."))
+        raise NotFoundError(_("This finding was removed. Restore it first."))
     return row
 
 
@@ -239,7 +239,7 @@ def added(
     figures = finding.exhibits.aggregate(count=Count("pk"), last=Max("place"))
     if figures["count"] >= MAX_EVIDENCE_ITEMS:
         raise InvalidInputError(
-            _("A finding holds at most {most} exhibits; begin another.").format(most=MAX_EVIDENCE_ITEMS)
+            _("A finding can have at most {most} items. Start a new finding.").format(most=MAX_EVIDENCE_ITEMS)
         )
     row = Exhibit.objects.create(
         finding=finding,

@@ -53,10 +53,10 @@ def collect_sample_ids(answer: QueryResult, seen: int | None = None) -> list[str
     as many as the person saw."""
     total = answer.total
     if total > MOST_AT_ONCE:
-        said = _("The query finds {count} samples; at most {most} are flagged at once. Narrow it.")
+        said = _("The query matches {count} samples. You can flag at most {most} at once; narrow the query.")
         raise InvalidInputError(said.format(count=f"{total:,}", most=f"{MOST_AT_ONCE:,}"))
     if seen is not None and total != seen:
-        said = _("The query finds {count} samples now, not {before} as before. Look again, then flag them.")
+        said = _("The query now matches {count} samples instead of {before}. Check the result, then flag again.")
         raise InvalidInputError(said.format(count=f"{total:,}", before=f"{seen:,}"))
     return list(answer.samples.order_by("pk").values_list("pk", flat=True))
 
@@ -74,7 +74,7 @@ def flag_samples(
     wanted = list(dict.fromkeys(sample_ids))
     flags.check_flag(run.project, label, reason, text)
     if not wanted or len(wanted) > MOST_AT_ONCE:
-        problem = _("Choose between 1 and {most} samples, not {count}.")
+        problem = _("Select 1 to {most} samples, not {count}.")
         raise InvalidInputError(problem.format(most=f"{MOST_AT_ONCE:,}", count=f"{len(wanted):,}"), "samples")
     steps = locked(run, wanted)
     standing = {flag.sample: flag for flag in Flag.objects.filter(sample__in=wanted, user=by, reason=reason)}
@@ -115,7 +115,7 @@ def undo_flag_action(run: Run, by: User) -> UndoResult:
     )
     act = newest.order_by("-created_at", "-pk").first()
     if act is None:
-        raise NotFoundError(_("There is nothing of yours to undo in this run; acts of the last day can be undone."))
+        raise NotFoundError(_("Nothing to undo in this run. You can undo your own actions of the last 24 hours."))
     past, left = {pk: rest for pk, *rest in act.before["was"]}, act.before["left"]
     rows = Flag.objects.filter(pk__in=past).order_by("pk")
     hold(set(rows.values_list("step", flat=True)))
@@ -140,7 +140,7 @@ def locked(run: Run, sample_ids: Sequence[str]) -> dict[str, int]:
     asked = [pk for pk in sample_ids if pk.isascii() and pk.isprintable()]  # PostgreSQL takes no NUL and no half pair
     steps = dict(Sample.objects.filter(pk__in=asked, step__run=run).values_list("pk", "step"))
     if missing := [pk for pk in sample_ids if pk not in steps]:
-        said = _("There is no sample {sample} in {run}.")
+        said = _("Sample {sample} not found in {run}.")
         raise NotFoundError(said.format(sample=missing[0][:60], run=run.name), "samples")
     hold(set(steps.values()))
     return steps

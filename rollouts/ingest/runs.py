@@ -73,7 +73,7 @@ def parse_tags(tags: Any) -> list[str]:
     if tags is None:
         return []
     if not isinstance(tags, list) or len(tags) > 50:
-        raise InvalidInputError(_("`tags` must be a list of at most 50 words."), "tags")
+        raise InvalidInputError(_("`tags` must be a list of at most 50 strings."), "tags")
     return list(dict.fromkeys(parse_text(tag, "tags", most=60).strip() for tag in tags if tag))
 
 

@@ -19,10 +19,10 @@ def parse_text(value: Any, field: str, *, most: int, default: str = "") -> str:
     if not isinstance(value, str):
         raise InvalidInputError(_("`{field}` must be a string.").format(field=field), field)
     if len(value) > most:
-        said = _("`{field}` may have at most {most} characters, this one has {count}.")
+        said = _("`{field}` can have at most {most} characters; it has {count}.")
         raise InvalidInputError(said.format(field=field, most=most, count=len(value)), field)
     if any(character < " " or "\ud800" <= character <= "\udfff" or character == "\x7f" for character in value):
-        said = _("`{field}` holds control characters or half surrogates; send plain UTF-8 text.")
+        said = _("`{field}` contains control characters or unpaired surrogates. Send plain UTF-8 text.")
         raise InvalidInputError(said.format(field=field), field)
     return value
 
@@ -33,7 +33,7 @@ def parse_multiline_text(value: Any, field: str, *, most: int) -> str:
         said = _("`{field}` must be text of at most {most} characters.")
         raise InvalidInputError(said.format(field=field, most=f"{most:,}"), field)
     if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in value):
-        said = _("`{field}` holds a character that is no text (NUL or half a pair).")
+        said = _("`{field}` contains an invalid character (NUL or an unpaired surrogate).")
         raise InvalidInputError(said.format(field=field), field)
     return value
 

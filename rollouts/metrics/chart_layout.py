@@ -57,7 +57,7 @@ DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ),
     ),
     (
-        N_("rollout and trainer probabilities differ by"),
+        N_("rollout/trainer probability difference"),
         (
             "training/rollout_probs_diff_mean", "train/sampling/sampling_logp_difference/mean",
             "train/train_rollout_logprob_abs_diff",

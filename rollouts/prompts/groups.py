@@ -77,7 +77,7 @@ class AnswerGroup:
         """`right` where all are, `3 right` where some are."""
         if not self.right:
             return ""
-        return _("right") if self.right == self.count else _("{count} right").format(count=self.right)
+        return _("correct") if self.right == self.count else _("{count} correct").format(count=self.right)
 
     @property
     def open(self) -> bool:

@@ -130,7 +130,7 @@ def scan_bodies(scope: QueryScope, node: QueryNode, patience: TimeBudget | None 
             return translated(scope, scanned(list_body_parts(scope), node, patience))
         except (FileNotFoundError, StorageUnavailableError):  # folding has moved rows to another file since
             if last:
-                said = _("A body file of this run cannot be read; try again, or index the run again.")
+                said = _("Cannot read the sample texts of this run. Try again, or re-index the run.")
                 raise StorageUnavailableError(said) from None
     raise AssertionError("unreachable")
 
@@ -298,10 +298,10 @@ def refuse_unknown(node: QueryNode, keys: set[str]) -> None:
             close = get_close_matches(leaf.key, keys, n=1)
             own = sorted(keys.difference(NUMBERS, TEXTS))
             parts = [
-                _("No sample here has a key `{key}`."),
+                _("No sample here has the key `{key}`."),
                 _("Did you mean `{meant}`?") if close else "",
-                _("Logged here: {keys}.") if own else "",
-                _("To search for it as text put it in quotes."),
+                _("Logged keys: {keys}.") if own else "",
+                _("To search for it as text, put it in quotes."),
             ]
             told = {"key": leaf.key, "meant": "".join(close), "keys": ", ".join(own[:20])}
             raise InvalidQueryError(" ".join(part.format(**told) for part in parts if part), leaf.span)

@@ -34,20 +34,20 @@ MOST_LOOKED_AT: Final = 50_000  # of more than can be counted, the newest tell w
 COMPARED: Final = re.compile(r'(extra\."(?:\\.|[^"\\])*"|[^\W\d][\w./\-]*)([<>=!≤≥≠]+)(.*)', re.DOTALL)
 NAMED: Final = re.compile(r"([A-Za-z_][\w.]*):(.*)", re.DOTALL)
 ABOUT: Final = {
-    "score": N_("reward of the whole response"), "len": N_("length in characters"), "tokens": N_("length in tokens"),
-    "adv": N_("mean advantage"), "n": N_("place in its group"), "step": N_("step of the run"),
-    "split": N_("train or eval"), "group": N_("responses to one prompt"), "prompt": N_("key of a prompt"),
-    "source": N_("data source, part of its name"), "reason": N_("of a flag"), "is": N_("a property"),
-    "no": N_("what is missing"),
+    "score": N_("reward of the response"), "len": N_("length in characters"), "tokens": N_("length in tokens"),
+    "adv": N_("mean advantage"), "n": N_("index in its group"), "step": N_("step of the run"),
+    "split": N_("train or eval"), "group": N_("responses to one prompt"), "prompt": N_("prompt key"),
+    "source": N_("data source (part of its name)"), "reason": N_("flag reason"), "is": N_("property"),
+    "no": N_("missing field"),
 }  # fmt: skip
 PROPERTY: Final = {one.term: one.about for one in PROPERTY_CATALOG} | {
-    "is:flagged": N_("marked by a person"), "is:correct": N_("by the project's rule"),
-    "is:wrong": N_("by the project's rule"), "is:final": N_("the last sample of its trajectory"),
-    "is:intermediate": N_("a later sample ends its trajectory"), "is:tokens": N_("its token ids were recorded"),
-    "is:pinned": N_("its step is pinned"), "is:reused": N_("its step was replayed"),
-    "is:unseen": N_("you have not looked at it"), "is:seen": N_("you have looked at it"),
-    "is:fine": N_("you found nothing wrong with it"), "is:flagged-by-others": N_("marked by a person who is not you"),
-    "no:score": N_("was not scored"), "no:text": N_("only its tokens were recorded"),
+    "is:flagged": N_("flagged by a user"), "is:correct": N_("by the project's correctness rule"),
+    "is:wrong": N_("by the project's correctness rule"), "is:final": N_("last sample of its trajectory"),
+    "is:intermediate": N_("not the last sample of its trajectory"), "is:tokens": N_("token ids were recorded"),
+    "is:pinned": N_("from a pinned step"), "is:reused": N_("from a replayed step"),
+    "is:unseen": N_("not viewed by you"), "is:seen": N_("viewed by you"),
+    "is:fine": N_("marked as OK by you"), "is:flagged-by-others": N_("flagged by another user"),
+    "no:score": N_("not scored"), "no:text": N_("only tokens were recorded"),
 }  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def properties(place: CompletionContext, typed: str) -> list[CompletionChoice]:
 
 
 def of_key(key: LoggedKey) -> CompletionChoice:
-    detail = _("logged text, {count} different").format(count=key.different)
+    detail = _("logged text, distinct values: {count}").format(count=key.different)
     if key.numeric:
         detail = ranged(_("logged number"), key.low, key.high)
     return CompletionChoice(logged_keys.format_key(key.name), "key", detail, key.count, whole=False)
@@ -321,7 +321,7 @@ def reasons(place: CompletionContext) -> list[CompletionChoice]:
     run = place.every.scope.run
     rows = Flag.objects.filter(run=run, withdrawn_at=None).values("reason").annotate(count=Count("pk"))
     counts = {row["reason"]: row["count"] for row in rows.order_by()}
-    about = _("{reason}, flags in this run")
+    about = _("{reason}: flags in this run")
     return [
         CompletionChoice(
             f"reason:{one['key']}", "value", about.format(reason=_(one["name"])), counts.get(one["key"], 0)

@@ -11,7 +11,7 @@ from rollouts.models import Project
 from rollouts.query.ast import PropertyTerm, Query, is_changeable_term
 from rollouts.query.parser import parse_query
 
-DEFAULT_RULE_TEXT = N_("acc=1 where it was logged, else score>0")
+DEFAULT_RULE_TEXT = N_("acc=1 if logged, else score>0")
 MAX_RULE_CHARS = 200
 CIRCULAR_PROPERTIES = ("correct", "wrong", "solve-all", "solve-none")
 
@@ -24,7 +24,7 @@ def get_rule_text(project: Project) -> str:
 def build_correctness_notes(query: Query, project: Project) -> tuple[str, ...]:
     """What a page says beside the answer to a query that asks for Correct."""
     asks = any(isinstance(leaf, PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES for leaf in query.leaves())
-    said = _("Correct is what answers `{rule}`, the rule of {project}.")
+    said = _("“Correct” uses the rule of {project}: `{rule}`.")
     return (said.format(rule=get_rule_text(project), project=project.slug),) if asks else ()
 
 
@@ -33,10 +33,8 @@ def parse_correctness_rule(told: object) -> Query:
     found = parse_query(parse_text(told, "correct", most=MAX_RULE_CHARS).strip())
     for leaf in found.leaves():
         if isinstance(leaf, PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES:
-            said = _("The rule says what is correct, so it cannot ask for `is:{name}`.")
+            said = _("A correctness rule cannot use `is:{name}`: the rule itself defines it.")
             raise InvalidInputError(said.format(name=leaf.name), "correct")
         if is_changeable_term(leaf):
-            raise InvalidInputError(
-                _("The rule must ask for what was recorded; flags and pins come and go."), "correct"
-            )
+            raise InvalidInputError(_("A correctness rule can use only recorded values, not flags or pins."), "correct")
     return found

@@ -61,20 +61,20 @@ BIGGEST: Final = 2**63 - 1
 def parse_query(q: str) -> Query:
     """The query, or BadQuery with a sentence and the span of the bad part; never another exception."""
     if len(q) > MOST_CHARACTERS:
-        said = _("The query is {count} characters long; at most {most} are read.")
+        said = _("The query has {count} characters; the limit is {most}.")
         raise InvalidQueryError(said.format(count=f"{len(q):,}", most=f"{MOST_CHARACTERS:,}"), (0, len(q)))
     for at, character in enumerate(q):
         if character == "\x00" or "\ud800" <= character <= "\udfff":
             raise InvalidQueryError(
-                _("The query holds a character that is no text (NUL or half a pair)."), (at, at + 1)
+                _("The query contains an invalid character (NUL or an unpaired surrogate)."), (at, at + 1)
             )
     root = AstBuilder(q).root()
     found = collect_leaves(root) if root else []
     if len(found) > MOST_TERMS:
-        said = _("The query has {count} terms; at most {most} are read.")
+        said = _("The query has {count} terms; the limit is {most}.")
         raise InvalidQueryError(said.format(count=len(found), most=MOST_TERMS), (0, len(q)))
     inferred = PropertyTerm("truncated") in found
-    notes = (_("is:truncated counts samples whose truncation was inferred (trunc?)."),) if inferred else ()
+    notes = (_("is:truncated also matches samples whose truncation was inferred (trunc?)."),) if inferred else ()
     return Query(q, root, notes)
 
 
@@ -97,7 +97,7 @@ class AstBuilder:
 
     def node(self, tree: Tree[Token], depth: int) -> QueryNode:
         if depth > MOST_DEPTH:
-            said = _("The query is nested more than {most} deep; take some parentheses away.")
+            said = _("The query is nested more than {most} levels deep. Remove some parentheses.")
             raise InvalidQueryError(said.format(most=MOST_DEPTH), (0, len(self.q)))
         match tree.data:
             case "either" | "both":
@@ -125,15 +125,15 @@ class AstBuilder:
     def phrase(self, token: Token) -> TextTerm:
         if text := unquote_text(str(token)):
             return TextTerm(text, any_case=False)
-        raise InvalidQueryError(_("The quotes are empty; put text between them."), span_of(token))
+        raise InvalidQueryError(_("The quotes are empty. Add text between them."), span_of(token))
 
     def regex(self, token: Token) -> RegexTerm:
         pattern = str(token)[1:-1].replace(r"\/", "/")
         if len(pattern) > MOST_REGEX:
-            said = _("The regular expression is over {most} characters.")
+            said = _("The regular expression has more than {most} characters.")
             raise InvalidQueryError(said.format(most=f"{MOST_REGEX:,}"), span_of(token))
         if complaint := refused_regex(pattern):
-            said = _("The regular expression cannot be read: {complaint}.")
+            said = _("Invalid regular expression: {complaint}.")
             raise InvalidQueryError(said.format(complaint=complaint), span_of(token))
         return RegexTerm(pattern)
 
@@ -144,24 +144,22 @@ class AstBuilder:
         text = self.q.rstrip()
         start = max(0, len(text) - len(text.rsplit(maxsplit=1)[-1])) if text else 0
         if text.translate(ASCII_SIGNS).count("(") > text.translate(ASCII_SIGNS).count(")"):
-            return InvalidQueryError(_("A parenthesis is opened and not closed; add `)`."), (start, end))
-        return InvalidQueryError(_("The query stops too early: a value or a term is missing at its end."), (start, end))
+            return InvalidQueryError(_("Missing closing parenthesis. Add `)`."), (start, end))
+        return InvalidQueryError(_("The query is incomplete: a value or a term is missing at the end."), (start, end))
 
     def unreadable(self, at: int, end: int | None = None) -> InvalidQueryError:
         bad = self.q[at : at + 1]
         end = end or min(len(self.q), at + 1)
         if bad in '"“”＂「『':
-            return InvalidQueryError(_("The quotes that open here are not closed."), (at, len(self.q)))
+            return InvalidQueryError(_("Missing closing quote."), (at, len(self.q)))
         if bad == "/":
-            said = _("The regular expression that starts here is not closed by `/`; to search for a slash use quotes.")
+            said = _("The regular expression has no closing `/`. To search for a slash, use quotes.")
             return InvalidQueryError(said, (at, len(self.q)))
         if bad in ")）" and self.q[:at].rstrip().endswith(("(", "（")):
-            return InvalidQueryError(
-                _("There is nothing between these parentheses."), (len(self.q[:at].rstrip()) - 1, end)
-            )
+            return InvalidQueryError(_("The parentheses are empty."), (len(self.q[:at].rstrip()) - 1, end))
         if bad in ")）":
-            return InvalidQueryError(_("This parenthesis was never opened."), (at, end))
-        said = _("`{what}` cannot stand here; to search for it as text put it in quotes.")
+            return InvalidQueryError(_("Missing opening parenthesis."), (at, end))
+        said = _("Unexpected `{what}`. Quote it to search for it as text.")
         return InvalidQueryError(said.format(what=self.q[at:end]), (at, end))
 
 
@@ -187,7 +185,7 @@ def refused_regex(pattern: str) -> str:
         pl.Series(["x"]).str.contains(pattern)
     except pl.exceptions.PolarsError as error:
         said = " ".join(str(error).split()).split(" This error occurred")[0]
-        return said.rpartition("error: ")[2][:200].rstrip(".") or _("it is refused")
+        return said.rpartition("error: ")[2][:200].rstrip(".") or _("not supported")
     return ""
 
 
@@ -210,7 +208,7 @@ def compared(head: Token, value: Token) -> QueryNode:
     if key not in NUMBER_FIELDS:
         return logged(key, sign, text, number, span)
     if number is None:
-        said = _("`{key}` is compared with a number, as in `{key}{sign}1`.")
+        said = _("`{key}` needs a number, for example `{key}{sign}1`.")
         raise InvalidQueryError(said.format(key=key, sign=sign), span_of(value))
     return bounds(key, sign, whole(key, number, span_of(value)))
 
@@ -227,7 +225,7 @@ def whole(key: str, number: float, span: Span) -> float:
     if key not in INTEGER_FIELDS:
         return number
     if number != int(number) or abs(number) > BIGGEST:
-        raise InvalidQueryError(_("`{key}` is counted in whole numbers.").format(key=key), span)
+        raise InvalidQueryError(_("`{key}` needs a whole number.").format(key=key), span)
     return int(number)
 
 
@@ -251,7 +249,7 @@ def bounds(key: str, sign: str, number: float) -> QueryNode:
 def logged(key: str, sign: str, text: str, number: float | None, span: Span) -> QueryNode:
     name = unquote_text(key[6:]) if key.startswith("extra.") else key
     if not name:
-        raise InvalidQueryError(_("A key of the run follows `extra.`, as in `extra.lang=zh`."), span)
+        raise InvalidQueryError(_("`extra.` needs a logged key, for example `extra.lang=zh`."), span)
     if sign in ("<", "<=", ">", ">=") and number is None:
         said = _("`{name}{sign}` needs a number; text can only be compared with `=`.")
         raise InvalidQueryError(said.format(name=name, sign=sign), span)
@@ -282,13 +280,12 @@ def unknown(name: str) -> str:
     """What to say of a name that the language does not have."""
     if close := meant(name, (*NUMBER_FIELDS, *NAME_FIELDS, "is", "no")):
         said = _(
-            "There is no `{name}:`. Did you mean `{meant}`? A key of the run is asked with `extra.{name}:…`; "
-            "to search for it as text put it in quotes."
+            "Unknown field `{name}:`. Did you mean `{meant}`? For a logged key use `extra.{name}:…`; to search for "
+            "it as text, put it in quotes."
         )
         return said.format(name=name, meant=close)
     said = _(
-        "There is no `{name}:`. A key of the run is asked with `extra.{name}:…`; "
-        "to search for it as text put it in quotes."
+        "Unknown field `{name}:`. For a logged key use `extra.{name}:…`; to search for it as text, put it in quotes."
     )
     return said.format(name=name)
 
@@ -298,10 +295,10 @@ def ranged(name: str, text: str, span: Span) -> RangeTerm:
     low, dots, high = text.translate(ASCII_SIGNS).partition("..")
     first, last = number_of(low), number_of(high if dots else low)
     if (low and first is None) or (high and last is None) or first is last is None:
-        said = _("`{name}:` takes a number or a range, as in `{name}:1` or `{name}:1..5`.")
+        said = _("`{name}:` needs a number or a range, for example `{name}:1` or `{name}:1..5`.")
         raise InvalidQueryError(said.format(name=name), span)
     if first is not None and last is not None and first > last:
-        said = _("The range runs backwards; the smaller number comes first: `{name}:{last}..{first}`.")
+        said = _("The range is reversed. Put the smaller number first: `{name}:{last}..{first}`.")
         raise InvalidQueryError(said.format(name=name, last=high, first=low), span)
     near = 0.0 if name in INTEGER_FIELDS else 1.0
     return RangeTerm(
@@ -316,9 +313,9 @@ def one_of(name: str, text: str, known: tuple[str, ...], span: Span) -> str:
         return text
     listed = ", ".join(f"{name}:{word}" for word in known)
     close = meant(text, known)
-    said = _("There is no `{name}:{text}`. Known are {listed}.")
+    said = _("Unknown value `{name}:{text}`. Available: {listed}.")
     if close:
-        said = _("There is no `{name}:{text}`. Did you mean `{meant}`? Known are {listed}.")
+        said = _("Unknown value `{name}:{text}`. Did you mean `{meant}`? Available: {listed}.")
     raise InvalidQueryError(said.format(name=name, text=text, meant=close, listed=listed), span)
 
 

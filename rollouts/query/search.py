@@ -140,7 +140,7 @@ def ordered(ordering: str) -> tuple[Any, ...]:
     """The ORDER BY of an ordering. Raises BadInput."""
     name = ordering.removeprefix("-")
     if name not in SAMPLE_ORDERINGS:
-        said = _("`ordering` must be one of {known}, with `-` before it to turn it round.")
+        said = _("`ordering` must be one of {known}; put `-` in front to reverse the order.")
         raise InvalidInputError(said.format(known=", ".join(SAMPLE_ORDERINGS)), "ordering")
     down = ordering.startswith("-")
     columns = [key.desc(nulls_last=True) if down else key.asc(nulls_last=True) for key in SAMPLE_ORDERINGS[name]]

@@ -176,7 +176,7 @@ def reason_key(node: NameTerm, scope: QueryScope) -> str:
         if node.text.casefold() in (reason["key"].casefold(), reason["name"].casefold()):
             return str(reason["key"])
     listed = ", ".join(str(reason["key"]) for reason in reasons)
-    said = _("This project has no reason `{reason}`. It has: {listed}.")
+    said = _("This project has no flag reason `{reason}`. Available: {listed}.")
     raise InvalidQueryError(said.format(reason=node.text, listed=listed), node.span)
 
 
@@ -217,7 +217,7 @@ def at_the_step(model: type[Pin] | type[Replay]) -> Any:
 def personal(name: str, scope: QueryScope) -> Q:
     """What is asked of the person who asks. Raises BadInput where that is nobody."""
     if scope.reader is None:
-        raise InvalidInputError(_("`is:{name}` depends on who asks, and here nobody does.").format(name=name), "q")
+        raise InvalidInputError(_("`is:{name}` needs a signed-in user.").format(name=name), "q")
     if name == "flagged-by-others":
         others = Flag.objects.filter(run=scope.run, withdrawn_at=None).exclude(user=scope.reader)
         return Q(pk__in=others.values("sample"))

@@ -217,9 +217,9 @@ def compare_remaining_facts(
 def explain_refusal(found: PinExclusion, artifacts: Iterable[int]) -> str:
     """Why a pin can't be replayed without what is flagged; empty where it can. `artifacts` are those of the pin."""
     if found.unplaced:
-        return _("{count} of its flagged samples can't be found in its files").format(count=found.unplaced)
+        return _("flagged samples not found in its files: {count}").format(count=found.unplaced)
     ids = list(artifacts)
-    return _("all its prompts are flagged") if ids and all(is_whole(found, pk) for pk in ids) else ""
+    return _("all its prompts have samples flagged bad") if ids and all(is_whole(found, pk) for pk in ids) else ""
 
 
 def is_whole(found: PinExclusion, artifact: int) -> bool:

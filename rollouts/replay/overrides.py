@@ -29,7 +29,7 @@ def override_check(project: Project, fact: str, by: User, note: str) -> Project:
     if not fact:
         raise InvalidInputError(_("`fact` must be one of {known}.").format(known=", ".join(REFUSE_FACTS)), "fact")
     if not note:
-        said = _("Say why: whoever replays in spite of a difference should be able to read it later.")
+        said = _("Enter a reason. It is visible to the team.")
         raise InvalidInputError(said, "note")
     told = {"note": note, "user": by.get_username(), "at": timezone.now().isoformat()}
     loosened = {**Project.objects.lock(project).loosened, fact: told}

@@ -51,7 +51,7 @@ def find_revision(project: Project, ref: str) -> Revision | None:
         else find_current_revision(project, name)
     )
     if found is None and (wanted or name != DEFAULT_PLAN_NAME):
-        said = _("There is no replay plan {name} in {project}.")
+        said = _("Replay plan {name} not found in {project}.")
         raise NotFoundError(said.format(name=repr(ref[:80]), project=project.slug), "plan")
     return found
 
@@ -61,7 +61,7 @@ def parse_plan_name(told: Any) -> str:
     name = parse_text(told, "plan", most=80) or DEFAULT_PLAN_NAME
     if not PLAN_NAME_PATTERN.match(name):
         raise InvalidInputError(
-            _("`plan` must be 1 to 80 of A-Z a-z 0-9 . _ - and begin with a letter or digit."), "plan"
+            _("`plan` must have 1 to 80 characters (A-Z a-z 0-9 . _ -) and start with a letter or digit."), "plan"
         )
     return name
 
@@ -112,18 +112,17 @@ def locked(project: Project, name: str) -> ReplayPlan:
 
 def outdated(plan: ReplayPlan, last: Revision | None, if_match: int) -> str:
     if last is None:
-        return _("The plan {plan} has no revision {base}; look at it again.").format(plan=plan.name, base=if_match)
-    said = _(
-        "{user} saved revision {number} of {plan} meanwhile, yours began at {base}; "
-        "look at it again, nothing was written."
-    )
+        return _("Plan {plan} has no revision {base}. Reload the plan.").format(plan=plan.name, base=if_match)
+    said = _("Not saved: {user} saved revision {number} of {plan} after you started from {base}. Reload the plan.")
     return said.format(user=last.user.get_username(), number=last.number, plan=plan.name, base=if_match)
 
 
 def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, int]:
     """{target step: pin id}. Raises BadInput."""
     if len(entries) > MOST_ENTRIES:
-        raise InvalidInputError(_("A plan may have {most} entries.").format(most=f"{MOST_ENTRIES:,}"), "entries")
+        raise InvalidInputError(
+            _("A plan can have at most {most} entries.").format(most=f"{MOST_ENTRIES:,}"), "entries"
+        )
     found: dict[int, int] = {}
     ids = [pin.pk for pin, _ in entries]
     known = {pin.pk: pin for pin in Pin.objects.filter(pk__in=ids, project=project)}
@@ -131,16 +130,16 @@ def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, i
     for told, target in entries:
         step = parse_integer(target, "target_step", least=firsts.get(told.pk, 1))
         if step is None:
-            raise InvalidInputError(_("Every entry needs the step at which its pin is replayed."), "target_step")
+            raise InvalidInputError(_("Every entry needs a target step."), "target_step")
         pin = known.get(told.pk)
         if pin is None:
-            said = _("There is no pin {pin} in {project}.")
+            said = _("Pin {pin} not found in {project}.")
             raise NotFoundError(said.format(pin=told.pk, project=project.slug), "entries")
         if pin.removed_at is not None:
-            said = _("Pin {pin} was removed; pin {step} again to replay it.")
+            said = _("Pin {pin} was removed. To replay it, pin {step} again.")
             raise InvalidInputError(said.format(pin=pin.pk, step=pin), "entries")
         if step in found:
-            said = _("Two entries have the target step {step}; a step replays one pin.")
+            said = _("Two entries have the target step {step}. Use each target step only once.")
             raise InvalidInputError(said.format(step=step), "target_step")
         found[step] = pin.pk
     return found
@@ -207,7 +206,7 @@ def add_plan_entry(project: Project, name: str, by: User, pin: Pin, target: int)
     targets: dict[int, int] = told.pop("targets", {})
     step = next(iter(checked(project, [(pin, target)])))
     if targets.get(step, pin.pk) != pin.pk:
-        said = _("Step {step} of the plan {plan} replays another pin; move that first.")
+        said = _("Step {step} of plan {plan} already replays another pin. Move that pin first.")
         raise InvalidInputError(said.format(step=step, plan=plan.name), "target_step")
     if last and step in targets:
         return last

@@ -47,15 +47,15 @@ class ReviewQueue:
 
 RULES: Final = "(is:truncated or is:repetition or is:language-mix or is:empty or no:marker)"
 REVIEW_QUEUES: Final = (
-    ReviewQueue("low", N_("Low score"), N_("the lowest scores of the newest steps")),
+    ReviewQueue("low", N_("Low score"), N_("lowest scores of recent steps")),
     ReviewQueue("rules", N_("Rule hits"),
-                N_("cut off, repeating, mixing languages, empty, or without a marker"), RULES),
-    ReviewQueue("random", N_("Random"), N_("drawn by a seed from the newest steps"), ordering="order"),
-    ReviewQueue("flagged", N_("Flagged by others"), N_("a second pair of eyes"),
+                N_("truncated, repetition, language mix, empty or no answer marker"), RULES),
+    ReviewQueue("random", N_("Random"), N_("random sample of recent steps"), ordering="order"),
+    ReviewQueue("flagged", N_("Flagged by others"), N_("second opinion"),
                 "is:flagged-by-others", "-step", every=True),
-    ReviewQueue("pinned", N_("Pinned steps"), N_("what a later run would replay"), "is:pinned", every=True),
+    ReviewQueue("pinned", N_("Pinned steps"), N_("samples that a later run can replay"), "is:pinned", every=True),
 )  # fmt: skip
-QUERY_QUEUE: Final = ReviewQueue("query", N_("Query"), N_("what your query finds"), every=True)
+QUERY_QUEUE: Final = ReviewQueue("query", N_("Query"), N_("samples that match your query"), every=True)
 QUEUE_NAMES: Final = tuple(one.name for one in (*REVIEW_QUEUES, QUERY_QUEUE))
 
 

@@ -23,7 +23,7 @@ def move_run_to_trash(run: Run, by: User, *, force: bool = False) -> Run:
     """
     pinned = run.pins.filter(removed_at=None).count()
     if pinned and not force and run.deleted_at is None:
-        said = _("{count} of its steps are pinned; remove the pins first, or delete it with `?force`.")
+        said = _("Pinned steps: {count}. Remove the pins first, or delete the run with `?force`.")
         raise ConflictError(said.format(count=pinned))
     if run.deleted_at is None:
         run.deleted_at = timezone.now()

@@ -20,7 +20,7 @@ from rollouts.samples import parquet
 from rollouts.samples.record import Record
 from rollouts.storage import get_body_file_path
 
-MISSING_BODY_MESSAGE: Final = N_("The text of this sample is gone; index the run again to make it anew.")
+MISSING_BODY_MESSAGE: Final = N_("The text of this sample is not available. Re-index the run to restore it.")
 MOVED_TRIES = 3  # a body may be folded into a segment between asking where it is and opening it
 
 
@@ -83,9 +83,9 @@ def load_dump_records(dump: Dump, ordinals: Sequence[int]) -> dict[int, Record]:
         except FileNotFoundError:
             dump.refresh_from_db(fields=["segment", "segment_offset"])
         except (OSError, pa.ArrowException) as error:
-            said = _("The body of dump {dump} cannot be read: {error}.")
+            said = _("Cannot read the sample texts of dump {dump}: {error}.")
             raise StorageUnavailableError(said.format(dump=dump.pk, error=error)) from error
-    said = _("The body of dump {dump} is not on the disk; index the run again to make it anew.")
+    said = _("The sample texts of dump {dump} are missing on disk. Re-index the run to restore them.")
     raise StorageUnavailableError(said.format(dump=dump.pk))
 
 

@@ -57,28 +57,33 @@ PROPERTY_CATALOG: Final[tuple[PropertyDescription, ...]] = (
         "truncated",
         "is:truncated",
         N_("Truncated"),
-        N_("stopped by the length limit: recorded, or inferred where it is not"),
+        N_("stopped by the length limit (recorded or inferred)"),
     ),
     PropertyDescription(
         "trunc?", "is:trunc?", N_("Truncated?"), N_("looks cut off; the run does not record why generation ended")
     ),
     PropertyDescription(
-        "no-marker", "no:marker", N_("No answer marker"), N_("lacks the answer marker that most of its step have")
+        "no-marker",
+        "no:marker",
+        N_("No answer marker"),
+        N_("no answer marker, although most samples of this step have one"),
     ),
     PropertyDescription("repetition", "is:repetition", N_("Repetition"), N_("ends in repetition")),
     PropertyDescription(
-        "language-mix", "is:language-mix", N_("Language mix"), N_("uses a script that the prompt does not")
+        "language-mix", "is:language-mix", N_("Language mix"), N_("uses a writing system that the prompt does not use")
     ),
-    PropertyDescription("empty", "is:empty", N_("Empty"), N_("nothing but white space")),
+    PropertyDescription("empty", "is:empty", N_("Empty"), N_("only white space")),
     PropertyDescription("tool", "is:tool", N_("Tool calls"), N_("calls a tool")),
     PropertyDescription(
         "filtered", "is:filtered", N_("Filtered"), N_("dropped by the trainer's filter, not trained on")
     ),
+    PropertyDescription("duplicate", "is:duplicate", N_("Duplicate"), N_("same text as another response in the group")),
     PropertyDescription(
-        "duplicate", "is:duplicate", N_("Duplicate"), N_("the same text as another response of its group")
-    ),
-    PropertyDescription(
-        "zerovar", "is:zerovar", N_("Zero-variance groups"), N_("all responses have one score: no gradient"), "groups"
+        "zerovar",
+        "is:zerovar",
+        N_("Zero-variance groups"),
+        N_("all responses have the same score: no gradient"),
+        "groups",
     ),
     PropertyDescription(
         "solve-all", "is:solve-all", N_("Solved by all"), N_("every response of the group is correct"), "groups"

@@ -141,7 +141,7 @@ def test_single_keys_rest_when_they_are_switched_off(pressed: Page, visit: Visit
     expect(page.locator("#palette")).to_be_visible()
     assert selected(page) == before and page.locator("#going").count() == 0
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Next sample of the list").click()
+    page.get_by_role("button", name="Next sample in the list").click()
     expect(page.locator("#rows tr").nth(1)).to_have_attribute("aria-selected", "true")
 
 

@@ -30,7 +30,7 @@ def test_a_step_appears_by_itself_and_the_address_stays_symbolic(visit: Visit, t
 
 def test_a_run_without_samples_fills_by_itself(visit: Visit, training: Training) -> None:
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    expect(page.locator("main")).to_contain_text("This run has sent no samples yet.")
+    expect(page.locator("main")).to_contain_text("No samples received yet.")
     training.push(1, generations(1, 4))
     expect(page.locator("#rows tr[data-id]")).to_have_count(4)
 
@@ -80,7 +80,7 @@ def test_a_half_typed_flag_and_the_selected_row_survive_what_arrives(visit: Visi
     expect(page.locator("#strip .strip-name")).to_contain_text("of 2")
     training.push(1, [*generations(1, 4, version=2), {"prompt": "new", "response": "row", "score": -1}], source="1")
     expect(page.locator("[data-arrived]")).to_have_text("n 1 new")
-    expect(page.locator(".foot-keys")).to_contain_text("what is new")
+    expect(page.locator(".foot-keys")).to_contain_text("show new")
     page.keyboard.type("ing")
     expect(page.locator("#flag-text")).to_have_value("it says half a thing")
     expect(page.locator("#flag-text")).to_be_focused()

@@ -24,7 +24,7 @@ def test_cards_come_by_themselves_and_wait_behind_a_bar_while_the_feed_rests(vis
     assert "paused=1" in page.url
     training.push(3, generations(3, 4))
     expect(bar).to_have_text("n 1 new")
-    expect(page.locator(".foot-keys")).to_contain_text("what is new")
+    expect(page.locator(".foot-keys")).to_contain_text("show new")
     training.push(4, generations(4, 4))
     expect(bar).to_have_text("n 2 new")
     expect(cards).to_have_count(2)

@@ -80,7 +80,7 @@ def test_a_step_is_pinned_by_key_planned_at_step_3_and_the_strip_shows_it(visit:
     page.keyboard.press("Enter")
     expect(page.locator("#pin summary")).to_contain_text("pinned waiting")
     page.keyboard.press("p")
-    page.get_by_role("link", name="To the pins and the plan").click()
+    page.get_by_role("link", name="Go to pins and plan").click()
     expect(page.locator("#pins")).to_contain_text("keep this")
     expect(page.locator("#pins")).to_contain_text(f"Nothing has asked from {HOST} for 60 s")
     expect(page.locator("#pins pre").first).to_contain_text("rolloutdeck import /dumps/2")

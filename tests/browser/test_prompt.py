@@ -1,4 +1,4 @@
-"""One prompt over steps in a browser: to another step by key, without losing the place, and the word diff."""
+"""Prompt history in a browser: to another step by key, without losing the place, and the word diff."""
 
 from __future__ import annotations
 

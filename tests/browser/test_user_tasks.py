@@ -153,7 +153,7 @@ def test_t8_two_runs_are_compared_on_the_same_validation_prompts_by_two_acts(at_
     hands = at_step("?split=eval", step="2")
     hands.press("c")
     hands.click(hands.page.get_by_role("link", name="tasks v1 @latest"))
-    expect(hands.page.locator("#compare")).to_contain_text("Both right")
+    expect(hands.page.locator("#compare")).to_contain_text("Both correct")
     assert hands.acts <= 2
 
 

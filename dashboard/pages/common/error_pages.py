@@ -30,16 +30,20 @@ def find_error_run(request: HttpRequest) -> Run | None:
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     said = str(exception.args[0]) if exception.args and isinstance(exception.args[0], str) else ""
     return render_error_page(
-        request, 404, _("Not here"), said or _("There is no page at this address."), find_error_run(request)
+        request, 404, _("Page not found"), said or _("There is no page at this address."), find_error_run(request)
     )
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return render_error_page(request, 403, _("Not allowed"), str(exception) or _("Your role does not allow this."))
+    return render_error_page(
+        request, 403, _("Permission denied"), str(exception) or _("Your role does not allow this.")
+    )
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return render_error_page(request, 400, _("Not understood"), _("The server could not read this request."))
+    return render_error_page(
+        request, 400, _("Bad request"), _("The server could not read this request. Reload the page and try again.")
+    )
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -47,8 +51,8 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     return render_error_page(
         request,
         403,
-        _("Please try again"),
-        _("This form came from a page that is no longer current. Load the page again, then repeat."),
+        _("Session expired"),
+        _("This form is out of date. Reload the page and try again."),
     )
 
 

@@ -27,7 +27,9 @@ def render_markdown(text: str) -> SafeString:
     )
     markdown.disable(["heading", "lheading", "image", "link", "autolink", "html_block", "html_inline", "entity"])
     html = markdown.render(escape_math_brackets(LONE_SURROGATE_PATTERN.sub("\ufffd", text[:MAX_RENDERED_CHARS])))
-    said = _("… cut after {count} characters; raw shows all.").format(count=f"{MAX_RENDERED_CHARS:,}")
+    said = _("… cut off after {count} characters; the raw view shows the full text.").format(
+        count=f"{MAX_RENDERED_CHARS:,}"
+    )
     cut = "" if len(text) <= MAX_RENDERED_CHARS else f"<p>{escape(said)}</p>"
     return mark_safe(mark_control_characters(nh3.clean(html + cut, tags=TAGS, attributes={})))
 

@@ -50,7 +50,7 @@ def render_viewed_attributes(one: SampleRow) -> str:
 def render_group_cell(one: SampleRow, boards: GroupLinks) -> str:
     """Where all responses of the row's group stand side by side."""
     link = escape(boards.link(one.sample))
-    said = escape(_("its group, side by side"))
+    said = escape(_("open its group side by side"))
     inside = f'<a href="{link}" data-board title="{said}">{formatting.render_text(one.group)}</a>' if link else ""
     return f'<td class="num group">{inside}</td>'
 

@@ -19,12 +19,12 @@ from rollouts.samples import TEXT_PROPERTY_BITS
 MARKS = (
     ("trunc?", N_("TRUNC?"), "trunc", N_("looks cut off; this run does not record why generation ended")),
     ("repetition", N_("REP"), "partial", N_("ends in repetition")),
-    ("language-mix", N_("LANG"), "partial", N_("uses a script that the prompt does not")),
-    ("empty", N_("EMPTY"), "bad", N_("an empty response")),
-    ("duplicate", N_("DUP"), "plain", N_("the same text as another response of its group")),
-    ("no-marker", N_("FMT"), "bad", N_("no answer marker")),
+    ("language-mix", N_("LANG"), "partial", N_("uses a writing system that the prompt does not use")),
+    ("empty", N_("EMPTY"), "bad", N_("empty response")),
+    ("duplicate", N_("DUP"), "plain", N_("same text as another response in the group")),
+    ("no-marker", N_("NO ANSWER"), "bad", N_("no answer marker")),
     ("filtered", N_("FILTERED"), "plain", N_("dropped by the trainer's filter, not trained on")),
-    ("no-text", N_("NO TEXT"), "plain", N_("only its tokens were recorded; text needs a tokenizer")),
+    ("no-text", N_("NO TEXT"), "plain", N_("only tokens were recorded; upload the tokenizer to show text")),
 )
 
 FIRST_PAGE_ROWS, NEXT_PAGE_ROWS = 50, 200
@@ -69,7 +69,7 @@ class SampleRow:
             if self.sample.facets & TEXT_PROPERTY_BITS[name]
         ]
         if not self.sample.final:
-            found.append(("plain", _("a later sample ends this trajectory"), _("MID")))
+            found.append(("plain", _("not the last sample of its trajectory"), _("MID")))
         if self.flags:
             full = ngettext("{count} flag", "{count} flags", self.flags).format(count=self.flags)
             found.append(("flag", full, f"⚑ {self.flags}" if self.flags > 1 else "⚑"))
@@ -94,7 +94,7 @@ def build_sample_rows(samples: Iterable[Sample], reader: int | None = None) -> l
 
 def format_viewed_state(fine: bool | None) -> str:
     """`fine` is None for a sample that the person has not looked at."""
-    return "" if fine is None else _("fine") if fine else _("seen")
+    return "" if fine is None else _("OK") if fine else _("viewed")
 
 
 def find_filled_columns(page: list[SampleRow]) -> list[str]:

@@ -58,7 +58,7 @@ def merge_segments(cells: Sequence[StatusSegment]) -> StatusSegment:
     chief = min(cells, key=lambda cell: list(SEGMENT_HEIGHTS).index(cell.word))
     same = sum(cell.word == chief.word for cell in cells)
     first, last = cells[0].first, cells[-1].last
-    said = _("steps {first} to {last}: {what} ({same} of these {all} steps)")
+    said = _("steps {first} to {last}: {what} ({same} of {all} steps)")
     if same == 1:
         said = _("steps {first} to {last}: {what}")
     title = said.format(first=first, last=last, what=chief.title, same=same, all=len(cells))

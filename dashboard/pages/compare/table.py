@@ -34,7 +34,7 @@ MEASURES = {
 
 def render_correctness_rules(asked: Iterable[str]) -> SafeString:
     """What counts as correct, a rule of each project as HTML; an empty one is the default."""
-    default = _("acc=1 where it was logged, else score>0")
+    default = _("acc=1 if logged, else score>0")
     said = (format_html("<code>{}</code>", render_text(rule)) if rule else default for rule in sorted(asked))
     return format_html_join(_("; "), "{}", ((one,) for one in said))
 
@@ -64,7 +64,7 @@ def build_outcome_chips(
     named += [(key, format_correct_only_in(key), result.outcomes[key]) for key in mixed]
     wrong = _("Both wrong") if len(found) == 2 else _("All wrong")
     named += [(NONE_CORRECT, wrong, result.outcomes.get(NONE_CORRECT, 0))]
-    named += [("unjudged", _("No verdict"), result.unjudged)] if result.unjudged else []
+    named += [("unjudged", _("Not evaluated"), result.unjudged)] if result.unjudged else []
     named += [("unpaired", _("Not paired"), unpaired)] if unpaired else []
     return [OutcomeChip(name, count, key == only, link(only=key, start=0)) for key, name, count in named]
 
@@ -83,7 +83,7 @@ def build_letter_classes(found: Sequence[ComparisonTarget]) -> dict[str, str]:
 
 
 def format_all_correct(found: Sequence[ComparisonTarget]) -> str:
-    return _("Both right") if len(found) == 2 else _("All right")
+    return _("Both correct") if len(found) == 2 else _("All correct")
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ def project_of(request: HttpRequest, slug: str) -> Project:
     mine = permissions.visible_projects(request).order_by("slug")
     found = next((one for one in mine if role_allows(one.role_of(request.user), "annotator")), None)
     if found is None:
-        raise Http404(_("You may write in no project yet; an owner of one can give you the role annotator."))
+        raise Http404(_("You cannot edit any project yet. Ask a project owner for the annotator role."))
     return found
 
 
@@ -198,7 +198,7 @@ def sample_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) ->
         return
     texts = [one for one in request.POST.getlist("quote") if one.strip()]
     if len(texts) > MAX_QUOTES_AT_ONCE or any(len(one) > MAX_QUOTE_CHARS for one in texts):
-        problem = _("At most {count} quotes of {most} characters are added at once.")
+        problem = _("You can add at most {count} quotes at once, each up to {most} characters.")
         raise InvalidInputError(problem.format(count=MAX_QUOTES_AT_ONCE, most=f"{MAX_QUOTE_CHARS:,}"), "quote")
     near = parse_integer(request.POST.get("near"), "near") or 0
     body = load_body(sample)
@@ -232,7 +232,7 @@ def find_or_create_finding(request: HttpRequest, looked: EvidenceSource) -> Find
         return create_finding(looked.project, by, title=given.get("title", ""), note=given.get("note", ""))
     row = pages.finding_or_404(request, parse_integer(given["finding"], "finding") or 0, "annotator")
     if row.project_id != looked.project.pk:
-        problem = _("“{title}” belongs to {project}, what you show to {other}.")
+        problem = _("“{title}” belongs to {project}, but the content you are adding belongs to {other}.")
         other = {"title": row.title, "project": row.project.slug, "other": looked.project.slug}
         raise InvalidInputError(problem.format(**other), "finding")
     return row

@@ -91,11 +91,11 @@ def pin_step_view(request: HttpRequest, uid: str) -> HttpResponse:
 def step_or_404(run: Run, request: HttpRequest) -> Step:
     told = {name: request.POST.get(name, "").replace("\0", "") for name in ("split", "step_kind", "step", "attempt")}
     if not (told["step"].removeprefix("-").isdecimal() and told["step"].isascii() and len(told["step"]) < 19):
-        raise Http404(_("There is no such step."))
+        raise Http404(_("Step not found."))
     steps = run.steps.filter(split=told["split"], step_kind=told["step_kind"], step=int(told["step"]))
     row = steps.select_related("attempt").filter(attempt__key=told["attempt"]).first()
     if row is None:
-        raise Http404(_("This run has no such step."))
+        raise Http404(_("Step not found in this run."))
     return row
 
 
@@ -105,7 +105,7 @@ def parse_target_step(request: HttpRequest) -> int | None:
     if not typed:
         return None
     if not (typed.isascii() and typed.isdigit() and len(typed) < 16):
-        raise InvalidInputError(_("A target step is a whole number, like 3."), "target_step")
+        raise InvalidInputError(_("The target step must be a whole number, for example 3."), "target_step")
     return int(typed)
 
 
@@ -138,7 +138,7 @@ def pin_or_404(request: HttpRequest, pk: int) -> Pin:
     seen = Pin.objects.filter(run__in=permissions.visible_runs(request), removed_at=None)
     pin: Pin | None = seen.select_related("run__project", "attempt", "user").filter(pk=pk).first()
     if pin is None:
-        raise Http404(_("There is no such pin that you may see."))
+        raise Http404(_("Pin not found, or you have no access to it."))
     permissions.require_role(request, pin.run.project, "maintainer")
     return pin
 

@@ -23,7 +23,7 @@ PIN_STATE_NAMES = {
     "uploading": N_("uploading"),
     "ready": N_("ready"),
     "unsafe": N_("unsafe"),
-    "gone": N_("gone"),
+    "gone": N_("unavailable"),
 }
 
 
@@ -118,7 +118,7 @@ def build_pin_sources(pin: Pin, senders: Iterable[UploadHost]) -> Iterable[PinSo
         here = list(found)
         paths = tuple(one.path or _("its files") for one in here)
         commands = tuple(build_upload_command(pin, one) for one in here)
-        yield PinSource(host or _("the trainer's machine"), paths, commands, any(one.quiet for one in here))
+        yield PinSource(host or _("the trainer's host"), paths, commands, any(one.quiet for one in here))
 
 
 def build_upload_command(pin: Pin, sender: UploadHost) -> str:

@@ -44,7 +44,7 @@ def save_plan_view(request: HttpRequest) -> HttpResponse:
     except RolloutError as error:
         messages.error(request, str(error))
         return redirect_see_other(page.address())
-    told = _("Saved as revision {number}. Runs that have begun keep what they began with.")
+    told = _("Saved revision {number}. Runs that have already started keep their revision.")
     messages.success(request, told.format(number=saved.number))
     fresh = PlanPageState(request.POST, project)
     return redirect_see_other(fresh.address(fresh.saved))

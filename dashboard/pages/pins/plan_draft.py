@@ -113,9 +113,9 @@ class PlanDraft:
         found: list[str] = []
         taken: set[int] = set()
         for step in (line.step for line in self.lines):
-            found.append(_("needs the number of a step") if step is None else "")
+            found.append(_("enter a step number") if step is None else "")
             if step in taken:
-                found[-1] = _("step {step} has a pin already").format(step=step)
+                found[-1] = _("step {step} already has a pin").format(step=step)
             taken.update(() if step is None else (step,))
         return found
 
@@ -150,11 +150,11 @@ def describe_draft_changes(before: PlanDraft, after: PlanDraft, names: dict[int,
     if before.action != after.action:
         said.append(_("action {before} → {after}").format(before=before.action, after=after.action))
     if before.on_mismatch != after.on_mismatch:
-        told = _("when a pin does not fit: {before} → {after}")
+        told = _("if a pin is incompatible: {before} → {after}")
         said.append(told.format(before=before.on_mismatch, after=after.on_mismatch))
     if before.exclude_flagged != after.exclude_flagged:
         said.append(
-            _("replays nothing that is flagged bad") if after.exclude_flagged else _("flagged samples are replayed")
+            _("samples flagged bad are excluded") if after.exclude_flagged else _("samples flagged bad are included")
         )
     old, new = ({step: pin for pin, step in draft.entries} for draft in (before, after))
     for step in sorted({*old, *new}):

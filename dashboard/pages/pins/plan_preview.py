@@ -35,17 +35,17 @@ class PlanPreview:
     def said(self) -> str:
         """For those who do not see the strip."""
         if self.end is not None:
-            said = _("Steps replayed: {replays}. The run ends at step {end}, which has nothing to load.")
+            said = _("Steps replayed: {replays}. The run ends at step {end}, which has no file to load.")
             return said.format(replays=self.replays, end=self.end)
         said = ngettext(
-            "The run replays {replays} step, generates {generates}.",
-            "The run replays {replays} steps, generates {generates}.",
+            "The run replays {replays} step and generates {generates}.",
+            "The run replays {replays} steps and generates {generates}.",
             self.replays,
         )
         if self.refuses:
             said = ngettext(
-                "The run replays {replays} step, generates {generates}, would refuse {refuses}.",
-                "The run replays {replays} steps, generates {generates}, would refuse {refuses}.",
+                "The run replays {replays} step and generates {generates}; {refuses} incompatible.",
+                "The run replays {replays} steps and generates {generates}; {refuses} incompatible.",
                 self.replays,
             )
         return said.format(replays=self.replays, generates=self.generates, refuses=self.refuses)
@@ -75,9 +75,9 @@ def build_plan_preview(
 
 
 def build_unreached_segment(step: int, end: int) -> StatusSegment:
-    said = _("step {step}: nothing to load, the run ends here")
+    said = _("step {step}: no file to load; the run ends here")
     if step > end:
-        said = _("step {step}: not reached, the run ends at step {end}")
+        said = _("step {step}: not reached; the run ends at step {end}")
     return StatusSegment(step, step, "none", said.format(step=step, end=end))
 
 
@@ -90,16 +90,16 @@ def build_preview_segment(
     on_mismatch: str,
 ) -> StatusSegment:
     if target is None:
-        return StatusSegment(step, step, "none", _("step {step}: generates and records").format(step=step))
+        return StatusSegment(step, step, "none", _("step {step}: generate").format(step=step))
     pin = pins[target]
-    told = _("step {step}: replays {pin}")
+    told = _("step {step}: replay {pin}")
     if target != step:
-        told = _("step {step}: replays {pin}, the pin of step {target}")
+        told = _("step {step}: replay {pin} (the pin of step {target})")
     title = told.format(step=step, pin=names.get(pin) or _("a pin"), target=target)
     if why := refused.get(pin):
-        said = _("{title}: would be refused ({why}), generates instead")
+        said = _("{title}: incompatible ({why}); generate instead")
         if on_mismatch == "stop":
-            said = _("{title}: would be refused ({why}), the run stops")
+            said = _("{title}: incompatible ({why}); the run stops")
         return StatusSegment(step, step, "refused", said.format(title=title, why=why))
     return StatusSegment(step, step, "hit", title)
 

@@ -44,5 +44,5 @@ def load_replay_labels(steps: Iterable[Step]) -> dict[int, ReplayLabel]:
 
 
 def build_replay_label(row: Replay) -> ReplayLabel:
-    source = pin_list.format_pin_name(row.pin) if row.pin else _("a pin that is gone")
+    source = pin_list.format_pin_name(row.pin) if row.pin else _("a removed pin")
     return ReplayLabel(row.outcome, source, pin_list.build_pin_link(row.pin, None) if row.pin else "", row.reason)

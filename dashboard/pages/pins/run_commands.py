@@ -28,29 +28,30 @@ def build_run_commands(project: Project, plan: str, revision: Revision | None, s
     ref, trainer = f"{plan}@{revision.number}", find_plan_trainer(revision) or TRAINERS[0]
     if has_unknown_trainer(revision):
         said = _(
-            "A training of one's own that calls run.replay_plan() fetches each step when it comes to it. It needs this "
-            "in its environment, and from another machine a token with the scopes ingest and read, made under Settings:"
+            "A custom training loop that calls run.replay_plan() fetches each step when it needs it. Set these "
+            "environment variables. On another machine it also needs an API token with the scopes ingest and read, "
+            "created under Settings:"
         )
         return [[RunCommand(said, build_environment_lines(project, ref, ""))]]
     laid = _(
-        "A trainer without the plug-in, on its own machine: this lays the files out where it looks for them "
-        "and prints the settings to start it with."
+        "A trainer without the plug-in: run this on its machine. It puts the files where the trainer looks for them "
+        "and prints the settings to start with."
     )
     loader = load_trainer(trainer)
     if loader.replays_only:
         laid = _(
-            "The trainer as it is, on its own machine: this lays the files out where it looks for them and prints the "
-            "settings to start it with. It generates nothing then: it trains on these files alone, step by step, and "
-            "ends at the first step that has none."
+            "The trainer without the plug-in: run this on its machine. It puts the files where the trainer looks for "
+            "them and prints the settings to start with. The trainer then generates nothing: it trains only on these "
+            "files, step by step, and ends at the first step without a file."
         )
     found = [[RunCommand(laid, build_pull_command(project, plan, ref, trainer, steps))]]
     said = _(
-        "A trainer in which our functions run fetches each step when it comes to it. It needs this in its environment, "
-        "and from another machine a token with the scopes ingest and read, made under Settings:"
+        "A trainer with the Rolloutdeck plug-in fetches each step when it needs it. Set these environment variables. "
+        "On another machine it also needs an API token with the scopes ingest and read, created under Settings:"
     )
     if loader.replay_lines is None:
         return found
-    own = RunCommand(_("And this among what the trainer is given:"), "\n".join(loader.replay_lines()))
+    own = RunCommand(_("Also pass to the trainer:"), "\n".join(loader.replay_lines()))
     return [*found, [RunCommand(said, build_environment_lines(project, ref, trainer)), own]]
 
 
@@ -69,4 +70,4 @@ def build_environment_lines(project: Project, ref: str, trainer: str) -> str:
     lines = load_trainer(trainer).environment_lines if trainer else None
     if lines is None:
         return "\n".join(exports)
-    return "\n".join([*exports, "# " + _("for workers on other machines, as settings of the trainer:"), *lines(told)])
+    return "\n".join([*exports, "# " + _("trainer settings for workers on other machines:"), *lines(told)])

@@ -46,20 +46,20 @@ def explain_queue_entry(asked: QueueRequest, one: SampleRow, marks: list[Flag], 
         case "rules":
             return ", ".join(full for kind, full, _mark in one.marks() if kind != "flag")
         case "random":
-            return _("drawn at random")
+            return _("random sample")
         case "flagged":
             told = [(flag.user.get_username(), flag.reason, flag.label) for flag in marks]
             return ", ".join(f"{who}: {names.get(reason, reason) or _(label)}" for who, reason, label in told)
         case "pinned":
-            return _("its step is pinned")
+            return _("from a pinned step")
         case _name:
-            return _("your query finds it")
+            return _("matches your query")
 
 
 def format_decision(word: str, names: dict[str, str]) -> str:
     """A verdict: `fine`, or the name of a reason."""
     if word == "fine":
-        return f"✓ {_('fine')}"
+        return f"✓ {_('OK')}"
     return f"⚑ {names.get(word, word)}".strip()
 
 

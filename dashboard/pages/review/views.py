@@ -207,7 +207,7 @@ def choose_sample(request: HttpRequest, run: Run, found: QueueResult) -> Sample 
     if found.look.sel:
         sample = permissions.sample_or_404(request, found.look.sel)
         if sample.step.run_id != run.pk:
-            raise Http404(_("This sample is of another run."))
+            raise Http404(_("This sample belongs to another run."))
         return sample
     if not found.batch or not found.batch.samples:
         return None

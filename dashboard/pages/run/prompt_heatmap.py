@@ -24,7 +24,7 @@ KIND_NAMES = {
     "all": N_("all"),
     "never": N_("never solved"),
     "regressed": N_("regressed"),
-    "mixed": N_("learned or unsteady"),
+    "mixed": N_("learned or unstable"),
     "always": N_("always solved"),
 }
 ORDER_NAMES = {

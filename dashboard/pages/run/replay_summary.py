@@ -23,8 +23,8 @@ REPLAY_STATE_NAMES = {
     "replayed": N_("replayed"),
     "generated": N_("generated"),
     "refused": N_("refused"),
-    "planned": N_("planned, nothing reported"),
-    "none": N_("not under the plan"),
+    "planned": N_("planned, not reported yet"),
+    "none": N_("generated (not in plan)"),
 }
 GRADES = {"replayed": "reused", "generated": "plain", "refused": "bad", "planned": "partial"}
 MAX_EVENTS = 300

@@ -114,9 +114,9 @@ def describe_events(found: Sequence[RunEvent]) -> str:
         return get_plural_title(found[0].kind).format(first=first, last=last, count=count)
     match found[0].kind:
         case "failed":
-            return _("step {step}: the training failed").format(step=first)
+            return _("step {step}: training failed").format(step=first)
         case "restarted":
-            return _("step {step}: launch {number} begins").format(step=first, number=found[-1].count)
+            return _("step {step}: attempt {number} started").format(step=first, number=found[-1].count)
         case "flagged":
             marked = ngettext("step {step}: {count} flag", "step {step}: {count} flags", count)
             return marked.format(step=first, count=count)
@@ -128,7 +128,7 @@ def describe_events(found: Sequence[RunEvent]) -> str:
 
 def get_plural_title(kind: str) -> str:
     return {
-        "restarted": _("steps {first} to {last}: {count} launches begin"),
+        "restarted": _("steps {first} to {last}: {count} attempts started"),
         "flagged": _("steps {first} to {last}: {count} flags"),
         "pinned": _("steps {first} to {last}: {count} pinned"),
         "replayed": _("steps {first} to {last}: {count} replayed"),

@@ -161,7 +161,7 @@ def nearest_step_view(request: HttpRequest, uid: str, step: str) -> HttpResponse
     ]
     found = [end for end in ends if end is not None]
     if not found:
-        said = _("No generation of a {split} step has been recorded in this run.")
+        said = _("This run has no {split} samples yet.")
         messages.error(request, said.format(split=split))
         return redirect("run", uid=one.uid)
     closest = min(found, key=lambda end: abs(end - wanted))

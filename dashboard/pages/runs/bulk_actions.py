@@ -46,7 +46,7 @@ def apply_bulk_action_view(request: HttpRequest) -> HttpResponse:
     runs = find_selected_runs(request, request.POST.getlist("run"), binned=what == "restore")
     again = HttpResponseRedirect(get_return_url(request, "runs"))
     if not runs:
-        messages.error(request, _("Select runs first: their box, or the key x."))
+        messages.error(request, _("Select runs first: use their checkboxes or press x."))
         return again
     if what in LINKS:
         return redirect(LINKS[what](runs))
@@ -68,11 +68,11 @@ def find_selected_runs(request: HttpRequest, uids: Sequence[str], *, binned: boo
 def apply_bulk_action(what: str, runs: Sequence[Run], by: User, request: HttpRequest) -> str:
     """What came of it, in a sentence. Raises PermissionDenied, BadInput."""
     if what not in SCOPE_BY_ACTION:
-        raise InvalidInputError(_("Choose what to do with the selected runs."), "do")
+        raise InvalidInputError(_("Choose an action for the selected runs."), "do")
     require_role_in_projects(by, runs, SCOPE_BY_ACTION[what])
     word = clean_param(request.POST.get("tag", "")).strip()
     if what in ("tag", "untag") and not word:
-        raise InvalidInputError(_("Type the tag first."), "tag")
+        raise InvalidInputError(_("Enter a tag first."), "tag")
     if what in ("tag", "untag"):
         return describe_bulk_result(what, tag_runs(runs, by, word, off=what == "untag"), tag=word)
     if what == "index":
@@ -91,19 +91,19 @@ def require_role_in_projects(by: User, runs: Sequence[Run], scope: str) -> None:
 def describe_bulk_result(what: str, count: int, **holes: str) -> str:
     """What was done with how many runs, or dumps of theirs."""
     said = {
-        "tag": ngettext("{count} run got the tag {tag}.", "{count} runs got the tag {tag}.", count),
-        "untag": ngettext("{count} run lost the tag {tag}.", "{count} runs lost the tag {tag}.", count),
-        "index": ngettext("{count} dump is indexed again.", "{count} dumps are indexed again.", count),
-        "restore": ngettext("{count} run taken out of the bin.", "{count} runs taken out of the bin.", count),
-        "unarchive": ngettext("{count} run back in the list.", "{count} runs back in the list.", count),
+        "tag": ngettext("Tag {tag} added to {count} run.", "Tag {tag} added to {count} runs.", count),
+        "untag": ngettext("Tag {tag} removed from {count} run.", "Tag {tag} removed from {count} runs.", count),
+        "index": ngettext("Re-indexing {count} dump.", "Re-indexing {count} dumps.", count),
+        "restore": ngettext("{count} run restored.", "{count} runs restored.", count),
+        "unarchive": ngettext("{count} run unarchived.", "{count} runs unarchived.", count),
         "archive": ngettext(
-            "{count} run archived: whole, but out of the list.",
-            "{count} runs archived: whole, but out of the list.",
+            "{count} run archived. Nothing was deleted.",
+            "{count} runs archived. Nothing was deleted.",
             count,
         ),
         "bin": ngettext(
-            "{count} run in the bin, from which they go after {days} days.",
-            "{count} runs in the bin, from which they go after {days} days.",
+            "{count} run moved to Trash. It will be deleted permanently after {days} days.",
+            "{count} runs moved to Trash. They will be deleted permanently after {days} days.",
             count,
         ),
     }

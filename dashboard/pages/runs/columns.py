@@ -22,7 +22,7 @@ from rollouts.runs import flatten_config, format_config_value
 CONFIG_PREFIX: Final = "config:"
 LAST_VALUE_PREFIX: Final = "last:"
 MAX_CONFIG_CHARS: Final = 200
-STATUSES: Final = (N_("running"), N_("silent"), N_("finished"), N_("failed"))
+STATUSES: Final = (N_("running"), N_("no heartbeat"), N_("finished"), N_("failed"))
 MAX_COLUMNS: Final = 24
 MAX_NAME_LENGTH: Final = 24  # of a metric or config key in a header
 
@@ -150,7 +150,7 @@ BUILT_IN_COLUMNS: Final = {
             format_truncated_cell,
             compute_truncated_share,
             "num",
-            N_("truncated at the last step"),
+            N_("truncated at the latest step"),
         ),
         RunColumn("flagged", N_("flagged"), render_flags_cell, lambda line: line.spark.flags, "num"),
         RunColumn(

@@ -142,7 +142,7 @@ def build_runs_context(
         "grouping": list_groupings(asked, columns),
         "maintains": max(ranks, default=0) >= permissions.ROLE_RANKS["maintainer"],
         "owns": max(ranks, default=0) >= permissions.ROLE_RANKS["owner"],
-        "shows": [("", _("active")), ("archived", _("archived")), ("bin", _("bin"))],
+        "shows": [("", _("active")), ("archived", _("archived")), ("bin", _("trash"))],
         "empty": not shown and not filtered and not permissions.visible_runs(request).exists(),
         "address": settings.PUBLIC_URL,
         "trainers": TRAINERS,
@@ -194,7 +194,7 @@ def group_run_rows(page: Sequence[RunRow], by: RunColumn | None, columns: Sequen
 
 def format_group_title(value: Any, by: RunColumn) -> str:
     if value is None:
-        return _("not told")
+        return _("not reported")
     if by.key == "status":
         return _(value)
     return format_number(value, 4) if isinstance(value, float) else str(value)
@@ -250,10 +250,10 @@ def build_column_picker_context(asked: RunsUrlState, shown: Sequence[Run]) -> di
     return {
         "asked": asked,
         "sections": [
-            (_("of the run"), offered(list(run_columns.BUILT_IN_COLUMNS))),
-            (_("config: the runs differ"), offered(differ, CONFIG_PREFIX)),
-            (_("last value"), offered(metrics, LAST_VALUE_PREFIX)),
-            (_("config: the same in all"), offered(alike, CONFIG_PREFIX)),
+            (_("run fields"), offered(list(run_columns.BUILT_IN_COLUMNS))),
+            (_("config: differs between runs"), offered(differ, CONFIG_PREFIX)),
+            (_("metrics: last value"), offered(metrics, LAST_VALUE_PREFIX)),
+            (_("config: same in all runs"), offered(alike, CONFIG_PREFIX)),
         ],
         "most": run_columns.MAX_COLUMNS,
     }

@@ -50,7 +50,7 @@ def find_group_partners(sample: Sample, siblings: Sequence[Sample]) -> list[Diff
     others = [one for one in siblings if one.pk != sample.pk and one.score is not None]
     if not others:
         plain = [one for one in siblings if one.pk != sample.pk]
-        return [DiffPartner("other", _("another of its group"), plain[0])] if plain else []
+        return [DiffPartner("other", _("another response in the group"), plain[0])] if plain else []
     best, worst = max(others, key=score_of), min(others, key=score_of)
     found = [DiffPartner("best", format_partner_label(_("best of group"), best), best)]
     if score_of(worst) < score_of(best):

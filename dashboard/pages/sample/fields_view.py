@@ -96,7 +96,7 @@ def download_field_view(request: HttpRequest, pk: str) -> HttpResponse:
         raise Http404(str(gone)) from gone
     key = request.GET.get("key", "")
     if key and key not in found:
-        raise Http404(_("This sample has no such key."))
+        raise Http404(_("Key not found in this sample."))
     text = format_field_value(found[key]) if key else json.dumps(found, ensure_ascii=False, indent=1, default=str)
     plain = not key or not isinstance(found[key], str)
     answer = HttpResponse(

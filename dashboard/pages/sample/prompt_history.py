@@ -108,7 +108,7 @@ def render_prompt_bars(steps: Sequence[PromptStep], uid: str) -> SafeString:
     half as long again. A template takes four times as long."""
     samples = reverse("sample", args=["ID"]).removesuffix("ID/")
     there = reverse("step", args=[uid, "STEP"]).removesuffix("STEP/")
-    said = _("step {step}: mean {mean} of {count}")
+    said = _("step {step}: mean {mean}, responses: {count}")
     wide = 100 / (len(steps) or 1)
     bars = "".join(render_prompt_bar(one, at * wide, wide, samples, there, said) for at, one in enumerate(steps))
     base = '<rect class="base" y="26" height="2" width="100%"/>'

@@ -39,7 +39,7 @@ LEVELS = {
     "mismatch": (0.05, 0.2, 0.5, 1.0),
 }
 NAMES = {
-    "logprob": N_("log-prob"), "reference": N_("reference log-prob"), "trained": N_("trainer's log-prob"),
+    "logprob": N_("log-prob"), "reference": N_("reference log-prob"), "trained": N_("trainer log-prob"),
     "entropy": N_("entropy"), "advantage": N_("advantage"), "mask": N_("mask"), "mismatch": N_("rollout − train"),
 }  # fmt: skip
 

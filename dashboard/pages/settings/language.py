@@ -41,7 +41,7 @@ class ScriptCatalogue(JavaScriptCatalog):
 def script_catalogue_view(request: HttpRequest, language: str) -> HttpResponseBase:
     """Our scripts' texts in this language, for browsers to keep: the page's link names the release."""
     if language not in NAMES:
-        raise Http404(_("There is no such language."))
+        raise Http404(_("This language is not available."))
     with translation.override(language):
         response: HttpResponseBase = ScriptCatalogue.as_view()(request)
     patch_cache_control(response, public=True, max_age=YEAR_SECONDS, immutable=True)

@@ -59,7 +59,7 @@ def create_requested_project(request: HttpRequest) -> HttpResponse:
         messages.error(request, str(error))
         return redirect("settings")
     if not new and not project.role_of(request.user):
-        said = _("There is a project called {project} already; ask one of its owners for a role.")
+        said = _("Project {project} already exists. Ask one of its owners for a role.")
         messages.error(request, said.format(project=project.slug))
         return redirect("settings")
     return redirect("project", project.slug)
@@ -115,11 +115,11 @@ def save_reasons_view(request: HttpRequest, slug: str) -> HttpResponse:
     names = list(dict.fromkeys(" ".join(line.split())[:60] for line in typed.splitlines()))
     names = [name for name in names if name][:MAX_REASONS]
     if not names:
-        messages.error(request, _("A project needs at least one reason; nothing was changed."))
+        messages.error(request, _("Nothing was saved: a project needs at least one flag reason."))
         return redirect("project", one.slug)
     one.reasons = assign_reason_keys(names, {reason["name"]: reason["key"] for reason in one.reasons})
     one.save(update_fields=["reasons"])
-    messages.success(request, _("The reasons are saved."))
+    messages.success(request, _("Flag reasons saved."))
     return redirect("project", one.slug)
 
 
@@ -153,5 +153,5 @@ def save_correctness_rule_view(request: HttpRequest, slug: str) -> HttpResponse:
         shown = build_project_context(request, one, rule_draft=told, rule_error=render_query_error(told, problem))
         return render(request, "settings/project.html", shown, status=400)
     dispatch.send_project(one.pk)
-    messages.success(request, _("The rule is saved; a worker judges by it."))
+    messages.success(request, _("Rule saved. Re-evaluating samples in the background."))
     return redirect("project", one.slug)

@@ -36,7 +36,7 @@ class SignInView(LoginView):
         name = request.POST.get("username", "")
         if login_throttle.record_login(name, get_client_address(request)):
             return super().post(request, *args, **named)
-        said = _("There were too many wrong passwords. Wait ten minutes, then try again.")
+        said = _("Too many failed sign-in attempts. Try again in ten minutes.")
         form = self.get_form_class()(request, initial={"username": name})  # nothing is looked up for it
         shown = self.render_to_response(self.get_context_data(form=form, said=said), status=429)
         shown["Retry-After"] = str(login_throttle.THROTTLE_SECONDS)
@@ -98,7 +98,7 @@ def sign_in_with_link(request: HttpRequest, secret: str) -> HttpResponse:
     if user is None:
         return render_invalid_link(request)
     if not user.has_usable_password():
-        messages.info(request, _("You are signed in. Choose a password under Settings, so that you can come back."))
+        messages.info(request, _("You are signed in. Set a password in Settings so that you can sign in again."))
     return redirect("runs")
 
 
@@ -106,7 +106,7 @@ def render_invalid_link(request: HttpRequest) -> HttpResponse:
     """Whoever is signed in needs no link."""
     if request.user.is_authenticated:
         return redirect("runs")
-    said = _("This link was used already, is older than a day, or is not whole. Sign in, or ask for a new one.")
+    said = _("This link is invalid, expired or already used. Sign in, or ask for a new link.")
     return render(request, "settings/sign_in.html", {"said": said}, status=403)
 
 

@@ -13,10 +13,10 @@ from rollouts.models import Step
 from rollouts.samples import PROPERTY_CATALOG
 
 OTHERS = (
-    ("score<=0", N_("Zero or less"), N_("score of 0 or below")),
-    ("is:flagged", N_("Flagged"), N_("marked by a person")),
+    ("score<=0", N_("Score ≤ 0"), N_("score of 0 or below")),
+    ("is:flagged", N_("Flagged"), N_("flagged by a user")),
 )
-OWN = ("is:unseen", N_("Unseen"), N_("you have not looked at it"))
+OWN = ("is:unseen", N_("Not viewed"), N_("not viewed by you"))
 CHIP_TERMS = (OTHERS[0], *((one.term, one.title, one.about) for one in PROPERTY_CATALOG), OTHERS[1], OWN)
 
 

@@ -18,8 +18,8 @@ ORDERS = (
     ("tokens", N_("tokens"), N_("fewest first"), N_("most first")),
     ("adv", N_("advantage"), N_("lowest first"), N_("highest first")),
     ("group", N_("group"), N_("first to last"), N_("last to first")),
-    ("n", N_("n in the group"), N_("first to last"), N_("last to first")),
-    ("source", N_("source"), N_("a to z"), N_("z to a")),
+    ("n", N_("index in the group"), N_("first to last"), N_("last to first")),
+    ("source", N_("source"), N_("A to Z"), N_("Z to A")),
     ("step", N_("step"), N_("oldest first"), N_("newest first")),
 )
 

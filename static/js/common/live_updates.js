@@ -83,7 +83,7 @@ function offer(panel, html) {
   const moved = next.step !== now.step;
   button.hidden = !moved && count <= 0;
   button.dataset.moved = moved;
-  const text = moved ? fill(gettext("step {step} is here"), next) : fill(gettext("{count} new"), { count });
+  const text = moved ? fill(gettext("new step {step}"), next) : fill(gettext("{count} new"), { count });
   button.querySelector("span").textContent = text;
   announceSettled(panel);
 }

@@ -17,7 +17,7 @@ export async function requestPanel(panel, url, { signal, quiet = false } = {}) {
     if (answer.status === 304) return null;
     if (answer.headers.has("HX-Retarget")) return null;
     if (answer.redirected || answer.headers.has("HX-Refresh")) return location.reload(), null;
-    if (!answer.ok) throw new Error(fill(gettext("The server answered {status}."), { status: answer.status }));
+    if (!answer.ok) throw new Error(fill(gettext("The server returned status {status}."), { status: answer.status }));
     etags.set(key, answer.headers.get("ETag"));
     return await answer.text();
   } finally {

@@ -10,10 +10,10 @@ export async function postForm(form, changes = {}, submitter = null) {
   try {
     response = await fetch(form.action, { method: "POST", body: data, headers, credentials: "same-origin" });
   } catch {
-    throw new Error(gettext("The server does not answer; nothing was saved. Try again in a moment."));
+    throw new Error(gettext("Server unreachable. Not saved; try again."));
   }
   const result = await response.json().catch(() => ({}));
   if (response.ok) return result;
-  const unknown = fill(gettext("The server refused it ({status}); nothing was saved."), { status: response.status });
+  const unknown = fill(gettext("Not saved: the server returned status {status}."), { status: response.status });
   throw new Error(result.said ?? unknown);
 }

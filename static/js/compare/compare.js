@@ -16,7 +16,7 @@ async function swap(href) {
     swapPanel(panel, html);
     if (chosen() !== before) scrollToPrompt();
   } catch {
-    showMessage(gettext("The texts could not be read; the server does not answer."));
+    showMessage(gettext("Could not load the texts. Server unreachable."));
   }
 }
 

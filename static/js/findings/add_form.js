@@ -31,8 +31,8 @@ export async function open(href, selection) {
     const forbidden = / 403/.test(error.message);
     return showMessage(
       forbidden
-        ? gettext("Adding to a finding needs the role annotator.")
-        : gettext("The box could not be opened; the server does not answer."),
+        ? gettext("You need the annotator role to add to a finding.")
+        : gettext("Could not open the dialog. Server unreachable."),
     );
   }
   addQuote(selection);

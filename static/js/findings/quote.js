@@ -34,7 +34,7 @@ function buildBlock({ chat, to }, text) {
 export async function copyQuote(button, passage) {
   const quote = buildQuote(passage);
   await copyText(buildBlock(button.dataset, quote.text || (button.dataset.tail ?? end(button))));
-  showMessage(quote.text ? gettext("Copied with the quote") : gettext("Copied"));
+  showMessage(quote.text ? gettext("Copied with quote") : gettext("Copied"));
 }
 
 export async function copyBlock(button) {

@@ -15,10 +15,10 @@ export async function renderDiffsAgainst(base, columns, root) {
       const parts = await differences(first, text.textContent);
       if (!root.isConnected || !root.dataset.rendered) return;
       renderDiff(text, parts);
-      if (parts.every(({ side }) => side === "both")) text.before(note(gettext("The same, word for word.")));
+      if (parts.every(({ side }) => side === "both")) text.before(note(gettext("The texts are identical.")));
     }
   } catch {
-    showMessage(gettext("These texts could not be compared."));
+    showMessage(gettext("Could not compare these texts."));
   }
 }
 

@@ -19,7 +19,7 @@ async function swap(href) {
     const html = await requestPanel(board, location.href);
     if (html !== null) swapPanel(board, html);
   } catch {
-    showMessage(gettext("The responses could not be read; the server does not answer."));
+    showMessage(gettext("Could not load the responses. Server unreachable."));
   }
 }
 

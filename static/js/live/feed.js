@@ -44,7 +44,7 @@ function countNew(next) {
   const known = new Set(cards(feed).map((card) => card.id));
   const fresh = cards(next).filter((card) => !known.has(card.id)).length;
   bar.hidden = !fresh;
-  const text = fresh === cards(next).length ? gettext("{count} or more new") : gettext("{count} new");
+  const text = fresh === cards(next).length ? gettext("{count}+ new") : gettext("{count} new");
   bar.querySelector("span").textContent = fill(text, { count: fresh });
 }
 

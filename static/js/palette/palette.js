@@ -12,7 +12,7 @@ const RECENT = 5;
 const MAX_RUNS = 12;
 const WORDS = /\p{Script=Han}{2}|.{3}/u; // a button label that is more than a symbol
 const APART = " -_./:@";
-const KINDS = { here: gettext("here"), page: gettext("page"), run: gettext("run"), step: gettext("step"), sample: gettext("sample") };
+const KINDS = { here: gettext("command"), page: gettext("page"), run: gettext("run"), step: gettext("step"), sample: gettext("sample") };
 let offered = [], places = [], shown = [], at = 0, searching;
 
 // --- offered items ----------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ const item = (kind, label, key, act, detail = "") => ({ kind, name: label, key, 
 function collect() {
   const actions = pressable("[data-key]").map((one) => {
     const does = described.get(one.dataset.key) ?? "";
-    return item("here", name(one), one.dataset.key, () => (one.matches("input, select, textarea") ? one.focus() : one.click()), does);
+    return item("command", name(one), one.dataset.key, () => (one.matches("input, select, textarea") ? one.focus() : one.click()), does);
   });
   const links = pressable("[data-go], nav.tabs a").map((one) => {
     const keys = one.dataset.go ? `o ${one.dataset.go}` : "";
@@ -93,7 +93,7 @@ function findMatches() {
   const words = box.value.trim();
   const mine = sortMatches(words, offered);
   const of = (kind, all) => all.filter((one) => one.kind === kind);
-  if (!words) return [...of("page", mine), ...places.slice(0, RECENT), ...of("here", mine)];
+  if (!words) return [...of("page", mine), ...places.slice(0, RECENT), ...of("command", mine)];
   return [...of("step", places), ...mine, ...places.filter(({ kind }) => kind !== "step")].slice(0, MAX_SHOWN);
 }
 
@@ -113,7 +113,7 @@ async function search() {
     places = best.map((one) => item(one.kind, one.name, "", act(one.url), one.detail));
     renderList();
   } catch (error) {
-    if (error.name !== "AbortError") status.textContent = gettext("Runs cannot be asked for; the server does not answer.");
+    if (error.name !== "AbortError") status.textContent = gettext("Could not load the runs. Server unreachable.");
   }
 }
 
@@ -125,7 +125,7 @@ function option(one, index) {
   row.dataset.at = index;
   const kind = Object.assign(document.createElement("span"), { className: "kind muted", textContent: KINDS[one.kind] });
   const label = Object.assign(document.createElement("bdi"), { className: "clip", textContent: one.name });
-  const description = one.kind === "here" && one.name.length >= DESCRIPTIVE ? "" : one.detail;
+  const description = one.kind === "command" && one.name.length >= DESCRIPTIVE ? "" : one.detail;
   const detail = Object.assign(document.createElement("span"), { className: "muted clip detail", textContent: description });
   row.append(kind, label, detail);
   for (const key of one.key.split(" ").filter(Boolean)) row.append(Object.assign(document.createElement("kbd"), { textContent: key }));
@@ -137,9 +137,9 @@ function renderList() {
   shown = findMatches();
   at = Math.max(0, at && before ? shown.findIndex((one) => one.name === before) : 0);
   list.replaceChildren(...shown.map(option));
-  const count = fill(ngettext("{count} to choose from", "{count} to choose from", shown.length), { count: shown.length });
+  const count = fill(ngettext("{count} result", "{count} result", shown.length), { count: shown.length });
   const name = box.value.trim().slice(0, 60);
-  status.textContent = shown.length ? count : fill(gettext("Nothing here is called “{name}”."), { name });
+  status.textContent = shown.length ? count : fill(gettext("No results for “{name}”."), { name });
   choose(at);
 }
 

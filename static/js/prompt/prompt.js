@@ -16,11 +16,11 @@ async function compare() {
   try {
     const parts = await differences(there, here);
     renderDiff(into, parts);
-    status.textContent = parts.some((part) => part.side !== "both") ? "" : gettext("the two are the same");
+    status.textContent = parts.some((part) => part.side !== "both") ? "" : gettext("identical");
     page.classList.add("compared");
   } catch {
     page.classList.remove("compared");
-    status.textContent = gettext("This browser could not compare them; they stand side by side.");
+    status.textContent = gettext("Could not compare the texts in this browser. Showing them side by side.");
   }
 }
 
@@ -33,7 +33,7 @@ async function load() {
     swapPanel(page, html);
     compare();
   } catch (error) {
-    if (error.name !== "AbortError") showMessage(gettext("The answers could not be read; the server does not answer."));
+    if (error.name !== "AbortError") showMessage(gettext("Could not load the responses. Server unreachable."));
   }
 }
 

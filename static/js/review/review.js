@@ -42,7 +42,7 @@ async function saveDecision(fields, submitter) {
   if (row) show(row.dataset.id);
   try {
     const result = await answer;
-    showMessage(row ? result.said : gettext("All of this batch is done."));
+    showMessage(row ? result.said : gettext("Batch complete."));
   } catch (error) {
     done(id, false);
     showMessage(error.message);

@@ -133,7 +133,7 @@ export class Chart {
     this.value.replaceChildren(x, ...parts.slice(0, MAX_VALUES), parts.length > MAX_VALUES ? " …" : "");
     if (at != null) return;
     const values = parts.map((part) => part.textContent).join(", ");
-    const label = gettext("{chart}: {values}. Arrows move along the steps, Enter opens one.");
+    const label = gettext("{chart}: {values}. Press the arrow keys to move between steps, Enter to open a step.");
     this.box.setAttribute("aria-label", fill(label, { chart: this.chart.title, values }));
   }
 

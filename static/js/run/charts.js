@@ -103,11 +103,11 @@ function buildConstants() {
 
 function buildEmptyState() {
   const box = Object.assign(document.createElement("div"), { className: "empty" });
-  box.append(Object.assign(document.createElement("p"), { textContent: gettext("This run has sent no metrics yet.") }));
+  box.append(Object.assign(document.createElement("p"), { textContent: gettext("No metrics received yet.") }));
   const samples = document.querySelector(".strip");
   const more = samples
-    ? gettext("Its samples are one click away in the strip above.")
-    : gettext("Nor any samples. What the trainer's side printed may say why, or “rolloutdeck check”.");
+    ? gettext("Click a step in the step strip above to see its samples.")
+    : gettext("No samples either. Check the trainer's log or run “rolloutdeck check”.");
   box.append(Object.assign(document.createElement("p"), { textContent: more }));
   return box;
 }
@@ -204,7 +204,7 @@ function applyFilter() {
     all += 1;
   }
   for (const group of root.querySelectorAll(".chart-group")) group.hidden = !group.querySelector(".chart:not([hidden])");
-  const left = layout?.left ? ` · ${fill(gettext("{count} metrics more are in the API only"), { count: layout.left })}` : "";
+  const left = layout?.left ? ` · ${fill(gettext("{count} more metrics are available only in the API"), { count: layout.left })}` : "";
   const text = charts.size ? gettext("{count} of {all} charts") : gettext("{count} of {all} metrics");
   counted.textContent = all ? fill(text, { count, all }) + left : "";
 }
@@ -218,7 +218,7 @@ function readPattern() {
   } catch (error) {
     filter.setAttribute("aria-invalid", "true");
     const why = error.message.split(": ").at(-1);
-    problem.textContent = fill(gettext("This pattern cannot be read: {why}. The last good one still holds."), { why });
+    problem.textContent = fill(gettext("Invalid pattern: {why}. The previous filter stays active."), { why });
     problem.hidden = false;
   }
 }

@@ -13,7 +13,7 @@ document.getElementById("over")?.addEventListener("toggle", async (event) => {
     announceSettled(list);
   } catch {
     delete list.dataset.read;
-    showMessage(gettext("The runs could not be read; the server does not answer."));
+    showMessage(gettext("Could not load the runs. Server unreachable."));
   }
 });
 

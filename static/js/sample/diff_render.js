@@ -9,7 +9,7 @@ const MAX_INLINE = 800; // words; longer texts are compared in a Worker
 
 let worker;
 
-// [{ text, side: "both" | "there" | "here" }]; rejects if the browser cannot compare the texts.
+// [{ text, side: "both" | "there" | "command" }]; rejects if the browser cannot compare the texts.
 export function differences(there, here) {
   worker?.terminate();
   worker = null;
@@ -60,7 +60,7 @@ function renderSame(text, before, after) {
   const hidden = lines.slice(first, lines.length - last);
   if (hidden.length < MIN_COLLAPSED) return [showInvisible(text)];
   const fold = Object.assign(document.createElement("details"), { className: "fold" });
-  const heading = fill(gettext("{count} lines the same"), { count: hidden.length.toLocaleString("en") });
+  const heading = fill(gettext("{count} identical lines"), { count: hidden.length.toLocaleString("en") });
   fold.append(Object.assign(document.createElement("summary"), { textContent: heading }), showInvisible(hidden.join("")));
   return [showInvisible(lines.slice(0, first).join("")), fold, showInvisible(lines.slice(lines.length - last).join(""))];
 }

@@ -15,7 +15,7 @@ export async function renderDiffView(pane) {
   const showStatus = (words) => (box.querySelector("[data-diff-said]").textContent = words);
   const slow = setTimeout(() => showStatus(gettext("Comparing…")), 150);
   try {
-    const parts = await differences(text("there"), text("here"));
+    const parts = await differences(text("there"), text("command"));
     if (request !== latest) return;
     const out = box.querySelector("[data-diff-out]");
     renderDiff(out, parts);
@@ -23,7 +23,7 @@ export async function renderDiffView(pane) {
     box.querySelector(".sides").hidden = true;
     showStatus(summarize(parts));
   } catch (error) {
-    const text = gettext("The browser could not compare the texts ({error}); here they are side by side.");
+    const text = gettext("Could not compare the texts ({error}). Showing them side by side.");
     showStatus(fill(text, { error: error.message }));
   } finally {
     clearTimeout(slow);
@@ -31,7 +31,7 @@ export async function renderDiffView(pane) {
 }
 
 function summarize(parts) {
-  const [gone, come] = [count(parts, "there"), count(parts, "here")];
-  if (!gone && !come) return gettext("The two texts are the same.");
-  return fill(gettext("{gone} only there, {come} only here"), { gone, come });
+  const [gone, come] = [count(parts, "there"), count(parts, "command")];
+  if (!gone && !come) return gettext("The texts are identical.");
+  return fill(gettext("{gone} removed, {come} added"), { gone, come });
 }

@@ -88,7 +88,7 @@ function go(by, jump = true) {
   if (hits.length) at = (at + by + hits.length) % hits.length;
   const [number, count] = [at + 1, hits.length].map((value) => value.toLocaleString("en"));
   const found = () => fill(gettext("{at} of {count}"), { at: number, count });
-  bar().querySelector("output").textContent = hits.length ? found() : field().value ? gettext("not in this sample") : "";
+  bar().querySelector("output").textContent = hits.length ? found() : field().value ? gettext("no match in this sample") : "";
   drawMap();
   if (!hits.length) return;
   const here = range(hits[at]);

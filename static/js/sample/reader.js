@@ -57,7 +57,7 @@ export async function show(id, extra = {}, byUser = true) {
     document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: pane } }));
     whenIdle(prefetchNear, 200);
   } catch (error) {
-    if (error.name !== "AbortError") showMessage(gettext("The sample could not be read; the server does not answer."));
+    if (error.name !== "AbortError") showMessage(gettext("Could not load the sample. Server unreachable."));
   }
 }
 

@@ -30,7 +30,7 @@ function focusFind() {
 const CLICKS = {
   "[data-jump]": (link) => reveal(document.getElementById(link.dataset.jump), "start"),
   "[data-find-open]": () => (focusFind(), withFind((bar) => bar.open(pane))),
-  "[data-next-change]": () => revealNext(".diff :is(del, ins)") ?? showMessage(gettext("That was the last change")),
+  "[data-next-change]": () => revealNext(".diff :is(del, ins)") ?? showMessage(gettext("No more changes")),
   "[data-copy-from]": (button) => copyFile(button.dataset.copyFrom),
 };
 
@@ -42,7 +42,7 @@ async function copyFile(url) {
     await copyText(await answer.text());
     showMessage(gettext("Copied"));
   } catch {
-    showMessage(gettext("It could not be copied; the server does not answer."));
+    showMessage(gettext("Could not copy. Server unreachable."));
   }
 }
 

@@ -64,5 +64,5 @@ document.addEventListener("click", (event) => {
   const found = revealNext("[data-tokens] .low");
   if (found) showValues(found);
   else if (button.dataset.lowAfter) goTo(button.dataset.lowAfter);
-  else showMessage(gettext("No unlikely token follows"));
+  else showMessage(gettext("No more low-probability tokens"));
 });

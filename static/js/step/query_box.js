@@ -132,7 +132,7 @@ function option(choice, at) {
 }
 
 function hint() {
-  const textContent = gettext("↓ ↑ choose · Tab takes · Esc closes");
+  const textContent = gettext("↓ ↑ select · Tab accept · Esc close");
   const line = Object.assign(document.createElement("li"), { className: "hint", textContent });
   line.setAttribute("aria-hidden", "true");
   return line;

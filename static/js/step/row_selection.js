@@ -24,7 +24,7 @@ function openBar() {
     })
     .catch(() => {
       opening = undefined;
-      showMessage(gettext("Selecting is for flagging, which needs the role annotator, and the server."));
+      showMessage(gettext("Selecting samples to flag needs the annotator role and a server connection."));
       throw new Error("no bar");
     }));
 }
@@ -86,7 +86,7 @@ async function flag(event) {
     const result = await postForm(form, scope(), event.submitter);
     form.reset();
     clear();
-    showMessage(result.undoable ? fill(gettext("{said} u undoes it."), result) : result.said);
+    showMessage(result.undoable ? fill(gettext("{said} Press u to undo."), result) : result.said);
   } catch (error) {
     message.textContent = error.message;
   }

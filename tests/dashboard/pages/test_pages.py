@@ -166,7 +166,7 @@ def test_a_query_that_cannot_be_read_is_a_sentence_with_the_bad_part_underlined(
 ) -> None:
     client.force_login(mate)
     page = body(client, f"/runs/{run.uid}/steps/2/?q=score<0.5 )")
-    assert "This parenthesis was never opened." in page
+    assert "Missing opening parenthesis." in page
     assert "<u>)</u>" in page
     assert page.count('<tr id="r-') == 8
 
@@ -181,7 +181,7 @@ def test_a_wrong_query_keeps_the_last_good_result(run: Run, client: Client, mate
 def test_no_match_says_so_and_offers_all_steps(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     page = body(client, f"/runs/{run.uid}/steps/2/?q=zzz")
-    assert "No sample matches this query." in page
+    assert "No samples match this query." in page
     assert f'href="/runs/{run.uid}/steps/all/?q=zzz"' in page
 
 
@@ -211,10 +211,10 @@ def test_odd_addresses_are_404_in_a_sentence(run: Run, client: Client, mate: Use
         "/nowhere/",
     ):
         shown = body(client, url, 404)
-        assert "Not here" in shown, url
+        assert "Page not found" in shown, url
         assert ("To the run " in shown) == (f"/runs/{run.uid}/" in url), url
         keys = shown.partition('class="foot-keys">')[2].partition("</div>")[0]
-        assert keys.count("<span>") == 1 and "all keys" in keys, url
+        assert keys.count("<span>") == 1 and "all shortcuts" in keys, url
 
 
 def test_parameters_of_any_kind_never_break_a_page(run: Run, client: Client, mate: User) -> None:

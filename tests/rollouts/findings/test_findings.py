@@ -47,9 +47,9 @@ def quote(one: Sample, said: str, near: int = 0) -> exhibits.Quote:
 
 
 def test_a_finding_has_a_title_a_note_and_a_version_that_guards_both(finding: Finding, owner: User) -> None:
-    assert (finding.title, finding.version) == ("Loops before the answer", 1)
+    assert (finding.title, finding.version) == ("e.g. loops before the answer", 1)
     changed = findings.update_finding(finding, note="**mostly** at step 3", version=1)
-    assert (changed.title, changed.note, changed.version) == ("Loops before the answer", "**mostly** at step 3", 2)
+    assert (changed.title, changed.note, changed.version) == ("e.g. loops before the answer", "**mostly** at step 3", 2)
     assert findings.update_finding(finding, note="**mostly** at step 3", version=2).version == 2, "the same again"
     with pytest.raises(OutdatedError, match="Somebody else has changed"):
         findings.update_finding(finding, title="Mine", version=1)
@@ -115,7 +115,7 @@ def test_a_selection_is_found_where_it_was_made_whatever_the_browser_did_to_whit
 
 def test_a_text_that_the_sample_does_not_have_is_no_quote(run: Run) -> None:
     for said in ("never written", " \n", ""):
-        with pytest.raises(InvalidInputError, match="not in this sample as it was recorded"):
+        with pytest.raises(InvalidInputError, match="no match in this sample as it was recorded"):
             quote(sample(run), said)
 
 

@@ -1,4 +1,4 @@
-"""One prompt over steps, attempts and runs."""
+"""Prompt history, attempts and runs."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def detail(run: Run, q: str) -> dict[str, str]:
 
 def test_an_empty_box_offers_the_numbers_that_were_recorded_with_their_range(run: Run) -> None:
     told = detail(run, "")
-    assert told["score"] == "reward of the whole response, −0.5 to 1"
+    assert told["score"] == "reward of the response, −0.5 to 1"
     assert told["len"].endswith("0 to 8")
     assert "tokens" not in told and "adv" not in told
 

@@ -93,7 +93,7 @@ def test_where_each_prompt_has_its_own_files_a_flag_leaves_out_the_prompt(run: R
     flag(Sample.objects.get(group="uid_sample_0_7"), owner)
     found = exclusion.find_exclusions([pin])[pin.pk]
     assert found.artifacts[artifact.pk].whole and found.unplaced == 0
-    assert exclusion.explain_refusal(found, [artifact.pk]) == "all its prompts are flagged"
+    assert exclusion.explain_refusal(found, [artifact.pk]) == "all its prompts have samples flagged bad"
     assert exclusion.explain_refusal(found, [artifact.pk, -1]) == ""
 
 

@@ -53,7 +53,7 @@ def test_the_page_says_who_is_right_and_filters_by_it(run: Run, client: Client, 
     shown = page(client, f"of={run.uid}@1,{run.uid}@latest")
     for chip in ("All paired<b>12", "Both right<b>2", "A only<b>4", "B only<b>2", "Both wrong<b>4"):
         assert chip in squeeze(shown)
-    assert "@latest = 2" in shown and "One run: its configuration is the same" in shown
+    assert "@latest = 2" in shown and "Same run, no config differences" in shown
     assert "pass@1" in shown and "pass@k" not in shown and "maj@n" not in shown
     only = page(client, f"of={run.uid}@1,{run.uid}@latest&only=B")
     assert "1 to 2 of 2" in only and only.count("/prompts/") == 2 and only.count('<a class="quiet end" data-swap') == 4
@@ -88,7 +88,7 @@ def test_what_could_not_be_paired_is_said_and_listed(run: Run, client: Client, m
     evaluated(run, 3, right=lambda n: True, prompts=15)
     client.force_login(mate)
     shown = page(client, f"of={run.uid}@1,{run.uid}@3&only=unpaired")
-    assert "3 prompts of B</a> have no partner" in shown and shown.count("not asked") == 3
+    assert "3 prompts of B</a> have no partner" in shown and shown.count("not in this step") == 3
     evaluated(run, 4, right=lambda n: True, prompts=1, split="train")
     indexed(run, lines({"prompt": "other", "response": "", "score": 1}), 5, split="train")
     assert "share no prompt" in page(client, f"of={run.uid}@4,{run.uid}@5&split=train")
@@ -289,7 +289,7 @@ def test_a_prompt_without_partner_opens_too(run: Run, client: Client, mate: User
     evaluated(run, 3, right=lambda n: True, prompts=13)
     client.force_login(mate)
     shown = opened(client, run, f"of={run.uid}@1,{run.uid}@3", only="unpaired")
-    assert "Not asked in this step." in shown and "#### 12" in shown and 'data-key="d"' not in shown
+    assert "This step does not contain the prompt." in shown and "#### 12" in shown and 'data-key="d"' not in shown
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_one_step_is_offered_the_steps_that_it_is_mostly_compared_with(
         f"?of={run.uid}@2,{run.uid}@1&split=eval",
         f"?of={run.uid}@2,other@latest&split=eval",
     ]
-    assert "Both right" in page(client, html.unescape(offered[1])[1:])
+    assert "Both correct" in page(client, html.unescape(offered[1])[1:])
 
 
 @pytest.mark.parametrize("change, shown", [(0.2, "0"), (-0.2, "0"), (0.6, "+1"), (-12.4, "−12")])

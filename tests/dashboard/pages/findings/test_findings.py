@@ -92,7 +92,7 @@ def test_charts_are_added_from_the_overview_and_drawn_without_script(
     ("fields", "said"),
     [
         ({"title": ""}, "A finding needs a title"),
-        ({"title": "x", "quote": "never said"}, "not in this sample"),
+        ({"title": "x", "quote": "never said"}, "no match in this sample"),
         ({"finding": "0", "title": "x"}, ""),
         ({"finding": "x", "title": "x"}, "`finding` must be a whole number"),
         ({"title": "x", "near": "-1", "quote": "so"}, "`near` must be between"),

@@ -58,8 +58,8 @@ def test_a_group_that_its_trainer_does_not_name_is_called_what_it_is(run: Run, c
     client.force_login(owner)
     push(run, *group("7", [0.0, 1.0]), *({"prompt": "1+1?", "response": str(n), "score": n} for n in range(2)))
     named, unnamed = (page(client, f"/runs/{run.uid}/groups/1/{name}/") for name in ("7", key_of("1+1?")))
-    assert "Answers to one prompt</h1>" in unnamed and key_of("1+1?")[:6] in unnamed
-    assert 'Group<span class="mono">7</span></h1>' in squeeze(named) and "Answers to one prompt" not in named
+    assert "Responses to one prompt</h1>" in unnamed and key_of("1+1?")[:6] in unnamed
+    assert 'Group<span class="mono">7</span></h1>' in squeeze(named) and "Responses to one prompt" not in named
 
 
 @pytest.mark.parametrize(("who", "status"), [("owner", 200), ("mate", 200), ("stranger", 404)])
@@ -216,7 +216,9 @@ def test_what_all_responses_begin_with_is_dimmed(run: Run, reader: Client) -> No
     ]
     push(run, *rows)
     address = f"/runs/{run.uid}/groups/1/7/"
-    dimmed = '<span class="same" title="All responses begin so">Let me think about this &lt;b&gt;first&lt;/b&gt;.'
+    dimmed = (
+        '<span class="same" title="Common start of all responses">Let me think about this &lt;b&gt;first&lt;/b&gt;.'
+    )
     assert [
         page(reader, address + query).count(dimmed) for query in ("", "?whole=all", "?diff=1", '?whole=all&q="me"')
     ] == [0, 2, 0, 0]

@@ -1,4 +1,4 @@
-"""Which response passes which test: the matrix of a group, and the tests of one response."""
+"""Tests passed by each response: the matrix of a group, and the tests of one response."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_board_of_programs_shows_the_table_of_programs_and_tests(reader: Cli
     html = board(reader, Sample.objects.get(ordinal=0))
     assert verdicts(html) == ["---+-+-+-", "+++++++++", "+++++++++", "---------"]
     assert html.count('class="given"') == 5
-    assert "the first 5 were given by the data set" in html
+    assert "the first 5 were from the dataset" in html
 
 
 def test_the_board_of_tests_shows_the_programs_that_each_met(reader: Client, run: Run) -> None:

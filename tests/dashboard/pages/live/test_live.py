@@ -57,7 +57,7 @@ def test_it_narrows_by_split_project_and_name(reader: Client, run: Run, mate: Us
     assert shown(body(reader, "?split=eval")) == ["grpo, eval step 1"]
     assert shown(body(reader, "?name=gsp")) == ["gspo, train step 4"]
     assert shown(body(reader, "?project=math&split=train&name=grpo")) == ["grpo, train step 1"]
-    assert "No step that has arrived is like this." in body(reader, "?name=nobody")
+    assert "No recent step matches this filter." in body(reader, "?name=nobody")
 
 
 def test_older_cards_are_a_link_away(reader: Client, run: Run) -> None:
@@ -68,11 +68,11 @@ def test_older_cards_are_a_link_away(reader: Client, run: Run) -> None:
     assert older
     rest = body(reader, older[1].replace("&amp;", "&"))
     assert len(shown(first)) == MAX_CARDS and shown(rest) == [f"grpo, train step {number}" for number in (2, 1, 0)]
-    assert "To the newest" in rest and "data-feed-pause" not in rest
+    assert "Go to newest" in rest and "data-feed-pause" not in rest
 
 
 def test_an_empty_feed_says_what_will_come(reader: Client, run: Run) -> None:
-    assert "Nothing has arrived yet." in body(reader)
+    assert "No steps received yet." in body(reader)
 
 
 @pytest.mark.parametrize("query", ["?before=x", "?before=²", "?before=99999999999999999999", "?name=%00", "?split=a"])

@@ -27,7 +27,7 @@ ODD = [
 
 def test_an_empty_page_says_how_to_get_a_pin(signed: Client, run: Run) -> None:
     page = body(signed, "/pins/")
-    assert "No pin yet" in page and "rolloutdeck check --trainer" in page and 'href="/runs/grpo/steps/latest/"' in page
+    assert "No pins yet" in page and "rolloutdeck check --trainer" in page and 'href="/runs/grpo/steps/latest/"' in page
     assert "plan-form" not in page, "a plan of nothing says nothing"
 
 
@@ -94,7 +94,7 @@ def test_a_note_is_changed_and_a_pin_removed(signed: Client, pin: Pin) -> None:
     assert signed.post(f"/pins/{pin.pk}/note/", {"note": "other"}).status_code == 303
     assert "other" in body(signed, "/pins/")
     signed.post(f"/pins/{pin.pk}/remove/")
-    assert "No pin yet" in body(signed, "/pins/")
+    assert "No pins yet" in body(signed, "/pins/")
 
 
 def test_a_pin_in_the_plan_is_not_removed(signed: Client, pin: Pin, keeper: User) -> None:
@@ -121,7 +121,7 @@ def test_a_page_of_many_pins_takes_as_many_queries_as_one_of_few(
     body(signed, "/pins/")
     with django_assert_max_num_queries(45):
         page = body(signed, "/pins/")
-    assert page.count('title="Add to the plan"') == 11 and page.count("Make a draft of it") == 29
+    assert page.count('title="Add to plan"') == 11 and page.count("Edit a copy") == 29
 
 
 def test_hostile_names_notes_and_places_stay_text(signed: Client, project: Project, keeper: User) -> None:

@@ -93,7 +93,7 @@ def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
     page = body(signed, f"/pins/?base=1&action=cache&pin={later.pk}&target=1")
     assert "does at steps 1 to" in page and "a prompt goes with all its answers" in page
     page = body(signed, f"/pins/?base=1&action=cache&pin={first.pk}&target=0&pin={later.pk}&target=0")
-    assert page.count("needs the number of a step") == 1
+    assert page.count("enter a step number") == 1
 
 
 def test_a_plan_of_a_trainer_that_generates_nothing_ends_at_the_first_step_without_a_file(
@@ -102,10 +102,10 @@ def test_a_plan_of_a_trainer_that_generates_nothing_ends_at_the_first_step_witho
     told(run, 7, facts={**FACTS, "format": "roll-mock"}, files={"7.pkl": {"sha256": "7" * 64, "bytes": 9}})
     mock = pins.pin_step(run, 7, keeper)[0]
     page = body(signed, f"/pins/?base=0&action=cache&pin={mock.pk}&target=0&pin={mock.pk}&target=2&steps=3")
-    assert (drawn(page, "hit"), drawn(page, "none")) == (1, 3) and "generates and records" not in page
+    assert (drawn(page, "hit"), drawn(page, "none")) == (1, 3) and "generate" not in page
     assert "Steps replayed: 1. The run ends at step 1" in page and "the run ends at the first one that has none" in page
     assert "step 1: nothing to load, the run ends here" in page
-    assert "leave it out" in page and "generate instead" not in page
+    assert "skip it" in page and "generate instead" not in page
     assert "step 2: not reached, the run ends at step 1" in page
     signed.post("/pins/plan/", saving(0, (mock.pk, 0)))
     assert "It generates nothing then" in body(signed, "/pins/?project=math")
@@ -132,7 +132,7 @@ def test_targets_that_no_plan_can_have_are_told_and_not_saved(signed: Client, pi
 def test_differences_to_the_last_run_are_refuse_or_warn(signed: Client, pin: Pin, project: Project) -> None:
     asking = builders.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16, "model": "big"})
     page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3")
-    assert "Against the run" in page and asking.name in page
+    assert "Compatibility with run" in page and asking.name in page
     table = page[page.index('aria-label="Differences"') :]
     assert table.index("rows") < table.index("model")
     assert table.count("REFUSE</span>") == 1 and "Told by neither" in table

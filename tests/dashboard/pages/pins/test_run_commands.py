@@ -39,7 +39,9 @@ def test_a_trainer_that_fetches_pins_by_itself_is_told_by_which_of_its_own_lines
 def test_what_goes_together_stands_in_one_column(signed: Client, pin: Pin, run: Run, keeper: User) -> None:
     told(run, 7, facts={**FACTS, "format": "trl-rollout"}, files={"7": {"sha256": "7" * 64, "bytes": 9}})
     plans.add_plan_entry(run.project, plans.DEFAULT_PLAN_NAME, keeper, pins.pin_step(run, 7, keeper)[0], 7)
-    page = body(signed, "/pins/?project=math").partition("How the next run uses it</h2>")[2].partition("</section>")[0]
+    page = (
+        body(signed, "/pins/?project=math").partition("Use the plan in the next run</h2>")[2].partition("</section>")[0]
+    )
     _, laid, fetched = page.split('<div class="stack">')
     assert "rolloutdeck pull" in laid and "ROLLOUTDECK_PLAN" in fetched and "replay_rollout_func()" in fetched
 
@@ -49,6 +51,8 @@ def test_a_training_of_ones_own_is_not_told_of_a_trainer_that_would_not_load_it(
 ) -> None:
     told(run, 7, facts={**FACTS, "format": "tiny-grpo"}, files={"7.json": {"sha256": "7" * 64, "bytes": 9}})
     plans.add_plan_entry(run.project, plans.DEFAULT_PLAN_NAME, keeper, pins.pin_step(run, 7, keeper)[0], 7)
-    page = body(signed, "/pins/?project=math").partition("How the next run uses it</h2>")[2].partition("</section>")[0]
+    page = (
+        body(signed, "/pins/?project=math").partition("Use the plan in the next run</h2>")[2].partition("</section>")[0]
+    )
     assert "calls run.replay_plan()" in page and "export ROLLOUTDECK_PLAN=default@1" in page
     assert "pull" not in page and "verl" not in page and "ray_kwargs" not in page

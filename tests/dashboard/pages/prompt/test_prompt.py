@@ -61,7 +61,7 @@ def test_two_answers_that_a_person_chose_stay_in_the_address(reader: Client, run
     query = f"?at=3&sel={sample(3, 0).pk}&vs={sample(1, 0).pk}"
     shown = body(reader, run, query)
     assert [one[:2] for one in texts(shown)] == ["1 ", "3 "]
-    assert "let the one beside go" in shown
+    assert "close second response" in shown
     assert f'href="?at=2&amp;vs={sample(1, 0).pk}"' in shown
 
 

@@ -223,7 +223,7 @@ def test_without_script_the_verdict_goes_on_to_the_next_that_is_left(run: Run, r
 def test_rule_hits_say_which_rule(run: Run, reader: Client) -> None:
     html = open_(reader, run, "&queue=rules")
     assert set(listed(html)) == set(samples(run, step__step__gte=3, chars=0))
-    assert "an empty response" in html
+    assert "empty response" in html
 
 
 def test_a_seed_draws_the_same_samples_and_another_one_others(
@@ -261,7 +261,7 @@ def test_samples_of_pinned_steps_are_a_queue(run: Run, reader: Client, owner: Us
 def test_any_query_is_a_queue(run: Run, reader: Client) -> None:
     html = open_(reader, run, "&q=step:2+score>0.6")
     assert listed(html) == samples(run, step__step=2, score=0.75)
-    assert "your query finds it" in html
+    assert "matches your query" in html
     assert "stops too early" in open_(reader, run, "&q=score<")
 
 
@@ -282,14 +282,14 @@ def test_a_long_queue_is_gone_through_in_batches(
     for pk in first:
         viewed.approve_sample(run, pk, mate)
     done = open_(reader, run, "&upto=7&batch=1")
-    assert "All of this batch is done." in done and listed(done) == first
+    assert "Batch complete." in done and listed(done) == first
     html = open_(reader, run)
     assert "batch 2 of 3" in html and not set(first).intersection(listed(html))
     assert "batch 3 of 3" in open_(reader, run, "&upto=7&batch=99999")
     for pk in samples(run, step__step__gte=3):
         viewed.approve_sample(run, pk, mate)
     over = open_(reader, run)
-    assert "batch 3 of 3" in over and "All of this batch is done." in over and "Next batch" not in over
+    assert "batch 3 of 3" in over and "Batch complete." in over and "Next batch" not in over
 
 
 def test_a_panel_that_asks_again_gets_the_list_alone(run: Run, reader: Client) -> None:
@@ -347,7 +347,7 @@ def test_such_a_queue_goes_on_with_what_is_left(
         viewed.approve_sample(run, pk, mate)
     done = page(reader, address)
     link = re.search(r'href="(/review/[^"]+)" data-key="n"', done)
-    assert "All of this batch is done." in done and link
+    assert "Batch complete." in done and link
     then = listed(page(reader, unescape(link[1])))
     assert len(then) == 8 and not set(then).intersection(first)
 
@@ -355,7 +355,7 @@ def test_such_a_queue_goes_on_with_what_is_left(
 @pytest.mark.parametrize("ids", ["zzzzzzzzzz", "x", "%27,%00,..", "a" * 4000])
 def test_ids_that_name_nothing_are_an_empty_queue(run: Run, reader: Client, ids: str) -> None:
     html = page(reader, f"/review/?run={run.uid}&q=is:unseen&upto=7&batch=1&ids={ids}")
-    assert listed(html) == [] and "Nothing is in this queue." in html
+    assert listed(html) == [] and "This queue is empty." in html
 
 
 def test_ids_in_capitals_name_the_same_samples(run: Run, reader: Client) -> None:
@@ -365,7 +365,7 @@ def test_ids_in_capitals_name_the_same_samples(run: Run, reader: Client) -> None
 
 
 def test_where_a_query_finds_nothing_the_queue_says_so(run: Run, reader: Client) -> None:
-    assert "Nothing is in this queue." in open_(reader, run, "&q=is:flagged")
+    assert "This queue is empty." in open_(reader, run, "&q=is:flagged")
 
 
 def test_what_arrives_does_not_move_the_queue_of_a_query(run: Run, reader: Client) -> None:

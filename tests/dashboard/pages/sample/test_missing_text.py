@@ -42,7 +42,7 @@ def test_a_page_that_is_made_of_texts_says_it_instead_of_breaking(run: Run, read
     answer = reader.get(f"/runs/{run.uid}/{path}")
     html = unescape(answer.content.decode())
     assert answer.status_code == 503, html
-    assert "Cannot be read now" in html and "index" in html.split("<h1>Cannot")[1]
+    assert "Data temporarily unavailable" in html and "index" in html.split("<h1>Cannot")[1]
 
 
 def test_a_response_is_read_where_only_what_it_is_compared_with_is_gone(project: Project, reader: Client) -> None:

@@ -104,7 +104,7 @@ def test_each_view_asks_few_things_of_the_database(
 
 @pytest.fixture
 def tokens(project: Project) -> Sample:
-    """A sample of `COUNT` tokens: token 8,000 is unlikely, the trainer's log-probs are 0.25 above those sampled."""
+    """A sample of `COUNT` tokens: token 8,000 is unlikely, the trainer log-probs are 0.25 above those sampled."""
     logprobs = [-0.5] * COUNT
     logprobs[8000] = -9.0
     run = builders.run(project, "tokens")
@@ -241,6 +241,6 @@ def test_segments_and_tools_stand_with_what_else_was_recorded(run: Run, client: 
     indexed(run, lines(row(3, 0, 0.5, **more)), 3, format="native")
     client.force_login(mate)
     page = page_of(client, sample_at(run, 3, 0))
-    shown = page[page.index("Also recorded") :]
+    shown = page[page.index("Other recorded fields") :]
     assert '<th scope="row">segments</th>' in shown and "&quot;context&quot;" in shown
     assert '<th scope="row">tools</th>' in shown and "calculator_of_primes" in shown

@@ -78,7 +78,7 @@ def test_viewers_read_the_rule_and_cannot_write_it(client: Client, mate: User, r
     client.force_login(mate)
     page = client.get("/settings/math/").content.decode()
     assert re.search(r'id="correct"[^<]*? readonly>', squeeze(page))
-    assert "Save the rule" not in page
+    assert "Save rule" not in page
     assert "All 2 steps are judged by <code>acc=1 where it was logged, else score&gt;0</code>" in page
 
 

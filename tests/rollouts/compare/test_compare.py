@@ -53,7 +53,7 @@ def test_a_step_that_goes_while_it_is_compared_is_said_to_be_gone(run: Run) -> N
         evaluated(run, step, *asked("a", 1))
     named = load_comparison_targets(Run.objects.all(), f"{run.uid}@1,{run.uid}@2")
     Step.objects.filter(pk=named[0].step.pk).delete()  # as an empty bin does
-    with pytest.raises(NotFoundError, match="was deleted a moment ago"):
+    with pytest.raises(NotFoundError, match="One of these steps was just deleted"):
         compare.compare_steps(named)
 
 
@@ -174,18 +174,18 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: py
     evaluated(run, 1, *asked("a", 1))
     builders.run(builders.project("two"))
     runs = Run.objects.all()
-    with pytest.raises(NotFoundError, match="no run 'nobody'"):
+    with pytest.raises(NotFoundError, match="Run 'nobody' not found, or you have no access to it"):
         load_comparison_targets(runs, "nobody@1")
-    with pytest.raises(InvalidInputError, match="Several runs are called 'grpo'"):
+    with pytest.raises(InvalidInputError, match="Several runs are named 'grpo'"):
         load_comparison_targets(runs, "grpo@1")
     with pytest.raises(NotFoundError, match="grpo has no eval step 9"):
         load_comparison_targets(runs, f"{run.uid}@9", "eval")
-    with pytest.raises(InvalidInputError, match="is no step: name it by its number"):
+    with pytest.raises(InvalidInputError, match="is not a valid step. Use a step number or latest"):
         load_comparison_targets(runs, f"{run.uid}@first")
-    with pytest.raises(InvalidInputError, match="At most 6"):
+    with pytest.raises(InvalidInputError, match="You can compare at most 6 steps at once, not 7"):
         load_comparison_targets(runs, ",".join([run.uid] * 7))
     monkeypatch.setattr(compare, "MOST_SAMPLES", 1)
-    with pytest.raises(TooLargeError, match="2 samples"):
+    with pytest.raises(TooLargeError, match="These steps have 2 samples. You can compare at most 1 at once"):
         found(f"{run.uid}@1,{run.uid}@1")
 
 

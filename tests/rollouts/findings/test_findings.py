@@ -47,11 +47,11 @@ def quote(one: Sample, said: str, near: int = 0) -> exhibits.Quote:
 
 
 def test_a_finding_has_a_title_a_note_and_a_version_that_guards_both(finding: Finding, owner: User) -> None:
-    assert (finding.title, finding.version) == ("e.g. loops before the answer", 1)
+    assert (finding.title, finding.version) == ("Loops before the answer", 1)
     changed = findings.update_finding(finding, note="**mostly** at step 3", version=1)
-    assert (changed.title, changed.note, changed.version) == ("e.g. loops before the answer", "**mostly** at step 3", 2)
+    assert (changed.title, changed.note, changed.version) == ("Loops before the answer", "**mostly** at step 3", 2)
     assert findings.update_finding(finding, note="**mostly** at step 3", version=2).version == 2, "the same again"
-    with pytest.raises(OutdatedError, match="Somebody else has changed"):
+    with pytest.raises(OutdatedError, match="another user changed this finding"):
         findings.update_finding(finding, title="Mine", version=1)
 
 
@@ -115,7 +115,7 @@ def test_a_selection_is_found_where_it_was_made_whatever_the_browser_did_to_whit
 
 def test_a_text_that_the_sample_does_not_have_is_no_quote(run: Run) -> None:
     for said in ("never written", " \n", ""):
-        with pytest.raises(InvalidInputError, match="no match in this sample as it was recorded"):
+        with pytest.raises(InvalidInputError, match="The selected text is not in the recorded sample"):
             quote(sample(run), said)
 
 
@@ -176,7 +176,7 @@ def test_exhibits_are_moved_and_taken_out(run: Run, finding: Finding, mate: User
     findings.remove_evidence(second, mate)
     assert list(finding.exhibits.all()) == [third, first]
     assert AuditEntry.objects.filter(verb="finding.take_out").count() == 1
-    with pytest.raises(NotFoundError, match="somebody took it out"):
+    with pytest.raises(NotFoundError, match="This item was removed"):
         findings.move_evidence(second, 1)
 
 
@@ -184,7 +184,7 @@ def test_words_that_somebody_else_changed_since_are_not_overwritten(run: Run, fi
     exhibit = findings.add_sample_evidence(finding, sample(run), mate, words="one\r\ntwo")
     other = Exhibit.objects.get()
     findings.set_evidence_note(exhibit, "his", began="one\r\ntwo")
-    with pytest.raises(OutdatedError, match="Somebody else has changed these words"):
+    with pytest.raises(OutdatedError, match="another user changed this comment"):
         findings.set_evidence_note(other, "hers", began="one\r\ntwo")
     assert findings.set_evidence_note(other, "his", began="one\r\ntwo").words == "his", "the same again"
     assert findings.set_evidence_note(other, "hers").words == Exhibit.objects.get().words == "hers", "unasked"
@@ -193,7 +193,7 @@ def test_words_that_somebody_else_changed_since_are_not_overwritten(run: Run, fi
 def test_nothing_is_said_of_what_was_taken_out_meanwhile(run: Run, finding: Finding, mate: User) -> None:
     exhibit = findings.add_sample_evidence(finding, sample(run), mate)
     findings.remove_evidence(Exhibit.objects.get(), mate)
-    with pytest.raises(NotFoundError, match="somebody took it out"):
+    with pytest.raises(NotFoundError, match="This item was removed"):
         findings.set_evidence_note(exhibit, "late")
 
 
@@ -212,7 +212,7 @@ def test_a_removed_finding_takes_nothing_in_until_it_is_restored(run: Run, findi
     findings.remove_finding(finding, mate)
     findings.remove_finding(finding, mate)
     assert not Finding.objects.standing().exists()
-    with pytest.raises(NotFoundError, match="has been removed"):
+    with pytest.raises(NotFoundError, match="This finding was removed"):
         findings.add_sample_evidence(finding, sample(run), mate)
     findings.restore_finding(finding, mate)
     findings.add_sample_evidence(finding, sample(run), mate)
@@ -224,7 +224,7 @@ def test_a_finding_holds_a_bounded_number_of_exhibits(
 ) -> None:
     monkeypatch.setattr(findings, "MAX_EVIDENCE_ITEMS", 1)
     findings.add_sample_evidence(finding, sample(run), mate)
-    with pytest.raises(InvalidInputError, match="at most 1 exhibits; begin another"):
+    with pytest.raises(InvalidInputError, match="at most 1 items. Start a new finding"):
         findings.add_sample_evidence(finding, sample(run, 1), mate)
 
 

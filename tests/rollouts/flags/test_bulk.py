@@ -82,7 +82,7 @@ def test_undo_goes_back_act_by_act_and_then_says_that_there_is_nothing(run: Run,
     for pk in samples(run)[:2]:
         bulk.flag_samples(run, [pk], mate)
     assert [bulk.undo_flag_action(run, mate).sample for _ in range(2)] == samples(run)[1::-1]
-    with pytest.raises(NotFoundError, match="nothing of yours to undo in this run"):
+    with pytest.raises(NotFoundError, match="Nothing to undo in this run. You can undo your own actions"):
         bulk.undo_flag_action(run, mate)
 
 
@@ -153,10 +153,10 @@ def test_all_that_a_query_finds_is_marked_unless_it_is_more_than_was_seen_or_tha
 ) -> None:
     answer = search.find_samples(run, q="score>0")
     assert sorted(bulk.collect_sample_ids(answer, 4)) == sorted(samples(run, score__gt=0))
-    with pytest.raises(InvalidInputError, match="finds 4 samples now, not 3 as before"):
+    with pytest.raises(InvalidInputError, match="now matches 4 samples instead of 3"):
         bulk.collect_sample_ids(answer, 3)
     monkeypatch.setattr(bulk, "MOST_AT_ONCE", 3)
-    with pytest.raises(InvalidInputError, match="finds 4 samples; at most 3"):
+    with pytest.raises(InvalidInputError, match="matches 4 samples. You can flag at most 3 at once"):
         bulk.collect_sample_ids(answer)
 
 
@@ -168,7 +168,7 @@ def test_samples_of_another_run_none_and_too_many_are_refused(
         bulk.flag_samples(run, [*samples(run), samples(other)[0]], mate)
     monkeypatch.setattr(bulk, "MOST_AT_ONCE", 5)
     for wrong in ([], samples(run)):
-        with pytest.raises(InvalidInputError, match="between 1 and 5 samples"):
+        with pytest.raises(InvalidInputError, match="Select 1 to 5 samples"):
             bulk.flag_samples(run, wrong, mate)
     assert Flag.objects.count() == 0
 

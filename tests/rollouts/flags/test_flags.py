@@ -112,9 +112,9 @@ def test_a_flag_follows_its_sample_into_a_superseding_dump_and_the_others_are_no
         ({"label": "ugly"}, "`label` must be one of bad, good, unsure"),
         ({"reason": "bored"}, "`reason` must be one of reward-hack, wrong-grader"),
         ({"text": "x" * 10_001}, "at most 10,000 characters"),
-        ({"text": "a\x00"}, "no text"),
+        ({"text": "a\x00"}, "NUL or an unpaired surrogate"),
         ({"text": None}, "must be text"),
-        ({"text": "\ud800"}, "no text"),
+        ({"text": "\ud800"}, "NUL or an unpaired surrogate"),
     ],
 )
 def test_what_a_flag_cannot_hold_is_refused(run: Run, mate: User, wrong: dict[str, str], said: str) -> None:

@@ -184,7 +184,7 @@ def test_a_lost_body_is_said_in_one_sentence_and_a_reindex_mends_it(run: Run) ->
     sample = rows(run)[0]
     for path in files():
         path.unlink()
-    with pytest.raises(storage.StorageUnavailableError, match="index the run again"):
+    with pytest.raises(storage.StorageUnavailableError, match="Re-index the run"):
         bodies.load_bodies([sample])
     indexer.reindex_run(run)
     indexer.index_dump(sample.dump_id)

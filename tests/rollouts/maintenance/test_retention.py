@@ -91,7 +91,7 @@ def test_bytes_of_a_plan_stay_while_a_run_that_is_bound_to_it_goes_on(run: Run, 
 def test_a_run_with_pins_goes_into_the_bin_only_by_force(run: Run, owner: User) -> None:
     registered(run, 3)
     row, _ = pins.pin_step(run, 3, owner)
-    with pytest.raises(ConflictError, match="1 of its steps are pinned"):
+    with pytest.raises(ConflictError, match="Pinned steps: 1. Remove the pins first"):
         trash.move_run_to_trash(run, owner)
     pins.remove_pin(row, owner)
     assert trash.move_run_to_trash(run, owner).deleted_at

@@ -39,10 +39,10 @@ def test_a_pin_holds_all_artifacts_of_its_step_and_nothing_else(run: Run, owner:
 
 
 def test_a_run_whose_steps_count_something_else_says_what(run: Run, owner: User) -> None:
-    with pytest.raises(NotFoundError, match=r"nothing of global_step 3 \(train\)\.$"):
+    with pytest.raises(NotFoundError, match=r"has no global_step 3 \(train\)\.$"):
         pinned(run, owner)
     registered(run, 3, step_kind="rollout_id")
-    with pytest.raises(NotFoundError, match="its steps are rollout_id; `step_kind` says so"):
+    with pytest.raises(NotFoundError, match="Its step kinds are rollout_id; set `step_kind`"):
         pinned(run, owner)
     assert pinned(run, owner, step_kind="rollout_id").step == 3
 
@@ -70,16 +70,16 @@ def test_a_removed_pin_stands_again_when_pinned_again(run: Run, owner: User, mat
 
 
 def test_a_step_without_files_to_load_cannot_be_pinned_and_the_sentence_says_why(run: Run, owner: User) -> None:
-    with pytest.raises(NotFoundError, match="nothing of global_step 3"):
+    with pytest.raises(NotFoundError, match="This run has no global_step 3"):
         pinned(run, owner)
     dumped(run, 3, [line(3, n, 1.0) for n in range(2)])
-    with pytest.raises(NotFoundError, match="start it with its rollout dump on"):
+    with pytest.raises(NotFoundError, match="Turn on the trainer's rollout dump and watch its folder"):
         pinned(run, owner)
     Run.objects.filter(pk=run.pk).update(framework="trl")
     with pytest.raises(NotFoundError, match="rolloutdeck check --trainer trl"):
         pinned(Run.objects.get(pk=run.pk), owner)
     registered(run, 4)
-    with pytest.raises(NotFoundError, match="no files of step 3"):
+    with pytest.raises(NotFoundError, match="Step 3 has no files that a trainer can load"):
         pinned(run, owner)
     assert Pin.objects.count() == 0
 
@@ -157,7 +157,7 @@ def test_a_step_whose_prompts_have_no_files_says_so(run: Run, owner: User) -> No
 def test_a_pin_that_a_plan_replays_cannot_be_removed_before_it_is_taken_out(run: Run, owner: User) -> None:
     registered(run, 3)
     row, _ = plans.pin_into_plan(run, 3, owner, target_step=5)
-    with pytest.raises(ConflictError, match="in the replay plan default; take it out"):
+    with pytest.raises(ConflictError, match="used by the replay plan default. Remove it from the plan first"):
         pins.remove_pin(row, owner)
     plans.save_plan(run.project, "default", owner, if_match=1, action="cache", entries=[])
     assert pins.remove_pin(row, owner).removed_at

@@ -29,7 +29,7 @@ def test_responses_fold_by_answer_the_most_frequent_first_and_none_last(run: Run
     answers = ["204"] * 17 + [""] * 10 + ["210"] * 9 + ["7"]
     found = board_of(run, [answered(n, answer) for n, answer in enumerate(answers)])
     told = [(fold.count, fold.answer, fold.verdict) for fold in found.folds()]
-    assert told == [(17, "204", "right"), (9, "210", ""), (1, "7", ""), (10, "", "")]
+    assert told == [(17, "204", "correct"), (9, "210", ""), (1, "7", ""), (10, "", "")]
     assert found.folded and not found.flat and (found.right, found.judged) == (17, 37)
 
 

@@ -1,4 +1,4 @@
-"""Prompt history, attempts and runs."""
+"""The history of a prompt over steps, attempts and runs."""
 
 from __future__ import annotations
 

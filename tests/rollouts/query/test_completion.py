@@ -67,7 +67,7 @@ def test_of_very_many_samples_the_newest_tell_what_is_there_and_nothing_is_count
 
 
 def test_keys_of_the_run_are_offered_with_their_type(run: Run) -> None:
-    assert detail(run, "lan")["lang"] == "logged text, 3 different"
+    assert detail(run, "lan")["lang"] == "logged text, distinct values: 3"
     assert detail(run, "ac") == {"acc": "logged number, 0 to 1"}
     assert detail(run, "n_t") == {"n_tools": "logged number, 2"}
     assert list(detail(run, "key")) == ['extra."a key"']

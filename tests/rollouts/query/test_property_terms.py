@@ -101,5 +101,5 @@ def test_every_facet_is_a_term_that_parts_the_samples(run: Run, facet: Any) -> N
 
 
 def test_what_is_correct_cannot_be_said_by_what_was_solved() -> None:
-    with pytest.raises(InvalidInputError, match="cannot ask for `is:solve-all`"):
+    with pytest.raises(InvalidInputError, match="cannot use `is:solve-all`: the rule itself defines it"):
         correctness_rule.parse_correctness_rule("is:solve-all or acc=1")

@@ -139,7 +139,7 @@ def test_a_reason_is_asked_by_its_key_or_name(run: Run, mate: User) -> None:
     builders.flag(Sample.objects.get(ordinal=2).id, mate, reason="reward-hack")
     assert picks(run, 'reason:"Reward hack"') == picks(run, "reason:reward-hack") == picks(run, "is:flagged") == [2]
     assert picks(run, "reason:other") == []
-    with pytest.raises(InvalidQueryError, match="no reason `bored`.*reward-hack"):
+    with pytest.raises(InvalidQueryError, match="no flag reason `bored`.*reward-hack"):
         find_samples(run, q="reason:bored")
 
 
@@ -162,9 +162,7 @@ def test_samples_whose_tokens_were_recorded_are_found(run: Run) -> None:
 
 
 def test_a_key_that_nobody_logged_is_a_mistake_not_an_empty_answer(run: Run) -> None:
-    with pytest.raises(
-        InvalidQueryError, match="no match|No sample here has a key `langg`. Did you mean `lang`"
-    ) as caught:
+    with pytest.raises(InvalidQueryError, match="No sample here has the key `langg`. Did you mean `lang`") as caught:
         find_samples(run, q="score=1 langg=zh")
     assert caught.value.span == (8, 16)
 
@@ -334,7 +332,7 @@ def test_an_answer_is_kept_until_the_file_is_another(run: Run) -> None:
 def test_a_body_that_is_gone_is_said_in_one_sentence(run: Run) -> None:
     for part in list_body_parts(find_samples(run).scope):
         files.get_body_file_path(part.path).unlink()
-    with pytest.raises(StorageUnavailableError, match="cannot be read"):
+    with pytest.raises(StorageUnavailableError, match="Cannot read the sample texts"):
         find_samples(run, q="quokka")
 
 

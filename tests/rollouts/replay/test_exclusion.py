@@ -74,7 +74,7 @@ def test_a_sample_that_no_file_has_is_counted_apart(run: Run, owner: User) -> No
     flag(samples(run)[0], owner)
     found = exclusion.find_exclusions([pin])[pin.pk]
     assert (found.flagged, found.unplaced, dict(found.artifacts)) == (1, 1, {})
-    assert exclusion.explain_refusal(found, []) == "1 of its flagged samples can't be found in its files"
+    assert exclusion.explain_refusal(found, []) == "flagged samples not found in its files: 1"
 
 
 def fed(run: Run, owner: User, feed: int) -> tuple[Pin, Artifact]:

@@ -15,6 +15,7 @@ from dashboard.pages.common import (
     StepUrlState,
     format_number,
     format_percent,
+    format_run_status,
     format_signed_number,
     render_code_spans,
     render_footer,
@@ -41,6 +42,7 @@ register.filter("line", render_text_line)
 register.filter("coded", render_code_spans)
 register.filter("bare", replace_control_characters)
 register.filter("percent", format_percent)
+register.filter("run_status", format_run_status)
 register.simple_tag(render_time, name="ago")
 register.simple_tag(render_score, name="score")
 register.simple_tag(render_highlighted_text, name="reading")

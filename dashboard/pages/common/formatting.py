@@ -9,6 +9,8 @@ from math import isfinite
 
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
 
 # Half surrogates cannot be sent at all; NUL, bidi overrides and zero-width spaces act on what stands around them.
 # Joiners (U+200C, U+200D) and direction marks are ordinary letters' company and stay.
@@ -25,6 +27,12 @@ HARMLESS = bytes([9, 10, 13, *range(32, 127)])
 MAX_MARKED_CHARS = 200_000
 BLOCK_CHARS = 20_000
 MAX_NUMBER_CHARS = 7  # characters of a score in a table
+RUN_STATUS_LABELS = {  # by `Run.status`
+    "running": N_("running"),
+    "silent": N_("no heartbeat"),
+    "finished": N_("finished"),
+    "failed": N_("failed"),
+}
 
 
 def grade_score(score: float | None) -> str:
@@ -49,6 +57,10 @@ def format_signed_number(value: float | None) -> str:
 
 def format_percent(part: float | None, whole: float | None) -> str:
     return "" if part is None or not whole else f"{100 * part / whole:.1f} %"
+
+
+def format_run_status(status: str) -> str:
+    return _(RUN_STATUS_LABELS[status])
 
 
 def render_time(moment: datetime | None) -> str:

@@ -15,14 +15,13 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import RunSparkline, format_number, format_percent, render_text, render_time
+from dashboard.pages.common import RunSparkline, format_number, format_percent, format_run_status, render_text, render_time
 from rollouts.models import Run
 from rollouts.runs import flatten_config, format_config_value
 
 CONFIG_PREFIX: Final = "config:"
 LAST_VALUE_PREFIX: Final = "last:"
 MAX_CONFIG_CHARS: Final = 200
-STATUSES: Final = (N_("running"), N_("no heartbeat"), N_("finished"), N_("failed"))
 MAX_COLUMNS: Final = 24
 MAX_NAME_LENGTH: Final = 24  # of a metric or config key in a header
 
@@ -40,7 +39,9 @@ class RunRow:
 
 def render_status_cell(line: RunRow) -> SafeString:
     muted = mark_safe(' class="muted"') if line.status == "finished" else ""
-    return format_html('<span class="dot {}"></span> <span{}>{}</span>', line.status, muted, _(line.status))
+    return format_html(
+        '<span class="dot {}"></span> <span{}>{}</span>', line.status, muted, format_run_status(line.status)
+    )
 
 
 def render_step_cell(line: RunRow) -> SafeString | str:

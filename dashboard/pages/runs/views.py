@@ -19,6 +19,7 @@ from django.views.decorators.http import require_safe
 from dashboard import permissions
 from dashboard.pages.common import (
     format_number,
+    format_run_status,
     get_requested_panel,
     get_signed_in_user,
     load_run_sparklines,
@@ -196,7 +197,7 @@ def format_group_title(value: Any, by: RunColumn) -> str:
     if value is None:
         return _("not reported")
     if by.key == "status":
-        return _(value)
+        return format_run_status(value)
     return format_number(value, 4) if isinstance(value, float) else str(value)
 
 

@@ -88,7 +88,7 @@ class ServiceUnavailableMiddleware(MiddlewareMixin):
             return render_unavailable_page(is_disk_full(exception))
         if not isinstance(exception, StorageUnavailableError):
             return None
-        return render_error_page(request, 503, _("Cannot be read now"), str(exception))
+        return render_error_page(request, 503, _("Data temporarily unavailable"), str(exception))
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]

@@ -85,10 +85,10 @@ def attempt_for(run: Run, split: str, step_kind: str, step: int, key: str) -> At
     told = run.artifacts.filter(**here).select_related("attempt").order_by("-attempt__number", "-pk")
     row = shown.first() or told.first()
     if row is None:
-        said = _("This run has nothing of {kind} {step} ({split}).")
+        said = _("This run has no {kind} {step} ({split}).")
         others = ", ".join(sorted(counted(run, split) - {step_kind}))
         if others:
-            said = _("This run has nothing of {kind} {step} ({split}): its steps are {others}; `step_kind` says so.")
+            said = _("This run has no {kind} {step} ({split}). Its step kinds are {others}; set `step_kind`.")
         raise NotFoundError(said.format(kind=step_kind, step=step, split=split, others=others), "step")
     return row.attempt
 
@@ -141,16 +141,16 @@ def feed_indices(run: Run, attempt: Attempt, split: str, step_kind: str, step: i
 
 def explain_nothing_to_pin(run: Run, step: int, prompts: int | None) -> str:
     if prompts:
-        said = _("None of the {prompts} prompts of step {step} has files that a trainer could load again.")
+        said = _("None of the {prompts} prompts of step {step} has files that a trainer can load.")
         return said.format(prompts=prompts, step=step)
     if not run.artifacts.exclude(role="tokenizer").exists():
         if run.framework in TRAINERS:
-            said = _("This run has no files that a trainer could load again. How to keep them tells: {command}")
+            said = _("This run has no files that a trainer can load. To see how to save them, run: {command}")
             return said.format(command=f"rolloutdeck check --trainer {run.framework}")
         return _(
-            "This run has no files that a trainer could load again; start it with its rollout dump on, and watch it."
+            "This run has no files that a trainer can load. Turn on the trainer's rollout dump and watch its folder."
         )
-    return _("There are no files of step {step} that a trainer could load again.").format(step=step)
+    return _("Step {step} has no files that a trainer can load.").format(step=step)
 
 
 def hold(row: Pin, found: Sequence[Artifact], *, anew: bool) -> None:
@@ -197,7 +197,7 @@ def remove_pin(row: Pin, by: User) -> Pin:
     if row.removed_at is not None:
         return row
     if plans := row.current_plans():
-        said = _("This pin is in the replay plan {plans}; take it out of the plan first.")
+        said = _("This pin is used by the replay plan {plans}. Remove it from the plan first.")
         raise ConflictError(said.format(plans=", ".join(plans)))
     row.removed_at = timezone.now()
     row.save(update_fields=["removed_at"])

@@ -23,7 +23,7 @@ def create_project(slug: str, by: User) -> tuple[Project, bool]:
     slug = parse_text(slug, "slug", most=80).strip()
     if not slug or slug != slugify(slug, allow_unicode=True):
         hint = slugify(slug, allow_unicode=True) or "math"
-        said = _("`slug` must be lower-case letters, digits, - and _, for example {hint}.")
+        said = _("`slug` can contain only lower-case letters, digits, - and _, for example {hint}.")
         raise InvalidInputError(said.format(hint=hint), "slug")
     with transaction.atomic():
         project, created = Project.objects.get_or_create(slug=slug)
@@ -37,7 +37,7 @@ def set_role(project: Project, username: str, role: str, by: User) -> Membership
     """Gives a person a role, or takes it away when `role` is empty; the last owner stays. Raises BadInput, NotThere."""
     user = User.objects.filter(username=parse_text(username, "user", most=150)).first()
     if user is None:
-        raise NotFoundError(_("There is no account called {name}; make it first.").format(name=username), "user")
+        raise NotFoundError(_("Account {name} not found. Create it first.").format(name=username), "user")
     if role and role not in Membership.Role.values:
         known = ", ".join(Membership.Role.values)
         raise InvalidInputError(_("`role` must be one of: {known}.").format(known=known), "role")
@@ -45,7 +45,7 @@ def set_role(project: Project, username: str, role: str, by: User) -> Membership
         Project.objects.lock(project)
         owners = project.memberships.filter(role=Membership.Role.OWNER)
         if role != Membership.Role.OWNER and owners.filter(user=user).exists() and owners.count() == 1:
-            said = _("{name} is the last owner of {project}; name another owner first.")
+            said = _("{name} is the last owner of {project}. Add another owner first.")
             raise InvalidInputError(said.format(name=username, project=project.slug), "role")
         audit.record_audit_entry(by, "role.set", username, project=project, role=role)
         if not role:
@@ -60,7 +60,7 @@ def create_token(
     """A token that acts as `by` within `project`, and its secret, shown once. Raises BadInput."""
     name = parse_text(name, "name", most=80).strip()
     if not name:
-        raise InvalidInputError(_("`name` says what the token is for; it must not be empty."), "name")
+        raise InvalidInputError(_("`name` is required: describe what the token is for."), "name")
     token, secret = Token.issue(user=by, name=name, scopes=scope_list(scopes), project=project)
     if days is not None:
         token.expires_at = timezone.now() + timedelta(days=days)
@@ -81,7 +81,7 @@ def scope_list(scopes: Any) -> list[str]:
 
 
 def unscoped() -> str:
-    return _("`scopes` must be some of: {known}.").format(known=", ".join(TOKEN_SCOPES))
+    return _("`scopes` must be one or more of: {known}.").format(known=", ".join(TOKEN_SCOPES))
 
 
 def revoke_token(token: Token, by: User) -> Token:

@@ -39,7 +39,7 @@ def mark_viewed(run: Run, sample_ids: Iterable[str], by: User) -> int:
     out, a sample that was marked before stays as it is. Raises BadInput for more than `MOST_AT_ONCE`."""
     wanted = [pk for pk in dict.fromkeys(sample_ids) if pk.isascii() and pk.isalnum()]
     if len(wanted) > MOST_AT_ONCE:
-        told = _("At most {most} samples are marked at once, not {count}.")
+        told = _("You can mark at most {most} samples at once, not {count}.")
         raise InvalidInputError(told.format(most=MOST_AT_ONCE, count=f"{len(wanted):,}"), "samples")
     there = Sample.objects.filter(pk__in=wanted, step__run=run).values_list("pk", flat=True)
     rows = [Seen(sample=pk, run=run, user=by) for pk in there]
@@ -54,7 +54,7 @@ def approve_sample(run: Run, sample_id: str, by: User) -> Seen:
     Raises NotThere for a sample that the run does not have.
     """
     if not (sample_id.isascii() and sample_id.isalnum()) or not Sample.objects.filter(pk=sample_id, step__run=run):
-        told = _("There is no sample {sample} in {run}.")
+        told = _("Sample {sample} not found in {run}.")
         raise NotFoundError(told.format(sample=sample_id[:60], run=run.name), "sample")
     own = Seen.objects.filter(sample=sample_id, run=run, user=by)
     standing = own.filter(fine=True).first()
@@ -74,7 +74,7 @@ def undo_review_action(run: Run, by: User) -> UndoResult:
     if word is None or flagged.filter(created_at__gt=word.at).exists():
         return undo_flag_action(run, by)
     word.delete()
-    return UndoResult(_("“fine” on 1 sample"), 0, 0, word.sample)
+    return UndoResult(_("“OK” on 1 sample"), 0, 0, word.sample)
 
 
 def load_viewed_marks(samples: Iterable[Sample], reader: int) -> dict[str, bool]:

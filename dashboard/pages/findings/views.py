@@ -78,7 +78,7 @@ def finding_or_404(request: HttpRequest, pk: int, role: str = "viewer") -> Findi
     """Raises Http404, and PermissionDenied below `role`."""
     row: Finding | None = visible_findings(request).filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
-        raise Http404(_("There is no such finding that you may see."))
+        raise Http404(_("Finding not found, or you have no access to it."))
     permissions.require_role(request, row.project, role)
     return row
 
@@ -122,7 +122,7 @@ def edit_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
             return respond_error(request, error, "finding", row.pk)
         shown = {**build_finding_context(request, finding_or_404(request, pk)), "draft": told, "problem": str(error)}
         return render(request, "findings/finding.html", shown, status=400)
-    return respond_success(request, _("The finding is saved."), "finding", row.pk)
+    return respond_success(request, _("Finding saved."), "finding", row.pk)
 
 
 @login_required
@@ -132,10 +132,10 @@ def remove_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     row = finding_or_404(request, pk, "annotator")
     if request.POST.get("restore"):
         restore_finding(row, get_signed_in_user(request))
-        return respond_success(request, _("The finding is back."), "finding", row.pk)
+        return respond_success(request, _("Finding restored."), "finding", row.pk)
     remove_finding(row, get_signed_in_user(request))
     return respond_success(
-        request, _("“{title}” is removed; its page can restore it.").format(title=row.title), "findings"
+        request, _("“{title}” removed. You can restore it on its page.").format(title=row.title), "findings"
     )
 
 
@@ -146,7 +146,7 @@ def edit_evidence_item_view(request: HttpRequest, pk: int) -> HttpResponse:
     rows = Exhibit.objects.filter(finding__in=visible_findings(request)).select_related("finding__project")
     row = rows.filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
-        raise Http404(_("There is no such exhibit that you may see."))
+        raise Http404(_("Item not found, or you have no access to it."))
     if request.method != "POST":
         return redirect("finding", row.finding_id)
     permissions.require_role(request, row.finding.project, "annotator")

@@ -62,7 +62,7 @@ def withdraw_flag_view(request: HttpRequest, pk: int) -> HttpResponse:
     visible = Flag.objects.filter(run__in=permissions.visible_runs(request)).select_related("run__project", "user")
     flag = visible.filter(pk=pk).first()
     if flag is None:
-        raise Http404(_("There is no such flag that you may see."))
+        raise Http404(_("Flag not found, or you have no access to it."))
     permissions.require_role(
         request, flag.run.project, "annotator" if flag.user_id == request.user.pk else "maintainer"
     )
@@ -84,7 +84,7 @@ def flag_samples_view(request: HttpRequest, uid: str) -> HttpResponse:
         )
     except RolloutError as error:
         return respond_error(request, error, "run", run.uid)
-    words = _("All of them were flagged so already.")
+    words = _("No change: all these samples already have this flag.")
     if act.pk:
         words = _("Flagged: {act}.").format(act=act.said)
     return respond_success(request, words, "run", run.uid, undoable=act.pk is not None)
@@ -115,8 +115,8 @@ def undo_last_action_view(request: HttpRequest, uid: str) -> HttpResponse:
     words = _("Undone: {act}.")
     if undone.kept:
         words = ngettext(
-            "Undone: {act}. {count} had changed since and stay.",
-            "Undone: {act}. {count} had changed since and stay.",
+            "Undone: {act}. {count} flag was changed since then and was not reverted.",
+            "Undone: {act}. {count} flag was changed since then and was not reverted.",
             undone.kept,
         )
     words = words.format(act=undone.said, count=undone.kept)

@@ -63,7 +63,7 @@ def build_group_context(request: HttpRequest, run: Run, word: str, name: str) ->
     split = ask.split or find_default_split(run)
     row = find_requested_step(run, split, word, attempt)
     if row is None:
-        raise Http404(_("A group is of one step: a number, or latest."))
+        raise Http404(_("The step of a group must be a number or latest."))
     row = find_group_step(run, row, name, attempt)
     row.run = run
     only, diff = request.GET.get("only", ""), request.GET.get("diff") == "1"
@@ -71,7 +71,7 @@ def build_group_context(request: HttpRequest, run: Run, word: str, name: str) ->
     begun = tuple(part for part in wanted.split(",") if len(part) >= SHORT_ID_CHARS)[:MAX_EXPANDED]
     found = load_group_view(row, name, whole=begun, every=wanted == "all", compared=diff)
     if found is None:
-        said = _("The {split} step {step} of this run has no group {group}.")
+        said = _("{split} step {step} of this run has no group {group}.")
         raise Http404(said.format(split=split, step=row.step, group=name[:80]))
     shown = found.only(only)
     way = build_neighbour_links(request, run, split, found, ask)
@@ -96,7 +96,11 @@ def build_correctness_chips(found: GroupView, only: str, here: str) -> list[tupl
     """[(name, count, link, on)] of all responses, the right ones and the wrong; none where one of these is empty."""
     if not found.right or not found.wrong:
         return []
-    named = (("", _("All"), len(found.samples)), ("right", _("Right"), found.right), ("wrong", _("Wrong"), found.wrong))
+    named = (
+        ("", _("All"), len(found.samples)),
+        ("right", _("Correct"), found.right),
+        ("wrong", _("Wrong"), found.wrong),
+    )
     return [(name, count, f"{here}only={key}" if key else here[:-1], key == only) for key, name, count in named]
 
 

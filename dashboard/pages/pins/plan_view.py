@@ -35,11 +35,14 @@ from rollouts.replay import (
 
 MAX_OFFERED_RUNS = 40
 MAX_REVISIONS = 30
-ENDS = N_("replays at its targets; this trainer loads every step, so the run ends at the first one that has none")
+ENDS = N_(
+    "replay at the target steps; this trainer loads a file for every step, so the run ends at the first step "
+    "without one"
+)
 ACTIONS = (
-    ("cache", N_("replays at its targets; every other step is generated and recorded")),
-    ("repeat", N_("after the last target goes round the targets again, from the first")),
-    ("repeat_last", N_("after the last target stays at it")),
+    ("cache", N_("replay at the target steps; generate all other steps")),
+    ("repeat", N_("after the last target, start again from the first")),
+    ("repeat_last", N_("after the last target, keep replaying it")),
 )
 
 
@@ -50,7 +53,7 @@ class PlanPageState:
         self.project = project
         wanted = told.get("plan", "").strip() or DEFAULT_PLAN_NAME
         self.plan = wanted if PLAN_NAME_PATTERN.match(wanted) else DEFAULT_PLAN_NAME
-        named = _("A plan's name is 1 to 80 of A-Z a-z 0-9 . _ - and begins with one.")
+        named = _("A plan name must have 1 to 80 characters (A-Z a-z 0-9 . _ -) and start with a letter or digit.")
         self.said = "" if self.plan == wanted else named
         self.newest = find_current_revision(project, self.plan)
         self.saved = PlanDraft.saved(self.newest)
@@ -84,7 +87,7 @@ def build_plan_context(request: HttpRequest, page: PlanPageState, rows: list[Pin
     problems = draft.problems[: plan_draft.MAX_DRAFT_ENTRIES]
     lines = [build_entry_row(page, place, problem, known, found) for place, problem in enumerate(problems)]
     left = len(draft.lines) - len(lines)
-    more = _("The first {count} lines are shown; a plan with {left} more is changed by the API.") if left else ""
+    more = _("Showing the first {count} entries. This plan has {left} more; use the API to edit it.") if left else ""
     together = plan_preview.group_differences(draft, found)
     return {
         "draft": draft,
@@ -180,7 +183,7 @@ def explain_incompatible_pin(row: PinRow, judge: EntryCompatibility | None) -> s
     ):
         return why
     facts = [one.fact for one in judge.differences if one.verdict == "refuse"] if judge else []
-    return _("another {facts}").format(facts=", ".join(facts)) if facts else ""
+    return _("different {facts}").format(facts=", ".join(facts)) if facts else ""
 
 
 def last_step(run: Run | None) -> int | None:
@@ -244,7 +247,7 @@ def build_revision_row(page: PlanPageState, one: Revision, changes: list[str], s
         "at": one.created_at,
         "action": one.action,
         "entries": ngettext("{count} step", "{count} steps", len(state.lines)).format(count=len(state.lines)),
-        "changes": " · ".join(changes) or _("nothing"),
+        "changes": " · ".join(changes) or _("no changes"),
         "runs": [binding.run for binding in one.bindings.all() if binding.run.deleted_at is None],
         "link": page.address(state.on_top_of(page.saved.base)),
     }

@@ -124,5 +124,5 @@ def format_bar_title(first: int, last: int, mean: float | None, count: int) -> s
     if first != last:
         steps = _("steps {first} to {last}").format(first=first, last=last)
     if mean is None:
-        return _("{steps} of {count}").format(steps=steps, count=count)
-    return _("{steps} · mean {mean} of {count}").format(steps=steps, mean=format_number(mean), count=count)
+        return _("{steps} · responses: {count}").format(steps=steps, count=count)
+    return _("{steps} · mean {mean} · responses: {count}").format(steps=steps, mean=format_number(mean), count=count)

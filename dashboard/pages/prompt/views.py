@@ -46,7 +46,7 @@ PANELS = {
     "lines": "prompt/lines.html",
 }
 BEST_OF = {
-    "the step before": N_("best of the step before"),
+    "the step before": N_("best of the previous step"),
     "the last step that solved it": N_("best of the last step that solved it"),
 }
 
@@ -115,7 +115,7 @@ def splits_of(run: Run, key: str) -> list[str]:
     """Those in which the run has the prompt, train first. 404 where it has none."""
     found = set(Sample.objects.filter(prompt_key=key, step__run=run).values_list("step__split", flat=True).distinct())
     if not found:
-        raise Http404(_("This run has no such prompt."))
+        raise Http404(_("Prompt not found in this run."))
     return [split for split in SPLITS if split in found]
 
 
@@ -139,7 +139,7 @@ def find_requested_prompt_step(
         return line.steps[-1]
     found = next((one for one in line.steps if one.step == wanted), None)
     if found is None and look.at:
-        said = _("This prompt was not asked at step {step} of {run}.")
+        said = _("Step {step} of {run} does not contain this prompt.")
         raise Http404(said.format(step=wanted, run=line.run.name))
     return found or line.steps[-1]
 
@@ -147,7 +147,7 @@ def find_requested_prompt_step(
 def answer_or_404(request: HttpRequest, pk: str, key: str) -> Sample:
     sample = permissions.sample_or_404(request, pk)
     if sample.prompt_key != key:
-        raise Http404(_("That is an answer to another prompt."))
+        raise Http404(_("This sample answers a different prompt."))
     return sample
 
 

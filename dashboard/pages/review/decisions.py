@@ -37,7 +37,7 @@ def save_decision_view(request: HttpRequest, pk: str) -> HttpResponse:
     try:
         if request.POST.get("fine"):
             approve_sample(run, pk, by)
-            words = _("Nothing wrong with it.")
+            words = _("Marked as OK.")
         else:
             act = flag_samples(run, [pk], by, **parse_flag_form(request))
             mark_viewed(run, [pk], by)

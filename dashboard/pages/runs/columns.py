@@ -15,7 +15,14 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import RunSparkline, format_number, format_percent, format_run_status, render_text, render_time
+from dashboard.pages.common import (
+    RunSparkline,
+    format_number,
+    format_percent,
+    format_run_status,
+    render_text,
+    render_time,
+)
 from rollouts.models import Run
 from rollouts.runs import flatten_config, format_config_value
 

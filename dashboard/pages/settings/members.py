@@ -53,7 +53,10 @@ def create_member_link_view(request: HttpRequest, slug: str) -> HttpResponse:
     name = request.POST.get("user", "").strip()
     member = get_object_or_404(project.memberships.select_related("user"), user__username=name, user__is_active=True)
     if not pages.can_create_sign_in_link(get_signed_in_user(request), member.user):
-        said = _("Only an admin of this server makes a link for {name}, who has signed in or is in other projects.")
+        said = _(
+            "Only a server admin can create a sign-in link for {name}: this user has already signed in or "
+            "belongs to other projects."
+        )
         messages.error(request, said.format(name=name))
         return redirect("project", project.slug)
     record_audit_entry(get_signed_in_user(request), "member.link", name, project=project)
@@ -72,9 +75,9 @@ def create_account_if_missing(name: str) -> User | None:
     try:
         UnicodeUsernameValidator()(name)
     except ValidationError as error:
-        raise InvalidInputError(_("A name may hold letters, digits and @ . + - _ only."), "user") from error
+        raise InvalidInputError(_("A name can contain only letters, digits and @ . + - _."), "user") from error
     if len(name) > 150:
-        raise InvalidInputError(_("A name may have at most 150 characters."), "user")
+        raise InvalidInputError(_("A name can have at most 150 characters."), "user")
     if User.objects.filter(username=name).exists():
         return None
     return User.objects.create_user(name)
@@ -86,7 +89,7 @@ def change_password_view(request: HttpRequest) -> HttpResponse:
     form = SetPasswordForm(get_signed_in_user(request), request.POST)
     if form.is_valid():
         update_session_auth_hash(request, form.save())
-        messages.success(request, _("The password is changed."))
+        messages.success(request, _("Password changed."))
     else:
         messages.error(request, " ".join(str(message) for found in form.errors.values() for message in found))
     return redirect("settings")

@@ -47,9 +47,9 @@ def revoke_token_view(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     project = permissions.project_or_404(request, slug)
     token = project.tokens.filter(pk=pk).first()
     if token is None:
-        raise Http404(_("There is no such token in this project."))
+        raise Http404(_("Token not found in this project."))
     if token.user_id != request.user.pk:
         permissions.require_role(request, project, "owner")
     revoke_token(token, get_signed_in_user(request))
-    messages.success(request, _("The token {name} no longer works.").format(name=token.name))
+    messages.success(request, _("Token {name} revoked.").format(name=token.name))
     return redirect("project", project.slug)

@@ -140,7 +140,7 @@ def find_requested_step(run: Run, split: str, word: str, attempt: Attempt | None
         return None
     number = parse_step_number(word)
     if number is None and word != "latest":
-        raise Http404(_("A step is a number, latest, or all."))
+        raise Http404(_("The step must be a number, latest or all."))
     found = find_step(run, split, number, attempt)
     if found is None and word != "latest":
         raise Http404(_("This run has no {split} step {step}.").format(split=split, step=word))

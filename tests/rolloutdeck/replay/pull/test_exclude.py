@@ -124,7 +124,7 @@ def test_a_step_of_which_every_prompt_is_flagged_is_generated(
     plan(owner, (pinned(old, 1, owner), 1), exclude_flagged=True)
     flag(old, owner, *range(0, 32, 4))
     assert pull() == 2
-    assert "is left out: all its prompts have samples flagged bad" in capsys.readouterr().err
+    assert "is left out: all its prompts are flagged" in capsys.readouterr().err
 
 
 def test_a_second_pull_follows_the_flags(pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def undo_last_action_view(request: HttpRequest, uid: str) -> HttpResponse:
     if undone.kept:
         words = ngettext(
             "Undone: {act}. {count} flag was changed since then and was not reverted.",
-            "Undone: {act}. {count} flag was changed since then and was not reverted.",
+            "Undone: {act}. {count} flags were changed since then and were not reverted.",
             undone.kept,
         )
     words = words.format(act=undone.said, count=undone.kept)

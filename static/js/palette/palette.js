@@ -12,7 +12,7 @@ const RECENT = 5;
 const MAX_RUNS = 12;
 const WORDS = /\p{Script=Han}{2}|.{3}/u; // a button label that is more than a symbol
 const APART = " -_./:@";
-const KINDS = { here: gettext("command"), page: gettext("page"), run: gettext("run"), step: gettext("step"), sample: gettext("sample") };
+const KINDS = { command: gettext("command"), page: gettext("page"), run: gettext("run"), step: gettext("step"), sample: gettext("sample") };
 let offered = [], places = [], shown = [], at = 0, searching;
 
 // --- offered items ----------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ function renderList() {
   shown = findMatches();
   at = Math.max(0, at && before ? shown.findIndex((one) => one.name === before) : 0);
   list.replaceChildren(...shown.map(option));
-  const count = fill(ngettext("{count} result", "{count} result", shown.length), { count: shown.length });
+  const count = fill(ngettext("{count} result", "{count} results", shown.length), { count: shown.length });
   const name = box.value.trim().slice(0, 60);
   status.textContent = shown.length ? count : fill(gettext("No results for “{name}”."), { name });
   choose(at);

@@ -4,7 +4,7 @@ import { gettext } from "../common/i18n.js";
 const DWELL = 1000, BATCH_DELAY = 3000; // ms
 const MAX_BATCH = 500; // the server's limit
 const pane = document.getElementById("sample");
-const viewed = new Map(); // id -> "viewed" or "OK"
+const viewed = new Map(); // id -> "viewed" or "fine"
 const waiting = new Set();
 let dwelling, sending, address;
 
@@ -13,7 +13,7 @@ const row = (id) => document.getElementById(`r-${id}`);
 function markRow(id) {
   const found = row(id);
   if (!found || found.hasAttribute("data-fine")) return;
-  const fine = viewed.get(id) === "OK";
+  const fine = viewed.get(id) === "fine";
   found.dataset.look = fine ? gettext("OK") : gettext("viewed");
   found.toggleAttribute("data-fine", fine);
 }
@@ -62,8 +62,8 @@ addEventListener("pagehide", send);
 // The user decided on a sample, or undid a decision.
 document.addEventListener("deck:decided", (event) => {
   const { fine, undone } = event.detail;
-  if (fine) viewed.set(fine, "OK"), markRow(fine);
-  if (!undone || viewed.get(undone) !== "OK") return;
+  if (fine) viewed.set(fine, "fine"), markRow(fine);
+  if (!undone || viewed.get(undone) !== "fine") return;
   viewed.delete(undone);
   row(undone)?.removeAttribute("data-fine");
   row(undone)?.removeAttribute("data-look");

@@ -9,7 +9,7 @@ const MAX_INLINE = 800; // words; longer texts are compared in a Worker
 
 let worker;
 
-// [{ text, side: "both" | "there" | "command" }]; rejects if the browser cannot compare the texts.
+// [{ text, side: "both" | "there" | "here" }]; rejects if the browser cannot compare the texts.
 export function differences(there, here) {
   worker?.terminate();
   worker = null;

@@ -15,7 +15,7 @@ export async function renderDiffView(pane) {
   const showStatus = (words) => (box.querySelector("[data-diff-said]").textContent = words);
   const slow = setTimeout(() => showStatus(gettext("Comparing…")), 150);
   try {
-    const parts = await differences(text("there"), text("command"));
+    const parts = await differences(text("there"), text("here"));
     if (request !== latest) return;
     const out = box.querySelector("[data-diff-out]");
     renderDiff(out, parts);
@@ -31,7 +31,7 @@ export async function renderDiffView(pane) {
 }
 
 function summarize(parts) {
-  const [gone, come] = [count(parts, "there"), count(parts, "command")];
+  const [gone, come] = [count(parts, "there"), count(parts, "here")];
   if (!gone && !come) return gettext("The texts are identical.");
   return fill(gettext("{gone} removed, {come} added"), { gone, come });
 }

@@ -23,7 +23,7 @@ const loadLibrary = async () => {
   return globalThis.Diff;
 };
 
-// [{ text, side }] in order; side is "both", "there" (only in the first text) or "command" (only in the second).
+// [{ text, side }] in order; side is "both", "there" (only in the first text) or "here" (only in the second).
 export async function compute(there, here) {
   const diff = await loadLibrary();
   const deadline = performance.now() + TIME_LIMIT;
@@ -34,12 +34,12 @@ export async function compute(there, here) {
   return lines ? compareLines(diff, lines, deadline) : replaceAll(there, here);
 }
 
-const replaceAll = (there, here) => [{ text: there, side: "there" }, { text: here, side: "command" }].filter((part) => part.text);
+const replaceAll = (there, here) => [{ text: there, side: "there" }, { text: here, side: "here" }].filter((part) => part.text);
 
 const toParts = (changes) =>
   changes.map(({ value, added, removed }) => ({
     text: typeof value === "string" ? value : value.join(""),
-    side: added ? "command" : removed ? "there" : "both",
+    side: added ? "here" : removed ? "there" : "both",
   }));
 
 function compareWords(diff, there, here, deadline) {

@@ -112,7 +112,7 @@ def test_scripts_get_their_texts_from_an_address_that_may_be_kept(client: Client
 
 def test_programs_are_answered_in_english(mate: User) -> None:
     answer = Ask.with_token(mate, "read")("GET", "runs/nobody/", headers=CHINESE)
-    assert answer.json()["error"]["message"] == "There is no run 'nobody' that you may see."
+    assert answer.json()["error"]["message"] == "Run 'nobody' not found, or you have no access to it."
 
 
 def test_a_panel_is_made_anew_for_another_language(client: Client, mate: User) -> None:

@@ -35,7 +35,7 @@ def test_a_failed_dump_is_indexed_again_from_the_overview(run: Run, at: Client) 
     before = set(Sample.objects.values_list("pk", flat=True))
     answer = at.post("/tidy/", {"do": "index", "run": run.uid, "next": address}, follow=True)
     assert answer.redirect_chain == [(address, 302)]
-    assert "2 dumps are indexed again." in answer.content.decode()
+    assert "Re-indexing 2 dumps." in answer.content.decode()
     assert {(dump.state, dump.message) for dump in Dump.objects.all()} == {("received", "")}
     for pk in Dump.objects.values_list("pk", flat=True):
         indexer.index_dump(pk)
@@ -53,7 +53,7 @@ def test_the_list_offers_it_to_maintainers_and_not_in_the_bin(run: Run, at: Clie
     assert BUTTON not in at.get("/").content.decode()
     assert BUTTON not in at.get(f"/runs/{run.uid}/").content.decode()
     said = at.post("/tidy/", {"do": "index", "run": run.uid}, follow=True).content.decode()
-    assert "This needs the role maintainer" in said
+    assert "This needs the maintainer role" in said
     assert Dump.objects.filter(state="failed").count() == 1
 
 

@@ -108,7 +108,7 @@ def test_a_pin_in_a_plan_is_not_removed_and_the_answer_says_what_to_do(ask: Ask,
     pin = ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1, "plan": "nightly"}).json()
     refused = ask("DELETE", f"pins/{pin['id']}/")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
-    assert "take it out of the plan first" in refused.json()["error"]["message"]
+    assert "Remove it from the plan first" in refused.json()["error"]["message"]
 
 
 def plan(ask: Ask, match: str | None, **body: Any) -> Any:

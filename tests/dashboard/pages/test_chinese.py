@@ -28,9 +28,9 @@ def run(project: Project) -> Run:
 def test_a_query_that_cannot_be_read_is_said_in_the_language_of_who_asks(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     page = client.get(f"/runs/{run.uid}/steps/1/?q=is:trunkated", headers=CHINESE).content.decode()
-    assert "没有 `is:trunkated`。你是否想输入 `truncated`？" in page
+    assert "未知的值 `is:trunkated`。你是否想输入 `truncated`？" in page
     told = Ask.with_token(mate, "read")("GET", f"samples/?run={run.uid}&q=is:trunkated", headers=CHINESE).json()
-    assert told["error"]["message"].startswith("There is no `is:trunkated`. Did you mean `truncated`?")
+    assert told["error"]["message"].startswith("Unknown value `is:trunkated`. Did you mean `truncated`?")
 
 
 def test_an_act_is_undone_in_the_words_in_which_it_was_done(run: Run, client: Client, mate: User) -> None:

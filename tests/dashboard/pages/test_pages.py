@@ -15,6 +15,7 @@ from rollouts.models import Dump, Project, Run, Sample, Step
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import indexed, line, lines
 from tests.support import builders
+from tests.support.html import squeeze
 
 FIRST_VISIT, AGAIN = 31, 21
 
@@ -135,7 +136,7 @@ def test_the_worst_sample_of_the_latest_step_is_read_at_once(run: Run, client: C
     page = body(client, f"/runs/{run.uid}/steps/latest/")
     assert '<mark class="answer">#### 0</mark>' in page
     assert "8</b>" in page
-    assert "of 8 recorded" in page
+    assert "of 8 recorded samples" in page
 
 
 def test_a_selected_sample_is_shown_though_the_query_leaves_it_out(run: Run, client: Client, mate: User) -> None:
@@ -212,7 +213,7 @@ def test_odd_addresses_are_404_in_a_sentence(run: Run, client: Client, mate: Use
     ):
         shown = body(client, url, 404)
         assert "Page not found" in shown, url
-        assert ("To the run " in shown) == (f"/runs/{run.uid}/" in url), url
+        assert ("Go to run " in shown) == (f"/runs/{run.uid}/" in url), url
         keys = shown.partition('class="foot-keys">')[2].partition("</div>")[0]
         assert keys.count("<span>") == 1 and "all shortcuts" in keys, url
 
@@ -236,7 +237,7 @@ def test_parameters_of_any_kind_never_break_a_page(run: Run, client: Client, mat
 def test_a_run_without_samples_says_what_to_do(project: Project, client: Client, mate: User) -> None:
     run = builders.run(project)
     client.force_login(mate)
-    assert "has sent no samples yet" in body(client, f"/runs/{run.uid}/steps/latest/")
+    assert "No samples received yet" in body(client, f"/runs/{run.uid}/steps/latest/")
 
 
 def test_an_empty_install_shows_the_ways_in(client: Client, mate: User, stranger: User) -> None:
@@ -247,7 +248,7 @@ def test_an_empty_install_shows_the_ways_in(client: Client, mate: User, stranger
     assert "rolloutdeck.init(" in page
     assert "/findings/add/" in body(client, "/findings/")
     client.force_login(stranger)
-    assert "A project begins with its first run" in body(client, "/pins/")
+    assert "A project is created with its first run" in body(client, "/pins/")
     assert "/findings/add/" not in body(client, "/findings/")  # of which project would it be
 
 
@@ -257,14 +258,16 @@ def test_what_was_dropped_or_failed_stands_on_the_overview(run: Run, client: Cli
     Dump.objects.filter(run=run, step=1).update(state="failed", message="No format recognises it.")
     client.force_login(mate)
     page = body(client, f"/runs/{run.uid}/")
-    assert "7 spool full" in page
+    assert "<b>Dropped by the client (never uploaded)</b><span>7 spool full</span>" in squeeze(page)
     assert "No format recognises it." in page
 
 
 def test_a_run_without_news_is_called_silent(run: Run, client: Client, mate: User) -> None:
     Run.objects.update(seen_at=timezone.now() - timedelta(hours=1))
     client.force_login(mate)
-    assert "The last news came" in body(client, f"/runs/{run.uid}/")
+    page = body(client, f"/runs/{run.uid}/")
+    assert "The training may have stopped, or its host cannot reach this server." in page
+    assert '<span class="dot silent"></span><span class="word">no heartbeat</span>' in squeeze(page)
 
 
 def test_charts_hold_the_points_and_collapse_constants(run: Run, client: Client, mate: User) -> None:
@@ -294,9 +297,9 @@ def test_the_strip_has_few_bars_for_many_steps(project: Project, client: Client,
 def test_a_superseded_attempt_is_read_by_its_key(run: Run, client: Client, mate: User) -> None:
     indexed(run, lines(*generations(2, 2)), 2, attempt="second")
     client.force_login(mate)
-    assert "of 2 recorded" in body(client, f"/runs/{run.uid}/steps/2/")
+    assert "of 2 recorded samples" in body(client, f"/runs/{run.uid}/steps/2/")
     first = run.attempts.get(number=1).key
-    assert "of 8 recorded" in body(client, f"/runs/{run.uid}/steps/2/?attempt={first}")
+    assert "of 8 recorded samples" in body(client, f"/runs/{run.uid}/steps/2/?attempt={first}")
 
 
 def test_one_line_is_enough_for_a_page(project: Project, client: Client, mate: User) -> None:

@@ -99,7 +99,7 @@ def test_a_page_whose_rest_cannot_be_drawn_says_so_and_keeps_its_frame(
     monkeypatch.setattr(repetition, "find_repetitions", lambda text: 1 / 0)
     with asked(site, client, f"/samples/{sample.pk}/") as answer:
         page = answer.read().decode()
-    assert "The rest of this page could not be drawn" in page
+    assert "Could not render the rest of this page" in page
     assert page.endswith("</html>\n")
 
 
@@ -110,7 +110,7 @@ def test_a_long_sample_whose_body_is_gone_says_so_and_shows_once_it_is_back(
     with monkeypatch.context() as gone:
         gone.setattr(related, "load_bodies", lambda samples: {})
         with asked(site, client, f"/samples/{sample.pk}/") as answer:
-            assert answer.status == 200 and "The text of this sample is gone" in answer.read().decode()
+            assert answer.status == 200 and "The text of this sample is not available" in answer.read().decode()
             mark = answer.headers["ETag"] or ""
     with asked(site, client, f"/samples/{sample.pk}/", **{"If-None-Match": mark}) as answer:
         assert "8999. so the number" in answer.read().decode()

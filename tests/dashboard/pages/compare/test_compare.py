@@ -51,12 +51,12 @@ def page(client: Client, query: str) -> str:
 def test_the_page_says_who_is_right_and_filters_by_it(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     shown = page(client, f"of={run.uid}@1,{run.uid}@latest")
-    for chip in ("All paired<b>12", "Both right<b>2", "A only<b>4", "B only<b>2", "Both wrong<b>4"):
+    for chip in ("All paired<b>12", "Both correct<b>2", "A only<b>4", "B only<b>2", "Both wrong<b>4"):
         assert chip in squeeze(shown)
     assert "@latest = 2" in shown and "Same run, no config differences" in shown
     assert "pass@1" in shown and "pass@k" not in shown and "maj@n" not in shown
     only = page(client, f"of={run.uid}@1,{run.uid}@latest&only=B")
-    assert "1 to 2 of 2" in only and only.count("/prompts/") == 2 and only.count('<a class="quiet end" data-swap') == 4
+    assert "1–2 of 2" in only and only.count("/prompts/") == 2 and only.count('<a class="quiet end" data-swap') == 4
     assert f'href="?of={run.uid}@1,{run.uid}@latest&amp;only=none"' in only
 
 
@@ -70,8 +70,8 @@ def test_prompts_come_in_pages_in_few_queries(
         first = page(client, f"of={run.uid}@3,{run.uid}@4")
     with django_assert_max_num_queries(16):
         last = page(client, f"of={run.uid}@3,{run.uid}@4&start=100")
-    assert "1 to 50 of 120" in first and "Next" in first and "start=50" in first
-    assert "101 to 120 of 120" in last and ">Next<" not in last
+    assert "1–50 of 120" in first and "Next" in first and "start=50" in first
+    assert "101–120 of 120" in last and ">Next<" not in last
     assert (first.count("/prompts/"), last.count("/prompts/")) == (50, 20)
 
 
@@ -88,10 +88,10 @@ def test_what_could_not_be_paired_is_said_and_listed(run: Run, client: Client, m
     evaluated(run, 3, right=lambda n: True, prompts=15)
     client.force_login(mate)
     shown = page(client, f"of={run.uid}@1,{run.uid}@3&only=unpaired")
-    assert "3 prompts of B</a> have no partner" in shown and shown.count("not in this step") == 3
+    assert "3 prompts of B</a> are not paired" in shown and shown.count("not in this step") == 3
     evaluated(run, 4, right=lambda n: True, prompts=1, split="train")
     indexed(run, lines({"prompt": "other", "response": "", "score": 1}), 5, split="train")
-    assert "share no prompt" in page(client, f"of={run.uid}@4,{run.uid}@5&split=train")
+    assert "These steps have no prompts in common" in page(client, f"of={run.uid}@4,{run.uid}@5&split=train")
 
 
 def test_settings_that_differ_are_shown(run: Run, project: Project, client: Client, mate: User) -> None:
@@ -122,18 +122,18 @@ def test_a_run_is_offered_beside_one_of_its_own_project(run: Run, client: Client
 
 def test_a_server_without_runs_has_a_picker_too(client: Client, mate: User) -> None:
     client.force_login(mate)
-    assert "There is no run yet" in page(client, "")
+    assert "No runs yet" in page(client, "")
 
 
 @pytest.mark.parametrize(
     ("of", "said"),
     [
-        ("nobody@1,{uid}@1", "There is no run 'nobody' that you may see."),
+        ("nobody@1,{uid}@1", "Run 'nobody' not found, or you have no access to it."),
         ("{uid}@1,{uid}@99", "grpo has no eval step 99."),
-        ("{uid}@lastest,{uid}@1", "'lastest' is no step: name it by its number, or say latest."),
-        (",".join(["{uid}"] * 7), "At most 6 steps"),
-        ("{uid}@99999999999999999999,{uid}@1", "is no step"),
-        ("%00@1,{uid}@1", "There is no run '@1'"),
+        ("{uid}@lastest,{uid}@1", "'lastest' is not a valid step. Use a step number or latest."),
+        (",".join(["{uid}"] * 7), "You can compare at most 6 steps at once, not 7."),
+        ("{uid}@99999999999999999999,{uid}@1", "is not a valid step"),
+        ("%00@1,{uid}@1", "Run '@1' not found"),
     ],
 )
 def test_a_mistake_is_a_sentence_beside_the_picker(run: Run, client: Client, mate: User, of: str, said: str) -> None:
@@ -146,10 +146,10 @@ def test_nobody_compares_with_a_run_that_they_may_not_see(run: Run, client: Clie
     mine = builders.project("mine")
     builders.member(mine, "otto", "owner")
     client.force_login(stranger)
-    assert "There is no run" in html.unescape(page(client, f"of={run.uid}@1,{run.uid}@2"))
+    assert f"Run '{run.uid}' not found" in html.unescape(page(client, f"of={run.uid}@1,{run.uid}@2"))
     assert run.name not in page(client, "")
     answer = Ask.with_token(stranger, "read")("GET", f"compare/?of={run.uid}@1,{run.uid}@2")
-    assert answer.status_code == 404 and "There is no run" in answer.json()["error"]["message"]
+    assert answer.status_code == 404 and f"Run '{run.uid}' not found" in answer.json()["error"]["message"]
     assert Client().get("/compare/").headers["Location"].startswith("/sign-in/")
 
 
@@ -248,7 +248,7 @@ def test_a_prompt_opens_with_all_its_answers_side_by_side(run: Run, client: Clie
     shown = opened(client, run, of)
     assert shown.count('class="board-column"') == 3 and re.search('<tr id="p-[^>]+ aria-current="true"', shown)
     assert "prompt 1 of 12" in shown and 'data-key="j"' in shown and 'data-key="k"' not in shown
-    assert {"RIGHT", "WRONG"} & set(re.findall(r"RIGHT|WRONG", shown)) and "data-diff" not in shown
+    assert {"CORRECT", "WRONG"} & set(re.findall(r"CORRECT|WRONG", shown)) and "data-diff" not in shown
     assert "data-diff" in opened(client, run, of, diff=1)
 
 
@@ -266,7 +266,7 @@ def test_next_and_previous_walk_the_whole_list_page_by_page(run: Run, client: Cl
         if following is None:
             break
         shown = page(client, html.unescape(following[1])[1:])
-    assert len(seen) == len(set(seen)) == 60 and "51 to 60 of 60" in shown
+    assert len(seen) == len(set(seen)) == 60 and "51–60 of 60" in shown
     closed = re.search(r'href="([^"]+)" data-swap data-key="Esc"', shown)
     assert closed and "start=50" in closed[1] and "sel=" not in closed[1]
 
@@ -282,7 +282,7 @@ def test_each_response_of_a_prompt_can_be_read(project: Project, client: Client,
     second = opened(client, run, f"of={run.uid}@1,{run.uid}@2", nth=2)
     assert "step 1 says 1" in second and "step 2 says 1" in second and "response 2 of 3" in second
     third = opened(client, run, f"of={run.uid}@1,{run.uid}@2", nth=3)
-    assert "Only 2 responses here." in third and "step 2 says 2" in third and 'data-key="l"' not in third
+    assert "This side has only 2 responses." in third and "step 2 says 2" in third and 'data-key="l"' not in third
 
 
 def test_a_prompt_without_partner_opens_too(run: Run, client: Client, mate: User) -> None:

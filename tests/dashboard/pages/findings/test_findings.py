@@ -92,12 +92,12 @@ def test_charts_are_added_from_the_overview_and_drawn_without_script(
     ("fields", "said"),
     [
         ({"title": ""}, "A finding needs a title"),
-        ({"title": "x", "quote": "never said"}, "no match in this sample"),
+        ({"title": "x", "quote": "never said"}, "The selected text is not in the recorded sample"),
         ({"finding": "0", "title": "x"}, ""),
         ({"finding": "x", "title": "x"}, "`finding` must be a whole number"),
         ({"title": "x", "near": "-1", "quote": "so"}, "`near` must be between"),
         ({"title": "x", "show": "query", "step": "9", "split": "train"}, "no train step 9"),
-        ({"title": "x", "show": "query", "step": "1", "split": "train", "q": "score<"}, "stops too early"),
+        ({"title": "x", "show": "query", "step": "1", "split": "train", "q": "score<"}, "The query is incomplete"),
     ],
 )
 def test_what_cannot_be_added_is_said_with_what_was_typed_and_leaves_nothing(
@@ -141,7 +141,9 @@ def test_what_is_shown_comes_from_a_project_that_the_person_may_see_and_stays_in
     add(reader, 404, run=hidden.uid, names="loss", title="x")
     other.memberships.create(user=mate, role="annotator")
     elsewhere = findings.create_finding(other, mate, title="elsewhere")
-    assert "belongs to other, what you show to math" in add(reader, 400, sample=sample(run).pk, finding=elsewhere.pk)
+    assert "belongs to other, but the content you are adding belongs to math" in add(
+        reader, 400, sample=sample(run).pk, finding=elsewhere.pk
+    )
 
 
 def test_title_and_note_are_changed_and_nobodys_edit_is_lost(reader: Client, finding: Finding) -> None:
@@ -150,7 +152,10 @@ def test_title_and_note_are_changed_and_nobodys_edit_is_lost(reader: Client, fin
     assert "<em>now</em>" in page(reader, f"/findings/{finding.pk}/")
     answer = reader.post(edit, {"title": "Loops", "note": "my half hour of work", "version": "1"})
     assert answer.status_code == 400
-    assert "Somebody else has changed" in answer.content.decode() and "my half hour of work" in answer.content.decode()
+    assert (
+        "another user changed this finding" in answer.content.decode()
+        and "my half hour of work" in answer.content.decode()
+    )
 
 
 def test_exhibits_are_moved_taken_out_and_spoken_of(run: Run, reader: Client, finding: Finding, mate: User) -> None:
@@ -183,7 +188,7 @@ def test_words_are_changed_and_nobodys_are_lost(run: Run, reader: Client, findin
     answer = reader.post(here, {**form, "words": "my half hour of work"})
     text = answer.content.decode()
     assert (answer.status_code, Exhibit.objects.get().words) == (400, "first")
-    assert "Somebody else has changed" in text and "my half hour of work</textarea>" in text
+    assert "another user changed this comment" in text and "my half hour of work</textarea>" in text
     assert 'name="began" value="first"' in text, "the next save knows what stands there"
 
 
@@ -217,10 +222,10 @@ def test_a_removed_finding_leaves_the_list_and_can_be_restored(reader: Client, f
 def test_the_list_is_filtered_by_words_and_says_what_to_do_when_empty(
     reader: Client, project: Project, mate: User
 ) -> None:
-    assert "No finding yet" in page(reader, "/findings/")
+    assert "No findings yet" in page(reader, "/findings/")
     findings.create_finding(project, mate, title="Loops", note="at the end")
     assert "Loops" in page(reader, "/findings/?name=END&project=math")
-    assert "No finding matches" in page(reader, "/findings/?name=a%00b")
+    assert "No findings match this filter" in page(reader, "/findings/?name=a%00b")
 
 
 def test_a_finding_outlives_its_run_and_says_so(
@@ -230,7 +235,7 @@ def test_a_finding_outlives_its_run_and_says_so(
     assert f'href="/samples/{sample(run, 3).pk}/"' in page(reader, f"/findings/{finding.pk}/")
     trash.move_run_to_trash(run, owner)
     shown = page(reader, f"/findings/{finding.pk}/")
-    assert "the run is gone" in shown and "so it is 3" in shown
+    assert "(run deleted)" in shown and "so it is 3" in shown
     assert "/samples/" not in shown
 
 

@@ -54,7 +54,7 @@ def test_the_selected_samples_are_flagged_and_undone(run: Run, reader: Client) -
     told = post(reader, f"/runs/{run.uid}/flags/undo/")
     assert told == {"said": "Undone: “truncated” (bad) on 3 samples.", "sample": ""}
     assert flagged() == []
-    assert "nothing of yours to undo" in post(reader, f"/runs/{run.uid}/flags/undo/", 400)["said"]
+    assert "Nothing to undo in this run" in post(reader, f"/runs/{run.uid}/flags/undo/", 400)["said"]
 
 
 def test_all_of_a_query_is_flagged_within_its_step_or_in_all_steps(run: Run, reader: Client) -> None:
@@ -67,14 +67,17 @@ def test_all_of_a_query_is_flagged_within_its_step_or_in_all_steps(run: Run, rea
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"all": "1", "q": "score>=0.5", "split": "train", "step": "2", "seen": "1"}, "finds 2 samples now, not 1"),
-        ({"all": "1", "q": "score<", "split": "train"}, "stops too early"),
+        (
+            {"all": "1", "q": "score>=0.5", "split": "train", "step": "2", "seen": "1"},
+            "now matches 2 samples instead of 1",
+        ),
+        ({"all": "1", "q": "score<", "split": "train"}, "The query is incomplete"),
         ({"all": "1", "split": "train", "step": "9"}, "no train step 9"),
         ({"all": "1", "split": "test"}, "`split` must be one of"),
         ({"all": "1", "split": "train", "step": "x"}, "`step` must be a whole number"),
-        ({"samples": ""}, "between 1 and"),
-        ({"samples": "nowhere"}, "no sample nowhere"),
-        ({"samples": "a\x00b"}, "no sample"),
+        ({"samples": ""}, "Select 1 to 2,000 samples, not 0."),
+        ({"samples": "nowhere"}, "Sample nowhere not found"),
+        ({"samples": "a\x00b"}, "Sample a\x00b not found"),
     ],
 )
 def test_what_cannot_be_flagged_is_said_and_nothing_is_flagged(

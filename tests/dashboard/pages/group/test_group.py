@@ -81,7 +81,7 @@ def test_responses_stand_lowest_score_first_with_what_tells_them_apart(run: Run,
     push(run, *group("7", [1.0, 0.25, None], ground_truth="204", truncated=True, advantages=[0.5]))
     text = page(reader, f"/runs/{run.uid}/groups/1/7/")
     assert re.findall(r"n=(\d)", text) == ["1", "0", "2"]
-    for said in ("3 responses", 'expected <b class="mono">204', "TRUNC", "adv +0.50", "2 of 2 right", "ask 7"):
+    for said in ("3 responses", 'expected <b class="mono">204', "TRUNC", "adv +0.50", "2 of 2 correct", "ask 7"):
         assert said in text, said
     assert "ZERO VARIANCE" not in text
 
@@ -113,12 +113,12 @@ def test_next_and_previous_walk_the_groups_of_the_query(run: Run, reader: Client
     push(run, *group("a", [0.0, 0.0]), *group("b", [0.1, 0.2]), *group("c", [0.5, 0.5]), *group("d", [1.0]))
     board = f"/runs/{run.uid}/groups/1"
     text = page(reader, f"{board}/a/?q=is:zerovar")
-    assert "group 1 of 2 of step 1" in text
+    assert "group 1 of 2 in step 1" in text
     assert (link(text, "K"), link(text, "J")) == ("", f"{board}/c/?q=is:zerovar")
     text = page(reader, f"{board}/b/?sort=-score")
     assert (link(text, "K"), link(text, "J")) == (f"{board}/c/?sort=-score", f"{board}/a/?sort=-score")
     text = page(reader, f"{board}/d/?q=is:zerovar")
-    assert "not among the 2 of the query" in text and link(text, "J") == f"{board}/a/?q=is:zerovar"
+    assert "this group is not in the query result (2 groups)" in text and link(text, "J") == f"{board}/a/?q=is:zerovar"
 
 
 def test_a_query_that_cannot_be_read_is_said_and_walks_all(run: Run, reader: Client) -> None:
@@ -186,8 +186,8 @@ def test_a_board_of_many_takes_as_many_queries_as_one_of_few(
 def test_right_and_wrong_responses_can_be_read_alone(run: Run, reader: Client) -> None:
     push(run, *group("7", [0.0, 1.0, 1.0]))
     shown = page(reader, f"/runs/{run.uid}/groups/1/7/")
-    assert "Right <b>2</b>" in shown and "Wrong <b>1</b>" in shown
-    assert (squeeze(shown).count(">RIGHT<"), squeeze(shown).count(">WRONG<")) == (2, 1)
+    assert "Correct <b>2</b>" in shown and "Wrong <b>1</b>" in shown
+    assert (squeeze(shown).count(">CORRECT<"), squeeze(shown).count(">WRONG<")) == (2, 1)
     wrong = page(reader, f"/runs/{run.uid}/groups/1/7/?only=wrong")
     assert wrong.count('class="board-column"') == 1 and "1 of 3 responses" in wrong
     assert "only=wrong&amp;whole=all" in wrong
@@ -198,7 +198,7 @@ def test_right_and_wrong_responses_can_be_read_alone(run: Run, reader: Client) -
 def test_all_are_those_without_a_verdict_too(run: Run, reader: Client) -> None:
     push(run, *group("7", [0.0, 1.0, None]))
     board = page(reader, f"/runs/{run.uid}/groups/1/7/")
-    assert "All <b>3" in board and "Right <b>1" in board and "Wrong <b>1" in board
+    assert "All <b>3" in board and "Correct <b>1" in board and "Wrong <b>1" in board
 
 
 def test_where_no_answer_is_found_none_is_counted(run: Run, reader: Client) -> None:

@@ -44,14 +44,14 @@ def test_the_board_of_programs_shows_the_table_of_programs_and_tests(reader: Cli
     html = board(reader, Sample.objects.get(ordinal=0))
     assert verdicts(html) == ["---+-+-+-", "+++++++++", "+++++++++", "---------"]
     assert html.count('class="given"') == 5
-    assert "the first 5 were from the dataset" in html
+    assert "The first 5 are from the dataset" in html
 
 
 def test_the_board_of_tests_shows_the_programs_that_each_met(reader: Client, run: Run) -> None:
     indexed(run, REAL.read_bytes(), 0, source=REAL.name)
     html = board(reader, Sample.objects.get(ordinal=4))
     assert verdicts(html) == ["+++-", "-++-", "+++-", "-++-"]
-    assert "a column a program that was run against it" in html
+    assert "each column is a program tested with it" in html
 
 
 def test_a_program_lists_its_tests_with_what_it_printed(reader: Client, run: Run) -> None:
@@ -79,7 +79,7 @@ def test_a_response_that_was_run_with_fewer_tests_stays_in_the_matrix(reader: Cl
     indexed(run, lines(*told), 1)
     html = board(reader, Sample.objects.earliest("ordinal"))
     assert verdicts(html) == ["+-+", "-.."]
-    assert "Not every response was run with as many" in html and "0 / 1" in html
+    assert "Not all responses were run with the same number of tests" in html and "0 / 1" in html
 
 
 def test_programs_and_tests_of_one_group_have_a_matrix_each(reader: Client, run: Run) -> None:
@@ -95,7 +95,7 @@ def test_more_tests_than_are_shown_are_counted(reader: Client, run: Run) -> None
     sample = Sample.objects.get()
     assert "99 of 100 passed" in page(reader, f"/samples/{sample.pk}/")
     html = board(reader, sample)
-    assert "99 / 100" in html and "The first 64 of 100 are shown." in html
+    assert "99 / 100" in html and "Showing the first 64 of 100." in html
 
 
 def test_hostile_tests_are_shown_as_text(reader: Client, run: Run) -> None:

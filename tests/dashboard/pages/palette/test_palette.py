@@ -128,7 +128,7 @@ def test_single_keys_can_be_switched_off_and_on(client: Client, mate: User) -> N
     assert 'data-keys="off"' not in client.get("/").content.decode()
     client.post("/keys/", {"keys": "off", "next": "/settings/"})
     off = client.get("/settings/").content.decode()
-    assert 'data-keys="off"' in off and "Single keys are switched off" in off
+    assert 'data-keys="off"' in off and "Single-key shortcuts are off" in off
     client.post("/keys/", {"keys": "on", "next": "/settings/"})
     assert 'data-keys="off"' not in client.get("/").content.decode()
     client.post("/keys/", {"keys": '"><script>'})

@@ -30,7 +30,7 @@ def keeper(project: Project) -> User:
 
 @pytest.fixture
 def pin(run: Run, keeper: User) -> Pin:
-    return pins.pin_step(run, 2, keeper, note="e.g. half of the groups still have variance")[0]
+    return pins.pin_step(run, 2, keeper, note="half of the groups still have variance")[0]
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def test_an_empty_page_names_the_runs_that_can_be_pinned(signed: Client, run: Ru
     told(builders.run(project, "spoilt"), 2)
     Artifact.objects.filter(run__name="spoilt").update(state=Artifact.State.UNSAFE)
     page = body(signed, "/pins/")
-    assert 'can be pinned:<a href="/runs/grpo/steps/latest/">grpo</a></p>' in squeeze(page)
+    assert 'Runs with steps that you can pin:<a href="/runs/grpo/steps/latest/">grpo</a></p>' in squeeze(page)
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_an_empty_page_asks_about_the_trainer_of_the_newest_run_where_its_steps_
 
 def test_a_pin_whose_machine_is_silent_shows_host_path_and_command(signed: Client, pin: Pin, run: Run) -> None:
     page = body(signed, "/pins/")
-    assert "WAITING" in page and "Nothing has asked from" in page
+    assert "WAITING" in page and "has not polled for 60 s" in page
     assert "rolloutdeck import /dumps/2 --project math --run grpo" in page
     seen(pin.pk, run)
-    assert "asks for it and sends" in body(signed, "/pins/")
+    assert "is polling and uploads" in body(signed, "/pins/")
     seen(pin.pk, run, 61)
-    assert "Nothing has asked from" in body(signed, "/pins/")
+    assert "has not polled for 60 s" in body(signed, "/pins/")
 
 
 def test_a_command_is_one_call_of_ours_whatever_a_machine_tells(signed: Client, run: Run, keeper: User) -> None:
@@ -72,11 +72,11 @@ def test_a_command_is_one_call_of_ours_whatever_a_machine_tells(signed: Client, 
     assert "rolloutdeck import &#x27;/d; rm -rf ~&#x27; --project math --run grpo" in shown
 
 
-@pytest.mark.parametrize("state", ["unsafe", "gone"])
-def test_what_cannot_be_replayed_says_why(signed: Client, pin: Pin, state: str) -> None:
+@pytest.mark.parametrize(("state", "said"), [("unsafe", "UNSAFE"), ("gone", "UNAVAILABLE")])
+def test_what_cannot_be_replayed_says_why(signed: Client, pin: Pin, state: str, said: str) -> None:
     pin.artifacts.update(state=state, message="gen_batch.dp: a REDUCE of os.system.")
     page = body(signed, "/pins/")
-    assert state.upper() in page and "a REDUCE of os.system." in page
+    assert said in page and "a REDUCE of os.system." in page
 
 
 def test_an_upload_shows_its_share(signed: Client, pin: Pin, run: Run) -> None:
@@ -100,7 +100,7 @@ def test_a_note_is_changed_and_a_pin_removed(signed: Client, pin: Pin) -> None:
 def test_a_pin_in_the_plan_is_not_removed(signed: Client, pin: Pin, keeper: User) -> None:
     plans.save_plan(pin.project, "default", keeper, if_match=0, action="cache", entries=[(pin, 3)])
     signed.post(f"/pins/{pin.pk}/remove/", {"next": "/pins/"})
-    assert "take it out of the plan first" in body(signed, "/pins/")
+    assert "Remove it from the plan first" in body(signed, "/pins/")
     assert Pin.objects.get().removed_at is None
 
 

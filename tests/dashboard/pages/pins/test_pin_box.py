@@ -39,7 +39,7 @@ def test_a_target_that_is_no_step_is_told_in_the_box(signed: Client, run: Run, t
     answer = signed.post(
         "/runs/grpo/pins/", pinning(target_step=target), headers={"HX-Request": "true", "HX-Target": "pin"}
     )
-    assert "A target step is a whole number" in answer.content.decode()
+    assert "The target step must be a whole number" in answer.content.decode()
     assert not Pin.objects.exists()
 
 
@@ -56,7 +56,7 @@ def test_a_step_without_files_says_why_it_cannot_be_pinned(signed: Client, run: 
     assert "Step 3 cannot be pinned yet" in body(signed, "/runs/grpo/steps/3/")
     bare = builders.run(run.project, "bare", uid="bare")
     indexed(bare, lines(generation()), 1)
-    assert "start it with its rollout dump on" in body(signed, "/runs/bare/steps/1/")
+    assert "rollout dump and watch its folder" in body(signed, "/runs/bare/steps/1/")
 
 
 def test_all_steps_at_once_have_no_pin(signed: Client, run: Run) -> None:
@@ -75,7 +75,7 @@ def test_an_annotator_reads_pins_and_changes_none(client: Client, mate: User, pi
     client.force_login(mate)
     page = body(client, "/pins/")
     assert "half of the groups" in page
-    assert "to the plan" not in page and "Save as revision" not in page
+    assert "Add to plan" not in page and "Save as revision" not in page
     asked = {
         "/runs/grpo/pins/": pinning(1),
         f"/pins/{pin.pk}/note/": {"note": "x"},
@@ -88,7 +88,7 @@ def test_an_annotator_reads_pins_and_changes_none(client: Client, mate: User, pi
 
 def test_a_stranger_finds_nothing(client: Client, stranger: User, pin: Pin) -> None:
     client.force_login(stranger)
-    assert "You have a role in no project yet" in body(client, "/pins/")
+    assert "You are not a member of any project yet" in body(client, "/pins/")
     assert client.get("/pins/?project=math").status_code == 404
     asked = {
         "/runs/grpo/pins/": pinning(1),

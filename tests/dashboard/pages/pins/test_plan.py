@@ -21,15 +21,17 @@ from tests.support.html import squeeze
 
 pytestmark = pytest.mark.one_database
 
+GENERATED = r"<title>step \d+: generate</title>|</svg>\s*generate\b"  # a step of the preview, the legend
+
 
 def test_a_draft_shows_what_it_would_do_before_it_is_saved(signed: Client, pin: Pin) -> None:
     url = f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&steps=12"
     page = body(signed, url)
-    assert (drawn(page, "hit"), drawn(page, "none")) == (1, 11)
-    assert "step 3: replays grpo step 2" in page and "The run replays 1 step, generates 11." in page
+    assert (drawn(page, "hit"), drawn(page, "none")) == (1, 11) and len(re.findall(GENERATED, page)) == 12
+    assert "step 3: replay grpo step 2" in page and "The run replays 1 step and generates 11." in page
     page = body(signed, url.replace("cache", "repeat_last"))
     assert (drawn(page, "hit"), drawn(page, "none")) == (10, 2)
-    assert "The run replays 10 steps, generates 2." in page
+    assert "The run replays 10 steps and generates 2." in page
     assert plans.find_current_revision(pin.project) is None
 
 
@@ -37,7 +39,7 @@ def test_a_plan_is_saved_and_its_revisions_are_told(signed: Client, pin: Pin) ->
     answer = signed.post("/pins/plan/", saving(0, (pin.pk, 3)))
     assert (answer.status_code, answer.headers["Location"]) == (303, "/pins/?project=math")
     page = body(signed, "/pins/")
-    assert "Saved as revision 1" in page and "step 3 now replays grpo step 2" in page
+    assert "Saved revision 1" in page and "step 3 now replays grpo step 2" in page
     assert "rolloutdeck pull --project math --run NEXT-RUN" in page and "ROLLOUTDECK_PLAN=default@1" in page
     signed.post("/pins/plan/", saving(1, (pin.pk, 4), action="repeat"))
     assert "step 3 no longer replays grpo step 2" in body(signed, "/pins/")
@@ -53,7 +55,7 @@ def test_who_saves_second_is_told_and_loses_nothing(signed: Client, pin: Pin, ru
     assert re.search(r'value="save"[^>]*disabled', page)
     last = plans.find_current_revision(pin.project)
     assert last is not None and last.number == 1
-    on_top = re.search(r'href="([^"]*)">Go on with mine', squeeze(page))
+    on_top = re.search(r'href="([^"]*)">Rebase my draft on revision 1', squeeze(page))
     assert on_top
     mine = parse_qs(urlsplit(on_top.group(1).replace("&amp;", "&")).query)
     assert mine["base"] == ["1"] and mine["target"] == ["3"]
@@ -77,9 +79,9 @@ def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
     told(run, 7, facts={**FACTS, "format": "slime-rollout"}, files={"7.pt": {"sha256": "7" * 64, "bytes": 9}})
     first = pins.pin_step(run, 7, keeper)[0]
     page = body(signed, f"/pins/?base=0&action=cache&pin={first.pk}&target=0&steps=3")
-    assert "nothing is learned from them" in page and "a prompt goes with all its answers" not in page
-    assert "does at steps 0 to" in page and (drawn(page, "hit"), drawn(page, "none")) == (1, 3)
-    assert "step 0: replays grpo step 7" in page
+    assert "the trainer does not learn from them" in page and "the prompt and all its responses are skipped" not in page
+    assert "Plan preview: steps 0 to" in page and (drawn(page, "hit"), drawn(page, "none")) == (1, 3)
+    assert "step 0: replay grpo step 7" in page
     added = signed.get(f"/pins/?base=0&action=cache&add={first.pk}").headers["Location"]
     assert parse_qs(urlsplit(added).query)["target"] == ["0"]
     signed.post("/pins/plan/", saving(0, (first.pk, 0), steps="3"))
@@ -91,7 +93,7 @@ def test_a_plan_of_a_trainer_that_counts_from_0_begins_there_and_names_it(
     told(run, 8, facts={**FACTS, "format": "gen_batch"}, files={"8.dp": {"sha256": "8" * 64, "bytes": 9}})
     later = pins.pin_step(run, 8, keeper)[0]
     page = body(signed, f"/pins/?base=1&action=cache&pin={later.pk}&target=1")
-    assert "does at steps 1 to" in page and "a prompt goes with all its answers" in page
+    assert "Plan preview: steps 1 to" in page and "the prompt and all its responses are skipped" in page
     page = body(signed, f"/pins/?base=1&action=cache&pin={first.pk}&target=0&pin={later.pk}&target=0")
     assert page.count("enter a step number") == 1
 
@@ -102,13 +104,15 @@ def test_a_plan_of_a_trainer_that_generates_nothing_ends_at_the_first_step_witho
     told(run, 7, facts={**FACTS, "format": "roll-mock"}, files={"7.pkl": {"sha256": "7" * 64, "bytes": 9}})
     mock = pins.pin_step(run, 7, keeper)[0]
     page = body(signed, f"/pins/?base=0&action=cache&pin={mock.pk}&target=0&pin={mock.pk}&target=2&steps=3")
-    assert (drawn(page, "hit"), drawn(page, "none")) == (1, 3) and "generate" not in page
-    assert "Steps replayed: 1. The run ends at step 1" in page and "the run ends at the first one that has none" in page
-    assert "step 1: nothing to load, the run ends here" in page
+    assert (drawn(page, "hit"), drawn(page, "none")) == (1, 3) and not re.search(
+        r": generate<|</svg>\s*generate\b", page
+    )
+    assert "Steps replayed: 1. The run ends at step 1" in page and "the run ends at the first step without one" in page
+    assert "step 1: no file to load; the run ends here" in page
     assert "skip it" in page and "generate instead" not in page
-    assert "step 2: not reached, the run ends at step 1" in page
+    assert "step 2: not reached; the run ends at step 1" in page
     signed.post("/pins/plan/", saving(0, (mock.pk, 0)))
-    assert "It generates nothing then" in body(signed, "/pins/?project=math")
+    assert "The trainer then generates nothing" in body(signed, "/pins/?project=math")
     whole = body(signed, f"/pins/?base=1&action=repeat_last&pin={mock.pk}&target=0&steps=3")
     assert drawn(whole, "hit") == 4 and "not reached" not in whole
 
@@ -135,9 +139,9 @@ def test_differences_to_the_last_run_are_refuse_or_warn(signed: Client, pin: Pin
     assert "Compatibility with run" in page and asking.name in page
     table = page[page.index('aria-label="Differences"') :]
     assert table.index("rows") < table.index("model")
-    assert table.count("REFUSE</span>") == 1 and "Told by neither" in table
+    assert table.count("INCOMPATIBLE</span>") == 1 and "Unknown on both sides, not compared" in table
     assert (drawn(page, "hit"), drawn(page, "refused")) == (0, 1)
-    assert body(signed, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=3").count("REFUSE</span>") == 0
+    assert body(signed, f"/pins/?run=grpo&base=0&action=cache&pin={pin.pk}&target=3").count("INCOMPATIBLE</span>") == 0
 
 
 def test_what_neither_the_pin_nor_the_run_tells_is_no_warning(signed: Client, pin: Pin, project: Project) -> None:
@@ -146,8 +150,8 @@ def test_what_neither_the_pin_nor_the_run_tells_is_no_warning(signed: Client, pi
     builders.run(project, "next", uid="next", facts=known)
     page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
     assert '<span class="mono">dataset, versions, rollout_correction</span>' in page
-    assert "WARN" not in page and "FITS" in page
-    assert "Every fact that the pinned steps and next tell is the same." in page
+    assert "WARN" not in page and ">COMPATIBLE<" in squeeze(page)
+    assert "No differences found between the pinned steps and next." in page
 
 
 def test_a_tokenizer_that_nobody_tells_stays_a_warning(signed: Client, pin: Pin, project: Project) -> None:
@@ -155,7 +159,7 @@ def test_a_tokenizer_that_nobody_tells_stays_a_warning(signed: Client, pin: Pin,
     pin.artifacts.update(facts=known)
     builders.run(project, "next", uid="next", facts=known)
     page = body(signed, f"/pins/?run=next&base=0&action=cache&pin={pin.pk}&target=3")
-    assert "WARN 1" in page and "FITS" not in page
+    assert "WARN 1" in page and ">COMPATIBLE<" not in squeeze(page)
     assert '<span class="mono">tokenizer</span>' in squeeze(page[page.index('aria-label="Differences"') :])
 
 
@@ -166,15 +170,15 @@ def test_a_run_that_has_told_only_its_config_is_compared_by_it(signed: Client, p
     builders.run(project, "next", uid="next", framework="verl", config=config)
     page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3")
     table = page[page.index('aria-label="Differences"') :]
-    assert re.search(r"REFUSE.*?prompts</span>.*?>4<.*?>16<", table, re.DOTALL)
+    assert re.search(r"INCOMPATIBLE.*?prompts</span>.*?>4<.*?>16<", table, re.DOTALL)
 
 
-@pytest.mark.parametrize("state", ["unsafe", "gone"])
-def test_what_a_plan_cannot_load_is_not_drawn_as_replayed(signed: Client, pin: Pin, state: str) -> None:
+@pytest.mark.parametrize(("state", "said"), [("unsafe", "unsafe"), ("gone", "unavailable")])
+def test_what_a_plan_cannot_load_is_not_drawn_as_replayed(signed: Client, pin: Pin, state: str, said: str) -> None:
     pin.artifacts.update(state=state)
     page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&on_mismatch=stop")
     assert (drawn(page, "hit"), drawn(page, "refused")) == (0, 1)
-    assert f"would be refused (its files are {state}), the run stops" in page
+    assert f"incompatible (its files are {said}); the run stops" in page
 
 
 def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(
@@ -186,27 +190,27 @@ def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(
     pin = pins.pin_step(run, artifact.step, keeper)[0]
     asking = builders.run(project, "next", uid="next", facts={**artifact.facts, "serialisation": "torch"})
     link = f"/pins/?run={asking.uid}&base=0&action=cache&pin={pin.pk}&target=1"
-    assert "REFUSE" not in body(signed, f"{link}&exclude_flagged=1")
+    assert "INCOMPATIBLE" not in body(signed, f"{link}&exclude_flagged=1")
     sample = Sample.objects.filter(step__run=run, ordinal=5).get()
     Flag.objects.create(run=run, sample=sample.id, step=sample.step, user=keeper)
-    assert "REFUSE" not in body(signed, link)
+    assert "INCOMPATIBLE" not in body(signed, link)
     page = body(signed, f"{link}&exclude_flagged=1")
-    assert "REFUSE 2" in page and drawn(page, "refused") == 1
+    assert "INCOMPATIBLE 2" in page and drawn(page, "refused") == 1
     assert re.search(r"prompts.*?>7<.*?>8<", page, re.DOTALL)
 
 
 def test_a_refusal_is_loosened_in_writing(signed: Client, pin: Pin, project: Project) -> None:
     builders.run(project, "next", uid="next", facts={**FACTS, "role": "rollout", "rows": 16})
     url = f"/pins/?base=0&action=cache&pin={pin.pk}&target=3"
-    assert "REFUSE" in body(signed, url)
+    assert "INCOMPATIBLE" in body(signed, url)
     signed.post("/settings/math/loosen/", {"fact": "rows", "note": " "})
-    assert "REFUSE" in body(signed, url)
+    assert "INCOMPATIBLE" in body(signed, url)
     signed.post("/settings/math/loosen/", {"fact": "rows", "note": "the loader cuts"})
     page = body(signed, url)
-    assert "REFUSE" not in page and "the loader cuts" in page and "loosened" in page
+    assert "INCOMPATIBLE" not in page and "the loader cuts" in page and "overridden" in page
     assert AuditEntry.objects.filter(verb="plan.loosen").count() == 1
     signed.post("/settings/math/loosen/", {"fact": "rows"})
-    assert "REFUSE" in body(signed, url)
+    assert "INCOMPATIBLE" in body(signed, url)
 
 
 def test_a_plan_that_the_api_made_very_long_is_shown_in_part_and_said_so(
@@ -217,4 +221,4 @@ def test_a_plan_that_the_api_made_very_long_is_shown_in_part_and_said_so(
     started = time.process_time()
     page = panel(signed, "/pins/?project=math", "plan")
     assert time.process_time() - started < 12
-    assert "The first 500 lines are shown; a plan with 2500 more is changed by the API." in page
+    assert "Showing the first 500 entries. This plan has 2500 more; use the API to edit it." in page

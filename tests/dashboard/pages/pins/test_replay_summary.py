@@ -26,7 +26,7 @@ def test_the_overview_shows_what_was_reused_step_by_step(signed: Client, pin: Pi
     page = panel(signed, "/runs/later/", "reuse")
     assert "1 of 3 steps replayed" in page
     assert 'href="/runs/grpo/steps/2/"' in page and "default@1" in page
-    assert "rows: 8 pinned, 16 asked" in page and "time saved: not known" in page
+    assert "rows: 8 pinned, 16 asked" in page and "time saved: unknown" in page
 
 
 def test_a_replayed_step_leads_to_its_source(signed: Client, pin: Pin, project: Project) -> None:

@@ -32,7 +32,7 @@ def test_a_trainer_that_fetches_pins_by_itself_is_told_by_which_of_its_own_lines
     told(run, 7, facts={**FACTS, "format": format}, files={"7": {"sha256": "7" * 64, "bytes": 9}})
     plans.add_plan_entry(run.project, plans.DEFAULT_PLAN_NAME, keeper, pins.pin_step(run, 7, keeper)[0], 7)
     page = body(signed, "/pins/?project=math")
-    assert ("export ROLLOUTDECK_PLAN" in page, "among what the trainer is given" in page) == (bool(said), bool(said))
+    assert ("export ROLLOUTDECK_PLAN" in page, "Also pass to the trainer:" in page) == (bool(said), bool(said))
     assert escape(said) in page
 
 

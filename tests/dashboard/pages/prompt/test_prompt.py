@@ -82,7 +82,7 @@ def test_the_answer_that_is_read_is_flagged_where_it_stands_by_who_may(
 
 
 def test_an_answer_alone_opens_its_own_step(reader: Client, run: Run) -> None:
-    assert "Answers at step 2" in body(reader, run, f"?sel={sample(2, 1).pk}")
+    assert "Responses at step 2" in body(reader, run, f"?sel={sample(2, 1).pk}")
 
 
 def test_another_runs_bars_open_its_page_with_the_chosen_answer_beside(reader: Client, run: Run) -> None:
@@ -118,7 +118,7 @@ def test_the_lines_are_a_panel_that_asks_again(reader: Client, run: Run) -> None
     "query", ["?at=x", "?at=²", "?split=nonsense", "?view=%00", "?at=99999999999999999999", "?sel=%00", "?attempt="]
 )
 def test_odd_words_in_the_address_fall_back(reader: Client, run: Run, query: str) -> None:
-    assert "Answers at step 3" in body(reader, run, query)
+    assert "Responses at step 3" in body(reader, run, query)
 
 
 @pytest.mark.parametrize("query", ["?at=77", "?sel=nobody", "?vs=nobody", "?attempt=nobody"])
@@ -158,5 +158,5 @@ def test_a_prompt_of_steps_that_were_all_done_again_says_so(reader: Client, run:
         indexed(run, lines(*other), step=step, attempt="again", format="native")
     old = Sample.objects.filter(tail__contains="{}")[0].prompt_key
     answer = reader.get(f"/runs/{run.uid}/prompts/{old}/")
-    assert answer.status_code == 200 and "shows this prompt any more" in answer.content.decode()
+    assert answer.status_code == 200 and "contains this prompt any more" in answer.content.decode()
     assert reader.get(f"/runs/{run.uid}/prompts/{old}/?attempt=files").status_code == 200

@@ -64,9 +64,9 @@ def test_what_was_open_is_marked_in_the_table_and_leaves_the_unseen(run: Run, re
     first, second = samples(run, step__step=7)[:2]
     assert look(reader, run, first, "nope").json() == {"seen": 1}
     html = page(reader, f"/runs/{run.uid}/steps/7/")
-    assert f'data-id="{first}" data-look="seen"' in html
+    assert f'data-id="{first}" data-look="viewed"' in html
     assert f'data-id="{second}">' in html
-    assert "Unseen<b>3</b>" in squeeze(html)
+    assert "Not viewed<b>3</b>" in squeeze(html)
     assert first not in listed(page(reader, f"/runs/{run.uid}/steps/7/?q=is:unseen"))
 
 
@@ -119,7 +119,7 @@ def test_a_viewer_has_marks_of_their_own_and_gives_no_verdict(run: Run, project:
     assert look(viewer, run, pk).status_code == 200
     assert viewer.post(f"/samples/{pk}/verdict/", {"fine": "1"}).status_code == 403
     html = open_(viewer, run)
-    assert "a verdict needs annotator" in html and "<fieldset disabled>" in html
+    assert "You need the annotator role to review" in html and "<fieldset disabled>" in html
 
 
 def test_nobody_marks_what_they_may_not_see(run: Run, stranger: User, client: Client) -> None:
@@ -133,7 +133,8 @@ def test_nobody_marks_what_they_may_not_see(run: Run, stranger: User, client: Cl
 
 def test_too_many_at_once_are_refused_in_a_sentence(run: Run, reader: Client) -> None:
     answer = look(reader, run, *(f"a{n}" for n in range(501)))
-    assert (answer.status_code, answer.json()["said"][:11]) == (400, "At most 500")
+    said = "You can mark at most 500 samples at once, not 501."
+    assert (answer.status_code, answer.json()["said"]) == (400, said)
 
 
 def test_a_token_asks_for_its_owner(run: Run, mate: User, owner: User) -> None:
@@ -204,7 +205,7 @@ def test_what_was_judged_is_counted_and_the_next_is_open(run: Run, reader: Clien
     assert listed(html) == rows
     assert shown(html) == rows[2]
     assert "2 of 20 · 10 %" in html
-    assert "✓ fine" in html and "⚑ truncated" in html
+    assert "✓ OK" in html and "⚑ truncated" in html
 
 
 def test_without_script_the_verdict_goes_on_to_the_next_that_is_left(run: Run, reader: Client, mate: User) -> None:
@@ -262,13 +263,13 @@ def test_any_query_is_a_queue(run: Run, reader: Client) -> None:
     html = open_(reader, run, "&q=step:2+score>0.6")
     assert listed(html) == samples(run, step__step=2, score=0.75)
     assert "matches your query" in html
-    assert "stops too early" in open_(reader, run, "&q=score<")
+    assert "The query is incomplete" in open_(reader, run, "&q=score<")
 
 
 @pytest.mark.parametrize("q", ["", "score>0.6", "score>0.6 or is:empty"])
 def test_the_result_of_a_step_is_reviewed_by_its_link(run: Run, reader: Client, q: str) -> None:
     there = page(reader, f"/runs/{run.uid}/steps/2/?q={quote_plus(q)}")
-    link = re.search(r'href="(/review/[^"]+)" title="One after', there)
+    link = re.search(r'href="(/review/[^"]+)" title="Review these samples one by one"', there)
     assert link
     assert sorted(listed(page(reader, unescape(link[1])))) == sorted(listed(there))
 
@@ -303,7 +304,7 @@ PANEL = {"HX-Request": "true", "HX-Target": "queue"}
 
 def test_who_has_no_run_is_told_what_a_queue_is(stranger: User, client: Client) -> None:
     client.force_login(stranger)
-    assert "no run that you may see has sent samples" in page(client, "/review/")
+    assert "none of your runs has samples" in page(client, "/review/")
 
 
 def test_the_run_that_is_shown_is_the_one_that_is_chosen(run: Run, project: Project, reader: Client) -> None:

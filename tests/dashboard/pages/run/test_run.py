@@ -203,4 +203,4 @@ def test_no_parameter_breaks_the_overview(project: Project, at: Client) -> None:
 def test_a_run_without_returning_prompts_says_what_the_map_needs(project: Project, at: Client) -> None:
     run = builders.run(project)
     Step.objects.create(run=run, attempt=builders.attempt(run), split="train", step=1)
-    assert "No prompt comes at two steps" in at.get(f"/runs/{run.uid}/?show=prompts").content.decode()
+    assert "prompt was sampled at more than one step" in at.get(f"/runs/{run.uid}/?show=prompts").content.decode()

@@ -115,6 +115,13 @@ def test_a_filter_that_is_typed_stands_in_the_address(runs: list[Run], at: Clien
     assert "<html" not in answer.content.decode()
 
 
+def test_a_silent_run_is_shown_with_no_heartbeat(runs: list[Run], at: Client) -> None:
+    """The filter and the API call it `silent`."""
+    page = squeeze(body(at, "/?name=status:silent&group=status"))
+    assert page.count('<span class="dot silent"></span><span>no heartbeat</span>') == len(names(page)) == 3
+    assert "<b>no heartbeat</b>" in page and ">silent<" not in page
+
+
 def test_groups_put_runs_of_one_value_together_with_their_mean_score(runs: list[Run], at: Client) -> None:
     page = body(at, f"/?group={LR}&sort=name")
     assert names(page) == ["run-000", "run-002", "run-004", "run-001", "run-003", "run-005"]
@@ -180,8 +187,8 @@ def act(client: Client, what: str, found: list[Run], **more: str) -> str:
 
 
 def test_runs_get_and_lose_a_tag_together(runs: list[Run], at: Client) -> None:
-    assert "2 runs got the tag baseline." in act(at, "tag", runs[:2], tag="baseline")
-    assert "0 runs got" in act(at, "tag", runs[:2], tag="baseline")
+    assert "Tag baseline added to 2 runs." in act(at, "tag", runs[:2], tag="baseline")
+    assert "Tag baseline added to 0 runs." in act(at, "tag", runs[:2], tag="baseline")
     assert names(body(at, "/?name=tag:baseline&sort=name")) == ["run-000", "run-001"]
     act(at, "untag", runs[:1], tag="baseline")
     assert names(body(at, "/?name=tag:baseline")) == ["run-001"]
@@ -203,7 +210,7 @@ def test_deleting_says_what_goes_and_the_bin_gives_it_back(runs: list[Run], at: 
     assert '<td class="num">3</td><td class="num">12</td>' in squeeze(page)
     assert Run.objects.filter(deleted_at=None).count() == 6
     answer = at.post("/tidy/delete/", {"run": [run.uid for run in runs[:2]]}, follow=True)
-    assert "2 runs in the bin" in answer.content.decode()
+    assert "2 runs moved to Trash" in answer.content.decode()
     assert names(body(at, "/?show=bin&sort=name")) == ["run-000", "run-001"]
     act(at, "restore", runs[:1])
     assert len(names(body(at, "/"))) == 5
@@ -232,7 +239,7 @@ def test_a_pin_that_is_set_while_runs_are_deleted_keeps_them_all(
 
     monkeypatch.setattr(trash, "move_run_to_trash", pinned_meanwhile)
     answer = at.post("/tidy/delete/", {"run": [first.uid, second.uid]})
-    assert answer.status_code == 409 and "steps are pinned; remove the pins first" in answer.content.decode()
+    assert answer.status_code == 409 and "Pinned steps: 1. Remove the pins first" in answer.content.decode()
     assert not Run.objects.exclude(deleted_at=None).exists()
 
 
@@ -240,7 +247,7 @@ def test_an_annotator_changes_no_run_and_a_stranger_finds_none(
     runs: list[Run], client: Client, mate: User, stranger: User
 ) -> None:
     client.force_login(mate)
-    assert "This needs the role maintainer" in act(client, "tag", runs, tag="x")
+    assert "This needs the maintainer role" in act(client, "tag", runs, tag="x")
     assert client.post("/tidy/delete/", {"run": runs[0].uid}).status_code == 403
     assert 'value="archive"' not in body(client, "/")
     client.force_login(stranger)

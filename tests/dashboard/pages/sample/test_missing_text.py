@@ -12,7 +12,7 @@ from rollouts.storage import files
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
-SAID = "is not on the disk; index the run again to make it anew."
+SAID = "are missing on disk. Re-index the run to restore them."
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_page_that_is_made_of_texts_says_it_instead_of_breaking(run: Run, read
     answer = reader.get(f"/runs/{run.uid}/{path}")
     html = unescape(answer.content.decode())
     assert answer.status_code == 503, html
-    assert "Data temporarily unavailable" in html and "index" in html.split("<h1>Cannot")[1]
+    assert "index the run" in html.split("<h1>Data temporarily unavailable")[1]
 
 
 def test_a_response_is_read_where_only_what_it_is_compared_with_is_gone(project: Project, reader: Client) -> None:
@@ -55,7 +55,7 @@ def test_a_response_is_read_where_only_what_it_is_compared_with_is_gone(project:
     files.get_body_file_path(segment.path).unlink()
     left = Sample.objects.get(step__step=2)
     html = reader.get(f"/samples/{left.pk}/?view=diff").content.decode()
-    assert "is not there to compare with" in html and "apples 2" in html and SAID not in html
+    assert "is not available. Showing only this response." in html and "apples 2" in html and SAID not in html
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_a_sample_that_its_file_lacks_says_what_brings_it_back(
     Sample.objects.update(ordinal=7)
     one = Sample.objects.get()
     answer = reader.get(path.format(pk=one.pk, run=run.uid, prompt=one.prompt_key))
-    assert (answer.status_code, "index the run again" in answer.content.decode()) == (status, True)
+    assert (answer.status_code, "Re-index the run to restore it" in answer.content.decode()) == (status, True)

@@ -90,7 +90,9 @@ def test_a_response_without_any_other_says_so(project: Project, client: Client, 
     run = builders.run(project)
     indexed(run, lines(row(1, 0, 1.0)), 1, format="native")
     client.force_login(mate)
-    assert "There is nothing to compare with" in page_of(client, sample_at(run, 1, 0), "?view=diff")
+    assert "Nothing to compare with: this prompt has only one response" in page_of(
+        client, sample_at(run, 1, 0), "?view=diff"
+    )
 
 
 def test_each_view_asks_few_things_of_the_database(
@@ -104,7 +106,7 @@ def test_each_view_asks_few_things_of_the_database(
 
 @pytest.fixture
 def tokens(project: Project) -> Sample:
-    """A sample of `COUNT` tokens: token 8,000 is unlikely, the trainer log-probs are 0.25 above those sampled."""
+    """A sample of `COUNT` tokens: token 8,000 is unlikely, the trainer's log-probs are 0.25 above those sampled."""
     logprobs = [-0.5] * COUNT
     logprobs[8000] = -9.0
     run = builders.run(project, "tokens")
@@ -125,11 +127,11 @@ def tokens(project: Project) -> Sample:
 def test_tokens_come_in_windows_under_a_chart_of_all_of_them(tokens: Sample, client: Client, mate: User) -> None:
     client.force_login(mate)
     page = page_of(client, tokens, "?view=tokens")
-    assert "Tokens 0 to 2,047 of 9,000" in page
+    assert "Tokens 0–2,047 of 9,000" in page
     assert 'data-token-chart="9000"' in page
     assert 'data-low-after="8000"' in page
     last = page_of(client, tokens, "?view=tokens&at=8000")
-    assert "Tokens 6,144 to 8,191 of 9,000" in last
+    assert "Tokens 6,144–8,191 of 9,000" in last
     assert '<b class="h4 low" aria-current="true">8000</b>' in last
 
 

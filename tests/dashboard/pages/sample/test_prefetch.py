@@ -100,7 +100,7 @@ def test_the_steps_around_that_have_the_prompt_are_shown_however_many_have_it(
     (pane,) = panes(reader, read.pk).values()
     bars = re.findall(r'data-step="/runs/[^/]+/steps/(\d+)/" href="/samples/', pane)[-len(shown) :]
     assert bars == [str(one) for one in shown]
-    assert f'aria-current="true"><title>step {step}: mean 1.00 of 1</title>' in pane
+    assert f'aria-current="true"><title>step {step}: mean 1.00, responses: 1</title>' in pane
 
 
 def test_a_body_that_is_gone_takes_no_other_pane_with_it(run: Run, client: Client, mate: User) -> None:

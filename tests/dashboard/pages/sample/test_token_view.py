@@ -118,7 +118,7 @@ def test_a_step_whose_batch_cannot_join_says_what_it_needs(run: Run, signed_in: 
 def test_a_response_without_text_says_which_command_brings_it(run: Run, signed_in: Client) -> None:
     sample = alone(run)
     shown = page(signed_in, f"/samples/{sample.pk}/")
-    assert "Text needs a tokenizer" in shown and COMMAND in shown
+    assert "To show text, upload the tokenizer" in shown and COMMAND in shown
     assert "<span>0 chars</span>" not in shown and 'data-view="math"' not in shown
     whole = asked(signed_in, f"samples/{sample.pk}/")
     assert whole["response"] is None and whole["response_ids"] and whole["messages"]

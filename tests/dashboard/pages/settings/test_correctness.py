@@ -42,10 +42,10 @@ def test_a_maintainer_saves_a_rule_and_a_worker_is_told(
     client.force_login(builders.member(project, "maria", "maintainer"))
     assert saved(client, "score>=0.5").headers["Location"] == "/settings/math/"
     assert sent == [project.pk]
-    assert "Judging by <code>score&gt;=0.5</code>: 0 of 2 steps" in client.get("/settings/math/").content.decode()
+    assert "Evaluating with <code>score&gt;=0.5</code>: 0 of 2 steps" in client.get("/settings/math/").content.decode()
     correctness.evaluate_due_steps(project.pk)
     page = client.get("/settings/math/").content.decode()
-    assert "All 2 steps are judged by <code>score&gt;=0.5</code>" in page
+    assert "All 2 steps use the rule <code>score&gt;=0.5</code>" in page
     assert 'value="score&gt;=0.5"' in page
 
 
@@ -67,10 +67,10 @@ def test_a_rule_that_cannot_be_read_comes_back_with_what_is_wrong(
     answer = saved(client, 'score>=0.5 ("<script>')
     page = answer.content.decode()
     assert answer.status_code == 400
-    assert 'role="alert"' in page and "not closed" in page
+    assert 'role="alert"' in page and "Missing closing" in page
     assert 'value="score&gt;=0.5 (&quot;&lt;script&gt;"' in page
     assert "<script>" not in page.partition("<main")[2]
-    assert "cannot ask for `is:correct`" in saved(client, "is:correct").content.decode()
+    assert "cannot use `is:correct`" in saved(client, "is:correct").content.decode()
     assert (Project.objects.get().correct, sent) == ("", [])
 
 
@@ -79,7 +79,7 @@ def test_viewers_read_the_rule_and_cannot_write_it(client: Client, mate: User, r
     page = client.get("/settings/math/").content.decode()
     assert re.search(r'id="correct"[^<]*? readonly>', squeeze(page))
     assert "Save rule" not in page
-    assert "All 2 steps are judged by <code>acc=1 where it was logged, else score&gt;0</code>" in page
+    assert "All 2 steps use the rule <code>acc=1 if logged, else score&gt;0</code>" in page
 
 
 def test_the_panel_that_says_how_far_it_is_answers_by_itself(client: Client, owner: User, run: Run) -> None:
@@ -95,13 +95,13 @@ def test_a_step_says_how_many_are_correct_and_by_which_rule(client: Client, owne
     address = f"/runs/{run.uid}/steps/1/"
     page = client.get(address).content.decode()
     assert '<b>3</b><span class="muted">of 4</span>' in squeeze(page)
-    assert "acc=1 where it was logged, else score&gt;0" in page
+    assert "acc=1 if logged, else score&gt;0" in page
     saved(client, "score>=0.5")
-    assert "being judged anew" in client.get(address).content.decode()
+    assert "re-evaluating" in client.get(address).content.decode()
     correctness.evaluate_due_steps(run.project_id)
     page = client.get(address).content.decode()
     assert re.search(r"<summary[^>]*><b>2</b>", squeeze(page))
-    assert "<code>score&gt;=0.5</code>" in page and "being judged anew" not in page
+    assert "<code>score&gt;=0.5</code>" in page and "re-evaluating" not in page
 
 
 def test_a_page_that_was_seen_before_the_change_is_not_answered_from_memory(
@@ -112,19 +112,21 @@ def test_a_page_that_was_seen_before_the_change_is_not_answered_from_memory(
     before = client.get(address)
     correctness.change_correctness_rule(run.project, "score>=0.5", owner)
     told = client.get(address, headers={"If-None-Match": before.headers["ETag"]})
-    assert (told.status_code, "being judged anew" in told.content.decode()) == (200, True)
+    assert (told.status_code, "re-evaluating" in told.content.decode()) == (200, True)
     correctness.evaluate_due_steps(run.project_id)
     after = client.get(address, headers={"If-None-Match": before.headers["ETag"]})
     assert after.status_code == 200
-    assert '<b>2</b><span class="muted">of 4 recorded' in squeeze(after.content.decode())
+    assert '<b>2</b><span class="muted">of 4 recorded samples' in squeeze(after.content.decode())
 
 
 def test_a_query_for_correct_says_what_correct_is(client: Client, owner: User, run: Run) -> None:
     client.force_login(owner)
     saved(client, "score>=0.5")
-    assert "`score&gt;=0.5`, the rule of math" in client.get(f"/runs/{run.uid}/steps/1/?q=is:wrong").content.decode()
+    assert (
+        "uses the rule of math: `score&gt;=0.5`" in client.get(f"/runs/{run.uid}/steps/1/?q=is:wrong").content.decode()
+    )
     notes = client.get(f"/api/v1/samples/?run={run.uid}&q=is:wrong").json()["notes"]
-    assert notes == ["Correct is what answers `score>=0.5`, the rule of math."]
+    assert notes == ["“Correct” uses the rule of math: `score>=0.5`."]
 
 
 def test_the_api_changes_the_rule_and_says_how_far_the_judging_is(project: Project, run: Run, sent: list[int]) -> None:

@@ -59,8 +59,8 @@ def test_charts_counts_and_export_reflect_the_query(run: Run, client: Client, ma
     client.force_login(mate)
     page = panel(client, f"/runs/{run.uid}/steps/2/?q=score<0.5")
     assert re.findall(r'class="count">(\d+)<', page) == ["0", "1", "3", "0", "0"]
-    assert "4 samples, score against length" in page
-    assert re.search(r'<b>0\.214</b><span class="muted"[^>]*>of 0\.500', squeeze(page))
+    assert "Score and length of 4 samples" in page
+    assert re.search(r'<b>0\.214</b><span class="muted"[^>]*>\(all: 0\.500\)', squeeze(page))
     address = html.unescape(re.findall(r'href="([^"]*/exports/samples/[^"]*)"', page)[0])
     assert len(written(client.get(address))) == 4
 
@@ -85,8 +85,8 @@ def test_many_points_are_put_together_and_none_is_lost(run: Run, client: Client,
     indexed(run, lines(*generations(3, 2100)), 3)
     client.force_login(mate)
     page = panel(client, f"/runs/{run.uid}/steps/3/")
-    assert "2,100 samples, score against length" in page
-    assert "large dots are many" in page
+    assert "Score and length of 2,100 samples" in page
+    assert "large dots are several samples" in page
     assert page.count("h.1") < 2000
     assert sum(int(count.replace(",", "")) for _, count in links(page, CELL)) == 2100
 
@@ -109,10 +109,10 @@ def test_all_steps_are_searched_newest_first_and_the_page_says_how_far(
     client.force_login(mate)
     url = f"/runs/{run.uid}/steps/all/?q=says"
     page = client.get(url).content.decode()
-    assert "searched 8 of 20 steps, 8 found" in page
+    assert "searched 8 of 20 steps, matches: 8" in page
     assert re.findall(r'<td class="num">(\d+)</td>', page)[0] == "21"
     on = html.unescape(re.findall(r'hx-get="([^"]*beyond=[^"]*)"', page)[0])
-    assert "searched 16 of 20 steps, 16 found" in panel(client, on)
+    assert "searched 16 of 20 steps, matches: 16" in panel(client, on)
     last = panel(client, f"{url}&beyond=5")
     assert "searched" not in last
     assert 'data-total="27"' in last

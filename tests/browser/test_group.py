@@ -81,7 +81,7 @@ def test_a_response_is_flagged_told_and_kept_where_it_stands(visit: Visit, train
 def test_whole_texts_stay_open_while_others_open_and_more_arrives(visit: Visit, training: Training) -> None:
     training.pushed(1, 12, group("a", [1.0] * 7 + [0.0] * 5, ["204"] * 7 + ["210"] * 3 + [""] * 2))
     page = visit.go(f"/runs/{training.uid}/groups/1/a/")
-    expect(page.locator("#answers")).to_have_text("7 × 204 right, 3 × 210, 2 without an answer")
+    expect(page.locator("#answers")).to_have_text("7 × 204 correct, 3 × 210, 2 without an answer")
     folds = page.locator("details.fold")
     expect(folds).to_have_count(3)
     for at in (0, 1):  # by key: what opens moves what is below it
@@ -135,7 +135,7 @@ def test_hostile_responses_are_text_side_by_side_in_any_window(visit: Visit, tra
     for at in range(page.locator("details.fold").count()):
         page.locator("details.fold > summary").nth(at).click()
     for _ in range(page.locator("[data-whole]").count()):
-        page.locator("[data-whole]", has_text="whole").first.click()
+        page.locator("[data-whole]", has_text="expand").first.click()
         page.wait_for_timeout(50)
     assert overflow(page) <= 0 and int(page.evaluate("main.scrollWidth - main.clientWidth")) <= 0
     assert page.evaluate("window.__ran") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -57,10 +58,10 @@ def test_from_the_list_of_runs_to_a_flag_and_back_without_a_mouse(visit: Visit, 
     page.keyboard.press("d")
     expect(page.locator(".board-column del, .board-column ins").first).to_be_visible()
     page.keyboard.press("?")
-    expect(page.get_by_role("heading", name="Keyboard")).to_be_visible()
+    expect(page.get_by_role("heading", name="Keyboard shortcuts")).to_be_visible()
     for names in (page.locator(".foot-keys span"), page.locator("#help > div dd")):  # only what does something here
         expect(names.filter(has_text="diff")).to_be_visible()
-        expect(names.filter(has_text="whole")).to_be_hidden()
+        expect(names.filter(has_text=re.compile(r"\bexpand\b"))).to_be_hidden()
     page.keyboard.press("Escape")
     expect(page.locator("#help")).to_be_hidden()
     page.keyboard.press("Escape")
@@ -100,15 +101,15 @@ def test_the_palette_goes_to_a_step_and_does_what_the_page_can(pressed: Page, tr
     page.keyboard.press("Escape")
     expect(page.locator("#palette")).to_be_hidden()
     page.keyboard.press("Control+k")
-    page.keyboard.type("everything as json")
+    page.keyboard.type("json view: all fields")
     expect(page.locator("#palette [aria-selected]")).to_contain_text("json")
     page.keyboard.press("Enter")
     expect(page.locator("[data-view=json]")).to_have_attribute("aria-current", "true")
     page.keyboard.press("Control+k")
     page.keyboard.type("nothing is called so")
-    expect(page.locator("#palette-said")).to_contain_text("Nothing here is called")
+    expect(page.locator("#palette-said")).to_contain_text("No results for “nothing is called so”")
     page.locator("#palette-box").fill("keyboard")
-    expect(page.locator("#palette [aria-selected]")).to_contain_text("Keyboard")
+    expect(page.locator("#palette [aria-selected]")).to_contain_text("Keyboard shortcuts")
     page.keyboard.press("Enter")
     expect(page.locator("#help")).to_be_visible()
 

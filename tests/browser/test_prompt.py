@@ -1,4 +1,4 @@
-"""Prompt history in a browser: to another step by key, without losing the place, and the word diff."""
+"""The history of a prompt in a browser: to another step by key, without losing the place, and the word diff."""
 
 from __future__ import annotations
 

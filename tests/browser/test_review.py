@@ -28,7 +28,7 @@ def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit:
     first, second, third, last = rows(page)
     page.keyboard.press("a")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
-    expect(page.locator(f"#r-{first}")).to_contain_text("✓ fine")
+    expect(page.locator(f"#r-{first}")).to_contain_text("✓ OK")
     page.keyboard.press("1")
     expect(page.locator(f"#sample article[data-id='{third}']")).to_be_visible()
     expect(page.locator(f"#r-{second}")).to_contain_text("⚑ reward hack")
@@ -57,15 +57,15 @@ def test_what_was_read_for_a_second_is_marked_and_no_longer_unseen(visit: Visit,
     training.pushed(1, 3)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
     first, second, third = rows(page)
-    expect(page.locator(f"#r-{first}")).to_have_attribute("data-look", "seen")
+    expect(page.locator(f"#r-{first}")).to_have_attribute("data-look", "viewed")
     page.keyboard.press("j")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
     with page.expect_response(re.compile("/verdict/")):
         page.keyboard.press("a")
-    expect(page.locator(f"#r-{second}")).to_have_attribute("data-look", "fine")
+    expect(page.locator(f"#r-{second}")).to_have_attribute("data-look", "OK")
     with page.expect_response(lambda told: "/seen/" in told.url and third in (told.request.post_data or "")):
-        expect(page.locator(f"#r-{third}")).to_have_attribute("data-look", "seen")
+        expect(page.locator(f"#r-{third}")).to_have_attribute("data-look", "viewed")
     visit.go(f"/runs/{training.uid}/steps/latest/?q=is:fine")
     assert rows(page) == [second]
     visit.go(f"/runs/{training.uid}/steps/latest/?q=is:unseen")
-    expect(page.locator("#result")).to_contain_text("No sample matches")
+    expect(page.locator("#result")).to_contain_text("No samples match this query.")

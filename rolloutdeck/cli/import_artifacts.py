@@ -63,22 +63,22 @@ def send_artifact(
 ) -> None:
     """Tells of one and, if `now`, sends what the server lacks. Raises RetryLaterError, ActionRequiredError."""
     command = build_import_command(one.path, target.project, target.name, target.attempt)
-    shelf = ArtifactUploadQueue(say=lambda text: steps.problems.append((str(one.path), text)))
+    shelf = ArtifactUploadQueue(on_message=lambda text: steps.problems.append((str(one.path), text)))
     try:
         answer = patiently(lambda: register_artifact(target.ask_run, one, target.attempt, command, now))
         told = parse_response(answer)
     except UploadRejectedError as error:
         steps.problems.append((str(one.path), str(error)))
         return
-    shelf.put(one, told["missing"] if now else ())
+    shelf.add(one, told["missing"] if now else ())
     if one.role != "tokenizer":
         steps.artifacts.append(one)
-        steps.known += answer.status == 200 and not shelf.busy
+        steps.known += answer.status == 200 and not shelf.pending_count
     if now:
         steps.sent.add(one.key)
     left, sent = one.size if now else 0, 0
-    while shelf.busy:
-        errand, before = shelf.queue[0], len(shelf.sent)
+    while shelf.pending_count:
+        errand, before = shelf.pending_uploads[0], len(shelf.sent)
         answer = patiently(lambda: upload_requested_part(shelf, target))
         at = errand.size if len(shelf.sent) > before else parse_received_bytes(answer, errand.size) if answer else sent
         progress(max(0, at - sent))

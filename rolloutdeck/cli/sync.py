@@ -38,17 +38,17 @@ def _report(result: SyncResult) -> None:
             f"{format_count(result.rejected, 'file')} refused for good; "
             "each lies in rejected/ with the reason beside it."
         )
-    if result.live:
-        print_message(f"{format_count(result.live, 'spool')} left to running processes, which send them themselves.")
-    if result.others:
+    if result.live_spools:
         print_message(
-            f"{format_count(result.others, 'spool')} of other users, who send them: a spool names files to read."
+            f"{format_count(result.live_spools, 'spool')} left to running processes, which send them themselves."
         )
-    if result.elsewhere:
+    if result.other_user_spools:
+        print_message(f"{format_count(result.other_user_spools, 'spool')} of other users, who must send them.")
+    if result.other_server_spools:
         print_message(
-            f"{format_count(result.elsewhere, 'spool')} written for another server; "
+            f"{format_count(result.other_server_spools, 'spool')} written for another server; "
             "name a spool's folder to send it here."
         )
     if result.waiting:
-        why = format_sentence(result.problem or "the server was not reached")
+        why = format_sentence(result.error or "the server was not reached")
         print_message(f"{format_count(result.waiting, 'file')} still waiting. {why}")

@@ -1,6 +1,6 @@
-"""A step's files as an artifact: which they are, their hashes, and what the server is told of them.
+"""The files of a step as an artifact: their names, hashes and the request body that registers them.
 
-Nothing is copied: the bytes stay where the trainer wrote them until they are wanted.
+Nothing is copied: the files stay where the trainer wrote them until the server requests them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client.launch import clean_name, get_host_name
+from rolloutdeck.client.process_identity import clean_name, get_host_name
 from rolloutdeck.protocol import check_manifest, compute_artifact_key, count_manifest_bytes
 
-CHUNK = 1 << 20
-MAX_CACHED_HASHES = 20_000  # hashes in memory, 200 bytes each
+CHUNK_BYTES = 1 << 20
+MAX_CACHED_HASHES = 20_000  # hashes in memory, about 200 bytes each
 
 FileStamp = tuple[int, int, int]  # size, mtime_ns, inode
 
@@ -28,7 +28,10 @@ class FileChangedError(Exception):
 
 @dataclass(frozen=True)
 class LocalArtifact:
-    """`files`: {path below `path`: {"sha256", "bytes"}}, as they were when they had these `stamps`."""
+    """An artifact on this machine.
+
+    `files` is {path relative to `path`: {"sha256", "bytes"}}, valid for the file `stamps`.
+    """
 
     path: Path
     role: str
@@ -41,7 +44,7 @@ class LocalArtifact:
 
     @property
     def key(self) -> str:
-        """The artifact's id, the same wherever the same files lie."""
+        """The artifact's id. It depends on the file names and contents only, not on the folder."""
         return compute_artifact_key(self.files)
 
     @property
@@ -49,9 +52,14 @@ class LocalArtifact:
         """Bytes of all files together."""
         return count_manifest_bytes(self.files)
 
-    def told(self, attempt: str, command: str, send_now: bool = False, gone: str = "") -> dict[str, Any]:
-        """The body of `PUT runs/{uid}/artifacts/`. `command` would send the bytes if typed on this machine; `gone` says
-        why they can't be sent any more."""
+    def build_request_body(
+        self, attempt: str, command: str, send_now: bool = False, missing_reason: str = ""
+    ) -> dict[str, Any]:
+        """Returns the body of `PUT runs/{uid}/artifacts/`.
+
+        `command` is the shell command that uploads the files from this machine. `missing_reason` says why they can't be
+        uploaded any more.
+        """
         return {
             "attempt": attempt,
             "split": self.split,
@@ -62,7 +70,7 @@ class LocalArtifact:
             "facts": self.facts,
             "origin": {"host": get_host_name(), "path": str(self.path), "command": command},
             "send_now": send_now,
-            "gone": gone,
+            "gone": missing_reason,
         }
 
 
@@ -76,9 +84,9 @@ def build_artifact(
     split: str = "train",
     facts: Mapping[str, Any] | None = None,
 ) -> LocalArtifact:
-    """Hashes the files `names` below `path`, each once as long as its stamp stays.
+    """Hashes the files `names` below `path`. A file whose stamp did not change is not hashed again.
 
-    Raises OSError, FileChangedError, and ValueError where they make no manifest.
+    Raises OSError, FileChangedError, or ValueError if the files are not a valid manifest.
     """
     files, stamps = {}, {}
     for name in names:
@@ -88,27 +96,30 @@ def build_artifact(
     return LocalArtifact(path, role, step, files, stamps, step_kind, split, dict(facts or {}))
 
 
-def build_path_artifact(path: Path, told: Mapping[str, Any]) -> LocalArtifact:
-    """The artifact that `Run.log_artifact` named: a file, or all files of a folder. Raises as `build_artifact`.
+def build_path_artifact(path: Path, manifest: Mapping[str, Any]) -> LocalArtifact:
+    """Returns the artifact of a `Run.log_artifact` call: one file, or files of a folder. Raises like `build_artifact`.
 
-    `told` has `role step step_kind split files facts`; no `files` means all. Facts that the trainer's own layout tells
-    are added to those given.
+    `manifest` has `role step step_kind split files facts`. Empty `files` mean all files. Facts read from the trainer's
+    layout are added to the given ones.
     """
     folder = path if path.is_dir() else path.parent
-    names = told["files"] or ([path.name] if folder != path else list_files_below(path))
+    names = manifest["files"] or ([path.name] if folder != path else list_files_below(path))
     return build_artifact(
         folder,
         names,
-        told["role"],
-        told["step"],
-        step_kind=told["step_kind"],
-        split=told["split"],
-        facts={**read_layout_facts(path, names), **told["facts"]},
+        manifest["role"],
+        manifest["step"],
+        step_kind=manifest["step_kind"],
+        split=manifest["split"],
+        facts={**read_layout_facts(path, names), **manifest["facts"]},
     )
 
 
 def build_tokenizer_artifact(path: Path) -> LocalArtifact:
-    """The tokenizer that a run's token ids belong to, kept at step 0. Raises OSError, FileChangedError, ValueError."""
+    """Returns the artifact of the tokenizer that decodes a run's token ids, with step 0.
+
+    Raises OSError, FileChangedError or ValueError.
+    """
     from rolloutdeck.protocol import compute_tokenizer_fingerprint, find_tokenizer_file, load_vocabulary
 
     file = find_tokenizer_file(path)
@@ -117,23 +128,22 @@ def build_tokenizer_artifact(path: Path) -> LocalArtifact:
 
 
 def read_layout_facts(path: Path, names: Collection[str]) -> dict[str, Any]:
-    """What the layout and the batch of a trainer's own step tell, which are these files; {} for anything else."""
+    """Returns the facts from the layout and the batch of a trainer's step; {} if the files are not such a step."""
     from rolloutdeck.trainer_api import LoadableStep, find_steps, read_step
 
-    for spot in find_steps(path):
-        if not set(spot.files) <= set(names):
+    for location in find_steps(path):
+        if not set(location.files) <= set(names):
             continue
-        found = read_step(spot)
-        if isinstance(found, LoadableStep) and path in (found.path, spot.path):
-            return {name: fact for name, fact in found.facts.items() if name != "role"}
+        loadable_step = read_step(location)
+        if isinstance(loadable_step, LoadableStep) and path in (loadable_step.path, location.path):
+            return {name: value for name, value in loadable_step.facts.items() if name != "role"}
     return {}
 
 
 def preload_modules() -> None:
-    """Loads what the sender's thread will need: a fork while a thread imports spoils the module for the child."""
+    """Imports the modules of the sender's thread. A fork while a thread imports breaks the module in the child."""
     import shlex  # noqa: F401
 
-    pass
     from rolloutdeck.trainer_api import list_kinds, load_step_readers
 
     list_kinds()
@@ -141,27 +151,27 @@ def preload_modules() -> None:
 
 
 def list_files_below(folder: Path) -> list[str]:
-    """All files below a folder as relative paths with "/"; hidden ones are passed over."""
+    """Returns all files below a folder as relative paths with "/", without hidden files and folders."""
     paths = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return [path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts)]
 
 
 def read_file_stamp(path: Path) -> FileStamp:
-    """Raises OSError."""
+    """Returns size, modification time (ns) and inode of a file. Raises OSError."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 def hash_stable_file(path: Path) -> tuple[FileStamp, str]:
-    """A file's stamp and sha256, streamed. Raises OSError and FileChangedError."""
+    """Returns a file's stamp and sha256, read in chunks. Raises OSError or FileChangedError."""
     stamp = read_file_stamp(path)
-    known = _hashes.get(path)
-    if known and known[0] == stamp:
-        return known
+    cached = _hashes.get(path)
+    if cached and cached[0] == stamp:
+        return cached
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(CHUNK):
-            digest.update(piece)
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
     if read_file_stamp(path) != stamp:
         raise FileChangedError(f"{path} is still being written")
     cache_file_hash(path, stamp, digest.hexdigest())
@@ -169,17 +179,17 @@ def hash_stable_file(path: Path) -> tuple[FileStamp, str]:
 
 
 def cache_file_hash(path: Path, stamp: FileStamp, sha256: str) -> None:
-    """Nobody needs to read this file again as long as its stamp stays."""
+    """Stores a file's hash, so that the file is not read again while its stamp stays the same."""
     if len(_hashes) >= MAX_CACHED_HASHES:
         _hashes.clear()
     _hashes[path] = stamp, sha256
 
 
 def build_import_command(path: Path, project: str, run: str, attempt: str) -> str:
-    """What sends the bytes of this folder to this run's launch, for a person to type."""
-    import shlex  # not at the top: a trainer that keeps no steps need not wait for it
+    """Returns the shell command that uploads this folder to this attempt of the run."""
+    import shlex  # not at the top: trainers that store no steps skip this import
 
-    words = [
+    arguments = [
         "rolloutdeck",
         "import",
         str(path),
@@ -190,4 +200,4 @@ def build_import_command(path: Path, project: str, run: str, attempt: str) -> st
         "--attempt",
         attempt,
     ]
-    return shlex.join(words)
+    return shlex.join(arguments)

@@ -1,7 +1,7 @@
-"""The artifacts that this process told a server of, and the bytes that the server wants of them.
+"""Artifacts that this process registered with a server, and the upload of the files that the server requests.
 
-Only what was put on the shelf here is ever sent: the server names artifacts, never paths. Nothing here waits or starts
-threads; one `send` is one request.
+Only files of artifacts that were added to the queue are uploaded: the server requests artifacts, never paths. This
+module neither waits nor starts threads; one `upload_next` is one request.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client.artifact import FileStamp, LocalArtifact, cache_file_hash, read_file_stamp
-from rolloutdeck.client.launch import get_host_name
+from rolloutdeck.client.process_identity import get_host_name
 from rolloutdeck.lib import FileSlice, ServerResponse
 from rolloutdeck.protocol import MAX_PART_BYTES
 
-RequestFunction = Callable[..., ServerResponse]  # ask(method, path below the run's address, query=, body=, headers=)
+RequestFunction = Callable[..., ServerResponse]  # request(method, path below the run's URL, query=, body=, headers=)
 MessageCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class UploadRequest:
-    """A file that is wanted."""
+    """A file of an artifact that the server requests."""
 
     artifact: LocalArtifact
     key: str
@@ -44,8 +44,8 @@ class UploadRequest:
     def size(self) -> int:
         return int(self.artifact.files[self.name]["bytes"])
 
-    def is_there(self) -> bool:
-        """Whether the file still is the one that was hashed."""
+    def is_unchanged(self) -> bool:
+        """Whether the file still has the stamp that it had when it was hashed."""
         try:
             return read_file_stamp(self.path) == tuple(self.artifact.stamps[self.name])
         except OSError:
@@ -53,204 +53,215 @@ class UploadRequest:
 
 
 def register_artifact(
-    ask: RequestFunction, artifact: LocalArtifact, attempt: str, command: str, send_now: bool = False, gone: str = ""
+    request: RequestFunction,
+    artifact: LocalArtifact,
+    attempt: str,
+    command: str,
+    send_now: bool = False,
+    missing_reason: str = "",
 ) -> ServerResponse:
-    """Tells the server of an artifact; a good answer has `id state missing`."""
-    body = json.dumps(artifact.told(attempt, command, send_now, gone)).encode()
-    return ask("PUT", "artifacts/", body=body, headers={"Content-Type": "application/json"})
+    """Registers an artifact with the server. A successful response has `id state missing`."""
+    body = json.dumps(artifact.build_request_body(attempt, command, send_now, missing_reason)).encode()
+    return request("PUT", "artifacts/", body=body, headers={"Content-Type": "application/json"})
 
 
-def fetch_requested_files(ask: RequestFunction) -> ServerResponse:
-    """Which bytes the server wants from this host; a good answer has `files`."""
-    return ask("GET", "wanted/", query={"host": get_host_name()})
+def fetch_requested_files(request: RequestFunction) -> ServerResponse:
+    """Asks which files the server requests from this host. A successful response has `files`."""
+    return request("GET", "wanted/", query={"host": get_host_name()})
 
 
 class ArtifactUploadQueue:
-    """`memory` is a file in which the shelf survives the process: a JSON line for each artifact; None for none.
+    """The artifacts of this process and the files of them that wait for upload.
 
-    Calls may come from two threads: one asks what is wanted, the other sends.
+    `state_file` stores the artifacts for later processes, one JSON line per artifact; None stores nothing. Two threads
+    may use the queue: one adds requested files, the other uploads.
     """
 
-    def __init__(self, memory: Path | None = None, say: MessageCallback = lambda text: None) -> None:
-        self.memory: Path | None = None
-        self.say = say
+    def __init__(self, state_file: Path | None = None, on_message: MessageCallback = lambda text: None) -> None:
+        self.state_file: Path | None = None
+        self._on_message = on_message
         self.artifacts: dict[str, LocalArtifact] = {}
         self.sent: list[UploadRequest] = []
-        self.lost: deque[tuple[LocalArtifact, str]] = deque()  # and why; their owner tells the server
+        # Artifacts and reasons. The owner of the queue reports them to the server.
+        self.missing_artifacts: deque[tuple[LocalArtifact, str]] = deque()
         self._stamps: dict[tuple[Path, frozenset[str]], dict[str, FileStamp]] = {}
-        self._queue: deque[UploadRequest] = deque()
-        self._refused: set[tuple[str, str]] = set()
-        self._requests: Iterator[ServerResponse] | None = None
+        self._pending: deque[UploadRequest] = deque()
+        self._rejected: set[tuple[str, str]] = set()
+        self._current_requests: Iterator[ServerResponse] | None = None
         self._lock = threading.Lock()
-        if memory:
-            self.keep_in(memory)
+        if state_file:
+            self.persist_to(state_file)
 
     @property
-    def queue(self) -> tuple[UploadRequest, ...]:
-        """The files that wait to be sent, the next one first."""
-        return tuple(self._queue)
+    def pending_uploads(self) -> tuple[UploadRequest, ...]:
+        """The files that wait for upload, the next one first."""
+        return tuple(self._pending)
 
     @property
-    def busy(self) -> int:
-        """How many files wait to be sent."""
-        return len(self._queue)
+    def pending_count(self) -> int:
+        """How many files wait for upload."""
+        return len(self._pending)
 
-    def knows(self, path: Path, stamps: Mapping[str, FileStamp]) -> bool:
-        """Whether the server was told of these very files, by their stamps."""
+    def is_registered(self, path: Path, stamps: Mapping[str, FileStamp]) -> bool:
+        """Whether an artifact with exactly these files and stamps was registered."""
         return self._stamps.get((path, frozenset(stamps))) == dict(stamps)
 
-    def put(self, artifact: LocalArtifact, missing: Collection[str] = ()) -> None:
-        """The server knows this artifact; files whose sha256 is in `missing` are to be sent now. Raises OSError."""
+    def add(self, artifact: LocalArtifact, missing: Collection[str] = ()) -> None:
+        """Adds a registered artifact. Files whose sha256 is in `missing` are uploaded now. Raises OSError."""
         key = artifact.key
-        self._hold(key, artifact)
-        self._add(
+        self._store(key, artifact)
+        self._enqueue(
             UploadRequest(artifact, key, name) for name in artifact.files if artifact.files[name]["sha256"] in missing
         )
-        if self.memory:
-            _append(self.memory, {**asdict(artifact), "path": str(artifact.path), "key": key})
+        if self.state_file:
+            _append_line(self.state_file, {**asdict(artifact), "path": str(artifact.path), "key": key})
 
-    def want(self, files: Any) -> None:
-        """Takes the `files` of a `wanted/` answer; what is not on this shelf is another process's."""
-        for told in files if isinstance(files, list) else ():
-            artifact = self.artifacts.get(str(told.get("artifact"))) if isinstance(told, dict) else None
-            names = [name for name in artifact.files if name == told.get("path")] if artifact else []
-            self._add(UploadRequest(artifact, told["artifact"], name) for name in names)  # type: ignore[arg-type]
+    def enqueue_requested(self, files: Any) -> None:
+        """Enqueues the `files` of a `wanted/` response. Files of other processes' artifacts are ignored."""
+        for requested in files if isinstance(files, list) else ():
+            artifact = self.artifacts.get(str(requested.get("artifact"))) if isinstance(requested, dict) else None
+            names = [name for name in artifact.files if name == requested.get("path")] if artifact else []
+            self._enqueue(UploadRequest(artifact, requested["artifact"], name) for name in names)  # type: ignore[arg-type]
 
-    def send(self, ask: RequestFunction) -> ServerResponse | None:
-        """One request of the file at the head of the queue; its answer, None where nothing waits.
+    def upload_next(self, request: RequestFunction) -> ServerResponse | None:
+        """Sends one request for the first file of the queue. Returns its response; None if the queue is empty.
 
-        A file is done when the server has a receipt for it, or will never take it. After any other answer the next
-        call tries it again, from where the server says it is. Raises what `ask` raises.
+        A file is finished when the server confirms it with a receipt or rejects it permanently. After any other
+        response the next call tries again, from the offset that the server reports. Raises what `request` raises.
         """
-        while errand := self._next():
-            self._requests = self._requests or _requests(ask, errand)
+        while upload := self._next_available():
+            self._current_requests = self._current_requests or _send_file(request, upload)
             try:
-                answer = next(self._requests)
+                response = next(self._current_requests)
                 break
             except OSError as error:
-                self._lose(errand, f"{errand.path} can't be read ({error.strerror or error})")
+                self._drop_missing(upload, f"{upload.path} can't be read ({error.strerror or error})")
             except BaseException:
-                self._requests = None
+                self._current_requests = None
                 raise
         else:
             return None
-        if answer.is_success and answer.status != 202:
-            self.sent.append(errand)
-            self._done()
-        elif is_permanent_rejection(answer):
-            self._give_up(errand, f"{errand.path} was refused: {answer.error_message}")
-        elif not answer.is_success:
-            self._requests = None
-        return answer
+        if response.is_success and response.status != 202:
+            self.sent.append(upload)
+            self._finish_upload()
+        elif is_permanent_rejection(response):
+            self._reject_upload(upload, f"{upload.path} was rejected: {response.error_message}")
+        elif not response.is_success:
+            self._current_requests = None
+        return response
 
-    def _next(self) -> UploadRequest | None:
-        """The one at the head of the queue, after those whose files are lost."""
-        while self._queue:
+    def _next_available(self) -> UploadRequest | None:
+        """Returns the first file of the queue, after dropping files that are missing or changed."""
+        while self._pending:
             with self._lock:
-                errand = self._queue[0]
-            if self._requests or errand.is_there():
-                return errand
-            self._lose(errand, f"{errand.path} is gone or has changed since it was registered")
+                upload = self._pending[0]
+            if self._current_requests or upload.is_unchanged():
+                return upload
+            self._drop_missing(upload, f"{upload.path} is gone or has changed since it was registered")
         return None
 
-    def _add(self, errands: Iterable[UploadRequest]) -> None:
+    def _enqueue(self, uploads: Iterable[UploadRequest]) -> None:
         with self._lock:
-            waiting = {(errand.key, errand.name) for errand in self._queue} | self._refused
-            self._queue.extend(errand for errand in errands if (errand.key, errand.name) not in waiting)
+            known = {(upload.key, upload.name) for upload in self._pending} | self._rejected
+            self._pending.extend(upload for upload in uploads if (upload.key, upload.name) not in known)
 
-    def _done(self) -> None:
-        self._requests = None
+    def _finish_upload(self) -> None:
+        self._current_requests = None
         with self._lock:
-            self._queue.popleft()
+            self._pending.popleft()
 
-    def _lose(self, errand: UploadRequest, why: str) -> None:
-        if not any(known is errand.artifact for known, _ in self.lost):
-            self.lost.append((errand.artifact, why))
-        self._give_up(errand, why)
+    def _drop_missing(self, upload: UploadRequest, reason: str) -> None:
+        if not any(artifact is upload.artifact for artifact, _ in self.missing_artifacts):
+            self.missing_artifacts.append((upload.artifact, reason))
+        self._reject_upload(upload, reason)
 
-    def _give_up(self, errand: UploadRequest, why: str) -> None:
-        self._refused.add((errand.key, errand.name))
-        self._done()
-        self.say(why)
+    def _reject_upload(self, upload: UploadRequest, reason: str) -> None:
+        self._rejected.add((upload.key, upload.name))
+        self._finish_upload()
+        self._on_message(reason)
 
-    def _hold(self, key: str, artifact: LocalArtifact) -> None:
+    def _store(self, key: str, artifact: LocalArtifact) -> None:
         self.artifacts[key] = artifact
         self._stamps[artifact.path, frozenset(artifact.stamps)] = dict(artifact.stamps)
         for name, file in artifact.files.items():
             cache_file_hash(artifact.path / name, artifact.stamps[name], file["sha256"])
 
-    def keep_in(self, memory: Path) -> None:
-        """From now on the shelf is kept there, with what an earlier process kept. A damaged line costs its own
-        artifact: it is hashed and told again."""
-        self.memory = memory
+    def persist_to(self, state_file: Path) -> None:
+        """Stores the artifacts in `state_file` from now on and loads those that an earlier process stored there.
+
+        A damaged line is skipped: its artifact is hashed and registered again.
+        """
+        self.state_file = state_file
         try:
-            lines = memory.read_bytes().split(b"\n")
+            lines = state_file.read_bytes().split(b"\n")
         except OSError:
             return
         for line in lines:
             try:
-                kept = json.loads(line)
-                stamps = {name: tuple(stamp) for name, stamp in kept.pop("stamps").items()}
-                key, path = kept.pop("key"), Path(kept.pop("path"))
-                self._hold(key, LocalArtifact(path=path, stamps=stamps, **kept))
+                fields = json.loads(line)
+                stamps = {name: tuple(stamp) for name, stamp in fields.pop("stamps").items()}
+                key, path = fields.pop("key"), Path(fields.pop("path"))
+                self._store(key, LocalArtifact(path=path, stamps=stamps, **fields))
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
 
 
-def is_permanent_rejection(answer: ServerResponse) -> bool:
-    """Whether the server will never take this file from here."""
-    return answer.is_from_server and answer.status in (400, 404, 409, 413, 415)
+def is_permanent_rejection(response: ServerResponse) -> bool:
+    """Whether the server will never accept this file from this client."""
+    return response.is_from_server and response.status in (400, 404, 409, 413, 415)
 
 
-def _requests(ask: RequestFunction, errand: UploadRequest) -> Iterator[ServerResponse]:
-    """The requests that bring a file over, each made when its answer is asked for. Raises OSError and as `ask`."""
-    address = f"artifacts/{errand.key}/files/{errand.sha256}/"
+def _send_file(request: RequestFunction, upload: UploadRequest) -> Iterator[ServerResponse]:
+    """Yields the responses of the requests that upload a file. Raises OSError and like `request`."""
+    url = f"artifacts/{upload.key}/files/{upload.sha256}/"
 
-    def put(body: bytes | FileSlice, span: str = "") -> ServerResponse:
-        headers = {"Content-Type": "application/octet-stream"} | ({"Content-Range": span} if span else {})
-        answer = ask("PUT", address, body=body, headers=headers)
+    def put(body: bytes | FileSlice, content_range: str = "") -> ServerResponse:
+        headers = {"Content-Type": "application/octet-stream"} | (
+            {"Content-Range": content_range} if content_range else {}
+        )
+        response = request("PUT", url, body=body, headers=headers)
         return (
-            answer
-            if not answer.is_success or answer.status == 202 or _is_receipt(answer, errand)
-            else _no_receipt(answer)
+            response
+            if not response.is_success or response.status == 202 or _is_receipt(response, upload)
+            else _mark_foreign(response)
         )
 
-    with errand.path.open("rb") as file:
-        if errand.size <= MAX_PART_BYTES:
-            yield put(FileSlice(file, 0, errand.size))
+    with upload.path.open("rb") as file:
+        if upload.size <= MAX_PART_BYTES:
+            yield put(FileSlice(file, 0, upload.size))
             return
-        answer = put(b"", f"bytes */{errand.size}")
-        yield answer
-        while answer.is_success and answer.status == 202:
-            at = parse_received_bytes(answer, errand.size)
-            length = min(MAX_PART_BYTES, errand.size - at)
-            answer = put(FileSlice(file, at, length), f"bytes {at}-{at + length - 1}/{errand.size}")
-            yield answer
+        response = put(b"", f"bytes */{upload.size}")
+        yield response
+        while response.is_success and response.status == 202:
+            offset = parse_received_bytes(response, upload.size)
+            length = min(MAX_PART_BYTES, upload.size - offset)
+            response = put(FileSlice(file, offset, length), f"bytes {offset}-{offset + length - 1}/{upload.size}")
+            yield response
 
 
-def parse_received_bytes(answer: ServerResponse, total: int) -> int:
-    """How many bytes the server has; 0 when it doesn't say, which sends from the start."""
-    told = answer.json()
-    found = told.get("received") if isinstance(told, dict) else None
-    return found if isinstance(found, int) and 0 <= found < total else 0
+def parse_received_bytes(response: ServerResponse, total: int) -> int:
+    """Returns how many bytes the server has; 0 if the response does not say it, which restarts the upload."""
+    data = response.json()
+    received = data.get("received") if isinstance(data, dict) else None
+    return received if isinstance(received, int) and 0 <= received < total else 0
 
 
-def _is_receipt(answer: ServerResponse, errand: UploadRequest) -> bool:
-    told: Any = answer.json()
-    return isinstance(told, dict) and (told.get("sha256"), told.get("bytes")) == (errand.sha256, errand.size)
+def _is_receipt(response: ServerResponse, upload: UploadRequest) -> bool:
+    receipt: Any = response.json()
+    return isinstance(receipt, dict) and (receipt.get("sha256"), receipt.get("bytes")) == (upload.sha256, upload.size)
 
 
-def _no_receipt(answer: ServerResponse) -> ServerResponse:
-    """An answer that says yes and names other bytes is nobody's we know: the file stays."""
-    return ServerResponse(answer.status, {**answer.headers}, answer.body, is_from_server=False)
+def _mark_foreign(response: ServerResponse) -> ServerResponse:
+    """Marks a successful response without a matching receipt as not from our server: the file stays."""
+    return ServerResponse(response.status, {**response.headers}, response.body, is_from_server=False)
 
 
-def _append(path: Path, kept: Mapping[str, Any]) -> None:
-    """A line that is whole or, after a power cut, the last one."""
+def _append_line(path: Path, fields: Mapping[str, Any]) -> None:
+    """Appends one line. After a power cut only the last line can be incomplete."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    line = json.dumps(kept).encode() + b"\n"
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    line = json.dumps(fields).encode() + b"\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        os.write(handle, line)
+        os.write(descriptor, line)
     finally:
-        os.close(handle)
+        os.close(descriptor)

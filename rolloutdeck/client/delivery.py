@@ -1,4 +1,4 @@
-"""Brings one spool file to the server and judges the answer. Removes nothing and waits for nothing."""
+"""Uploads one spool file and classifies the response. Deletes no files and does not wait."""
 
 from __future__ import annotations
 
@@ -21,195 +21,204 @@ from rolloutdeck.lib import (
 )
 from rolloutdeck.protocol import MAX_PART_BYTES, SpoolHeader
 
-ARTIFACT = ("path", "role", "step", "step_kind", "split", "files", "facts", "send_now")  # what `log_artifact` writes
-MAX_METRICS_BATCH_BYTES = 1 << 19  # of waiting points that travel together; a server takes 10,000 points in one request
+# The keys of the body that `log_artifact` writes.
+ARTIFACT_KEYS = ("path", "role", "step", "step_kind", "split", "files", "facts", "send_now")
+MAX_METRICS_BATCH_BYTES = 1 << 19  # of metrics files in one request; a server accepts 10,000 points in one request
 MAX_SERVER_PAUSE = 300.0
 UPLOAD_TIMEOUT = 30.0  # seconds of one request
 
-UploadState = Literal["sent", "rejected", "kept", "later", "unreachable", "gone"]
+UploadState = Literal["sent", "rejected", "action_required", "later", "unreachable", "taken_over"]
 
 
 @dataclass(frozen=True, slots=True)
 class UploadOutcome:
-    """What became of a file. `sent`: the server has it. `rejected`: it never will. `kept`: a person must act first
-    (token, project). `later`: this file failed, try it again. `unreachable`: nobody answers, or nobody who is ours.
-    `gone`: another process has it. `pause` in seconds where the server asked for one. `denied`: the token is refused.
+    """The result of an upload.
+
+    `state` is one of:
+    - `sent`: the server has the file.
+    - `rejected`: the server will never accept it.
+    - `action_required`: the user must act first (token, project).
+    - `later`: this file failed, retry it.
+    - `unreachable`: no response, or none from a Rolloutdeck server.
+    - `taken_over`: another process has the file.
+
+    `pause` is in seconds, if the server asked for one. `is_token_refused`: the server refuses the token. `data` is the
+    JSON of the response; for an artifact the run's uid and the artifact.
     """
 
-    verdict: UploadState
+    state: UploadState
     reason: str = ""
     pause: float = 0.0
-    denied: bool = False
+    is_token_refused: bool = False
     data: Any = None
 
 
-FILE_GONE = UploadOutcome("gone")
+FILE_TAKEN_OVER = UploadOutcome("taken_over")
 
 
 def upload_spool_files(server: ServerClient, files: Sequence[spool.SpoolFile]) -> UploadOutcome:
-    """Sends one file, or several `metrics` files of one run and attempt in one request."""
+    """Uploads one file, or several `metrics` files of one run and attempt in one request."""
     try:
         header, start = spool.read_spool_header(files[0].path)
-        return _deliver(server, files, header, start)
+        return _upload(server, files, header, start)
     except ServerUnreachableError as error:
         return UploadOutcome("unreachable", str(error))
     except FileNotFoundError:
-        return FILE_GONE
+        return FILE_TAKEN_OVER
     except ValueError as error:
-        return UploadOutcome("rejected", f"not a whole spool file: {error}")
+        return UploadOutcome("rejected", f"not a complete spool file: {error}")
     except OSError as error:
         return UploadOutcome("later", f"can't be read: {error}")
 
 
-def _deliver(server: ServerClient, files: Sequence[spool.SpoolFile], header: SpoolHeader, start: int) -> UploadOutcome:
-    about, uid = build_run_headers(header), quote(header["uid"], safe="")
+def _upload(
+    server: ServerClient, files: Sequence[spool.SpoolFile], header: SpoolHeader, body_start: int
+) -> UploadOutcome:
+    run_headers, uid = build_run_headers(header), quote(header["uid"], safe="")
     if header["kind"] == "dump":
-        return _Upload(server, files[0].path, header, start, about).send()
+        return _Upload(server, files[0].path, header, body_start, run_headers).send()
     if header["kind"] == "artifact":
-        return _register(server, header, _told(files[0].path, ARTIFACT))
+        return _register_artifact(server, header, _read_body(files[0].path, ARTIFACT_KEYS))
     if header["kind"] == "metrics":
-        points = [point for file in files for point in _told(file.path, ("points",))["points"]]
+        points = [point for file in files for point in _read_body(file.path, ("points",))["points"]]
         body: Any = {"attempt": header["attempt"], "points": points}
         path = f"runs/{uid}/metrics/"
     else:
-        body = _json_body(files[0].path)
+        body = _read_json_body(files[0].path)
         path = {"run": "runs/", "replay": f"runs/{uid}/replays/"}.get(header["kind"], f"runs/{uid}/finish/")
         if header["kind"] == "run" and isinstance(body, dict):
             body["waited"] = spool.compute_file_age(files[0])
-    answer = server.send_json("POST", path, body, headers=about, timeout=UPLOAD_TIMEOUT)
-    return UploadOutcome("sent", data=answer.json()) if answer.is_success else classify_response(answer)
+    response = server.send_json("POST", path, body, headers=run_headers, timeout=UPLOAD_TIMEOUT)
+    return UploadOutcome("sent", data=response.json()) if response.is_success else classify_response(response)
 
 
-def _register(server: ServerClient, header: SpoolHeader, told: Mapping[str, Any]) -> UploadOutcome:
-    """Hashes the files that were named where they lie, and tells the server. `data`: the run's uid, the artifact."""
-    path = Path(told["path"])
+def _register_artifact(server: ServerClient, header: SpoolHeader, manifest: Mapping[str, Any]) -> UploadOutcome:
+    """Hashes the files of a `log_artifact` call and registers them. `data` is the run's uid and the artifact."""
+    path = Path(manifest["path"])
     try:
-        found = artifact.build_path_artifact(path, told)
+        local_artifact = artifact.build_path_artifact(path, manifest)
     except artifact.FileChangedError as error:
         return UploadOutcome("later", str(error))
     except (OSError, ValueError) as error:
-        return UploadOutcome("rejected", f"{path} can't be kept: {getattr(error, 'strerror', None) or error}")
+        return UploadOutcome("rejected", f"{path} can't be registered: {getattr(error, 'strerror', None) or error}")
     command = artifact.build_import_command(path, header["project"], header["name"], header["attempt"])
-    ask = RunClient(server, header).request
-    answer = artifact_uploads.register_artifact(ask, found, header["attempt"], command, told["send_now"])
-    if not answer.is_success:
-        return classify_response(answer)
-    if told["send_now"] and (trouble := _send_now(ask, found, answer.json())):
-        return trouble
-    return UploadOutcome("sent", data=(header["uid"], found))
+    request = RunClient(server, header).request
+    response = artifact_uploads.register_artifact(
+        request, local_artifact, header["attempt"], command, manifest["send_now"]
+    )
+    if not response.is_success:
+        return classify_response(response)
+    if manifest["send_now"] and (failure := _upload_missing_files(request, local_artifact, response.json())):
+        return failure
+    return UploadOutcome("sent", data=(header["uid"], local_artifact))
 
 
-def _send_now(ask: artifact_uploads.RequestFunction, found: artifact.LocalArtifact, told: Any) -> UploadOutcome | None:
-    """Brings over what the server lacks; None when it has all. The spool file stays until then."""
-    problems: list[str] = []
-    sending = artifact_uploads.ArtifactUploadQueue(say=problems.append)
-    sending.put(found, told.get("missing", ()) if isinstance(told, dict) else ())
-    while answer := sending.send(ask):
-        if not answer.is_success and not problems:
-            return classify_response(answer)
-    return UploadOutcome("rejected", problems[0]) if problems else None
+def _upload_missing_files(
+    request: artifact_uploads.RequestFunction, local_artifact: artifact.LocalArtifact, data: Any
+) -> UploadOutcome | None:
+    """Uploads the files that the server lacks. Returns None when it has all; the spool file stays until then."""
+    errors: list[str] = []
+    queue = artifact_uploads.ArtifactUploadQueue(on_message=errors.append)
+    queue.add(local_artifact, data.get("missing", ()) if isinstance(data, dict) else ())
+    while response := queue.upload_next(request):
+        if not response.is_success and not errors:
+            return classify_response(response)
+    return UploadOutcome("rejected", errors[0]) if errors else None
 
 
-def classify_response(answer: ServerResponse) -> UploadOutcome:
-    """What an answer that is no receipt means for the file."""
-    status, reason = answer.status, answer.error_message
-    if not answer.is_from_server:
-        return UploadOutcome("unreachable", reason, _pause(answer))
+def classify_response(response: ServerResponse) -> UploadOutcome:
+    """Returns what a response without a receipt means for the file."""
+    status, reason = response.status, response.error_message
+    if not response.is_from_server:
+        return UploadOutcome("unreachable", reason, _parse_retry_after(response))
     if status in (400, 413, 415):
         return UploadOutcome("rejected", reason)
     if status in (408, 416, 429) or status >= 500:
-        return UploadOutcome("later", reason, _pause(answer))
+        return UploadOutcome("later", reason, _parse_retry_after(response))
     if status == 409:
         return UploadOutcome("later", reason)
-    return UploadOutcome("kept", reason, denied=status == 401)
+    return UploadOutcome("action_required", reason, is_token_refused=status == 401)
 
 
-def _pause(answer: ServerResponse) -> float:
-    """Seconds of Retry-After; 0 where there is none (a date is none)."""
-    asked = answer.headers.get("retry-after", "")
-    return min(float(asked), MAX_SERVER_PAUSE) if asked.isdecimal() else 0.0
+def _parse_retry_after(response: ServerResponse) -> float:
+    """Returns the seconds of Retry-After; 0 if it is absent or a date."""
+    seconds = response.headers.get("retry-after", "")
+    return min(float(seconds), MAX_SERVER_PAUSE) if seconds.isdecimal() else 0.0
 
 
-def _json_body(path: Path) -> Any:
+def _read_json_body(path: Path) -> Any:
     _, start = spool.read_spool_header(path)
     with path.open("rb") as file:
         file.seek(start)
         return json.loads(file.read())
 
 
-def _told(path: Path, keys: Sequence[str]) -> dict[str, Any]:
-    """The body of a file that has to have these keys. Raises OSError, ValueError."""
-    body = _json_body(path)
+def _read_body(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+    """Returns the JSON body of a file that must have these keys. Raises OSError or ValueError."""
+    body = _read_json_body(path)
     if not isinstance(body, dict) or (missing := [key for key in keys if key not in body]):
-        raise ValueError(f"its body does not say {', '.join(missing if isinstance(body, dict) else keys)}")
+        raise ValueError(f"its body lacks {', '.join(missing if isinstance(body, dict) else keys)}")
     return body
 
 
 class _Upload:
-    """One dump on its way, whole or in parts that the server keeps, so that an interruption costs one part."""
+    """Uploads one dump, complete or in parts that the server stores, so that an interruption costs one part."""
 
     def __init__(
         self,
         server: ServerClient,
         path: Path,
         header: SpoolHeader,
-        start: int,
-        about: dict[str, str],
+        body_start: int,
+        run_headers: dict[str, str],
     ) -> None:
-        self.server, self.path, self.header, self.start = server, path, header, start
-        self.about, self.total = about, header["bytes"]
-        self.address = f"runs/{quote(header['uid'], safe='')}/dumps/{header['sha256']}/"
+        self.server, self.path, self.header, self.body_start = server, path, header, body_start
+        self.run_headers, self.total = run_headers, header["bytes"]
+        self.url = f"runs/{quote(header['uid'], safe='')}/dumps/{header['sha256']}/"
 
     def send(self) -> UploadOutcome:
         with self.path.open("rb") as file:
-            if file.seek(0, 2) != self.start + self.total:
+            if file.seek(0, 2) != self.body_start + self.total:
                 return UploadOutcome("rejected", "the file is shorter or longer than its header says")
             if self.total <= MAX_PART_BYTES:
-                return self._judge(self._put(FileSlice(file, self.start, self.total)))
-            return self._parts(file)
+                return self._classify(self._put(FileSlice(file, self.body_start, self.total)))
+            return self._send_parts(file)
 
-    def _parts(self, file: Any) -> UploadOutcome:
-        answer = self._put(b"", f"bytes */{self.total}")
-        for _ in range(2 * self.total // MAX_PART_BYTES + 4):  # an end, whatever the server says
-            if answer.status != 202 or not answer.is_from_server:
+    def _send_parts(self, file: Any) -> UploadOutcome:
+        response = self._put(b"", f"bytes */{self.total}")
+        for _ in range(2 * self.total // MAX_PART_BYTES + 4):  # ends, whatever the server responds
+            if response.status != 202 or not response.is_from_server:
                 break
-            at = _received(answer, self.total)
-            length = min(MAX_PART_BYTES, self.total - at)
-            span = f"bytes {at}-{at + length - 1}/{self.total}"
-            answer = self._put(FileSlice(file, self.start + at, length), span)
-        return self._judge(answer)
+            offset = artifact_uploads.parse_received_bytes(response, self.total)
+            length = min(MAX_PART_BYTES, self.total - offset)
+            content_range = f"bytes {offset}-{offset + length - 1}/{self.total}"
+            response = self._put(FileSlice(file, self.body_start + offset, length), content_range)
+        return self._classify(response)
 
-    def _put(self, body: bytes | FileSlice, span: str = "") -> ServerResponse:
-        headers = {**self.about, "Content-Type": "application/octet-stream"}
-        if span:
-            headers["Content-Range"] = span
+    def _put(self, body: bytes | FileSlice, content_range: str = "") -> ServerResponse:
+        headers = {**self.run_headers, "Content-Type": "application/octet-stream"}
+        if content_range:
+            headers["Content-Range"] = content_range
         return self.server.request(
-            "PUT", self.address, query=self.header.get("query"), body=body, headers=headers, timeout=UPLOAD_TIMEOUT
+            "PUT", self.url, query=self.header.get("query"), body=body, headers=headers, timeout=UPLOAD_TIMEOUT
         )
 
-    def _judge(self, answer: ServerResponse) -> UploadOutcome:
-        if answer.is_success:
-            receipt = answer.json()
+    def _classify(self, response: ServerResponse) -> UploadOutcome:
+        if response.is_success:
+            receipt = response.json()
             if not isinstance(receipt, dict):
-                return UploadOutcome("later", f"the answer ({answer.status}) is no receipt")
+                return UploadOutcome("later", f"the response ({response.status}) is not a receipt")
             if (receipt.get("sha256"), receipt.get("bytes")) == (self.header["sha256"], self.total):
                 return UploadOutcome("sent", data=receipt)
-            return UploadOutcome("later", "the receipt is for other bytes than were sent")
-        if answer.is_from_server and answer.status == 409 and self._damaged():
-            return UploadOutcome("rejected", "the file was damaged on this disk: its bytes have another hash")
-        return classify_response(answer)
+            return UploadOutcome("later", "the receipt is for different bytes")
+        if response.is_from_server and response.status == 409 and self._is_damaged():
+            return UploadOutcome("rejected", "the file is damaged on this disk: its bytes have a different hash")
+        return classify_response(response)
 
-    def _damaged(self) -> bool:
+    def _is_damaged(self) -> bool:
         digest = hashlib.sha256()
         with self.path.open("rb") as file:
-            file.seek(self.start)
-            while piece := file.read(1 << 20):
-                digest.update(piece)
+            file.seek(self.body_start)
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
         return digest.hexdigest() != self.header["sha256"]
-
-
-def _received(answer: ServerResponse, total: int) -> int:
-    """How many bytes the server has; 0 when it doesn't say, which sends from the start."""
-    found = answer.json()
-    received = found.get("received") if isinstance(found, dict) else None
-    return received if isinstance(received, int) and 0 <= received < total else 0

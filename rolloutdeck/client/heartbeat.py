@@ -1,4 +1,4 @@
-"""Says every half minute that the training lives, asks which files are wanted, and keeps this process's leases."""
+"""Sends a heartbeat every half minute, polls for requested files, and renews this process's leases."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rolloutdeck.protocol import HEARTBEAT_SECONDS, SpoolHeader
 
 
 class Heartbeat:
-    """One thread. A heartbeat that gets lost is not repeated: the next one says all of it again."""
+    """One thread. A lost heartbeat is not repeated: the next one has the full state."""
 
-    def __init__(self, sender: Sender, header: SpoolHeader, step: Callable[[], int | None]) -> None:
-        self.sender, self.header, self.step = sender, header, step
+    def __init__(self, sender: Sender, header: SpoolHeader, get_step: Callable[[], int | None]) -> None:
+        self.sender, self.header, self.get_step = sender, header, get_step
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts the thread if there is none. Raises RuntimeError when the interpreter is about to end."""
+        """Starts the thread if there is none. Raises RuntimeError if the interpreter is about to end."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="rolloutdeck-heartbeat", daemon=True)
             self._thread.start()
@@ -33,22 +33,22 @@ class Heartbeat:
         due = time.monotonic() + HEARTBEAT_SECONDS
         while not self._closed.wait(min(lease.LEASE_RENEWAL_SECONDS, HEARTBEAT_SECONDS)):
             try:
-                self.sender.own.renew()
+                self.sender.own.renew_lease()
                 for folder in list(self.sender.adopted):
                     lease.renew_lease(folder)
                 if time.monotonic() >= due:
                     due = time.monotonic() + HEARTBEAT_SECONDS
-                    self.beat()
-                    self.sender.ask_wanted()
-            except Exception:  # the leases must be kept as long as the training lives
+                    self.send()
+                    self.sender.poll_requested_files()
+            except Exception:  # the leases must be renewed as long as the training runs
                 logger.debug("A heartbeat failed.", exc_info=True)
 
-    def beat(self) -> None:
-        """Sends one heartbeat; does nothing where nobody answers."""
+    def send(self) -> None:
+        """Sends one heartbeat. Does nothing if the server is unreachable."""
         server, own = self.sender.server, self.sender.own
         if server is None:
             return
-        body = {"attempt": self.header["attempt"], "step": self.step(), "dropped": {own.name: dict(own.dropped)}}
+        body = {"attempt": self.header["attempt"], "step": self.get_step(), "dropped": {own.name: dict(own.dropped)}}
         try:
             RunClient(server, self.header, timeout=10.0).send_json("POST", "heartbeat/", body)
         except ServerUnreachableError as error:

@@ -1,8 +1,8 @@
-"""Who owns a spool folder. A lease file, because shared file systems can't be trusted with flock.
+"""Ownership of spool folders, by a lease file, because flock is not reliable on shared file systems.
 
-The owner touches its lease every few seconds. On the owner's machine its process id tells at once whether it lives;
-anywhere else a lease that nobody touched for LEASE_SECONDS is abandoned. Taking over is renaming the folder, which only
-one of several takers can do, and which a stalled owner notices as its folder being gone.
+The owner renews its lease every few seconds. On the owner's machine its process id shows whether it is alive; on other
+machines a lease that was not renewed for LEASE_SECONDS is abandoned. A takeover renames the folder: only one of several
+processes can succeed, and a stalled owner notices that its folder is missing.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import time
 import uuid
 from pathlib import Path
 
-from rolloutdeck.client.launch import get_host_name
+from rolloutdeck.client.process_identity import get_host_name
 
 LEASE_FILE = "lease"
 LEASE_SECONDS = 120
 LEASE_RENEWAL_SECONDS = 10
 
 
-def _machine() -> str:
-    """Tells whether process ids can be compared: the same kernel boot and the same pid namespace."""
+def _read_machine_id() -> str:
+    """Returns an id of the kernel boot and the pid namespace: process ids can be compared if it is equal."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
         return f"{get_host_name()} {boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -29,8 +29,8 @@ def _machine() -> str:
         return get_host_name()
 
 
-def _started(pid: int) -> str:
-    """Start time of a process in kernel ticks, so that a reused process id is seen; "" where there is no /proc."""
+def _read_start_time(pid: int) -> str:
+    """Returns the start time of a process in kernel ticks, to detect reused process ids; "" without /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -40,15 +40,15 @@ def _started(pid: int) -> str:
 def acquire_lease(folder: Path, url: str, name: str = "") -> None:
     """Makes this process the owner.
 
-    `url` is the server the spool is meant for, "" while none is known; `name` the spool's own name, which stays when
-    the folder changes hands.
+    `url` is the server that the spool is for, "" if unknown. `name` is the spool's own name, which stays the same after
+    a takeover.
     """
     pid, name = os.getpid(), name or folder.name
     note = {
         "host": get_host_name(),
         "pid": pid,
-        "machine": _machine(),
-        "started": _started(pid),
+        "machine": _read_machine_id(),
+        "started": _read_start_time(pid),
         "url": url,
         "name": name,
     }
@@ -58,59 +58,63 @@ def acquire_lease(folder: Path, url: str, name: str = "") -> None:
 
 
 def renew_lease(folder: Path) -> bool:
-    """Renews the lease; False when the folder was taken by another process."""
+    """Renews the lease. Returns False if another process took the folder over."""
     try:
         os.utime(folder / LEASE_FILE)
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # a full or slow disk is no reason to give the folder up
+        return True  # on a full or slow disk the folder is still ours
     return True
 
 
 def release_lease(folder: Path) -> None:
-    """Anybody may take the folder from now on."""
+    """Removes the lease: any process may take the folder over."""
     (folder / LEASE_FILE).unlink(missing_ok=True)
 
 
 def read_spool_server(folder: Path) -> str:
-    """The address of the server that the spool was written for, "" if none was known."""
-    return str(_note(folder / LEASE_FILE).get("url") or "")
+    """Returns the URL of the server that the spool was written for, "" if unknown."""
+    return str(_read_lease(folder / LEASE_FILE).get("url") or "")
 
 
 def read_spool_name(folder: Path) -> str:
-    """The name under which what this spool dropped is counted."""
-    return str(_note(folder / LEASE_FILE).get("name") or folder.name)
+    """Returns the name under which the spool's dropped data is counted."""
+    return str(_read_lease(folder / LEASE_FILE).get("name") or folder.name)
 
 
 def is_abandoned(folder: Path) -> bool:
+    """Whether the owner of the folder is dead or does not renew its lease."""
     try:
-        touched = (folder / LEASE_FILE).stat().st_mtime
+        renewed_at = (folder / LEASE_FILE).stat().st_mtime
     except FileNotFoundError:
         return folder.is_dir()
     except OSError:
         return False
-    note = _note(folder / LEASE_FILE)
-    if note.get("machine") == _machine() and isinstance(pid := note.get("pid"), int):
-        return not _alive(pid, str(note.get("started", "")))
-    return _now(folder.parent) - touched > LEASE_SECONDS
+    note = _read_lease(folder / LEASE_FILE)
+    if note.get("machine") == _read_machine_id() and isinstance(pid := note.get("pid"), int):
+        return not _is_alive(pid, str(note.get("started", "")))
+    return _read_file_system_time(folder.parent) - renewed_at > LEASE_SECONDS
 
 
 def take_over_spool(folder: Path, url: str) -> Path | None:
-    """Takes an abandoned folder over; its new path, or None when it is not abandoned or somebody was faster."""
+    """Takes an abandoned folder over and returns its new path.
+
+    Returns None if the folder is not abandoned or another process was faster.
+    """
     if not is_abandoned(folder):
         return None
-    meant, name = read_spool_server(folder) or url, read_spool_name(folder)
-    taken = folder.with_name(f"{folder.name.rpartition('~')[0] or folder.name}~{uuid.uuid4().hex[:8]}")
+    spool_server, name = read_spool_server(folder) or url, read_spool_name(folder)
+    new_folder = folder.with_name(f"{folder.name.rpartition('~')[0] or folder.name}~{uuid.uuid4().hex[:8]}")
     try:
-        folder.rename(taken)
-        acquire_lease(taken, meant, name)
+        folder.rename(new_folder)
+        acquire_lease(new_folder, spool_server, name)
     except OSError:
         return None
-    return taken
+    return new_folder
 
 
-def _note(path: Path) -> dict[str, object]:
+def _read_lease(path: Path) -> dict[str, object]:
     try:
         note = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -118,18 +122,18 @@ def _note(path: Path) -> dict[str, object]:
     return note if isinstance(note, dict) else {}
 
 
-def _alive(pid: int, started: str) -> bool:
+def _is_alive(pid: int, started: str) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except OSError:
         pass  # another user's process
-    return not started or _started(pid) in ("", started)
+    return not started or _read_start_time(pid) in ("", started)
 
 
-def _now(folder: Path) -> float:
-    """The time by the clock that stamps this folder's files, which may be a file server's."""
+def _read_file_system_time(folder: Path) -> float:
+    """Returns the current time of the folder's file system, which may be a file server's clock."""
     clock = folder / ".clock"
     try:
         clock.touch()

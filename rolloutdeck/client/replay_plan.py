@@ -1,4 +1,4 @@
-"""Asks the server which replay plan a run follows."""
+"""Requests the replay plan of a run from the server."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def request_plan(
     bind: bool,
     timeout: float,
 ) -> PlanRevision:
-    """Asks which plan the run follows; `name` may be `name@revision`. Empty without a server.
+    """Returns the plan that the run follows; an empty one without a server. `name` may be `name@revision`.
 
-    Raises ServerUnreachableError, and ValueError with the server's sentence when it says no.
+    Raises ServerUnreachableError, or ValueError with the server's message if it refuses.
     """
     if server is None:
         return PlanRevision()
     body = json.dumps({"plan": name or DEFAULT_PLAN, "facts": dict(facts), "bind": bind}, default=str).encode()
-    told = {"Content-Type": "application/json"}
-    answer = RunClient(server, header, timeout).request("POST", "replay-plan/", body=body, headers=told)
-    if not answer.is_success:
-        raise ValueError(answer.error_message)
-    return parse_plan(answer.json())
+    headers = {"Content-Type": "application/json"}
+    response = RunClient(server, header, timeout).request("POST", "replay-plan/", body=body, headers=headers)
+    if not response.is_success:
+        raise ValueError(response.error_message)
+    return parse_plan(response.json())

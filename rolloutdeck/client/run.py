@@ -1,7 +1,7 @@
 """The public Python API in a trainer: the `Run` that `rolloutdeck.init` returns.
 
-Nothing here raises into the trainer or waits for the network; `finish` and the end of the process wait for a bounded
-time. What could not be kept is counted, and the counts are shown on the run.
+Nothing here raises into the trainer or waits for the network; only `finish` and the end of the process wait, for a
+bounded time. Data that could not be stored is counted, and the counts are shown on the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rolloutdeck.client import artifact, launch, serialize, spool, writer
+from rolloutdeck.client import artifact, process_identity, serialize, spool, writer
 from rolloutdeck.client.heartbeat import Heartbeat
 from rolloutdeck.client.sender import Sender
 from rolloutdeck.lib import OnceLogger, ServerClient, Settings, log_or_print, logger
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# For a server that is slow to answer: without its plan a run that was started to replay one generates everything.
-PLAN_SECONDS, DEFAULT_PLAN_SECONDS = 30.0, 5.0
-TO_DISK_SECONDS = 30.0  # at the end of a process, for what is in memory; the disk needs no network
+# For a slow server: without its plan, a run that was started to replay one generates everything.
+NAMED_PLAN_SECONDS, DEFAULT_PLAN_SECONDS = 30.0, 5.0
+FLUSH_SECONDS = 30.0  # at the end of a process, to write what is in memory; this needs no network
 
 
 def _guarded(method: Callable[P, None]) -> Callable[P, None]:
-    """A mistake in a call, or of ours, costs that call and one warning, never the training."""
+    """Wraps a method so that an exception costs only that call and one warning, never the training."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -46,26 +46,26 @@ def _guarded(method: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             name = method.__name__
             run: Any = args[0]
-            run._voice.log_once(f"{name} {error}", "%s() was left out: %s", name, error)
+            run._once_logger.log_once(f"{name} {error}", "The call of %s() is ignored: %s", name, error)
             run._count_mistake(name)
 
     return call
 
 
 class Run:
-    """One training run as this process sees it; made by `init`. Threads start with the first thing that is logged.
+    """One training run as this process sees it; created by `init`. Threads start with the first logged data.
 
-    `uid` names the run in every address, `url` is its page once the server has said so. `ends_here`: the end of this
-    process ends the run; False where another process of it goes on.
+    `uid` names the run in URLs; `url` is its page, "" until the server responds. `ends_here`: the end of this process
+    ends the run; False if another process of the run continues.
     """
 
     def __init__(
         self,
-        identity: launch.RunIdentity,
-        launched: launch.ProcessAttempt,
+        identity: process_identity.RunIdentity,
+        process_attempt: process_identity.ProcessAttempt,
         settings: Settings,
-        below: Path,
-        about: Mapping[str, Any],
+        spool_root: Path,
+        run_data: Mapping[str, Any],
         *,
         producer: str = "",
         spool_bytes: int = spool.DEFAULT_SPOOL_BYTES,
@@ -73,12 +73,12 @@ class Run:
         exit_timeout: float = 2.0,
     ) -> None:
         self.uid, self.name, self.project = identity.uid, identity.name, identity.project
-        self.attempt, self.url, self.finished = launched.attempt, "", False
-        self.exit_timeout, self._opener = exit_timeout, os.getpid()
+        self.attempt, self.url, self.finished = process_attempt.attempt, "", False
+        self.exit_timeout, self._creator_pid = exit_timeout, os.getpid()
         self.ends_here = True
-        self._settings, self._below, self._producer = settings, below, producer
+        self._settings, self._spool_root, self._producer = settings, spool_root, producer
         self._limits = (spool_bytes, queue_bytes)
-        self._voice = OnceLogger()
+        self._once_logger = OnceLogger()
         self._step: int | None = None
         self._header: SpoolHeader = {
             "wire": WIRE_VERSION,
@@ -86,54 +86,59 @@ class Run:
             "uid": self.uid,
             "name": self.name,
             "attempt": self.attempt,
-            "run": {name: value for name, value in about.items() if name != "config"},
+            "run": {name: value for name, value in run_data.items() if name != "config"},
         }
-        self.assemble()
+        self.create_workers()
 
-    def assemble(self) -> None:
-        """Spool, threads and locks of this process; once more in a forked child, which must share none of them."""
+    def create_workers(self) -> None:
+        """Creates the spool, threads and locks of this process.
+
+        A forked child calls it again, since it must share none of them.
+        """
         spool_bytes, queue_bytes = self._limits
         self._pid = os.getpid()
-        own = spool.Spool(self._below, self.uid, self.attempt, self._settings.url, spool_bytes)
-        self._sender = Sender(own, _connect, self._voice, self._opened, self._header)
-        self._writer = writer.SpoolWriter(own, self._header, self._voice, self._sender.wake, queue_bytes)
+        own = spool.Spool(self._spool_root, self.uid, self.attempt, self._settings.url, spool_bytes)
+        self._sender = Sender(own, _connect, self._once_logger, self._on_run_opened, self._header)
+        self._writer = writer.SpoolWriter(own, self._header, self._once_logger, self._sender.notify, queue_bytes)
         self._heartbeat = Heartbeat(self._sender, self._header, lambda: self._step)
-        self._started, self._starting = False, threading.Lock()
+        self._started, self._start_lock = False, threading.Lock()
 
-    def open(self, said: Mapping[str, Any]) -> None:
-        """Hands over what `POST runs/` says of the run; called once, by `init`."""
-        self._put(writer.NoteItem("run", said))
+    def enqueue_run_data(self, run_data: Mapping[str, Any]) -> None:
+        """Enqueues the body of `POST runs/`. `init` calls it once."""
+        self._enqueue(writer.NoteItem("run", run_data))
 
     @_guarded
     def log(
         self, values: Mapping[str, Any], step: int, *, step_kind: str = "global_step", time: float | None = None
     ) -> None:
-        """Metrics of one step: numbers by name, nested dicts by "/". NaN and infinite values become null.
+        """Logs metrics of one step: numbers by name.
 
-        `time` is seconds since 1970, now by default. Values may be 0-d arrays or tensors, read a moment later in
-        another thread: don't change them in place.
+        Nested dicts are joined by "/". NaN and infinite values become null. `time` is in seconds since 1970, by default
+        now. Values may be 0-d arrays or tensors; another thread reads them a moment later, so don't change them in
+        place.
         """
         point = {
             "values": dict(values),
             "time": _now() if time is None or not math.isfinite(time) else float(time),
-            "step_kind": _word(step_kind, "step_kind", STEP_KINDS),
-            "step": self._at(step),
+            "step_kind": _check_choice(step_kind, "step_kind", STEP_KINDS),
+            "step": self._parse_step(step),
         }
-        self._put(writer.MetricsItem(self.attempt, [point]))
+        self._enqueue(writer.MetricsItem(self.attempt, [point]))
 
     @_guarded
     def log_samples(
         self, rows: Any, step: int, split: str = "train", *, step_kind: str = "global_step", producer: str = ""
     ) -> None:
-        """Generations of one step: dicts with the keys of `wire.SAMPLE_KEYS` (others are kept too), or a table of
-        pyarrow, pandas or polars. Each call adds rows; NaN stays NaN.
+        """Logs generations of one step.
 
-        Arrays and tensors inside are read a moment later in another thread: don't change them in place.
+        `rows` are dicts with the keys of `wire.SAMPLE_KEYS` (other keys are stored too), or a table of pyarrow, pandas
+        or polars. Each call adds rows; NaN stays NaN. Another thread reads arrays and tensors in the rows a moment
+        later, so don't change them in place.
         """
-        taken = serialize.RowBatch(rows)
+        batch = serialize.RowBatch(rows)
         query = self._query(step, split, step_kind, f"call:{uuid.uuid4().hex}", "native", producer)
-        if taken.count:
-            self._put(writer.SamplesItem(taken, query))
+        if batch.count:
+            self._enqueue(writer.SamplesItem(batch, query))
 
     @_guarded
     def log_file(
@@ -147,14 +152,14 @@ class Run:
         source: str = "",
         producer: str = "",
     ) -> None:
-        """A file that the trainer has written and closed: its bytes are shipped as they are.
+        """Logs a file that the trainer has written and closed. Its bytes are uploaded unchanged.
 
-        `format` names the dump format, "" lets the server find out. `source` names the file among those of its step,
-        the path as given by default: the same source with other bytes supersedes.
+        `format` is the dump format; with "" the server detects it. `source` identifies the file within its step, by
+        default the given path: the same source with different bytes supersedes the earlier file.
         """
-        given = os.fspath(path)
-        query = self._query(step, split, step_kind, (source or given)[-500:], format, producer)
-        self._put(writer.FileItem(Path(given).absolute(), query))
+        path_text = os.fspath(path)
+        query = self._query(step, split, step_kind, (source or path_text)[-500:], format, producer)
+        self._enqueue(writer.FileItem(Path(path_text).absolute(), query))
 
     @_guarded
     def log_artifact(
@@ -168,46 +173,51 @@ class Run:
         step_kind: str = "global_step",
         send_now: bool = False,
     ) -> None:
-        """A file, or the folder of a step, that a trainer could load again: named, not copied, so leave it there.
+        """Registers a file, or the folder of a step, that a trainer can load again.
 
-        The server is told its files and hashes; the bytes go when a pin wants them, or at once with `send_now`.
-        `manifest` may hold `files` (paths below the folder, all by default) and `facts` (see `compatibility`).
+        Leave it in place: it is not copied.
+
+        The server receives the file names and hashes. The bytes are uploaded when a pin requests them, or at once with
+        `send_now`. `manifest` may have `files` (paths below the folder, by default all) and `facts` (see
+        `compatibility`).
         """
         artifact.preload_modules()
-        given, told = Path(path).absolute(), dict(manifest or {})
-        said = {
-            "path": str(given),
-            "role": _word(role, "role", ARTIFACT_ROLES),
-            "step": self._at(step),
-            "split": _word(split, "split", SPLITS),
-            "step_kind": _word(step_kind, "step_kind", STEP_KINDS),
-            "files": [str(name) for name in told.get("files") or ()],
-            "facts": json.loads(json.dumps(dict(told.get("facts") or {}), default=serialize.convert_for_json)),
+        absolute_path, options = Path(path).absolute(), dict(manifest or {})
+        body = {
+            "path": str(absolute_path),
+            "role": _check_choice(role, "role", ARTIFACT_ROLES),
+            "step": self._parse_step(step),
+            "split": _check_choice(split, "split", SPLITS),
+            "step_kind": _check_choice(step_kind, "step_kind", STEP_KINDS),
+            "files": [str(name) for name in options.get("files") or ()],
+            "facts": json.loads(json.dumps(dict(options.get("facts") or {}), default=serialize.convert_for_json)),
             "send_now": bool(send_now),
         }
-        self._put(writer.NoteItem("artifact", said, what="artifacts"))
+        self._enqueue(writer.NoteItem("artifact", body, label="artifacts"))
 
     def replay_plan(
         self, name: str = "", facts: Mapping[str, Any] | None = None, *, bind: bool = True, timeout: float | None = None
     ) -> PlanRevision:
-        """The replay plan that this run follows, ROLLOUTDECK_PLAN or `default` without a `name`; empty where there is
-        none or the server does not answer within `timeout` seconds: 5, or 30 where a plan was named. Never raises.
+        """Returns the replay plan that this run follows: `name`, else ROLLOUTDECK_PLAN, else `default`. Never raises.
 
-        The first answer binds the run to that revision unless `bind` is False; `facts` are those of `compatibility`.
+        The plan is empty if there is none or the server does not respond within `timeout` seconds (default: 5, or 30 if
+        a plan was named). The first response binds the run to that revision unless `bind` is False; `facts` are those
+        of `compatibility`.
         """
         from rolloutdeck.client import replay_plan
         from rolloutdeck.replay import PlanRevision
 
-        wanted = name or self._settings.plan
-        seconds = timeout if timeout is not None else PLAN_SECONDS if wanted else DEFAULT_PLAN_SECONDS
+        plan_name = name or self._settings.plan
+        seconds = timeout if timeout is not None else NAMED_PLAN_SECONDS if plan_name else DEFAULT_PLAN_SECONDS
         try:
             end = time.monotonic() + seconds
             self._writer.flush(seconds)
-            self._sender.drain(end - time.monotonic())  # the run must be known before it is asked about
-            left = max(1.0, end - time.monotonic())
-            return replay_plan.request_plan(self._header, _connect(), wanted, facts or {}, bind, left)
+            # The server must know the run before the plan is requested.
+            self._sender.wait_until_empty(end - time.monotonic())
+            remaining = max(1.0, end - time.monotonic())
+            return replay_plan.request_plan(self._header, _connect(), plan_name, facts or {}, bind, remaining)
         except Exception as error:
-            self._voice.log_once(f"plan {error}", "No replay plan, everything is generated: %s", error)
+            self._once_logger.log_once(f"plan {error}", "No replay plan, everything is generated: %s", error)
             return PlanRevision()
 
     @_guarded
@@ -222,29 +232,32 @@ class Run:
         *,
         step_kind: str = "global_step",
     ) -> None:
-        """What came of a step under a plan: `hit` (replayed), `miss` (generated) or `refused` (generated, and why)."""
-        said = {
+        """Reports the result of a step under a plan.
+
+        `outcome` is `hit` (replayed), `miss` (generated) or `refused` (generated, with a reason).
+        """
+        body = {
             "attempt": self.attempt,
-            "step": self._at(step),
-            "step_kind": _word(step_kind, "step_kind", STEP_KINDS),
-            "outcome": _word(outcome, "outcome", REPLAY_OUTCOMES),
+            "step": self._parse_step(step),
+            "step_kind": _check_choice(step_kind, "step_kind", STEP_KINDS),
+            "outcome": _check_choice(outcome, "outcome", REPLAY_OUTCOMES),
             "pin": pin,
             "rows": rows,
             "seconds": None if seconds is None or not math.isfinite(seconds) else float(seconds),
-            "reason": launch.clean_name(reason, 2000),
+            "reason": process_identity.clean_name(reason, 2000),
         }
-        self._put(writer.NoteItem("replay", said, what="replays"))
+        self._enqueue(writer.NoteItem("replay", body, label="replays"))
 
     @_guarded
     def lose(self, reason: str, count: int = 1) -> None:
-        """Counts what a trainer's plug-in could not record; shown on the run by its reason."""
-        self._writer.own.drop(reason, count)
+        """Counts data that a trainer's plug-in could not record; the run shows the counts by reason."""
+        self._writer.own.count_dropped(reason, count)
 
     def finish(self, outcome: str = "finished", timeout: float = 30.0) -> None:
-        """Ends the run in this process: `outcome` is `finished` or `failed`.
+        """Ends the run in this process. `outcome` is `finished` or `failed`.
 
-        Waits until everything is sent, at most `timeout` seconds, and ten where the server takes nothing; what is not
-        sent stays in the spool. May be called again.
+        Waits until everything is uploaded, at most `timeout` seconds, and at most ten if the server accepts nothing.
+        The rest stays in the spool. May be called again.
         """
         self._finish(outcome, timeout)
 
@@ -258,8 +271,8 @@ class Run:
     def _finish(self, outcome: str, timeout: float) -> None:
         if self.finished:
             return
-        _word(outcome, "outcome", ("finished", "failed"))
-        self._put(writer.NoteItem("finish", {"attempt": self.attempt, "outcome": outcome}))
+        _check_choice(outcome, "outcome", ("finished", "failed"))
+        self._enqueue(writer.NoteItem("finish", {"attempt": self.attempt, "outcome": outcome}))
         self.finished = True
         self._close(timeout)
 
@@ -268,17 +281,17 @@ class Run:
     ) -> dict[str, Any]:
         query = {
             "attempt": self.attempt,
-            "split": _word(split, "split", SPLITS),
-            "step_kind": _word(step_kind, "step_kind", STEP_KINDS),
-            "step": None if step is None else self._at(step),
-            "source": launch.clean_name(source, 500),
-            "format": launch.clean_name(format, 40),
-            "producer": launch.clean_name(producer or self._producer, 80),
+            "split": _check_choice(split, "split", SPLITS),
+            "step_kind": _check_choice(step_kind, "step_kind", STEP_KINDS),
+            "step": None if step is None else self._parse_step(step),
+            "source": process_identity.clean_name(source, 500),
+            "format": process_identity.clean_name(format, 40),
+            "producer": process_identity.clean_name(producer or self._producer, 80),
         }
         return {name: value for name, value in query.items() if value not in (None, "")}
 
-    def _at(self, step: Any) -> int:
-        """The step as a whole number; tensors and 12.0 are fine."""
+    def _parse_step(self, step: Any) -> int:
+        """Returns the step as an int. Accepts tensors and floats like 12.0. Raises TypeError or ValueError."""
         if hasattr(step, "item"):
             step = step.item()
         number: int = int(step) if isinstance(step, float) and step.is_integer() else operator.index(step)
@@ -287,19 +300,19 @@ class Run:
         self._step = number if self._step is None else max(self._step, number)
         return number
 
-    def _put(self, item: writer.QueueItem) -> None:
+    def _enqueue(self, item: writer.QueueItem) -> None:
         if self.finished:
             raise RuntimeError("the run is finished in this process")
-        self._writer.put(item)
+        self._writer.enqueue(item)
         if not self._started:
             self._start()
 
     def _start(self) -> None:
-        with self._starting:
+        with self._start_lock:
             if self._started:
                 return
             self._started = True
-            # atexit does not run in a child of multiprocessing, which has finalizers of its own.
+            # atexit does not run in a child of multiprocessing; its finalizers do.
             if _is_child():
                 sys.modules["multiprocessing.util"].Finalize(None, self.at_exit, exitpriority=10)
             self._writer.start()
@@ -307,39 +320,46 @@ class Run:
             self._heartbeat.start()
 
     def _count_mistake(self, name: str) -> None:
-        self._writer.own.drop(f"{name}(): a call that could not be understood")
+        self._writer.own.count_dropped(f"{name}(): a call that could not be understood")
 
-    def _opened(self, data: Any) -> None:
+    def _on_run_opened(self, data: Any) -> None:
         if isinstance(data, dict) and isinstance(data.get("url"), str):
             self.url = data["url"]
-            say = log_or_print if launch.is_lead_process() and not _is_child() else logger.info
-            say("Rolloutdeck shows the run %s at %s", data.get("name", self.name), self.url)
+            log = log_or_print if process_identity.is_lead_process() and not _is_child() else logger.info
+            log("Rolloutdeck shows the run %s at %s", data.get("name", self.name), self.url)
 
     def at_exit(self) -> None:
-        """Everything to disk, what time allows to the server, and a word about what stays."""
+        """Writes everything to disk, uploads what the time allows, and logs how many files remain."""
         if self.finished or not self._started or self._pid != os.getpid():
             return
         try:
-            if self.ends_here and self._pid == self._opener and not _is_child() and os.environ.get("RANK", "0") == "0":
+            if (
+                self.ends_here
+                and self._pid == self._creator_pid
+                and not _is_child()
+                and os.environ.get("RANK", "0") == "0"
+            ):
                 self._finish("failed" if getattr(sys, "last_value", None) else "finished", self.exit_timeout)
-            else:  # another process goes on with the run
+            else:  # another process continues the run
                 self._close(self.exit_timeout)
         except Exception:
             logger.debug("The end of the run was not clean.", exc_info=True)
 
     def _close(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        durable = self._writer.flush(max(seconds, TO_DISK_SECONDS))
-        self._sender.drain(max(0.0, end - time.monotonic()))
+        is_durable = self._writer.flush(max(seconds, FLUSH_SECONDS))
+        self._sender.wait_until_empty(max(0.0, end - time.monotonic()))
         self._writer.close()
         self._sender.close()
         self._heartbeat.close()
         folder = self._writer.own.folder
-        left = self._writer.own.close()
-        if left:
-            logger.warning("%d files wait in %s. Send them with: rolloutdeck sync %s", left, folder, self._below)
-        if not durable:
-            logger.warning("The disk was too slow: what was logged last is lost.")
+        remaining = self._writer.own.close()
+        if remaining:
+            logger.warning(
+                "%d files wait in %s. Send them with: rolloutdeck sync %s", remaining, folder, self._spool_root
+            )
+        if not is_durable:
+            logger.warning("The disk was too slow: the data that was logged last is lost.")
 
 
 def _now() -> float:
@@ -352,13 +372,13 @@ def _is_child() -> bool:
     return "multiprocessing.util" in sys.modules and process is not None and process.parent_process() is not None
 
 
-def _word(value: str, name: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+def _check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
     return value
 
 
 def _connect() -> ServerClient | None:
-    """The server as the environment and the local server's file name it at this moment."""
+    """Returns a client for the server that the environment or the local server's file names now; None if none."""
     settings = Settings.from_environment()
     return ServerClient(settings.url, settings.token, settings.ca_bundle) if settings.url else None

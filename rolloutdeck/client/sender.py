@@ -1,4 +1,4 @@
-"""The thread that brings this process's spool to the server, and those of dead neighbours in the same root."""
+"""The thread that uploads this process's spool, and those of ended processes in the same root."""
 
 from __future__ import annotations
 
@@ -24,191 +24,210 @@ from rolloutdeck.lib import (
 )
 from rolloutdeck.protocol import SpoolHeader
 
-RESCAN_SECONDS = 15.0  # seconds between looks for a server that is not configured yet
+RESCAN_SECONDS = 15.0  # between checks for a server that is not configured yet
 ADOPT_SECONDS = 60.0
 MAX_ADOPTED_SPOOLS = 20
-SAY_SECONDS = 1.0  # of waiting for a server that takes nothing, before a word about it,
-MAX_UNRESPONSIVE_SECONDS = 10.0  # and before waiting is given up: long enough for one that is started anew
+UNRESPONSIVE_WARNING_SECONDS = 1.0  # of waiting for a server that accepts nothing, until a warning
+MAX_UNRESPONSIVE_SECONDS = 10.0  # until the wait ends: long enough for a server that restarts
 
 
 class Sender:
-    """Sends oldest first: earlier spools of the same run, then this process's, then other dead neighbours'.
+    """Uploads oldest first: earlier spools of the same run, then this process's, then those of other ended processes.
 
-    `connect` returns the server as the environment names it now, None where it names none; it is asked again after a
-    refused token, so that a renewed token file is seen.
+    `connect` returns the server that the environment names now, or None. It is called again after a refused token, so
+    that a renewed token file is read.
     """
 
     def __init__(
         self,
         own: spool.Spool,
         connect: Callable[[], ServerClient | None],
-        voice: OnceLogger,
-        opened: Callable[[Any], None] = lambda data: None,
+        once_logger: OnceLogger,
+        on_run_opened: Callable[[Any], None] = lambda data: None,
         header: SpoolHeader | None = None,
     ) -> None:
-        self.own, self.connect, self.voice = own, connect, voice
+        self.own, self.connect, self.once_logger = own, connect, once_logger
         self.adopted: list[Path] = []
         self.server: ServerClient | None = None
-        self.courier = Dispatcher(voice, own, opened, self._registered)
-        self.shelf = ArtifactUploadQueue(say=lambda text: voice.log_once(text, "%s", text))
+        self.dispatcher = Dispatcher(once_logger, own, on_run_opened, self._on_artifact_registered)
+        self.artifact_queue = ArtifactUploadQueue(
+            on_message=lambda message: once_logger.log_once(message, "%s", message)
+        )
         self.header: SpoolHeader = header or {}
-        self._artifact_due, self._artifact_pauses = 0.0, Backoff()
-        self._wake, self._closed, self._hurried = threading.Event(), False, False
-        self._adopt_at = self._connect_at = 0.0
+        self._artifact_due, self._artifact_backoff = 0.0, Backoff()
+        self._work_event, self._closed, self._is_ending = threading.Event(), False, False
+        self._take_over_at = self._connect_at = 0.0
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts the thread if there is none. Raises RuntimeError when the interpreter is about to end."""
+        """Starts the thread if there is none. Raises RuntimeError if the interpreter is about to end."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="rolloutdeck-sender", daemon=True)
             self._thread.start()
 
-    def wake(self) -> None:
-        """There is something new to send."""
-        self._wake.set()
+    def notify(self) -> None:
+        """Wakes the thread because there is something new to upload."""
+        self._work_event.set()
 
-    def drain(self, seconds: float) -> int:
-        """Waits until this process's spool is empty, at most `seconds`; how many files still wait.
+    def wait_until_empty(self, seconds: float) -> int:
+        """Waits until this process's spool is empty, at most `seconds`. Returns how many files remain.
 
-        Ends at once when waiting can't help: no server, or a person must act first; and sooner where the server takes
-        nothing, since what waits is on the disk.
+        Returns at once if waiting can't help: no server, or the user must act first. Returns earlier if the server
+        accepts nothing; the remaining files are on disk.
         """
         start = time.monotonic()
-        end, self._hurried, said = start + seconds, True, False
-        self.courier.hurry()
-        self._wake.set()
-        while (left := len(self.own.waiting())) and (now := time.monotonic()) < end:
-            deaf = self._deaf(start)
-            if self._helpless() or deaf >= MAX_UNRESPONSIVE_SECONDS:
+        end, self._is_ending, is_warned = start + seconds, True, False
+        self.dispatcher.clear_pauses()
+        self._work_event.set()
+        while (remaining := len(self.own.list_files())) and (now := time.monotonic()) < end:
+            unresponsive = self._compute_unresponsive_seconds(start)
+            if self._is_blocked() or unresponsive >= MAX_UNRESPONSIVE_SECONDS:
                 break
-            if deaf >= SAY_SECONDS and not said:
-                longer = min(end - now, MAX_UNRESPONSIVE_SECONDS - deaf)
-                logger.warning("%d files still wait for the server; trying %.0f s longer.", left, longer)
-                said = True
+            if unresponsive >= UNRESPONSIVE_WARNING_SECONDS and not is_warned:
+                extra_seconds = min(end - now, MAX_UNRESPONSIVE_SECONDS - unresponsive)
+                logger.warning("%d files still wait for the server; trying %.0f s longer.", remaining, extra_seconds)
+                is_warned = True
             time.sleep(0.02)
-        self._hurried = False
-        return left
+        self._is_ending = False
+        return remaining
 
-    def _helpless(self) -> bool:
-        """Whether nobody sends, or a person must act first."""
-        unconnected = self.server is None and self.connect() is None
-        return self._thread is None or self.own.folder in self.courier.kept or unconnected
+    def _is_blocked(self) -> bool:
+        """Whether no thread uploads, or the user must act first."""
+        is_unconnected = self.server is None and self.connect() is None
+        return self._thread is None or self.own.folder in self.dispatcher.action_required_reasons or is_unconnected
 
-    def _deaf(self, start: float) -> float:
-        """For how many seconds after `start` the server has taken nothing; 0 while a try is longer under way, which may
-        be a large file."""
-        tried = self.courier
+    def _compute_unresponsive_seconds(self, start: float) -> float:
+        """Returns for how many seconds after `start` the server has accepted nothing.
+
+        Returns 0 while an upload takes longer, which may be a large file.
+        """
+        dispatcher = self.dispatcher
         now = time.monotonic()
-        failing = tried.trouble and tried.failed_at >= start and now - tried.failed_at < SAY_SECONDS
-        return now - max(start, tried.failing_since) if failing else 0.0
+        is_failing = (
+            dispatcher.last_error
+            and dispatcher.failed_at >= start
+            and now - dispatcher.failed_at < UNRESPONSIVE_WARNING_SECONDS
+        )
+        return now - max(start, dispatcher.failing_since) if is_failing else 0.0
 
     def close(self) -> None:
-        """Stops after the delivery under way and gives the neighbours' spools back."""
+        """Stops after the current upload and releases the leases of adopted spools."""
         self._closed = True
-        self._wake.set()
+        self._work_event.set()
         for folder in self.adopted:
             lease.release_lease(folder)
 
     def _run(self) -> None:
         while not self._closed:
             try:
-                pause = self._turn()
-            except Exception:  # the thread must live as long as the training
-                logger.exception("The sender stumbled; it goes on in a minute.")
+                pause = self._send_next()
+            except Exception:  # the thread must run as long as the training
+                logger.exception("The sender failed unexpectedly. It retries in a minute.")
                 pause = 60.0
             if pause > 0:
-                self._wake.wait(min(pause, 0.1 if self._hurried else ADOPT_SECONDS))
-            self._wake.clear()
-            if self._hurried:
-                self.courier.hurry()
+                self._work_event.wait(min(pause, 0.1 if self._is_ending else ADOPT_SECONDS))
+            self._work_event.clear()
+            if self._is_ending:
+                self.dispatcher.clear_pauses()
 
-    def _turn(self) -> float:
+    def _send_next(self) -> float:
         now = time.monotonic()
-        if (self.server is None or self.courier.denied) and now >= self._connect_at:
+        if (self.server is None or self.dispatcher.is_token_refused) and now >= self._connect_at:
             self.server, self._connect_at = self.connect(), now + RESCAN_SECONDS
         if self.server is None:
             return RESCAN_SECONDS
-        if now >= self._adopt_at:
-            self._adopt(self.server.url)
-            self._adopt_at = now + ADOPT_SECONDS
-        pause = self.courier.turn(self.server, self._folders())
+        if now >= self._take_over_at:
+            self._take_over_spools(self.server.url)
+            self._take_over_at = now + ADOPT_SECONDS
+        pause = self.dispatcher.send_next(self.server, self._list_folders())
         if pause == NEVER_DUE:
-            self._clear_adopted()
-        return min(pause, self._send_wanted(self.server)) if pause > 0 else pause
+            self._remove_empty_adopted()
+        return min(pause, self._upload_requested(self.server)) if pause > 0 else pause
 
-    def ask_wanted(self) -> None:
-        """Asks which bytes a pin wants of this process; called with the heartbeat. Raises ServerUnreachableError."""
-        if self.server and self.shelf.artifacts:
-            answer = fetch_requested_files(RunClient(self.server, self.header, timeout=10.0).request)
-            told = answer.json() if answer.is_success else None
-            self.shelf.want(told.get("files") if isinstance(told, dict) else None)
-            if self.shelf.busy:
-                self.wake()
+    def poll_requested_files(self) -> None:
+        """Asks which files of this process the server requests; called with the heartbeat.
 
-    def _registered(self, data: Any) -> None:
-        """The server was told of an artifact; of this process's run, it may want the bytes later."""
-        uid, found = data
+        Raises ServerUnreachableError.
+        """
+        if self.server and self.artifact_queue.artifacts:
+            response = fetch_requested_files(RunClient(self.server, self.header, timeout=10.0).request)
+            data = response.json() if response.is_success else None
+            self.artifact_queue.enqueue_requested(data.get("files") if isinstance(data, dict) else None)
+            if self.artifact_queue.pending_count:
+                self.notify()
+
+    def _on_artifact_registered(self, data: Any) -> None:
+        """Adds a registered artifact of this run to the queue, since the server may request its files later."""
+        uid, artifact = data
         if uid != self.own.uid:
             return
-        if self.shelf.memory is None:  # what an earlier launch on this machine told can be sent as well
-            self.shelf.keep_in(self.own.below / f"{uid}.artifacts.jsonl")
-        self.shelf.put(found)
+        if self.artifact_queue.state_file is None:
+            # Artifacts of an earlier attempt on this machine can be uploaded too.
+            self.artifact_queue.persist_to(self.own.root / f"{uid}.artifacts.jsonl")
+        self.artifact_queue.add(artifact)
 
-    def _tell_lost(self, server: ServerClient) -> None:
-        """A person who pinned the step sees that its bytes can't come. Raises ServerUnreachableError."""
-        while self.shelf.lost:
-            found, why = self.shelf.lost[0]
-            told = self.header["project"], self.header["name"], self.header["attempt"]
-            command = build_import_command(found.path, *told)
-            register_artifact(RunClient(server, self.header).request, found, self.header["attempt"], command, gone=why)
-            self.shelf.lost.popleft()
+    def _report_missing(self, server: ServerClient) -> None:
+        """Reports files that can't be uploaded any more, so that the pin shows it. Raises ServerUnreachableError."""
+        while self.artifact_queue.missing_artifacts:
+            artifact, reason = self.artifact_queue.missing_artifacts[0]
+            run_arguments = self.header["project"], self.header["name"], self.header["attempt"]
+            command = build_import_command(artifact.path, *run_arguments)
+            register_artifact(
+                RunClient(server, self.header).request, artifact, self.header["attempt"], command, missing_reason=reason
+            )
+            self.artifact_queue.missing_artifacts.popleft()
 
-    def _send_wanted(self, server: ServerClient) -> float:
-        """One part of a wanted file, while nothing waits in the spool; seconds until the next is worth it."""
+    def _upload_requested(self, server: ServerClient) -> float:
+        """Uploads one part of a requested file if the spool is empty.
+
+        Returns the seconds until the next call is useful.
+        """
         now = time.monotonic()
-        waits = self.shelf.busy or self.shelf.lost
-        if not waits or now < self._artifact_due:
-            return self._artifact_due - now if waits else NEVER_DUE
+        has_work = self.artifact_queue.pending_count or self.artifact_queue.missing_artifacts
+        if not has_work or now < self._artifact_due:
+            return self._artifact_due - now if has_work else NEVER_DUE
         try:
-            answer = self.shelf.send(RunClient(server, self.header).request)
-            self._tell_lost(server)
+            response = self.artifact_queue.upload_next(RunClient(server, self.header).request)
+            self._report_missing(server)
         except ServerUnreachableError as error:
-            logger.debug("A wanted file waits: %s", error)
-            answer = None
+            logger.debug("A requested file is uploaded later: %s", error)
+            response = None
         if (
-            answer is not None
-            and answer.is_from_server
-            and answer.status < 500
-            and answer.status not in (401, 403, 429)
+            response is not None
+            and response.is_from_server
+            and response.status < 500
+            and response.status not in (401, 403, 429)
         ):
-            self._artifact_pauses.reset()
+            self._artifact_backoff.reset()
             return 0.0
-        pause = self._artifact_pauses.next()
+        pause = self._artifact_backoff.next_pause()
         self._artifact_due = now + pause
         return pause
 
-    def _folders(self) -> list[Path]:
-        same = [folder for folder in self.adopted if spool.parse_spool_run_uid(folder) == self.own.uid]
+    def _list_folders(self) -> list[Path]:
+        same_run = [folder for folder in self.adopted if spool.parse_spool_run_uid(folder) == self.own.uid]
         own = [self.own.folder] if self.own.folder else []
-        return [*same, *own, *(folder for folder in self.adopted if folder not in same)]
+        return [*same_run, *own, *(folder for folder in self.adopted if folder not in same_run)]
 
-    def _adopt(self, url: str) -> None:
-        """Takes over what dead neighbours of the same user left: a spool names files, which are read with the rights of
-        whoever sends it."""
-        us = find_folder_owner(self.own.folder) if self.own.folder else os.geteuid()
-        for folder in spool.find_spool_folders(self.own.below):
+    def _take_over_spools(self, url: str) -> None:
+        """Takes over spools of ended processes of the same user.
+
+        Other users' spools are not taken: a spool names files, which the sender reads with its own rights.
+        """
+        our_owner = find_folder_owner(self.own.folder) if self.own.folder else os.geteuid()
+        for folder in spool.find_spool_folders(self.own.root):
             if len(self.adopted) >= MAX_ADOPTED_SPOOLS:
                 break
-            if us is None or find_folder_owner(folder) != us:
+            if our_owner is None or find_folder_owner(folder) != our_owner:
                 continue
-            meant = lease.read_spool_server(folder)
-            if folder in (self.own.folder, *self.adopted) or (meant and not is_same_server(meant, url)):
+            spool_server = lease.read_spool_server(folder)
+            if folder in (self.own.folder, *self.adopted) or (spool_server and not is_same_server(spool_server, url)):
                 continue
-            if spool.list_spool_files(folder) and (taken := lease.take_over_spool(folder, url)):
+            if spool.list_spool_files(folder) and (new_folder := lease.take_over_spool(folder, url)):
                 logger.info("Sending what an earlier process left in %s.", folder)
-                self.adopted.append(taken)
+                self.adopted.append(new_folder)
 
-    def _clear_adopted(self) -> None:
+    def _remove_empty_adopted(self) -> None:
         for folder in [folder for folder in self.adopted if not spool.list_spool_files(folder)]:
             self.adopted.remove(folder)
             spool.remove_spool_folder(folder)

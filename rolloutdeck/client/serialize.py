@@ -1,6 +1,6 @@
-"""Turns what a trainer has in its hands into JSON: dicts, pyarrow, pandas and polars tables, arrays, tensors.
+"""Conversion of trainer data to JSON: dicts, pyarrow, pandas and polars tables, arrays and tensors.
 
-Nothing of those libraries is imported; they are recognised by their methods.
+None of these libraries is imported; their objects are recognized by their methods.
 """
 
 from __future__ import annotations
@@ -10,59 +10,59 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from rolloutdeck.client import launch
+from rolloutdeck.client import process_identity
 
-ROWS_AT_ONCE = 64  # rows of a table turned into dicts in one go, which holds the interpreter lock
+ROWS_PER_READ = 64  # rows of a table converted to dicts at once, which holds the interpreter lock
 PROBED_ROWS = 16
 MAX_METRIC_NAME_LENGTH = 300  # characters of a metric's name
 
 
 class RowBatch:
-    """Rows as they were handed over: `count` of them, about `size` bytes of JSON, read once by iterating."""
+    """Rows of one call: `count` of them, about `size` bytes as JSON. Iterating reads them once."""
 
     def __init__(self, rows: Any) -> None:
-        self._read, self.count = _reader(rows)
-        self.size = self._guess()
+        self._read, self.count = _build_reader(rows)
+        self.size = self._estimate_size()
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        for start in range(0, self.count, ROWS_AT_ONCE):
-            yield from self._read(start, min(start + ROWS_AT_ONCE, self.count))
+        for start in range(0, self.count, ROWS_PER_READ):
+            yield from self._read(start, min(start + ROWS_PER_READ, self.count))
 
-    def _guess(self) -> int:
-        """Bytes of all rows, from a few of them: this runs on the trainer's thread."""
+    def _estimate_size(self) -> int:
+        """Estimates the bytes of all rows from a few of them, since this runs on the trainer's thread."""
         if not self.count:
             return 0
-        every = max(1, self.count // PROBED_ROWS)
-        probed = [row for start in range(0, self.count, every) for row in self._read(start, start + 1)]
-        return sum(map(_row_size, probed)) * self.count // len(probed)
+        stride = max(1, self.count // PROBED_ROWS)
+        probes = [row for start in range(0, self.count, stride) for row in self._read(start, start + 1)]
+        return sum(map(_estimate_row_size, probes)) * self.count // len(probes)
 
 
-def _reader(rows: Any) -> tuple[Callable[[int, int], Iterable[Mapping[str, Any]]], int]:
-    """How to read rows start to end as dicts, and how many there are."""
+def _build_reader(rows: Any) -> tuple[Callable[[int, int], Iterable[Mapping[str, Any]]], int]:
+    """Returns a function that reads the rows start to end as dicts, and the number of rows."""
     if hasattr(rows, "to_pylist") and hasattr(rows, "slice"):  # pyarrow: slice(offset, length)
         return lambda start, end: rows.slice(start, end - start).to_pylist(), rows.num_rows
     if hasattr(rows, "iloc"):  # pandas
-        kept = rows.copy()
-        return lambda start, end: kept.iloc[start:end].to_dict("records"), len(kept)
+        frame = rows.copy()
+        return lambda start, end: frame.iloc[start:end].to_dict("records"), len(frame)
     if hasattr(rows, "to_dicts") and hasattr(rows, "slice"):  # polars
         return lambda start, end: rows.slice(start, end - start).to_dicts(), len(rows)
     if isinstance(rows, Mapping):
         rows = [rows]
     # The trainer may change its dicts as soon as the call returns.
-    copied: list[Mapping[str, Any]] = [dict(row) for row in rows]
-    return lambda start, end: copied[start:end], len(copied)
+    copies: list[Mapping[str, Any]] = [dict(row) for row in rows]
+    return lambda start, end: copies[start:end], len(copies)
 
 
-def _row_size(row: Mapping[str, Any], depth: int = 3) -> int:
-    return 16 + sum(len(str(key)) + _value_size(value, depth) for key, value in row.items())
+def _estimate_row_size(row: Mapping[str, Any], depth: int = 3) -> int:
+    return 16 + sum(len(str(key)) + _estimate_value_size(value, depth) for key, value in row.items())
 
 
-def _value_size(value: Any, depth: int) -> int:
-    """`depth`: levels of messages and tool calls that are looked into."""
+def _estimate_value_size(value: Any, depth: int) -> int:
+    """Estimates the bytes of a value. `depth` limits the levels of messages and tool calls that are counted."""
     if isinstance(value, str):
         return len(value)
     if depth and isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
-        return sum(_row_size(inner, depth - 1) for inner in value if isinstance(inner, Mapping))
+        return sum(_estimate_row_size(message, depth - 1) for message in value if isinstance(message, Mapping))
     try:
         return 8 * len(value)
     except TypeError:
@@ -70,7 +70,7 @@ def _value_size(value: Any, depth: int) -> int:
 
 
 def convert_for_json(value: Any) -> Any:
-    """What `json` can't write, as what it can: arrays and tensors as lists, 0-d ones as numbers, else text."""
+    """Converts a value that `json` can't write: arrays and tensors to lists, 0-d ones to numbers, else to text."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (bytes, bytearray)):
@@ -91,14 +91,15 @@ _write_ascii = json.JSONEncoder(separators=(",", ":"), default=convert_for_json)
 
 
 def serialize_row(row: Mapping[str, Any]) -> bytes:
-    r"""One row as a JSON line. NaN and Infinity stay as they are, bare: a score that is NaN is not a score that was
-    never recorded, and the native format reads both. Unpaired surrogates are written as `\ud800`.
+    r"""Returns one row as a JSON line.
 
-    Raises TypeError, ValueError or RecursionError when the row has no JSON form (it contains itself).
+    NaN and Infinity are written bare: a NaN score differs from a score that was never recorded, and the native format
+    reads both. Unpaired surrogates are written as `\ud800`. Raises TypeError, ValueError or RecursionError if the row
+    has no JSON form (for example, it contains itself).
     """
     try:
         text = _write(row)
-    except TypeError:  # keys that are no text
+    except TypeError:  # keys that are not text
         row = convert_keys_to_text(row)
         text = _write(row)
     try:
@@ -108,7 +109,7 @@ def serialize_row(row: Mapping[str, Any]) -> bytes:
 
 
 def convert_keys_to_text(value: Any) -> Any:
-    """The same value with every key as text."""
+    """Returns the value with every key of its dicts as text."""
     if isinstance(value, Mapping):
         return {str(key): convert_keys_to_text(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -117,29 +118,30 @@ def convert_keys_to_text(value: Any) -> Any:
 
 
 def flatten_metrics(values: Mapping[str, Any], prefix: str = "") -> dict[str, float | int | None]:
-    """Metrics as plain numbers: nested dicts by "/", one-element arrays as their element, NaN and Infinity as None.
+    """Returns metrics as plain numbers.
 
-    What is no number (text, longer arrays) is left out.
+    Nested dicts are joined by "/", one-element arrays become numbers, NaN and Infinity become None. Values that are not
+    numbers (text, longer arrays) are skipped.
     """
-    found: dict[str, float | int | None] = {}
+    numbers: dict[str, float | int | None] = {}
     for key, value in values.items():
-        name = launch.clean_name(f"{prefix}{key}", MAX_METRIC_NAME_LENGTH)
+        name = process_identity.clean_name(f"{prefix}{key}", MAX_METRIC_NAME_LENGTH)
         if isinstance(value, Mapping):
-            found.update(flatten_metrics(value, f"{name}/"))
+            numbers.update(flatten_metrics(value, f"{name}/"))
         else:
-            _keep_number(found, name, value)
-    return found
+            _add_number(numbers, name, value)
+    return numbers
 
 
-def _keep_number(found: dict[str, float | int | None], name: str, value: Any) -> None:
+def _add_number(numbers: dict[str, float | int | None], name: str, value: Any) -> None:
     if value is not None and not isinstance(value, (int, float)) and hasattr(value, "item"):
         try:
             value = value.item()
         except (ValueError, TypeError, RuntimeError):  # more than one element
             return
     if isinstance(value, bool):
-        found[name] = int(value)
+        numbers[name] = int(value)
     elif isinstance(value, float):
-        found[name] = float(value) if math.isfinite(value) else None
+        numbers[name] = float(value) if math.isfinite(value) else None
     elif value is None or isinstance(value, int):
-        found[name] = value
+        numbers[name] = value

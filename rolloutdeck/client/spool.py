@@ -1,7 +1,7 @@
-"""Files that wait for the server: whole ones only, in one folder per run, attempt, host and process.
+"""Files that wait for upload: complete files in one folder per run, attempt, host and process.
 
-A spool file is a JSON header line (`wire.SpoolHeader`, padded with blanks) and then the body, byte for byte. Its name
-is when it was made, so that names in order are files in order. No network here.
+A spool file is a JSON header line (`wire.SpoolHeader`, padded with blanks), then the body byte for byte. Its name is
+its creation time, so that name order is creation order. No network access here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutdeck.client import lease
-from rolloutdeck.client.launch import get_host_name
+from rolloutdeck.client.process_identity import get_host_name
 from rolloutdeck.lib import Settings, find_home_folder
 from rolloutdeck.protocol import SpoolHeader
 
@@ -29,19 +29,19 @@ DEFAULT_SPOOL_BYTES = 2 << 30
 CHECKPOINT_SPOOL_FOLDER = ".rolloutdeck-spool"
 REJECTED_FOLDER = "rejected"
 KINDS = ("run", "metrics", "dump", "artifact", "replay", "finish")
-OWNER_KEYS = ("project", "uid", "name", "attempt")  # of a first line, without which nobody knows whose file it is
+OWNER_KEYS = ("project", "uid", "name", "attempt")  # required in the first line, to know which run the file belongs to
 MAX_HEADER_BYTES = 4 << 20
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
 
 BodyFactory = Callable[[], Iterable[bytes]]
 
 
 class SpoolFullError(Exception):
-    """The spool holds as many bytes as it may."""
+    """The spool has reached its size limit."""
 
 
 def find_spool_root(settings: Settings, checkpoint_dir: Path | None = None, home: Path | None = None) -> Path:
-    """Where spools lie: ROLLOUTDECK_SPOOL, else beside the checkpoints, else below the home folder."""
+    """Returns the folder of spools: ROLLOUTDECK_SPOOL, else next to the checkpoints, else below the home folder."""
     if settings.spool:
         return Path(settings.spool).expanduser()
     return checkpoint_dir / CHECKPOINT_SPOOL_FOLDER if checkpoint_dir else find_home_folder(home) / "spool"
@@ -49,7 +49,7 @@ def find_spool_root(settings: Settings, checkpoint_dir: Path | None = None, home
 
 @dataclass(frozen=True, slots=True)
 class SpoolFile:
-    """A file in a spool. `size` in bytes, header included."""
+    """A file in a spool. `size` is in bytes, with the header."""
 
     path: Path
     kind: str
@@ -57,60 +57,61 @@ class SpoolFile:
 
 
 def compute_file_age(file: SpoolFile) -> int:
-    """Whole seconds since the file was written."""
+    """Returns the full seconds since the file was written."""
     return int(max(0, time.time_ns() - int(file.path.stem)) // 10**9)
 
 
 def list_spool_files(folder: Path) -> list[SpoolFile]:
-    """The files of one spool folder that were not sent yet, oldest first."""
-    found = []
+    """Returns the files of one spool folder that were not uploaded yet, oldest first."""
+    files = []
     try:
         entries = list(os.scandir(folder))
-    except FileNotFoundError:  # taken over meanwhile
+    except FileNotFoundError:  # another process took the folder over
         return []
     for entry in entries:
         kind = entry.name.rpartition(".")[2]
         if kind in KINDS and not entry.name.startswith("."):
-            with suppress(FileNotFoundError):  # sent meanwhile: the others still wait
-                found.append(SpoolFile(Path(entry.path), kind, entry.stat().st_size))
-    return sorted(found, key=lambda file: file.path.name)
+            with suppress(FileNotFoundError):  # uploaded meanwhile: the others still wait
+                files.append(SpoolFile(Path(entry.path), kind, entry.stat().st_size))
+    return sorted(files, key=lambda file: file.path.name)
 
 
-def find_spool_folders(below: Path) -> list[Path]:
-    """The spool folders of a root, oldest first; the folder itself when it is one."""
-    if (below / CHECKPOINT_SPOOL_FOLDER).is_dir():
-        below = below / CHECKPOINT_SPOOL_FOLDER
-    if (below / lease.LEASE_FILE).exists() or list_spool_files(below):
-        return [below]
+def find_spool_folders(root: Path) -> list[Path]:
+    """Returns the spool folders of a root, oldest first; the folder itself if it is a spool folder."""
+    if (root / CHECKPOINT_SPOOL_FOLDER).is_dir():
+        root = root / CHECKPOINT_SPOOL_FOLDER
+    if (root / lease.LEASE_FILE).exists() or list_spool_files(root):
+        return [root]
     try:
-        inside = [path for path in below.iterdir() if not path.name.startswith(".") and path.is_dir()]
+        folders = [path for path in root.iterdir() if not path.name.startswith(".") and path.is_dir()]
     except OSError:
         return []
-    return sorted((path for path in inside if "~" in path.name), key=lambda path: (_age(path), path.name))
+    return sorted((path for path in folders if "~" in path.name), key=lambda path: (_find_oldest_name(path), path.name))
 
 
-def _age(folder: Path) -> str:
+def _find_oldest_name(folder: Path) -> str:
     return next((file.path.name for file in list_spool_files(folder)), "9")
 
 
 def parse_spool_run_uid(folder: Path) -> str:
+    """Returns the run uid in a spool folder's name."""
     return folder.name.partition("~")[0]
 
 
 def read_spool_header(path: Path) -> tuple[SpoolHeader, int]:
-    """The header and where the body begins. Raises OSError, and ValueError when the file is no spool file."""
+    """Returns the header and the offset of the body. Raises OSError, or ValueError if it is not a spool file."""
     with path.open("rb") as file:
-        first = file.readline(MAX_HEADER_BYTES)
-    header = json.loads(first)
+        first_line = file.readline(MAX_HEADER_BYTES)
+    header = json.loads(first_line)
     if not isinstance(header, dict) or header.get("kind") not in KINDS or not isinstance(header.get("bytes"), int):
         raise ValueError("not a spool file")
     if missing := [key for key in OWNER_KEYS if not isinstance(header.get(key), str)]:
-        raise ValueError(f"its first line does not say {', '.join(missing)}")
-    return header, len(first)  # type: ignore[return-value]
+        raise ValueError(f"its first line lacks {', '.join(missing)}")
+    return header, len(first_line)  # type: ignore[return-value]
 
 
 def remove_spool_folder(folder: Path) -> None:
-    """Removes a spool folder in which nothing waits any more; what was rejected stays."""
+    """Removes a spool folder without waiting files. Rejected files stay."""
     try:
         lease.release_lease(folder)
         for entry in folder.iterdir():
@@ -122,51 +123,53 @@ def remove_spool_folder(folder: Path) -> None:
 
 
 class Spool:
-    """The folder of this process. Made when the first file is written; made anew when another process took it.
+    """The spool folder of this process. It is created with the first file, and again if another process took it over.
 
-    `dropped` counts by reason what could not be kept. `name` stays the same for the life of the process.
+    `dropped` counts by reason the data that could not be stored. `name` stays the same while the process runs.
     """
 
-    def __init__(self, below: Path, uid: str, attempt: str, url: str = "", limit: int = DEFAULT_SPOOL_BYTES) -> None:
-        self.below, self.uid, self.url, self.limit = below, uid, url, limit
-        host = _UNSAFE.sub("-", get_host_name())[:24]
-        self.name = f"{uid}~{_UNSAFE.sub('-', attempt)[:24]}~{host}~{os.getpid()}~{uuid.uuid4().hex[:8]}"
+    def __init__(self, root: Path, uid: str, attempt: str, url: str = "", limit: int = DEFAULT_SPOOL_BYTES) -> None:
+        self.root, self.uid, self.url, self.limit = root, uid, url, limit
+        host = _UNSAFE_CHARACTERS.sub("-", get_host_name())[:24]
+        self.name = f"{uid}~{_UNSAFE_CHARACTERS.sub('-', attempt)[:24]}~{host}~{os.getpid()}~{uuid.uuid4().hex[:8]}"
         self.dropped: Counter[str] = Counter()
         self._folder: Path | None = None
-        self._used = 0
-        self._last = 0
+        self._used_bytes = 0
+        self._last_time_ns = 0
         self._lock = threading.Lock()
 
     @property
     def folder(self) -> Path | None:
         return self._folder
 
-    def waiting(self) -> list[SpoolFile]:
+    def list_files(self) -> list[SpoolFile]:
         return list_spool_files(self._folder) if self._folder else []
 
     def write(self, header: SpoolHeader, body: BodyFactory) -> Path:
-        """Makes one file durable and returns its path. `body` may be called again if the folder was taken meanwhile.
+        """Writes one file durably and returns its path.
 
-        Raises SpoolFullError, and OSError when the disk refuses. Half a file is never seen under its name.
+        `body` may be called again if the folder was taken over meanwhile.
+
+        Raises SpoolFullError, or OSError if the disk fails. An incomplete file never has its final name.
         """
         try:
-            return self._write(self._made(), header, body)
+            return self._write(self._open_folder(), header, body)
         except FileNotFoundError:
             if self._folder is None or self._folder.exists():
-                raise  # not the folder: a file that the body is read from
+                raise  # the folder exists: a file that the body reads is missing
             with self._lock:
-                self._folder, self._used = None, 0
-            return self._write(self._made(), header, body)
+                self._folder, self._used_bytes = None, 0
+            return self._write(self._open_folder(), header, body)
 
-    def _made(self) -> Path:
+    def _open_folder(self) -> Path:
         if self._folder is None:
-            self.below.mkdir(parents=True, exist_ok=True)
-            prepared = self.below / f".new-{uuid.uuid4().hex[:12]}"
+            self.root.mkdir(parents=True, exist_ok=True)
+            prepared = self.root / f".new-{uuid.uuid4().hex[:12]}"
             prepared.mkdir(mode=0o700)
-            name = self.name if not (self.below / self.name).exists() else f"{self.name}-{uuid.uuid4().hex[:8]}"
+            name = self.name if not (self.root / self.name).exists() else f"{self.name}-{uuid.uuid4().hex[:8]}"
             try:
                 lease.acquire_lease(prepared, self.url, self.name)
-                self._folder = prepared.rename(self.below / name)
+                self._folder = prepared.rename(self.root / name)
             except OSError:
                 remove_spool_folder(prepared)
                 raise
@@ -174,72 +177,75 @@ class Spool:
 
     def _write(self, folder: Path, header: SpoolHeader, body: BodyFactory) -> Path:
         kind = header["kind"]
-        self._last = max(time.time_ns(), self._last + 1)
-        path = folder / f"{self._last:020d}.{kind}"
+        self._last_time_ns = max(time.time_ns(), self._last_time_ns + 1)
+        path = folder / f"{self._last_time_ns:020d}.{kind}"
         temporary = folder / f".{path.name}"
-        # What opens and ends a run is small and must not be what is missing.
-        room = self.limit - self._used if kind in ("dump", "metrics") else self.limit
+        # The files that open and end a run are small and must never be missing.
+        free_bytes = self.limit - self._used_bytes if kind in ("dump", "metrics") else self.limit
         try:
-            size = _write_file(temporary, {**header, "dropped": dict(self.dropped)}, body, room)
+            size = _write_file(temporary, {**header, "dropped": dict(self.dropped)}, body, free_bytes)
             temporary.rename(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         _sync_folder(folder)
         with self._lock:
-            self._used += size
+            self._used_bytes += size
         return path
 
-    def drop(self, reason: str, count: int = 1) -> None:
-        """Counts what could not be kept."""
+    def count_dropped(self, reason: str, count: int = 1) -> None:
+        """Counts data that could not be stored."""
         with self._lock:
             self.dropped[reason] += count
 
-    def sent(self, file: SpoolFile) -> None:
-        """Called when a file was removed, so that its bytes are free again."""
+    def mark_sent(self, file: SpoolFile) -> None:
+        """Subtracts the bytes of a file that was uploaded and removed."""
         with self._lock:
-            self._used = max(0, self._used - file.size)
+            self._used_bytes = max(0, self._used_bytes - file.size)
 
-    def renew(self) -> None:
-        """Touches the lease. A folder that another process took is left to it."""
+    def renew_lease(self) -> None:
+        """Renews the lease. If another process took the folder over, this process stops using it."""
         folder = self._folder
         if folder and not lease.renew_lease(folder):
             with self._lock:
                 if self._folder == folder:
-                    self._folder, self._used = None, 0
+                    self._folder, self._used_bytes = None, 0
 
     def close(self) -> int:
-        """Gives the folder up, empty or not; how many files wait in it."""
-        folder, left = self._folder, len(self.waiting())
-        if folder and left:
+        """Releases the folder, or removes it if it is empty. Returns how many files wait in it."""
+        folder, remaining = self._folder, len(self.list_files())
+        if folder and remaining:
             lease.release_lease(folder)
         elif folder:
             remove_spool_folder(folder)
-        return left
+        return remaining
 
 
-def _write_file(path: Path, header: SpoolHeader, body: BodyFactory, room: int) -> int:
-    """Writes body, then the header that knows its hash into the room left before it; returns the file's bytes."""
-    blank = json.dumps({**header, "sha256": "0" * 64, "bytes": 10**15})
-    head = len(blank.encode()) + 1
+def _write_file(path: Path, header: SpoolHeader, body: BodyFactory, free_bytes: int) -> int:
+    """Writes the body, then the header with its hash into the space reserved in front of it.
+
+    Returns the file's bytes.
+    """
+    placeholder = json.dumps({**header, "sha256": "0" * 64, "bytes": 10**15})
+    header_bytes = len(placeholder.encode()) + 1
     digest, size = hashlib.sha256(), 0
     with path.open("wb", buffering=0) as file:
-        file.seek(head)
-        for piece in body():
-            size += len(piece)
-            if head + size > room:
+        file.seek(header_bytes)
+        for chunk in body():
+            size += len(chunk)
+            if header_bytes + size > free_bytes:
                 raise SpoolFullError
-            digest.update(piece)
-            _write_all(file.fileno(), piece)
+            digest.update(chunk)
+            _write_all(file.fileno(), chunk)
         line = json.dumps({**header, "sha256": digest.hexdigest(), "bytes": size}).encode()
         file.seek(0)
-        _write_all(file.fileno(), line.ljust(head - 1) + b"\n")
+        _write_all(file.fileno(), line.ljust(header_bytes - 1) + b"\n")
         os.fsync(file.fileno())
-    return head + size
+    return header_bytes + size
 
 
-def _write_all(descriptor: int, piece: bytes) -> None:
-    view = memoryview(piece)
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
     while view:
         written = os.write(descriptor, view)
         if not written:
@@ -248,7 +254,7 @@ def _write_all(descriptor: int, piece: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The rename itself must survive a power cut; some file systems refuse, and then there is nothing to do."""
+    """Makes the rename durable. File systems that do not support it are ignored."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -262,9 +268,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_file_chunks(path: Path, size: int = 1 << 20) -> Iterator[bytes]:
-    """The bytes of a file that the trainer wrote, up to the length it has now."""
+    """Yields the bytes of a file, up to its length at the call."""
     with path.open("rb") as file:
-        left = os.fstat(file.fileno()).st_size
-        while left > 0 and (piece := file.read(min(size, left))):
-            left -= len(piece)
-            yield piece
+        remaining = os.fstat(file.fileno()).st_size
+        while remaining > 0 and (chunk := file.read(min(size, remaining))):
+            remaining -= len(chunk)
+            yield chunk

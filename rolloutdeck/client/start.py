@@ -1,4 +1,4 @@
-"""`rolloutdeck.init`: finds out which run this process belongs to and opens it."""
+"""`rolloutdeck.init`: finds the run of this process and opens it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from rolloutdeck.client import launch, serialize, spool, writer
+from rolloutdeck.client import process_identity, serialize, spool, writer
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import Settings, logger
 from rolloutdeck.protocol import UID_PATTERN
@@ -23,15 +23,21 @@ MAX_CONFIG_BYTES = 4 << 20
 _runs: list[Run] = []
 
 
-def _never_raises(opening: Callable[P, Run]) -> Callable[P, Run]:
-    @functools.wraps(opening)
+def _never_raises(function: Callable[P, Run]) -> Callable[P, Run]:
+    @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Run:
         try:
-            return opening(*args, **kwargs)
+            return function(*args, **kwargs)
         except Exception as error:
-            logger.warning("rolloutdeck.init() failed, training goes on and nothing is recorded: %s", error)
-            nobody = launch.RunIdentity(launch.create_run_uid(), "default", "none")
-            run = Run(nobody, launch.ProcessAttempt("none", "none"), Settings(), spool.find_spool_root(Settings()), {})
+            logger.warning("rolloutdeck.init() failed. The training continues and nothing is recorded: %s", error)
+            identity = process_identity.RunIdentity(process_identity.create_run_uid(), "default", "none")
+            run = Run(
+                identity,
+                process_identity.ProcessAttempt("none", "none"),
+                Settings(),
+                spool.find_spool_root(Settings()),
+                {},
+            )
             run.finished = True
             return run
 
@@ -55,118 +61,130 @@ def init(
 ) -> Run:
     """Opens a run. Never raises, never waits for the network.
 
-    `project` and `name` default to ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN. A name that exists already is continued
-    only with `resume="allow"`, or when `checkpoint_dir` holds the note of the run that wrote it. `producer` tells
-    processes apart that generate for the same step. `spool_bytes` bounds what waits on disk, `queue_bytes` what waits
-    in memory, `exit_timeout` (seconds) how long the end of the process waits for the network. Called again while the
-    run is open, it returns that run.
+    `project` and `name` default to ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN. A run with an existing name is continued
+    only with `resume="allow"`, or if `checkpoint_dir` has the run file of that run. `producer` distinguishes processes
+    that generate for the same step. `spool_bytes` limits the data on disk, `queue_bytes` the data in memory, and
+    `exit_timeout` (seconds) how long the end of the process waits for the network. If the run is already open in this
+    process, returns it.
     """
     settings = Settings.from_environment()
-    wanted = (_project(str(project or settings.project)), launch.clean_name(name or settings.run, 190))
-    if running := next((run for run in _runs if not run.finished and _is_meant(run, wanted)), None):
-        return running
-    launched = launch.detect_attempt()
+    requested = (
+        _build_project(str(project or settings.project)),
+        process_identity.clean_name(name or settings.run, 190),
+    )
+    if open_run := next((run for run in _runs if not run.finished and _is_requested(run, requested)), None):
+        return open_run
+    process_attempt = process_identity.detect_attempt()
     folder = Path(checkpoint_dir).expanduser().absolute() if checkpoint_dir else None
-    identity = _identity(settings, launched, *wanted, folder)
-    resume = _resume(resume)
-    about = {
-        "framework": launch.clean_name(framework, 40),
+    identity = _choose_identity(settings, process_attempt, *requested, folder)
+    resume = _check_resume(resume)
+    run_facts = {
+        "framework": process_identity.clean_name(framework, 40),
         "resume": resume,
-        "host": launched.host,
-        "job": launched.job,
+        "host": process_attempt.host,
+        "job": process_attempt.job,
     }
     if settings.url.startswith("https:"):
-        import ssl  # noqa: F401 - here, not in the sender's thread: a fork in that moment would spoil it for the child
+        import ssl  # noqa: F401 - not in the sender's thread: a fork during the import breaks it in the child
     run = Run(
         identity,
-        launched,
+        process_attempt,
         settings,
         spool.find_spool_root(settings, folder),
-        about,
+        run_facts,
         producer=producer,
         spool_bytes=spool_bytes,
         queue_bytes=queue_bytes,
         exit_timeout=exit_timeout,
     )
     _runs.append(run)
-    _greet(settings, spool.find_spool_root(settings, folder))
-    said = {"uid": run.uid, "project": run.project, "name": run.name, "attempt": run.attempt, **about}
-    run.open({**said, "tags": [launch.clean_name(tag, 60) for tag in tags or ()][:50], **_config(config)})
+    _warn_about_settings(settings, spool.find_spool_root(settings, folder))
+    run_data = {"uid": run.uid, "project": run.project, "name": run.name, "attempt": run.attempt, **run_facts}
+    run.enqueue_run_data(
+        {
+            **run_data,
+            "tags": [process_identity.clean_name(tag, 60) for tag in tags or ()][:50],
+            **_serialize_config(config),
+        }
+    )
     return run
 
 
-def _is_meant(run: Run, wanted: tuple[str, str]) -> bool:
-    return wanted[0] in ("", run.project) and wanted[1] in ("", run.name)
+def _is_requested(run: Run, requested: tuple[str, str]) -> bool:
+    return requested[0] in ("", run.project) and requested[1] in ("", run.name)
 
 
-def _project(asked: str) -> str:
-    slug = launch.build_project_slug(asked)
-    if slug != asked:
-        logger.warning("Projects have lower-case names without blanks: %r is recorded as %r.", asked, slug or "default")
+def _build_project(project: str) -> str:
+    slug = process_identity.build_project_slug(project)
+    if slug != project:
+        logger.warning("Project names are lower-case without blanks: %r is recorded as %r.", project, slug or "default")
     return slug
 
 
-def _resume(asked: object) -> str:
-    if asked in ("", "allow", "never"):
-        return str(asked)
-    logger.warning('resume must be "allow" or "never", not %r; an existing name is not continued.', asked)
+def _check_resume(resume: object) -> str:
+    if resume in ("", "allow", "never"):
+        return str(resume)
+    logger.warning('resume must be "allow" or "never", not %r. A run with an existing name is not continued.', resume)
     return ""
 
 
-def _identity(
-    settings: Settings, launched: launch.ProcessAttempt, project: str, name: str, folder: Path | None
-) -> launch.RunIdentity:
-    """Uid, project and name: from ROLLOUTDECK_RUN_ID, else the note beside the checkpoints, else new."""
-    fresh_project, fresh_name = project or "default", name or launch.build_default_run_name(launched.host)
+def _choose_identity(
+    settings: Settings, process_attempt: process_identity.ProcessAttempt, project: str, name: str, folder: Path | None
+) -> process_identity.RunIdentity:
+    """Returns uid, project and name: from ROLLOUTDECK_RUN_ID, else the run file of the checkpoints, else new."""
+    new_project, new_name = project or "default", name or process_identity.build_default_run_name(process_attempt.host)
     uid = settings.run_id
     if uid and not UID_PATTERN.match(uid):
         uid = hashlib.sha256(uid.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        logger.warning("ROLLOUTDECK_RUN_ID has characters that no run id has; the run is %s instead.", uid)
+        logger.warning("ROLLOUTDECK_RUN_ID has invalid characters. The run id is %s instead.", uid)
     if uid:
-        return launch.RunIdentity(uid, fresh_project, fresh_name)
-    fresh = launch.RunIdentity(launch.derive_run_uid(fresh_project, fresh_name, launched), fresh_project, fresh_name)
-    if any(run.uid == fresh.uid for run in _runs):  # finished in this process: the next of its name is another run
-        fresh = launch.RunIdentity(launch.create_run_uid(), fresh_project, fresh_name)
+        return process_identity.RunIdentity(uid, new_project, new_name)
+    new_identity = process_identity.RunIdentity(
+        process_identity.derive_run_uid(new_project, new_name, process_attempt), new_project, new_name
+    )
+    if any(run.uid == new_identity.uid for run in _runs):
+        # That run is finished in this process: the next run of its name is a new run.
+        new_identity = process_identity.RunIdentity(process_identity.create_run_uid(), new_project, new_name)
     if folder is None:
-        return fresh
+        return new_identity
     try:
-        return launch.claim_checkpoint_folder(folder, project, name, fresh)
+        return process_identity.claim_checkpoint_folder(folder, project, name, new_identity)
     except OSError as error:
-        logger.warning("The run can't be noted in %s, so a restart will be another run: %s", folder, error)
-        return fresh
+        logger.warning("The run id can't be stored in %s, so a restart creates a new run: %s", folder, error)
+        return new_identity
 
 
-def _greet(settings: Settings, below: Path) -> None:
+def _warn_about_settings(settings: Settings, spool_root: Path) -> None:
     if settings.error:
         logger.warning("%s", settings.error)
     if not settings.url:
         logger.warning(
-            "No server is set, data is kept in %s until there is one. Start one with `rolloutdeck up`, "
+            "No server is set. Data stays in %s until there is one. Start one with `rolloutdeck up`, "
             "or set ROLLOUTDECK_URL and ROLLOUTDECK_TOKEN.",
-            below,
+            spool_root,
         )
 
 
-def _config(config: Any) -> dict[str, Any]:
-    """`{"config": ...}` as plain JSON; {} where there is none or it can't be one."""
+def _serialize_config(config: Any) -> dict[str, Any]:
+    """Returns `{"config": ...}` as plain JSON; {} if there is none or it has no JSON form."""
     if config is None:
         return {}
     try:
         config = config if isinstance(config, Mapping) else vars(config)
         text = json.dumps(serialize.convert_keys_to_text(config), default=serialize.convert_for_json)
-    except Exception as error:  # the objects of other libraries raise what they like
-        logger.warning("The config is left out, it has no JSON form: %s", error)
+    except Exception as error:  # objects of other libraries may raise anything
+        logger.warning("The config is not recorded, because it has no JSON form: %s", error)
         return {}
     if len(text) > MAX_CONFIG_BYTES:
-        logger.warning("The config is left out: %d bytes are more than %d.", len(text), MAX_CONFIG_BYTES)
+        logger.warning("The config is not recorded: its %d bytes exceed the limit of %d.", len(text), MAX_CONFIG_BYTES)
         return {}
     return {"config": json.loads(text, parse_constant=str)}
 
 
-def _in_child() -> None:
+def _recreate_workers() -> None:
     for run in _runs:
         if not run.finished:
-            run.assemble()
+            run.create_workers()
 
 
 def _at_exit() -> None:
@@ -176,4 +194,4 @@ def _at_exit() -> None:
 
 atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=_recreate_workers)

@@ -1,4 +1,4 @@
-"""Sends what earlier processes left in their spools: the work of `rolloutdeck sync`."""
+"""Uploads the spools of earlier processes: the work of `rolloutdeck sync`."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ TIME_BUDGET_SECONDS = 30.0
 
 @dataclass(slots=True)
 class SyncResult:
-    """Files sent, put aside for good (`rejected`), and still waiting; `bytes` sent.
+    """Numbers of files sent, permanently rejected (`rejected`) and still waiting; `bytes` sent.
 
-    `live` spools belong to running processes that send them themselves, `others` to other users; `elsewhere` ones were
-    written for another server. `problem` is why files still wait, "" when none do.
+    `live_spools` belong to running processes that upload them, `other_user_spools` to other users;
+    `other_server_spools` were written for another server. `error` says why files still wait, "" if none do.
     """
 
     sent: int = 0
     bytes: int = 0
     rejected: int = 0
     waiting: int = 0
-    live: int = 0
-    elsewhere: int = 0
-    others: int = 0
-    problem: str = ""
+    live_spools: int = 0
+    other_server_spools: int = 0
+    other_user_spools: int = 0
+    error: str = ""
 
 
 def sync_spools(
     paths: Sequence[Path] = (),
     server: ServerClient | None = None,
     *,
-    patience: float = TIME_BUDGET_SECONDS,
+    time_budget: float = TIME_BUDGET_SECONDS,
     progress: Callable[[int, int], None] = lambda sent, waiting: None,
 ) -> SyncResult:
-    """Takes abandoned spools over and sends them, each under its own run and attempt.
+    """Takes abandoned spools over and uploads them, each under its own run and attempt.
 
-    `paths` are spool roots, single spools, or folders of checkpoints; without any the place that `init` would use,
-    and then only what was written for this server. Gives up after `patience` seconds without success. `progress` gets
-    files sent and files waiting. Raises FileNotFoundError for a path that is not there and ValueError when no server
-    is set.
+    `paths` are spool roots, single spools or checkpoint folders. Without paths the spool root of `init` is used, and
+    only data written for this server. Gives up after `time_budget` seconds without success. `progress` is called with
+    the numbers of files sent and waiting. Raises FileNotFoundError if a path does not exist, and ValueError if no
+    server is set.
     """
     settings = Settings.from_environment()
     if server is None and not settings.url:
@@ -54,59 +54,68 @@ def sync_spools(
         if not path.is_dir():
             raise FileNotFoundError(f"There is no folder {path}.")
     result = SyncResult()
-    # A spool that is named by hand goes to the server that is named now.
-    taken = [
+    # A spool that the user names is sent to the current server.
+    folders = [
         folder
-        for below in paths or [spool.find_spool_root(settings)]
-        for folder in _take_all(below, server.url, anywhere=bool(paths), result=result)
+        for root in paths or [spool.find_spool_root(settings)]
+        for folder in _take_over_spools(root, server.url, any_server=bool(paths), result=result)
     ]
-    _send_all(taken, server, patience, progress, result)
+    _upload_spools(folders, server, time_budget, progress, result)
     return result
 
 
-def _take_all(below: Path, url: str, *, anywhere: bool, result: SyncResult) -> list[Path]:
-    """Not those of other users: a spool names files, which are read with the rights of whoever sends it."""
-    taken, us = [], detect_created_owner(below)
-    for folder in spool.find_spool_folders(below):
-        meant = lease.read_spool_server(folder)
+def _take_over_spools(root: Path, url: str, *, any_server: bool, result: SyncResult) -> list[Path]:
+    """Takes spools over, but not those of other users.
+
+    A spool names files, which are read with this process's rights.
+    """
+    taken, our_owner = [], detect_created_owner(root)
+    for folder in spool.find_spool_folders(root):
+        spool_server = lease.read_spool_server(folder)
         if not spool.list_spool_files(folder):
             continue
-        if find_folder_owner(folder) != us:
-            result.others += 1
-        elif meant and not anywhere and not is_same_server(meant, url):
-            result.elsewhere += 1
-        elif mine := lease.take_over_spool(folder, url):
-            taken.append(mine)
+        if find_folder_owner(folder) != our_owner:
+            result.other_user_spools += 1
+        elif spool_server and not any_server and not is_same_server(spool_server, url):
+            result.other_server_spools += 1
+        elif new_folder := lease.take_over_spool(folder, url):
+            taken.append(new_folder)
         else:
-            result.live += 1
+            result.live_spools += 1
     return taken
 
 
-def _send_all(
-    folders: list[Path], server: ServerClient, patience: float, progress: Callable[[int, int], None], result: SyncResult
+def _upload_spools(
+    folders: list[Path],
+    server: ServerClient,
+    time_budget: float,
+    progress: Callable[[int, int], None],
+    result: SyncResult,
 ) -> None:
-    courier = Dispatcher(OnceLogger())
+    dispatcher = Dispatcher(OnceLogger())
     total = sum(len(spool.list_spool_files(folder)) for folder in folders)
-    settled = 0
-    touched = good = time.monotonic()
+    finished = 0
+    last_renewal = last_success = time.monotonic()
     try:
-        while (pause := courier.turn(server, folders)) != NEVER_DUE:
+        while (pause := dispatcher.send_next(server, folders)) != NEVER_DUE:
             now = time.monotonic()
-            if settled < (settled := courier.counts["sent"] + courier.counts["rejected"]):
-                good = now
-                progress(courier.counts["sent"], total - settled)
-            elif courier.kept and pause > patience or now - good + pause > patience:
+            if finished < (finished := dispatcher.counts["sent"] + dispatcher.counts["rejected"]):
+                last_success = now
+                progress(dispatcher.counts["sent"], total - finished)
+            elif dispatcher.action_required_reasons and pause > time_budget or now - last_success + pause > time_budget:
                 break
-            if now - touched > lease.LEASE_RENEWAL_SECONDS:
-                touched = now
+            if now - last_renewal > lease.LEASE_RENEWAL_SECONDS:
+                last_renewal = now
                 for folder in folders:
                     lease.renew_lease(folder)
             time.sleep(pause)
     finally:
-        result.sent, result.bytes = courier.counts["sent"], courier.counts["bytes"]
-        result.rejected = courier.counts["rejected"]
+        result.sent, result.bytes = dispatcher.counts["sent"], dispatcher.counts["bytes"]
+        result.rejected = dispatcher.counts["rejected"]
         result.waiting = sum(len(spool.list_spool_files(folder)) for folder in folders)
-        result.problem = next(iter(courier.kept.values()), courier.trouble) if result.waiting else ""
+        result.error = (
+            next(iter(dispatcher.action_required_reasons.values()), dispatcher.last_error) if result.waiting else ""
+        )
         for folder in folders:
             if spool.list_spool_files(folder):
                 lease.release_lease(folder)

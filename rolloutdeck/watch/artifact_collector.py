@@ -83,7 +83,7 @@ class ArtifactCollector:
 
     @property
     def pending(self) -> int:
-        return self.waiting + self.shelf.busy
+        return self.waiting + self.shelf.pending_count
 
     def look(self) -> list[tuple[StepLocation, Stamps]]:
         """The whole steps that the server does not know yet."""
@@ -94,7 +94,12 @@ class ArtifactCollector:
         for spot in dict.fromkeys(spot for place in self.places() if place.exists() for spot in find_steps(place)):
             stamps = _read_stamps(spot)
             folder = spot.path.parent if spot.path.is_file() else spot.path
-            if spot.reason or not stamps or self.shelf.knows(folder, stamps) or self.left_out.get(spot.path) == stamps:
+            if (
+                spot.reason
+                or not stamps
+                or self.shelf.is_registered(folder, stamps)
+                or self.left_out.get(spot.path) == stamps
+            ):
                 continue
             if self._quiet(spot, stamps):
                 found.append((spot, stamps))
@@ -106,7 +111,11 @@ class ArtifactCollector:
         """How many steps were told and files sent. What the server refuses is said, and keeps nothing else waiting.
         Raises RetryLaterError, ActionRequiredError."""
         tokenizer = self.keeping.tokenizer
-        if tokenizer and not self.shelf.knows(tokenizer.path, tokenizer.stamps) and tokenizer.path not in self._reasons:
+        if (
+            tokenizer
+            and not self.shelf.is_registered(tokenizer.path, tokenizer.stamps)
+            and tokenizer.path not in self._reasons
+        ):
             self._add_tokenizer(tokenizer)
         done = self._tell() if time.monotonic() >= self._look_at else 0
         if self.shelf.artifacts and time.monotonic() >= self._ask_at:
@@ -126,19 +135,21 @@ class ArtifactCollector:
             told = parse_response(fetch_requested_files(self.target.ask_run))
         except UploadRejectedError as error:
             self._complain(REQUESTED_FILES_KEY, f"{self.target.name}: the server does not say what it wants: {error}")
-        self.shelf.want(told.get("files") if isinstance(told, dict) else None)
+        self.shelf.enqueue_requested(told.get("files") if isinstance(told, dict) else None)
         self._ask_at = time.monotonic() + ASK_SECONDS
 
     def add(self, found: LocalArtifact, send_now: bool = False) -> None:
         """Tells the server of an artifact, and puts it on the shelf. Raises RetryLaterError, ActionRequiredError,
         UploadRejectedError."""
         told = self._register(found, send_now)
-        self.shelf.put(found, told.get("missing") or () if send_now else ())
+        self.shelf.add(found, told.get("missing") or () if send_now else ())
 
-    def _register(self, found: LocalArtifact, send_now: bool = False, gone: str = "") -> dict[str, Any]:
+    def _register(self, found: LocalArtifact, send_now: bool = False, missing_reason: str = "") -> dict[str, Any]:
         target = self.target
         command = build_import_command(found.path, target.project, target.name, target.attempt)
-        told = parse_response(register_artifact(target.ask_run, found, target.attempt, command, send_now, gone))
+        told = parse_response(
+            register_artifact(target.ask_run, found, target.attempt, command, send_now, missing_reason)
+        )
         if not isinstance(told, dict) or told.get("id") != found.key:
             raise RetryLaterError("the answer to an artifact does not name it")
         return told
@@ -193,9 +204,9 @@ class ArtifactCollector:
         before, end = len(self.shelf.sent), time.monotonic() + SEND_SECONDS
         while time.monotonic() < end and upload_requested_part(self.shelf, self.target):
             pass
-        while self.shelf.lost:
-            self._tell_lost(*self.shelf.lost[0])
-            self.shelf.lost.popleft()
+        while self.shelf.missing_artifacts:
+            self._tell_lost(*self.shelf.missing_artifacts[0])
+            self.shelf.missing_artifacts.popleft()
         sent = self.shelf.sent[before:]
         if sent:
             names = sorted({f"step {errand.artifact.step}" for errand in sent})
@@ -204,7 +215,7 @@ class ArtifactCollector:
 
     def _tell_lost(self, lost: LocalArtifact, why: str) -> None:
         try:
-            self._register(lost, gone=why)
+            self._register(lost, missing_reason=why)
         except UploadRejectedError as error:
             self._complain(lost.path, f"that {why} was refused: {error}")
 
@@ -225,7 +236,7 @@ class ArtifactCollector:
 
 def upload_requested_part(shelf: ArtifactUploadQueue, target: UploadTarget) -> ServerResponse | None:
     """One request of a wanted file; None where nothing waits. Raises RetryLaterError, ActionRequiredError."""
-    answer = shelf.send(target.ask_run)
+    answer = shelf.upload_next(target.ask_run)
     if answer is not None and not answer.is_success and not is_permanent_rejection(answer):
         parse_response(answer)
     return answer

@@ -39,9 +39,9 @@ def parse_response(answer: ServerResponse) -> Any:
     outcome = classify_response(answer)
     if answer.is_from_server and answer.status == 409:
         raise UploadRejectedError(outcome.reason, changed=True)
-    if outcome.verdict == "rejected":
+    if outcome.state == "rejected":
         raise UploadRejectedError(outcome.reason)
-    raise (ActionRequiredError if outcome.verdict == "kept" else RetryLaterError)(outcome.reason)
+    raise (ActionRequiredError if outcome.state == "action_required" else RetryLaterError)(outcome.reason)
 
 
 @dataclass

@@ -14,10 +14,10 @@ def test_thousands_of_files_that_are_gone_are_given_up_one_after_the_other(tmp_p
         (tmp_path / name).write_text(name)
     found = artifact.build_artifact(tmp_path, names, "rollout", 1)
     said: list[str] = []
-    shelf = ArtifactUploadQueue(say=said.append)
-    shelf.put(found, {file["sha256"] for file in found.files.values()})
+    shelf = ArtifactUploadQueue(on_message=said.append)
+    shelf.add(found, {file["sha256"] for file in found.files.values()})
     for name in names:
         (tmp_path / name).unlink()
-    assert shelf.send(lambda *asked, **more: 1 / 0) is None  # type: ignore[arg-type, return-value]
-    assert len(said) == len(names) and not shelf.busy
-    assert [lost for lost, _ in shelf.lost] == [found]
+    assert shelf.upload_next(lambda *asked, **more: 1 / 0) is None  # type: ignore[arg-type, return-value]
+    assert len(said) == len(names) and not shelf.pending_count
+    assert [lost for lost, _ in shelf.missing_artifacts] == [found]

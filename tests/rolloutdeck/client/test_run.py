@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import launch, spool, start
+from rolloutdeck.client import process_identity, spool, start
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import log
 from tests.rolloutdeck.support.fake_server import Receiver, until
@@ -220,7 +220,7 @@ def test_without_a_server_data_is_kept_until_there_is_one(
     run = start()
     run.log_samples(ROWS, step=1)
     assert "rolloutdeck up" in caplog.text
-    until(lambda: len(run._writer.own.waiting()) == 2)
+    until(lambda: len(run._writer.own.list_files()) == 2)
     monkeypatch.setenv("ROLLOUTDECK_URL", at_receiver.url)
     until(lambda: at_receiver.dumps)
 
@@ -250,7 +250,7 @@ def test_a_word_to_a_closed_stderr_is_lost_and_harms_nobody(monkeypatch: pytest.
     ],
 )  # fmt: skip
 def test_of_many_processes_one_speaks_for_the_launch(environ: dict[str, str], expected: bool) -> None:
-    assert launch.is_lead_process(environ) is expected
+    assert process_identity.is_lead_process(environ) is expected
 
 
 def test_two_calls_of_init_are_one_run_and_after_finish_another(start: Start) -> None:
@@ -263,12 +263,12 @@ def test_two_calls_of_init_are_one_run_and_after_finish_another(start: Start) ->
 
 def test_processes_of_one_launch_find_the_same_run_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     torchrun = {"TORCHELASTIC_RUN_ID": "abc", "TORCHELASTIC_RESTART_COUNT": "2", "SLURM_JOB_ID": "9"}
-    launched = launch.detect_attempt(dict(torchrun))
+    launched = process_identity.detect_attempt(dict(torchrun))
     assert launched.attempt == "torchrun-abc-2"
-    assert launch.derive_run_uid("p", "n", launched) == launch.derive_run_uid(
-        "p", "n", launch.detect_attempt(dict(torchrun))
+    assert process_identity.derive_run_uid("p", "n", launched) == process_identity.derive_run_uid(
+        "p", "n", process_identity.detect_attempt(dict(torchrun))
     )
-    assert launch.derive_run_uid("p", "n", launched) != launch.derive_run_uid("p", "m", launched)
+    assert process_identity.derive_run_uid("p", "n", launched) != process_identity.derive_run_uid("p", "m", launched)
 
 
 @pytest.mark.parametrize(
@@ -281,14 +281,14 @@ def test_processes_of_one_launch_find_the_same_run_without_asking(monkeypatch: p
     ],
 )
 def test_the_attempt_is_what_the_launcher_calls_it(environ: dict[str, str], attempt: str) -> None:
-    assert launch.detect_attempt(environ).attempt == attempt
+    assert process_identity.detect_attempt(environ).attempt == attempt
 
 
 def test_two_ray_clusters_that_both_count_from_one_are_two_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = set()
     for session in ("session_2026-11-02_10-00-00_1_22", "session_2026-11-02_11-00-00_1_23"):
         monkeypatch.setattr(sys, "argv", ["default_worker.py", f"--session-name={session}"])
-        attempts.add(launch.detect_attempt({"RAY_JOB_ID": "01000000"}).attempt)
+        attempts.add(process_identity.detect_attempt({"RAY_JOB_ID": "01000000"}).attempt)
     assert len(attempts) == 2
 
 
@@ -297,19 +297,19 @@ def test_ranks_that_torchrun_starts_without_a_name_share_an_attempt_that_its_nex
 ) -> None:
     torchrun = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "GROUP_WORLD_SIZE": "1"}
     ranks = [dict(torchrun), dict(torchrun)]
-    first, second = (launch.detect_attempt(environ) for environ in ranks)
+    first, second = (process_identity.detect_attempt(environ) for environ in ranks)
     assert first == second and ranks[0]["ROLLOUTDECK_ATTEMPT"] == first.attempt
-    again = launch.detect_attempt({**torchrun, "TORCHELASTIC_RESTART_COUNT": "1"})
-    machines = [launch.detect_attempt({**torchrun, "GROUP_WORLD_SIZE": "2"}) for _ in range(2)]
-    monkeypatch.setattr(launch.os, "getppid", lambda: 1)
-    other = launch.detect_attempt(dict(torchrun))
+    again = process_identity.detect_attempt({**torchrun, "TORCHELASTIC_RESTART_COUNT": "1"})
+    machines = [process_identity.detect_attempt({**torchrun, "GROUP_WORLD_SIZE": "2"}) for _ in range(2)]
+    monkeypatch.setattr(process_identity.os, "getppid", lambda: 1)
+    other = process_identity.detect_attempt(dict(torchrun))
     assert len({found.attempt for found in (first, again, other, *machines)}) == 5
 
 
 def test_without_a_launcher_an_attempt_is_made_and_left_to_children() -> None:
     environ: dict[str, str] = {}
-    launched = launch.detect_attempt(environ)
-    assert environ["ROLLOUTDECK_ATTEMPT"] == launched.attempt == launch.detect_attempt(environ).attempt
+    launched = process_identity.detect_attempt(environ)
+    assert environ["ROLLOUTDECK_ATTEMPT"] == launched.attempt == process_identity.detect_attempt(environ).attempt
 
 
 def test_a_restart_from_the_same_checkpoints_is_the_same_run(
@@ -324,16 +324,16 @@ def test_a_restart_from_the_same_checkpoints_is_the_same_run(
 
 
 def test_of_two_first_processes_at_one_checkpoint_folder_one_names_the_run(tmp_path: Path) -> None:
-    one, other = (launch.RunIdentity(uid, "p", "n") for uid in ("one", "other"))
+    one, other = (process_identity.RunIdentity(uid, "p", "n") for uid in ("one", "other"))
     (tmp_path / "temporary").write_text(json.dumps({"uid": "other", "project": "p", "name": "n"}))
-    assert launch.claim_checkpoint_folder(tmp_path, "p", "n", one) == one
-    assert launch._link_run_file(tmp_path / "temporary", tmp_path / launch.RUN_FILE, other) == one
+    assert process_identity.claim_checkpoint_folder(tmp_path, "p", "n", one) == one
+    assert process_identity._link_run_file(tmp_path / "temporary", tmp_path / process_identity.RUN_FILE, other) == one
 
 
 def test_the_run_id_of_the_environment_wins(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "given-1")
     assert start(checkpoint_dir=tmp_path).uid == "given-1"
-    assert not (tmp_path / launch.RUN_FILE).exists()
+    assert not (tmp_path / process_identity.RUN_FILE).exists()
 
 
 def test_the_spool_lies_beside_the_checkpoints_unless_told(

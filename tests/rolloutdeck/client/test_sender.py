@@ -71,11 +71,11 @@ def test_whatever_the_server_answers_training_goes_on_and_all_of_it_arrives_once
     run._writer.flush(10)
     time.sleep(0.3)
     if mode != "slow":
-        assert len(run._writer.own.waiting()) >= 4
+        assert len(run._writer.own.list_files()) >= 4
     if mode == "down":
         at_receiver.up()
     at_receiver.mode = "ok"
-    until(lambda: not run._writer.own.waiting())
+    until(lambda: not run._writer.own.list_files())
     assert sorted(at_receiver.bodies()) == sorted(bodies)
 
 
@@ -196,7 +196,7 @@ def test_a_body_over_the_part_size_travels_in_parts_and_goes_on_where_it_stopped
     body = os.urandom(2500)
     write(own, body, step=1)
     at_receiver.parts[hashlib.sha256(body).hexdigest()] = body[:1700]  # an earlier sender came this far
-    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.waiting()).verdict == "sent"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.list_files()).state == "sent"
     assert at_receiver.bodies() == [body]
     assert at_receiver.spans == ["bytes */2500", "bytes 1700-2499/2500"]
 
@@ -205,7 +205,7 @@ def test_parts_from_the_start(at_receiver: Receiver, spool_root: Path, monkeypat
     patch_everywhere(monkeypatch, wire, "MAX_PART_BYTES", 1000)
     own = spool.Spool(spool_root, "run-1", "first")
     write(own, b"a" * 2500)
-    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.waiting()).verdict == "sent"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.list_files()).state == "sent"
     assert at_receiver.bodies() == [b"a" * 2500] and len(at_receiver.spans) == 4
 
 
@@ -213,9 +213,9 @@ def test_a_spool_file_that_the_disk_damaged_is_put_aside(at_receiver: Receiver, 
     own = spool.Spool(spool_root, "run-1", "first")
     path = write(own, b"as it was")
     path.write_bytes(path.read_bytes().replace(b"was", b"is!"))
-    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.waiting()).verdict == "rejected"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.list_files()).state == "rejected"
     path.write_bytes(b"\0" * 100)
-    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.waiting()).verdict == "rejected"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.list_files()).state == "rejected"
     assert at_receiver.dumps == []
 
 
@@ -223,7 +223,7 @@ def test_bytes_damaged_on_the_way_are_sent_again(at_receiver: Receiver, spool_ro
     own = spool.Spool(spool_root, "run-1", "first")
     write(own, b"whole")
     at_receiver.mode = "409"
-    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.waiting()).verdict == "later"
+    assert delivery.upload_spool_files(ServerClient(at_receiver.url), own.list_files()).state == "later"
 
 
 def test_the_oldest_file_goes_first(at_receiver: Receiver, spool_root: Path) -> None:
@@ -232,7 +232,7 @@ def test_the_oldest_file_goes_first(at_receiver: Receiver, spool_root: Path) -> 
     for body in bodies:
         write(own, body)
     sending = Dispatcher(OnceLogger(), own)
-    while sending.turn(ServerClient(at_receiver.url), [own.folder or spool_root]) == 0:
+    while sending.send_next(ServerClient(at_receiver.url), [own.folder or spool_root]) == 0:
         pass
     assert at_receiver.bodies() == bodies
 
@@ -240,7 +240,7 @@ def test_the_oldest_file_goes_first(at_receiver: Receiver, spool_root: Path) -> 
 def test_the_pause_that_the_server_asks_for_is_kept() -> None:
     answer = ServerResponse(503, {"retry-after": "7"}, b"{}", is_from_server=True)
     assert delivery.classify_response(answer).pause == 7
-    assert dispatcher.Backoff().next(asked=7) == 7
+    assert dispatcher.Backoff().next_pause(min_seconds=7) == 7
     assert (
         delivery.classify_response(ServerResponse(429, {"retry-after": "9" * 9}, b"", is_from_server=True)).pause
         == delivery.MAX_SERVER_PAUSE
@@ -250,10 +250,10 @@ def test_the_pause_that_the_server_asks_for_is_kept() -> None:
 
 def test_pauses_grow_and_differ_between_trainers() -> None:
     pauses = dispatcher.Backoff()
-    grown = [pauses.next() for _ in range(30)]
+    grown = [pauses.next_pause() for _ in range(30)]
     assert grown[0] <= dispatcher.MIN_BACKOFF_SECONDS and max(grown) <= dispatcher.MAX_BACKOFF_SECONDS
     assert grown[8] > 2 * grown[1]
-    assert len({dispatcher.Backoff().next() for _ in range(20)}) > 1
+    assert len({dispatcher.Backoff().next_pause() for _ in range(20)}) > 1
 
 
 @pytest.mark.parametrize("url", ["", "ftp://deck", "http://", "http://[::1", "http://127.0.0.1:1", "http://h:99999999"])

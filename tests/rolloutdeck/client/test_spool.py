@@ -49,7 +49,7 @@ def test_a_full_spool_drops_the_newest_counts_it_and_takes_more_when_there_is_ro
         run.log_samples([{"response": "x" * 9_000}], step=step)
     run._writer.flush(10)
     at_receiver.mode = "ok"
-    until(lambda: not run._writer.own.waiting())
+    until(lambda: not run._writer.own.list_files())
     assert [query["step"] for _, query, _ in at_receiver.dumps] == ["0", "1", "2", "3"]
     run.log_samples([{"response": "x"}], step=11)
     run.finish()
@@ -67,7 +67,7 @@ def test_a_full_disk_costs_what_does_not_fit_and_nothing_else(
     for step in range(10):
         run.log_samples([{"response": "x" * 30_000}], step=step)
     run._writer.flush(10)
-    kept = len([file for file in run._writer.own.waiting() if file.kind == "dump"])
+    kept = len([file for file in run._writer.own.list_files() if file.kind == "dump"])
     assert 0 < kept < 10
     at_receiver.mode = "ok"
     until(lambda: len(at_receiver.dumps) == kept)
@@ -96,10 +96,10 @@ def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: 
     own = spool.Spool(spool_root, "run-1", "a")
     slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None, limit=1000)
     for _ in range(3):
-        slow.put(writer.SamplesItem(RowBatch([{"response": "x" * 600}]), {}))
+        slow.enqueue(writer.SamplesItem(RowBatch([{"response": "x" * 600}]), {}))
     assert own.dropped == {"samples: more than the writer could keep up with": 2}
     slow.flush(5)
-    assert len(own.waiting()) == 1
+    assert len(own.list_files()) == 1
 
 
 def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, spool_root: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, 
     item.body = changing  # type: ignore[method-assign]
     own = spool.Spool(spool_root, "run-1", "a")
     filling = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None)
-    filling.put(item)
+    filling.enqueue(item)
     filling.flush(5)
-    [file] = own.waiting()
+    [file] = own.list_files()
     assert file.path.read_bytes().endswith(b"\n" + b"b" * 20)
 
 

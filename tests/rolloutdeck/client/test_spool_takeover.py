@@ -25,7 +25,7 @@ def test_a_spool_left_by_a_killed_trainer_is_sent_under_its_own_run_and_attempt(
     at_receiver.mode = "ok"
     monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "another")
     result = sync_spools([spool_root])
-    assert (result.sent, result.waiting, result.problem) == (len(bodies), 0, "")
+    assert (result.sent, result.waiting, result.error) == (len(bodies), 0, "")
     assert {(uid, query["attempt"]) for uid, query, _ in at_receiver.dumps} == {
         (spool.parse_spool_run_uid(folder), "first")
     }
@@ -74,7 +74,7 @@ def test_sync_by_root_leaves_the_spools_of_others_to_them(
     os.chown(theirs.folder, 54_321, -1)
     for named in ([spool_root], [theirs.folder], []):
         result = sync_spools(named)
-        assert (result.others, len(spool.list_spool_files(theirs.folder))) == (1, 1)
+        assert (result.other_user_spools, len(spool.list_spool_files(theirs.folder))) == (1, 1)
     assert len(at_receiver.dumps) == 1
     assert main(["sync", str(spool_root)]) == 0
     assert "1 spool of other users" in capsys.readouterr().err
@@ -86,8 +86,8 @@ def test_a_living_trainer_keeps_its_spool(at_receiver: Receiver, spool_root: Pat
     try:
         [folder] = until(lambda: spool.find_spool_folders(spool_root))
         until(lambda: spool.list_spool_files(folder))
-        result = sync_spools([spool_root], patience=0)
-        assert (result.live, result.sent) == (1, 0) and not lease.is_abandoned(folder)
+        result = sync_spools([spool_root], time_budget=0)
+        assert (result.live_spools, result.sent) == (1, 0) and not lease.is_abandoned(folder)
     finally:
         running.kill()
         running.wait()
@@ -103,7 +103,7 @@ def test_a_spool_for_another_server_is_sent_there_only_unless_named(
     note = json.loads((folder / "lease").read_text())
     (folder / "lease").write_text(json.dumps({**note, "pid": 2**22 + 1}))
     result = sync_spools()
-    assert (result.elsewhere, result.sent) == (1, 0)
+    assert (result.other_server_spools, result.sent) == (1, 0)
     assert sync_spools([spool_root]).sent == 1 and at_receiver.bodies() == [b"body"]
 
 
@@ -113,8 +113,8 @@ def test_sync_gives_up_and_says_why_and_leaves_all_as_it_was(at_receiver: Receiv
     own.close()
     for mode in ("404", "500", "login"):
         at_receiver.mode = mode
-        result = sync_spools([spool_root], patience=0.2)
-        assert (result.sent, result.waiting) == (0, 1) and result.problem
+        result = sync_spools([spool_root], time_budget=0.2)
+        assert (result.sent, result.waiting) == (0, 1) and result.error
     at_receiver.mode = "ok"
     assert sync_spools([spool_root]).sent == 1
 
@@ -122,9 +122,9 @@ def test_sync_gives_up_and_says_why_and_leaves_all_as_it_was(at_receiver: Receiv
 @pytest.mark.parametrize(
     ("header", "body", "why"),
     [
-        ({"uid": None}, b"body", "its first line does not say uid"),
-        ({"kind": "artifact"}, b'{"path": "/"}', "its body does not say role, step"),
-        ({"kind": "metrics"}, b"[]", "its body does not say points"),
+        ({"uid": None}, b"body", "its first line lacks uid"),
+        ({"kind": "artifact"}, b'{"path": "/"}', "its body lacks role, step"),
+        ({"kind": "metrics"}, b"[]", "its body lacks points"),
     ],
 )
 def test_a_file_that_does_not_say_what_it_is_is_put_aside_and_holds_up_no_other(
@@ -142,7 +142,7 @@ def test_a_file_that_does_not_say_what_it_is_is_put_aside_and_holds_up_no_other(
 
 def test_what_a_dead_trainer_dropped_is_told_with_what_it_left(at_receiver: Receiver, spool_root: Path) -> None:
     own = spool.Spool(spool_root, "run-1", "a")
-    own.drop("samples: the spool is full", 1024)
+    own.count_dropped("samples: the spool is full", 1024)
     own.write(HEADER, lambda: [b"body"])
     own.close()
     sync_spools([spool_root])
@@ -186,7 +186,7 @@ def test_a_trainer_whose_spool_was_taken_while_it_slept_writes_into_a_new_one(sp
     ]
     assert sorted(bodies) == [b"after", b"before"]
     own.folder.rename(own.folder.with_name("run-1~a~h~1~taken2"))
-    own.renew()
+    own.renew_lease()
     assert own.folder is None
 
 

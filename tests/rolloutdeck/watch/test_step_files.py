@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from rolloutdeck.cli import entry
 from rolloutdeck.cli.watch import RunFollower
 from rolloutdeck.client import artifact, artifact_uploads
-from rolloutdeck.client.launch import get_host_name
+from rolloutdeck.client.process_identity import get_host_name
 from rolloutdeck.lib.http import ServerClient
 from rolloutdeck.trainer_api import registry
 from rolloutdeck.watch.artifact_collector import ArtifactOptions
@@ -188,7 +188,7 @@ def test_the_server_gets_only_what_was_told_from_here(node: Path, following: Fol
     turns(follow)
     (told,) = follow.gatherer.shelf.artifacts
     other = "0" * 64
-    follow.gatherer.shelf.want(
+    follow.gatherer.shelf.enqueue_requested(
         [
             {"artifact": other, "path": "gen_batch.dp", "sha256": other, "bytes": 1, "received": 0},
             {"artifact": told, "path": "../../../../etc/passwd", "sha256": other, "bytes": 1, "received": 0},
@@ -196,7 +196,7 @@ def test_the_server_gets_only_what_was_told_from_here(node: Path, following: Fol
             "nonsense",
         ]
     )
-    assert follow.gatherer.shelf.busy == 0
+    assert follow.gatherer.shelf.pending_count == 0
 
 
 def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
@@ -209,7 +209,7 @@ def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
     monkeypatch.setattr(artifact_uploads, "get_host_name", lambda: "node" * 500)
     follow.gatherer.keeping = ArtifactOptions("on-pin", artifact.build_tokenizer_artifact(TOKENIZER))
     (told,) = follow.gatherer.shelf.artifacts.values()
-    follow.gatherer.shelf.lost.append((told, "it is gone"))
+    follow.gatherer.shelf.missing_artifacts.append((told, "it is gone"))
     (node / "9.jsonl").write_bytes(b'{"input": "a", "output": "b", "score": 1, "step": 9}\n')
     for _ in range(3):
         follow.gatherer._ask_at = 0.0
@@ -218,7 +218,7 @@ def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
     assert said.count("is left out: `facts` must be an object") == 1
     assert said.count("the server does not say what it wants: `host`") == 1
     assert said.count("that it is gone was refused: `facts`") == 1
-    assert not follow.gatherer.shelf.lost and Run.objects.get().dumps.filter(source="9.jsonl").exists()
+    assert not follow.gatherer.shelf.missing_artifacts and Run.objects.get().dumps.filter(source="9.jsonl").exists()
 
 
 def test_prompts_of_a_fully_async_run_lie_on_their_own_axis(node: Path, following: Following) -> None:

@@ -1,0 +1,182 @@
+"""The identity of this process: its attempt of the training and its run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import socket
+import sys
+import time
+import unicodedata
+import uuid
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rolloutdeck.protocol import UID_PATTERN
+
+ATTEMPT_VARIABLE = "ROLLOUTDECK_ATTEMPT"
+RUN_FILE = ".rolloutdeck-run.json"
+_RAY_SESSION = re.compile(r"session_[\d_-]+\d")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessAttempt:
+    """The attempt of this process.
+
+    `attempt` is the same in all processes that were started together; `job` is the launcher's name for it, shown to
+    users. `shared` is false if another attempt may have the same `attempt`.
+    """
+
+    attempt: str
+    host: str
+    job: str = ""
+    shared: bool = True
+
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def clean_name(value: object, max_length: int) -> str:
+    """Returns a name that the server accepts: no control characters or lone surrogates, cut to `max_length`."""
+    return _UNPRINTABLE.sub("?", str(value)).strip()[:max_length]
+
+
+def build_project_slug(project: str) -> str:
+    """Returns a project's name as a slug: lower-case letters, digits, - and _."""
+    cleaned = re.sub(r"[^\w\s-]", "", unicodedata.normalize("NFKC", clean_name(project, 80)).lower())
+    return re.sub(r"[-\s]+", "-", cleaned).strip("-_")
+
+
+def get_host_name() -> str:
+    """Returns the cleaned host name; "unknown" if it is empty."""
+    return clean_name(socket.gethostname(), 120) or "unknown"
+
+
+def detect_attempt(environ: MutableMapping[str, str] | None = None) -> ProcessAttempt:
+    """Reads the attempt from the environment, else from the launcher.
+
+    If neither has one, creates one and sets it in the environment, so that child processes use it.
+    """
+    environ = os.environ if environ is None else environ
+    host, (launcher, is_unique) = get_host_name(), _read_launcher_id(environ)
+    launcher = clean_name(launcher, 120)
+    configured = environ.get(ATTEMPT_VARIABLE, "").strip()
+    if configured:
+        return ProcessAttempt(clean_name(configured, 120), host, launcher)
+    if launcher:
+        return ProcessAttempt(launcher, host, launcher, shared=is_unique)
+    environ[ATTEMPT_VARIABLE] = attempt = _derive_torchrun_attempt(environ, host) or uuid.uuid4().hex
+    return ProcessAttempt(attempt, host)
+
+
+def _derive_torchrun_attempt(environ: Mapping[str, str], host: str) -> str:
+    """Returns an id that all ranks of a single-machine torchrun or accelerate attempt share: their parent process.
+
+    Returns "" for other launchers. torchrun's own run id is the same for each attempt unless the user sets one.
+    """
+    if environ.get("GROUP_WORLD_SIZE") != "1" or "TORCHELASTIC_RESTART_COUNT" not in environ:
+        return ""
+    parent = os.getppid()
+    try:
+        start_time = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]  # man 5 proc: starttime
+    except (OSError, IndexError):
+        return ""
+    parts = (host, str(parent), start_time, environ["TORCHELASTIC_RESTART_COUNT"])
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _read_launcher_id(environ: MutableMapping[str, str]) -> tuple[str, bool]:
+    """Returns the launcher's id of this attempt, and whether no other attempt can have the same id."""
+    if ray_job := environ.get("RAY_JOB_ID"):
+        # Every new Ray cluster counts its jobs from 1, so a restart of a one-machine training has the same job id.
+        # Worker processes have the cluster's session in their arguments.
+        session = next((match[0] for part in sys.argv if (match := _RAY_SESSION.search(part))), "")
+        return f"ray-{ray_job}-{session}" if session else f"ray-{ray_job}", bool(session)
+    torchrun_id = environ.get("TORCHELASTIC_RUN_ID", "none")
+    if torchrun_id != "none":  # torchrun's default without a rendezvous, the same for every attempt
+        return f"torchrun-{torchrun_id}-{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", True
+    if slurm_job := environ.get("SLURM_JOB_ID"):
+        return f"slurm-{slurm_job}-{environ.get('SLURM_RESTART_COUNT', '0')}", True
+    return "", False
+
+
+def is_lead_process(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this process reports for its attempt: rank 0, and not a Ray worker."""
+    environ = os.environ if environ is None else environ
+    return not environ.get("RAY_JOB_ID") and all(environ.get(rank, "0") == "0" for rank in ("RANK", "SLURM_PROCID"))
+
+
+def build_default_run_name(host: str) -> str:
+    """Returns a run name from the local time and the host name."""
+    return f"{time.strftime('%Y-%m-%d-%H%M%S')}-{host.split('.')[0]}"
+
+
+def derive_run_uid(project: str, name: str, process_attempt: ProcessAttempt) -> str:
+    """Returns the uid of a new run. All processes of the attempt compute the same uid without communicating."""
+    if not process_attempt.shared:
+        return create_run_uid()
+    digest = hashlib.sha256(
+        "\0".join((project, name, process_attempt.attempt)).encode("utf-8", "surrogatepass")
+    ).digest()
+    return base64.b32encode(digest).decode().lower()[:20]
+
+
+def create_run_uid() -> str:
+    """Returns a random run uid."""
+    return base64.b32encode(uuid.uuid4().bytes).decode().lower()[:20]
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """The uid, project and name of a run."""
+
+    uid: str
+    project: str
+    name: str
+
+
+def claim_checkpoint_folder(folder: Path, project: str, name: str, proposed: RunIdentity) -> RunIdentity:
+    """Returns the run that owns this checkpoint folder: the stored one, else `proposed`, which is then stored.
+
+    `project` and `name` are the requested ones, "" for any. A folder that was copied to start a run of another name or
+    project becomes that run's folder. Raises OSError.
+    """
+    path = folder / RUN_FILE
+    stored = _read_run_file(path)
+    if stored and name in ("", stored.name) and project in ("", stored.project):
+        return stored
+    folder.mkdir(parents=True, exist_ok=True)
+    note = {"uid": proposed.uid, "project": proposed.project, "name": proposed.name}
+    temporary = folder / f"{RUN_FILE}.{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    temporary.write_text(json.dumps(note) + "\n", "utf-8")
+    if stored is None and not path.exists():
+        return _link_run_file(temporary, path, proposed)
+    temporary.replace(path)
+    return proposed
+
+
+def _link_run_file(temporary: Path, path: Path, proposed: RunIdentity) -> RunIdentity:
+    """Stores the run. Of several processes that start together one wins, and all others use its run."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return _read_run_file(path) or proposed
+    except OSError:  # the file system does not support links
+        temporary.replace(path)
+        return proposed
+    finally:
+        temporary.unlink(missing_ok=True)
+    return proposed
+
+
+def _read_run_file(path: Path) -> RunIdentity | None:
+    try:
+        note = json.loads(path.read_bytes())
+        identity = RunIdentity(str(note["uid"]), str(note["project"]), str(note["name"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return identity if UID_PATTERN.match(identity.uid) else None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from rolloutdeck.errors import UsageError as NotUnderstood
-from rolloutdeck.protocol import FactDifference, compare_facts, is_incompatible, resolve_targets
+from rolloutdeck.protocol import FactDifference, compare_facts, is_incompatible
 from rolloutdeck.trainer_api import TRAINERS, load_trainer
 from rolloutdeck.trainer_config import flatten_settings, resolve_references
 from rollouts.models import Artifact, Entry, Revision, Run
@@ -31,29 +31,16 @@ class EntryCompatibility:
         return is_incompatible(self.differences)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanCompatibility:
-    """What a revision means for a run: each entry judged, and (step, target or None) for the steps that were asked."""
-
-    entries: tuple[EntryCompatibility, ...]
-    strip: tuple[tuple[int, int | None], ...]
-
-
-def check_plan_compatibility(
-    revision: Revision | None, facts: Mapping[str, Any], steps: Iterable[int] = ()
-) -> PlanCompatibility:
-    """Of an empty plan too. A `refuse` that the project has loosened is a warning."""
+def check_plan_compatibility(revision: Revision | None, facts: Mapping[str, Any]) -> list[EntryCompatibility]:
+    """Compares each entry with the facts of a run. A refusal that the project has overridden is a warning."""
     entries = load_plan_entries(revision)
     loosened = revision.plan.project.loosened if revision else {}
-    action, targets = revision.action if revision else "cache", [entry.target_step for entry in entries]
-    flagged, leave = (
-        exclusion.find_exclusions(entry.pin for entry in entries),
-        bool(revision and revision.exclude_flagged),
-    )
-    return PlanCompatibility(
-        tuple(check_entry_compatibility(entry, facts, loosened, flagged.get(entry.pin_id), leave) for entry in entries),
-        tuple(resolve_targets(action, targets, steps)),
-    )
+    exclusions = exclusion.find_exclusions(entry.pin for entry in entries)
+    exclude_flagged = bool(revision and revision.exclude_flagged)
+    return [
+        check_entry_compatibility(entry, facts, loosened, exclusions.get(entry.pin_id), exclude_flagged)
+        for entry in entries
+    ]
 
 
 def check_entry_compatibility(

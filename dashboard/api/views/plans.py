@@ -15,6 +15,7 @@ from dashboard.api import serializers_replay
 from dashboard.api.parsers import parse_json_body, parse_query_params
 from dashboard.api.schema import AcceptedParams
 from dashboard.api.views.pins import PIN_ROLE
+from rolloutdeck.protocol import resolve_targets
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.lib import parse_boolean, parse_integer, parse_text
 from rollouts.models import Binding, Pin, Project, Revision, Run
@@ -129,16 +130,15 @@ def build_plan_response(
     entries = load_plan_entries(revision)
     last = max((entry.target_step for entry in entries), default=0)
     first = min(find_first_steps([entry.pin_id for entry in entries]).values(), default=1)
-    verdict = check_plan_compatibility(
-        revision, facts, range(first, (last if steps is None else steps) + 1)[:MAX_PLAN_STEPS]
-    )
+    preview = range(first, (last if steps is None else steps) + 1)[:MAX_PLAN_STEPS]
+    action = revision.action if revision else "cache"
     told = {
         **serializers_replay.serialize_plan_revision(name, revision),
         "project": project.slug,
         "loosened": project.loosened,
     }
-    told["entries"] = serializers_replay.serialize_plan_entries(verdict.entries)
-    told["strip"] = verdict.strip
+    told["entries"] = serializers_replay.serialize_plan_entries(check_plan_compatibility(revision, facts))
+    told["strip"] = resolve_targets(action, [entry.target_step for entry in entries], preview)
     if run is None:
         told["entries"] = [{**entry, "differences": []} for entry in told["entries"]]
     else:
@@ -184,12 +184,11 @@ class RunPlan(APIView):
 
 def serialize_run_plan(run: Run, revision: Revision | None, facts: dict[str, Any] | None = None) -> dict[str, Any]:
     told = facts if facts is not None else load_run_facts(run)
-    verdict = check_plan_compatibility(revision, told)
     name = revision.plan.name if revision else DEFAULT_PLAN_NAME
     return {
         **serializers_replay.serialize_plan_revision(name, revision),
         "run": run.uid,
         "facts": told,
         **serializers_replay.serialize_binding(run),
-        "entries": serializers_replay.serialize_plan_entries(verdict.entries),
+        "entries": serializers_replay.serialize_plan_entries(check_plan_compatibility(revision, told)),
     }

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
+from rolloutdeck.protocol import resolve_targets
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.models import Artifact, AuditEntry, Binding, Entry, Pin, Project, Revision, Run
 from rollouts.pins import artifacts, pins
@@ -44,6 +45,11 @@ def saved(project: Project, by: User, if_match: int, *entries: tuple[Pin, int], 
     return plans.save_plan(
         project, "default", by, if_match=if_match, action=more.pop("action", "cache"), entries=entries
     )
+
+
+def preview(revision: Revision | None, steps: range) -> list[tuple[int, int | None]]:
+    targets = [entry.target_step for entry in plans.load_plan_entries(revision)]
+    return resolve_targets(revision.action if revision else "cache", targets, steps)
 
 
 def test_there_is_no_plan_until_somebody_saves_one(project: Project, owner: User, good: list[Pin]) -> None:
@@ -191,12 +197,12 @@ def test_a_plan_is_judged_entry_by_entry_for_the_run_that_asks(
     revision = saved(project, owner, 0, (good[0], 2), (good[1], 3), action="repeat")
     bindings.bind_run(run, "", {**SHAPE, "role": "rollout", "rows": 64, "model": "Qwen3-8B"})
     run.refresh_from_db()
-    verdict = compatibility.check_plan_compatibility(revision, compatibility.load_run_facts(run), range(1, 7))
-    assert verdict.strip == ((1, None), (2, 2), (3, 3), (4, 2), (5, 3), (6, 2))
-    assert [one.entry.target_step for one in verdict.entries] == [2, 3]
-    strict = [(one.fact, one.pinned, one.asking) for one in verdict.entries[0].differences if one.verdict == "refuse"]
-    assert strict == [("rows", 32, 64)] and verdict.entries[0].refused
-    unknown = {one.fact for one in verdict.entries[0].differences if one.verdict == "warn"}
+    entries = compatibility.check_plan_compatibility(revision, compatibility.load_run_facts(run))
+    assert preview(revision, range(1, 7)) == [(1, None), (2, 2), (3, 3), (4, 2), (5, 3), (6, 2)]
+    assert [one.entry.target_step for one in entries] == [2, 3]
+    strict = [(one.fact, one.pinned, one.asking) for one in entries[0].differences if one.verdict == "refuse"]
+    assert strict == [("rows", 32, 64)] and entries[0].refused
+    unknown = {one.fact for one in entries[0].differences if one.verdict == "warn"}
     assert {"tokenizer", "model", "dataset", "versions"} <= unknown
 
 
@@ -206,16 +212,17 @@ def test_a_refusal_that_the_project_has_loosened_is_a_warning(
     saved(project, owner, 0, (good[0], 2))
     asking = {**SHAPE, "role": "rollout", "rows": 64}
     overrides.override_check(project, "rows", owner, "half a batch is enough for this test")
-    [entry] = compatibility.check_plan_compatibility(plans.find_current_revision(project), asking).entries
+    [entry] = compatibility.check_plan_compatibility(plans.find_current_revision(project), asking)
     assert not entry.refused
     assert [(one.fact, one.verdict) for one in entry.differences if one.loosened] == [("rows", "warn")]
     overrides.restore_check(project, "rows", owner)
-    [entry] = compatibility.check_plan_compatibility(plans.find_current_revision(project), asking).entries
+    [entry] = compatibility.check_plan_compatibility(plans.find_current_revision(project), asking)
     assert entry.refused
 
 
 def test_an_empty_plan_has_a_verdict_too() -> None:
-    assert compatibility.check_plan_compatibility(None, {}, range(1, 3)).strip == ((1, None), (2, None))
+    assert compatibility.check_plan_compatibility(None, {}) == []
+    assert preview(None, range(1, 3)) == [(1, None), (2, None)]
 
 
 CONFIG = {
@@ -263,7 +270,7 @@ def test_past_the_last_target_a_bound_run_generates_and_records(
     """Where V2 with `cache` neither loaded nor wrote."""
     revision = saved(project, owner, 0, (good[0], 1))
     bindings.bind_run(run)
-    assert compatibility.check_plan_compatibility(revision, {}, range(1, 4)).strip == ((1, 1), (2, None), (3, None))
+    assert preview(revision, range(1, 4)) == [(1, 1), (2, None), (3, None)]
     later = registered(run, 3)
     assert pins.pin_step(run, 3, owner)[0].artifacts.get() == later
 

@@ -94,7 +94,8 @@ def training(node: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 
 NEEDS = tuple(
-    f"rolloutdeck.trainers.trl.plugin.{name}" for name in ("callback", "replay", "replay_folder", "replay_func")
+    f"rolloutdeck.trainers.trl.plugin.{name}"
+    for name in ("callback", "ranks", "replay", "replay_folder", "replay_func")
 )
 
 

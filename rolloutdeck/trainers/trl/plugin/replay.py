@@ -10,16 +10,14 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from rolloutdeck.client import Run
 from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.trainers.common import catch_errors
 from rolloutdeck.trainers.trl.plugin import step_files, tools
-from rolloutdeck.trainers.trl.plugin.callback import RolloutdeckCallback
+from rolloutdeck.trainers.trl.plugin.ranks import count_processes, find_shared_error, is_main_process
 from rolloutdeck.trainers.trl.plugin.rows import ToolUse
 
-T = TypeVar("T")
 TrlBatch = dict[str, Any]
 RolloutFunction = Callable[[Sequence[Any], Any], TrlBatch]  # (prompts, trainer), as TRL calls it
 
@@ -77,7 +75,7 @@ class StepReplayer:
         if error is not None:
             step.leave(trainer, error)
             return None
-        step.hit(trainer, len(found.rows) * ranks(trainer), time.monotonic() - start)
+        step.hit(trainer, len(found.rows) * count_processes(trainer), time.monotonic() - start)
         return batch_of(found, trainer)
 
 
@@ -94,53 +92,12 @@ class CallCounter:
         return step, self._call
 
 
-def callback_of(trainer: Any) -> RolloutdeckCallback | None:
-    found = (one for one in trainer.callback_handler.callbacks if isinstance(one, RolloutdeckCallback))
-    return next(found, None)
-
-
-def find_reporting_run(trainer: Any) -> Run | None:
-    """The run that is told what came of a step: that of the first process's callback, where it has one."""
-    callback = callback_of(trainer)
-    return callback.opened(trainer.args).run if callback is not None and is_main_process(trainer) else None
-
-
-def ranks(trainer: Any) -> int:
-    return int(trainer.accelerator.num_processes)
-
-
-def is_main_process(trainer: Any) -> bool:
-    """Whether this process speaks for all."""
-    return int(trainer.accelerator.process_index) == 0
-
-
-def broadcast_from_main(trainer: Any, ask: Callable[[], T]) -> T:
-    """What `ask` gives in the first process, in all of them. It must not raise."""
-    if ranks(trainer) == 1:
-        return ask()
-    from accelerate.utils import broadcast_object_list
-
-    said: list[T] = broadcast_object_list([ask() if is_main_process(trainer) else None], from_process=0)
-    return said[0]
-
-
-def find_shared_error(trainer: Any, error: Exception | None) -> Exception | None:
-    """What speaks against a step in any of the processes, the same in all: whoever has nothing against it says None."""
-    if ranks(trainer) == 1:
-        return error
-    from accelerate.utils import gather_object
-
-    told = None if error is None else (isinstance(error, NotReplayableError), str(error) or type(error).__name__)
-    first = next((one for one in gather_object([told]) if one is not None), None)
-    return None if first is None else (NotReplayableError if first[0] else OSError)(first[1])
-
-
 def own_of(found: step_files.StoredGeneration, prompts: Sequence[Any], trainer: Any) -> step_files.StoredGeneration:
     """Those of a generation's rows that this process trains on. Raises NotReplayableError unless they are the answers
     to its prompts, in their order."""
     rows, count, rank = found.rows, len(prompts), int(trainer.accelerator.process_index)
-    if len(rows) != count * ranks(trainer):
-        raise NotReplayableError(f"rows: {len(rows)} pinned, {count * ranks(trainer)} asked for")
+    if len(rows) != count * count_processes(trainer):
+        raise NotReplayableError(f"rows: {len(rows)} pinned, {count * count_processes(trainer)} asked for")
     own = list(rows[rank * count : (rank + 1) * count])
     wrong = sum(
         pinned != asked

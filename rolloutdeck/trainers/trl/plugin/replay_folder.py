@@ -14,7 +14,7 @@ from rolloutdeck.lib import hash_file, logger
 from rolloutdeck.replay import PULL_MANIFEST
 from rolloutdeck.trainers.common import ReplayStoppedError
 from rolloutdeck.trainers.trl.plugin import step_files
-from rolloutdeck.trainers.trl.plugin.replay import broadcast_from_main, find_reporting_run, is_main_process
+from rolloutdeck.trainers.trl.plugin.ranks import broadcast_from_main, find_reporting_run, is_main_process
 
 
 class FolderStepSource:

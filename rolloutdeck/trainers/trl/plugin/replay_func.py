@@ -22,13 +22,8 @@ from rolloutdeck.trainers.common import (
 )
 from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.callback import build_trainer_facts
-from rolloutdeck.trainers.trl.plugin.replay import (
-    RolloutFunction,
-    StepReplayer,
-    broadcast_from_main,
-    find_reporting_run,
-    generate_batch,
-)
+from rolloutdeck.trainers.trl.plugin.ranks import broadcast_from_main, find_reporting_run
+from rolloutdeck.trainers.trl.plugin.replay import RolloutFunction, StepReplayer, generate_batch
 from rolloutdeck.trainers.trl.plugin.replay_folder import FolderStepSource
 
 

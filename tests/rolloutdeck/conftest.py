@@ -111,7 +111,7 @@ def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simp
     monkeypatch.setenv("ROLLOUTDECK_TOKENS", "all")
     for name in NEEDS:
         monkeypatch.delitem(sys.modules, name, raising=False)
-    callback, _, _, ours = map(importlib.import_module, NEEDS)
+    callback, *_, ours = map(importlib.import_module, NEEDS)
     yield SimpleNamespace(Callback=callback.RolloutdeckCallback, replaying=ours.replay_rollout_func, module=callback)
     for run in list(opening._runs):
         run.finish(timeout=0)

@@ -51,6 +51,7 @@ def page(client: Client, query: str) -> str:
 def test_the_page_says_who_is_right_and_filters_by_it(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     shown = page(client, f"of={run.uid}@1,{run.uid}@latest")
+    assert '<th class="c-right">solved by</th>' in shown
     for chip in ("All paired<b>12", "Both correct<b>2", "A only<b>4", "B only<b>2", "Both wrong<b>4"):
         assert chip in squeeze(shown)
     assert "@latest = 2" in shown and "Same run, no config differences" in shown

@@ -13,6 +13,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from dashboard.api.views.runs import update_run
+from dashboard.pages.runs import views
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Pin, Project, Run, Step
 from rollouts.runs import trash
@@ -113,6 +114,15 @@ def test_a_filter_that_is_typed_stands_in_the_address(runs: list[Run], at: Clien
     answer = at.get("/?name=tag:even&project=&group=&show=", headers={"HX-Request": "true", "HX-Target": "runs"})
     assert answer.headers["HX-Replace-Url"] == "/?name=tag:even"
     assert "<html" not in answer.content.decode()
+
+
+def test_a_long_list_comes_in_pages(runs: list[Run], at: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "PAGE_ROWS", 2)
+    first, middle, last = (squeeze(body(at, f"/?sort=name&start={start}")) for start in (0, 2, 4))
+    assert [names(page) for page in (first, last)] == [["run-000", "run-001"], ["run-004", "run-005"]]
+    assert [">previous<" in page for page in (first, middle, last)] == [False, True, True]
+    assert [">next<" in page for page in (first, middle, last)] == [True, True, False]
+    assert "3–4 of 6 runs" in middle
 
 
 def test_a_silent_run_is_shown_with_no_heartbeat(runs: list[Run], at: Client) -> None:

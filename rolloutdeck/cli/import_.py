@@ -117,7 +117,7 @@ def main(args: argparse.Namespace) -> int:
         print_message(note)
     if not args.paths and not keeping.tokenizer:
         raise UsageError("Say what to import: files or folders, or the run's tokenizer with --tokenizer.")
-    if args.paths and not found.files and not found.folders:
+    if args.paths and not found.files and not found.steps:
         _left_out(found)
         where = ", ".join(map(str, args.paths))
         raise UsageError(f"Nothing to import below {where}: no dump file of a known format.{_as_table(args.paths)}")
@@ -151,22 +151,20 @@ def _as_table(paths: Sequence[Path]) -> str:
 
 
 def _kept(found: ScanResult, keeping: ArtifactOptions) -> ScanResult:
-    if keeping.mode == "never" and found.folders:
-        found.left_out["steps that can be replayed, as --artifacts never says"] = [
-            str(one.path) for one in found.folders
-        ]
-        found.folders = []
+    if keeping.mode == "never" and found.steps:
+        found.skipped["steps that can be replayed, as --artifacts never says"] = [str(one.path) for one in found.steps]
+        found.steps = []
     return found
 
 
 def _send(target: UploadTarget, found: ScanResult, keeping: ArtifactOptions) -> ImportReport:
     report, now = ImportReport(), keeping.mode == "now"
     sizes = [one.path.stat().st_size for one in found.files]
-    sizes += [(one.path / name).stat().st_size for one in found.folders for name in one.files] if now else []
+    sizes += [(one.path / name).stat().st_size for one in found.steps for name in one.files] if now else []
     bar = ProgressBar(sum(sizes), len(sizes))
     try:
-        report.others_run = _patiently(target.running)
-        _patiently(target.open)
+        report.others_run = _patiently(target.is_running)
+        _patiently(target.open_run)
         print_message(f"Importing {_what(found)} into {target.project}/{target.name}.")
         for one in found.files:
             bar.file += 1
@@ -186,7 +184,7 @@ def _send(target: UploadTarget, found: ScanResult, keeping: ArtifactOptions) -> 
 
 def _what(found: ScanResult) -> str:
     files = [format_count(len(found.files), "file")] if found.files else []
-    steps = [f"{format_count(len(found.folders), 'step')} to replay"] if found.folders else []
+    steps = [f"{format_count(len(found.steps), 'step')} to replay"] if found.steps else []
     return " and ".join(files + steps) or "the tokenizer"
 
 
@@ -195,7 +193,7 @@ def _send_file(target: UploadTarget, found: DumpFile, report: ImportReport, bar:
     new = False
     try:
         for piece in pieces(found, target.attempt, report):
-            new |= _patiently(lambda sent=piece: target.push(sent, bar.add))  # type: ignore[misc]
+            new |= _patiently(lambda sent=piece: target.upload(sent, bar.add))  # type: ignore[misc]
             report.bytes += piece.size
             report.pieces.add((found.source, piece.sha256))
     except UploadRejectedError as error:
@@ -257,10 +255,10 @@ def _finish(target: UploadTarget, report: ImportReport) -> None:
     if not report.pieces and not target.created:  # files of steps to replay say nothing about how the run does
         return
     try:
-        if report.others_run and _patiently(target.attempts) != [target.attempt]:
+        if report.others_run and _patiently(target.list_attempts) != [target.attempt]:
             print_message("The run is being trained, so it stays open.")
             return
-        _patiently(target.finish)
+        _patiently(target.finish_attempt)
     except (RetryLaterError, UploadRejectedError) as error:
         print_message(f"The run could not be marked as finished: {format_sentence(str(error))}")
 
@@ -284,7 +282,7 @@ def _table(report: ImportReport) -> None:
 
 
 def _left_out(found: ScanResult) -> None:
-    for reason, sources in sorted(found.left_out.items()):
+    for reason, sources in sorted(found.skipped.items()):
         shown = ", ".join(sources[:EXAMPLES]) + (", …" if len(sources) > EXAMPLES else "")
         print_message(f"Left out {len(sources):,}: {reason} ({shown})")
 
@@ -350,7 +348,7 @@ def _until_indexed(target: UploadTarget, steps: ArtifactImport) -> None:
     left, moved = -1, time.monotonic()
     pause = 0.05
     while time.monotonic() - moved < STUCK_SECONDS:
-        waiting = _patiently(lambda: target.counts())
+        waiting = _patiently(lambda: target.count_dumps())
         now_left = waiting.get("received", 0) + waiting.get("indexing", 0)
         now_left += sum(
             one["state"] in import_artifacts.UNFINISHED_STATES
@@ -367,6 +365,6 @@ def _until_indexed(target: UploadTarget, steps: ArtifactImport) -> None:
 def _dumps(target: UploadTarget) -> Iterator[dict[str, Any]]:
     page: int | None = 1
     while page:
-        found = _patiently(lambda number=page: target.dumps(number))  # type: ignore[misc]
+        found = _patiently(lambda number=page: target.list_dumps(number))  # type: ignore[misc]
         yield from found["results"]
         page = page + 1 if found["next"] else None

@@ -49,7 +49,7 @@ def hash_steps(found: ScanResult, keeping: ArtifactOptions) -> Iterator[LocalArt
     """Each step as an artifact, hashed when its turn comes. Raises UsageError for a file that can't be read."""
     if keeping.tokenizer:
         yield keeping.tokenizer
-    for one in found.folders:
+    for one in found.steps:
         try:
             yield keeping.build_step_artifact(one)
         except OSError as error:
@@ -65,7 +65,7 @@ def send_artifact(
     command = build_import_command(one.path, target.project, target.name, target.attempt)
     shelf = ArtifactUploadQueue(on_message=lambda text: steps.problems.append((str(one.path), text)))
     try:
-        answer = patiently(lambda: register_artifact(target.ask_run, one, target.attempt, command, now))
+        answer = patiently(lambda: register_artifact(target.request_run, one, target.attempt, command, now))
         told = parse_response(answer)
     except UploadRejectedError as error:
         steps.problems.append((str(one.path), str(error)))
@@ -108,7 +108,7 @@ def load_sent_artifacts(target: UploadTarget, steps: ArtifactImport) -> list[dic
     found: list[dict[str, Any]] = []
     page: int | None = 1 if steps.sent else None
     while page:
-        told = parse_response(target.ask_run("GET", "artifacts/", query={"page": page, "page_size": 500}))
+        told = parse_response(target.request_run("GET", "artifacts/", query={"page": page, "page_size": 500}))
         found += [one for one in told["results"] if one["id"] in steps.sent]
         page = page + 1 if told["next"] else None
     return found

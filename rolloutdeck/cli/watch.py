@@ -85,18 +85,18 @@ class RunFollower:
             self.waited = True
             return 0
         if not self.opened:
-            if not self.eager and not self.follower.look() and not self.gatherer.look():
+            if not self.eager and not self.follower.find_changed() and not self.gatherer.find_new_steps():
                 return 0  # a folder without dumps is no run
             self._open()
         sent: list[FilePart] = []
         try:
-            for candidate in self.follower.look():
+            for candidate in self.follower.find_changed():
                 self._send(candidate, sent)
         finally:
             if sent:
                 self._save()
                 print_message(f"{self.target.name}: sent {_summary(sent)}.")
-        kept = self.gatherer.turn()
+        kept = self.gatherer.collect()
         self.answers += kept
         self._beat()
         return len(sent) + kept
@@ -112,7 +112,7 @@ class RunFollower:
 
     def _send(self, candidate: ChangedFile, sent: list[FilePart]) -> None:
         try:
-            for piece in self.follower.pieces(candidate):
+            for piece in self.follower.read_parts(candidate):
                 self.target.attempt = self.state.attempt
                 self._push(piece)
                 sent.append(piece)
@@ -125,23 +125,23 @@ class RunFollower:
 
     def _push(self, piece: FilePart) -> None:
         try:
-            self.target.push(piece)
+            self.target.upload(piece)
         except UploadRejectedError as error:
             if error.changed:  # written to while it was sent: the next look sees it
                 return
-            print_message(f"{piece.found.path} was refused: {error}")
-            self.follower.sent(piece, refused=True)
+            print_message(f"{piece.file.path} was refused: {error}")
+            self.follower.mark_sent(piece, is_rejected=True)
         else:
-            self.follower.sent(piece)
+            self.follower.mark_sent(piece)
             self.answers += 1
 
     def _open(self) -> None:
-        self.target.open()
+        self.target.open_run()
         self.opened = True
         self.answers += 1
-        if self.state.fresh and not self.target.created:
+        if self.state.is_new and not self.target.created:
             recover_state(self.follower, self.target)
-        self.state.fresh = False
+        self.state.is_new = False
         self.target.attempt = self.state.attempt
         print_message(f"Watching {self.base} as {self.target.project}/{self.target.name} {self.target.url}".rstrip())
 
@@ -163,7 +163,7 @@ class RunFollower:
             return
         self.told = self.follower.signature  # a beat that is not due is left out: later it could open an ended run
         if now - self.beat_at >= HEARTBEAT_SECONDS:
-            self.target.heartbeat(max(self.state.top.values(), default=None))
+            self.target.heartbeat(max(self.state.last_steps.values(), default=None))
             self.beat_at = now
             self.answers += 1
 
@@ -171,12 +171,12 @@ class RunFollower:
 def _summary(sent: Sequence[FilePart]) -> str:
     steps: dict[str, set[int]] = {}
     for piece in sent:
-        if piece.found.step is not None and piece.found.kind.holds == "samples":
-            steps.setdefault(piece.found.split, set()).add(piece.found.step)
+        if piece.file.step is not None and piece.file.kind.holds == "samples":
+            steps.setdefault(piece.file.split, set()).add(piece.file.step)
     parts = [
         f"{split} step{'s' if len(own) > 1 else ''} {format_step_ranges(list(own))}" for split, own in steps.items()
     ]
-    if metrics := sum(piece.found.kind.holds == "metrics" or piece.found.step is None for piece in sent):
+    if metrics := sum(piece.file.kind.holds == "metrics" or piece.file.step is None for piece in sent):
         parts.append(f"metrics ({format_count(metrics, 'piece')})")
     return ", ".join(parts)
 
@@ -251,7 +251,7 @@ def main(args: argparse.Namespace) -> int:
     settings, choice = load_settings(args), parse_scan_options(args)
     loop, pattern, keeping = WatchLoop(args.poll), None, parse_artifact_options(args, "on-pin")
     if args.tree:
-        pattern = TreePattern.read(args.tree, project=args.project or settings.project, run=args.run or settings.run)
+        pattern = TreePattern.parse(args.tree, project=args.project or settings.project, run=args.run or settings.run)
         print_message(f"Watching the runs of {args.tree}")
     else:
         loop.follows[None] = _single(args, settings, choice, keeping)
@@ -325,7 +325,7 @@ def _discover(
 ) -> None:
     """Runs and folders that are new since the last time. Two people's runs of one name are two runs: the id is made
     from the folder, and the later one's name says whose it is."""
-    found = pattern.runs()
+    found = pattern.find_runs()
     for identity, roots in found.items():
         follow = loop.follows.get(identity)
         if follow:
@@ -333,7 +333,7 @@ def _discover(
             follow.roots += [root for root in roots if root.path not in known]
             follow.follower.roots = follow.roots
             continue
-        base = pattern.folder_of(roots[-1].path)
+        base = pattern.find_run_folder(roots[-1].path)
         uid = "tree-" + hashlib.sha256(str(base).encode("utf-8", "surrogateescape")).hexdigest()[:32]
         twin = any(one != identity and (one.project, one.run) == (identity.project, identity.run) for one in found)
         name = f"{identity.user}-{identity.run}" if twin else identity.run

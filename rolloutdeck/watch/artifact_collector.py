@@ -1,8 +1,8 @@
-"""Steps that a trainer could load again, in the folders of a run that is being written: told to the server once they
-are whole, and sent when they are wanted.
+"""Steps that a trainer can load again, in the folders of a running training.
 
-A look finds them, `turn` tells of the new ones, asks what is wanted and sends for a moment. What was told survives a
-restart in a file beside the watch's own memory, so that nothing is hashed twice.
+`ArtifactCollector.collect` finds complete steps, registers the new ones, polls for requested files and uploads them for
+a limited time. A file next to the state of the watch stores what was registered, so that a restart hashes nothing
+again.
 """
 
 from __future__ import annotations
@@ -30,224 +30,243 @@ from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.trainer_api import LoadableStep, StepLocation, find_steps, read_step
 from rolloutdeck.watch.upload import RetryLaterError, UploadRejectedError, UploadTarget, parse_response
 
-LOOK_SECONDS = 2.0  # between looks, which take at most a tenth of the time
-ASK_SECONDS = 10.0
-SEND_SECONDS = 2.0  # for wanted files in one turn, so that dumps are not kept waiting
-QUIET_SECONDS = 2.0  # a whole step is taken after this long without a change,
-GROWING_SECONDS = 600.0  # one whose tree does not tell how many inner folders it gets, after this long
+SCAN_SECONDS = 2.0  # between scans; a scan takes at most a tenth of the time
+POLL_SECONDS = 10.0  # between polls for requested files
+UPLOAD_SECONDS = 2.0  # for requested files in one `collect`, so that dumps need not wait
+QUIET_SECONDS = 2.0  # a complete step is registered after this long without a change
+GROWING_SECONDS = 600.0  # the same for a step of which the number of inner folders is unknown
 
-REQUESTED_FILES_KEY = Path("wanted/")  # what the question is called among what was complained of
+REQUESTED_FILES_KEY = Path("wanted/")  # the key of this request among the printed messages
 
 Stamps = dict[str, FileStamp]
 
 
 @dataclass(frozen=True)
 class ArtifactOptions:
-    """What the person said: when bytes go (`now`, `on-pin`, `never`), and the run's tokenizer. With `on-pin`, too, what
-    a trainer will write over goes at once."""
+    """The user's options: when bytes are uploaded (`now`, `on-pin`, `never`), and the tokenizer of the run.
+
+    With `on-pin`, a step that the trainer will overwrite is uploaded at once too.
+    """
 
     mode: str = "on-pin"
     tokenizer: LocalArtifact | None = None
 
-    def build_step_artifact(self, found: LoadableStep) -> LocalArtifact:
-        """Returns the artifact of a step, with the tokenizer's facts. Raises OSError, FileChangedError, ValueError."""
+    def build_step_artifact(self, loadable_step: LoadableStep) -> LocalArtifact:
+        """Returns the artifact of a step, with the facts of the tokenizer.
+
+        Raises OSError, FileChangedError or ValueError.
+        """
         tokenizer_facts = self.tokenizer.facts if self.tokenizer else {}
         return build_artifact(
-            found.path,
-            found.files,
-            found.role,
-            found.step,
-            step_kind=found.step_kind,
-            facts={**found.facts, **tokenizer_facts},
+            loadable_step.path,
+            loadable_step.files,
+            loadable_step.role,
+            loadable_step.step,
+            step_kind=loadable_step.step_kind,
+            facts={**loadable_step.facts, **tokenizer_facts},
         )
 
 
 class ArtifactCollector:
-    """`places` are the folders to look below. `pending` counts the steps that may soon be whole, and wanted files."""
+    """Registers and uploads the steps below the folders that `get_folders` returns.
+
+    `pending` counts the incomplete steps and the requested files.
+    """
 
     def __init__(
         self,
-        places: Callable[[], Sequence[Path]],
+        get_folders: Callable[[], Sequence[Path]],
         target: UploadTarget,
-        keeping: ArtifactOptions,
-        memory: Path | None,
-        say: Callable[[str], None],
+        options: ArtifactOptions,
+        state_file: Path | None,
+        on_message: Callable[[str], None],
     ) -> None:
-        self.places, self.target, self.keeping, self.say = places, target, keeping, say
-        self.shelf = ArtifactUploadQueue(memory, lambda text: say(f"{text}."))
-        self.waiting = 0
-        self.left_out: dict[Path, Stamps] = {}
-        self._reasons: dict[Path, str] = {}
-        self._still: dict[Path, tuple[Stamps, float]] = {}
-        self._look_at = self._ask_at = 0.0
+        self.get_folders, self.target, self.options, self.on_message = get_folders, target, options, on_message
+        self.upload_queue = ArtifactUploadQueue(state_file, lambda message: on_message(f"{message}."))
+        self.incomplete_count = 0
+        self.skipped_stamps: dict[Path, Stamps] = {}
+        self._last_messages: dict[Path, str] = {}
+        self._stable_since: dict[Path, tuple[Stamps, float]] = {}
+        self._next_scan_at = self._next_poll_at = 0.0
 
     @property
     def pending(self) -> int:
-        return self.waiting + self.shelf.pending_count
+        return self.incomplete_count + self.upload_queue.pending_count
 
-    def look(self) -> list[tuple[StepLocation, Stamps]]:
-        """The whole steps that the server does not know yet."""
-        if self.keeping.mode == "never":
+    def find_new_steps(self) -> list[tuple[StepLocation, Stamps]]:
+        """Returns the complete steps that the server does not know yet."""
+        if self.options.mode == "never":
             return []
-        found = []
-        self.waiting = 0
-        for spot in dict.fromkeys(spot for place in self.places() if place.exists() for spot in find_steps(place)):
-            stamps = _read_stamps(spot)
-            folder = spot.path.parent if spot.path.is_file() else spot.path
+        new_steps = []
+        self.incomplete_count = 0
+        for location in dict.fromkeys(
+            location for folder in self.get_folders() if folder.exists() for location in find_steps(folder)
+        ):
+            stamps = _read_stamps(location)
+            step_folder = location.path.parent if location.path.is_file() else location.path
             if (
-                spot.reason
+                location.reason
                 or not stamps
-                or self.shelf.is_registered(folder, stamps)
-                or self.left_out.get(spot.path) == stamps
+                or self.upload_queue.is_registered(step_folder, stamps)
+                or self.skipped_stamps.get(location.path) == stamps
             ):
                 continue
-            if self._quiet(spot, stamps):
-                found.append((spot, stamps))
+            if self._is_unchanged(location, stamps):
+                new_steps.append((location, stamps))
             else:
-                self.waiting += not spot.open
-        return found
+                self.incomplete_count += not location.open
+        return new_steps
 
-    def turn(self) -> int:
-        """How many steps were told and files sent. What the server refuses is said, and keeps nothing else waiting.
-        Raises RetryLaterError, ActionRequiredError."""
-        tokenizer = self.keeping.tokenizer
+    def collect(self) -> int:
+        """Registers new steps and uploads requested files. Returns the number of steps and files.
+
+        A rejection by the server is printed and does not block the rest. Raises RetryLaterError or ActionRequiredError.
+        """
+        tokenizer = self.options.tokenizer
         if (
             tokenizer
-            and not self.shelf.is_registered(tokenizer.path, tokenizer.stamps)
-            and tokenizer.path not in self._reasons
+            and not self.upload_queue.is_registered(tokenizer.path, tokenizer.stamps)
+            and tokenizer.path not in self._last_messages
         ):
             self._add_tokenizer(tokenizer)
-        done = self._tell() if time.monotonic() >= self._look_at else 0
-        if self.shelf.artifacts and time.monotonic() >= self._ask_at:
-            self._ask()
-        return done + self._send()
+        count = self._register_new() if time.monotonic() >= self._next_scan_at else 0
+        if self.upload_queue.artifacts and time.monotonic() >= self._next_poll_at:
+            self._fetch_requested()
+        return count + self._upload_requested()
 
     def _add_tokenizer(self, tokenizer: LocalArtifact) -> None:
         try:
             self.add(tokenizer, send_now=True)
         except UploadRejectedError as error:
-            self._complain(tokenizer.path, f"the tokenizer {tokenizer.path} is left out: {error}")
+            self._print_once(tokenizer.path, f"the tokenizer {tokenizer.path} is skipped: {error}")
 
-    def _ask(self) -> None:
-        """What is wanted. Raises RetryLaterError, ActionRequiredError."""
-        told = None
+    def _fetch_requested(self) -> None:
+        """Fetches which files the server requests. Raises RetryLaterError or ActionRequiredError."""
+        data = None
         try:
-            told = parse_response(fetch_requested_files(self.target.ask_run))
+            data = parse_response(fetch_requested_files(self.target.request_run))
         except UploadRejectedError as error:
-            self._complain(REQUESTED_FILES_KEY, f"{self.target.name}: the server does not say what it wants: {error}")
-        self.shelf.enqueue_requested(told.get("files") if isinstance(told, dict) else None)
-        self._ask_at = time.monotonic() + ASK_SECONDS
+            self._print_once(
+                REQUESTED_FILES_KEY, f"{self.target.name}: the server does not list the requested files: {error}"
+            )
+        self.upload_queue.enqueue_requested(data.get("files") if isinstance(data, dict) else None)
+        self._next_poll_at = time.monotonic() + POLL_SECONDS
 
-    def add(self, found: LocalArtifact, send_now: bool = False) -> None:
-        """Tells the server of an artifact, and puts it on the shelf. Raises RetryLaterError, ActionRequiredError,
-        UploadRejectedError."""
-        told = self._register(found, send_now)
-        self.shelf.add(found, told.get("missing") or () if send_now else ())
+    def add(self, artifact: LocalArtifact, send_now: bool = False) -> None:
+        """Registers an artifact and adds it to the upload queue.
 
-    def _register(self, found: LocalArtifact, send_now: bool = False, missing_reason: str = "") -> dict[str, Any]:
+        Raises RetryLaterError, ActionRequiredError or UploadRejectedError.
+        """
+        data = self._register(artifact, send_now)
+        self.upload_queue.add(artifact, data.get("missing") or () if send_now else ())
+
+    def _register(self, artifact: LocalArtifact, send_now: bool = False, missing_reason: str = "") -> dict[str, Any]:
         target = self.target
-        command = build_import_command(found.path, target.project, target.name, target.attempt)
-        told = parse_response(
-            register_artifact(target.ask_run, found, target.attempt, command, send_now, missing_reason)
+        command = build_import_command(artifact.path, target.project, target.name, target.attempt)
+        data = parse_response(
+            register_artifact(target.request_run, artifact, target.attempt, command, send_now, missing_reason)
         )
-        if not isinstance(told, dict) or told.get("id") != found.key:
-            raise RetryLaterError("the answer to an artifact does not name it")
-        return told
+        if not isinstance(data, dict) or data.get("id") != artifact.key:
+            raise RetryLaterError("the response to an artifact has another id")
+        return data
 
-    def _tell(self) -> int:
+    def _register_new(self) -> int:
         started = time.monotonic()
-        told: list[int] = []
+        registered_steps: list[int] = []
         try:
-            for spot, stamps in self.look():
-                if found := self._take(spot, stamps):
-                    told.append(found.step)
+            for location, stamps in self.find_new_steps():
+                if step := self._try_register(location, stamps):
+                    registered_steps.append(step.step)
         finally:
-            self._look_at = time.monotonic() + max(LOOK_SECONDS, 9 * (time.monotonic() - started))
-            if told:
-                self._ask_at = 0.0
-                self.say(
-                    f"{self.target.name}: step{'s' if len(told) > 1 else ''} {format_step_ranges(told)} can be pinned."
-                )
-        return len(told)
+            self._next_scan_at = time.monotonic() + max(SCAN_SECONDS, 9 * (time.monotonic() - started))
+            if registered_steps:
+                self._next_poll_at = 0.0
+                steps = f"step{'s' if len(registered_steps) > 1 else ''} {format_step_ranges(registered_steps)}"
+                self.on_message(f"{self.target.name}: {steps} can be pinned.")
+        return len(registered_steps)
 
-    def _take(self, spot: StepLocation, stamps: Stamps) -> LoadableStep | None:
-        """What was told of; None where it is left out or not whole."""
-        found = read_step(spot)
-        if isinstance(found, str):
-            self._leave(spot, stamps, found)
+    def _try_register(self, location: StepLocation, stamps: Stamps) -> LoadableStep | None:
+        """Returns the registered step; None if it is skipped or incomplete."""
+        step = read_step(location)
+        if isinstance(step, str):
+            self._skip(location, stamps, step)
             return None
-        if not self._told(spot, stamps, found):
+        if not self._register_step(location, stamps, step):
             return None
-        self._still.pop(spot.path, None)
-        return found
+        self._stable_since.pop(location.path, None)
+        return step
 
-    def _told(self, spot: StepLocation, stamps: Stamps, found: LoadableStep) -> bool:
+    def _register_step(self, location: StepLocation, stamps: Stamps, step: LoadableStep) -> bool:
         try:
-            made = self.keeping.build_step_artifact(found)
-            if made.stamps != stamps:  # else files of two steps, or what was said of other bytes, would be one step
-                raise FileChangedError(f"{spot.path} changed while it was looked at")
-            self.add(made, self.keeping.mode == "now" or spot.fleeting)
-        except (FileChangedError, OSError):  # the next look sees it
-            self.waiting += 1
+            artifact = self.options.build_step_artifact(step)
+            if artifact.stamps != stamps:  # else it could mix the files of two steps, or facts of other bytes
+                raise FileChangedError(f"{location.path} changed while it was read")
+            self.add(artifact, self.options.mode == "now" or location.fleeting)
+        except (FileChangedError, OSError):  # the next scan finds it again
+            self.incomplete_count += 1
             return False
         except (ValueError, UploadRejectedError) as error:
-            self._leave(spot, stamps, str(error))
+            self._skip(location, stamps, str(error))
             return False
         return True
 
-    def _leave(self, spot: StepLocation, stamps: Stamps, reason: str) -> None:
-        self.left_out[spot.path] = stamps  # a trainer that writes over its files gives the same reason again and again
-        self._complain(spot.path, f"{spot.path} is left out: {reason}")
+    def _skip(self, location: StepLocation, stamps: Stamps, reason: str) -> None:
+        # Remembered, because a trainer that overwrites its files would give the same reason repeatedly.
+        self.skipped_stamps[location.path] = stamps
+        self._print_once(location.path, f"{location.path} is skipped: {reason}")
 
-    def _send(self) -> int:
-        """Wanted files, part by part, for a moment. Raises RetryLaterError, ActionRequiredError."""
-        before, end = len(self.shelf.sent), time.monotonic() + SEND_SECONDS
-        while time.monotonic() < end and upload_requested_part(self.shelf, self.target):
+    def _upload_requested(self) -> int:
+        """Uploads requested files, part by part, for a limited time. Raises RetryLaterError or ActionRequiredError."""
+        sent_before, end = len(self.upload_queue.sent), time.monotonic() + UPLOAD_SECONDS
+        while time.monotonic() < end and upload_requested_part(self.upload_queue, self.target):
             pass
-        while self.shelf.missing_artifacts:
-            self._tell_lost(*self.shelf.missing_artifacts[0])
-            self.shelf.missing_artifacts.popleft()
-        sent = self.shelf.sent[before:]
+        while self.upload_queue.missing_artifacts:
+            self._report_missing(*self.upload_queue.missing_artifacts[0])
+            self.upload_queue.missing_artifacts.popleft()
+        sent = self.upload_queue.sent[sent_before:]
         if sent:
-            names = sorted({f"step {errand.artifact.step}" for errand in sent})
-            self.say(f"{self.target.name}: sent files of {', '.join(names[:8])}.")
+            names = sorted({f"step {upload.artifact.step}" for upload in sent})
+            self.on_message(f"{self.target.name}: sent files of {', '.join(names[:8])}.")
         return len(sent)
 
-    def _tell_lost(self, lost: LocalArtifact, why: str) -> None:
+    def _report_missing(self, artifact: LocalArtifact, reason: str) -> None:
         try:
-            self._register(lost, missing_reason=why)
+            self._register(artifact, missing_reason=reason)
         except UploadRejectedError as error:
-            self._complain(lost.path, f"that {why} was refused: {error}")
+            self._print_once(artifact.path, f"the server rejected the report that {reason}: {error}")
 
-    def _complain(self, about: Path, text: str) -> None:
-        """Says it, unless it is what was said of it last."""
-        if self._reasons.get(about) != text:
-            self.say(text)
-        self._reasons[about] = text
+    def _print_once(self, path: Path, message: str) -> None:
+        """Prints a message unless it is the last one that was printed for this path."""
+        if self._last_messages.get(path) != message:
+            self.on_message(message)
+        self._last_messages[path] = message
 
-    def _quiet(self, spot: StepLocation, stamps: Stamps) -> bool:
-        before, since = self._still.get(spot.path, ({}, 0.0))
-        if before != stamps:
+    def _is_unchanged(self, location: StepLocation, stamps: Stamps) -> bool:
+        last_stamps, since = self._stable_since.get(location.path, ({}, 0.0))
+        if last_stamps != stamps:
             since = time.monotonic()
-            self._still[spot.path] = stamps, since
-        quiet = time.monotonic() - since >= (GROWING_SECONDS if spot.open else QUIET_SECONDS)
-        return quiet and before == stamps
+            self._stable_since[location.path] = stamps, since
+        is_stable = time.monotonic() - since >= (GROWING_SECONDS if location.open else QUIET_SECONDS)
+        return is_stable and last_stamps == stamps
 
 
-def upload_requested_part(shelf: ArtifactUploadQueue, target: UploadTarget) -> ServerResponse | None:
-    """One request of a wanted file; None where nothing waits. Raises RetryLaterError, ActionRequiredError."""
-    answer = shelf.upload_next(target.ask_run)
-    if answer is not None and not answer.is_success and not is_permanent_rejection(answer):
-        parse_response(answer)
-    return answer
+def upload_requested_part(upload_queue: ArtifactUploadQueue, target: UploadTarget) -> ServerResponse | None:
+    """Sends one request of a requested file. Returns its response; None if the queue is empty.
+
+    Raises RetryLaterError or ActionRequiredError.
+    """
+    response = upload_queue.upload_next(target.request_run)
+    if response is not None and not response.is_success and not is_permanent_rejection(response):
+        parse_response(response)
+    return response
 
 
-def _read_stamps(spot: StepLocation) -> Stamps:
-    """Of all its files; {} where one is gone, or is a link that is not followed."""
-    folder = spot.path.parent if spot.path.is_file() else spot.path
-    if not all(is_safe_to_follow(folder / name) for name in spot.files):
+def _read_stamps(location: StepLocation) -> Stamps:
+    """Returns the stamps of all files of a step; {} if one is missing or is a link that is unsafe to follow."""
+    folder = location.path.parent if location.path.is_file() else location.path
+    if not all(is_safe_to_follow(folder / name) for name in location.files):
         return {}
     try:
-        return {name: read_file_stamp(folder / name) for name in spot.files}
+        return {name: read_file_stamp(folder / name) for name in location.files}
     except OSError:
         return {}

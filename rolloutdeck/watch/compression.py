@@ -1,6 +1,6 @@
-"""Dump files that somebody compressed: `12.jsonl.gz`, `00000.jsonl.zst`. The server unpacks them.
+"""Compressed dump files such as `12.jsonl.gz` and `00000.jsonl.zst`. The server decompresses them.
 
-Standard library only, which unpacks gzip; a zstd file is known by its name or by what the person says.
+Standard library only, which can read gzip; a zstd file is recognized by its name or by the user's options.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import BinaryIO, TypeVar
 from rolloutdeck.trainer_api import FileHead, FileKind
 
 GZIP, ZSTD = ".gz", ".zst"
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 P = TypeVar("P", bound=PurePath)
 
 
 def remove_compression_suffix(path: P) -> P:
-    """The path without the ending that says how it is compressed."""
+    """Returns the path without the suffix of its compression."""
     return path.with_suffix("") if is_compressed(path) else path
 
 
@@ -33,24 +33,26 @@ def is_compressed(path: PurePath) -> bool:
     return path.suffix in (GZIP, ZSTD)
 
 
-def read_compressed_head(path: Path, most: int) -> FileHead:
-    """The first rows of a compressed file, none of a zstd file. Raises OSError."""
+def read_compressed_head(path: Path, max_bytes: int) -> FileHead:
+    """Returns the first rows of a gzip file; no rows for a zstd file. Raises OSError."""
     if path.suffix != GZIP:
         return FileHead(unseen=True)
     with path.open("rb") as file:
-        packed, start = file.read(most), b""
-    while packed and len(start) < most:
-        inner = zlib.decompressobj(GZIP_WINDOW)
+        compressed, start = file.read(max_bytes), b""
+    while compressed and len(start) < max_bytes:
+        decompressor = zlib.decompressobj(GZIP_WINDOW)
         try:
-            start += inner.decompress(packed, most - len(start))
+            start += decompressor.decompress(compressed, max_bytes - len(start))
         except zlib.error:
             break
-        packed = inner.unused_data
+        compressed = decompressor.unused_data
     return FileHead.of(start)
 
 
 def build_compressed_kind(kind: FileKind) -> FileKind:
-    """A kind of file as it is taken compressed: at once, its step and split said by the name that it had before."""
+    """Returns the kind of the compressed file: it is sent when complete; step and split come from the name without the
+    suffix.
+    """
     return replace(
         kind,
         arrives="whole",
@@ -60,11 +62,11 @@ def build_compressed_kind(kind: FileKind) -> FileKind:
 
 
 def is_complete_gzip(file: BinaryIO) -> bool:
-    """Whether a gzip file can be unpacked to its end."""
+    """Whether a gzip file can be decompressed to its end."""
     file.seek(0)
     try:
-        with gzip.GzipFile(fileobj=file) as plain:
-            while plain.read(CHUNK):
+        with gzip.GzipFile(fileobj=file) as gzip_file:
+            while gzip_file.read(CHUNK_BYTES):
                 pass
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return False

@@ -1,4 +1,6 @@
-"""How files that are written end: whether one is whole, which of its lines are, whether it is the one that was sent."""
+"""The ends of files that are being written: is a file complete, which lines are complete, does it continue the sent
+one.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +14,31 @@ from rolloutdeck.protocol import MAX_LINE_BYTES, MAX_PART_BYTES
 from rolloutdeck.watch import compression
 from rolloutdeck.watch.state import SentFile
 
-END_BYTES = 1024  # of a growing file's beginning and of its sent end, by which a new file is told from the old one
-CHUNK = 1 << 20
+HASHED_END_BYTES = (
+    1024  # of a growing file's start and of its sent end; their hashes detect a new file under the same name
+)
+CHUNK_BYTES = 1 << 20
 
 
 def describe_truncation(path: PurePath) -> str:
-    """What is said of a file that does not end as its kind does."""
-    return "is not whole" if path.suffix in COMPLETENESS_CHECKS else "ends in the middle of a line"
+    """Returns the message for a file that does not end as its kind requires."""
+    return "is incomplete" if path.suffix in COMPLETENESS_CHECKS else "ends in the middle of a line"
 
 
 def hash_open_file(file: BinaryIO) -> tuple[str, bytes | None]:
-    """sha256 of a file from its beginning, and its bytes where they fit into one request."""
+    """Returns the sha256 of a file, and its bytes if they fit into one request."""
     file.seek(0)
     body = file.read(MAX_PART_BYTES + 1)
     sha256 = hashlib.sha256(body)
     if len(body) <= MAX_PART_BYTES:
         return sha256.hexdigest(), body
-    while more := file.read(CHUNK):
-        sha256.update(more)
+    while chunk := file.read(CHUNK_BYTES):
+        sha256.update(chunk)
     return sha256.hexdigest(), None
 
 
 def is_complete_file(file: BinaryIO, size: int, suffix: str = "") -> bool:
-    """Whether the file ends as its kind does: by default with a line break, or with JSON that is whole without one."""
+    """Whether the file ends as its kind requires: by default with a line break, or with a complete JSON object."""
     if suffix in COMPLETENESS_CHECKS:
         return COMPLETENESS_CHECKS[suffix](file, size)
     file.seek(size - 1)
@@ -51,32 +55,35 @@ def is_complete_file(file: BinaryIO, size: int, suffix: str = "") -> bool:
         return False
 
 
-def parquet_ends(file: BinaryIO, size: int) -> bool:
-    """Its footer is written last."""
+def is_complete_parquet(file: BinaryIO, size: int) -> bool:
+    """A parquet file ends with its footer."""
     file.seek(max(0, size - 4))
     return file.read(4) == b"PAR1"
 
 
-def arrow_ends(file: BinaryIO, size: int) -> bool:
-    """A message without length ends a stream."""
+def is_complete_arrow(file: BinaryIO, size: int) -> bool:
+    """An arrow stream ends with a message of length 0."""
     file.seek(max(0, size - 8))
     return file.read(8) == b"\xff\xff\xff\xff\0\0\0\0"
 
 
-def zip_ends(file: BinaryIO, size: int) -> bool:
-    """The record that ends a zip archive is written last."""
+def is_complete_zip(file: BinaryIO, size: int) -> bool:
+    """A zip archive ends with its end-of-archive record."""
     file.seek(max(0, size - 1024))
     return b"PK\x05\x06" in file.read(1024)
 
 
-def pickle_ends(file: BinaryIO, size: int) -> bool:
-    """Its last opcode is STOP."""
+def is_complete_pickle(file: BinaryIO, size: int) -> bool:
+    """A pickle ends with the opcode STOP."""
     file.seek(max(0, size - 1))
     return file.read(1) == b"."
 
 
-def json_ends(file: BinaryIO, size: int) -> bool:
-    """One value of JSON that is there to its end. What is too large to look at counts as whole when it is closed."""
+def is_complete_json(file: BinaryIO, size: int) -> bool:
+    """Whether the file is one complete JSON value.
+
+    A file larger than MAX_LINE_BYTES is complete if it ends with a bracket.
+    """
     file.seek(max(0, size - 64))
     if not file.read(64).rstrip().endswith((b"]", b"}")):
         return False
@@ -90,44 +97,56 @@ def json_ends(file: BinaryIO, size: int) -> bool:
     return True
 
 
-def gzip_ends(file: BinaryIO, size: int) -> bool:
+def is_complete_gzip(file: BinaryIO, size: int) -> bool:
+    """Whether the gzip file can be decompressed to its end."""
     return compression.is_complete_gzip(file)
 
 
-def zstd_ends(file: BinaryIO, size: int) -> bool:
-    """Nothing here can look into it; what writes such files names them when they are whole."""
+def accept_zstd(file: BinaryIO, size: int) -> bool:
+    """Returns True for every file, because zstd can't be read here.
+
+    The programs that write such files rename them when they are complete.
+    """
     return True
 
 
 COMPLETENESS_CHECKS = {
-    ".parquet": parquet_ends, ".arrow": arrow_ends, ".pt": zip_ends, ".eval": zip_ends, ".pkl": pickle_ends,
-    ".json": json_ends, compression.GZIP: gzip_ends, compression.ZSTD: zstd_ends,
-}  # fmt: skip
+    ".parquet": is_complete_parquet,
+    ".arrow": is_complete_arrow,
+    ".pt": is_complete_zip,
+    ".eval": is_complete_zip,
+    ".pkl": is_complete_pickle,
+    ".json": is_complete_json,
+    compression.GZIP: is_complete_gzip,
+    compression.ZSTD: accept_zstd,
+}
 
 
 def read_complete_lines(file: BinaryIO, offset: int) -> bytes:
-    """Whole lines from `offset` on: as many as fit into one request, or one longer line."""
+    """Returns complete lines from `offset` on: as many as fit into one request, or one longer line."""
     file.seek(offset)
-    read = file.read(MAX_PART_BYTES)
-    while b"\n" not in read and len(read) <= MAX_LINE_BYTES:
-        more = file.read(MAX_PART_BYTES)
-        if not more:
+    data = file.read(MAX_PART_BYTES)
+    while b"\n" not in data and len(data) <= MAX_LINE_BYTES:
+        chunk = file.read(MAX_PART_BYTES)
+        if not chunk:
             return b""
-        read += more
-    return read[: read.rfind(b"\n") + 1]
+        data += chunk
+    return data[: data.rfind(b"\n") + 1]
 
 
 def hash_file_ends(file: BinaryIO, offset: int) -> tuple[str, str]:
-    """Digests of the first bytes and of the last ones before `offset`."""
+    """Returns the digests of the first bytes and of the last bytes before `offset`."""
     file.seek(0)
-    head = file.read(min(END_BYTES, offset))
-    file.seek(max(0, offset - END_BYTES))
-    tail = file.read(min(END_BYTES, offset))
+    head = file.read(min(HASHED_END_BYTES, offset))
+    file.seek(max(0, offset - HASHED_END_BYTES))
+    tail = file.read(min(HASHED_END_BYTES, offset))
     return hashlib.sha256(head).hexdigest(), hashlib.sha256(tail).hexdigest()
 
 
 def is_continuation(file: BinaryIO, sent: SentFile) -> bool:
-    """Whether what was sent is still the beginning of this file. A new inode alone says nothing: rsync makes one at
-    each update of the same file."""
+    """Whether the file still starts with the sent bytes.
+
+    A new inode alone means nothing: rsync creates one at each update.
+    """
     size = os.fstat(file.fileno()).st_size
     return size >= sent.offset and hash_file_ends(file, sent.offset) == (sent.head, sent.tail)

@@ -1,7 +1,7 @@
-"""What of a folder that is being written can be sent now: whole files once they are whole, growing ones line by line.
+"""The parts of a growing folder that can be sent now: complete files, and the complete lines of growing files.
 
-Nothing here talks to a server: `Follower.look` finds candidates, `Follower.pieces` reads them, `Follower.sent`
-remembers them once the server has them.
+Nothing here talks to a server. `Follower.find_changed` finds candidates, `Follower.read_parts` reads them, and
+`Follower.mark_sent` records them once the server has them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from rolloutdeck.watch.scan import MAX_SOURCE_LENGTH, detect_file_kind, detect_s
 from rolloutdeck.watch.state import SentFile, WatchState
 from rolloutdeck.watch.types import DumpFile, ScanOptions
 
-QUIET_SECONDS = 2.0  # a whole file without a successor is taken after this long without a change
+QUIET_SECONDS = 2.0  # a complete file without a successor is sent after this long without a change
 
 Stamp = tuple[int, int, int]
-Say = Callable[[str], None]
+MessageCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class WatchedFolder:
-    """A folder to follow. `split`: known from elsewhere; `deep`: with its subfolders."""
+    """A folder to follow. `split` is set if it is known from elsewhere; `deep` includes subfolders."""
 
     path: Path
     split: str = ""
@@ -46,9 +46,12 @@ class WatchedFolder:
 
 @dataclass(frozen=True)
 class FilePart:
-    """Bytes of a file to send: all of them, or whole lines from `offset` on. Without a `body` the file is streamed."""
+    """Bytes of a file to send: the full file, or complete lines from `offset` on.
 
-    found: DumpFile
+    Without `body` the file is streamed.
+    """
+
+    file: DumpFile
     attempt: str
     sha256: str
     size: int
@@ -56,29 +59,32 @@ class FilePart:
     body: bytes | None = None
     offset: int | None = None
     generation: int = 0
-    top: int | None = None
+    last_step: int | None = None
 
     def query(self) -> dict[str, object]:
-        """The upload's parameters; None for those that do not apply."""
+        """Returns the upload's query parameters; None for those that do not apply."""
         return {
             "attempt": self.attempt,
-            "split": self.found.split,
-            "step": self.found.step,
-            "step_kind": self.found.step_kind,
-            "source": self.found.source,
-            "format": self.found.kind.format,
+            "split": self.file.split,
+            "step": self.file.step,
+            "step_kind": self.file.step_kind,
+            "source": self.file.source,
+            "format": self.file.kind.format,
             "offset": self.offset,
-            "producer": self.found.kind.producer(self.found.path) or None,
+            "producer": self.file.kind.producer(self.file.path) or None,
             "generation": self.generation or None,
-            "columns": self.found.columns or None,
+            "columns": self.file.columns or None,
         }
 
 
 @dataclass(frozen=True)
 class ChangedFile:
-    """A file that changed. `closed`: another one was written after it, and it has been still: this is all of it."""
+    """A file that changed.
 
-    found: DumpFile
+    `closed`: the trainer wrote another file after it, and it did not change since, so it is final.
+    """
+
+    file: DumpFile
     stamp: Stamp
     closed: bool = False
 
@@ -88,231 +94,250 @@ def build_file_stamp(stat: os.stat_result) -> Stamp:
 
 
 class Follower:
-    """One run's folders. `state` says what was sent, `choice` what the person said about the files."""
+    """The folders of one run. `state` records what was sent; `options` are the user's options for the files."""
 
     def __init__(
-        self, roots: Sequence[WatchedFolder], base: Path, state: WatchState, choice: ScanOptions, say: Say = print
+        self,
+        roots: Sequence[WatchedFolder],
+        base: Path,
+        state: WatchState,
+        options: ScanOptions,
+        on_message: MessageCallback = print,
     ) -> None:
-        self.roots, self.base, self.state, self.choice, self.say = roots, base, state, choice, say
-        self.kinds = list_kinds(choice.format)
-        self.known: dict[Path, tuple[Stamp, FileKind | None]] = {}
-        self.still: dict[str, tuple[Stamp, float]] = {}
-        self.torn: dict[str, Stamp] = {}
-        self.links: set[Path] = set()  # that lead to what is not their owner's
-        self.pending = 0  # files that may soon be whole, at the last look; those torn and still are not among them
+        self.roots, self.base, self.state, self.options, self.on_message = roots, base, state, options, on_message
+        self._kinds = list_kinds(options.format)
+        self._known_kinds: dict[Path, tuple[Stamp, FileKind | None]] = {}
+        self._stable_since: dict[str, tuple[Stamp, float]] = {}
+        self._truncated: dict[str, Stamp] = {}
+        self._skipped_links: set[Path] = set()  # links that are unsafe to follow
+        self.pending = 0  # files that may soon be complete, at the last scan; not those that stay truncated
         self.signature = 0  # changes whenever any file does
 
-    def look(self) -> list[ChangedFile]:
-        """The files that changed since they were sent and can be read now, in the order of their writing."""
-        entries = self._entries()
-        closed = _closed(entries)
+    def find_changed(self) -> list[ChangedFile]:
+        """Returns the files that changed since they were sent and can be read now, in the order of their writing."""
+        entries = self._list_candidates()
+        closed_files = _find_closed_files(entries)
         self.signature = hash(tuple((entry[0], entry[1]) for entry in entries))
-        self.pending, found = 0, []
+        self.pending, changed = 0, []
         for path, stamp, kind in entries:
-            source = self._source(path)
+            source = self._build_source(path)
             sent = self.state.files.get(source)
             if (
                 (sent and sent.stamp == stamp)
                 or not stamp[0]
                 or len(source) > MAX_SOURCE_LENGTH
-                or self._sealed(source)
+                or self._was_compressed_later(source)
             ):
                 continue
-            still = self._quiet(source, stamp)
-            if kind.arrives == "whole" and not self._ready(source, stamp, path in closed, still):
-                self.pending += self.torn.get(source) != stamp or path in closed
+            is_stable = self._is_unchanged(source, stamp)
+            if kind.arrives == "whole" and not self._is_ready(source, stamp, path in closed_files, is_stable):
+                self.pending += self._truncated.get(source) != stamp or path in closed_files
                 continue
-            found.append(ChangedFile(self._described(path, source, kind), stamp, path in closed and still))
-        found.sort(key=lambda one: (one.stamp[1], -1 if one.found.step is None else one.found.step, one.found.source))
-        return found
+            changed.append(
+                ChangedFile(self._build_dump_file(path, source, kind), stamp, path in closed_files and is_stable)
+            )
+        changed.sort(
+            key=lambda candidate: (
+                candidate.stamp[1],
+                -1 if candidate.file.step is None else candidate.file.step,
+                candidate.file.source,
+            )
+        )
+        return changed
 
-    def _sealed(self, source: str) -> bool:
-        """Whether it is compressed and was sent while it was not."""
+    def _was_compressed_later(self, source: str) -> bool:
+        """Whether the file is compressed and was sent uncompressed before."""
         return (
             compression.remove_compression_ending(source) != source
             and compression.remove_compression_ending(source) in self.state.files
         )
 
-    def whole_files(self) -> list[DumpFile]:
-        """All whole files there are, sent or not, in the order of their writing."""
-        entries = [entry for entry in self._entries() if entry[2].arrives == "whole" and entry[1][0]]
+    def find_complete_files(self) -> list[DumpFile]:
+        """Returns all complete files, sent or not, in the order of their writing."""
+        entries = [entry for entry in self._list_candidates() if entry[2].arrives == "whole" and entry[1][0]]
         entries.sort(key=lambda entry: (entry[1][1], entry[2].step(entry[0]) or 0))
-        return [self._described(path, self._source(path), kind) for path, _, kind in entries]
+        return [self._build_dump_file(path, self._build_source(path), kind) for path, _, kind in entries]
 
-    def _entries(self) -> list[tuple[Path, Stamp, FileKind]]:
-        found = list(self._files())
-        if self.choice.format or not has_trainer_samples(kind for *_, kind in found):
-            return found
-        return [entry for entry in found if not entry[2].guessed]
+    def _list_candidates(self) -> list[tuple[Path, Stamp, FileKind]]:
+        entries = list(self._list_files())
+        if self.options.format or not has_trainer_samples(kind for *_, kind in entries):
+            return entries
+        return [entry for entry in entries if not entry[2].guessed]
 
-    def _files(self) -> Iterator[tuple[Path, Stamp, FileKind]]:
+    def _list_files(self) -> Iterator[tuple[Path, Stamp, FileKind]]:
         for root in self.roots:
-            paths = find_files(root.path) if root.deep else _files_in(root.path)
+            paths = find_files(root.path) if root.deep else _list_files_in(root.path)
             for path in paths:
                 if not is_safe_to_follow(path):
-                    self._left(path)
+                    self._print_skipped(path)
                     continue
                 try:
                     stamp = build_file_stamp(path.stat())
-                    kind = self._kind(path, stamp)
+                    kind = self._detect_kind(path, stamp)
                 except OSError:  # gone meanwhile, or not readable yet
                     continue
                 if kind:
                     yield path, stamp, kind
 
-    def _left(self, path: Path) -> None:
-        if path not in self.links and path.is_symlink():
-            self.links.add(path)
-            self.say(f"{path} is left out: it is somebody's link to a file of somebody else.")
+    def _print_skipped(self, path: Path) -> None:
+        if path not in self._skipped_links and path.is_symlink():
+            self._skipped_links.add(path)
+            self.on_message(f"{path} is skipped: it is a link to a file of another user.")
 
-    def _source(self, path: Path) -> str:
+    def _build_source(self, path: Path) -> str:
         return path.relative_to(self.base).as_posix() if self.base in path.parents else path.name
 
-    def _kind(self, path: Path, stamp: Stamp) -> FileKind | None:
-        before, kind = self.known.get(path, (None, None))
-        if before and ((kind and before[2] == stamp[2] and before[0] <= stamp[0]) or before == stamp):
+    def _detect_kind(self, path: Path, stamp: Stamp) -> FileKind | None:
+        known_stamp, kind = self._known_kinds.get(path, (None, None))
+        if known_stamp and (
+            (kind and known_stamp[2] == stamp[2] and known_stamp[0] <= stamp[0]) or known_stamp == stamp
+        ):
             return kind
-        kind = detect_file_kind(path, self.kinds, told=bool(self.choice.format))[0]
-        self.known[path] = (stamp, kind)
+        kind = detect_file_kind(path, self._kinds, is_format_given=bool(self.options.format))[0]
+        self._known_kinds[path] = (stamp, kind)
         return kind
 
-    def _described(self, path: Path, source: str, kind: FileKind) -> DumpFile:
+    def _build_dump_file(self, path: Path, source: str, kind: FileKind) -> DumpFile:
         if kind.holds == "metrics":
             return DumpFile(
-                path, source, kind, "train", kind.step(path), self.choice.step_kind("metrics", kind.step_kind)
+                path, source, kind, "train", kind.step(path), self.options.step_kind("metrics", kind.step_kind)
             )
-        split = self.choice.split or kind.split(path) or self._split(path, source, kind)
-        step_kind = self.choice.step_kind(split, kind.step_kind)
-        return DumpFile(path, source, kind, split, kind.step(path), step_kind, self.choice.columns)
+        split = self.options.split or kind.split(path) or self._choose_split(path, source, kind)
+        step_kind = self.options.step_kind(split, kind.step_kind)
+        return DumpFile(path, source, kind, split, kind.step(path), step_kind, self.options.columns)
 
-    def _split(self, path: Path, source: str, kind: FileKind) -> str:
-        given = next((root.split for root in self.roots if root.split and root.path in path.parents), "")
+    def _choose_split(self, path: Path, source: str, kind: FileKind) -> str:
+        known_split = next((root.split for root in self.roots if root.split and root.path in path.parents), "")
         folder = source.rpartition("/")[0]
-        if given or folder in self.state.splits:
-            return given or self.state.splits[folder]
-        found = DumpFile(path, source, kind, "", kind.step(path))
-        split, why = detect_split(path.parent, self.base, [(found, detect_file_kind(path, [kind])[1])], self.choice)
-        if why:  # kept: what a folder is must not change when more files are in it
+        if known_split or folder in self.state.splits:
+            return known_split or self.state.splits[folder]
+        file = DumpFile(path, source, kind, "", kind.step(path))
+        split, reason = detect_split(path.parent, self.base, [(file, detect_file_kind(path, [kind])[1])], self.options)
+        if reason:  # stored: the split of a folder must not change with more files
             self.state.splits[folder] = split
-            self.say(f"{path.parent} is taken as {split}: {why}. Say --split eval or --split train to change it.")
+            self.on_message(
+                f"{path.parent} is treated as {split}: {reason}. Set --split eval or --split train to change it."
+            )
         return split
 
-    def _quiet(self, source: str, stamp: Stamp) -> bool:
-        before, since = self.still.get(source, (None, 0.0))
-        if before != stamp:
-            self.still[source] = stamp, time.monotonic()
+    def _is_unchanged(self, source: str, stamp: Stamp) -> bool:
+        last_stamp, since = self._stable_since.get(source, (None, 0.0))
+        if last_stamp != stamp:
+            self._stable_since[source] = stamp, time.monotonic()
             return False
         return time.monotonic() - since >= QUIET_SECONDS
 
-    def _ready(self, source: str, stamp: Stamp, closed: bool, still: bool) -> bool:
-        """Nobody seems to write it any more; a file with a torn end was looked at before and needs both signs."""
-        return closed and still if self.torn.get(source) == stamp else closed or still
+    def _is_ready(self, source: str, stamp: Stamp, is_closed: bool, is_stable: bool) -> bool:
+        """Whether the file seems final. A file that was truncated before must be closed and unchanged."""
+        return is_closed and is_stable if self._truncated.get(source) == stamp else is_closed or is_stable
 
-    def pieces(self, candidate: ChangedFile) -> Iterator[FilePart]:
-        """Reads a candidate. Each piece is to be sent and told to `sent` before the next is asked for.
+    def read_parts(self, candidate: ChangedFile) -> Iterator[FilePart]:
+        """Reads a candidate. The caller sends each part and calls `mark_sent` before it takes the next one.
 
-        Raises OSError if the file can't be read; a file that changes meanwhile gives nothing and is looked at again.
+        Raises OSError if the file can't be read. A file that changes meanwhile yields nothing and is found again.
         """
-        with candidate.found.path.open("rb") as file:
-            if candidate.found.kind.arrives == "append":
-                yield from self._chunks(file, candidate.found)
+        with candidate.file.path.open("rb") as opened:
+            if candidate.file.kind.arrives == "append":
+                yield from self._read_new_lines(opened, candidate.file)
             else:
-                yield from self._whole(file, candidate)
+                yield from self._read_complete_file(opened, candidate)
 
-    def _whole(self, file: BinaryIO, candidate: ChangedFile) -> Iterator[FilePart]:
-        found, stamp = candidate.found, candidate.stamp
-        if not candidate.closed and not is_complete_file(file, stamp[0], found.path.suffix):
-            if found.source not in self.torn:
-                self.say(f"{found.path} {describe_truncation(found.path)}; waiting for the rest.")
+    def _read_complete_file(self, opened: BinaryIO, candidate: ChangedFile) -> Iterator[FilePart]:
+        file, stamp = candidate.file, candidate.stamp
+        if not candidate.closed and not is_complete_file(opened, stamp[0], file.path.suffix):
+            if file.source not in self._truncated:
+                self.on_message(f"{file.path} {describe_truncation(file.path)}; waiting for the rest.")
             self.pending += 1
-            self.torn[found.source] = stamp
+            self._truncated[file.source] = stamp
             return
-        sha256, body = hash_open_file(file)
-        if build_file_stamp(os.fstat(file.fileno())) != stamp or build_file_stamp(found.path.stat()) != stamp:
+        sha256, body = hash_open_file(opened)
+        if build_file_stamp(os.fstat(opened.fileno())) != stamp or build_file_stamp(file.path.stat()) != stamp:
             self.pending += 1
             return
-        sent = self.state.files.get(found.source)
-        if sent and sent.sha256 == sha256:  # touched, not changed
+        sent = self.state.files.get(file.source)
+        if sent and sent.sha256 == sha256:  # same bytes, new modification time
             sent.stamp = stamp
             return
-        if stamp[1] < self.state.since:  # what the launch before left behind
-            yield FilePart(found, self.state.before, sha256, stamp[0], stamp, body)
+        if stamp[1] < self.state.attempt_start:  # written by the previous attempt
+            yield FilePart(file, self.state.previous_attempt, sha256, stamp[0], stamp, body)
             return
-        if sent and sent.attempt == self.state.attempt and found.step is not None and found.kind.holds == "samples":
-            self._rewritten(found, found.step, stamp[1])
-        yield FilePart(found, self.state.attempt, sha256, stamp[0], stamp, body)
+        if sent and sent.attempt == self.state.attempt and file.step is not None and file.kind.holds == "samples":
+            self._open_attempt_if_rewritten(file, file.step, stamp[1])
+        yield FilePart(file, self.state.attempt, sha256, stamp[0], stamp, body)
 
-    def _rewritten(self, found: DumpFile, step: int, since: int = 0) -> None:
-        """Opens a new attempt if a later step was sent before this one, which was sent too, is sent again."""
-        if step < self.state.top.get(build_step_axis(found), step):
-            self.state.next_attempt(since)
-            self.say(f"{found.source}: step {step} was written again, so this is attempt {self.state.attempt}.")
+    def _open_attempt_if_rewritten(self, file: DumpFile, step: int, attempt_start: int = 0) -> None:
+        """Starts a new attempt if a sent step is sent again after a later step was sent."""
+        if step < self.state.last_steps.get(build_step_axis(file), step):
+            self.state.next_attempt(attempt_start)
+            self.on_message(f"{file.source}: step {step} was written again, so this is attempt {self.state.attempt}.")
 
-    def _chunks(self, file: BinaryIO, found: DumpFile) -> Iterator[FilePart]:
-        sent = self.state.files.get(found.source)
+    def _read_new_lines(self, opened: BinaryIO, file: DumpFile) -> Iterator[FilePart]:
+        sent = self.state.files.get(file.source)
         offset, generation = (sent.offset, sent.generation) if sent else (0, 0)
-        anew = bool(sent) and not is_continuation(file, sent)  # type: ignore[arg-type]
-        if anew:
+        is_new_file = bool(sent) and not is_continuation(opened, sent)  # type: ignore[arg-type]
+        if is_new_file:
             offset, generation = 0, generation + 1
         while True:
-            stamp = build_file_stamp(os.fstat(file.fileno()))
-            lines = read_complete_lines(file, offset)
+            stamp = build_file_stamp(os.fstat(opened.fileno()))
+            lines = read_complete_lines(opened, offset)
             if not lines:
-                self._seen(found, stamp, offset, anew)
+                self._remember_stamp(file, stamp, offset, is_new_file)
                 return
-            if anew and sent and sent.attempt == self.state.attempt:
-                first = found.kind.line_step(lines.partition(b"\n")[0])
-                if first is not None:  # whole files written before it are of the launch before
-                    self._rewritten(found, first, sent.stamp[1] + 1)
-            anew = False
-            top = found.kind.line_step(lines[:-1].rpartition(b"\n")[2])
+            if is_new_file and sent and sent.attempt == self.state.attempt:
+                first_step = file.kind.line_step(lines.partition(b"\n")[0])
+                if first_step is not None:  # complete files written before it are of the previous attempt
+                    self._open_attempt_if_rewritten(file, first_step, sent.stamp[1] + 1)
+            is_new_file = False
+            last_step = file.kind.line_step(lines[:-1].rpartition(b"\n")[2])
             sha256 = hashlib.sha256(lines).hexdigest()
-            yield FilePart(found, self.state.attempt, sha256, len(lines), stamp, lines, offset, generation, top)
+            yield FilePart(file, self.state.attempt, sha256, len(lines), stamp, lines, offset, generation, last_step)
             offset += len(lines)
 
-    def _seen(self, found: DumpFile, stamp: Stamp, offset: int, anew: bool) -> None:
-        """A growing file without a new whole line: not read again until it changes."""
-        sent = self.state.files.get(found.source)
-        if sent and not anew and sent.offset == offset:
+    def _remember_stamp(self, file: DumpFile, stamp: Stamp, offset: int, is_new_file: bool) -> None:
+        """Stores the stamp of a growing file without a new complete line, so that it is not read until it changes."""
+        sent = self.state.files.get(file.source)
+        if sent and not is_new_file and sent.offset == offset:
             sent.stamp = stamp
 
-    def sent(self, piece: FilePart, *, refused: bool = False) -> None:
-        """The server has this piece, or will never take it (`refused`)."""
-        found, kept = (
-            piece.found,
-            SentFile(piece.stamp, piece.attempt, "" if refused else piece.sha256, piece.found.step),
-        )
-        if piece.offset is not None and piece.body is not None:
-            kept.offset, kept.generation = piece.offset + piece.size, piece.generation
-            # Its own stamp comes with the look that finds no further line.
-            kept.stamp = (kept.offset, 0, piece.stamp[2])
-            with found.path.open("rb") as file:
-                kept.head, kept.tail = hash_file_ends(file, kept.offset)
-        self.state.files[found.source] = kept
-        self.still.pop(found.source, None)
-        self.torn.pop(found.source, None)
-        top = piece.top if found.step is None else found.step
-        if top is not None and piece.attempt == self.state.attempt:
-            self.state.top[build_step_axis(found)] = max(top, self.state.top.get(build_step_axis(found), top))
+    def mark_sent(self, part: FilePart, *, is_rejected: bool = False) -> None:
+        """Records that the server has this part, or will never accept it (`is_rejected`)."""
+        dump_file = part.file
+        sent_file = SentFile(part.stamp, part.attempt, "" if is_rejected else part.sha256, dump_file.step)
+        if part.offset is not None and part.body is not None:
+            sent_file.offset, sent_file.generation = part.offset + part.size, part.generation
+            # The real stamp is stored by the scan that finds no further line.
+            sent_file.stamp = (sent_file.offset, 0, part.stamp[2])
+            with dump_file.path.open("rb") as file:
+                sent_file.head, sent_file.tail = hash_file_ends(file, sent_file.offset)
+        self.state.files[dump_file.source] = sent_file
+        self._stable_since.pop(dump_file.source, None)
+        self._truncated.pop(dump_file.source, None)
+        last_step = part.last_step if dump_file.step is None else dump_file.step
+        if last_step is not None and part.attempt == self.state.attempt:
+            axis = build_step_axis(dump_file)
+            self.state.last_steps[axis] = max(last_step, self.state.last_steps.get(axis, last_step))
 
 
-def build_step_axis(found: DumpFile) -> str:
-    """Steps are compared only along one axis."""
-    samples = found.step is not None and found.kind.holds == "samples"
-    return f"{found.split if samples else 'metrics'}/{found.step_kind}"
+def build_step_axis(file: DumpFile) -> str:
+    """Returns the axis of the file's steps. Steps are compared only within one axis."""
+    has_samples = file.step is not None and file.kind.holds == "samples"
+    return f"{file.split if has_samples else 'metrics'}/{file.step_kind}"
 
 
-def _files_in(folder: Path) -> Iterator[Path]:
+def _list_files_in(folder: Path) -> Iterator[Path]:
     if folder.is_dir():
         yield from sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
 
 
-def _closed(entries: Sequence[tuple[Path, Stamp, FileKind]]) -> set[Path]:
-    """All whole files of a folder but the one that was written last: trainers write one after the other. A step's
-    mere number says nothing, after a resume there are later ones of the launch before."""
-    folders: dict[Path, list[tuple[int, int, Path]]] = {}
+def _find_closed_files(entries: Sequence[tuple[Path, Stamp, FileKind]]) -> set[Path]:
+    """Returns all complete files of each folder but the last written one.
+
+    Trainers write one file after the other. A higher step number alone means nothing: after a resume there are later
+    steps of the previous attempt.
+    """
+    files_by_folder: dict[Path, list[tuple[int, int, Path]]] = {}
     for path, stamp, kind in entries:
         step = kind.step(path) if kind.arrives == "whole" else None
         if step is not None:
-            folders.setdefault(path.parent, []).append((stamp[1], step, path))
-    return {path for members in folders.values() for _, _, path in sorted(members)[:-1]}
+            files_by_folder.setdefault(path.parent, []).append((stamp[1], step, path))
+    return {path for files in files_by_folder.values() for _, _, path in sorted(files)[:-1]}

@@ -1,7 +1,7 @@
-"""What a watch without a memory of its own must learn from the server: under which attempt it has each file.
+"""Recovers the state of a watch without a state file: asks the server under which attempt it has each file.
 
-Otherwise steps of the first launch would be sent again under the latest attempt, or new ones under an attempt that is
-over. Asking needs no more than the scope of sending.
+Otherwise steps of the first attempt would be sent again under the latest one, or new steps under an attempt that has
+ended. A token with the upload scope is sufficient.
 """
 
 from __future__ import annotations
@@ -15,64 +15,66 @@ from rolloutdeck.watch.state import SentFile
 from rolloutdeck.watch.upload import UploadTarget
 
 MAX_MISSES = 3
-SAMPLED = 20  # files by which an attempt is looked for where the token may not list them
+MAX_PROBED_FILES = 20  # files to search an attempt by, if the token must not list attempts
 
 
 def recover_state(follower: Follower, target: UploadTarget) -> None:
-    """Fills the follower's state. Raises RetryLaterError, ActionRequiredError."""
+    """Fills the follower's state. Raises RetryLaterError or ActionRequiredError."""
     base = follower.state.attempt
-    numbers = _listed(target, base)
+    numbers = _list_attempt_numbers(target, base)
     if numbers is not None and max(numbers, default=1) == 1:
-        return  # one launch only: whatever is sent again is known
-    pieces = list(_pieces(follower, base))
+        return  # one attempt only: the server knows what is sent again
+    parts = list(_list_complete_parts(follower, base))
     if numbers is None:
-        numbers = _probed(target, base, pieces)
+        numbers = _probe_attempt_numbers(target, base, parts)
     latest = max(numbers, default=1)
     state = follower.state
-    state.number, state.attempt = latest, _key(base, latest)
-    for piece in pieces:
+    state.number, state.attempt = latest, _build_attempt_key(base, latest)
+    for part in parts:
         for number in sorted(numbers, reverse=True):
-            if target.knows(_under(piece, _key(base, number))):
-                state.files[piece.found.source] = SentFile(
-                    piece.stamp, _key(base, number), piece.sha256, piece.found.step
+            if target.has_part(_with_attempt(part, _build_attempt_key(base, number))):
+                state.files[part.file.source] = SentFile(
+                    part.stamp, _build_attempt_key(base, number), part.sha256, part.file.step
                 )
-                if number == latest and piece.found.step is not None:
-                    name = build_step_axis(piece.found)
-                    state.top[name] = max(piece.found.step, state.top.get(name, 0))
+                if number == latest and part.file.step is not None:
+                    axis = build_step_axis(part.file)
+                    state.last_steps[axis] = max(part.file.step, state.last_steps.get(axis, 0))
                 break
 
 
-def _key(base: str, number: int) -> str:
+def _build_attempt_key(base: str, number: int) -> str:
     return base if number == 1 else f"{base}-{number}"
 
 
-def _under(piece: FilePart, attempt: str) -> FilePart:
-    return FilePart(piece.found, attempt, piece.sha256, piece.size, piece.stamp)
+def _with_attempt(part: FilePart, attempt: str) -> FilePart:
+    return FilePart(part.file, attempt, part.sha256, part.size, part.stamp)
 
 
-def _listed(target: UploadTarget, base: str) -> list[int] | None:
-    keys = target.attempts()
+def _list_attempt_numbers(target: UploadTarget, base: str) -> list[int] | None:
+    keys = target.list_attempts()
     if keys is None:
         return None
-    shape = re.compile(re.escape(base) + r"(?:-(\d{1,6}))?\Z")
-    return [int(found.group(1) or 1) for found in map(shape.match, keys) if found]
+    pattern = re.compile(re.escape(base) + r"(?:-(\d{1,6}))?\Z")
+    return [int(match.group(1) or 1) for match in map(pattern.match, keys) if match]
 
 
-def _probed(target: UploadTarget, base: str, pieces: Sequence[FilePart]) -> list[int]:
+def _probe_attempt_numbers(target: UploadTarget, base: str, parts: Sequence[FilePart]) -> list[int]:
     numbers, number = [1], 2
     while number - numbers[-1] <= MAX_MISSES:
-        if any(target.knows(_under(piece, _key(base, number))) for piece in pieces[-SAMPLED:]):
+        if any(
+            target.has_part(_with_attempt(part, _build_attempt_key(base, number))) for part in parts[-MAX_PROBED_FILES:]
+        ):
             numbers.append(number)
         number += 1
     return numbers
 
 
-def _pieces(follower: Follower, attempt: str) -> Iterator[FilePart]:
-    """The whole files as they are now, without their bytes, in the order of their writing."""
-    for found in follower.whole_files():
+def _list_complete_parts(follower: Follower, attempt: str) -> Iterator[FilePart]:
+    """Yields the complete files as they are now, without their bytes, in the order of their writing."""
+    for dump_file in follower.find_complete_files():
         try:
-            with found.path.open("rb") as file:
-                stamp = build_file_stamp(found.path.stat())
-                yield FilePart(found, attempt, hash_open_file(file)[0], stamp[0], stamp)
+            with dump_file.path.open("rb") as file:
+                stamp = build_file_stamp(dump_file.path.stat())
+                yield FilePart(dump_file, attempt, hash_open_file(file)[0], stamp[0], stamp)
         except OSError:
             continue

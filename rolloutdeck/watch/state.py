@@ -1,4 +1,4 @@
-"""What a watch has sent, in a small file that is always whole. Losing it costs re-sends, which the server knows."""
+"""The state of a watch: what it has sent. If the file is lost, files are sent again, which the server recognizes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ from pathlib import Path
 from typing import Any
 
 VERSION = 1
-PLAIN = ("attempt", "number", "top", "splits", "before", "since")
+# The keys in the file -> the fields of WatchState.
+FIELDS_BY_KEY = {
+    "attempt": "attempt",
+    "number": "number",
+    "top": "last_steps",
+    "splits": "splits",
+    "before": "previous_attempt",
+    "since": "attempt_start",
+}
 
 
 @dataclass
 class SentFile:
     """What the server has of one file.
 
-    `stamp` is (size, mtime_ns, inode) as it was then; `sha256` that of a whole file, "" where the server refused it;
-    `step` a whole file's. Of a growing file: `offset` bytes are sent, `head` and `tail` are digests of its first bytes
-    and of those before the offset, `generation` rises when it starts anew.
+    `stamp` is (size, mtime_ns, inode) at that time. Complete files: `sha256`, "" if the server rejected it, and `step`.
+    Growing files: the first `offset` bytes are sent, `head` and `tail` are digests of the first bytes and of the last
+    bytes before the offset, and `generation` increases when the file is replaced.
     """
 
     stamp: tuple[int, int, int]
@@ -36,54 +44,63 @@ class SentFile:
 
 @dataclass
 class WatchState:
-    """`attempt` is the one that is being written; `top` the last step sent in it, by axis; `splits` those of folders
-    that did not say it by name. Whole files written before `since` (mtime in ns) belong to the attempt `before`.
-    `fresh`: there was no file, so other attempts may be on the server already."""
+    """The state of the watch of one run.
+
+    `attempt` is the current one; `last_steps` has the last step sent in it, by axis. `splits` are those of folders
+    whose name does not show it. Complete files written before `attempt_start` (mtime in ns) belong to
+    `previous_attempt`. `is_new`: there was no state file, so the server may have other attempts already.
+    """
 
     path: Path
     attempt: str
     number: int = 1
-    top: dict[str, int] = field(default_factory=dict)
+    last_steps: dict[str, int] = field(default_factory=dict)
     splits: dict[str, str] = field(default_factory=dict)
     files: dict[str, SentFile] = field(default_factory=dict)
-    before: str = ""
-    since: int = 0
-    fresh: bool = True
+    previous_attempt: str = ""
+    attempt_start: int = 0
+    is_new: bool = True
 
     @classmethod
     def load(cls, folder: Path, key: tuple[str, ...], attempt: str) -> WatchState:
-        """The state kept below `folder` under `key`, else a new one. A damaged file counts as none."""
+        """Loads the state stored below `folder` under `key`, else returns a new one. A damaged file is ignored."""
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
         path = folder / f"{name}.json"
         try:
-            kept: Any = json.loads(path.read_bytes())
-            if kept["version"] != VERSION or kept["key"] != list(key):
+            data: Any = json.loads(path.read_bytes())
+            if data["version"] != VERSION or data["key"] != list(key):
                 raise ValueError("written by another version")
             files = {
-                source: SentFile(**{**sent, "stamp": tuple(sent["stamp"])}) for source, sent in kept["files"].items()
+                source: SentFile(**{**sent, "stamp": tuple(sent["stamp"])}) for source, sent in data["files"].items()
             }
-            plain = {name: kept[name] for name in PLAIN}
-            return cls(path, **plain, files=files, fresh=False)
+            fields = {name: data[key] for key, name in FIELDS_BY_KEY.items()}
+            return cls(path, **fields, files=files, is_new=False)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return cls(path, attempt)
 
-    def next_attempt(self, since: int = 0) -> None:
-        """A step was written again after a later one: from here on it is another launch. A watch that is killed before
-        it has saved this comes to the same key again."""
+    def next_attempt(self, attempt_start: int = 0) -> None:
+        """Starts the next attempt, because a step was written again after a later one.
+
+        A watch that is killed before it saves the state computes the same key again.
+        """
         base = self.attempt if self.number == 1 else self.attempt.rpartition("-")[0]
         self.number += 1
-        self.before, self.since = self.attempt, since
-        self.attempt, self.top = f"{base}-{self.number}", {}
+        self.previous_attempt, self.attempt_start = self.attempt, attempt_start
+        self.attempt, self.last_steps = f"{base}-{self.number}", {}
 
     def save(self, key: tuple[str, ...]) -> None:
-        """Whole or not at all: temporary file, fsync, rename. Raises OSError."""
-        kept = {"version": VERSION, "key": list(key), **{name: getattr(self, name) for name in PLAIN}}
-        kept["files"] = {source: asdict(sent) for source, sent in self.files.items()}
+        """Writes the file atomically: temporary file, fsync, rename. Raises OSError."""
+        data = {
+            "version": VERSION,
+            "key": list(key),
+            **{name: getattr(self, field_name) for name, field_name in FIELDS_BY_KEY.items()},
+        }
+        data["files"] = {source: asdict(sent) for source, sent in self.files.items()}
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".", suffix=".part")
+        descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".", suffix=".part")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(kept, file)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(data, file)
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(self.path)

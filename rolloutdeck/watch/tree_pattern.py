@@ -1,4 +1,4 @@
-"""A shared file system as a pattern, like `/shared/rl/{user}/{project}/{run}/{split}`: whose run a folder is."""
+"""Patterns of a shared file system, like `/shared/rl/{user}/{project}/{run}/{split}`: they assign folders to runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACEHOLDERS = ("user", "project", "run", "split")
 
 @dataclass(frozen=True)
 class TreeRun:
-    """Whose run of which project; `user` is empty where the pattern has none."""
+    """A run of a project; `user` is empty if the pattern has no user."""
 
     project: str
     run: str
@@ -27,7 +27,7 @@ class TreeRun:
 
 @dataclass(frozen=True)
 class TreePattern:
-    """The parts of a path; the part at `run_depth` is the first below which everything is one run's."""
+    """The parts of a path. Everything below the part at `run_depth` belongs to one run."""
 
     parts: tuple[str, ...]
     names: frozenset[str]
@@ -36,59 +36,62 @@ class TreePattern:
     run: str = ""
 
     @classmethod
-    def read(cls, text: str, *, project: str = "", run: str = "") -> TreePattern:
-        """Raises UsageError where the pattern leaves open which run or project a folder belongs to."""
+    def parse(cls, text: str, *, project: str = "", run: str = "") -> TreePattern:
+        """Parses a pattern. Raises UsageError if it does not determine the run or project of a folder."""
         path = get_absolute_path(Path(text))
         if re.search(r"[{}]", re.sub(r"\{[^{}]*\}", "", text)):
-            raise UsageError(f"In --tree {text} a brace lacks its other half.")
-        found = re.findall(r"\{([^{}]*)\}", str(path))
-        for name in found:
+            raise UsageError(f"--tree {text} has an unmatched brace.")
+        placeholders = re.findall(r"\{([^{}]*)\}", str(path))
+        for name in placeholders:
             if name not in PLACEHOLDERS:
                 raise UsageError(
-                    f"{{{name}}} in --tree is unknown; there are {{user}}, {{project}}, {{run}} and {{split}}."
+                    f"--tree has an unknown placeholder {{{name}}}. Use {{user}}, {{project}}, {{run}} or {{split}}."
                 )
-        if len(found) != len(set(found)):
-            raise UsageError("A placeholder of --tree may be there only once.")
+        if len(placeholders) != len(set(placeholders)):
+            raise UsageError("--tree must not repeat a placeholder.")
         for name, given in (("project", project), ("run", run)):
-            if name not in found and not given:
-                raise UsageError(f"--tree has no {{{name}}}, so say which one it is with --{name}.")
+            if name not in placeholders and not given:
+                raise UsageError(f"--tree has no {{{name}}}, so set it with --{name}.")
         parts = path.parts[1:]
-        deepest = max((at for at, part in enumerate(parts) if re.search(r"\{(user|project|run)\}", part)), default=-1)
+        deepest = max(
+            (index for index, part in enumerate(parts) if re.search(r"\{(user|project|run)\}", part)), default=-1
+        )
         if any("{split}" in part for part in parts[: deepest + 1]):
             raise UsageError("{split} must come after {user}, {project} and {run} in --tree.")
-        run_depth = deepest if deepest >= 0 else _before_split(parts)
-        return cls(parts, frozenset(found), run_depth, project, run)
+        run_depth = deepest if deepest >= 0 else _find_depth_before_split(parts)
+        return cls(parts, frozenset(placeholders), run_depth, project, run)
 
-    def runs(self) -> dict[TreeRun, list[WatchedFolder]]:
-        """The runs that exist now, each with its folders. Folders that can't be read are passed over."""
-        found: dict[TreeRun, list[WatchedFolder]] = {}
-        for folder, values in self._matches(Path("/"), 0, self.run_depth, {}):
-            identity = TreeRun(values.get("project", self.project), values.get("run", self.run), values.get("user", ""))
-            found.setdefault(identity, []).extend(self._roots(folder, values))
-        return {identity: roots for identity, roots in found.items() if roots}
+    def find_runs(self) -> dict[TreeRun, list[WatchedFolder]]:
+        """Returns the runs that exist now, each with its folders. Folders that can't be read are skipped."""
+        folders_by_run: dict[TreeRun, list[WatchedFolder]] = {}
+        for folder, values in self._match_folders(Path("/"), 0, self.run_depth, {}):
+            tree_run = TreeRun(values.get("project", self.project), values.get("run", self.run), values.get("user", ""))
+            folders_by_run.setdefault(tree_run, []).extend(self._find_folders(folder, values))
+        return {tree_run: folders for tree_run, folders in folders_by_run.items() if folders}
 
-    def folder_of(self, path: Path) -> Path:
-        """The run's own folder, for a folder in it."""
+    def find_run_folder(self, path: Path) -> Path:
+        """Returns the run's own folder, for a folder in it."""
         return Path("/", *path.parts[1 : self.run_depth + 2])
 
-    def _roots(self, folder: Path, values: Mapping[str, str]) -> Iterator[WatchedFolder]:
-        """The run's folders: those of a known split, and the files beside them (metrics); all where none is named.
+    def _find_folders(self, folder: Path, values: Mapping[str, str]) -> Iterator[WatchedFolder]:
+        """Yields the run's folders.
 
-        A file beside the run's folder that has its name is the run's as well.
+        With {split} in the pattern: the folders of a known split, and the files next to them (metrics); else all
+        folders. A file next to the run's folder that has its name belongs to the run too.
         """
-        beside = folder.with_name(f"{folder.name}.jsonl")
-        if beside.is_file() and is_safe_to_follow(beside):
-            yield WatchedFolder(beside)
+        run_file = folder.with_name(f"{folder.name}.jsonl")
+        if run_file.is_file() and is_safe_to_follow(run_file):
+            yield WatchedFolder(run_file)
         if "split" not in self.names:
-            tails = self._matches(folder, self.run_depth + 1, len(self.parts) - 1, values)
+            tails = self._match_folders(folder, self.run_depth + 1, len(self.parts) - 1, values)
             yield from (WatchedFolder(path) for path, _ in tails)
             return
         yield WatchedFolder(folder, deep=False)
-        for path, named in self._matches(folder, self.run_depth + 1, len(self.parts) - 1, values):
-            if split := parse_split([named["split"]]):
+        for path, match_values in self._match_folders(folder, self.run_depth + 1, len(self.parts) - 1, values):
+            if split := parse_split([match_values["split"]]):
                 yield WatchedFolder(path, split)
 
-    def _matches(
+    def _match_folders(
         self, folder: Path, depth: int, last: int, values: Mapping[str, str]
     ) -> Iterator[tuple[Path, Mapping[str, str]]]:
         if depth > last:
@@ -97,22 +100,22 @@ class TreePattern:
         part = self.parts[depth]
         if "{" not in part:
             if (folder / part).is_dir() and is_safe_to_follow(folder / part):
-                yield from self._matches(folder / part, depth + 1, last, values)
+                yield from self._match_folders(folder / part, depth + 1, last, values)
             return
-        shape = re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(part)) + r"\Z")
-        for name in _folders(folder):
-            if match := shape.match(name):
-                yield from self._matches(folder / name, depth + 1, last, {**values, **match.groupdict()})
+        pattern = re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(part)) + r"\Z")
+        for name in _list_subfolders(folder):
+            if match := pattern.match(name):
+                yield from self._match_folders(folder / name, depth + 1, last, {**values, **match.groupdict()})
 
 
-def _before_split(parts: tuple[str, ...]) -> int:
-    return next((at - 1 for at, part in enumerate(parts) if "{split}" in part), len(parts) - 1)
+def _find_depth_before_split(parts: tuple[str, ...]) -> int:
+    return next((index - 1 for index, part in enumerate(parts) if "{split}" in part), len(parts) - 1)
 
 
-def _folders(folder: Path) -> list[str]:
+def _list_subfolders(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            found = [entry for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+            folders = [entry for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
     except OSError:
         return []
-    return sorted(entry.name for entry in found if not entry.is_symlink() or is_safe_to_follow(Path(entry.path)))
+    return sorted(entry.name for entry in folders if not entry.is_symlink() or is_safe_to_follow(Path(entry.path)))

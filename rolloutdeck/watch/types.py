@@ -1,4 +1,4 @@
-"""What a search for dump files is given and what it returns."""
+"""Types of a search for dump files: its options and its result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rolloutdeck.trainer_api import FileKind, LoadableStep
 
 @dataclass(frozen=True)
 class ScanOptions:
-    """What the person said about the files; empty where they are to speak for themselves.
+    """The user's options for the files; empty values are detected from the files.
 
-    `step_kinds` maps `train`, `eval`, `metrics`, or "" for all, to a step kind; `columns` says which column of a table
-    is which part of a sample, see `columns.parse_column_mapping`.
+    `step_kinds` maps `train`, `eval`, `metrics`, or "" for all, to a step kind. `columns` maps the columns of a table
+    to the parts of a sample, see `columns.parse_column_mapping`.
     """
 
     split: str = ""
@@ -23,13 +23,13 @@ class ScanOptions:
     step_kinds: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     columns: str = ""
 
-    def step_kind(self, axis: str, usual: str = "global_step") -> str:
-        return self.step_kinds.get(axis) or self.step_kinds.get("") or usual
+    def step_kind(self, axis: str, default: str = "global_step") -> str:
+        return self.step_kinds.get(axis) or self.step_kinds.get("") or default
 
 
 @dataclass(frozen=True)
 class DumpFile:
-    """A file to take. `source` is its path below the given folder, with "/"; `columns` as in `ScanOptions`."""
+    """A dump file. `source` is its path below the given folder, with "/"; `columns` as in `ScanOptions`."""
 
     path: Path
     source: str
@@ -42,11 +42,14 @@ class DumpFile:
 
 @dataclass
 class ScanResult:
-    """`folders`: steps that can be loaded again, `trainer` their trainer's name. `left_out`: what it is -> sources.
-    `notes`: sentences about what was decided."""
+    """The result of a scan.
+
+    `steps` can be loaded again, `trainer` is their trainer's name. `skipped` maps a reason to sources. `notes` are
+    messages about guesses.
+    """
 
     files: list[DumpFile] = field(default_factory=list)
-    folders: list[LoadableStep] = field(default_factory=list)
+    steps: list[LoadableStep] = field(default_factory=list)
     trainer: str = ""
-    left_out: dict[str, list[str]] = field(default_factory=dict)
+    skipped: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Brings pieces of files to a run on the server, and judges its answers for a person who waits at a terminal."""
+"""Uploads parts of files to a run on the server, and turns its responses into exceptions for the command line."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ UploadProgress = Callable[[int], None]
 
 
 class RetryLaterError(Exception):
-    """The server does not answer, or asks to come again; the same call may succeed later."""
+    """The server does not respond, or asks to retry; the same call may succeed later."""
 
 
 class ActionRequiredError(RetryLaterError):
-    """The server answers, but a person must act first: a token, a project, a run in the bin."""
+    """The server responds, but the user must act first: a token, a project, a run in the trash."""
 
 
 class UploadRejectedError(Exception):
-    """The server will never take these bytes. `changed`: they are not those that were announced, so read them again."""
+    """The server will never accept these bytes. `changed`: the file changed while it was sent, so read it again."""
 
     def __init__(self, message: str, changed: bool = False) -> None:
         super().__init__(message)
         self.changed = changed
 
 
-def parse_response(answer: ServerResponse) -> Any:
-    """The JSON of a good answer. Raises UploadRejectedError, RetryLaterError or ActionRequiredError for any other."""
-    if answer.is_success:
-        return answer.json()
-    outcome = classify_response(answer)
-    if answer.is_from_server and answer.status == 409:
+def parse_response(response: ServerResponse) -> Any:
+    """Returns the JSON of a successful response.
+
+    Raises UploadRejectedError, RetryLaterError or ActionRequiredError otherwise.
+    """
+    if response.is_success:
+        return response.json()
+    outcome = classify_response(response)
+    if response.is_from_server and response.status == 409:
         raise UploadRejectedError(outcome.reason, changed=True)
     if outcome.state == "rejected":
         raise UploadRejectedError(outcome.reason)
@@ -46,7 +49,7 @@ def parse_response(answer: ServerResponse) -> Any:
 
 @dataclass
 class UploadTarget:
-    """One run of one project. `uid` is the server's, once `open` has succeeded."""
+    """One run of one project. `uid` is the server's run id, once `open_run` has succeeded."""
 
     server: ServerClient
     project: str
@@ -58,140 +61,160 @@ class UploadTarget:
     url: str = ""
     created: bool = False
 
-    def ask(self, method: str, path: str, **options: Any) -> ServerResponse:
+    def request(self, method: str, path: str, **options: Any) -> ServerResponse:
+        """Sends one request. Raises RetryLaterError."""
         try:
             return self.server.request(method, path, **options)
         except ServerUnreachableError as error:
-            raise RetryLaterError(f"the server does not answer: {error}") from error
+            raise RetryLaterError(f"the server does not respond: {error}") from error
 
-    def ask_run(self, method: str, path: str, **options: Any) -> ServerResponse:
-        """A request to an address below the run's. Raises RetryLaterError."""
-        headers = {**self._about(), **options.pop("headers", {})}
-        return self.ask(method, f"{self.path}{path}", headers=headers, **{"timeout": 120.0, **options})
+    def request_run(self, method: str, path: str, **options: Any) -> ServerResponse:
+        """Sends a request with `path` relative to the run's URL. Raises RetryLaterError."""
+        headers = {**self._build_headers(), **options.pop("headers", {})}
+        return self.request(method, f"{self.path}{path}", headers=headers, **{"timeout": 120.0, **options})
 
-    def open(self) -> None:
-        """Finds or makes the run, which continues if the name is known. Raises UploadRejectedError, RetryLaterError,
-        ActionRequiredError."""
-        wanted = {"project": self.project, "name": self.name, "attempt": self.attempt, "resume": "allow"}
-        wanted |= {"uid": self.uid} if self.uid else {}
-        wanted |= {"framework": self.framework} if self.framework else {}
+    def open_run(self) -> None:
+        """Finds or creates the run; a run with a known name is continued.
+
+        Raises UploadRejectedError, RetryLaterError or ActionRequiredError.
+        """
+        body = {"project": self.project, "name": self.name, "attempt": self.attempt, "resume": "allow"}
+        body |= {"uid": self.uid} if self.uid else {}
+        body |= {"framework": self.framework} if self.framework else {}
         try:
-            answer = self.server.send_json("POST", "runs/", wanted | ({"tags": self.tags} if self.tags else {}))
+            response = self.server.send_json("POST", "runs/", body | ({"tags": self.tags} if self.tags else {}))
         except ServerUnreachableError as error:
-            raise RetryLaterError(f"the server does not answer: {error}") from error
-        opened, self.created = parse_response(answer), answer.status == 201
-        if not isinstance(opened, dict) or not isinstance(opened.get("id"), str):
-            raise RetryLaterError("the answer to opening a run has no id")
-        self.uid, self.name = opened["id"], str(opened.get("name") or self.name)
-        self.url = str(opened.get("url") or "")
+            raise RetryLaterError(f"the server does not respond: {error}") from error
+        run_data, self.created = parse_response(response), response.status == 201
+        if not isinstance(run_data, dict) or not isinstance(run_data.get("id"), str):
+            raise RetryLaterError("the response to opening a run has no id")
+        self.uid, self.name = run_data["id"], str(run_data.get("name") or self.name)
+        self.url = str(run_data.get("url") or "")
 
     @property
     def path(self) -> str:
         return f"runs/{quote(self.uid, safe='')}/"
 
-    def _about(self) -> dict[str, str]:
-        """Headers from which a server that lost the run makes it again under the same id."""
-        named = {PROJECT_HEADER: self.project, RUN_HEADER: self.name, RESUME_HEADER: "allow"}
-        return {header: quote(value, safe="") for header, value in named.items()}
+    def _build_headers(self) -> dict[str, str]:
+        """Returns headers from which a server that does not know the run can create it with the same id."""
+        values = {PROJECT_HEADER: self.project, RUN_HEADER: self.name, RESUME_HEADER: "allow"}
+        return {header: quote(value, safe="") for header, value in values.items()}
 
-    def push(self, piece: FilePart, progress: UploadProgress = lambda sent: None) -> bool:
-        """True if it is new to the server, False if it was known. `progress` is told of bytes as they arrive.
+    def upload(self, part: FilePart, progress: UploadProgress = lambda sent: None) -> bool:
+        """Uploads a part. Returns True if it is new to the server, False if it was known.
 
-        Raises UploadRejectedError, RetryLaterError, ActionRequiredError; OSError if the file can't be read.
+        `progress` is called with the number of bytes as they arrive. Raises UploadRejectedError, RetryLaterError or
+        ActionRequiredError, and OSError if the file can't be read.
         """
-        if piece.body is None:
-            answer = self._in_parts(piece, progress)
+        if part.body is None:
+            response = self._upload_in_parts(part, progress)
         else:
-            answer = self._put(piece, piece.body)
-        receipt = parse_response(answer)
-        if not isinstance(receipt, dict) or (receipt.get("sha256"), receipt.get("bytes")) != (piece.sha256, piece.size):
-            raise RetryLaterError(f"the answer ({answer.status}) is no receipt for what was sent")
-        if piece.body is not None:
-            progress(piece.size)
-        return answer.status == 201
+            response = self._put(part, part.body)
+        receipt = parse_response(response)
+        if not isinstance(receipt, dict) or (receipt.get("sha256"), receipt.get("bytes")) != (part.sha256, part.size):
+            raise RetryLaterError(f"the response ({response.status}) is not a receipt for the sent bytes")
+        if part.body is not None:
+            progress(part.size)
+        return response.status == 201
 
-    def running(self) -> bool:
-        """Whether a run of this name is being trained now, as far as the token may look. Raises RetryLaterError."""
-        asked = {"project": self.project, "name": self.name, "status": "running"}
-        answer = self.ask("GET", "runs/", query=asked)
-        if answer.is_from_server and answer.status in (403, 404):
+    def is_running(self) -> bool:
+        """Whether a run of this name is in training now; False if the token must not read it.
+
+        Raises RetryLaterError.
+        """
+        query = {"project": self.project, "name": self.name, "status": "running"}
+        response = self.request("GET", "runs/", query=query)
+        if response.is_from_server and response.status in (403, 404):
             return False
-        return any(one["name"] == self.name for one in parse_response(answer)["results"])
+        return any(run["name"] == self.name for run in parse_response(response)["results"])
 
-    def attempts(self) -> list[str] | None:
-        """The keys of the run's launches, oldest first; None where the token may not read. Raises RetryLaterError."""
-        answer = self.ask("GET", self.path)
-        if answer.is_from_server and answer.status == 403:
+    def list_attempts(self) -> list[str] | None:
+        """Returns the keys of the run's attempts, oldest first; None if the token must not read.
+
+        Raises RetryLaterError.
+        """
+        response = self.request("GET", self.path)
+        if response.is_from_server and response.status == 403:
             return None
-        found = parse_response(answer)
-        return [str(one["key"]) for one in found["attempts"]]
+        data = parse_response(response)
+        return [str(attempt["key"]) for attempt in data["attempts"]]
 
-    def counts(self) -> dict[str, int]:
-        """How many of the run's dumps are in each state. Raises RetryLaterError, ActionRequiredError (the token may not
-        read)."""
-        return dict(parse_response(self.ask("GET", self.path))["dumps"])
+    def count_dumps(self) -> dict[str, int]:
+        """Returns how many of the run's dumps are in each state.
 
-    def dumps(self, page: int) -> dict[str, Any]:
-        """A page of the run's dumps, newest first: `results` and `next`. Raises RetryLaterError,
-        ActionRequiredError."""
-        return dict(parse_response(self.ask("GET", f"{self.path}dumps/", query={"page": page, "page_size": 500})))
+        Raises RetryLaterError, or ActionRequiredError if the token must not read.
+        """
+        return dict(parse_response(self.request("GET", self.path))["dumps"])
 
-    def knows(self, piece: FilePart) -> bool:
-        """Whether the server has exactly this piece. Raises RetryLaterError, ActionRequiredError."""
-        answer = self.ask("HEAD", f"{self.path}dumps/{piece.sha256}/", query=piece.query(), headers=self._about())
-        if answer.is_from_server and answer.status in (200, 404):
-            return answer.status == 200
-        raise RetryLaterError(f"the server answered {answer.status}")
+    def list_dumps(self, page: int) -> dict[str, Any]:
+        """Returns a page of the run's dumps, newest first: `results` and `next`.
 
-    def _put(self, piece: FilePart, body: bytes | FileSlice, span: str = "") -> ServerResponse:
-        headers: dict[str, str] = {**self._about(), "Content-Type": "application/octet-stream"}
-        if span:
-            headers["Content-Range"] = span
-        path = f"{self.path}dumps/{piece.sha256}/"
-        return self.ask("PUT", path, query=piece.query(), body=body, headers=headers, timeout=120.0)
+        Raises RetryLaterError or ActionRequiredError.
+        """
+        return dict(parse_response(self.request("GET", f"{self.path}dumps/", query={"page": page, "page_size": 500})))
 
-    def _in_parts(self, piece: FilePart, progress: UploadProgress) -> ServerResponse:
-        """Asks how far an earlier try came and goes on from there, part by part."""
-        answer = self._put(piece, b"", f"bytes */{piece.size}")
+    def has_part(self, part: FilePart) -> bool:
+        """Whether the server has exactly this part. Raises RetryLaterError or ActionRequiredError."""
+        response = self.request(
+            "HEAD", f"{self.path}dumps/{part.sha256}/", query=part.query(), headers=self._build_headers()
+        )
+        if response.is_from_server and response.status in (200, 404):
+            return response.status == 200
+        raise RetryLaterError(f"the server responded with {response.status}")
+
+    def _put(self, part: FilePart, body: bytes | FileSlice, content_range: str = "") -> ServerResponse:
+        headers: dict[str, str] = {**self._build_headers(), "Content-Type": "application/octet-stream"}
+        if content_range:
+            headers["Content-Range"] = content_range
+        path = f"{self.path}dumps/{part.sha256}/"
+        return self.request("PUT", path, query=part.query(), body=body, headers=headers, timeout=120.0)
+
+    def _upload_in_parts(self, part: FilePart, progress: UploadProgress) -> ServerResponse:
+        """Uploads a file in requests of MAX_PART_BYTES, from the offset that an earlier try reached."""
+        response = self._put(part, b"", f"bytes */{part.size}")
         reported = 0
-        with piece.found.path.open("rb") as file:
-            for _ in range(2 * (piece.size // MAX_PART_BYTES) + 4):  # ends, whatever the server says
-                if not answer.is_from_server or answer.status != 202:
+        with part.file.path.open("rb") as file:
+            for _ in range(2 * (part.size // MAX_PART_BYTES) + 4):  # ends, whatever the server responds
+                if not response.is_from_server or response.status != 202:
                     break
-                at = _received(answer.json(), piece.size)
-                progress(max(0, at - reported))
-                reported = max(reported, at)
-                length = min(MAX_PART_BYTES, piece.size - at)
-                answer = self._put(piece, FileSlice(file, at, length), f"bytes {at}-{at + length - 1}/{piece.size}")
-        if answer.is_from_server and answer.status == 202:
-            raise RetryLaterError("the server does not put the parts together")
-        progress(piece.size - reported if answer.is_success else 0)
-        return answer
+                offset = _parse_received_bytes(response.json(), part.size)
+                progress(max(0, offset - reported))
+                reported = max(reported, offset)
+                length = min(MAX_PART_BYTES, part.size - offset)
+                response = self._put(
+                    part, FileSlice(file, offset, length), f"bytes {offset}-{offset + length - 1}/{part.size}"
+                )
+        if response.is_from_server and response.status == 202:
+            raise RetryLaterError("the server does not complete the upload")
+        progress(part.size - reported if response.is_success else 0)
+        return response
 
     def heartbeat(self, step: int | None) -> None:
-        """Raises RetryLaterError, ActionRequiredError."""
-        self._tell("heartbeat", {} if step is None else {"step": step})
+        """Sends a heartbeat. Raises RetryLaterError or ActionRequiredError."""
+        self._post("heartbeat", {} if step is None else {"step": step})
 
-    def finish(self) -> None:
-        """The launch has ended. Raises RetryLaterError, ActionRequiredError."""
-        self._tell("finish", {"outcome": "finished"})
+    def finish_attempt(self) -> None:
+        """Reports the end of the attempt. Raises RetryLaterError or ActionRequiredError."""
+        self._post("finish", {"outcome": "finished"})
 
-    def _tell(self, verb: str, about: Mapping[str, Any]) -> None:
-        body = {"attempt": self.attempt, **about}
+    def _post(self, resource: str, fields: Mapping[str, Any]) -> None:
+        body = {"attempt": self.attempt, **fields}
         try:
-            parse_response(self.server.send_json("POST", f"{self.path}{verb}/", body, headers=self._about()))
+            parse_response(
+                self.server.send_json("POST", f"{self.path}{resource}/", body, headers=self._build_headers())
+            )
         except ServerUnreachableError as error:
-            raise RetryLaterError(f"the server does not answer: {error}") from error
+            raise RetryLaterError(f"the server does not respond: {error}") from error
         except UploadRejectedError as error:
             raise RetryLaterError(str(error)) from error
 
 
-def _received(told: Any, total: int) -> int:
-    received = told.get("received") if isinstance(told, dict) else None
+def _parse_received_bytes(data: Any, total: int) -> int:
+    received = data.get("received") if isinstance(data, dict) else None
     return received if isinstance(received, int) and 0 <= received < total else 0
 
 
 def build_usage_error(error: Exception) -> UsageError:
-    """The same as one sentence that ends a command."""
-    sentence = str(error)
-    return UsageError(sentence[:1].upper() + sentence[1:] + ("" if sentence.endswith((".", "!", "?")) else "."))
+    """Returns the error as a UsageError with a full sentence, which ends a command."""
+    message = str(error)
+    return UsageError(message[:1].upper() + message[1:] + ("" if message.endswith((".", "!", "?")) else "."))

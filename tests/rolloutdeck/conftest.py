@@ -76,7 +76,7 @@ def node(site: Site, secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name, value in {**names, "PROJECT": "math", "RUN": "grpo", "ATTEMPT": "first"}.items():
         monkeypatch.setenv(f"ROLLOUTDECK_{name}", value)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("LOOK_SECONDS", "ASK_SECONDS", "QUIET_SECONDS"):
+    for name in ("SCAN_SECONDS", "POLL_SECONDS", "QUIET_SECONDS"):
         monkeypatch.setattr(artifact_collector, name, 0.0)
     monkeypatch.setattr(follower, "QUIET_SECONDS", 0.0)
     artifact._hashes.clear()

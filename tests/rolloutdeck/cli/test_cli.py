@@ -78,7 +78,7 @@ def test_import_waits_for_no_pipe(tmp_path: Path, command: Command) -> None:
         ("a.jsonl", '{"doc": {}, "resps": []}\n', "a.jsonl has `doc`, `resps`."),
         ("a.parquet", "PAR1", "--map prompt=COLUMN,response=COLUMN."),
         ("a.csv", "", "Left out 1: empty files (a.csv)"),
-        ("a.csv", "frage,antwort\n1,2\n", "Left out 1: tables without the columns of generations"),
+        ("a.csv", "frage,antwort\n1,2\n", "Left out 1: tables without known sample columns"),
     ],
 )
 def test_a_table_that_nobody_knows_says_how_it_is_taken(
@@ -147,7 +147,7 @@ def test_import_says_of_half_a_json_file_that_it_is_not_whole(deck: Deck, tmp_pa
     name = "outputs-rl-m-d.json"
     (tmp_path / name).write_text('[{"question": "q"')
     _, _, err = command("import", tmp_path, *HERE)
-    assert f"{name} is not whole: is it still being written?\n" in err
+    assert f"{name} is incomplete: is it still being written?\n" in err
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,9 @@ def test_watch_leaves_such_a_link_and_says_so_once(tmp_path: Path) -> None:
         said.append,
     )
     for _ in range(2):
-        assert [found.source for found in follower.whole_files()] == ["rollout/2.jsonl", "rollout/3.jsonl"]
-    assert [text for text in said if "left out" in text] == [
-        f"{theirs} is left out: it is somebody's link to a file of somebody else."
+        assert [found.source for found in follower.find_complete_files()] == ["rollout/2.jsonl", "rollout/3.jsonl"]
+    assert [text for text in said if "skipped" in text] == [
+        f"{theirs} is skipped: it is a link to a file of another user."
     ]
 
 
@@ -70,7 +70,7 @@ def test_a_folder_behind_such_a_link_is_no_run_of_a_tree(tmp_path: Path) -> None
         (tmp_path / user / "math/grpo/rollout").mkdir(parents=True)
     link(tmp_path / "bo/math/stolen", tmp_path / "ana/math/grpo")
     link(tmp_path / "bo/math/grpo/val", tmp_path / "ana/math/grpo/rollout")
-    runs = TreePattern.read(f"{tmp_path}/{{user}}/{{project}}/{{run}}/{{split}}").runs()
+    runs = TreePattern.parse(f"{tmp_path}/{{user}}/{{project}}/{{run}}/{{split}}").find_runs()
     assert set(runs) == {TreeRun("math", "grpo", "ana"), TreeRun("math", "grpo", "bo")}
     assert [root.path.name for root in runs[TreeRun("math", "grpo", "bo")]] == ["grpo", "rollout"]
 

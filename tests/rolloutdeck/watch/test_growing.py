@@ -25,11 +25,11 @@ def follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follower:
 
 def sent(follower: Follower) -> list[FilePart]:
     """All that is ready after two looks: the first sees the files, the second that they are still."""
-    follower.look()
+    follower.find_changed()
     pieces = []
-    for candidate in follower.look():
-        for piece in follower.pieces(candidate):
-            follower.sent(piece)
+    for candidate in follower.find_changed():
+        for piece in follower.read_parts(candidate):
+            follower.mark_sent(piece)
             pieces.append(piece)
     return pieces
 
@@ -58,7 +58,7 @@ def test_a_list_that_is_still_written_waits_for_its_end(follower: Follower, tmp_
     path.write_bytes(body)
     os.utime(path, (2000, 2000))
     (piece,) = sent(follower)
-    assert (piece.size, piece.found.step, piece.attempt) == (len(body), 0, "files")
+    assert (piece.size, piece.file.step, piece.attempt) == (len(body), 0, "files")
 
 
 def test_a_file_that_is_written_anew_each_step_is_the_next_step(follower: Follower, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_file_that_is_written_anew_each_step_is_the_next_step(follower: Follow
     for step, reward in enumerate(("0.5", "-0.5", "1.0")):
         results.write_text("code response length: 1, case response length: 2\ncode acc: 1\n" * (step + 1))
         data.write_text(f'[{{"prompt": "q", "response": "a", "reward": {reward}}}]')
-        steps += [(piece.found.kind.holds, piece.found.step, piece.attempt) for piece in sent(follower)]
+        steps += [(piece.file.kind.holds, piece.file.step, piece.attempt) for piece in sent(follower)]
     assert [told for told in steps if told[0] == "samples"] == [("samples", step, "files") for step in range(3)]
     assert [told for told in steps if told[0] == "metrics"] == [("metrics", 0, "files")] * 3  # their first step's
 
@@ -81,5 +81,5 @@ def test_figures_that_come_late_begin_no_new_attempt(follower: Follower, tmp_pat
     for path in (base, tuned, base):
         with path.open("a") as file:
             file.write("code response length: 1, case response length: 2\n")
-        said += [(piece.found.step, piece.found.step_kind, piece.attempt) for piece in sent(follower)]
+        said += [(piece.file.step, piece.file.step_kind, piece.attempt) for piece in sent(follower)]
     assert said == [(0, "iteration", "files"), (1, "iteration", "files"), (0, "iteration", "files")]

@@ -54,7 +54,7 @@ def test_a_kill_between_the_server_and_the_memory_opens_no_further_attempt(
     turns(follow)
     trainer.step(2, launch=2)
     with monkeypatch.context() as killed:
-        killed.setattr(follow.follower, "sent", lambda piece: (_ for _ in ()).throw(KeyboardInterrupt))
+        killed.setattr(follow.follower, "mark_sent", lambda piece: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             turns(follow)
     turns(watching())

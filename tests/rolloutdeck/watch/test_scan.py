@@ -94,7 +94,7 @@ def test_what_the_person_says_wins_over_names(tmp_path: Path) -> None:
 def test_two_folders_with_the_same_steps_of_one_split_are_said_to_look_alike(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         write(tmp_path / folder / "1.jsonl", sample(1))
-    assert any("look alike" in note for note in scan.scan_folders([tmp_path], ScanOptions()).notes)
+    assert any("overlap: " in note for note in scan.scan_folders([tmp_path], ScanOptions()).notes)
 
 
 def test_many_folders_that_are_taken_alike_are_one_sentence(tmp_path: Path) -> None:
@@ -103,8 +103,10 @@ def test_many_folders_that_are_taken_alike_are_one_sentence(tmp_path: Path) -> N
             write(tmp_path / folder / f"{step + 1}.jsonl", sample(step + 1))
     write(tmp_path / "z" / "99.jsonl", sample(99))
     taken, alike = scan.scan_folders([tmp_path], ScanOptions()).notes
-    assert taken.startswith(f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/c, {tmp_path}/d and 4 more were taken as train: ")
-    assert alike.startswith(f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/c, {tmp_path}/d and 3 more look alike: ")
+    assert taken.startswith(
+        f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/c, {tmp_path}/d and 4 more were treated as train: "
+    )
+    assert alike.startswith(f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/c, {tmp_path}/d and 3 more overlap: ")
     assert "more than one of them has train step 2," in alike
 
 
@@ -120,13 +122,13 @@ def test_other_files_are_left_out_by_what_they_are(tmp_path: Path) -> None:
     write(tmp_path / "log.jsonl", {"message": "hello"})
     for name in ("2.jsonl", "notes.txt", "gen_batch.dp", "LICENSE", ".hidden"):
         (tmp_path / name).touch()
-    left = scan.scan_folders([tmp_path], ScanOptions()).left_out
+    left = scan.scan_folders([tmp_path], ScanOptions()).skipped
     assert left.pop(next(reason for reason in left if "rollout-skip" in reason)) == ["gen_batch.dp"]
     assert left == {
         scan.UNKNOWN_FORMAT_FILES: ["log.jsonl"],
         "empty files": ["2.jsonl"],
         ".txt files": ["notes.txt"],
-        "files without an ending": ["LICENSE"],
+        "files without a suffix": ["LICENSE"],
     }
 
 

@@ -92,7 +92,7 @@ def test_the_chunks_of_prime_rls_stream_are_episodes_of_a_training(tmp_path: Pat
     ]
     assert [one.kind.arrives for one in survey(tmp_path).files] == ["whole", "append"]
     assert {one.split for one in survey(tmp_path, ScanOptions(split="eval")).files} == {"eval"}
-    assert survey(tmp_path).left_out[scan.UNREAD_ZSTD_FILES] == ["traces/rows.jsonl.zst"]
+    assert survey(tmp_path).skipped[scan.UNREAD_ZSTD_FILES] == ["traces/rows.jsonl.zst"]
 
 
 def test_a_folder_of_an_evaluation_is_told_by_its_episodes(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_table_beside_what_a_trainer_wrote_is_left_out_unless_somebody_asks_fo
     (tmp_path / "tap.jsonl").write_text('{"step": 7, "prompt": "2+2?", "completion": "4", "reward": 1}\n')
     left = survey(tmp_path)
     assert {one.kind.format for one in left.files} == {"trl-completions"}
-    assert left.left_out[scan.EXTRA_TABLES] == ["tap.jsonl"]
+    assert left.skipped[scan.EXTRA_TABLES] == ["tap.jsonl"]
     assert "tap.jsonl" in {one.source for one in survey(tmp_path, ScanOptions(format="table")).files}
 
 
@@ -199,7 +199,7 @@ def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp
         ("completions.jsonl", "train", None, "swift"),
         ("batch_68a1_output.jsonl", "train", 12, "openai-batch"),
     }
-    assert survey(tmp_path / "run").left_out[".json files"] == ["swift/args.json"]
+    assert survey(tmp_path / "run").skipped[".json files"] == ["swift/args.json"]
     shutil.copytree(
         others / "folded", tmp_path / "tables", ignore=shutil.ignore_patterns("completions*", "*.expected.*")
     )
@@ -232,7 +232,7 @@ def test_rows_behind_one_of_settings_are_found_and_tables_of_other_things_left(t
     (tmp_path / "20260101.jsonl").write_text('{"question": "q", "response": "a", "score": 1}\n')
     (tmp_path / "losses.table.json").write_text('{"columns": ["step", "loss"], "data": [[1, 0.5]]}')
     assert [one[:3] for one in found(tmp_path)] == [("20260101.jsonl", "train", None), ("rows.jsonl", "train", None)]
-    assert survey(tmp_path).left_out == {scan.UNKNOWN_COLUMN_TABLES: ["losses.table.json"]}
+    assert survey(tmp_path).skipped == {scan.UNKNOWN_COLUMN_TABLES: ["losses.table.json"]}
 
 
 @pytest.mark.parametrize("part", [b'"\\', b'"\\"', b'"', b"\\", b"{", b'{"response":[', b'"a" '])

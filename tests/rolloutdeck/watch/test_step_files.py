@@ -48,7 +48,7 @@ Following = Callable[..., RunFollower]
 
 def turns(follow: RunFollower, count: int = 3, *, looking: bool = True) -> None:
     for _ in range(count):
-        follow.gatherer._look_at = 0.0 if looking else time.monotonic() + 60
+        follow.gatherer._next_scan_at = 0.0 if looking else time.monotonic() + 60
         follow.turn()
 
 
@@ -94,7 +94,7 @@ def test_a_rollout_of_slime_is_taken_as_samples_and_can_be_pinned_once_it_is_who
     turns(follow)
     assert sorted(Run.objects.get().dumps.values_list("step", "source")) == [(0, "0.pt"), (1, "1.pt")]
     pins.pin_step(Run.objects.get(), 1, owner, step_kind="rollout_id")
-    follow.gatherer._ask_at = 0.0
+    follow.gatherer._next_poll_at = 0.0
     turns(follow, 6)
     assert checked() == ["waiting", "ready"]
     assert bytes_of(Artifact.objects.get(step=1)) == {"1.pt": whole}
@@ -135,7 +135,7 @@ def test_an_interrupted_file_goes_on_where_it_was(
     turns(follow)
     pinned(1, owner)
     spans: list[str] = []
-    ask = follow.target.ask_run
+    ask = follow.target.request_run
 
     def breaking(method: str, path: str, **options: Any) -> Any:
         if span := options.get("headers", {}).get("Content-Range"):
@@ -144,7 +144,7 @@ def test_an_interrupted_file_goes_on_where_it_was(
                 raise RetryLaterError("the server does not answer")
         return ask(method, path, **options)
 
-    monkeypatch.setattr(follow.target, "ask_run", breaking)
+    monkeypatch.setattr(follow.target, "request_run", breaking)
     with pytest.raises(RetryLaterError):
         follow.turn()
     assert Artifact.objects.get().state == "uploading"
@@ -186,9 +186,9 @@ def test_the_server_gets_only_what_was_told_from_here(node: Path, following: Fol
     step(node, 1)
     follow = following()
     turns(follow)
-    (told,) = follow.gatherer.shelf.artifacts
+    (told,) = follow.gatherer.upload_queue.artifacts
     other = "0" * 64
-    follow.gatherer.shelf.enqueue_requested(
+    follow.gatherer.upload_queue.enqueue_requested(
         [
             {"artifact": other, "path": "gen_batch.dp", "sha256": other, "bytes": 1, "received": 0},
             {"artifact": told, "path": "../../../../etc/passwd", "sha256": other, "bytes": 1, "received": 0},
@@ -196,7 +196,7 @@ def test_the_server_gets_only_what_was_told_from_here(node: Path, following: Fol
             "nonsense",
         ]
     )
-    assert follow.gatherer.shelf.pending_count == 0
+    assert follow.gatherer.upload_queue.pending_count == 0
 
 
 def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
@@ -207,18 +207,20 @@ def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
     turns(follow)
     monkeypatch.setattr("rollouts.pins.artifacts.MOST_FACTS", 1)  # a server that takes nothing any more
     monkeypatch.setattr(artifact_uploads, "get_host_name", lambda: "node" * 500)
-    follow.gatherer.keeping = ArtifactOptions("on-pin", artifact.build_tokenizer_artifact(TOKENIZER))
-    (told,) = follow.gatherer.shelf.artifacts.values()
-    follow.gatherer.shelf.missing_artifacts.append((told, "it is gone"))
+    follow.gatherer.options = ArtifactOptions("on-pin", artifact.build_tokenizer_artifact(TOKENIZER))
+    (told,) = follow.gatherer.upload_queue.artifacts.values()
+    follow.gatherer.upload_queue.missing_artifacts.append((told, "it is gone"))
     (node / "9.jsonl").write_bytes(b'{"input": "a", "output": "b", "score": 1, "step": 9}\n')
     for _ in range(3):
-        follow.gatherer._ask_at = 0.0
+        follow.gatherer._next_poll_at = 0.0
         turns(follow, 1)
     said = capsys.readouterr().err
-    assert said.count("is left out: `facts` must be an object") == 1
-    assert said.count("the server does not say what it wants: `host`") == 1
-    assert said.count("that it is gone was refused: `facts`") == 1
-    assert not follow.gatherer.shelf.missing_artifacts and Run.objects.get().dumps.filter(source="9.jsonl").exists()
+    assert said.count("is skipped: `facts` must be an object") == 1
+    assert said.count("the server does not list the requested files: `host`") == 1
+    assert said.count("the server rejected the report that it is gone: `facts`") == 1
+    assert (
+        not follow.gatherer.upload_queue.missing_artifacts and Run.objects.get().dumps.filter(source="9.jsonl").exists()
+    )
 
 
 def test_prompts_of_a_fully_async_run_lie_on_their_own_axis(node: Path, following: Following) -> None:

@@ -40,7 +40,7 @@ def watch(site: Site, secret: str, node: Path) -> Watch:
 
     def turns() -> None:
         for _ in range(4):
-            follow.gatherer._look_at = 0.0
+            follow.gatherer._next_scan_at = 0.0
             follow.turn()
 
     return turns

@@ -97,7 +97,7 @@ def test_a_pattern_that_no_folder_fits_is_said_to_fit_none(
 
 def test_without_split_in_the_pattern_all_below_a_run_is_its(tmp_path: Path) -> None:
     sample(tmp_path / "a" / "dumps" / "rollout")
-    runs = TreePattern.read(f"{tmp_path}/{{run}}/dumps", project="math").runs()
+    runs = TreePattern.parse(f"{tmp_path}/{{run}}/dumps", project="math").find_runs()
     assert {one: [root.path for root in roots] for one, roots in runs.items()} == {
         TreeRun("math", "a"): [tmp_path / "a" / "dumps"]
     }
@@ -106,7 +106,7 @@ def test_without_split_in_the_pattern_all_below_a_run_is_its(tmp_path: Path) -> 
 def test_a_placeholder_may_be_part_of_a_name(tmp_path: Path) -> None:
     for name in ("run-a_x", "run-b_x", "other"):
         (tmp_path / name).mkdir()
-    runs = TreePattern.read(f"{tmp_path}/run-{{run}}_x", project="math").runs()
+    runs = TreePattern.parse(f"{tmp_path}/run-{{run}}_x", project="math").find_runs()
     assert sorted(one.run for one in runs) == ["a", "b"]
 
 
@@ -114,14 +114,14 @@ def test_a_placeholder_may_be_part_of_a_name(tmp_path: Path) -> None:
     ("pattern", "says"),
     [
         ("/x/{project}/{name}", "{name}"),
-        ("/x/{run}/{run}", "only once"),
+        ("/x/{run}/{run}", "must not repeat"),
         ("/x/{run}", "--project"),
         ("/x/{project}/{split}", "--run"),
-        ("/x/{project}/{run", "other half"),
-        ("/x/{project}/run}", "other half"),
+        ("/x/{project}/{run", "unmatched brace"),
+        ("/x/{project}/run}", "unmatched brace"),
         ("/x/{split}/{project}/{run}", "must come after"),
     ],
 )
 def test_a_pattern_that_leaves_something_open_is_refused(pattern: str, says: str) -> None:
     with pytest.raises(UsageError, match=says.replace("{", r"\{")):
-        TreePattern.read(pattern)
+        TreePattern.parse(pattern)

@@ -50,7 +50,7 @@ def test_rollouts_are_steps_and_evals_and_train_dumps_are_none() -> None:
 
 def test_a_rollout_that_can_be_pinned_is_still_taken_as_samples() -> None:
     found = scan_folders([DATA], ScanOptions())
-    assert [step.step for step in found.folders] == [0, 1, 2]
+    assert [step.step for step in found.steps] == [0, 1, 2]
     assert {file.source for file in found.files} == {
         "rollout_data/0.pt", "rollout_data/1.pt", "rollout_data/2.pt", "rollout_data/eval_0.pt", "train_data/0_0.pt",
     }  # fmt: skip
@@ -76,7 +76,7 @@ def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
     shutil.copytree(DATA / "rollout_data", tmp_path / "into/rollout_data")
     (tmp_path / "into" / PULL_MANIFEST).write_text("{}")
     assert {spot.reason for spot in find_steps(tmp_path)} == {PULLED_ROLLOUTS}
-    assert scan_folders([tmp_path], ScanOptions()).folders == []
+    assert scan_folders([tmp_path], ScanOptions()).steps == []
 
 
 @pytest.mark.parametrize(

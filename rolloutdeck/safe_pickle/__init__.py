@@ -1,4 +1,8 @@
-"""Reading what a trainer would unpickle, without unpickling it."""
+"""Safe access to files that trainers unpickle: checks, reads and rewrites them without unpickling.
+
+Depends on: the standard library; numpy only where an array is requested.
+Invariant: nothing of a file is imported, called or executed, and a broken rule raises `SafePickleError`.
+"""
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.verdict import SafetyReport, check_file_safety

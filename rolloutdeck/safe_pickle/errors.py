@@ -1,5 +1,5 @@
-"""What stops the safe readers. The text is one sentence for a person: what the file holds that it may not hold."""
+"""The exception of the safe readers. Its text is one sentence for the user: what in the file is not allowed."""
 
 
 class SafePickleError(Exception):
-    """The bytes break a rule of the format, or a limit; nothing was taken from them."""
+    """The bytes break a rule of the format or exceed a limit. No value was read from them."""

@@ -1,8 +1,8 @@
-"""The two verdicts on a file that a trainer would unpickle: may we read it, and may a trainer load it.
+"""The safety report of a file that a trainer would unpickle: can our reader read it, and may a trainer load it.
 
-*Readable*: our reader can take the batch from it, though single values may stay unread. *Loadable*: whatever torch,
-numpy, verl and ROLL do with its bytes, they build arrays and plain values and nothing else. The file is not loaded for
-that, none of its bytes is executed, and of a file of any size only the opcodes and the ZIP's headers are read.
+*Readable*: our reader can read the batch, but single values may be unreadable. *Loadable*: torch, numpy, verl and ROLL
+build only arrays and plain values from its bytes. The check does not load the file and executes none of its bytes. It
+reads only the opcodes and the ZIP's headers, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from rolloutdeck.safe_pickle.verify import (
 @dataclass(frozen=True)
 class SafetyReport:
     """`format`: `gen_batch` (also RolloutSkip's single file), `tq_batch`, `new_batch`, `roll-mock`, `torch` (any other
-    file of torch.save), `unknown`. `reasons` say why it is not loadable, in words for a person; none when it is.
+    file of torch.save), `unknown`. `reasons` are sentences for the user that say why the file is not loadable. They are
+    empty if it is.
     """
 
     readable: bool
@@ -35,53 +36,53 @@ class SafetyReport:
 
 
 def check_file_safety(path: str | os.PathLike[str]) -> SafetyReport:
-    """Raises OSError."""
+    """Returns the safety report of a file. Raises OSError."""
     with ByteSource.open(path) as source:
         return check_source_safety(source)
 
 
 def check_source_safety(source: ByteSource) -> SafetyReport:
-    """The verdict on bytes that are open already."""
+    """Returns the safety report of bytes that are already open."""
     try:
-        return _archive(source) if is_zip(source) else _pickle(source)
-    except SafePickleError as refused:
-        return SafetyReport(False, False, _sentences([str(refused)]), "unknown")
+        return _check_archive(source) if is_zip(source) else _check_pickle(source)
+    except SafePickleError as error:
+        return SafetyReport(False, False, _build_sentences([str(error)]), "unknown")
 
 
-def _sentences(reasons: Iterable[str]) -> tuple[str, ...]:
+def _build_sentences(reasons: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{reason}." for reason in reasons)
 
 
-def _archive(source: ByteSource) -> SafetyReport:
+def _check_archive(source: ByteSource) -> SafetyReport:
     archive = TorchArchive.open(source)
-    judge = PickleVerifier(archive.pickle, archive)
-    root = judge.root()
-    reasons = _sentences(judge.reasons)
-    readable = not (isinstance(root, AbstractObject) and root.kind == "unknown")
-    return SafetyReport(readable, not reasons, reasons, "tq_batch" if _is_queue(root) else "torch")
+    verifier = PickleVerifier(archive.pickle, archive)
+    value = verifier.verify()
+    reasons = _build_sentences(verifier.reasons)
+    readable = not (isinstance(value, AbstractObject) and value.kind == "unknown")
+    return SafetyReport(readable, not reasons, reasons, "tq_batch" if _is_queue_batch(value) else "torch")
 
 
-def _is_queue(root: AbstractValue) -> bool:
-    """What RolloutTqSkip saves: {tensordict, tags, keys, global_steps}."""
+def _is_queue_batch(value: AbstractValue) -> bool:
+    """Whether it is what RolloutTqSkip saves: {tensordict, tags, keys, global_steps}."""
     try:
-        names = root.fields() if isinstance(root, AbstractContainer) else {}
+        fields = value.fields() if isinstance(value, AbstractContainer) else {}
     except RuleViolationError:
         return False
-    return isinstance(names.get("tensordict"), AbstractObject) and isinstance(names.get("keys"), AbstractContainer)
+    return isinstance(fields.get("tensordict"), AbstractObject) and isinstance(fields.get("keys"), AbstractContainer)
 
 
-def _pickle(source: ByteSource) -> SafetyReport:
-    judge = PickleVerifier(source)
-    root = judge.root()
-    known = isinstance(root, AbstractObject) and root.kind in ("batch", "rollout") and "batch" in root.facts
-    if not known:
-        judge.object("it holds no batch of verl or ROLL")
-        return SafetyReport(False, False, _sentences(judge.reasons), "unknown")
-    reasons = _sentences(judge.reasons)
-    return SafetyReport(True, not reasons, reasons, _format(root))
+def _check_pickle(source: ByteSource) -> SafetyReport:
+    verifier = PickleVerifier(source)
+    value = verifier.verify()
+    is_batch = isinstance(value, AbstractObject) and value.kind in ("batch", "rollout") and "batch" in value.facts
+    if not is_batch:
+        verifier.add_reason("it does not contain a batch of verl or ROLL")
+        return SafetyReport(False, False, _build_sentences(verifier.reasons), "unknown")
+    reasons = _build_sentences(verifier.reasons)
+    return SafetyReport(True, not reasons, reasons, _get_format(value))
 
 
-def _format(root: AbstractObject) -> str:
-    if root.kind == "rollout":
+def _get_format(value: AbstractObject) -> str:
+    if value.kind == "rollout":
         return "roll-mock"
-    return "new_batch" if root.facts["batch"] is None else "gen_batch"
+    return "new_batch" if value.facts["batch"] is None else "gen_batch"

@@ -1,4 +1,8 @@
-"""The batches of trainers: fields, rows, token ids and plain values."""
+"""Reads the batches of trainers: fields, rows, token ids and plain values.
+
+Depends on: `stream` and `load`; numpy only where an array is requested.
+Invariant: a row is read only when it is requested, and the number of values per file is limited.
+"""
 
 from rolloutdeck.safe_pickle.batches.batch import PADDING_KEY, RolloutBatch, open_batch, open_roll_batch
 from rolloutdeck.safe_pickle.batches.fields import (

@@ -1,5 +1,7 @@
-"""A rollout dump of verl, opened: tensors by field and row, other columns, meta. Nothing of it is run, nothing of it
-is read before it is asked for, and torch, tensordict and verl are not needed."""
+"""Opens a rollout dump of verl or ROLL: tensors by field and row, other columns, meta.
+
+Nothing of the file is executed, values are read only when requested, and torch, tensordict and verl are not needed.
+"""
 
 from __future__ import annotations
 
@@ -27,112 +29,120 @@ from rolloutdeck.safe_pickle.stream import ByteSource
 if TYPE_CHECKING:
     import numpy as np
 
-MAX_TOKENS = 4 << 20  # of one row, as Python numbers in memory
-PADDING_KEY = re.compile(r"pad[0-9a-f]*_\d+_\d+\Z")  # keys of the rows with which V1 fills up a batch
+MAX_TOKENS = 4 << 20  # of one row, which are Python numbers in memory
+PADDING_KEY = re.compile(r"pad[0-9a-f]*_\d+_\d+\Z")  # keys of the padding rows of V1
 
 
 @contextmanager
 def open_batch(path: str | os.PathLike[str]) -> Iterator[RolloutBatch]:
-    """`gen_batch.dp`, `tq_batch.pt`, `new_batch.dp`, or the one file of verl <= 0.7. Raises OSError, and
-    SafePickleError for anything else. The batch reads from the file until the block ends."""
+    """Opens `gen_batch.dp`, `tq_batch.pt`, `new_batch.dp`, or the single file of verl <= 0.7.
+
+    The batch reads from the file until the block ends. Raises OSError, and SafePickleError for any other file.
+    """
     with ByteSource.open(path) as source:
         yield RolloutBatch(read_batch_contents(source))
 
 
 @contextmanager
 def open_roll_batch(path: str | os.PathLike[str]) -> Iterator[RolloutBatch]:
-    """A DataProto that ROLL pickled, as `open_batch`; its tensors have their own names, see `RolloutBatch.numbers`."""
+    """Like `open_batch`, for a DataProto of ROLL. Read its tensors, which have other names, by `numbers`."""
     with ByteSource.open(path) as source:
         yield RolloutBatch(read_roll_contents(source))
 
 
 class BatchColumns(Mapping[str, list[Any]]):
-    """The columns that are no tensors: name -> a plain value per row, made anew each time it is asked for."""
+    """The columns that are not tensors: name -> a plain value per row, converted again at each access."""
 
-    def __init__(self, found: BatchContents) -> None:
-        self._found = found
-        self._spent: dict[str, int] = {}  # values per column, so that many columns can't be dear one by one
+    def __init__(self, contents: BatchContents) -> None:
+        self._contents = contents
+        self._value_counts: dict[str, int] = {}  # per column, so that the limit applies to all columns together
 
     def __getitem__(self, name: str) -> list[Any]:
-        raw = self._found.columns[name]
-        walk = PlainConverter(MAX_PLAIN_VALUES - sum(spent for other, spent in self._spent.items() if other != name))
+        raw = self._contents.columns[name]
+        converter = PlainConverter(
+            MAX_PLAIN_VALUES - sum(count for column, count in self._value_counts.items() if column != name)
+        )
         try:
-            return convert_column(raw, self._found.rows, walk)
+            return convert_column(raw, self._contents.rows, converter)
         finally:
-            self._spent[name] = walk.spent
+            self._value_counts[name] = converter.value_count
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found.columns)
+        return iter(self._contents.columns)
 
     def __len__(self) -> int:
-        return len(self._found.columns)
+        return len(self._contents.columns)
 
 
 class RolloutBatch:
-    """`format`: gen_batch, new_batch or tq_batch. `serialisation`: torch or numpy."""
+    """A rollout dump. `format`: gen_batch, new_batch or tq_batch. `serialisation`: torch or numpy."""
 
-    def __init__(self, found: BatchContents) -> None:
-        self._found = found
-        self.format = found.format
-        self.rows = found.rows
-        self.serialisation = found.serialisation
-        self.columns = BatchColumns(found)
+    def __init__(self, contents: BatchContents) -> None:
+        self._contents = contents
+        self.format = contents.format
+        self.rows = contents.rows
+        self.serialisation = contents.serialisation
+        self.columns = BatchColumns(contents)
 
     @cached_property
     def fields(self) -> dict[str, TensorInfo]:
-        """The tensors."""
-        return {name: cells.field for name, cells in self._found.cells.items()}
+        """Type and shape of each tensor."""
+        return {name: tensor.info for name, tensor in self._contents.tensors.items()}
 
     @cached_property
     def meta(self) -> dict[str, Any]:
-        """verl's `meta_info`; of a TransferQueue's batch what it says besides its rows, `global_steps`."""
-        return {str(name): convert_to_plain(value) for name, value in self._found.meta.items()}
+        """verl's `meta_info`. For a TransferQueue's batch: everything but its rows, like `global_steps`."""
+        return {str(name): convert_to_plain(value) for name, value in self._contents.meta.items()}
 
     @cached_property
     def keys(self) -> list[str]:
-        """`{uuid}_{session}_{index}` per row of a TransferQueue's batch; else empty."""
-        return [str(convert_to_plain(key)) for key in self._found.keys]
+        """`{uuid}_{session}_{index}` per row of a TransferQueue's batch. Empty for others."""
+        return [str(convert_to_plain(key)) for key in self._contents.keys]
 
     @cached_property
     def tags(self) -> list[dict[str, Any]]:
-        """What the queue noted per row: `status prompt_len response_len seq_len global_steps ...`; else empty."""
-        return [tag if isinstance(tag, dict) else {} for tag in convert_to_plain(self._found.tags)]
+        """The queue's tags per row: `status prompt_len response_len seq_len global_steps ...`. Empty for others."""
+        return [tag if isinstance(tag, dict) else {} for tag in convert_to_plain(self._contents.tags)]
 
     def is_padding(self, row: int) -> bool:
-        """Whether the row only fills up a batch, as its tags or its key say. Raises IndexError."""
+        """Whether the row is padding, according to its tags or its key. Raises IndexError."""
         if not self.keys:
             return False
         return bool(self.tags[row].get("is_padding")) or bool(PADDING_KEY.match(self.keys[row]))
 
     def tensor(self, name: str, row: int | None = None) -> np.ndarray:
-        """A field, or one row of it: a jagged one at its own length. Raises KeyError, IndexError, and ValueError for
-        a jagged field without a row."""
-        cells = self._found.cells[name]
-        data, shape = cells.whole() if row is None else cells.row(self._checked(row))
-        return fields.decode_array(cells.dtype, data, shape)
+        """Returns a field or one row of it. A row of a jagged field is not padded.
+
+        Raises KeyError, IndexError, and ValueError for a jagged field without a row.
+        """
+        tensor = self._contents.tensors[name]
+        data, shape = tensor.read_all() if row is None else tensor.read_row(self._check_row(row))
+        return fields.decode_array(tensor.dtype, data, shape)
 
     def column(self, name: str) -> list[Any]:
-        """A plain value per row; what can't be one is an inert `Unreadable`. Raises KeyError and SafePickleError."""
+        """Returns a plain value per row, or an inert `Unreadable`. Raises KeyError and SafePickleError."""
         return self.columns[name]
 
     def tokens(self, row: int) -> RowTokens:
-        """Raises IndexError, and SafePickleError when the dump holds no tokens."""
-        self._checked(row)
-        responses = self._found.cells.get("responses")
+        """Returns the tokens of a row. Raises IndexError, and SafePickleError if the dump has no tokens."""
+        self._check_row(row)
+        responses = self._contents.tensors.get("responses")
         return extract_row_tokens(lambda name: self.numbers(name, row), padded=isinstance(responses, fields.DenseField))
 
     def numbers(self, name: str, row: int) -> list[Any] | None:
-        """A field's row as plain numbers, padding and all; None where there is no such field. Raises IndexError, and
-        SafePickleError for a row that is too long."""
-        cells = self._found.cells.get(name)
-        if cells is None:
+        """Returns a field's row as plain numbers, with padding, or None if there is no such field.
+
+        Raises IndexError, and SafePickleError for a row that is too long.
+        """
+        tensor = self._contents.tensors.get(name)
+        if tensor is None:
             return None
-        data, shape = cells.row(self._checked(row))
+        data, shape = tensor.read_row(self._check_row(row))
         if math.prod(shape) > MAX_TOKENS:
             raise SafePickleError(f"a row of {math.prod(shape):,} tokens; at most {MAX_TOKENS:,} are read")
-        return fields.decode_numbers(cells.dtype, data)
+        return fields.decode_numbers(tensor.dtype, data)
 
-    def _checked(self, row: int) -> int:
+    def _check_row(self, row: int) -> int:
         if not 0 <= row < self.rows:
             raise IndexError(f"row {row} of {self.rows}")
         return row

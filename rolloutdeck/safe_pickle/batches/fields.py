@@ -1,6 +1,6 @@
-"""The tensors of a batch, row by row: a row of a multi-GB file costs one seek and its own bytes.
+"""The tensors of a batch, row by row. Reading a row of a multi-GB file costs one seek and the bytes of the row.
 
-numpy is needed, and imported, only where an array is asked for; token lists come without it.
+numpy is imported only where an array is requested. Token lists do not need it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rolloutdeck.safe_pickle.load import (
 if TYPE_CHECKING:
     import numpy as np
 
-FORMS = {
+STRUCT_CODES = {
     "bool": "?", "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
     "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
@@ -35,8 +35,8 @@ FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """What a tensor is. `dtype` as torch calls it. `shape` begins with the rows; of a jagged field the second size
-    is that of the longest row."""
+    """A tensor's type and shape. `dtype` is torch's name. `shape` begins with the number of rows; the second size of a
+    jagged field is that of its longest row."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class DenseField:
-    """Values of one type, one after the other, in row-major order. `start` in bytes."""
+    """Values of one type in row-major order. `start`: position of the first in `data`, in bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -57,30 +57,30 @@ class DenseField:
         if self.dtype not in DTYPE_SIZES:
             raise SafePickleError(f"a tensor of type {self.dtype:.40}")
         if not self.shape or self.start < 0 or self.start + self.row_bytes * self.shape[0] > len(self.data):
-            raise SafePickleError(f"a tensor of shape {self.shape} is larger than the bytes it should lie in")
+            raise SafePickleError(f"a tensor of shape {self.shape} is larger than its bytes")
 
     @property
     def row_bytes(self) -> int:
         return count_elements(self.shape[1:]) * DTYPE_SIZES[self.dtype]
 
     @property
-    def field(self) -> TensorInfo:
+    def info(self) -> TensorInfo:
         return TensorInfo(self.dtype, self.shape)
 
-    def bytes_of(self, first: int, count: int) -> bytes:
+    def read_rows_bytes(self, first: int, count: int) -> bytes:
         return read_byte_range(self.data, self.start + first * self.row_bytes, count * self.row_bytes)
 
-    def row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
-        """A row's bytes and its shape."""
-        return self.bytes_of(row, 1), self.shape[1:]
+    def read_row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
+        """Returns the bytes and the shape of a row."""
+        return self.read_rows_bytes(row, 1), self.shape[1:]
 
-    def whole(self) -> tuple[bytes, tuple[int, ...]]:
-        return self.bytes_of(0, self.shape[0]), self.shape
+    def read_all(self) -> tuple[bytes, tuple[int, ...]]:
+        return self.read_rows_bytes(0, self.shape[0]), self.shape
 
 
 @dataclass(frozen=True, slots=True)
 class JaggedField:
-    """Rows of different lengths in one block: `rows[i]` is where row i begins and how long it is."""
+    """Rows of different lengths in one block. `rows[i]`: start and length of row i, in values."""
 
     values: DenseField
     rows: Sequence[tuple[int, int]]
@@ -90,21 +90,21 @@ class JaggedField:
         return self.values.dtype
 
     @property
-    def field(self) -> TensorInfo:
+    def info(self) -> TensorInfo:
         longest = max((length for _, length in self.rows), default=0)
         return TensorInfo(self.dtype, (len(self.rows), longest, *self.values.shape[1:]), jagged=True)
 
-    def row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
+    def read_row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
         start, length = self.rows[row]
-        return self.values.bytes_of(start, length), (length, *self.values.shape[1:])
+        return self.values.read_rows_bytes(start, length), (length, *self.values.shape[1:])
 
-    def whole(self) -> tuple[bytes, tuple[int, ...]]:
-        raise ValueError("the rows differ in length: name one")
+    def read_all(self) -> tuple[bytes, tuple[int, ...]]:
+        raise ValueError("the rows differ in length: read one row")
 
 
 @dataclass(frozen=True, slots=True)
 class SeparateField:
-    """Rows of different lengths, each a block of its own."""
+    """Rows of different lengths, each in a separate block."""
 
     blocks: Sequence[DenseField]
     layout: str = "jagged"
@@ -114,30 +114,30 @@ class SeparateField:
         return self.blocks[0].dtype
 
     @property
-    def field(self) -> TensorInfo:
+    def info(self) -> TensorInfo:
         longest = max(block.shape[0] for block in self.blocks)
         return TensorInfo(self.dtype, (len(self.blocks), longest, *self.blocks[0].shape[1:]), jagged=True)
 
-    def row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
-        return self.blocks[row].whole()
+    def read_row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
+        return self.blocks[row].read_all()
 
-    def whole(self) -> tuple[bytes, tuple[int, ...]]:
-        raise ValueError("the rows differ in length: name one")
+    def read_all(self) -> tuple[bytes, tuple[int, ...]]:
+        raise ValueError("the rows differ in length: read one row")
 
 
 TensorField = DenseField | JaggedField | SeparateField
 
 
 def decode_numbers(dtype: str, data: bytes) -> list[Any]:
-    """Plain numbers from little-endian bytes."""
+    """Returns plain numbers from little-endian bytes."""
     if dtype == "bfloat16":  # the upper half of a float32
-        data = b"".join(b"\0\0" + data[at : at + 2] for at in range(0, len(data), 2))
+        data = b"".join(b"\0\0" + data[start : start + 2] for start in range(0, len(data), 2))
         dtype = "float32"
-    return list(struct.unpack(f"<{len(data) // DTYPE_SIZES[dtype]}{FORMS[dtype]}", data))
+    return list(struct.unpack(f"<{len(data) // DTYPE_SIZES[dtype]}{STRUCT_CODES[dtype]}", data))
 
 
 def decode_array(dtype: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
-    """Bytes as a numpy array; bfloat16, which numpy has not, becomes float32."""
+    """Returns bytes as a numpy array. bfloat16, which numpy does not support, becomes float32."""
     import numpy as np
 
     if dtype == "bfloat16":
@@ -145,16 +145,16 @@ def decode_array(dtype: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
         return wide.view("<f4").reshape(shape)
     try:
         return np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(shape)
-    except ValueError as error:  # sizes beside a 0 may be anything
-        raise SafePickleError(f"an array of shape {shape}, which numpy can't have") from error
+    except ValueError as error:  # next to a size of 0, the other sizes can be anything
+        raise SafePickleError(f"an array of shape {shape}, which numpy does not support") from error
 
 
 def build_dense_field(tensor: Tensor) -> DenseField:
-    """A torch tensor as a block. Raises SafePickleError when it is not contiguous: nothing that we know writes such."""
+    """Returns a torch tensor as a dense field. Raises SafePickleError if it is not contiguous."""
     step = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
         if size != 1 and stride != step and 0 not in tensor.shape:
-            raise SafePickleError(f"a tensor of shape {tensor.shape} that does not lie in one piece")
+            raise SafePickleError(f"a tensor of shape {tensor.shape} that is not contiguous")
         step *= size
     dtype = tensor.storage.dtype
     return DenseField(dtype, tensor.shape, tensor.storage.data, tensor.start * DTYPE_SIZES[dtype])
@@ -162,70 +162,79 @@ def build_dense_field(tensor: Tensor) -> DenseField:
 
 def build_jagged_field(tensor: Nested) -> JaggedField:
     values = build_dense_field(tensor.values)
-    bounds = _integers(tensor.offsets)
+    bounds = _read_integers(tensor.offsets)
     starts, ends = bounds[:-1], bounds[1:]
-    lengths = _integers(tensor.lengths) if tensor.lengths else [end - at for at, end in zip(starts, ends, strict=True)]
+    lengths = (
+        _read_integers(tensor.lengths)
+        if tensor.lengths
+        else [end - start for start, end in zip(starts, ends, strict=True)]
+    )
     if len(lengths) != len(starts):
-        raise SafePickleError("a nested tensor with other lengths than rows")
-    if any(at < 0 or length < 0 or at + length > values.shape[0] for at, length in zip(starts, lengths, strict=True)):
+        raise SafePickleError("a nested tensor with a different number of lengths and rows")
+    if any(
+        start < 0 or length < 0 or start + length > values.shape[0]
+        for start, length in zip(starts, lengths, strict=True)
+    ):
         raise SafePickleError("a nested tensor whose rows reach beyond its values")
     return JaggedField(values, list(zip(starts, lengths, strict=True)))
 
 
-def _integers(tensor: Tensor) -> list[int]:
+def _read_integers(tensor: Tensor) -> list[int]:
     if len(tensor.shape) != 1 or tensor.storage.dtype not in ("int64", "int32"):
-        raise SafePickleError("a nested tensor whose offsets are no list of integers")
-    return decode_numbers(tensor.storage.dtype, build_dense_field(tensor).whole()[0])
+        raise SafePickleError("a nested tensor whose offsets are not a list of integers")
+    return decode_numbers(tensor.storage.dtype, build_dense_field(tensor).read_all()[0])
 
 
 def read_tensordict_fields(tree: Tree) -> Iterator[tuple[str, TensorField]]:
-    """The tensors of a plain TensorDict, each with its name."""
+    """Yields the tensors of a plain TensorDict, each with its name."""
     for name, value in tree.fields.items():
         if isinstance(value, Tensor | Nested) and isinstance(name, str):
             yield name, build_dense_field(value) if isinstance(value, Tensor) else build_jagged_field(value)
 
 
 def read_consolidated_fields(batch: Consolidated) -> Iterator[tuple[str, TensorField]]:
-    """The tensors of a consolidated TensorDict: parts of one long row of bytes."""
+    """Yields the tensors of a consolidated TensorDict: parts of one byte tensor."""
     data = build_dense_field(batch.data)
     leaves = batch.metadata.get("leaves")
     if not isinstance(leaves, dict) or len(data.shape) != 1:
-        raise SafePickleError("a consolidated TensorDict that does not say what it holds")
+        raise SafePickleError("a consolidated TensorDict without a valid list of its fields")
     for name, leaf in leaves.items():
-        yield str(name), _leaf(data, leaf)
+        yield str(name), _build_consolidated_field(data, leaf)
 
 
-def _leaf(data: DenseField, leaf: Any) -> DenseField:
-    """`leaf`: (dtype, shape, first byte, last byte + 1, padding) in the bytes of the whole."""
+def _build_consolidated_field(data: DenseField, leaf: Any) -> DenseField:
+    """`leaf`: (dtype, shape, first byte, last byte + 1, padding) in the bytes of the TensorDict."""
     if not isinstance(leaf, tuple | list) or len(leaf) != 5 or not isinstance(leaf[0], str):
-        raise SafePickleError("a field of a TensorDict that does not say where it lies")
+        raise SafePickleError("a field of a TensorDict without a valid position")
     dtype, shape, start, stop, _ = leaf
     dtype = dtype.removeprefix("torch.")
     if not isinstance(shape, tuple | list) or type(start) is not int or type(stop) is not int:
-        raise SafePickleError("a field of a TensorDict that does not say where it lies")
+        raise SafePickleError("a field of a TensorDict without a valid position")
     if not 0 <= start <= stop <= data.shape[0] or count_elements(shape) * DTYPE_SIZES.get(dtype, 1) > stop - start:
         raise SafePickleError("a field of a TensorDict reaches beyond its bytes")
     return DenseField(dtype, tuple(shape), data.data, data.start + start)
 
 
-def read_numpy_fields(parts: Mapping[Any, Any]) -> Iterator[tuple[str, TensorField]]:
-    """The tensors of verl's numpy serialisation: name -> (dtype, shape, flat array of bytes), or, of a nested one,
-    (layout, [a tensor per row])."""
-    for name, part in parts.items():
-        if isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], list) and part[1]:
-            yield str(name), _separate([_part(row) for row in part[1]], str(part[0]))
+def read_numpy_fields(numpy_fields: Mapping[Any, Any]) -> Iterator[tuple[str, TensorField]]:
+    """Yields the tensors of verl's numpy serialisation.
+
+    They are stored as name -> (dtype, shape, flat array of bytes), or, if nested, (layout, [a tensor per row]).
+    """
+    for name, field in numpy_fields.items():
+        if isinstance(field, tuple) and len(field) == 2 and isinstance(field[1], list) and field[1]:
+            yield str(name), _build_separate_field([_build_numpy_field(row) for row in field[1]], str(field[0]))
         else:
-            yield str(name), _part(part)
+            yield str(name), _build_numpy_field(field)
 
 
-def _separate(blocks: list[DenseField], layout: str) -> SeparateField:
+def _build_separate_field(blocks: list[DenseField], layout: str) -> SeparateField:
     if len({(block.dtype, block.shape[1:]) for block in blocks}) > 1:
-        raise SafePickleError("a nested tensor whose rows are of different types")
+        raise SafePickleError("a nested tensor whose rows have different types")
     return SeparateField(blocks, layout)
 
 
-def _part(part: Any) -> DenseField:
-    dtype, shape, values = part if isinstance(part, tuple) and len(part) == 3 else (None, None, None)
+def _build_numpy_field(field: Any) -> DenseField:
+    dtype, shape, values = field if isinstance(field, tuple) and len(field) == 3 else (None, None, None)
     if not isinstance(values, Array) or not isinstance(values.dtype, Dtype):
         raise SafePickleError("a tensor that verl's numpy serialisation does not write")
     if not isinstance(dtype, str) or not isinstance(shape, tuple):

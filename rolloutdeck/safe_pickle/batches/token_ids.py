@@ -1,4 +1,4 @@
-"""The tokens of one row, without the padding that verl's batches have."""
+"""The tokens of one row, without the padding of verl's batches."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
 
-Numbers = Callable[[str], list[Any] | None]  # a field's numbers in one row; None where the dump has no such field
-OF_RESPONSE = ("response_mask", "rollout_log_probs", "rm_scores")
+ReadNumbers = Callable[[str], list[Any] | None]  # a field's numbers in one row; None if the dump has no such field
+RESPONSE_FIELDS = ("response_mask", "rollout_log_probs", "rm_scores")
 
 
 @dataclass(frozen=True, slots=True)
 class RowTokens:
-    """`response_mask` is 1 where the model wrote, 0 where a tool did. All but the ids are None where the run did not
-    record them, and as long as `response_ids` where it did."""
+    """`response_mask` is 1 for tokens of the model and 0 for tokens of a tool.
+
+    All fields except the ids are None if the run did not record them, else as long as `response_ids`.
+    """
 
     prompt_ids: list[int]
     response_ids: list[int]
@@ -25,32 +27,39 @@ class RowTokens:
     rm_scores: list[float] | None = None
 
 
-def extract_row_tokens(numbers: Numbers, padded: bool) -> RowTokens:
-    """Raises SafePickleError when the row holds no tokens, or a field of another length than its response."""
+def extract_row_tokens(numbers: ReadNumbers, padded: bool) -> RowTokens:
+    """Returns the tokens of a row, without padding if the batch is `padded`.
+
+    Raises SafePickleError if the row has no tokens, or a field has a different length than its response.
+    """
     prompts, responses = numbers("prompts"), numbers("responses")
     if prompts is None or responses is None:
-        raise SafePickleError("the dump holds no tokens")
-    besides = [numbers(name) for name in OF_RESPONSE]
-    if any(values is not None and len(values) != len(responses) for values in besides):
+        raise SafePickleError("the dump has no tokens")
+    response_fields = [numbers(name) for name in RESPONSE_FIELDS]
+    if any(values is not None and len(values) != len(responses) for values in response_fields):
         raise SafePickleError("a row whose masks or scores are not as long as its response")
     if not padded:
-        return RowTokens(prompts, responses, *besides)
-    keep_prompt, keep = _kept(len(prompts), len(responses), numbers("attention_mask"), besides[0])
-    return RowTokens(_where(prompts, keep_prompt), *(_where(values, keep) for values in (responses, *besides)))
+        return RowTokens(prompts, responses, *response_fields)
+    prompt_mask, response_mask = _find_real_tokens(
+        len(prompts), len(responses), numbers("attention_mask"), response_fields[0]
+    )
+    return RowTokens(
+        _select(prompts, prompt_mask), *(_select(values, response_mask) for values in (responses, *response_fields))
+    )
 
 
-def _kept(
-    prompt: int, response: int, attention: list[Any] | None, mask: list[Any] | None
+def _find_real_tokens(
+    prompt: int, response: int, attention: list[Any] | None, model_mask: list[Any] | None
 ) -> tuple[list[Any], list[Any]]:
-    """Which places of a padded prompt and response are real.
+    """Returns masks of the positions of a padded prompt and response that are not padding.
 
-    Without an attention mask the prompt stays whole, and the response ends with the last token that the model wrote.
+    Without an attention mask, the complete prompt counts, and the response ends at the last token of the model.
     """
     if attention is not None and len(attention) == prompt + response:
         return attention[:prompt], attention[prompt:]
-    end = response if mask is None else max((at + 1 for at, real in enumerate(mask) if real), default=0)
+    end = response if model_mask is None else max((at + 1 for at, real in enumerate(model_mask) if real), default=0)
     return [1] * prompt, [1] * end + [0] * (response - end)
 
 
-def _where(values: Any, keep: list[Any]) -> Any:
-    return None if values is None else list(compress(values, keep))
+def _select(values: Any, response_mask: list[Any]) -> Any:
+    return None if values is None else list(compress(values, response_mask))

@@ -1,6 +1,6 @@
-"""A dict that `torch.save` wrote, opened without torch: plain values at once, numbers of tensors on demand.
+"""Opens a dict that `torch.save` wrote, without torch. Tensors are read on demand.
 
-Nothing of it is run; see `machine.py`.
+Nothing of the file is executed, see `rolloutdeck.safe_pickle.load`.
 """
 
 from __future__ import annotations
@@ -16,47 +16,55 @@ from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import Tensor, load_pickle
 from rolloutdeck.safe_pickle.stream import ByteSource, TorchArchive
 
-MAX_ROW_VALUES = 64 * MAX_PLAIN_VALUES  # of all rows together, each counted as often as it is reached
+MAX_ROW_VALUES = 64 * MAX_PLAIN_VALUES  # of all rows; a shared value counts each time
 MAX_TENSOR_NUMBERS = 4 << 20  # of one tensor
-GRAIN = 8  # characters of text that count as a value: of all rows no more than a dump may hold in bytes
+TEXT_UNIT = 8  # characters of text per value: the texts of all rows are at most as long as the largest dump
 NUMBERS = {int, float}
 
 
 @contextmanager
 def open_torch_dict(path: str | os.PathLike[str]) -> Iterator[dict[Any, Any]]:
-    """What the archive holds, as the machine built it; `RowConverter` makes its rows plain. Raises OSError, and
-    SafePickleError for what is no archive of torch or holds no dict. Tensors read from the file until the block
-    ends."""
+    """Yields the dict in the archive, as the interpreter built it; `RowConverter` converts its rows.
+
+    Tensors read from the file until the block ends. Raises OSError, and SafePickleError if it is not an archive of
+    torch or does not contain a dict.
+    """
     with ByteSource.open(path) as source:
         archive = TorchArchive.open(source)
         value = load_pickle(archive.pickle, archive)
         if not isinstance(value, dict):
-            raise SafePickleError("the torch file holds no dict")
+            raise SafePickleError("the torch file does not contain a dict")
         yield value
 
 
 class RowConverter:
-    """Makes rows plain, one after the other, and counts what all of them hold: a few bytes can stand for any number."""
+    """Converts rows to plain values and limits their total number: a few bytes can represent any number of values."""
 
     def __init__(self) -> None:
-        self.left = MAX_ROW_VALUES
+        self.remaining = MAX_ROW_VALUES
 
     def plain(self, row: Any) -> Any:
-        """A row as plain values; a tensor of one dimension becomes a list. Raises SafePickleError for too many
-        values."""
-        walk = PlainConverter(min(MAX_PLAIN_VALUES, self.left), GRAIN)
-        if isinstance(row, dict):
-            made: Any = {walk.key(key): self._value(walk, value) for key, value in row.items()}
-        else:
-            made = walk.plain(row, 0)
-        self.left -= walk.spent
-        return made
+        """Returns a row as plain values. A tensor of one dimension becomes a list.
 
-    def _value(self, walk: PlainConverter, value: Any) -> Any:
-        if type(value) is list and set(map(type, value)) <= NUMBERS:  # most of a row: token by token is too slow
-            walk.spend(len(value))
+        Raises SafePickleError if there are too many values.
+        """
+        converter = PlainConverter(min(MAX_PLAIN_VALUES, self.remaining), TEXT_UNIT)
+        if isinstance(row, dict):
+            result: Any = {
+                converter.convert_key(key): self._convert_value(converter, value) for key, value in row.items()
+            }
+        else:
+            result = converter.convert(row, 0)
+        self.remaining -= converter.value_count
+        return result
+
+    def _convert_value(self, converter: PlainConverter, value: Any) -> Any:
+        if (
+            type(value) is list and set(map(type, value)) <= NUMBERS
+        ):  # most of a row; converting it token by token is too slow
+            converter.count_values(len(value))
             return value
         if not isinstance(value, Tensor) or len(value.shape) != 1 or value.shape[0] > MAX_TENSOR_NUMBERS:
-            return walk.plain(value, 1)
-        walk.spend(value.shape[0])
-        return decode_numbers(value.storage.dtype, build_dense_field(value).whole()[0])
+            return converter.convert(value, 1)
+        converter.count_values(value.shape[0])
+        return decode_numbers(value.storage.dtype, build_dense_field(value).read_all()[0])

@@ -1,4 +1,8 @@
-"""The restricted reader: an interpreter whose placeholder objects build only arrays and plain values."""
+"""The restricted reader: runs a pickle with an interpreter that builds only placeholders and plain values.
+
+Depends on: `stream`.
+Invariant: no global of the pickle is imported or called; an unknown one becomes an inert `Unreadable`.
+"""
 
 from rolloutdeck.safe_pickle.load.interpreter import load_pickle
 from rolloutdeck.safe_pickle.load.placeholders import (

@@ -1,8 +1,8 @@
-"""Runs a pickle's opcodes on a stack of our own, where only lists, dicts, plain values and stand-ins come to be.
+"""Runs a pickle's opcodes on a separate stack that holds only lists, dicts, plain values and placeholders.
 
-No name is imported and nothing of the pickle is called. A stream that no pickle can be (it takes from an empty stack)
-raises `SafePickleError`; a global that we do not know becomes an inert `Unreadable`, and so does what is built on it,
-and what is done to a value that it can't be done to.
+No name is imported and nothing of the pickle is called. A stream that is not a valid pickle (it takes from an empty
+stack) raises `SafePickleError`. An unknown global becomes an inert `Unreadable`, and so does everything built from it.
+A value also becomes inert if an opcode does something to it that its type does not support.
 """
 
 from __future__ import annotations
@@ -15,41 +15,43 @@ from rolloutdeck.safe_pickle.load.globals import build_call_result, convert_dict
 from rolloutdeck.safe_pickle.load.placeholders import DTYPE_SIZES, STORAGE_DTYPES, Name, Piece, Storage, Unreadable
 from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, Opcode, PickleLimits, TorchArchive, scan_opcodes
 
-MAX_TEXT = 1 << 30  # characters of all strings of a pickle together
-FREE_WORK = 1 << 20
-NUMBERS = frozenset(("BININT", "BININT1", "BININT2", "BINFLOAT"))
+MAX_TEXT_LENGTH = 1 << 30  # characters in all strings of a pickle
+FREE_ARGUMENT_LENGTH = 1 << 20  # items and bytes that calls may receive, besides twice the size of the pickle
+NUMBER_OPCODES = frozenset(("BININT", "BININT1", "BININT2", "BINFLOAT"))
 
 
 def load_pickle(source: ByteSource, archive: TorchArchive | None = None, limits: PickleLimits | None = None) -> Any:
-    """The value of a pickle. `archive` is where its persistent ids lie. Raises SafePickleError."""
-    machine = PickleInterpreter(source, archive)
+    """Returns the value of a pickle. `archive` contains the storages of its persistent ids. Raises SafePickleError."""
+    interpreter = PickleInterpreter(source, archive)
     for op in scan_opcodes(source, limits):
-        if op[0] in NUMBERS:  # of tokens and log-probs there are millions
-            machine.stack.append(op[1])
+        if op[0] in NUMBER_OPCODES:  # a fast path: there are millions of tokens and log-probs
+            interpreter.stack.append(op[1])
         else:
-            machine.step(op)
-    return machine.result()
+            interpreter.run_opcode(op)
+    return interpreter.result()
 
 
 class PickleInterpreter:
+    """The stack, marks and memo of one pickle. Each handler runs one opcode."""
+
     def __init__(self, source: ByteSource, archive: TorchArchive | None) -> None:
         self.source = source
         self.archive = archive
         self.stack: list[Any] = []
-        self.below: list[list[Any]] = []  # the stacks under the open marks
+        self.outer_stacks: list[list[Any]] = []  # the stacks below the open marks
         self.memo: dict[int, Any] = {}
-        self.text = self.work = 0
+        self.text_length = self.argument_length = 0
 
-    def step(self, op: Opcode) -> None:
+    def run_opcode(self, op: Opcode) -> None:
         try:
-            STEPS[op.name](self, op)
+            OPCODE_HANDLERS[op.name](self, op)
         except IndexError as error:
-            raise SafePickleError(f"{op.name} at {op.at:,} finds too little on the stack") from error
+            raise SafePickleError(f"{op.name} at {op.at:,} finds too few values on the stack") from error
         except KeyError as error:
-            raise SafePickleError(f"{op.name} at {op.at:,} is not read") from error
+            raise SafePickleError(f"{op.name} at {op.at:,} is not supported") from error
 
     def result(self) -> Any:
-        if len(self.stack) != 1 or self.below:
+        if len(self.stack) != 1 or self.outer_stacks:
             raise SafePickleError("it does not end with one value")
         return self.stack[0]
 
@@ -58,28 +60,28 @@ class PickleInterpreter:
         if isinstance(value, ByteSpan):
             value = Piece(self.source, value)  # type: ignore[assignment]
         elif isinstance(value, str):
-            self.text += len(value)
-            if self.text > MAX_TEXT:
-                raise SafePickleError(f"more than {MAX_TEXT:,} characters of text")
+            self.text_length += len(value)
+            if self.text_length > MAX_TEXT_LENGTH:
+                raise SafePickleError(f"more than {MAX_TEXT_LENGTH:,} characters of text")
         self.stack.append(value)
 
-    def marked(self) -> list[Any]:
-        """What lies above the last mark, taken off."""
-        above, self.stack = self.stack, self.below.pop()
+    def pop_to_mark(self) -> list[Any]:
+        """Removes and returns the values above the last mark."""
+        above, self.stack = self.stack, self.outer_stacks.pop()
         return above
 
     def mark(self, op: Opcode) -> None:
-        self.below.append(self.stack)
+        self.outer_stacks.append(self.stack)
         self.stack = []
 
     def pop(self, op: Opcode) -> None:
         if self.stack:
             self.stack.pop()
         else:
-            self.marked()
+            self.pop_to_mark()
 
     def pop_mark(self, op: Opcode) -> None:
-        self.marked()
+        self.pop_to_mark()
 
     def duplicate(self, op: Opcode) -> None:
         self.stack.append(self.stack[-1])
@@ -93,25 +95,25 @@ class PickleInterpreter:
     def get(self, op: Opcode) -> None:
         self.stack.append(self.memo[cast(int, op.argument)])
 
-    def tuple_of(self, count: int) -> None:
+    def push_tuple(self, count: int) -> None:
         if count > len(self.stack):
             raise IndexError
         self.stack[-count:] = [tuple(self.stack[-count:])]
 
     def close_tuple(self, op: Opcode) -> None:
-        members = tuple(self.marked())
+        members = tuple(self.pop_to_mark())
         self.stack.append(members)
 
     def close_list(self, op: Opcode) -> None:
-        members = self.marked()
+        members = self.pop_to_mark()
         self.stack.append(members)
 
     def close_frozenset(self, op: Opcode) -> None:
-        members = frozenset(map(convert_dict_key, self.marked()))
+        members = frozenset(map(convert_dict_key, self.pop_to_mark()))
         self.stack.append(members)
 
     def close_dict(self, op: Opcode) -> None:
-        items = self.marked()
+        items = self.pop_to_mark()
         self.stack.append({})
         self._set(items)
 
@@ -119,21 +121,21 @@ class PickleInterpreter:
         self._extend([self.stack.pop()])
 
     def appends(self, op: Opcode) -> None:
-        self._extend(self.marked())
+        self._extend(self.pop_to_mark())
 
     def _extend(self, values: list[Any]) -> None:
         target = self.stack[-1]
         if isinstance(target, list):
             target.extend(values)
         else:
-            self._spoil("appended to")
+            self._make_inert("appended to")
 
     def setitem(self, op: Opcode) -> None:
         value, name = self.stack.pop(), self.stack.pop()
         self._set([name, value])
 
     def setitems(self, op: Opcode) -> None:
-        self._set(self.marked())
+        self._set(self.pop_to_mark())
 
     def _set(self, items: list[Any]) -> None:
         target = self.stack[-1]
@@ -142,137 +144,144 @@ class PickleInterpreter:
         if isinstance(target, dict):
             target.update(zip(map(convert_dict_key, items[::2]), items[1::2], strict=True))
         else:
-            self._spoil("given items")
+            self._make_inert("given items")
 
     def additems(self, op: Opcode) -> None:
-        items, target = self.marked(), self.stack[-1]
+        items, target = self.pop_to_mark(), self.stack[-1]
         if isinstance(target, set):
             target.update(map(convert_dict_key, items))
         else:
-            self._spoil("added to")
+            self._make_inert("added to")
 
-    def _spoil(self, what: str) -> None:
-        """What nothing can be done with becomes inert, and stays inert."""
+    def _make_inert(self, reason: str) -> None:
+        """Replaces the top value by an inert one: the opcode does not fit its type."""
         target = self.stack[-1]
         if not isinstance(target, Unreadable):
-            self.stack[-1] = Unreadable(f"{type(target).__name__.lower()} that is {what}")
+            self.stack[-1] = Unreadable(f"{type(target).__name__.lower()} that is {reason}")
 
-    def named(self, op: Opcode) -> None:
+    def push_global(self, op: Opcode) -> None:
         module, _, name = str(op.argument).partition(" ")
         self.stack.append(Name(module, name))
 
-    def stack_named(self, op: Opcode) -> None:
+    def push_stack_global(self, op: Opcode) -> None:
         name, module = self.stack.pop(), self.stack.pop()
         known = isinstance(name, str) and isinstance(module, str)
-        self.stack.append(Name(module, name) if known else Unreadable("a global whose name is no string"))
+        self.stack.append(Name(module, name) if known else Unreadable("a global whose name is not a string"))
 
-    def reduce(self, op: Opcode) -> None:
+    def call_global(self, op: Opcode) -> None:
         args, target = self.stack.pop(), self.stack.pop()
         self._call(target, args)
 
-    def newobj_ex(self, op: Opcode) -> None:
-        """With keyword arguments, which nothing that we know has."""
+    def call_with_keywords(self, op: Opcode) -> None:
+        """A call with keyword arguments, which no known file has."""
         _, _, target = self.stack.pop(), self.stack.pop(), self.stack.pop()
         self._call(Unreadable(str(target)) if isinstance(target, Name) else target, ())
 
-    def instance(self, op: Opcode) -> None:
-        self.marked()
+    def push_instance(self, op: Opcode) -> None:
+        self.pop_to_mark()
         self.stack.append(Unreadable(str(op.argument).replace(" ", ".")))
 
-    def obj(self, op: Opcode) -> None:
-        args = self.marked()
+    def call_object(self, op: Opcode) -> None:
+        args = self.pop_to_mark()
         target = args.pop(0)
         self._call(target, tuple(args))
 
     def _call(self, target: Any, args: Any) -> None:
         if isinstance(args, tuple) and isinstance(target, Name):
-            self._charge(args)
+            self._count_argument_length(args)
             self.stack.append(build_call_result(target, args))
         else:
-            self.stack.append(target if isinstance(target, Unreadable) else Unreadable("a call of no name"))
+            self.stack.append(
+                target if isinstance(target, Unreadable) else Unreadable("a call of something that is not a global")
+            )
 
-    def _charge(self, args: tuple[Any, ...]) -> None:
-        """A long argument that is remembered can be handed over again and again, for a byte or two each time."""
-        self.work += sum(len(arg) for arg in args if isinstance(arg, str | bytes | list))
-        if self.work > FREE_WORK + 2 * self.source.size:
-            raise SafePickleError("it hands the same long values over again and again")
+    def _count_argument_length(self, args: tuple[Any, ...]) -> None:
+        """Limits the total length of arguments. A pickle can pass a memoized long argument again for 1 or 2 bytes."""
+        self.argument_length += sum(len(arg) for arg in args if isinstance(arg, str | bytes | list))
+        if self.argument_length > FREE_ARGUMENT_LENGTH + 2 * self.source.size:
+            raise SafePickleError("it passes the same long values to calls again and again")
 
     def build(self, op: Opcode) -> None:
         state, target = self.stack.pop(), self.stack[-1]
-        if hasattr(target, "build"):
-            target.build(state)
+        if hasattr(target, "set_state"):
+            target.set_state(state)
         else:
-            self._spoil("given a state")
+            self._make_inert("given a state")
 
-    def extension(self, op: Opcode) -> None:
-        """A number for a global that only the process that wrote it knows."""
+    def push_extension(self, op: Opcode) -> None:
+        """A registered number for a global. Only the process that wrote the pickle knows its meaning."""
         self.stack.append(Unreadable(f"extension {op.argument!r}"))
 
-    def inert(self, op: Opcode) -> None:
-        """A name for bytes that are elsewhere (PERSID), or one out-of-band buffer."""
+    def push_inert(self, op: Opcode) -> None:
+        """A name of bytes outside the pickle (PERSID), or an out-of-band buffer."""
         self.stack.append(Unreadable(f"{op.name} {op.argument!r:.80}"))
 
-    def persistent(self, op: Opcode) -> None:
-        self.stack.append(self._storage(self.stack.pop()))
+    def push_storage(self, op: Opcode) -> None:
+        self.stack.append(self._resolve_storage(self.stack.pop()))
 
-    def _storage(self, told: Any) -> Storage | Unreadable:
+    def _resolve_storage(self, persistent_id: Any) -> Storage | Unreadable:
         """`told`: ("storage", torch.LongStorage, "0", "cpu", number of values), as torch.save writes it."""
-        if not isinstance(told, tuple) or len(told) != 5 or told[0] != "storage" or self.archive is None:
-            return Unreadable("persistent id that is no torch storage")
-        _, kind, place, _, count = told
+        if (
+            not isinstance(persistent_id, tuple)
+            or len(persistent_id) != 5
+            or persistent_id[0] != "storage"
+            or self.archive is None
+        ):
+            return Unreadable("persistent id that is not a torch storage")
+        _, kind, key, _, count = persistent_id
         dtype = STORAGE_DTYPES.get(kind.name) if isinstance(kind, Name) and kind.module == "torch" else None
         if dtype is None:
             return Unreadable(f"storage of type {kind}" if isinstance(kind, Name) else "storage of no type")
-        if not isinstance(place, str) or type(count) is not int:
-            raise SafePickleError("a torch storage without its place")
-        return self._at(place, dtype, count)
+        if not isinstance(key, str) or type(count) is not int:
+            raise SafePickleError("a torch storage without its key")
+        return self._build_storage(key, dtype, count)
 
-    def _at(self, place: str, dtype: str, count: int) -> Storage:
+    def _build_storage(self, key: str, dtype: str, count: int) -> Storage:
         assert self.archive is not None
-        span = self.archive.members.get(f"data/{place}")
+        span = self.archive.members.get(f"data/{key}")
         if span is None or not 0 <= count * DTYPE_SIZES[dtype] <= span.length:
-            raise SafePickleError(f"a storage of {count:,} values that the archive does not hold")
+            raise SafePickleError(f"a storage of {count:,} values that the archive does not contain")
         return Storage(dtype, Piece(self.archive.source, span))
 
 
-def _constant(value: Any) -> Callable[[PickleInterpreter, Opcode], None]:
-    return lambda machine, op: machine.stack.append(value)
+def _push_constant(value: Any) -> Callable[[PickleInterpreter, Opcode], None]:
+    return lambda interpreter, op: interpreter.stack.append(value)
 
 
-def _fresh(made: Callable[[], Any]) -> Callable[[PickleInterpreter, Opcode], None]:
-    return lambda machine, op: machine.stack.append(made())
+def _push_new(factory: Callable[[], Any]) -> Callable[[PickleInterpreter, Opcode], None]:
+    return lambda interpreter, op: interpreter.stack.append(factory())
 
 
-def _tuple(count: int) -> Callable[[PickleInterpreter, Opcode], None]:
-    return lambda machine, op: machine.tuple_of(count)
+def _push_tuple(count: int) -> Callable[[PickleInterpreter, Opcode], None]:
+    return lambda interpreter, op: interpreter.push_tuple(count)
 
 
-def _nothing(machine: PickleInterpreter, op: Opcode) -> None:
-    """PROTO, FRAME and STOP: the scanner has seen to them."""
+def _ignore(interpreter: PickleInterpreter, op: Opcode) -> None:
+    """PROTO, FRAME and STOP: the scanner handles them."""
 
 
-_PUSHED = (
+_PUSHED_OPCODES = (
     "INT LONG BININT BININT1 BININT2 LONG1 LONG4 FLOAT BINFLOAT UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 "
     "STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
 )
-STEPS: dict[str, Callable[[PickleInterpreter, Opcode], None]] = {
-    **dict.fromkeys(_PUSHED.split(), PickleInterpreter.push),
-    **dict.fromkeys(("PROTO", "FRAME", "STOP", "READONLY_BUFFER"), _nothing),
+OPCODE_HANDLERS: dict[str, Callable[[PickleInterpreter, Opcode], None]] = {
+    **dict.fromkeys(_PUSHED_OPCODES.split(), PickleInterpreter.push),
+    **dict.fromkeys(("PROTO", "FRAME", "STOP", "READONLY_BUFFER"), _ignore),
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), PickleInterpreter.put),
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), PickleInterpreter.get),
-    **dict.fromkeys(("EXT1", "EXT2", "EXT4"), PickleInterpreter.extension),
-    **dict.fromkeys(("PERSID", "NEXT_BUFFER"), PickleInterpreter.inert),
-    **dict.fromkeys(("REDUCE", "NEWOBJ"), PickleInterpreter.reduce),
-    "NONE": _constant(None),
-    "NEWTRUE": _constant(True),
-    "NEWFALSE": _constant(False),
-    "EMPTY_TUPLE": _constant(()),
-    "EMPTY_LIST": _fresh(list),
-    "EMPTY_DICT": _fresh(dict),
-    "EMPTY_SET": _fresh(set),
-    "TUPLE1": _tuple(1),
-    "TUPLE2": _tuple(2),
-    "TUPLE3": _tuple(3),
+    **dict.fromkeys(("EXT1", "EXT2", "EXT4"), PickleInterpreter.push_extension),
+    **dict.fromkeys(("PERSID", "NEXT_BUFFER"), PickleInterpreter.push_inert),
+    **dict.fromkeys(("REDUCE", "NEWOBJ"), PickleInterpreter.call_global),
+    "NONE": _push_constant(None),
+    "NEWTRUE": _push_constant(True),
+    "NEWFALSE": _push_constant(False),
+    "EMPTY_TUPLE": _push_constant(()),
+    "EMPTY_LIST": _push_new(list),
+    "EMPTY_DICT": _push_new(dict),
+    "EMPTY_SET": _push_new(set),
+    "TUPLE1": _push_tuple(1),
+    "TUPLE2": _push_tuple(2),
+    "TUPLE3": _push_tuple(3),
     "TUPLE": PickleInterpreter.close_tuple,
     "LIST": PickleInterpreter.close_list,
     "DICT": PickleInterpreter.close_dict,
@@ -287,11 +296,11 @@ STEPS: dict[str, Callable[[PickleInterpreter, Opcode], None]] = {
     "SETITEM": PickleInterpreter.setitem,
     "SETITEMS": PickleInterpreter.setitems,
     "ADDITEMS": PickleInterpreter.additems,
-    "GLOBAL": PickleInterpreter.named,
-    "STACK_GLOBAL": PickleInterpreter.stack_named,
-    "INST": PickleInterpreter.instance,
-    "OBJ": PickleInterpreter.obj,
-    "NEWOBJ_EX": PickleInterpreter.newobj_ex,
+    "GLOBAL": PickleInterpreter.push_global,
+    "STACK_GLOBAL": PickleInterpreter.push_stack_global,
+    "INST": PickleInterpreter.push_instance,
+    "OBJ": PickleInterpreter.call_object,
+    "NEWOBJ_EX": PickleInterpreter.call_with_keywords,
     "BUILD": PickleInterpreter.build,
-    "BINPERSID": PickleInterpreter.persistent,
+    "BINPERSID": PickleInterpreter.push_storage,
 }

@@ -1,9 +1,10 @@
-"""What the machine builds instead of the objects that a pickle names: inert, no code of theirs ever runs.
+"""The placeholders that the interpreter builds instead of the objects that a pickle names. They run no code of those.
 
-Arrays and tensors are told by type, shape and place; their numbers stay in the file until somebody asks for a row.
-What a global not on the list would have made is an `Unreadable` with its name. A known name with other arguments than
-its own raises `SafePickleError`: that is no dump. Formats: numpy's array reduction, torch's `_rebuild_tensor_v2` over
-typed storages, tensordict's consolidated and plain states (`_reductions.py` of 0.10).
+Arrays and tensors have a type, a shape and a position in the file. Their numbers are read only when a row is requested.
+A global that is not on the list becomes an `Unreadable` with its name. A known global with unexpected arguments raises
+`SafePickleError`, because no dump has that. Formats: numpy's array reduction, torch's `_rebuild_tensor_v2` over typed
+storages, tensordict's consolidated and plain states (`_reductions.py` of 0.10). Some messages show the lower-case name
+of a class in this module, so do not rename the classes. The interpreter calls `set_state` for the opcode BUILD.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_DIMENSIONS = 32
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A global that the pickle names; nothing is imported."""
+    """A global that the pickle names. It is not imported."""
 
     module: str
     name: str
@@ -34,20 +35,20 @@ class Name:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unreadable:
-    """In place of a value that can't be read: `name` is the global that would have made it, or says what it is."""
+    """Replaces a value that can't be read. `name` is the global that would have built it, or a description."""
 
     name: str
 
     def __str__(self) -> str:
         return f"unreadable: {self.name}"
 
-    def build(self, state: object) -> None:
-        """Whatever it would have become, it stays what it is."""
+    def set_state(self, state: object) -> None:
+        """Ignores the state: an unreadable value remains unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes that lie in a file."""
+    """Bytes that are stored in a file."""
 
     source: ByteSource
     span: ByteSpan
@@ -72,7 +73,7 @@ Data = bytes | Piece
 
 
 def read_byte_range(data: Data, at: int, length: int) -> bytes:
-    """A part of bytes, wherever they lie. Raises SafePickleError when they end before it."""
+    """Returns a range of bytes in memory or in a file. Raises SafePickleError if they are too short."""
     if isinstance(data, Piece):
         return data.read(at, length)
     if at < 0 or length < 0 or at + length > len(data):
@@ -81,8 +82,10 @@ def read_byte_range(data: Data, at: int, length: int) -> bytes:
 
 
 def read_bytes_into(buffer: memoryview, data: Data, at: int = 0) -> None:
-    """Copies a part of bytes, wherever they lie, into a buffer of as many. Raises SafePickleError when they end before
-    it."""
+    """Fills a buffer with bytes in memory or in a file, from position `at`.
+
+    Raises SafePickleError if they are too short.
+    """
     if isinstance(data, Piece):
         data.read_into(at, buffer)
     else:
@@ -90,9 +93,9 @@ def read_bytes_into(buffer: memoryview, data: Data, at: int = 0) -> None:
 
 
 def count_elements(shape: Sequence[int]) -> int:
-    """How many values a shape has. Raises SafePickleError for what is no shape."""
+    """Returns the number of values in a shape. Raises SafePickleError if the shape is invalid."""
     if len(shape) > MAX_DIMENSIONS or not all(type(size) is int and 0 <= size <= MAX_DIMENSION for size in shape):
-        raise SafePickleError("an array whose shape is none")
+        raise SafePickleError("an array with an invalid shape")
     return math.prod(shape)
 
 
@@ -102,7 +105,7 @@ class Size(tuple[int, ...]):
 
 @dataclass(slots=True)
 class Dtype:
-    """A numpy dtype. `code` like `i8`, `U5`; `state` is what BUILD gave: version, byte order, ..., item size."""
+    """A numpy dtype. `code` is like `i8` or `U5`. `state` comes from BUILD: version, byte order, ..., item size."""
 
     code: str
     state: tuple[Any, ...] = ()
@@ -116,7 +119,7 @@ class Dtype:
         """Bytes per value."""
         return int(self.code[1:]) * (4 if self.kind == "U" else 1)
 
-    def build(self, state: object) -> None:
+    def set_state(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 8 or state[1] not in ("<", "|", "="):
             raise SafePickleError(f"a numpy dtype {self.code} with a state that numpy does not write")
         self.state = state
@@ -124,21 +127,21 @@ class Dtype:
 
 @dataclass(slots=True)
 class Array:
-    """A numpy array. `data`: bytes, bytes in the file, or the list of an object array; None until BUILD."""
+    """A numpy array. `data`: bytes in memory, bytes in the file, or the list of an object array. None before BUILD."""
 
     name: Name
     dtype: Dtype | Unreadable | None = None
     shape: tuple[int, ...] = ()
     data: Data | list[Any] | None = None
 
-    def build(self, state: object) -> None:
-        """`state`: (1, shape, dtype, Fortran order, data), as ndarray.__reduce__ gives it; with another it is inert."""
+    def set_state(self, state: object) -> None:
+        """`state`: (1, shape, dtype, Fortran order, data), as ndarray.__reduce__ returns it. Otherwise inert."""
         try:
-            self._fill(state)
+            self._set_checked_state(state)
         except SafePickleError as error:
             self.shape, self.dtype, self.data = (), Unreadable(str(error)), None
 
-    def _fill(self, state: object) -> None:
+    def _set_checked_state(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 5 or not isinstance(state[1], tuple):
             raise SafePickleError("a numpy array with a state that numpy does not write")
         _, self.shape, self.dtype, fortran, self.data = state
@@ -158,7 +161,7 @@ class Array:
         length = count if objects else count * self.dtype.size
         if len(self.data) != length:
             raise SafePickleError(
-                f"a numpy array of shape {self.shape} ({self.dtype.code}) holds {len(self.data):,}, not {length:,}"
+                f"a numpy array of shape {self.shape} ({self.dtype.code}) has {len(self.data):,}, not {length:,}"
             )
 
 
@@ -173,7 +176,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A torch storage: numbers of one type in a ZIP member. `dtype` as torch calls it, `int64`."""
+    """A torch storage: numbers of one type in a ZIP member. `dtype` is torch's name, like `int64`."""
 
     dtype: str
     data: Piece
@@ -181,7 +184,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A torch tensor; `start` in values."""
+    """A torch tensor. `start` counts values, not bytes."""
 
     storage: Storage
     start: int
@@ -200,7 +203,7 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class Consolidated:
-    """A TensorDict in one piece of bytes. `metadata["leaves"]`: name -> (dtype, shape, start, stop, padding)."""
+    """A TensorDict in one byte tensor. `metadata["leaves"]`: name -> (dtype, shape, start, stop, padding)."""
 
     metadata: Mapping[str, Any]
     data: Tensor
@@ -208,7 +211,7 @@ class Consolidated:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A TensorDict of separate tensors. `state`: all its attributes, as `_make_td` is given them."""
+    """A TensorDict of separate tensors. `state`: all its attributes, as passed to `_make_td`."""
 
     fields: Mapping[str, Any]
     batch_size: tuple[int, ...]
@@ -222,7 +225,7 @@ class Stack:
     values: list[Any] = field(default_factory=list)
     state: Mapping[str, Any] = field(default_factory=dict)
 
-    def build(self, state: object) -> None:
+    def set_state(self, state: object) -> None:
         if not isinstance(state, dict) or not isinstance(state.get("tensordicts"), list):
             raise SafePickleError("a NonTensorStack without its values")
         self.values, self.state = state["tensordicts"], state
@@ -235,7 +238,7 @@ class Datum:
     value: Any = None
     state: Mapping[str, Any] = field(default_factory=dict)
 
-    def build(self, state: object) -> None:
+    def set_state(self, state: object) -> None:
         inner = state.get("non_tensordict") if isinstance(state, dict) else None
         if not isinstance(state, dict) or not isinstance(inner, dict) or "data" not in inner:
             raise SafePickleError("a NonTensorData without its value")
@@ -249,7 +252,7 @@ class Proto:
     name: Name
     state: tuple[Any, ...] | None = None
 
-    def build(self, state: object) -> None:
+    def set_state(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 3:
             raise SafePickleError("a DataProto with a state that verl does not write")
         self.state = state
@@ -261,7 +264,7 @@ class Buffer:
 
     data: Data = b""
 
-    def build(self, state: object) -> None:
+    def set_state(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 3 or not isinstance(state[0], bytes | Piece):
             raise SafePickleError("a BytesIO with a state that Python does not write")
         self.data = state[0]
@@ -269,12 +272,12 @@ class Buffer:
 
 @dataclass(slots=True)
 class Rollout:
-    """ROLL's DataProto: (tensors as bytes, non-tensor columns, a batch that lies elsewhere, meta_info)."""
+    """ROLL's DataProto: (tensors as bytes, non-tensor columns, an external batch, meta_info)."""
 
     name: Name
     state: tuple[Any, ...] | None = None
 
-    def build(self, state: object) -> None:
+    def set_state(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 4:
             raise SafePickleError("a DataProto with a state that ROLL does not write")
         self.state = state

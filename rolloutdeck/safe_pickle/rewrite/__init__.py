@@ -1,9 +1,10 @@
-"""Writes a trainer's batch again with one change, for a plan that leaves out what is flagged.
+"""Writes a trainer's batch again with one change, for a plan that excludes flagged samples.
 
-Each function takes `source` and writes `target`. verl's batches lose whole prompts (`exclude_prompts`) or columns
-(`drop_columns`); ROLL's rows (`zero_rows`) and slime's samples (`mask_samples`) stay without weight. Trainers accept
-different changes, so each has its own function. All write through `atomic`: `target` is complete and safe to load, or
-it is not there. The functions are imported when first used, since some need numpy.
+Each function reads `source` and writes `target`. From verl's batches it removes all rows of a prompt
+(`exclude_prompts`) or columns (`drop_columns`). ROLL's rows (`zero_rows`) and slime's samples (`mask_samples`) remain,
+but do not contribute to the loss. Trainers accept different changes, so each has a separate function.
+Depends on: `stream`, `load` and `batches`. The functions are imported when first used, since some need numpy.
+Invariant: all write through `atomic`, so `target` is complete and safe to load, or it does not exist.
 """
 
 from __future__ import annotations

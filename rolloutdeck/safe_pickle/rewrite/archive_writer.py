@@ -1,7 +1,8 @@
-"""Writes the canonical archive that `torch.save` writes, around the batch of a TransferQueue or the tensors of a batch.
+"""Writes the batch of a TransferQueue, or the tensors of a batch, as the canonical archive of `torch.save`.
 
-As in `archive`: one ZIP from byte 0 to its only end record, stored, flags 0x0808, each member's data at a multiple of
-64 bytes. The bytes depend on nothing but the values; tensors are copied from where they lie, a block at a time.
+The format is that of `stream.torch_archive`: one ZIP from byte 0 to its only end record, stored, flags 0x0808, each
+member's data at a multiple of 64 bytes. The bytes depend only on the values. Tensors are copied from their file in
+blocks.
 """
 
 from __future__ import annotations
@@ -20,65 +21,65 @@ ALIGNMENT = 64
 FLAGS = 0x0808
 FULL16, FULL32 = 0xFFFF, 0xFFFFFFFF
 
-KINDS = {dtype: Name("torch", storage) for storage, dtype in STORAGE_DTYPES.items()}
-TENSOR = Name("torch._utils", "_rebuild_tensor_v2")
-TYPED = Name("torch._tensor", "_rebuild_from_type_v2")
+STORAGE_NAMES = {dtype: Name("torch", storage) for storage, dtype in STORAGE_DTYPES.items()}
+REBUILD_TENSOR = Name("torch._utils", "_rebuild_tensor_v2")
+REBUILD_TYPED = Name("torch._tensor", "_rebuild_from_type_v2")
 NESTED = "torch.nested._internal.nested_tensor"
 TENSORDICT = Name("tensordict._td", "TensorDict")
-MADE = Name("tensordict._reductions", "_make_td")
-WHOLE = Name("tensordict._reductions", "_rebuild_tensordict_files_consolidated")
+MAKE_TENSORDICT = Name("tensordict._reductions", "_make_td")
+REBUILD_CONSOLIDATED = Name("tensordict._reductions", "_rebuild_tensordict_files_consolidated")
 STACK, DATUM = (Name("tensordict.tensorclass", name) for name in ("NonTensorStack", "NonTensorData"))
 
 
 def write_torch_batch(value: Any, file: BinaryIO) -> None:
-    """Raises SafePickleError for a value that can't be written again."""
+    """Writes a batch to `file`. Raises SafePickleError for a value that can't be written."""
     archive = ZipWriter(file)
-    archive.begin("data.pkl")
-    packer = ArchivePickler(archive)  # type: ignore[arg-type]
-    packer.put(b"\x80\x04")
-    packer.value(value)
-    packer.put(b".")
-    archive.begin("byteorder")
+    archive.begin_member("data.pkl")
+    pickler = ArchivePickler(archive)  # type: ignore[arg-type]
+    pickler.put(b"\x80\x04")
+    pickler.write_value(value)
+    pickler.put(b".")
+    archive.begin_member("byteorder")
     archive.write(b"little")
-    for place, tensor in enumerate(packer.tensors):
-        archive.begin(f"data/{place}", len(tensor.data))
-        for piece in tensor.data.pieces(COPY_BLOCK_BYTES):
-            archive.write(piece)
-    archive.begin("version")
+    for index, tensor in enumerate(pickler.tensors):
+        archive.begin_member(f"data/{index}", len(tensor.data))
+        for block in tensor.data.pieces(COPY_BLOCK_BYTES):
+            archive.write(block)
+    archive.begin_member("version")
     archive.write(b"3\n")
-    archive.end()
+    archive.finish()
 
 
 class ArchivePickler(PickleWriter):
-    """The pickle of an archive. `tensors`: what its members `data/0`, `data/1`, … hold."""
+    """Writes the pickle of an archive. `tensors`: the contents of its members `data/0`, `data/1`, …"""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)
         self.tensors: list[SelectedTensor] = []
 
-    def plain(self, value: SelectedTensor) -> None:
-        """A tensor on a storage of its own; one that stands in several places is one tensor in all of them."""
-        if self.known(id(value)):
+    def write_tensor(self, value: SelectedTensor) -> None:
+        """Writes a tensor on a separate storage. A tensor that is used several times is written once."""
+        if self.write_reference(id(value)):
             return
         stride: list[int] = []
         step = 1
         for size in reversed(value.shape):
             stride.insert(0, step)
             step *= size
-        self.name(TENSOR)
+        self.write_name(REBUILD_TENSOR)
         self.put(b"(")
-        self.value(("storage", KINDS[value.dtype], str(len(self.tensors)), "cpu", step))
+        self.write_value(("storage", STORAGE_NAMES[value.dtype], str(len(self.tensors)), "cpu", step))
         self.put(b"Q")
         self.tensors.append(value)
         for part in (0, value.shape, tuple(stride), False):
-            self.value(part)
-        self.value(OrderedDict())
+            self.write_value(part)
+        self.write_value(OrderedDict())
         self.put(b"tR")
-        self.remember(id(value), value)
+        self.memoize(id(value), value)
 
-    def ragged(self, value: SelectedJaggedTensor) -> None:
-        """A jagged tensor; torch finds out for itself which row is the longest."""
-        if self.known(id(value)):
+    def write_jagged(self, value: SelectedJaggedTensor) -> None:
+        """Writes a jagged tensor. Torch computes the length of the longest row itself."""
+        if self.write_reference(id(value)):
             return
         parts: dict[str, Any] = {
             "values": value.values,
@@ -88,110 +89,114 @@ class ArchivePickler(PickleWriter):
             "_metadata_cache": {},
             "requires_grad": False,
         }
-        self.call(TYPED, (Name(NESTED, "_rebuild_njt"), Name(NESTED, "NestedTensor"), (parts,), {}), value)
+        self.write_call(
+            REBUILD_TYPED, (Name(NESTED, "_rebuild_njt"), Name(NESTED, "NestedTensor"), (parts,), {}), value
+        )
 
-    def tree(self, value: Tree) -> None:
-        if not self.known(id(value)):
-            self.call(MADE, (TENSORDICT, value.state), value)
+    def write_tensordict(self, value: Tree) -> None:
+        if not self.write_reference(id(value)):
+            self.write_call(MAKE_TENSORDICT, (TENSORDICT, value.state), value)
 
-    def whole(self, value: Consolidated) -> None:
-        if not self.known(id(value)):
-            self.call(WHOLE, (value.metadata, value.data), value)
+    def write_consolidated(self, value: Consolidated) -> None:
+        if not self.write_reference(id(value)):
+            self.write_call(REBUILD_CONSOLIDATED, (value.metadata, value.data), value)
 
-    def stack(self, value: Stack) -> None:
-        self.filled(STACK, value)
+    def write_stack(self, value: Stack) -> None:
+        self.write_with_state(STACK, value)
 
-    def datum(self, value: Datum) -> None:
-        self.filled(DATUM, value)
+    def write_datum(self, value: Datum) -> None:
+        self.write_with_state(DATUM, value)
 
-    def filled(self, name: Name, value: Stack | Datum) -> None:
-        if self.known(id(value)):
+    def write_with_state(self, name: Name, value: Stack | Datum) -> None:
+        if self.write_reference(id(value)):
             return
-        self.name(name)
+        self.write_name(name)
         self.put(b")\x81")
-        self.remember(id(value), value)
-        self.state(value.state)
+        self.memoize(id(value), value)
+        self.write_state(value.state)
 
-    table = {
+    writers_by_type = {
         **WRITERS_BY_TYPE,
-        SelectedTensor: plain,
-        SelectedJaggedTensor: ragged,
-        Tree: tree,
-        Consolidated: whole,
-        Stack: stack,
-        Datum: datum,
+        SelectedTensor: write_tensor,
+        SelectedJaggedTensor: write_jagged,
+        Tree: write_tensordict,
+        Consolidated: write_consolidated,
+        Stack: write_stack,
+        Datum: write_datum,
     }
 
 
 class ZipWriter:
-    """Members one after the other; each is ended by the next, and all by `end`."""
+    """Writes members one after the other. `begin_member` ends the previous one, `finish` ends the archive."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
         self.at = 0
-        self.waiting = bytearray()  # a pickle comes in a few bytes at a time
+        self.buffer = bytearray()  # a pickle is written a few bytes at a time
         self.entries: list[bytes] = []
         self.member: ZipMember | None = None
 
-    def begin(self, name: str, length: int = 0) -> None:
-        """`length`: how many bytes will come, where it may be 4 GiB or more."""
-        self.close()
+    def begin_member(self, name: str, length: int = 0) -> None:
+        """Begins a member. `length`: its size in bytes, needed only if it can be 4 GiB or more."""
+        self.end_member()
         self.member = ZipMember(f"{ROOT}/{name}".encode(), self.at, length)
-        self.put(self.member.head())
+        self.put(self.member.build_header())
 
     def write(self, data: bytes) -> None:
-        self.waiting += data
-        if len(self.waiting) >= COPY_BLOCK_BYTES:
+        self.buffer += data
+        if len(self.buffer) >= COPY_BLOCK_BYTES:
             self.flush()
 
     def flush(self) -> None:
         assert self.member is not None
-        self.member.crc = zlib.crc32(self.waiting, self.member.crc)
-        self.member.size += len(self.waiting)
-        self.put(self.waiting)
-        self.waiting = bytearray()
+        self.member.crc = zlib.crc32(self.buffer, self.member.crc)
+        self.member.size += len(self.buffer)
+        self.put(self.buffer)
+        self.buffer = bytearray()
 
     def put(self, data: bytes | bytearray) -> None:
         self.file.write(data)
         self.at += len(data)
 
-    def close(self) -> None:
+    def end_member(self) -> None:
         if self.member is not None:
             self.flush()
-            self.put(self.member.behind())
-            self.entries.append(self.member.entry())
+            self.put(self.member.build_data_descriptor())
+            self.entries.append(self.member.build_directory_entry())
 
-    def end(self) -> None:
-        """The directory, and both end records, as torch always writes them."""
-        self.close()
+    def finish(self) -> None:
+        """Writes the directory and both end records, as torch always does."""
+        self.end_member()
         directory, count, start = b"".join(self.entries), len(self.entries), self.at
-        wide = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 0, 45, 0, 0, count, count, len(directory), start)
+        zip64_end = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 0, 45, 0, 0, count, count, len(directory), start)
         locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, start + len(directory), 1)
-        few = (min(count, FULL16), min(count, FULL16), min(len(directory), FULL32), min(start, FULL32))
-        self.put(directory + wide + locator + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, *few, 0))
+        capped = (min(count, FULL16), min(count, FULL16), min(len(directory), FULL32), min(start, FULL32))
+        self.put(directory + zip64_end + locator + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, *capped, 0))
 
 
 class ZipMember:
-    """`at`: where it begins. Its checksum and size stand behind its data, and in the directory."""
+    """A member that begins at `at`. Its checksum and size are written after its data and in the directory."""
 
     def __init__(self, name: bytes, at: int, length: int) -> None:
-        self.name, self.at = name, at
-        self.wide = length >= FULL32 or at >= FULL32
+        self.write_name, self.at = name, at
+        self.zip64 = length >= FULL32 or at >= FULL32
         self.crc = self.size = 0
 
-    def head(self) -> bytes:
-        begin = self.at + 30 + len(self.name) + 4
+    def build_header(self) -> bytes:
+        begin = self.at + 30 + len(self.write_name) + 4
         padding = b"Z" * (-begin % ALIGNMENT)
-        fixed = struct.pack("<4s5H3I2H", b"PK\x03\x04", 0, FLAGS, 0, 0, 0, 0, 0, 0, len(self.name), 4 + len(padding))
-        return fixed + self.name + b"FB" + struct.pack("<H", len(padding)) + padding
+        fixed = struct.pack(
+            "<4s5H3I2H", b"PK\x03\x04", 0, FLAGS, 0, 0, 0, 0, 0, 0, len(self.write_name), 4 + len(padding)
+        )
+        return fixed + self.write_name + b"FB" + struct.pack("<H", len(padding)) + padding
 
-    def behind(self) -> bytes:
-        return struct.pack("<4sIQQ" if self.wide else "<4sIII", b"PK\x07\x08", self.crc, self.size, self.size)
+    def build_data_descriptor(self) -> bytes:
+        return struct.pack("<4sIQQ" if self.zip64 else "<4sIII", b"PK\x07\x08", self.crc, self.size, self.size)
 
-    def entry(self) -> bytes:
-        large = [value for value in (self.size, self.size, self.at) if value >= FULL32]
-        extra = struct.pack(f"<HH{len(large)}Q", 1, 8 * len(large), *large) if large else b""
+    def build_directory_entry(self) -> bytes:
+        oversized = [value for value in (self.size, self.size, self.at) if value >= FULL32]
+        extra = struct.pack(f"<HH{len(oversized)}Q", 1, 8 * len(oversized), *oversized) if oversized else b""
         size = min(self.size, FULL32)
         fixed = struct.pack("<4s6H3I", b"PK\x01\x02", 0, 0, FLAGS, 0, 0, 0, self.crc, size, size)
-        rest = struct.pack("<5H2I", len(self.name), len(extra), 0, 0, 0, 0, min(self.at, FULL32))
-        return fixed + rest + self.name + extra
+        rest = struct.pack("<5H2I", len(self.write_name), len(extra), 0, 0, 0, 0, min(self.at, FULL32))
+        return fixed + rest + self.write_name + extra

@@ -1,4 +1,4 @@
-"""A batch that we write is there as a whole and may be loaded, or it is not there."""
+"""Writes a batch that is complete and safe to load, or nothing."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from rolloutdeck.safe_pickle.verdict import check_file_safety
 
 @contextmanager
 def open_checked_output(target: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of `target` when the block has ended well. Raises OSError, and
-    SafePickleError where what was written may not be loaded; `target` is then what it was before."""
-    aside = target.with_name(f".{target.name}.part")
+    """Yields a file to write. If the block succeeds and the file is safe to load, it replaces `target`.
+
+    Raises OSError, and SafePickleError if the file may not be loaded. `target` is then unchanged.
+    """
+    partial = target.with_name(f".{target.name}.part")
     try:
-        with aside.open("wb") as file:
+        with partial.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        verdict = check_file_safety(aside)
-        if not verdict.loadable:
-            raise SafePickleError(f"what was written could not be loaded: {'; '.join(verdict.reasons)}")
-        aside.replace(target)
+        report = check_file_safety(partial)
+        if not report.loadable:
+            raise SafePickleError(f"what was written could not be loaded: {'; '.join(report.reasons)}")
+        partial.replace(target)
     finally:
-        aside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)

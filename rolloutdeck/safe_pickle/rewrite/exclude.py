@@ -1,7 +1,7 @@
-"""Leaves flagged rows out of a batch that a trainer will load: the rows that stay are written by us, value by value.
+"""Excludes flagged rows from a batch that a trainer will load. The remaining rows are written value by value.
 
-A flagged row takes its whole group with it, all answers to its prompt: what a trainer makes of an answer (its
-advantage) compares it with the other answers to the prompt, and trainers count prompts times answers.
+A flagged row excludes its complete group, all answers to its prompt. A trainer computes the advantage of an answer from
+the other answers to the prompt, and expects prompts times answers rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, TorchArchive, i
 
 @dataclass(frozen=True, slots=True)
 class ExclusionResult:
-    """What the written file lacks: `rows` of all answers to `prompts`, and what it still has."""
+    """The numbers of excluded rows and prompts, and of those that remain."""
 
     rows: int
     prompts: int
@@ -35,47 +35,48 @@ class ExclusionResult:
 def exclude_prompts(
     source: str | os.PathLike[str], target: str | os.PathLike[str], flagged: Collection[int], answers: int = 0
 ) -> ExclusionResult:
-    """Writes `target` as `source` without the groups of the rows `flagged`, as a whole and only when it may be loaded.
+    """Writes `target` as `source` without the groups of the rows `flagged`, atomically and only if it may be loaded.
 
-    `flagged` counts rows from 0, padding left out. `answers`: how many rows in a row answer one prompt, for a batch
-    that names no groups. The bytes of `target` depend on those of `source` and on the rows alone. Raises
-    SafePickleError when groups can't be told apart, nothing would be left, or something in it can't be written again;
-    OSError.
+    `flagged` are row numbers from 0, not counting padding. `answers`: how many consecutive rows answer one prompt, for
+    a batch without group names. The bytes of `target` depend only on `source` and the rows. Raises SafePickleError if
+    the groups are unknown, nothing would be left, or a value can't be written; OSError.
     """
     with open_batch(source) as batch:
         groups = find_row_groups(batch, answers)
-        gone = {groups[row] for row in resolve_flagged_rows(batch, flagged)}
-    keep = [row for row, group in enumerate(groups) if group not in gone]
+        excluded = {groups[row] for row in resolve_flagged_rows(batch, flagged)}
+    keep = [row for row, group in enumerate(groups) if group not in excluded]
     if not keep:
         raise SafePickleError("all its prompts are flagged, nothing would be left of it")
     write_rows(Path(source), Path(target), len(groups), keep)
-    every = len(set(groups))
-    return ExclusionResult(len(groups) - len(keep), len(gone), len(keep), every - len(gone))
+    all_prompts = len(set(groups))
+    return ExclusionResult(len(groups) - len(keep), len(excluded), len(keep), all_prompts - len(excluded))
 
 
 def resolve_flagged_rows(batch: RolloutBatch, flagged: Iterable[int]) -> list[int]:
-    """The rows of the file. Raises SafePickleError for one that is not there."""
+    """Returns the row numbers in the file, counting padding. Raises SafePickleError for a row that does not exist."""
     real = [row for row in range(batch.rows) if not batch.is_padding(row)]
-    wanted = sorted(set(flagged))
-    if wanted and not 0 <= wanted[0] <= wanted[-1] < len(real):
-        raise SafePickleError(f"row {wanted[-1]} is flagged and the batch has {len(real)}")
-    return [real[row] for row in wanted]
+    requested = sorted(set(flagged))
+    if requested and not 0 <= requested[0] <= requested[-1] < len(real):
+        raise SafePickleError(f"row {requested[-1]} is flagged and the batch has {len(real)}")
+    return [real[row] for row in requested]
 
 
 def find_row_groups(batch: RolloutBatch, answers: int) -> Sequence[Hashable]:
-    """Which prompt each row answers: by its key, by its uid, or by its place. Raises SafePickleError where none
-    tells."""
+    """Returns the prompt of each row: by its key, by its uid, or by its position.
+
+    Raises SafePickleError if none of them identifies it.
+    """
     if batch.keys:
-        return [key.split("_")[0] for key in batch.keys]  # as verl does
+        return [key.split("_")[0] for key in batch.keys]  # the rule of verl
     if "uid" in batch.columns:
         return [str(uid) for uid in batch.column("uid")]
-    if not answers or batch.rows % answers or not same_prompts(batch, answers):
-        raise SafePickleError("it does not say which of its rows answer one prompt")
+    if not answers or batch.rows % answers or not have_same_prompts(batch, answers):
+        raise SafePickleError("it does not record which of its rows answer one prompt")
     return [row // answers for row in range(batch.rows)]
 
 
-def same_prompts(batch: RolloutBatch, answers: int) -> bool:
-    """Whether each `answers` rows in a row have the same prompt."""
+def have_same_prompts(batch: RolloutBatch, answers: int) -> bool:
+    """Whether each block of `answers` consecutive rows has the same prompt."""
     if "prompts" not in batch.fields:
         return False
     firsts = range(0, batch.rows, answers)
@@ -87,46 +88,46 @@ def same_prompts(batch: RolloutBatch, answers: int) -> bool:
 
 
 def write_rows(source: Path, target: Path, rows: int, keep: Sequence[int]) -> None:
-    inner = target.with_name(f".{target.name}.tensors")
+    tensors_path = target.with_name(f".{target.name}.tensors")
     try:
-        with ByteSource.open(source) as opened, open_checked_output(target) as file:
-            if is_zip(opened):
-                write_torch_batch(queue(opened, RowSelection(rows, keep)), file)
+        with ByteSource.open(source) as byte_source, open_checked_output(target) as file:
+            if is_zip(byte_source):
+                write_torch_batch(select_queue_batch(byte_source, RowSelection(rows, keep)), file)
             else:
-                write_proto(load_data_proto(opened), RowSelection(rows, keep), inner, file)
+                write_proto(load_data_proto(byte_source), RowSelection(rows, keep), tensors_path, file)
     finally:
-        inner.unlink(missing_ok=True)
+        tensors_path.unlink(missing_ok=True)
 
 
-def queue(source: ByteSource, chosen: RowSelection) -> dict[str, Any]:
-    """The batch of a TransferQueue: {tensordict, tags, keys, global_steps}."""
+def select_queue_batch(source: ByteSource, selection: RowSelection) -> dict[str, Any]:
+    """Returns the selected rows of a TransferQueue's batch: {tensordict, tags, keys, global_steps}."""
     archive = TorchArchive.open(source)
-    found = load_pickle(archive.pickle, archive)
-    assert isinstance(found, dict)  # it was read as one before
-    rows = {name: chosen.listed(found[name]) for name in ("tags", "keys")}
-    return {**found, "tensordict": chosen.tree(found["tensordict"]), **rows}
+    value = load_pickle(archive.pickle, archive)
+    assert isinstance(value, dict)  # find_row_groups has read it as a dict
+    rows = {name: selection.select_values(value[name]) for name in ("tags", "keys")}
+    return {**value, "tensordict": selection.select_tensordict(value["tensordict"]), **rows}
 
 
-def write_proto(batch: Proto, chosen: RowSelection, inner: Path, file: Any) -> None:
-    """A DataProto; its tensors are an archive of their own, which is written to `inner` first."""
+def write_proto(batch: Proto, selection: RowSelection, tensors_path: Path, file: Any) -> None:
+    """Writes the selected rows of a DataProto. Its tensors are a separate archive, which is written to a file first."""
     assert batch.state is not None
     tensors = batch.state[0]
     if isinstance(tensors, tuple):
-        write_pickle(chosen.proto(batch, chosen.raw(tensors)), file)
+        write_pickle(selection.build_proto(batch, selection.select_numpy_parts(tensors)), file)
         return
     if not isinstance(tensors, Data):
         raise SafePickleError("it has no tensors")
-    with inner.open("wb") as made:
-        write_torch_batch(tensordict(build_source(tensors), chosen), made)
-    with ByteSource.open(inner) as written:
-        write_pickle(chosen.proto(batch, Piece(written, ByteSpan(0, written.size))), file)
+    with tensors_path.open("wb") as file_of_tensors:
+        write_torch_batch(select_tensordict(build_source(tensors), selection), file_of_tensors)
+    with ByteSource.open(tensors_path) as written:
+        write_pickle(selection.build_proto(batch, Piece(written, ByteSpan(0, written.size))), file)
 
 
-def tensordict(source: ByteSource, chosen: RowSelection) -> Consolidated | Tree:
+def select_tensordict(source: ByteSource, selection: RowSelection) -> Consolidated | Tree:
     archive = TorchArchive.open(source)
-    found = load_pickle(archive.pickle, archive)
-    if isinstance(found, Consolidated):
-        return chosen.consolidated(found)
-    if isinstance(found, Tree):
-        return chosen.tree(found)
-    raise SafePickleError("its tensors are no TensorDict")
+    value = load_pickle(archive.pickle, archive)
+    if isinstance(value, Consolidated):
+        return selection.select_consolidated(value)
+    if isinstance(value, Tree):
+        return selection.select_tensordict(value)
+    raise SafePickleError("its tensors are not a TensorDict")

@@ -1,10 +1,10 @@
-"""The repairs that some dumps of verl need before its trainer can replay them; nothing else is ever changed.
+"""Drops columns of verl dumps that its trainer could not replay otherwise. Nothing else is changed.
 
-verl V0 joins a replayed batch with the live one and dies when a column of both differs. A dump with `rm_scores` has no
-such column. One without (the reward model ran beside the trainer, rewards were not streamed) holds `uid`, which is
-fresh in every run, and `data_source`, `reward_model` and `extra_info`, which differ at any other step than the dump's
-own, and where rows of it are left out (`union_numpy_dict` in verl/protocol.py; proven through `fit()`, verl 0.9 and
-0.10.0.dev). The trainer takes those columns from its live batch.
+verl V0 merges a replayed batch with the live one and fails if a column differs between them. A dump with `rm_scores`
+has no such column. A dump without it (the reward model ran next to the trainer, rewards were not streamed) contains
+`uid`, which is new in every run. It also contains `data_source`, `reward_model` and `extra_info`, which differ if the
+dump is replayed at another step or without some rows (`union_numpy_dict` in verl/protocol.py; tested through `fit()`,
+verl 0.9 and 0.10.0.dev). The trainer takes those columns from its live batch.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ MOVED_DROPPED_COLUMNS = ("data_source", "reward_model", "extra_info")
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """What the repaired file lacks; every other value is the same."""
+    """The dropped columns. Every other value is unchanged."""
 
     dropped: tuple[str, ...]
     rows: int
 
 
 def columns_to_drop(batch: RolloutBatch, moved: bool) -> tuple[str, ...]:
-    """The columns to drop before verl can replay the batch: none for most. `moved`: beside other rows than its own."""
+    """Returns the columns to drop before verl can replay the batch: none for most.
+
+    `moved`: the batch is replayed at another step, or without some of its rows.
+    """
     if batch.format != "gen_batch" or "rm_scores" in batch.fields:
         return ()
     names = ALWAYS_DROPPED_COLUMNS + MOVED_DROPPED_COLUMNS if moved else ALWAYS_DROPPED_COLUMNS
@@ -43,25 +46,25 @@ def columns_to_drop(batch: RolloutBatch, moved: bool) -> tuple[str, ...]:
 
 
 def drop_columns(source: str | os.PathLike[str], target: str | os.PathLike[str], drop: Sequence[str]) -> RepairResult:
-    """Writes `target` as `source` without the columns `drop`, as a whole and only when it may be loaded.
+    """Writes `target` as `source` without the columns `drop`, atomically and only if it may be loaded.
 
-    The bytes of `target` depend on those of `source` and on `drop` alone. Raises SafePickleError when nothing is to be
-    repaired, or the result would not be loadable; ValueError for a column that no repair drops; OSError.
+    The bytes of `target` depend only on `source` and `drop`. Raises SafePickleError if there is nothing to repair or
+    the result would not be loadable; ValueError for a column that no repair drops; OSError.
     """
     unknown = set(drop) - {*ALWAYS_DROPPED_COLUMNS, *MOVED_DROPPED_COLUMNS}
     if unknown:
         raise ValueError(f"no repair drops {', '.join(sorted(unknown))}")
-    with ByteSource.open(source) as opened, open_checked_output(Path(target)) as file:
-        return _write_without(load_data_proto(opened), drop, file)
+    with ByteSource.open(source) as byte_source, open_checked_output(Path(target)) as file:
+        return _write_without(load_data_proto(byte_source), drop, file)
 
 
 def _write_without(batch: Proto, drop: Sequence[str], file: BinaryIO) -> RepairResult:
-    found = build_proto_contents(batch)
+    contents = build_proto_contents(batch)
     assert batch.state is not None
     tensors, columns, meta = batch.state
     dropped = tuple(name for name in columns if name in drop)
-    if "rm_scores" in found.cells or not dropped:
+    if "rm_scores" in contents.tensors or not dropped:
         raise SafePickleError("there is nothing to repair: the batch has rm_scores, or none of these columns")
-    kept = {name: column for name, column in columns.items() if name not in dropped}
-    write_pickle(replace(batch, state=(tensors, kept, meta)), file)
-    return RepairResult(dropped, found.rows)
+    remaining_columns = {name: column for name, column in columns.items() if name not in dropped}
+    write_pickle(replace(batch, state=(tensors, remaining_columns, meta)), file)
+    return RepairResult(dropped, contents.rows)

@@ -1,5 +1,7 @@
-"""Takes the weight from rows of a batch that ROLL will load: their mask becomes 0 where it stands in the file, and all
-other bytes stay what they are."""
+"""Removes rows of a batch that ROLL will load from the loss: their mask becomes 0 in the file.
+
+All other bytes are unchanged, except the checksums of the mask.
+"""
 
 from __future__ import annotations
 
@@ -17,72 +19,77 @@ from rolloutdeck.safe_pickle.load import Buffer, Piece, Rollout, load_pickle
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
 from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, TorchArchive
 
-BLOCK = 1 << 20
+COPY_BLOCK_BYTES = 1 << 20
 
 
 def zero_rows(source: str | os.PathLike[str], target: str | os.PathLike[str], name: str, rows: Collection[int]) -> None:
-    """Writes `target` as `source` with these rows, counted from 0, of the tensor `name` 0. Raises SafePickleError for a
-    row that is not there and for a tensor that shares its bytes with another; OSError."""
-    with ByteSource.open(source) as opened:
-        found = read_roll_contents(opened)
-        places = [place_of(found, name, row) for row in sorted(set(rows))]
-        held = member_of(opened, found.cells[name])
-        if len(places) == found.rows:
+    """Writes `target` as `source` with `rows`, counted from 0, of the tensor `name` set to 0.
+
+    Raises SafePickleError for a row that does not exist and for a tensor that shares its bytes with another; OSError.
+    """
+    with ByteSource.open(source) as byte_source:
+        contents = read_roll_contents(byte_source)
+        row_spans = [find_row_span(contents, name, row) for row in sorted(set(rows))]
+        member = find_member(byte_source, contents.tensors[name])
+        if len(row_spans) == contents.rows:
             raise SafePickleError("all its rows are flagged, nothing would be left to train on")
     with open_checked_output(Path(target)) as file:
         with Path(source).open("rb") as original:
-            shutil.copyfileobj(original, file, BLOCK)
-        for place in places:
-            file.seek(place.start)
-            file.write(bytes(place.length))
+            shutil.copyfileobj(original, file, COPY_BLOCK_BYTES)
+        for span in row_spans:
+            file.seek(span.start)
+            file.write(bytes(span.length))
         file.flush()
-        check(file, *held)
+        write_checksums(file, *member)
 
 
-def place_of(found: BatchContents, name: str, row: int) -> ByteSpan:
-    """Where a row lies in the file."""
-    if not 0 <= row < found.rows:
-        raise SafePickleError(f"row {row} is flagged and the batch has {found.rows}")
-    own = span_of(found, name)
-    others = [span for other in found.cells if other != name and (span := span_of(found, other))]
-    if own is None:
-        raise SafePickleError(f"its {name} is no plain tensor")
-    if any(span.start < own.start + own.length and own.start < span.start + span.length for span in others):
+def find_row_span(contents: BatchContents, name: str, row: int) -> ByteSpan:
+    """Returns the position of a row in the file."""
+    if not 0 <= row < contents.rows:
+        raise SafePickleError(f"row {row} is flagged and the batch has {contents.rows}")
+    tensor_span = find_tensor_span(contents, name)
+    others = [span for other in contents.tensors if other != name and (span := find_tensor_span(contents, other))]
+    if tensor_span is None:
+        raise SafePickleError(f"its {name} is not a plain tensor")
+    if any(
+        span.start < tensor_span.start + tensor_span.length and tensor_span.start < span.start + span.length
+        for span in others
+    ):
         raise SafePickleError(f"its {name} shares its bytes with another tensor")
-    size = own.length // found.rows
-    return ByteSpan(own.start + row * size, size)
+    size = tensor_span.length // contents.rows
+    return ByteSpan(tensor_span.start + row * size, size)
 
 
-def span_of(found: BatchContents, name: str) -> ByteSpan | None:
-    """Where a tensor lies in the file; None for one that does not lie there in one piece."""
-    cells = found.cells.get(name)
-    if not isinstance(cells, DenseField) or not isinstance(cells.data, Piece):
+def find_tensor_span(contents: BatchContents, name: str) -> ByteSpan | None:
+    """Returns the position of a tensor in the file, or None if it is not stored there in one piece."""
+    tensor = contents.tensors.get(name)
+    if not isinstance(tensor, DenseField) or not isinstance(tensor.data, Piece):
         return None
-    at = cells.data.source.start + cells.data.span.start + cells.start
-    return ByteSpan(at, cells.row_bytes * cells.shape[0])
+    at = tensor.data.source.start + tensor.data.span.start + tensor.start
+    return ByteSpan(at, tensor.row_bytes * tensor.shape[0])
 
 
-def member_of(opened: ByteSource, cells: object) -> tuple[ByteSpan, list[int]]:
-    """The member of the archive in which a tensor lies, and where its CRC stands: positions in the file."""
-    value = load_pickle(opened)
+def find_member(byte_source: ByteSource, tensor: object) -> tuple[ByteSpan, list[int]]:
+    """Returns the archive member that contains a tensor, and the positions of its CRC, all in the file."""
+    value = load_pickle(byte_source)
     assert (
         isinstance(value, Rollout) and value.state and isinstance(value.state[0], Buffer)
-    )  # it was read as one before
-    assert isinstance(cells, DenseField) and isinstance(cells.data, Piece)
+    )  # read_roll_contents has checked it
+    assert isinstance(tensor, DenseField) and isinstance(tensor.data, Piece)
     archive = TorchArchive.open(build_source(value.state[0].data))
-    start, held = archive.source.start, cells.data.span
-    name = next(name for name, span in archive.members.items() if span == held)
-    return ByteSpan(start + held.start, held.length), [start + at for at in archive.checksums(name)]
+    start, member = archive.source.start, tensor.data.span
+    name = next(name for name, span in archive.members.items() if span == member)
+    return ByteSpan(start + member.start, member.length), [start + at for at in archive.find_checksums(name)]
 
 
-def check(file: BinaryIO, span: ByteSpan, places: Collection[int]) -> None:
-    """Writes the CRC of what now lies there."""
+def write_checksums(file: BinaryIO, span: ByteSpan, positions: Collection[int]) -> None:
+    """Computes the CRC of the member's new bytes and writes it to `positions`."""
     crc = 0
-    with Path(file.name).open("rb") as written:
-        written.seek(span.start)
-        left = span.length
-        while left and (piece := written.read(min(BLOCK, left))):
-            crc, left = zlib.crc32(piece, crc), left - len(piece)
-    for place in places:
-        file.seek(place)
+    with Path(file.name).open("rb") as copy:
+        copy.seek(span.start)
+        remaining = span.length
+        while remaining and (block := copy.read(min(COPY_BLOCK_BYTES, remaining))):
+            crc, remaining = zlib.crc32(block, crc), remaining - len(block)
+    for position in positions:
+        file.seek(position)
         file.write(struct.pack("<I", crc))

@@ -1,8 +1,9 @@
-"""The opcodes of a pickle, one by one, without running any: protocols 0 to 5, names as in `pickletools`.
+"""Yields the opcodes of a pickle without running any: protocols 0 to 5, names as in `pickletools`.
 
-Long byte strings are skipped by seeking and told as a `ByteSpan`; everything else is read through a window of 64 KiB.
-`pickletools.genops` does neither. What is more than `PickleLimits` allow raises `SafePickleError`, and so does what no
-pickler writes: a memo index that leaps ahead (the C unpickler allocates for it), a frame that ends inside an opcode.
+Long byte strings are skipped by seeking and returned as a `ByteSpan`. Everything else is read in blocks of 64 KiB.
+`pickletools.genops` does neither. Raises `SafePickleError` if a stream exceeds `PickleLimits`, or contains what no
+pickler writes: a memo index that skips entries (the C unpickler allocates memory for it), or a frame that ends inside
+an opcode.
 """
 
 from __future__ import annotations
@@ -40,35 +41,35 @@ _CLOSES = {
 
 
 def scan_opcodes(source: ByteSource, limits: PickleLimits | None = None) -> Iterator[Opcode]:
-    """Every opcode up to and with STOP; what follows STOP is not looked at. Raises SafePickleError.
+    """Yields every opcode up to and including STOP. Bytes after STOP are not read. Raises SafePickleError.
 
-    A step has millions of opcodes, most of them a byte or two: those are taken from the block right here.
+    A step has millions of opcodes, most of them one or two bytes long. For speed, this loop reads those directly.
     """
-    tape = SourceReader(source)
-    rules = _Rules(limits or PickleLimits(), source.size)
-    make = tuple.__new__
+    reader = SourceReader(source)
+    rules = _StreamRules(limits or PickleLimits(), source.size)
+    new_tuple = tuple.__new__
     for _ in range(rules.limits.opcodes):
-        at = tape.at
-        code = tape.byte()
-        name, width, read, rule = _KINDS[code] or _no_kind(code, at)
-        argument = tape.unsigned(width) if width else read(tape, rules.limits) if read else None
-        op = make(Opcode, (name, argument, at))
-        if rules.frame and (tape.at >= rules.frame or name == "FRAME"):
-            rules.end_frame(op, tape.at)
+        at = reader.at
+        code = reader.read_byte()
+        name, width, read, rule = _OPCODE_SPECS[code] or _raise_unknown_opcode(code, at)
+        argument = reader.read_unsigned(width) if width else read(reader, rules.limits) if read else None
+        op = new_tuple(Opcode, (name, argument, at))
+        if rules.frame and (reader.at >= rules.frame or name == "FRAME"):
+            rules.end_frame(op, reader.at)
         if rule is not None:
-            rule(rules, op, tape.at)
+            rule(rules, op, reader.at)
         yield op
         if name == "STOP":
             return
     raise SafePickleError(f"more than {rules.limits.opcodes:,} opcodes")
 
 
-def _no_kind(code: int, at: int) -> NoReturn:
+def _raise_unknown_opcode(code: int, at: int) -> NoReturn:
     raise SafePickleError(f"byte 0x{code:02x} at {at:,} is no pickle opcode")
 
 
-class _Rules:
-    """What must hold from opcode to opcode."""
+class _StreamRules:
+    """The rules between opcodes: frames, marks and memo entries."""
 
     __slots__ = ("frame", "limits", "marks", "puts", "size")
 
@@ -76,7 +77,7 @@ class _Rules:
         self.limits = limits
         self.size = size
         self.marks = self.puts = 0
-        self.frame = 0  # where the open frame ends; 0 when none is
+        self.frame = 0  # the end of the open frame; 0 if none is open
 
     def end_frame(self, op: Opcode, end: int) -> None:
         if end > self.frame:
@@ -85,7 +86,7 @@ class _Rules:
             raise SafePickleError(f"a frame at {op.at:,} inside another")
         self.frame = 0
 
-    def _proto(self, op: Opcode, end: int) -> None:
+    def _check_protocol(self, op: Opcode, end: int) -> None:
         if op.at or op.argument not in range(self.limits.protocol + 1):
             raise SafePickleError(f"protocol {op.argument!r} at {op.at:,}")
 
@@ -95,55 +96,55 @@ class _Rules:
             raise SafePickleError(f"a frame of {op.argument:,} bytes at {op.at:,} reaches beyond the end")
         self.frame = end + op.argument if op.argument else 0
 
-    def _mark(self, op: Opcode, end: int) -> None:
+    def _count_mark(self, op: Opcode, end: int) -> None:
         self.marks += 1
         if self.marks > self.limits.marks:
             raise SafePickleError(f"more than {self.limits.marks:,} nested marks")
 
-    def _close(self, op: Opcode, end: int) -> None:
+    def _close_mark(self, op: Opcode, end: int) -> None:
         if not self.marks:
             raise SafePickleError(f"{op.name} at {op.at:,} without a mark")
         self.marks -= 1
 
-    def _put(self, op: Opcode, end: int) -> None:
+    def _check_put(self, op: Opcode, end: int) -> None:
         index = self.puts if op.name == "MEMOIZE" else op.argument
         assert isinstance(index, int)
         if not 0 <= index <= self.puts or self.puts >= self.limits.memo:
             raise SafePickleError(f"memo index {index:,} at {op.at:,} after {self.puts:,} entries")
         self.puts = max(self.puts, index + 1)
 
-    def _get(self, op: Opcode, end: int) -> None:
+    def _check_get(self, op: Opcode, end: int) -> None:
         assert isinstance(op.argument, int)
         if not 0 <= op.argument < self.puts:
             raise SafePickleError(f"memo index {op.argument:,} at {op.at:,} was never stored")
 
 
-_RULES: dict[str, Callable[[_Rules, Opcode, int], None]] = {
-    "PROTO": _Rules._proto,
-    "FRAME": _Rules._open_frame,
-    "MARK": _Rules._mark,
-    "MEMOIZE": _Rules._put,
-    **dict.fromkeys(_PUTS, _Rules._put),
-    **dict.fromkeys(_GETS, _Rules._get),
-    **dict.fromkeys(_CLOSES, _Rules._close),
+_RULES: dict[str, Callable[[_StreamRules, Opcode, int], None]] = {
+    "PROTO": _StreamRules._check_protocol,
+    "FRAME": _StreamRules._open_frame,
+    "MARK": _StreamRules._count_mark,
+    "MEMOIZE": _StreamRules._check_put,
+    **dict.fromkeys(_PUTS, _StreamRules._check_put),
+    **dict.fromkeys(_GETS, _StreamRules._check_get),
+    **dict.fromkeys(_CLOSES, _StreamRules._close_mark),
 }
 
 
-def _kinds() -> Iterator[_Kind | None]:
+def _build_opcode_specs() -> Iterator[_OpcodeSpec | None]:
     for code in range(256):
-        known = OPCODE_READERS.get(bytes([code]))
-        name, read = known or ("", read_no_argument)
+        entry = OPCODE_READERS.get(bytes([code]))
+        name, read = entry or ("", read_no_argument)
         yield (
             (name, _WIDTHS.get(name, 0), None if read is read_no_argument else read, _RULES.get(name))
-            if known
+            if entry
             else None
         )
 
 
-# By code: name, bytes of an unsigned argument or 0, what reads another argument, what must hold.
-_Kind = tuple[str, int, ArgumentReader | None, Callable[[_Rules, Opcode, int], None] | None]
+# By code: name, width of an unsigned argument in bytes or 0, reader of any other argument, rule to check.
+_OpcodeSpec = tuple[str, int, ArgumentReader | None, Callable[[_StreamRules, Opcode, int], None] | None]
 _WIDTHS = {
     "BININT1": 1, "BININT2": 2, "BINGET": 1, "LONG_BINGET": 4, "BINPUT": 1, "LONG_BINPUT": 4, "PROTO": 1, "EXT1": 1,
     "EXT2": 2, "FRAME": 8,
 }  # fmt: skip
-_KINDS: list[_Kind | None] = list(_kinds())
+_OPCODE_SPECS: list[_OpcodeSpec | None] = list(_build_opcode_specs())

@@ -1,4 +1,4 @@
-"""A window of a file, read by position and never whole."""
+"""A window of a file that is read by position. The file is never read into memory as a whole."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rolloutdeck.safe_pickle.errors import SafePickleError
 
 
 class ByteSource:
-    """`size` bytes of an open file, or of bytes in memory; positions count from the window's first byte.
+    """`size` bytes of an open file or of bytes in memory. Positions count from the window's first byte.
 
-    A window shares its file with the source that was opened: only that one closes it.
+    A window shares the file of the source it was made from. Only the source that opened the file closes it.
     """
 
     __slots__ = ("_file", "_start", "size")
@@ -24,13 +24,13 @@ class ByteSource:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> ByteSource:
-        """A context manager over the whole file. Raises OSError."""
+        """Returns a context manager over the complete file. Raises OSError."""
         file = os.open(Path(path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         return cls(file, 0, os.fstat(file).st_size)
 
     @classmethod
-    def of(cls, data: bytes) -> ByteSource:
-        """Bytes that are in memory anyway."""
+    def from_bytes(cls, data: bytes) -> ByteSource:
+        """Returns a source over bytes that are in memory."""
         return cls(data, 0, len(data))
 
     def __enter__(self) -> ByteSource:
@@ -43,13 +43,13 @@ class ByteSource:
 
     @property
     def start(self) -> int:
-        """Where its first byte stands in the file. Raises SafePickleError for bytes in memory."""
+        """The position of the first byte in the file. Raises SafePickleError for bytes in memory."""
         if isinstance(self._file, bytes):
-            raise SafePickleError("a part of it is so short that it was not left in the file")
+            raise SafePickleError("a part of it is so short that it is not read from the file by position")
         return self._start
 
     def read(self, at: int, length: int) -> bytes:
-        """Exactly `length` bytes from position `at`. Raises SafePickleError when they are not there."""
+        """Returns exactly `length` bytes from position `at`. Raises SafePickleError if the source is too short."""
         if at < 0 or length < 0 or at + length > self.size:
             raise SafePickleError(
                 f"it ends after {self.size:,} bytes, before the {length:,} bytes that should begin at {at:,}"
@@ -59,8 +59,10 @@ class ByteSource:
         return _read(self._file, self._start + at, length)
 
     def read_into(self, at: int, buffer: memoryview) -> None:
-        """Fills `buffer`, plain bytes, from position `at` without another copy. Raises SafePickleError when it ends
-        before."""
+        """Fills `buffer` from position `at` without another copy. `buffer` is a view of plain bytes.
+
+        Raises SafePickleError if the source is too short.
+        """
         if at < 0 or at + len(buffer) > self.size:
             raise SafePickleError(
                 f"it ends after {self.size:,} bytes, before the {len(buffer):,} that should begin at {at:,}"
@@ -71,7 +73,7 @@ class ByteSource:
             _read_into(self._file, self._start + at, buffer)
 
     def window(self, start: int, length: int) -> ByteSource:
-        """A part as a source of its own. Raises SafePickleError when it reaches beyond this one."""
+        """Returns a part as a separate source. Raises SafePickleError if it reaches beyond this one."""
         if start < 0 or length < 0 or start + length > self.size:
             raise SafePickleError(f"a part of {length:,} bytes at {start:,} reaches beyond the end at {self.size:,}")
         return ByteSource(self._file, self._start + start, length)
@@ -79,7 +81,7 @@ class ByteSource:
 
 def _read(file: int, at: int, length: int) -> bytes:
     parts = []
-    while length:  # the kernel gives at most 2 GiB at once
+    while length:  # the kernel returns at most 2 GiB at once
         part = os.pread(file, length, at)
         if not part:
             raise SafePickleError("the file became shorter while it was read")
@@ -90,9 +92,9 @@ def _read(file: int, at: int, length: int) -> bytes:
 
 
 def _read_into(file: int, at: int, buffer: memoryview) -> None:
-    done = 0
-    while done < len(buffer):
-        more = os.preadv(file, [buffer[done:]], at + done)
-        if not more:
+    filled = 0
+    while filled < len(buffer):
+        count = os.preadv(file, [buffer[filled:]], at + filled)
+        if not count:
             raise SafePickleError("the file became shorter while it was read")
-        done += more
+        filled += count

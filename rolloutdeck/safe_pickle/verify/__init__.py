@@ -1,4 +1,8 @@
-"""The verifier: proves that what a trainer would unpickle is on the allowlist, with its argument shapes."""
+"""The verifier: proves that everything a trainer would unpickle is on the allowlist, with the expected arguments.
+
+Depends on: `stream`.
+Invariant: it imports, calls and builds nothing of the pickle.
+"""
 
 from rolloutdeck.safe_pickle.verify.abstract_values import (
     AbstractContainer,

@@ -1,6 +1,6 @@
-"""What a pickle's opcodes would build, as far as it must be known to judge it: no values, only their shapes.
+"""Abstract values: what a pickle's opcodes would build, as far as the verifier must know it.
 
-Numbers, None and short strings stand for themselves.
+They contain shapes instead of data. Numbers, None and short strings represent themselves.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any, NamedTuple
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream import ByteSpan
 
-MAX_SHORT_STRING = 64  # characters; a longer string is known by its length
+MAX_SHORT_STRING = 64  # characters; of a longer string only the length is recorded
 MAX_DEPTH = 200
 MAX_WEIGHT = 1 << 32  # values and characters, each counted as often as it is reached
 
-HARMLESS, SPECIAL, UNKNOWN = 0, 1, 2  # plain data; something with its own place; something that may not be loaded
+HARMLESS, SPECIAL, UNKNOWN = 0, 1, 2  # plain data; allowed only where a rule expects it; not loadable
 
 AbstractValue = Any
-_NOTHING: list[AbstractValue] = []
+_NO_ITEMS: list[AbstractValue] = []
 
 
 class RuleViolationError(Exception):
-    """Nothing that torch, numpy or verl would have written here."""
+    """Torch, numpy and verl would not have written this here."""
 
 
 class GlobalReference(NamedTuple):
-    """A function or class, by name. It may stand only where a rule asks for it."""
+    """A function or class, by name. It is allowed only where a rule expects it."""
 
     name: str
 
@@ -41,7 +41,8 @@ class LongString(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AbstractBytes:
-    """A byte string: in memory when short, else in the source; neither when it was written as text."""
+    """A byte string. A short one is in `content`, a long one at `span` in the source. One that was written as text has
+    neither."""
 
     length: int
     content: bytes | None = None
@@ -51,15 +52,16 @@ class AbstractBytes:
 class AbstractContainer:
     """A list, tuple, set or dict (`items` are then key, value, key, value…).
 
-    Once it is inside another or was handed to a call it is `sealed`: picklers finish a container before they use it,
-    so that whoever changes it later wants to change what was already judged. It also rules out cycles.
+    It is `sealed` as soon as it is part of another container or an argument of a call. Picklers finish a container
+    before they use it, so a later change is an attempt to alter a value that was already verified. Sealing also
+    excludes cycles.
     """
 
     __slots__ = ("depth", "items", "kind", "level", "sealed", "weight")
 
     def __init__(self, kind: str, items: Sequence[AbstractValue] = ()) -> None:
         self.kind = kind
-        self.items = _NOTHING
+        self.items = _NO_ITEMS
         self.level = HARMLESS
         self.depth = self.weight = 1
         self.sealed = False
@@ -67,23 +69,23 @@ class AbstractContainer:
             self.extend(items)
 
     def extend(self, items: Iterable[AbstractValue]) -> None:
-        """Raises RuleViolationError when sealed, SafePickleError when it grows too deep or too large."""
+        """Adds items. Raises RuleViolationError if it is sealed, SafePickleError if it is too deep or too large."""
         if self.sealed:
             raise RuleViolationError("it changes a container that was already used")
-        if self.items is _NOTHING:
+        if self.items is _NO_ITEMS:
             self.items = []
         for item in items:
             self.items.append(item)
             if isinstance(item, (str, int, float)) or item is None:
                 self.weight += 1
                 continue
-            self._hold(item)
+            self._count_item(item)
         if self.depth > MAX_DEPTH or self.weight > MAX_WEIGHT:
             raise SafePickleError(
                 f"it is nested more than {MAX_DEPTH} deep, or unfolds to more than {MAX_WEIGHT:,} values"
             )
 
-    def _hold(self, item: AbstractValue) -> None:
+    def _count_item(self, item: AbstractValue) -> None:
         if item is self:
             raise RuleViolationError("it changes a container that was already used")
         self.level = max(self.level, get_safety_level(item))
@@ -94,15 +96,15 @@ class AbstractContainer:
         else:
             self.weight += item.length if isinstance(item, LongString) else 1
 
-    def spend(self) -> None:
-        """Lets go of what a call took, since millions of rows have such; used again, it is nothing that fits."""
-        self.kind, self.items, self.sealed = "spent", _NOTHING, True
+    def release_items(self) -> None:
+        """Frees the arguments of a call, because there are millions of them. No rule accepts the container again."""
+        self.kind, self.items, self.sealed = "spent", _NO_ITEMS, True
 
     def fields(self) -> dict[str, AbstractValue]:
-        """A dict with short strings as keys, each once. Raises RuleViolationError when it is another."""
+        """Returns a dict with short strings as keys, each once. Raises RuleViolationError if it is anything else."""
         keys = self.items[::2]
         if self.kind != "dict" or not all(type(key) is str for key in keys) or len(set(keys)) != len(keys):
-            raise RuleViolationError("a state that is no dict of names")
+            raise RuleViolationError("a state that is not a dict of names")
         return dict(zip(keys, self.items[1::2], strict=True))
 
 
@@ -110,19 +112,19 @@ _NO_FACTS: dict[str, AbstractValue] = {}
 
 
 class AbstractObject:
-    """What a call builds. `facts` say what later rules need of it; `level` is UNKNOWN when it holds what may not be.
+    """The result of a call. `facts` are the properties that later rules need.
 
-    `built` is False until it was given its state.
+    `level` is UNKNOWN if it contains something that is not allowed. `has_state` is False until BUILD sets its state.
     """
 
-    __slots__ = ("built", "facts", "kind", "level")
+    __slots__ = ("facts", "has_state", "kind", "level")
 
     def __init__(
-        self, kind: str, level: int = SPECIAL, built: bool = True, facts: dict[str, AbstractValue] | None = None
+        self, kind: str, level: int = SPECIAL, has_state: bool = True, facts: dict[str, AbstractValue] | None = None
     ) -> None:
         self.kind = kind
         self.level = level
-        self.built = built
+        self.has_state = has_state
         self.facts = facts or _NO_FACTS
 
 
@@ -137,28 +139,28 @@ def get_safety_level(value: AbstractValue) -> int:
 
 
 def is_count(value: AbstractValue) -> bool:
-    """A whole number from 0, as sizes and positions are."""
+    """Whether it is an integer of at least 0 that can be a size or a position."""
     return type(value) is int and 0 <= value < 1 << 62
 
 
 def parse_sizes(value: AbstractValue, kinds: tuple[str, ...] = ("tuple",)) -> list[int]:
-    """Sizes or strides of at most 32 dimensions. Raises RuleViolationError."""
+    """Returns sizes or strides of at most 32 dimensions. Raises RuleViolationError."""
     if not isinstance(value, AbstractContainer) or value.kind not in kinds or len(value.items) > 32:
-        raise RuleViolationError("a shape that is none")
+        raise RuleViolationError("an invalid shape")
     if not all(is_count(item) for item in value.items):
-        raise RuleViolationError("a shape that is none")
+        raise RuleViolationError("an invalid shape")
     return value.items
 
 
 def multiply_sizes(sizes: Iterable[int]) -> int:
-    total = 1
+    product = 1
     for size in sizes:
-        total *= size
-    return total
+        product *= size
+    return product
 
 
 def is_dict_key(value: AbstractValue) -> bool:
-    """What a pickler writes as a key, and what hashes without running anything of its own."""
+    """Whether a pickler writes it as a key, and hashing it runs no code of the pickle."""
     if isinstance(value, AbstractContainer):
         return value.kind == "tuple" and all(map(is_dict_key, value.items))
     if isinstance(value, AbstractObject):

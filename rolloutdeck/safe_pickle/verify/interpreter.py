@@ -1,8 +1,8 @@
-"""Follows a pickle's opcodes with shapes instead of values, and writes down why it may not be loaded.
+"""Follows a pickle's opcodes with abstract values and collects the reasons why it may not be loaded.
 
-The stack, the memo and the marks are those of `pickle.Unpickler`; nothing is imported, called or built. A call that no
-rule allows is a reason and leaves something unknown; the rest is followed on, so that a reader can be told whether
-values can be had from it. What breaks the stack itself raises SafePickleError.
+The stack, the memo and the marks work as in `pickle.Unpickler`, but nothing is imported, called or built. A call that
+no rule allows adds a reason and pushes an unknown object. The verifier then continues, because the report also says
+whether our reader can read values from the file. Raises SafePickleError if the stack itself is broken.
 """
 
 from __future__ import annotations
@@ -26,60 +26,60 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
 )
 from rolloutdeck.safe_pickle.verify.stack import VerifierStack
 
-MAX_NESTED = 2  # archives inside archives
+MAX_NESTING = 2  # archives inside archives
 
 
 class PickleVerifier(VerifierStack):
-    """One pickle. `archive` is the ZIP around it, whose members are its storages."""
+    """Verifies one pickle. `archive` is the ZIP around it, whose members are its storages."""
 
-    def __init__(self, source: ByteSource, archive: TorchArchive | None = None, nested: int = 0) -> None:
+    def __init__(self, source: ByteSource, archive: TorchArchive | None = None, nesting: int = 0) -> None:
         super().__init__()
         self.source = source
         self.archive = archive
-        self.nested = nested
+        self.nesting = nesting
         self.storages: dict[str, tuple[str, int]] = {}
-        self._inner = 0  # bytes of the archives inside it that were judged
+        self._embedded_bytes = 0  # bytes of the embedded archives that were verified
 
-    def root(self) -> AbstractValue:
-        """What the whole pickle would build. Raises SafePickleError."""
+    def verify(self) -> AbstractValue:
+        """Returns what the pickle would build. Raises SafePickleError."""
         if self.source.size and self.source.read(0, 1) != b"\x80":
-            self.object("it does not begin with its protocol, as every file of torch and verl does")
+            self.add_reason("it does not begin with its protocol, as every file of torch and verl does")
         handler_of = self._HANDLERS.get
         for op in scan_opcodes(self.source):
             handler = handler_of(op[0])
             if handler is not None:
                 handler(self, op)
             elif op.name == "STOP":
-                return self._end(op)
+                return self._finish(op)
             else:
-                self._foreign(op)
+                self._handle_foreign_opcode(op)
         raise SafePickleError("it has no end")
 
-    def _end(self, op: Opcode) -> AbstractValue:
+    def _finish(self, op: Opcode) -> AbstractValue:
         value = self._pop()
         if self._stack or self._marks:
             raise SafePickleError("values are left over at its end")
-        rest = self.source.size - op.at - 1
-        if rest:
-            self.object(f"{rest:,} bytes follow the end of the pickle")
+        trailing = self.source.size - op.at - 1
+        if trailing:
+            self.add_reason(f"{trailing:,} bytes follow the end of the pickle")
         return value
 
-    def embedded(self, data: AbstractBytes) -> AbstractValue:
-        """What a torch archive inside this pickle would build; its reasons become ours.
+    def verify_embedded(self, data: AbstractBytes) -> AbstractValue:
+        """Returns what a torch archive inside this pickle would build, and adds its reasons to those of this pickle.
 
-        Raises SafePickleError when it is no canonical archive.
+        Raises SafePickleError if it is not a canonical archive.
         """
-        self._inner += data.length
-        if self.nested >= MAX_NESTED or self._inner > self.source.size:
+        self._embedded_bytes += data.length
+        if self.nesting >= MAX_NESTING or self._embedded_bytes > self.source.size:
             raise SafePickleError("archives inside archives inside archives, or one that is loaded again and again")
-        archive = TorchArchive.open(_inside(data, self.source))
-        judge = PickleVerifier(archive.pickle, archive, self.nested + 1)
-        value = judge.root()
-        for reason in judge.reasons:
-            self.object(f"in the archive inside it: {reason}")
+        archive = TorchArchive.open(_open_embedded(data, self.source))
+        verifier = PickleVerifier(archive.pickle, archive, self.nesting + 1)
+        value = verifier.verify()
+        for reason in verifier.reasons:
+            self.add_reason(f"in the archive inside it: {reason}")
         return value
 
-    def _nothing(self, op: Opcode) -> None:
+    def _ignore(self, op: Opcode) -> None:
         pass
 
     # Names and calls
@@ -87,23 +87,23 @@ class PickleVerifier(VerifierStack):
     def _global(self, op: Opcode) -> None:
         assert isinstance(op.argument, str)
         module, _, name = op.argument.partition(" ")
-        self._name(module, name)
+        self._push_global(module, name)
 
     def _stack_global(self, op: Opcode) -> None:
         name, module = self._pop(), self._pop()
         if type(name) is not str or type(module) is not str:
-            self.object(f"the name of a global at {op.at:,} is no string")
+            self.add_reason(f"the name of a global at {op.at:,} is not a string")
             self._push(build_unknown_object())
             return
-        self._name(module, name)
+        self._push_global(module, name)
 
-    def _name(self, module: str, name: str) -> None:
-        """A dot in the name would have the unpickler walk attributes."""
+    def _push_global(self, module: str, name: str) -> None:
+        """Pushes a global. A dot in `name` is refused, because the unpickler would then follow attributes."""
         dotted = f"{module}.{name}"
         if dotted in rules.ALLOWED_GLOBALS and "." not in name:
             self._push(GlobalReference(dotted))
             return
-        self.object(f"it names {dotted[:120]!r}, which is not on the list of what such a file holds")
+        self.add_reason(f"it names {dotted[:120]!r}, which is not on the list of what such a file holds")
         self._push(build_unknown_object())
 
     def _call(self, op: Opcode) -> None:
@@ -114,17 +114,17 @@ class PickleVerifier(VerifierStack):
     def _apply(
         self, rule: rules.CallRule | None, target: AbstractValue, args: AbstractValue, op: Opcode
     ) -> AbstractValue:
-        """The result of a rule, or something unknown with the reason, once."""
+        """Returns the result of a rule. If it fails, adds the reason and returns an unknown object."""
         worst = max(get_safety_level(target), get_safety_level(args))
         try:
             if rule is None or not isinstance(args, AbstractContainer) or args.kind != "tuple":
-                raise RuleViolationError("it is called as nothing calls it")
+                raise RuleViolationError("it is called with arguments that no known file uses")
             args.sealed = True
             result = rule(self, args.items)
-            args.spend()
-        except RuleViolationError as unfit:
+            args.release_items()
+        except RuleViolationError as error:
             if worst < UNKNOWN:
-                self.object(f"{_told(target)} at {op.at:,}: {unfit}")
+                self.add_reason(f"{_describe(target)} at {op.at:,}: {error}")
             return build_unknown_object()
         if worst == UNKNOWN and isinstance(result, (AbstractObject, AbstractContainer)):
             result.level = UNKNOWN
@@ -138,11 +138,11 @@ class PickleVerifier(VerifierStack):
         worst = max(get_safety_level(target), get_safety_level(state))
         try:
             if rule is None:
-                raise RuleViolationError("it is given a state, which nothing gives it")
+                raise RuleViolationError("it is given a state, which no known file does")
             rule(self, target, state)
-        except RuleViolationError as unfit:
+        except RuleViolationError as error:
             if worst < UNKNOWN:
-                self.object(f"{_told(target)} at {op.at:,}: {unfit}")
+                self.add_reason(f"{_describe(target)} at {op.at:,}: {error}")
             worst = UNKNOWN
         if worst == UNKNOWN and isinstance(target, (AbstractObject, AbstractContainer)):
             target.level = UNKNOWN
@@ -150,12 +150,12 @@ class PickleVerifier(VerifierStack):
     def _persistent(self, op: Opcode) -> None:
         self._push(self._apply(rules.verify_storage, GlobalReference("a persistent id"), self._pop(), op))
 
-    # What only other picklers write
+    # Opcodes that only other picklers write
 
-    def _foreign(self, op: Opcode) -> None:
-        self.object(f"it has the opcode {op.name} at {op.at:,}, which no file of torch or verl has")
+    def _handle_foreign_opcode(self, op: Opcode) -> None:
+        self.add_reason(f"it has the opcode {op.name} at {op.at:,}, which no file of torch or verl has")
         if op.name in ("NEXT_BUFFER", "READONLY_BUFFER"):
-            raise SafePickleError("its buffers are not inside it")
+            raise SafePickleError("its buffers are outside the file")
         if op.name in ("LIST", "DICT", "OBJ", "INST", "POP_MARK"):
             self._pop_mark()
         if op.name in ("POP", "NEWOBJ_EX"):
@@ -171,8 +171,8 @@ class PickleVerifier(VerifierStack):
             self._push(build_unknown_object())
 
     _HANDLERS: ClassVar[dict[str, Callable[[PickleVerifier, Opcode], None]]] = {
-        "PROTO": _nothing,
-        "FRAME": _nothing,
+        "PROTO": _ignore,
+        "FRAME": _ignore,
         "MARK": VerifierStack._mark,
         **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), VerifierStack._argument),
         **dict.fromkeys(("NONE", "NEWTRUE", "NEWFALSE"), VerifierStack._constant),
@@ -193,15 +193,15 @@ class PickleVerifier(VerifierStack):
     }
 
 
-def _told(target: AbstractValue) -> str:
+def _describe(target: AbstractValue) -> str:
     name = getattr(target, "name", None) or getattr(target, "kind", None) or "a plain value"
     return str(name)
 
 
-def _inside(data: AbstractBytes, source: ByteSource) -> ByteSource:
-    """Bytes inside a pickle as a source of their own."""
+def _open_embedded(data: AbstractBytes, source: ByteSource) -> ByteSource:
+    """Returns bytes inside a pickle as a separate source."""
     if data.span is not None:
         return source.window(data.span.start, data.span.length)
     if data.content is None:
         raise SafePickleError("an archive that was written as text")
-    return ByteSource.of(data.content)
+    return ByteSource.from_bytes(data.content)

@@ -1,4 +1,4 @@
-"""The stack, marks and memo of an unpickler, as far as plain values go; and the reasons that are found on the way."""
+"""The stack, marks and memo of an unpickler for plain values, and the reasons why a pickle may not be loaded."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ MAX_REASONS = 8
 
 
 class VerifierStack:
+    """The state of the verifier: `reasons` are the distinct reasons, at most MAX_REASONS, in order."""
+
     def __init__(self) -> None:
         self.reasons: dict[str, None] = {}
         self._stack: list[AbstractValue] = []
         self._marks: list[int] = []
         self._memo: list[AbstractValue] = []
 
-    def object(self, reason: str) -> None:
+    def add_reason(self, reason: str) -> None:
         if len(self.reasons) < MAX_REASONS:
             self.reasons[reason] = None
 
@@ -35,7 +37,7 @@ class VerifierStack:
 
     def _pop(self) -> AbstractValue:
         if len(self._stack) <= self._floor():
-            raise SafePickleError("it takes more values than it put there")
+            raise SafePickleError("it takes more values from the stack than it put there")
         return self._stack.pop()
 
     def _pop_mark(self) -> list[AbstractValue]:
@@ -46,7 +48,7 @@ class VerifierStack:
 
     def _top(self) -> AbstractValue:
         if len(self._stack) <= self._floor():
-            raise SafePickleError("it takes more values than it put there")
+            raise SafePickleError("it takes more values from the stack than it put there")
         return self._stack[-1]
 
     def _push(self, value: AbstractValue) -> None:
@@ -56,7 +58,7 @@ class VerifierStack:
         self._stack.append(op.argument)
 
     def _constant(self, op: Opcode) -> None:
-        self._stack.append(_CONSTANTS[op.name])
+        self._stack.append(_CONSTANTS_BY_OPCODE[op.name])
 
     def _text(self, op: Opcode) -> None:
         text = op.argument
@@ -102,24 +104,24 @@ class VerifierStack:
     def _check_keys(self, keys: list[AbstractValue]) -> None:
         for key in keys:
             if type(key) is not str and not is_dict_key(key):
-                self.object("a key that is no plain value")
+                self.add_reason("a key that is not a plain value")
 
-    def _extend(self, box: AbstractValue, kind: str, items: list[AbstractValue], op: Opcode) -> None:
-        if not isinstance(box, AbstractContainer) or box.kind != kind:
-            if get_safety_level(box) < UNKNOWN:
-                self.object(f"{op.name} at {op.at:,} changes something that is no {kind}")
+    def _extend(self, container: AbstractValue, kind: str, items: list[AbstractValue], op: Opcode) -> None:
+        if not isinstance(container, AbstractContainer) or container.kind != kind:
+            if get_safety_level(container) < UNKNOWN:
+                self.add_reason(f"{op.name} at {op.at:,} changes something that is not a {kind}")
             return
         try:
-            box.extend(items)
-        except RuleViolationError as unfit:
-            self.object(f"{unfit} (at {op.at:,})")
-            box.level = UNKNOWN
+            container.extend(items)
+        except RuleViolationError as error:
+            self.add_reason(f"{error} (at {op.at:,})")
+            container.level = UNKNOWN
 
     def _put(self, op: Opcode) -> None:
         index = len(self._memo) if op.name == "MEMOIZE" else op.argument
         assert isinstance(index, int)
         if index < len(self._memo):
-            self.object(f"it stores memo entry {index} twice")
+            self.add_reason(f"it stores memo entry {index} twice")
             self._memo[index] = self._top()
         else:
             self._memo.append(self._top())
@@ -132,7 +134,7 @@ class VerifierStack:
         self._marks.append(len(self._stack))
 
 
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_CONSTANTS_BY_OPCODE = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 
 
 def _is_latin(text: str) -> bool:

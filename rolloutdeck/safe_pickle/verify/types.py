@@ -1,4 +1,4 @@
-"""What a rule needs of the verifier that calls it."""
+"""The part of the verifier that the rules use."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from rolloutdeck.safe_pickle.verify.abstract_values import AbstractBytes, Abstra
 
 
 class Verifier(Protocol):
-    """One pickle that is verified. `archive` is the ZIP around it; `storages`: key -> type and size of each."""
+    """The verifier of one pickle. `archive` is the ZIP around it; `storages`: key -> type and size of each."""
 
     archive: TorchArchive | None
     storages: dict[str, tuple[str, int]]
 
-    def embedded(self, data: AbstractBytes) -> AbstractValue:
-        """What a torch archive inside this pickle would build. Raises SafePickleError when it is no canonical
-        archive."""
+    def verify_embedded(self, data: AbstractBytes) -> AbstractValue:
+        """Returns what a torch archive inside this pickle would build.
+
+        Raises SafePickleError if it is not a canonical archive.
+        """

@@ -56,7 +56,7 @@ def test_values_of_every_kind_that_json_has_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("extra", "reason"),
     [
-        ({"rollout_routed_experts": torch.zeros(2, 2)}, "it holds a tensor, which can't be written again"),
+        ({"rollout_routed_experts": torch.zeros(2, 2)}, "it contains a tensor, which can't be written again"),
         ({"multimodal_inputs": {"image": b"\x89PNG"}}, "which can't be written again"),
     ],
 )
@@ -104,7 +104,7 @@ def test_of_two_samples_that_are_one_object_only_the_marked_one_changes(tmp_path
 
 @pytest.mark.parametrize(
     ("samples", "reason"),
-    [({"0": {}}, "it has no samples at"), ([{}, 5], "its sample 1 is none"), (None, "it has no samples at")],
+    [({"0": {}}, "it has no samples at"), ([{}, 5], "its sample 1 is not a dict"), (None, "it has no samples at")],
 )
 def test_what_is_no_list_of_samples_is_refused(tmp_path: Path, samples: Any, reason: str) -> None:
     torch.save({"samples": samples}, tmp_path / "0.pt")

@@ -85,7 +85,7 @@ def test_a_queue_s_rows_have_their_own_lengths() -> None:
             assert batch.tensor("input_ids", row).tolist() == found.prompt_ids + found.response_ids
         assert [key.rsplit("_", 2)[0] for key in batch.keys] == batch.column("uid")
         assert batch.column("reward_model")[0]["style"] == "rule"
-        with pytest.raises(ValueError, match="name one"):
+        with pytest.raises(ValueError, match="read one row"):
             batch.tensor("responses")
 
 

@@ -16,7 +16,7 @@ DATA = bytes(range(200))
 
 
 def in_memory(path: Path) -> ByteSource:
-    return ByteSource.of(DATA)
+    return ByteSource.from_bytes(DATA)
 
 
 def in_a_file(path: Path) -> ByteSource:

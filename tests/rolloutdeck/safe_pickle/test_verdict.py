@@ -24,7 +24,7 @@ EVERY = 997  # bytes
 
 
 def verdict(data: bytes) -> SafetyReport:
-    return check_source_safety(ByteSource.of(data))
+    return check_source_safety(ByteSource.from_bytes(data))
 
 
 @pytest.mark.parametrize("path", DUMPS, ids=lambda path: "/".join(path.parts[-6:]))

@@ -71,7 +71,7 @@ def changed() -> dict[str, bytes]:
     found = {}
     for name, seed in SEEDS.items():
         for number, data in enumerate(mutants(seed, 1000)):
-            if check_source_safety(ByteSource.of(data)).loadable:
+            if check_source_safety(ByteSource.from_bytes(data)).loadable:
                 found[f"{name}-{number}"] = data
     return found
 

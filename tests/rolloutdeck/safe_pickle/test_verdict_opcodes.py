@@ -27,7 +27,7 @@ VALUES = st.recursive(
 
 def told(data: bytes) -> list[tuple[str, Any, int]]:
     """As `pickletools` tells it; what we skipped is read here."""
-    source = ByteSource.of(data)
+    source = ByteSource.from_bytes(data)
     return [
         (
             op.name,
@@ -77,7 +77,7 @@ def test_a_long_byte_string_is_not_read(tmp_path: Path) -> None:
 def test_what_is_more_than_the_limits_allow_is_refused(limits: PickleLimits, reason: str) -> None:
     data = pickle.dumps([["abcd"], ["efgh"]], 4)
     with pytest.raises(SafePickleError, match=reason):
-        list(scan_opcodes(ByteSource.of(data), limits))
+        list(scan_opcodes(ByteSource.from_bytes(data), limits))
 
 
 def test_a_line_may_reach_across_blocks() -> None:
@@ -107,7 +107,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(tmp_path: Path)
 
 
 def test_an_archive_tells_where_each_member_lies() -> None:
-    source = ByteSource.of(made.archive(made.queued()))
+    source = ByteSource.from_bytes(made.archive(made.queued()))
     archive = TorchArchive.open(source)
     assert archive.root == "archive"
     assert archive.member("byteorder").read(0, 6) == b"little"
@@ -119,4 +119,4 @@ def test_an_archive_tells_where_each_member_lies() -> None:
 
 def test_an_archive_of_a_torch_without_zip64_is_canonical_too() -> None:
     whole = made.archive(made.queued())
-    assert TorchArchive.open(ByteSource.of(whole[:-98] + whole[-22:])).root == "archive"
+    assert TorchArchive.open(ByteSource.from_bytes(whole[:-98] + whole[-22:])).root == "archive"

@@ -57,7 +57,7 @@ def test_a_step_of_thousands_of_rows_is_checked_in_seconds_with_its_memory_bound
     """A row of a `tq_batch.pt` has about a thousand opcodes in all; 8,000 values are a column of a large step."""
     values = [made.value(made.mapped(status=made.text("success"), at=made.number(at))) for at in range(8000)]
     data = made.archive(made.members(made.queue(made.tensordict(extra=made.stack(*values)))))
-    found = cost(ByteSource.of(data))
+    found = cost(ByteSource.from_bytes(data))
     assert found.verdict.loadable
     assert found.seconds < 20
     assert found.memory < 8000 * 4096

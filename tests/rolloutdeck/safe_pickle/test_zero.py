@@ -43,7 +43,7 @@ def test_the_rows_that_are_named_have_no_weight_and_nothing_else_changes(tmp_pat
 def test_only_the_mask_and_its_checksums_differ_and_the_checksums_are_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.safe_pickle.rewrite.zero.BLOCK", block)  # read at once
+    monkeypatch.setattr("rolloutdeck.safe_pickle.rewrite.zero.COPY_BLOCK_BYTES", block)  # read at once
     zero_rows(STEP, tmp_path / "made.pkl", MASK, [1])
     before, after = STEP.read_bytes(), (tmp_path / "made.pkl").read_bytes()
     with open_roll_batch(STEP) as batch:
@@ -88,7 +88,7 @@ def test_a_batch_so_short_that_it_is_not_left_in_its_file_is_refused(tmp_path: P
         (MASK, [-1], "row -1 is flagged and the batch has 32"),
         (MASK, range(32), "all its rows are flagged"),
         ("scores", [1], "shares its bytes with another tensor"),
-        ("loss_mask", [1], "its loss_mask is no plain tensor"),
+        ("loss_mask", [1], "its loss_mask is not a plain tensor"),
     ],
 )
 def test_what_can_not_be_masked_is_refused_and_nothing_is_written(
@@ -105,7 +105,7 @@ def test_a_batch_that_could_not_be_written_to_its_end_leaves_the_older_one(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("rolloutdeck.safe_pickle.rewrite.zero.check", full)
+    monkeypatch.setattr("rolloutdeck.safe_pickle.rewrite.zero.write_checksums", full)
     (tmp_path / "made.pkl").write_bytes(b"the one before")
     with pytest.raises(OSError, match="No space left"):
         zero_rows(STEP, tmp_path / "made.pkl", MASK, [1])

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 WRITER = ROOT / "tests/rolloutdeck/safe_pickle/write_batches.py"
 FORTRAN = "refused: its column 'fortran': it holds what is not built here: numpy array in Fortran order"
 
-NOTED = "refused: the column 'note' lies among its tensors, where verl puts none"
+NOTED = "refused: the column 'note' is among its tensors, where verl writes none"
 
 
 def run(script: Path, *words: object, cwd: Path) -> str:
@@ -50,5 +50,5 @@ def test_every_type_of_value_is_built_or_refused_by_name(tmp_path: Path) -> None
 
 
 def test_a_hostile_file_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:
-    assert built([HOSTILE], tmp_path) == {str(HOSTILE): "refused: it holds a dict, not verl's DataProto"}
+    assert built([HOSTILE], tmp_path) == {str(HOSTILE): "refused: it contains a dict, not verl's DataProto"}
     assert list(tmp_path.iterdir()) == []

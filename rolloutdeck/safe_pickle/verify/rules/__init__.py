@@ -1,9 +1,9 @@
 """Every global that a file of verl or ROLL may name, and what it may be called with.
 
-The list is complete over the dumps of verl's three skip roles and of RolloutSkip's two older layouts (0.8 to 0.10,
-numpy 1 and 2, tensordict 0.10), and over those of ROLL's `rollout_mock`. A name alone allows nothing: a rule looks at
-the shape of every argument, so that no argument can make the named thing do what it does not do in those files (a numpy
-dtype with its object flag cleared, a tensor beyond its storage, an attribute set by name).
+The list covers the dumps of verl's three skip roles, of RolloutSkip's two older layouts (0.8 to 0.10, numpy 1 and 2,
+tensordict 0.10), and of ROLL's `rollout_mock`. An allowed name is not enough: a rule checks the shape of every
+argument, so that no argument can make the global do anything that it does not do in those files (a numpy dtype with its
+object flag cleared, a tensor beyond its storage, an attribute set by name).
 """
 
 from __future__ import annotations

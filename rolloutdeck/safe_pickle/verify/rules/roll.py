@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from rolloutdeck.safe_pickle.verify.types import Verifier
 
 
-def buffer_state(judge: Verifier, thing: AbstractObject, state: AbstractValue) -> None:
+def verify_buffer_state(verifier: Verifier, target: AbstractObject, state: AbstractValue) -> None:
     """(bytes, position, no attributes)."""
-    filled, thing.built = thing.built, True
-    if filled or not isinstance(state, AbstractContainer) or state.kind != "tuple" or len(state.items) != 3:
-        raise RuleViolationError("a buffer that is none, or that is filled twice")
+    had_state, target.has_state = target.has_state, True
+    if had_state or not isinstance(state, AbstractContainer) or state.kind != "tuple" or len(state.items) != 3:
+        raise RuleViolationError("an invalid buffer, or one that is filled twice")
     data, position, attributes = state.items
     if (
         not isinstance(data, AbstractBytes)
@@ -30,28 +30,28 @@ def buffer_state(judge: Verifier, thing: AbstractObject, state: AbstractValue) -
         or position > data.length
         or attributes is not None
     ):
-        raise RuleViolationError("a buffer that is none, or that is given attributes")
-    thing.facts = {"data": data}
+        raise RuleViolationError("an invalid buffer, or one with attributes")
+    target.facts = {"data": data}
 
 
-def rollout_state(judge: Verifier, thing: AbstractObject, state: AbstractValue) -> None:
-    """(buffer, columns, no batch that lies elsewhere, meta info); torch.load reads the buffer."""
-    filled, thing.built, thing.facts = thing.built, True, {}
-    if filled or not isinstance(state, AbstractContainer) or state.kind != "tuple" or len(state.items) != 4:
-        raise RuleViolationError("a batch that is none, or that is filled twice")
-    buffer, columns, elsewhere, meta = state.items
+def verify_rollout_state(verifier: Verifier, target: AbstractObject, state: AbstractValue) -> None:
+    """(buffer, columns, no external batch, meta info); torch.load reads the buffer."""
+    had_state, target.has_state, target.facts = target.has_state, True, {}
+    if had_state or not isinstance(state, AbstractContainer) or state.kind != "tuple" or len(state.items) != 4:
+        raise RuleViolationError("an invalid batch, or one that is filled twice")
+    buffer, columns, external_batch, meta = state.items
     if (
         not isinstance(buffer, AbstractObject)
         or buffer.kind != "buffer"
         or "data" not in buffer.facts
-        or elsewhere is not None
+        or external_batch is not None
     ):
-        raise RuleViolationError("a batch that is not inside it")
-    batches.fill_data_proto(judge, thing, buffer.facts["data"], columns, meta)
+        raise RuleViolationError("a batch that is not in the file")
+    batches.fill_data_proto(verifier, target, buffer.facts["data"], columns, meta)
 
 
 ROLL_NEW_RULES = {
     "roll.distributed.scheduler.protocol.DataProto": batches.build_new_rule("rollout"),
     "_io.BytesIO": batches.build_new_rule("buffer"),
 }
-ROLL_STATE_RULES = {"rollout": rollout_state, "buffer": buffer_state}
+ROLL_STATE_RULES = {"rollout": verify_rollout_state, "buffer": verify_buffer_state}

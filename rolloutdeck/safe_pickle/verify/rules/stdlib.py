@@ -1,4 +1,4 @@
-"""Globals of the standard library: sets, byte strings of protocol 2, ordered dicts."""
+"""Rules for globals of the standard library: sets, byte strings of protocol 2, ordered dicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rolloutdeck.safe_pickle.verify.types import Verifier
 
 
-def encode(judge: Verifier, args: list[AbstractValue]) -> AbstractValue:
+def verify_encode(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     """Bytes as protocol 2 writes them: `_codecs.encode(text, 'latin1')`."""
     if len(args) != 2 or args[1] != "latin1":
         raise RuleViolationError("another encoding than latin1")
@@ -31,30 +31,30 @@ def encode(judge: Verifier, args: list[AbstractValue]) -> AbstractValue:
     raise RuleViolationError("a text that is not latin1")
 
 
-def empty_bytes(judge: Verifier, args: list[AbstractValue]) -> AbstractValue:
+def verify_empty_bytes(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     if args:
-        raise RuleViolationError("bytes made of something")
+        raise RuleViolationError("bytes created with arguments")
     return AbstractBytes(0, b"")
 
 
-def ordered(judge: Verifier, args: list[AbstractValue]) -> AbstractValue:
+def verify_ordered_dict(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     if args:
-        raise RuleViolationError("an ordered dict made of something")
+        raise RuleViolationError("an ordered dict created with arguments")
     return AbstractContainer("dict")
 
 
-def unordered(judge: Verifier, args: list[AbstractValue]) -> AbstractValue:
+def verify_set(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     if len(args) != 1 or not isinstance(args[0], AbstractContainer) or args[0].kind != "list":
-        raise RuleViolationError("a set made of no list")
+        raise RuleViolationError("a set that is not created from a list")
     if get_safety_level(args[0]) > HARMLESS or not all(map(is_dict_key, args[0].items)):
-        raise RuleViolationError("a set of what is no plain value")
+        raise RuleViolationError("a set of values that are not plain")
     return AbstractContainer("set", args[0].items)
 
 
 STDLIB_CALL_RULES = {
-    "_codecs.encode": encode,
-    "collections.OrderedDict": ordered,
-    "__builtin__.set": unordered,
-    "builtins.set": unordered,
-    "__builtin__.bytes": empty_bytes,
+    "_codecs.encode": verify_encode,
+    "collections.OrderedDict": verify_ordered_dict,
+    "__builtin__.set": verify_set,
+    "builtins.set": verify_set,
+    "__builtin__.bytes": verify_empty_bytes,
 }

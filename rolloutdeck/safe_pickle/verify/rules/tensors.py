@@ -1,4 +1,4 @@
-"""torch storages, tensors, jagged tensors and sizes, as torch pickles them inside its ZIP."""
+"""Rules for torch storages, tensors, jagged tensors and sizes, as torch pickles them inside its ZIP."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ STORAGE_DTYPES = {
     "Half": "float16", "BFloat16": "bfloat16", "Float": "float32", "Double": "float64",
 }  # fmt: skip
 MAX_ROWS = 1_000_000  # of a jagged tensor
-EXPANSION = 64  # times its storage that a tensor with strides of 0 may be
-_TYPES = {GlobalReference(f"torch.{name}Storage"): dtype for name, dtype in STORAGE_DTYPES.items()}
-_PLACE = re.compile(r"cpu|(cuda|npu):\d{1,4}")
-_MARKS = re.compile(r"_dynamo_\w{1,40}|_specialize_on|_has_dynamo_dim_marking")  # torch.compile's notes on a tensor
+MAX_EXPANSION = 64  # a tensor with strides of 0 has at most this many times the elements of its storage
+_DTYPES_BY_STORAGE = {GlobalReference(f"torch.{name}Storage"): dtype for name, dtype in STORAGE_DTYPES.items()}
+_DEVICE = re.compile(r"cpu|(cuda|npu):\d{1,4}")
+_COMPILE_ATTRIBUTES = re.compile(r"_dynamo_\w{1,40}|_specialize_on|_has_dynamo_dim_marking")  # set by torch.compile
 
 TENSOR = "torch._utils._rebuild_tensor_v2"
 NESTED = "torch.nested._internal.nested_tensor"
 
 
-def verify_storage(judge: Verifier, args: list[AbstractValue]) -> AbstractValue:
-    """A persistent id, ('storage', type, key, place, elements): the ZIP's member `data/{key}` and nothing else."""
-    if judge.archive is None:
+def verify_storage(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
+    """A persistent id, ('storage', type, key, device, elements). It may only name the ZIP's member `data/{key}`."""
+    if verifier.archive is None:
         raise RuleViolationError("a persistent id outside of a torch archive")
-    if len(args) != 5 or args[0] != "storage" or args[1] not in _TYPES or type(args[2]) is not str:
-        raise RuleViolationError("a persistent id that names no torch storage")
-    if type(args[3]) is not str or not _PLACE.fullmatch(args[3]) or not is_count(args[4]):
-        raise RuleViolationError("a storage on no known device")
-    dtype, key, elements = _TYPES[args[1]], args[2], args[4]
-    member = judge.archive.members.get(f"data/{key}")
+    if len(args) != 5 or args[0] != "storage" or args[1] not in _DTYPES_BY_STORAGE or type(args[2]) is not str:
+        raise RuleViolationError("a persistent id that is not a torch storage")
+    if type(args[3]) is not str or not _DEVICE.fullmatch(args[3]) or not is_count(args[4]):
+        raise RuleViolationError("a storage on an unknown device")
+    dtype, key, elements = _DTYPES_BY_STORAGE[args[1]], args[2], args[4]
+    member = verifier.archive.members.get(f"data/{key}")
     if member is None or member.length != elements * TENSOR_DTYPE_SIZES[dtype]:
-        raise RuleViolationError("a storage whose length is not that of its member in the ZIP")
-    if judge.storages.setdefault(key, (dtype, elements)) != (dtype, elements):
-        raise RuleViolationError("one storage under two types")
+        raise RuleViolationError("a storage whose length differs from its member in the ZIP")
+    if verifier.storages.setdefault(key, (dtype, elements)) != (dtype, elements):
+        raise RuleViolationError("one storage with two types")
     return AbstractObject("storage", facts={"dtype": dtype, "elements": elements, "key": key})
 
 
-def tensor(judge: Verifier, args: list[AbstractValue]) -> AbstractValue:
+def verify_tensor(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     """(storage, offset, size, stride, requires grad, no hooks[, no metadata])."""
     if (
         len(args) not in (6, 7)
@@ -87,78 +87,87 @@ def _check_bounds(offset: int, size: list[int], stride: list[int], elements: int
         raise RuleViolationError("a tensor with fewer strides than dimensions")
     total = multiply_sizes(size)
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
-    if (total and last >= elements) or total > EXPANSION * elements or offset > elements:
+    if (total and last >= elements) or total > MAX_EXPANSION * elements or offset > elements:
         raise RuleViolationError("a tensor that reaches beyond its storage")
 
 
-def typed(judge: Verifier, args: list[AbstractValue]) -> AbstractValue:
-    """`_rebuild_from_type_v2(function, type, its arguments, attributes)`: marked tensors and jagged ones."""
+def verify_typed_tensor(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
+    """`_rebuild_from_type_v2(function, type, arguments, attributes)`: jagged tensors, and tensors with attributes."""
     if len(args) != 4 or not isinstance(args[2], AbstractContainer) or args[2].kind != "tuple":
-        raise RuleViolationError("a tensor of a type as torch does not write one")
+        raise RuleViolationError("a tensor type that torch does not write")
     if args[:2] == [GlobalReference(TENSOR), GlobalReference("torch.Tensor")]:
-        result = tensor(judge, args[2].items)
-        _check_marks(args[3])
+        result = verify_tensor(verifier, args[2].items)
+        _check_attributes(args[3])
         return result
     if (
         args[:2] == [GlobalReference(f"{NESTED}._rebuild_njt"), GlobalReference(f"{NESTED}.NestedTensor")]
         and len(args[2].items) == 1
     ):
-        return _jagged(judge, args[2].items[0], args[3])
+        return _verify_jagged(verifier, args[2].items[0], args[3])
     raise RuleViolationError("a tensor of an unexpected type")
 
 
-def _check_marks(state: AbstractValue) -> None:
-    """Attributes are set by name: only those of torch.compile, and only plain values."""
+def _check_attributes(state: AbstractValue) -> None:
+    """Torch sets attributes by name, so only those of torch.compile are allowed, and only plain values."""
     names = state.fields() if isinstance(state, AbstractContainer) else {"": None}
-    if not all(map(_MARKS.fullmatch, names)) or get_safety_level(state) > HARMLESS:
-        raise RuleViolationError("a tensor that is given attributes")
+    if not all(map(_COMPILE_ATTRIBUTES.fullmatch, names)) or get_safety_level(state) > HARMLESS:
+        raise RuleViolationError("a tensor with unexpected attributes")
 
 
-def _jagged(judge: Verifier, arguments: AbstractValue, state: AbstractValue) -> AbstractValue:
-    """`state` repeats the arguments; both must be the same objects, else two readers would see two tensors."""
-    told = arguments.fields() if isinstance(arguments, AbstractContainer) else {}
-    kept = state.fields() if isinstance(state, AbstractContainer) else {}
-    if set(told) != {"values", "offsets", "lengths", "_ragged_idx", "_metadata_cache", "requires_grad"}:
-        raise RuleViolationError("a jagged tensor with other arguments than its own")
-    values, offsets, lengths = told["values"], told["offsets"], told["lengths"]
-    _check_parts(judge, values, offsets, lengths)
-    same = {"_values": values, "_offsets": offsets, "_lengths": lengths, "_metadata_cache": told["_metadata_cache"]}
-    if any(kept.pop(name, value) is not value for name, value in same.items()):
-        raise RuleViolationError("a jagged tensor whose attributes are not its arguments")
-    if [told["_ragged_idx"], kept.pop("_ragged_idx", 1)] != [1, 1] or type(told["requires_grad"]) is not bool:
-        raise RuleViolationError("a jagged tensor that is ragged elsewhere")
-    _check_cache(told["_metadata_cache"])
-    _check_marks(AbstractContainer("dict", [part for pair in kept.items() for part in pair]))
+def _verify_jagged(verifier: Verifier, arguments: AbstractValue, state: AbstractValue) -> AbstractValue:
+    """`state` repeats the arguments. Both must be the same objects, else two readers would see different tensors."""
+    named_args = arguments.fields() if isinstance(arguments, AbstractContainer) else {}
+    attributes = state.fields() if isinstance(state, AbstractContainer) else {}
+    if set(named_args) != {"values", "offsets", "lengths", "_ragged_idx", "_metadata_cache", "requires_grad"}:
+        raise RuleViolationError("a jagged tensor with unexpected arguments")
+    values, offsets, lengths = named_args["values"], named_args["offsets"], named_args["lengths"]
+    _check_parts(verifier, values, offsets, lengths)
+    expected = {
+        "_values": values,
+        "_offsets": offsets,
+        "_lengths": lengths,
+        "_metadata_cache": named_args["_metadata_cache"],
+    }
+    if any(attributes.pop(name, value) is not value for name, value in expected.items()):
+        raise RuleViolationError("a jagged tensor whose attributes differ from its arguments")
+    if [named_args["_ragged_idx"], attributes.pop("_ragged_idx", 1)] != [1, 1] or type(
+        named_args["requires_grad"]
+    ) is not bool:
+        raise RuleViolationError("a jagged tensor that is ragged along another dimension")
+    _check_cache(named_args["_metadata_cache"])
+    _check_attributes(AbstractContainer("dict", [part for pair in attributes.items() for part in pair]))
     return AbstractObject("jagged", HARMLESS)
 
 
-def _check_parts(judge: Verifier, values: AbstractValue, offsets: AbstractValue, lengths: AbstractValue) -> None:
-    """torch's kernels trust the offsets, so they are read: from 0 on, never falling, within the values."""
+def _check_parts(verifier: Verifier, values: AbstractValue, offsets: AbstractValue, lengths: AbstractValue) -> None:
+    """Reads the offsets, because torch's kernels trust them: they start at 0, never decrease and stay in the values."""
     if not is_tensor(values) or not values.facts["shape"]:
         raise RuleViolationError("a jagged tensor without values")
-    at = _numbers(judge, offsets)
-    held = _numbers(judge, lengths) if lengths is not None else [end - begin for begin, end in pairwise(at)]
-    if not at or at[0] or len(held) != len(at) - 1 or min(held, default=0) < 0:
-        raise RuleViolationError("a jagged tensor whose offsets fall")
-    ends = (begin + length for begin, length in zip(at, held, strict=False))
-    if max(at) > values.facts["shape"][0] or max(ends, default=0) > values.facts["shape"][0] or min(at) < 0:
+    starts = _read_positions(verifier, offsets)
+    row_lengths = (
+        _read_positions(verifier, lengths) if lengths is not None else [end - begin for begin, end in pairwise(starts)]
+    )
+    if not starts or starts[0] or len(row_lengths) != len(starts) - 1 or min(row_lengths, default=0) < 0:
+        raise RuleViolationError("a jagged tensor whose offsets decrease")
+    ends = (begin + length for begin, length in zip(starts, row_lengths, strict=False))
+    if max(starts) > values.facts["shape"][0] or max(ends, default=0) > values.facts["shape"][0] or min(starts) < 0:
         raise RuleViolationError("a jagged tensor whose offsets reach beyond its values")
 
 
-def _numbers(judge: Verifier, value: AbstractValue) -> list[int]:
-    """A tensor of positions, one after the other in its storage."""
-    if not is_tensor(value) or value.facts["dtype"] != "int64" or value.facts["stride"] != [1] or not judge.archive:
+def _read_positions(verifier: Verifier, value: AbstractValue) -> list[int]:
+    """Returns the values of a contiguous tensor of positions."""
+    if not is_tensor(value) or value.facts["dtype"] != "int64" or value.facts["stride"] != [1] or not verifier.archive:
         raise RuleViolationError("a jagged tensor without offsets")
     count, offset = value.facts["shape"][0], value.facts["offset"]
     if count > MAX_ROWS:
         raise RuleViolationError(f"a jagged tensor of more than {MAX_ROWS:,} rows")
-    data = judge.archive.member(f"data/{value.facts['key']}").read(8 * offset, 8 * count)
+    data = verifier.archive.member(f"data/{value.facts['key']}").read(8 * offset, 8 * count)
     return list(struct.unpack(f"<{count}q", data))
 
 
 def _check_cache(cache: AbstractValue) -> None:
-    known = cache.fields() if isinstance(cache, AbstractContainer) else {"": None}
-    if not set(known) <= {"min_seqlen", "max_seqlen"} or not all(map(is_tensor, known.values())):
+    entries = cache.fields() if isinstance(cache, AbstractContainer) else {"": None}
+    if not set(entries) <= {"min_seqlen", "max_seqlen"} or not all(map(is_tensor, entries.values())):
         raise RuleViolationError("a jagged tensor with an unexpected cache")
 
 
@@ -166,53 +175,53 @@ def is_tensor(value: AbstractValue) -> bool:
     return isinstance(value, AbstractObject) and value.kind == "tensor"
 
 
-def size(judge: Verifier, args: list[AbstractValue]) -> AbstractValue:
+def verify_size(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     """`torch.Size((2, 3))`."""
     if len(args) != 1:
-        raise RuleViolationError("a size that is none")
+        raise RuleViolationError("an invalid size")
     return AbstractObject("size", HARMLESS, facts={"shape": parse_sizes(args[0], ("tuple", "list"))})
 
 
-def from_bytes(judge: Verifier, args: list[AbstractValue]) -> AbstractValue:
-    """`torch.storage._load_from_bytes(bytes)` runs torch.load on them, so they must pass as a file would."""
+def verify_from_bytes(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
+    """`torch.storage._load_from_bytes(bytes)` runs torch.load on the bytes, so they must be as safe as a file."""
     if len(args) != 1 or not isinstance(args[0], AbstractBytes):
-        raise RuleViolationError("bytes that are none")
+        raise RuleViolationError("a value that is not bytes")
     try:
-        root = judge.embedded(args[0])
-    except SafePickleError as refused:
-        raise RuleViolationError(f"the bytes in it can't be loaded: {refused}") from refused
+        root = verifier.verify_embedded(args[0])
+    except SafePickleError as error:
+        raise RuleViolationError(f"the bytes in it can't be loaded: {error}") from error
     if not isinstance(root, AbstractObject) or root.kind != "storage":
-        raise RuleViolationError("bytes in it that hold no storage")
+        raise RuleViolationError("embedded bytes that are not a storage")
     return root
 
 
-def dimension(judge: Verifier, args: list[AbstractValue]) -> AbstractValue:
+def verify_dimension_range(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     if args:
-        raise RuleViolationError("a dimension's range made of something")
-    return AbstractObject("range", built=False)
+        raise RuleViolationError("a dimension's range created with arguments")
+    return AbstractObject("range", has_state=False)
 
 
-def dimension_state(judge: Verifier, thing: AbstractObject, state: AbstractValue) -> None:
-    """torch.compile's range of a dimension: [dimension, smallest or None, largest or None]."""
-    if thing.built or not isinstance(state, AbstractContainer) or state.kind != "list" or len(state.items) != 3:
-        raise RuleViolationError("a dimension's range that is none")
+def verify_dimension_state(verifier: Verifier, target: AbstractObject, state: AbstractValue) -> None:
+    """torch.compile's range of a dimension: [dimension, minimum or None, maximum or None]."""
+    if target.has_state or not isinstance(state, AbstractContainer) or state.kind != "list" or len(state.items) != 3:
+        raise RuleViolationError("an invalid dimension range")
     if not all(item is None or type(item) is int for item in state.items):
-        raise RuleViolationError("a dimension's range that is none")
-    thing.built = True
-    thing.level = HARMLESS
+        raise RuleViolationError("an invalid dimension range")
+    target.has_state = True
+    target.level = HARMLESS
 
 
 TENSOR_GLOBALS = {
     "torch.Tensor",
     f"{NESTED}.NestedTensor",
     f"{NESTED}._rebuild_njt",
-    *(kind.name for kind in _TYPES),
+    *(kind.name for kind in _DTYPES_BY_STORAGE),
 }
 TENSOR_CALL_RULES = {
-    TENSOR: tensor,
-    "torch._tensor._rebuild_from_type_v2": typed,
-    "torch.Size": size,
-    "torch.storage._load_from_bytes": from_bytes,
+    TENSOR: verify_tensor,
+    "torch._tensor._rebuild_from_type_v2": verify_typed_tensor,
+    "torch.Size": verify_size,
+    "torch.storage._load_from_bytes": verify_from_bytes,
 }
-TENSOR_NEW_RULES = {"torch._dynamo.decorators._DimRange": dimension}
-TENSOR_STATE_RULES = {"range": dimension_state}
+TENSOR_NEW_RULES = {"torch._dynamo.decorators._DimRange": verify_dimension_range}
+TENSOR_STATE_RULES = {"range": verify_dimension_state}

@@ -32,10 +32,12 @@ def load_native_batch(path: str | os.PathLike[str]) -> Any:
 
 
 def proto_of(found: BatchContents) -> DataProto:
-    if found.unread:
-        raise SafePickleError(f"its tensors are not built here: {found.unread.name}")
-    if found.among:
-        raise SafePickleError(f"the column {found.among[0]!r:.60} lies among its tensors, where verl puts none")
+    if found.unreadable_tensors:
+        raise SafePickleError(f"its tensors are not built here: {found.unreadable_tensors.name}")
+    if found.tensordict_columns:
+        raise SafePickleError(
+            f"the column {found.tensordict_columns[0]!r:.60} is among its tensors, where verl writes none"
+        )
     maker = NativeBuilder()
     batch = None if found.format == "new_batch" else TensorDict(tensors_of(found), batch_size=[found.rows])
     columns = {name: named("column", name, maker.value, column) for name, column in found.columns.items()}
@@ -53,7 +55,7 @@ def queue_of(found: BatchContents) -> dict[str, Any]:
 
 
 def tensors_of(found: BatchContents) -> dict[str, Any]:
-    return {name: named("tensor", name, tensors.build_tensor, cells) for name, cells in found.cells.items()}
+    return {name: named("tensor", name, tensors.build_tensor, cells) for name, cells in found.tensors.items()}
 
 
 def column_of(column: Any, maker: NativeBuilder) -> Any:

@@ -114,21 +114,27 @@ def stored(*args: bytes) -> bytes:
 
 
 PLAIN = {
-    "a list as a key": Case(lambda: proto(meta=b"}" + EMPTY_LIST + NONE + b"s"), "a key that is no plain value", True),
+    "a list as a key": Case(
+        lambda: proto(meta=b"}" + EMPTY_LIST + NONE + b"s"), "a key that is not a plain value", True
+    ),
     "a text that is not latin1": Case(
         lambda: columns(call("_codecs.encode", text("日"), text("latin1"))), "not latin1"
     ),
-    "a terabyte of zeros": Case(lambda: columns(call("__builtin__.bytes", number(1 << 40))), "bytes made of something"),
-    "an ordered dict of pairs": Case(lambda: columns(call("collections.OrderedDict", EMPTY_LIST)), "made of something"),
+    "a terabyte of zeros": Case(
+        lambda: columns(call("__builtin__.bytes", number(1 << 40))), "bytes created with arguments"
+    ),
+    "an ordered dict of pairs": Case(
+        lambda: columns(call("collections.OrderedDict", EMPTY_LIST)), "created with arguments"
+    ),
     "a set of lists": Case(
-        lambda: columns(call("builtins.set", listed(EMPTY_LIST))), "a set of what is no plain value"
+        lambda: columns(call("builtins.set", listed(EMPTY_LIST))), "a set of values that are not plain"
     ),
     "a dtype with other flags": Case(
-        lambda: columns(call("numpy.dtype", text("i8"), TRUE, TRUE)), "does not write one"
+        lambda: columns(call("numpy.dtype", text("i8"), TRUE, TRUE)), "that numpy does not write"
     ),
     "an array of torch's class": Case(
         lambda: whole(call("numpy._core.multiarray._reconstruct", named("torch.Size"), row(number(0)), data(b"b"))),
-        "an array that is no numpy.ndarray",
+        "an array that is not a numpy.ndarray",
     ),
     "an array whose shape is a list": Case(
         lambda: whole(
@@ -137,7 +143,7 @@ PLAIN = {
                 row(number(1), listed(number(1)), dtype(), FALSE, data(bytes(8))),
             )
         ),
-        "a shape that is none",
+        "an invalid shape",
     ),
     "an array's state in four parts": Case(
         lambda: whole(
@@ -146,14 +152,14 @@ PLAIN = {
                 row(number(1), row(number(1)), dtype(), FALSE),
             )
         ),
-        "an array's state that is none",
+        "an invalid array state",
     ),
     "a whole persistent id outside of an archive": Case(
         lambda: columns(storage(16)), "outside of a torch archive", True
     ),
-    "a size of nothing": Case(lambda: columns(call("torch.Size")), "a size that is none", True),
-    "torch's bytes that are none": Case(lambda: stored(NONE), "bytes that are none", True),
-    "torch's bytes that hold no storage": Case(lambda: stored(data(saved(EMPTY_LIST))), "hold no storage", True),
+    "a size of nothing": Case(lambda: columns(call("torch.Size")), "an invalid size", True),
+    "torch's bytes that are none": Case(lambda: stored(NONE), "a value that is not bytes", True),
+    "torch's bytes that hold no storage": Case(lambda: stored(data(saved(EMPTY_LIST))), "are not a storage", True),
     "objects where a raw field has bytes": Case(
         lambda: raw(
             row(number(2)), NONE, mapped(a=row(text("int64"), SIZE, array(listed(NONE, NONE), 2, dtype("O8", OBJECTS))))
@@ -161,7 +167,9 @@ PLAIN = {
         "the field 'a'",
     ),
     "a raw batch on a device": Case(lambda: raw(row(number(2)), text("meta"), EMPTY_DICT), "unexpected device"),
-    "a raw field in two parts": Case(lambda: raw(row(number(2)), NONE, mapped(a=row(NONE))), "the field 'a' is none"),
+    "a raw field in two parts": Case(
+        lambda: raw(row(number(2)), NONE, mapped(a=row(NONE))), "the field 'a' is invalid"
+    ),
 }
 TORCH = {
     "fewer strides than dimensions": Case(
@@ -172,10 +180,13 @@ TORCH = {
         "fewer strides",
     ),
     "a type without arguments": Case(
-        lambda: saved(call("torch._tensor._rebuild_from_type_v2", named("torch.Tensor"), NONE)), "does not write one"
+        lambda: saved(call("torch._tensor._rebuild_from_type_v2", named("torch.Tensor"), NONE)),
+        "that torch does not write",
     ),
-    "a jagged tensor with one argument more": Case(lambda: jagged(device=NONE), "other arguments than its own"),
-    "a jagged tensor that is ragged elsewhere": Case(lambda: jagged(_ragged_idx=number(2)), "ragged elsewhere"),
+    "a jagged tensor with one argument more": Case(lambda: jagged(device=NONE), "unexpected arguments"),
+    "a jagged tensor that is ragged elsewhere": Case(
+        lambda: jagged(_ragged_idx=number(2)), "ragged along another dimension"
+    ),
     "a jagged tensor of nothing": Case(lambda: jagged(values=NONE), "without values"),
     "a jagged tensor without offsets": Case(lambda: jagged(offsets=NONE), "without offsets"),
     "offsets of another type": Case(lambda: jagged(offsets=tensor(storage(24, "1"), 24)), "without offsets"),
@@ -184,26 +195,28 @@ TORCH = {
     ),
     "a cache of something": Case(lambda: jagged(_metadata_cache=mapped(min_seqlen=NONE)), "unexpected cache"),
     "a range made of something": Case(
-        lambda: saved(named(RANGE) + row(number(0), NONE, NONE) + b"\x81"), "range made of something"
+        lambda: saved(named(RANGE) + row(number(0), NONE, NONE) + b"\x81"), "range created with arguments"
     ),
-    "a range of one number": Case(lambda: spanned(listed(number(0))), "range that is none"),
-    "a range of texts": Case(lambda: spanned(listed(text("a"), NONE, NONE)), "range that is none"),
+    "a range of one number": Case(lambda: spanned(listed(number(0))), "invalid dimension range"),
+    "a range of texts": Case(lambda: spanned(listed(text("a"), NONE, NONE)), "invalid dimension range"),
 }
 DICTS = {
-    "a tensordict of nothing": Case(lambda: consolidated(held=NONE), "a tensordict that is none"),
-    "a tensordict with more metadata": Case(lambda: consolidated(extra=NONE), "another make"),
-    "a tensordict of numbers": Case(lambda: consolidated(held=tensor(storage(2, "0", "Long"), 2)), "another make"),
-    "a tensordict whose fields are a list": Case(lambda: consolidated(leaves=NONE), "another make"),
+    "a tensordict of nothing": Case(lambda: consolidated(held=NONE), "an invalid tensordict"),
+    "a tensordict with more metadata": Case(lambda: consolidated(extra=NONE), "an unexpected layout"),
+    "a tensordict of numbers": Case(
+        lambda: consolidated(held=tensor(storage(2, "0", "Long"), 2)), "an unexpected layout"
+    ),
+    "a tensordict whose fields are a list": Case(lambda: consolidated(leaves=NONE), "an unexpected layout"),
     "a field in four parts": Case(
         lambda: consolidated(leaves=mapped(a=row(text("torch.int64"), listed(number(2)), number(0), number(16)))),
         "field 'a'",
     ),
-    "a field whose shape is a text": Case(lambda: field(text("a")), "a shape that is none"),
+    "a field whose shape is a text": Case(lambda: field(text("a")), "an invalid shape"),
     "a jagged field": Case(
         lambda: consolidated(leaves=mapped(**{"<NJT>a": leaf("torch.int64", 2, 0, 16)})), "the field '<NJT>a'"
     ),
-    "a value in two parts": Case(lambda: non_tensor(NONE, EMPTY_LIST), "a value in a tensordict that is none"),
-    "a value on a device": Case(lambda: non_tensor(NONE, EMPTY_LIST, text("meta")), "a value in a tensordict"),
+    "a value in two parts": Case(lambda: non_tensor(NONE, EMPTY_LIST), "an invalid value in a tensordict"),
+    "a value on a device": Case(lambda: non_tensor(NONE, EMPTY_LIST, text("meta")), "an invalid value in a tensordict"),
     "a tensordict on a device": Case(lambda: settings(device=text("meta")), "unexpected device"),
     "a tensordict with another setting": Case(lambda: settings(lock=TRUE), "unexpected settings"),
     "a tensordict without a size": Case(lambda: settings(batch_size=NONE), "without a batch size"),
@@ -211,9 +224,9 @@ DICTS = {
     "a tensordict of a listed class": Case(
         lambda: dictionary("tensordict.tensorclass.NonTensorData"), "another class|nothing"
     ),
-    "a tensordict with a plain field": Case(lambda: dictionary(_tensordict=mapped(a=NONE)), "a field that is none"),
+    "a tensordict with a plain field": Case(lambda: dictionary(_tensordict=mapped(a=NONE)), "an invalid field"),
     "attributes without a size": Case(lambda: dictionary(_batch_size=NONE), "without a batch size"),
-    "a lock that is no yes or no": Case(lambda: dictionary(_is_locked=number(7)), "neither locked nor not"),
+    "a lock that is no yes or no": Case(lambda: dictionary(_is_locked=number(7)), "lock flag is not a boolean"),
     "an attribute twice": Case(
         lambda: saved(
             call(
@@ -222,7 +235,7 @@ DICTS = {
                 b"}(" + (text("_device") + NONE) * 2 + b"u",
             )
         ),
-        "no dict of names",
+        "not a dict of names",
     ),
     "a column without a dimension": Case(lambda: column(stack_dim=NONE), "without a dimension"),
     "a column that is filled twice": Case(
@@ -237,9 +250,9 @@ DICTS = {
         ),
         "filled twice",
     ),
-    "a value without data": Case(lambda: one(EMPTY_DICT), "a value that is none"),
-    "a value with something beside it": Case(lambda: one(beside=NONE), "with something beside it"),
-    "a value with metadata": Case(lambda: one(_metadata=EMPTY_DICT), "no plain value"),
+    "a value without data": Case(lambda: one(EMPTY_DICT), "an invalid value"),
+    "a value with something beside it": Case(lambda: one(beside=NONE), "with unexpected attributes"),
+    "a value with metadata": Case(lambda: one(_metadata=EMPTY_DICT), "not a plain value"),
 }
 ATTRIBUTES = {**PLAIN, **TORCH, **DICTS}
 BENIGN = [

@@ -33,24 +33,26 @@ BUFFERS = {
     "code in the archive of a buffer": Case(lambda: rollout(buffer(data(saved(SYSTEM)))), "os.system"),
     "code in ROLL's meta info": Case(lambda: rollout(meta=mapped(a=SYSTEM)), "os.system", True),
     "a buffer that is read from behind its end": Case(
-        lambda: rollout(buffer(position=number(1 << 40))), "a buffer that is none"
+        lambda: rollout(buffer(position=number(1 << 40))), "an invalid buffer"
     ),
-    "a buffer with attributes": Case(lambda: rollout(buffer(attributes=EMPTY_DICT)), "given attributes"),
-    "a buffer of text": Case(lambda: rollout(buffer(text("x"))), "a buffer that is none"),
+    "a buffer with attributes": Case(lambda: rollout(buffer(attributes=EMPTY_DICT)), "or one with attributes"),
+    "a buffer of text": Case(lambda: rollout(buffer(text("x"))), "an invalid buffer"),
     "a buffer made of bytes": Case(
-        lambda: rollout(named("_io.BytesIO") + row(data(b"x")) + b"\x81"), "an object made of something"
+        lambda: rollout(named("_io.BytesIO") + row(data(b"x")) + b"\x81"), "an object created with arguments"
     ),
-    "a buffer that is called": Case(lambda: rollout(named("_io.BytesIO") + row() + b"R"), "as nothing calls it"),
+    "a buffer that is called": Case(
+        lambda: rollout(named("_io.BytesIO") + row() + b"R"), "arguments that no known file uses"
+    ),
     "a buffer that is filled twice": Case(
         lambda: rollout(given(buffer(), row(data(b""), number(0), NONE))), "filled twice"
     ),
-    "a batch of ROLL without a buffer": Case(lambda: rollout(NONE), "not inside it"),
-    "a batch of ROLL whose buffer was never filled": Case(lambda: rollout(new("_io.BytesIO")), "not inside it"),
-    "a batch of ROLL with another elsewhere": Case(lambda: rollout(elsewhere=EMPTY_DICT), "not inside it"),
-    "a batch of ROLL in verl's three parts": Case(lambda: stated(buffer(), EMPTY_DICT, EMPTY_DICT), "is none"),
+    "a batch of ROLL without a buffer": Case(lambda: rollout(NONE), "not in the file"),
+    "a batch of ROLL whose buffer was never filled": Case(lambda: rollout(new("_io.BytesIO")), "not in the file"),
+    "a batch of ROLL with another elsewhere": Case(lambda: rollout(elsewhere=EMPTY_DICT), "not in the file"),
+    "a batch of ROLL in verl's three parts": Case(lambda: stated(buffer(), EMPTY_DICT, EMPTY_DICT), "an invalid batch"),
     "a buffer among ROLL's columns": Case(
-        lambda: stated(buffer(), mapped(a=buffer()), NONE, EMPTY_DICT), "the column 'a' is no array"
+        lambda: stated(buffer(), mapped(a=buffer()), NONE, EMPTY_DICT), "the column 'a' is not an array"
     ),
-    "a buffer in ROLL's meta info": Case(lambda: rollout(meta=mapped(a=NOTHING)), "no dict of plain values"),
-    "a buffer in the place of a batch": Case(lambda: pickled(buffer()), "no batch of verl"),
+    "a buffer in ROLL's meta info": Case(lambda: rollout(meta=mapped(a=NOTHING)), "not a dict of plain values"),
+    "a buffer in the place of a batch": Case(lambda: pickled(buffer()), "not contain a batch of verl"),
 }

@@ -66,18 +66,18 @@ CALLS = {
         True,
     ),
     "a global whose name is a number": Case(
-        lambda: columns(number(1) + text("system") + b"\x93"), "is no string", True
+        lambda: columns(number(1) + text("system") + b"\x93"), "is not a string", True
     ),
     "a global whose name is made by a call": Case(
         lambda: columns(text("os") + call("_codecs.encode", text("system"), text("latin1")) + b"\x93"),
-        "no string",
+        "not a string",
         True,
     ),
     "INST": Case(lambda: pickled(b"(" + text(COMMAND) + b"ios\nsystem\n"), "opcode INST"),
     "OBJ": Case(lambda: pickled(b"(" + named("os.system") + text(COMMAND) + b"o"), "'os.system'"),
     "NEWOBJ of a function": Case(lambda: columns(new("os.system")), "'os.system'", True),
     "NEWOBJ of a listed class with arguments": Case(
-        lambda: pickled(named("verl.protocol.DataProto") + row(NONE) + b"\x81"), "made of something"
+        lambda: pickled(named("verl.protocol.DataProto") + row(NONE) + b"\x81"), "created with arguments"
     ),
     "NEWOBJ_EX": Case(lambda: columns(named("os.system") + EMPTY_TUPLE + EMPTY_DICT + b"\x92"), "NEWOBJ_EX", True),
     "EXT1": Case(lambda: columns(b"\x82\x01"), "opcode EXT1", True),
@@ -87,8 +87,8 @@ CALLS = {
     "a persistent id of protocol 0": Case(lambda: columns(b"Pos\n"), "opcode PERSID", True),
     "BUILD on a list": Case(lambda: columns(given(EMPTY_LIST, mapped(a=NONE))), "is given a state", True),
     "BUILD on a class": Case(lambda: columns(given(named("torch.Size"), mapped(a=NONE))), "is given a state", True),
-    "APPENDS to an object": Case(lambda: columns(dtype() + b"(" + NONE + b"e"), "no list", True),
-    "SETITEMS on an array": Case(lambda: columns(blank() + b"(" + text("a") + NONE + b"u"), "no dict", True),
+    "APPENDS to an object": Case(lambda: columns(dtype() + b"(" + NONE + b"e"), "not a list", True),
+    "SETITEMS on an array": Case(lambda: columns(blank() + b"(" + text("a") + NONE + b"u"), "not a dict", True),
     "two batches in one file": Case(lambda: pickled(SYSTEM + b"0" + proto()[2:-1]), "'os.system'", True),
     "a second pickle behind the first": Case(lambda: proto() + pickled(SYSTEM), "bytes follow", True),
     "nothing before it says its protocol": Case(lambda: proto()[2:], "begin with its protocol", True),
@@ -103,6 +103,6 @@ CALLS = {
     "a list that holds itself": Case(
         lambda: proto(meta=mapped(a=EMPTY_LIST + b"\x94" + b"h\x00" + b"a")), "already used", True
     ),
-    "an out-of-band buffer": Case(lambda: pickled(b"\x97"), "buffers are not inside"),
-    "a plain pickle": Case(lambda: pickle.dumps({"a": [1, 2]}), "no batch of verl"),
+    "an out-of-band buffer": Case(lambda: pickled(b"\x97"), "buffers are outside the file"),
+    "a plain pickle": Case(lambda: pickle.dumps({"a": [1, 2]}), "not contain a batch of verl"),
 }

@@ -29,11 +29,11 @@ LIMITS = {
     "a memo entry that is replaced": Case(
         lambda: columns(text("x") + b"\x94" + text("y") + b"q\x00" + b"0"), "stores memo entry 0 twice", True
     ),
-    "more taken than put": Case(lambda: pickled(b"R"), "more values than it put"),
-    "taken from below a mark": Case(lambda: pickled(NONE + NONE + b"(R"), "more values than it put"),
-    "nothing to memoize": Case(lambda: pickled(b"\x94"), "more values than it put"),
-    "a number that is none": Case(lambda: b"Ione\n.", "a number that is none"),
-    "a fraction that is none": Case(lambda: b"Fone\n.", "a number that is none"),
+    "more taken than put": Case(lambda: pickled(b"R"), "more values from the stack than it put"),
+    "taken from below a mark": Case(lambda: pickled(NONE + NONE + b"(R"), "more values from the stack than it put"),
+    "nothing to memoize": Case(lambda: pickled(b"\x94"), "more values from the stack than it put"),
+    "an invalid number": Case(lambda: b"Ione\n.", "an invalid number"),
+    "a fraction that is none": Case(lambda: b"Fone\n.", "an invalid number"),
     "a mark that is missing": Case(lambda: pickled(b"t"), "without a mark"),
     "values left over": Case(lambda: pickled(NONE + NONE), "left over"),
     "a key without a value": Case(lambda: pickled(b"}(" + text("a") + b"u"), "a key without a value"),

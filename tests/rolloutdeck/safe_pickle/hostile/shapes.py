@@ -33,10 +33,12 @@ from tests.rolloutdeck.safe_pickle.hostile.case import SYSTEM, Case, columns, le
 
 SHAPES = {
     "bytes that pass for object pointers": Case(
-        lambda: whole(array(data(b"A" * 16), 2, dtype("O8", (*OBJECTS[:7], number(0))))), "not that of its dtype", True
+        lambda: whole(array(data(b"A" * 16), 2, dtype("O8", (*OBJECTS[:7], number(0))))),
+        "does not match its dtype",
+        True,
     ),
     "numbers that pass for objects": Case(
-        lambda: whole(array(listed(NONE), 1, dtype("i8", (*SIMPLE[:7], number(63))))), "not that of its dtype", True
+        lambda: whole(array(listed(NONE), 1, dtype("i8", (*SIMPLE[:7], number(63))))), "does not match its dtype", True
     ),
     "a dtype with fields": Case(
         lambda: whole(
@@ -52,18 +54,18 @@ SHAPES = {
         lambda: whole(array(data(bytes(8)), 1, dtype("i8", (*SIMPLE[:5], number(1), *SIMPLE[6:])))), "state", True
     ),
     "a dtype that is given two states": Case(
-        lambda: whole(array(data(bytes(16)), 2, given(dtype(), row(*SIMPLE)))), "not that of its dtype", True
+        lambda: whole(array(data(bytes(16)), 2, given(dtype(), row(*SIMPLE)))), "does not match its dtype", True
     ),
     "a dtype of gigabytes": Case(lambda: whole(array(data(b""), 0, dtype("U999999999"))), "dtype 'U999999999'", True),
     "a dtype without its state": Case(
-        lambda: whole(array(data(bytes(8)), 1, call("numpy.dtype", text("i8"), FALSE, TRUE))), "state that is none"
+        lambda: whole(array(data(bytes(8)), 1, call("numpy.dtype", text("i8"), FALSE, TRUE))), "invalid array state"
     ),
     "an array larger than its bytes": Case(lambda: whole(array(data(bytes(16)), 1 << 40)), "does not fit its shape"),
     "an array smaller than its bytes": Case(lambda: whole(array(data(bytes(16)), 1)), "does not fit its shape"),
     "an object array with fewer objects": Case(
         lambda: whole(array(listed(NONE), 2, dtype("O8", OBJECTS))), "does not fit its shape"
     ),
-    "an array of classes": Case(lambda: whole(objects(named("torch.Size"))), "no plain value"),
+    "an array of classes": Case(lambda: whole(objects(named("torch.Size"))), "values that are not plain"),
     "an array that is filled twice": Case(
         lambda: whole(given(array(data(bytes(8)), 1), row(number(1), row(number(1)), dtype(), FALSE, data(bytes(8))))),
         "filled twice",
@@ -90,13 +92,15 @@ SHAPES = {
         lambda: columns(
             call("numpy._core.numeric._frombuffer", data(bytes(8)), dtype("O8", OBJECTS), row(number(1)), text("C"))
         ),
-        "an array that is none",
+        "an invalid array",
         True,
     ),
     "another text encoding": Case(
         lambda: columns(call("_codecs.encode", text("x"), text("rot13"))), "another encoding than latin1", True
     ),
-    "a set of something": Case(lambda: columns(call("builtins.set", NONE)), "a set made of no list", True),
+    "a set of something": Case(
+        lambda: columns(call("builtins.set", NONE)), "a set that is not created from a list", True
+    ),
     "a batch that is filled twice": Case(
         lambda: pickled(
             given(
@@ -104,19 +108,19 @@ SHAPES = {
                 row(data(legacy(SYSTEM)), EMPTY_DICT, EMPTY_DICT),
             )
         ),
-        "a batch that is none",
+        "an invalid batch",
     ),
-    "a batch in a legacy torch stream": Case(lambda: proto(data(legacy(SYSTEM))), "it is no ZIP"),
+    "a batch in a legacy torch stream": Case(lambda: proto(data(legacy(SYSTEM))), "it is not a ZIP"),
     "a batch in an array of bytes": Case(
         lambda: proto(
             array(data(legacy(SYSTEM)), len(legacy(SYSTEM)), dtype("u1", (number(3), text("|"), *SIMPLE[2:])))
         ),
-        "a batch that is none",
+        "an invalid batch",
     ),
     "a batch in text": Case(lambda: proto(call("_codecs.encode", text("x" * 100), text("latin1"))), "written as text"),
     "a batch whose archive runs something": Case(lambda: proto(data(saved(SYSTEM))), "'os.system'"),
-    "a batch that is no tensordict": Case(lambda: proto(data(saved(EMPTY_LIST))), "holds no tensordict"),
-    "a column that is no array": Case(lambda: proto(columns=mapped(a=EMPTY_LIST)), "is no array", True),
+    "a batch that is no tensordict": Case(lambda: proto(data(saved(EMPTY_LIST))), "a batch without a tensordict"),
+    "a column that is no array": Case(lambda: proto(columns=mapped(a=EMPTY_LIST)), "is not an array", True),
     "a raw field of a type that torch has by that name": Case(
         lambda: proto(
             row(
@@ -135,13 +139,13 @@ SHAPES = {
                 mapped(a=row(text("int64"), call("torch.Size", row(number(9))), array(data(BYTES), 2))),
             )
         ),
-        "other bytes than its shape",
+        "does not have as many bytes as its shape",
     ),
     "a raw nested field of another layout": Case(
         lambda: proto(row(row(number(2)), NONE, mapped(a=row(text("hub"), EMPTY_LIST)))), "nested field"
     ),
     "torch's bytes in a legacy stream": Case(
-        lambda: columns(call("torch.storage._load_from_bytes", data(legacy(SYSTEM)))), "it is no ZIP", True
+        lambda: columns(call("torch.storage._load_from_bytes", data(legacy(SYSTEM)))), "it is not a ZIP", True
     ),
     "torch's bytes in an archive that runs something": Case(
         lambda: columns(call("torch.storage._load_from_bytes", data(saved(SYSTEM)))), "'os.system'", True

@@ -79,7 +79,7 @@ TENSORS = {
     ),
     "a persistent id that is a module": Case(
         lambda: tensor_file(row(text("module"), named("torch.Tensor"), text("x"), text("y"), number(0)) + b"Q"),
-        "names no",
+        "is not a torch storage",
     ),
     "a tensor beyond its storage": Case(lambda: tensor_file(tensor(storage(16), 17)), "beyond its storage"),
     "a tensor beyond it by its offset": Case(
@@ -88,7 +88,7 @@ TENSORS = {
     "a tensor beyond it by its stride": Case(
         lambda: tensor_file(tensor(storage(16), 3, stride=8)), "beyond its storage"
     ),
-    "a tensor before its storage": Case(lambda: tensor_file(tensor(storage(16), 3, stride=-1)), "a shape that is none"),
+    "a tensor before its storage": Case(lambda: tensor_file(tensor(storage(16), 3, stride=-1)), "an invalid shape"),
     "a tensor of a petabyte by a stride of 0": Case(
         lambda: tensor_file(tensor(storage(16), 1 << 50, stride=0)), "beyond its storage"
     ),
@@ -99,9 +99,13 @@ TENSORS = {
         lambda: tensor_file(call("torch._utils._rebuild_tensor_v2", *parts(storage(16), 16), mapped(a=NONE))),
         "metadata",
     ),
-    "a tensor that is given a class": Case(lambda: marked(mapped(__class__=named("torch.Size"))), "given attributes"),
-    "a tensor that is given data": Case(lambda: marked(mapped(data=NONE)), "given attributes"),
-    "a mark that is a function": Case(lambda: marked(mapped(_specialize_on=named("torch.Size"))), "given attributes"),
+    "a tensor that is given a class": Case(
+        lambda: marked(mapped(__class__=named("torch.Size"))), "unexpected attributes"
+    ),
+    "a tensor that is given data": Case(lambda: marked(mapped(data=NONE)), "unexpected attributes"),
+    "a mark that is a function": Case(
+        lambda: marked(mapped(_specialize_on=named("torch.Size"))), "unexpected attributes"
+    ),
     "a tensor of another function": Case(
         lambda: tensor_file(
             call("torch._tensor._rebuild_from_type_v2", named("os.system"), named("torch.Tensor"), row(NONE), NONE)
@@ -115,10 +119,10 @@ TENSORS = {
         "unexpected type",
     ),
     "offsets beyond the values": Case(lambda: ragged([0, 3, 1 << 40]), "beyond its values"),
-    "offsets that fall": Case(lambda: ragged([0, 5, 3]), "offsets fall"),
-    "offsets below 0": Case(lambda: ragged([-8, 3, 8]), "offsets fall"),
+    "offsets that fall": Case(lambda: ragged([0, 5, 3]), "offsets decrease"),
+    "offsets below 0": Case(lambda: ragged([-8, 3, 8]), "offsets decrease"),
     "a jagged tensor with two kinds of values": Case(
-        lambda: ragged([0, 3, 8], mapped(_values=tensor(storage(8, "0", "Long"), 8))), "are not its arguments"
+        lambda: ragged([0, 3, 8], mapped(_values=tensor(storage(8, "0", "Long"), 8))), "differ from its arguments"
     ),
     "a field beyond the bytes": Case(lambda: fields(a=leaf("torch.int64", 2, 8, 24)), "the field 'a'"),
     "a field larger than its bytes": Case(lambda: fields(a=leaf("torch.int64", 1 << 40, 0, 16)), "the field 'a'"),
@@ -127,7 +131,7 @@ TENSORS = {
         lambda: saved(
             consolidated(tensor(storage(16), 16), named("tensordict.tensorclass.NonTensorData"), **FIELDS), BYTES
         ),
-        "another make",
+        "an unexpected layout",
     ),
     "a tensordict that is given a method": Case(
         lambda: saved(
@@ -145,13 +149,13 @@ TENSORS = {
         True,
     ),
     "a column of what is no value": Case(
-        lambda: archive(members(queue(tensordict(a=stack(EMPTY_DICT))))), "no value", True
+        lambda: archive(members(queue(tensordict(a=stack(EMPTY_DICT))))), "an invalid value", True
     ),
     "a value that runs something": Case(
         lambda: archive(members(queue(tensordict(a=stack(value(SYSTEM)))))), "'os.system'", True
     ),
     "a value that is a class": Case(
-        lambda: archive(members(queue(tensordict(a=stack(value(named("torch.Size"))))))), "no plain value", True
+        lambda: archive(members(queue(tensordict(a=stack(value(named("torch.Size"))))))), "not a plain value", True
     ),
     "a batch whose fields lie outside": Case(
         lambda: proto(data(fields(a=leaf("torch.int64", 9, 0, 72)))), "in the archive inside it"

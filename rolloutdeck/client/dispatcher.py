@@ -48,7 +48,7 @@ class Dispatcher:
 
     A file is deleted only after the server's receipt.
 
-    `own` is the spool of this process, if it has one. `counts` has `sent rejected bytes`. `action_required_reasons`
+    `own_spool` is the spool of this process, if any. `counts` has `sent rejected bytes`. `action_required_reasons`
     says per folder why its files stay until the user acts. `last_error` is the last temporary failure, "" after a
     success; `failing_since` and `failed_at` are the times of the first and the last failure in a row.
     """

@@ -27,8 +27,9 @@ _RAY_SESSION = re.compile(r"session_[\d_-]+\d")
 class ProcessAttempt:
     """The attempt of this process.
 
-    `attempt` is the same in all processes that were started together; `job` is the launcher's name for it, shown to
-    users. `shared` is false if another attempt may have the same `attempt`.
+    `attempt` is the same in all processes that were started together. `job` is the launcher's name for it, shown to
+    users. `shared` is False if the processes must not derive a common run uid from it, because another attempt may have
+    the same `attempt`.
     """
 
     attempt: str

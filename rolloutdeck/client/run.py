@@ -114,8 +114,7 @@ class Run:
         """Logs metrics of one step: numbers by name.
 
         Nested dicts are joined by "/". NaN and infinite values become null. `time` is in seconds since 1970, by default
-        now. Values may be 0-d arrays or tensors; another thread reads them a moment later, so don't change them in
-        place.
+        now. Values may be 0-d arrays or tensors. Another thread reads them a moment later: don't change them in place.
         """
         point = {
             "values": dict(values),
@@ -175,11 +174,9 @@ class Run:
     ) -> None:
         """Registers a file, or the folder of a step, that a trainer can load again.
 
-        Leave it in place: it is not copied.
-
-        The server receives the file names and hashes. The bytes are uploaded when a pin requests them, or at once with
-        `send_now`. `manifest` may have `files` (paths below the folder, by default all) and `facts` (see
-        `compatibility`).
+        It is not copied, so leave it in place. The server receives the file names and hashes. The bytes are uploaded
+        when a pin requests them, or at once with `send_now`. `manifest` may have `files` (paths below the folder, by
+        default all) and `facts` (see `compatibility`).
         """
         artifact.preload_modules()
         absolute_path, options = Path(path).absolute(), dict(manifest or {})
@@ -296,7 +293,7 @@ class Run:
             step = step.item()
         number: int = int(step) if isinstance(step, float) and step.is_integer() else operator.index(step)
         if not 0 <= number < 2**63:
-            raise ValueError(f"a step is 0 or more, not {number}")
+            raise ValueError(f"a step must be 0 or more, not {number}")
         self._step = number if self._step is None else max(self._step, number)
         return number
 

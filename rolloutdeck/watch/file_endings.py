@@ -1,5 +1,6 @@
-"""The ends of files that are being written: is a file complete, which lines are complete, does it continue the sent
-one.
+"""Checks of files that are being written.
+
+Is the file complete, which of its lines are complete, and does it continue the file that was sent?
 """
 
 from __future__ import annotations

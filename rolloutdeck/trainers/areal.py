@@ -1,5 +1,8 @@
-"""The samples AReaL appends with `rollout.dump_to_file`: `{rollout|eval-rollout}/{version}/{task}.jsonl`, by the newest
-version of the weights that wrote them. `_dump_trajectory` in areal/infra/workflow_executor.py:934, AReaL cbff54d6."""
+"""Files that AReaL appends with `rollout.dump_to_file`: `{rollout|eval-rollout}/{version}/{task}.jsonl`.
+
+The version is the newest version of the weights that generated the samples. Source: `_dump_trajectory` in
+areal/infra/workflow_executor.py:934, AReaL cbff54d6.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ KINDS = (
 
 
 def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    return "train", "no folder is called eval-rollout"
+    return "train", "no folder is named eval-rollout"
 
 
 FILES = TrainerFiles(name="areal", kinds=KINDS, guess_split=guess_split)

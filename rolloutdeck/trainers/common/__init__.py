@@ -1,4 +1,4 @@
-"""What the plug-ins of several trainers share: patching, sessions, pinned steps, token selection.
+"""Code that several trainer plug-ins share: patching, sessions, pinned steps, token selection.
 
 Depends on: `rolloutdeck.client` and `rolloutdeck.replay`.
 Invariant: an error of a plug-in is logged once and never reaches the training.

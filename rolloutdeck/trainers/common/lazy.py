@@ -1,5 +1,7 @@
-"""Public names of a trainer's package that are imported at their first use: the trainer's own processes and most
-commands need none of them."""
+"""Lazy imports of the public names of a trainer package.
+
+The trainer's own processes and most commands need none of these names.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def lazy_names(module: str, places: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package: `places` are modules below `rolloutdeck.trainers`, each with its
+def lazy_names(module: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Returns the `__getattr__` of the package `module`. `modules`: module below `rolloutdeck.trainers` -> its public
     names."""
 
-    def find(name: str) -> Any:
-        for place, names in places.items():
+    def import_name(name: str) -> Any:
+        for submodule, names in modules.items():
             if name in names:
-                return getattr(importlib.import_module(f"rolloutdeck.trainers.{place}"), name)
+                return getattr(importlib.import_module(f"rolloutdeck.trainers.{submodule}"), name)
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
-    return find
+    return import_name

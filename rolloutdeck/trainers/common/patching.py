@@ -1,4 +1,4 @@
-"""How to get between the lines of a library that has no hook there, without hurting it."""
+"""Patches of library functions that have no hook. An error of a patch never reaches the library's caller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ MARK = "_rolloutdeck"
 
 
 def patch_when_imported(name: str, patcher: str) -> None:
-    """Calls `patch(module)` of the module `patcher` once `name` is imported: now if it is, else right after."""
+    """Calls `patch(module)` of the module `patcher` when `name` is imported: now if it already is, else right after its
+    import."""
     if name in sys.modules:
         patch(sys.modules[name], patcher)
         return
@@ -32,7 +33,10 @@ def patch_when_imported(name: str, patcher: str) -> None:
 
 
 class PatchingFinder:
-    """Lets Python's own finder find a module, and patches it after it has run. Only those that are waited for."""
+    """Import finder that patches the modules in `waiting` (module name -> patcher) right after they ran.
+
+    Python's own finder finds the module. All other modules are not affected.
+    """
 
     waiting: dict[str, str] = {}
 
@@ -46,10 +50,10 @@ class PatchingFinder:
         if spec is None or spec.loader is None:
             return None
         loader: Any = spec.loader
-        run = loader.exec_module
+        exec_original = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            run(module)
+            exec_original(module)
             if patcher := cls.waiting.pop(name, None):
                 patch(module, patcher)
 
@@ -58,36 +62,37 @@ class PatchingFinder:
 
 
 def patch(module: ModuleType, patcher: str) -> None:
+    """Calls `patch(module)` of the module `patcher`; logs an error once."""
     try:
         importlib.import_module(patcher).patch(module)
     except Exception as error:
         once_logger.log_once(f"patch {patcher}", "Rolloutdeck can't record all of %s: %s", module.__name__, error)
 
 
-def wrap_method(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replaces `owner.name` by `make(original)`, once. Says so when this version has no such name."""
+def wrap_method(owner: Any, name: str, make_wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces `owner.name` by `make_wrapper(original)`, once. Logs a warning if this version has no such name."""
     original = getattr(owner, name, None)
     if original is None:
-        where = getattr(owner, "__name__", owner)
-        library = getattr(owner, "__module__", str(where)).partition(".")[0]
-        what = f"{where}.{name}"
+        owner_name = getattr(owner, "__name__", owner)
+        library = getattr(owner, "__module__", str(owner_name)).partition(".")[0]
+        target = f"{owner_name}.{name}"
         once_logger.log_once(
-            f"no {what}", "This %s has no %s: what Rolloutdeck takes from it is missing.", library, what
+            f"no {target}", "This %s has no %s: what Rolloutdeck takes from it is missing.", library, target
         )
         return
     if getattr(original, MARK, False):
         return
-    made = functools.wraps(original)(make(original))
-    setattr(made, MARK, True)
-    setattr(owner, name, made)
+    wrapper = functools.wraps(original)(make_wrapper(original))
+    setattr(wrapper, MARK, True)
+    setattr(owner, name, wrapper)
 
 
 class ReplayStoppedError(RuntimeError):
-    """A person asked for it: a replay plan that says to stop where a pin can't be replayed. The only way we raise."""
+    """The replay plan stops the run because a pin can't be replayed. The only error that reaches the trainer."""
 
 
 def catch_errors(function: Callable[P, T]) -> Callable[P, T | None]:
-    """An error of ours costs what the call would have recorded, and one warning; the caller gets None."""
+    """Returns `function` with its errors caught: one warning is logged and the caller gets None."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T | None:
@@ -97,9 +102,9 @@ def catch_errors(function: Callable[P, T]) -> Callable[P, T | None]:
             raise
         except Exception as error:
             name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-            what = f"{type(error).__name__}: {error}"
+            description = f"{type(error).__name__}: {error}"
             once_logger.log_once(
-                f"{name} {what}", "Training goes on, but Rolloutdeck lost something in %s: %s", name, what
+                f"{name} {description}", "Training goes on, but Rolloutdeck lost something in %s: %s", name, description
             )
             return None
 
@@ -107,13 +112,15 @@ def catch_errors(function: Callable[P, T]) -> Callable[P, T | None]:
 
 
 @catch_errors
-def _told(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     return dict(bound.arguments)
 
 
 def bind_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What a call says, by the names of the function's own parameters, whatever a version of the library added to
-    them; {} where the call is none."""
-    return _told(function, args, kwargs) or {}
+    """Returns the arguments of a call by the parameter names of `function`, {} if they do not fit.
+
+    Positions differ between versions of a library; names are stable.
+    """
+    return _bind(function, args, kwargs) or {}

@@ -1,5 +1,7 @@
-"""A pin that is replayed whole or not at all, as TRL's steps and slime's rollouts are: what speaks against it, its
-bytes, and what is told where it is not replayed."""
+"""Pins that are replayed completely or not at all: steps of TRL and rollouts of slime.
+
+Checks whether a pin can be replayed, downloads its files and reports a step that is not replayed.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,22 @@ from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision
 from rolloutdeck.trainers.common import patching
 
 
-def check_pinned_step(plan: PlanRevision, entry: PlanEntry, whole: str = "") -> None:
-    """Raises NotReplayableError with the reason why it can't be replayed. `whole` is what it holds, like "a step of
-    TRL", where what is flagged can't be left out of it."""
+def check_pinned_step(plan: PlanRevision, entry: PlanEntry, unit: str = "") -> None:
+    """Raises NotReplayableError with the reason if the pin can't be replayed.
+
+    `unit` is set if flagged samples can't be excluded from the pin, e.g. "a step of TRL".
+    """
     if entry.refused:
         raise NotReplayableError(entry.refusals)
-    if whole and plan.exclude_flagged and entry.source.get("flagged"):
-        raise NotReplayableError(f"the plan leaves out what is flagged, and {whole} is replayed whole or not at all")
+    if unit and plan.exclude_flagged and entry.source.get("flagged"):
+        raise NotReplayableError(f"the plan leaves out what is flagged, and {unit} is replayed whole or not at all")
 
 
 @contextmanager
 def download_pinned_file(entry: PlanEntry, artifact: PinnedArtifact, name: str) -> Iterator[Path]:
-    """A file of one of its artifacts, fetched and checked by its hash, in a folder that only this user can read.
+    """Downloads a file of one of the entry's artifacts into a folder that only this user can read.
 
-    Raises NotReplayableError, DownloadError, ServerUnreachableError, OSError.
+    Checks its hash. Raises NotReplayableError, DownloadError, ServerUnreachableError, OSError.
     """
     if artifact.state not in ("", "ready"):
         raise NotReplayableError(f"its files are not on the server ({artifact.state})")
@@ -43,14 +47,17 @@ def download_pinned_file(entry: PlanEntry, artifact: PinnedArtifact, name: str) 
 def report_not_replayed(
     run: Run | None, plan: PlanRevision, entry: PlanEntry, step: int, error: Exception, step_kind: str = "global_step"
 ) -> None:
-    """Reports a step that is generated after all, unless another process does (`run` None). Raises hooks.Stop where the
-    plan asks for it."""
+    """Reports a step that is generated instead of replayed. Nothing is reported if `run` is None (another process does
+    it).
+
+    Raises ReplayStoppedError if the plan's action on a mismatch is to stop.
+    """
     outcome, reason = "refused" if isinstance(error, NotReplayableError) else "miss", str(error) or type(error).__name__
-    what = "Rollout" if step_kind == "rollout_id" else "Step"
+    label = "Rollout" if step_kind == "rollout_id" else "Step"
     if run is not None:
         run.report_replay(step, outcome, pin=entry.pin, reason=reason, step_kind=step_kind)
-        logger.warning("%s %d is not replayed (%s): %s", what, step, outcome, reason)
+        logger.warning("%s %d is not replayed (%s): %s", label, step, outcome, reason)
     if plan.on_mismatch == "stop":
         raise patching.ReplayStoppedError(
-            f"The replay plan {plan} says to stop where a pin can't be replayed. {what} {step}: {reason}"
+            f"The replay plan {plan} says to stop where a pin can't be replayed. {label} {step}: {reason}"
         )

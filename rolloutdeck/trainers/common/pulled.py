@@ -1,4 +1,4 @@
-"""Files that `rolloutdeck pull` laid out: they are another run's, whoever finds them."""
+"""Detects files that `rolloutdeck pull` wrote: they belong to another run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rolloutdeck.replay import PULL_MANIFEST
 
-ABOVE = 5  # folders above a file in which pull's list may lie
+MAX_PARENT_FOLDERS = 5  # parent folders that are searched for pull's manifest
 
 
 def is_pulled(folder: Path) -> bool:
-    """Whether pull's list lies in this folder or a few levels above it."""
-    return any((above / PULL_MANIFEST).is_file() for above in [folder, *list(folder.parents)[:ABOVE]])
+    """Returns whether `folder` or one of its nearest parents has pull's manifest."""
+    return any((path / PULL_MANIFEST).is_file() for path in [folder, *list(folder.parents)[:MAX_PARENT_FOLDERS]])

@@ -1,4 +1,4 @@
-"""Of which generations the token fields are kept: ROLLOUTDECK_TOKENS is `none`, `groups:K` or `all`."""
+"""Selects the groups whose token fields are stored: ROLLOUTDECK_TOKENS is `none`, `groups:K` or `all`."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from dataclasses import dataclass, replace
 
 from rolloutdeck.trainers.common import patching
 
-DEFAULT = 8
+DEFAULT_GROUPS = 8
 
 
 @dataclass(frozen=True)
 class TokenSelection:
-    """`groups` whole groups a step, None for all. The choice follows from `seed` and the step alone."""
+    """`groups` complete groups per step, None for all. The choice depends only on `seed` and the step."""
 
-    groups: int | None = DEFAULT
+    groups: int | None = DEFAULT_GROUPS
     seed: str = ""
 
     @classmethod
-    def read(cls, told: str, seed: str = "") -> TokenSelection:
-        """Anything else than the three words is the default, said once."""
-        if told in ("", "none", "all"):
-            return cls({"": DEFAULT, "none": 0, "all": None}[told], seed)
-        if found := re.fullmatch(r"groups:(\d{1,9})", told):
-            return cls(int(found.group(1)), seed)
+    def parse(cls, text: str, seed: str = "") -> TokenSelection:
+        """Parses ROLLOUTDECK_TOKENS. An invalid value is the default and is logged once."""
+        if text in ("", "none", "all"):
+            return cls({"": DEFAULT_GROUPS, "none": 0, "all": None}[text], seed)
+        if match := re.fullmatch(r"groups:(\d{1,9})", text):
+            return cls(int(match.group(1)), seed)
         patching.once_logger.log_once(
-            "tokens", "ROLLOUTDECK_TOKENS is none, groups:K or all, not %r; it is groups:8 now.", told
+            "tokens", "ROLLOUTDECK_TOKENS is none, groups:K or all, not %r; groups:8 is used.", text
         )
-        return cls(DEFAULT, seed)
+        return cls(DEFAULT_GROUPS, seed)
 
-    def less(self, groups: int) -> TokenSelection:
-        """What is left of it when so many groups were kept."""
+    def subtract(self, groups: int) -> TokenSelection:
+        """Returns the selection that remains after `groups` groups were selected."""
         return self if self.groups is None else replace(self, groups=max(0, self.groups - groups))
 
-    def rows(self, groups: Sequence[str], split: str, step: int) -> list[int]:
-        """The places in `groups` (a group's name per row) whose tokens are kept, in order."""
+    def select_rows(self, groups: Sequence[str], split: str, step: int) -> list[int]:
+        """Returns the indices in `groups` (one group name per row) whose token fields are stored, in order."""
         if self.groups is None:
             return list(range(len(groups)))
         names = list(dict.fromkeys(groups))
-        chosen = set(names)
+        selected = set(names)
         if len(names) > self.groups:
-            places = random.Random(f"{self.seed}/{split}/{step}").sample(range(len(names)), self.groups)
-            chosen = {names[place] for place in places}
-        return [place for place, name in enumerate(groups) if name in chosen]
+            indices = random.Random(f"{self.seed}/{split}/{step}").sample(range(len(names)), self.groups)
+            selected = {names[index] for index in indices}
+        return [index for index, name in enumerate(groups) if name in selected]

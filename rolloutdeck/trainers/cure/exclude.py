@@ -1,8 +1,9 @@
-"""Files of CURE without the answers that are flagged: JSON that we write, as CURE writes it.
+"""Writes files of CURE without the flagged answers, as JSON in CURE's format.
 
-A row that is trained on goes alone: its reward is its advantage already. Of the outputs a program goes with its row of
-the table, and a test with its column, so that reward.py normalises what is left. Rows are counted as the server reads
-them: of a task first its programs, then its tests (reward.py:117-176 has the same order).
+A row that is trained on is excluded alone: its reward already is its advantage. In the outputs, a program is excluded
+with its row of the tables, and a test with its column, so that reward.py normalises the remaining answers. Rows are
+counted as the server reads them: of each task first its programs, then its tests (reward.py:117-176 has the same
+order).
 """
 
 from __future__ import annotations
@@ -18,68 +19,77 @@ from rolloutdeck.trainers.cure.step_files import load_json_objects
 
 PROGRAMS = ("full_code_generation", "code_response_length", "generated_code")
 TESTS = ("full_case_generation", "case_response_length", "case_input", "case_output", "case_text")
-RUN = ("all_case_input", "all_case_output")  # the data set's own tests first, then the tester's
-TABLES = ("all_case_exe_results", "all_case_bool_table")  # a row per program, in it a cell per test
-GIVEN = "num_ground_truth_test"
+TEST_RUNS = ("all_case_input", "all_case_output")  # the tests of the data set first, then the generated ones
+RESULT_TABLES = ("all_case_exe_results", "all_case_bool_table")  # one row per program, one column per test
+GIVEN_TESTS = "num_ground_truth_test"
 
 Task = dict[str, Any]
 
 
 def write_without_answers(name: str, source: Path, target: Path, flagged: Collection[int]) -> str:
-    """Writes `target` as `source` without these answers; what was done, as the end of a sentence. Raises
-    NotReplayableError."""
+    """Writes `target` as `source` without the flagged answers. Returns a description, the end of a sentence.
+
+    Raises NotReplayableError.
+    """
     try:
-        found = load_json_objects(source)
-        made, said = (outputs if OUTPUTS_FILE.match(name) else rows)(found, set(flagged))
-        target.write_text(json.dumps(made, indent=2, ensure_ascii=False), encoding="utf-8")
+        tasks = load_json_objects(source)
+        remaining, description = (exclude_outputs if OUTPUTS_FILE.match(name) else exclude_rows)(tasks, set(flagged))
+        target.write_text(json.dumps(remaining, indent=2, ensure_ascii=False), encoding="utf-8")
     except (ValueError, LookupError, TypeError) as error:  # a task without one of CURE's lists, or with another value
         raise NotReplayableError(f"{name} can't be written without its flagged answers: {error}") from error
-    return f"is replayed without {said}. The file is written by Rolloutdeck."
+    return f"is replayed without {description}. The file is written by Rolloutdeck."
 
 
-def rows(found: list[Task], flagged: set[int]) -> tuple[list[Task], str]:
-    kept = [row for place, row in enumerate(found) if place not in flagged]
-    if len(kept) + len(flagged) != len(found):
-        raise ValueError(f"it has {len(found)} rows, and row {max(flagged)} is flagged")
-    if not kept:
-        raise ValueError("all its rows are flagged, nothing would be left to train on")
-    what = f"{len(flagged)} of its {len(found)} rows, which {'is' if len(flagged) == 1 else 'are'} flagged"
-    return kept, f"{what}; the rewards of the others were normalised with {'it' if len(flagged) == 1 else 'them'}"
+def exclude_rows(all_rows: list[Task], flagged: set[int]) -> tuple[list[Task], str]:
+    """Returns the rows without the flagged ones, and a description. Raises ValueError if none is left or one does not
+    exist."""
+    remaining = [row for index, row in enumerate(all_rows) if index not in flagged]
+    if len(remaining) + len(flagged) != len(all_rows):
+        raise ValueError(f"it has {len(all_rows)} rows, and row {max(flagged)} is flagged")
+    if not remaining:
+        raise ValueError("all its rows are flagged, so nothing is left to train on")
+    description = f"{len(flagged)} of its {len(all_rows)} rows, which {'is' if len(flagged) == 1 else 'are'} flagged"
+    return (
+        remaining,
+        f"{description}; the rewards of the others were normalised with {'it' if len(flagged) == 1 else 'them'}",
+    )
 
 
-def outputs(found: list[Task], flagged: set[int]) -> tuple[list[Task], str]:
-    made, place, gone = [], 0, [0, 0]
-    for task in found:
+def exclude_outputs(tasks: list[Task], flagged: set[int]) -> tuple[list[Task], str]:
+    """Returns the tasks without the flagged answers, and a description. Raises ValueError if an answer does not
+    exist."""
+    remaining, first_answer, excluded = [], 0, [0, 0]
+    for task in tasks:
         if not all(isinstance(task[name], list) for name in (PROGRAMS[0], TESTS[0])):
-            raise ValueError("a task's answers are no list")
+            raise ValueError("the answers of a task are not a list")
         programs, tests = len(task[PROGRAMS[0]]), len(task[TESTS[0]])
-        no_program = {at for at in range(programs) if place + at in flagged}
-        no_test = {at for at in range(tests) if place + programs + at in flagged}
-        made.append(smaller(task, no_program, no_test) if no_program or no_test else task)
-        gone = [gone[0] + len(no_program), gone[1] + len(no_test)]
-        place += programs + tests
-    if sum(gone) != len(flagged):
-        raise ValueError(f"it has {place} answers, and answer {max(flagged)} is flagged")
-    return [task for task in made if task[PROGRAMS[0]]], _said(*gone)
+        no_program = {index for index in range(programs) if first_answer + index in flagged}
+        no_test = {index for index in range(tests) if first_answer + programs + index in flagged}
+        remaining.append(remove_answers(task, no_program, no_test) if no_program or no_test else task)
+        excluded = [excluded[0] + len(no_program), excluded[1] + len(no_test)]
+        first_answer += programs + tests
+    if sum(excluded) != len(flagged):
+        raise ValueError(f"it has {first_answer} answers, and answer {max(flagged)} is flagged")
+    return [task for task in remaining if task[PROGRAMS[0]]], _describe_excluded(*excluded)
 
 
-def _said(programs: int, tests: int) -> str:
+def _describe_excluded(programs: int, tests: int) -> str:
     counted = ((programs, "program"), (tests, "test"))
     return " and ".join(f"{count} flagged {noun}{'s' if count > 1 else ''}" for count, noun in counted if count)
 
 
-def smaller(task: Task, no_program: set[int], no_test: set[int]) -> Task:
-    """A task without these programs and tests."""
-    given = task.get(GIVEN) or 0
-    run = {given + at for at in no_test}
-    made = dict(task)
-    for names, places in ((PROGRAMS, no_program), (TESTS, no_test), (RUN, run)):
-        made |= {name: without(task[name], places) for name in names if isinstance(task.get(name), list)}
-    for name in TABLES:
+def remove_answers(task: Task, no_program: set[int], no_test: set[int]) -> Task:
+    """Returns the task without these programs and tests, given by their indices."""
+    given_tests = task.get(GIVEN_TESTS) or 0
+    run_indices = {given_tests + index for index in no_test}
+    result = dict(task)
+    for names, indices in ((PROGRAMS, no_program), (TESTS, no_test), (TEST_RUNS, run_indices)):
+        result |= {name: remove_items(task[name], indices) for name in names if isinstance(task.get(name), list)}
+    for name in RESULT_TABLES:
         if isinstance(task.get(name), list):
-            made[name] = [without(row, run) for row in without(task[name], no_program)]
-    return made
+            result[name] = [remove_items(row, run_indices) for row in remove_items(task[name], no_program)]
+    return result
 
 
-def without(values: list[Any], places: set[int]) -> list[Any]:
-    return [value for at, value in enumerate(values) if at not in places]
+def remove_items(values: list[Any], indices: set[int]) -> list[Any]:
+    return [value for index, value in enumerate(values) if index not in indices]

@@ -1,8 +1,9 @@
-"""What a run of CURE trains on instead of generating it, and the commands that do it.
+"""Layout of the files that a run of CURE trains on instead of generating, and the commands that start it.
 
-CURE has no switch for it: its stages read the files of `optimization/temp_data` whoever wrote them. train.py reads the
-rewards; reward.py makes them of `outputs-rl-{model}-{data set}.json`, whose name it is told by its arguments. Read from
-Gen-Verse/CURE 69fe174: run.py:101-113, train.py:64-67, reward.py:44-49, train_utils/rl/actors.py:406.
+CURE has no setting for it: its stages read the files in `optimization/temp_data`, no matter who wrote them. train.py
+reads the rewards; reward.py computes them from `outputs-rl-{model}-{data set}.json` and gets this name from its
+arguments. Source: Gen-Verse/CURE 69fe174: run.py:101-113, train.py:64-67, reward.py:44-49,
+train_utils/rl/actors.py:406.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from typing import Any
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.replay import Placement, PlanFile
 from rolloutdeck.trainers.cure import OUTPUTS_FILE, REQUIRED_SETTINGS
-from rolloutdeck.trainers.cure.step_files import APART, CURE_FACTS, ROLE, TOGETHER
+from rolloutdeck.trainers.cure.step_files import CURE_FACTS, JOINT_FILES, ROLE, SEPARATE_FILES
 
 MODEL, TRAINED, STEPS, SEPARATE = "pretrained_model", "optimized_model_name", "total_steps", "separate_training"
 DATA = "optimization/temp_data"
-DATASETS = ("dataset", "train_dataset")  # as reward.py's argument and the config call it
+DATASETS = ("dataset", "train_dataset")  # the argument of reward.py and the setting of the config
 
 TrainerSettings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class CureRequirements:
-    """What a run of CURE asks for. `separate`: whether programs and tests are trained apart, None where unknown."""
+    """What a run of CURE requires. `separate`: programs and tests are trained separately, None if unknown."""
 
     model: str
     dataset: str
@@ -47,8 +48,8 @@ class CureRequirements:
 
     @property
     def outputs(self) -> str:
-        """The outputs as reward.py and execute.py look for them."""
-        return f"outputs-rl-{dotted(self.model)}-{self.dataset}.json"
+        """The file name of the outputs that reward.py and execute.py read."""
+        return f"outputs-rl-{escape_model_name(self.model)}-{self.dataset}.json"
 
     def step_folder(self, step: int) -> PurePosixPath:
         return PurePosixPath(f"step_{step}")
@@ -57,14 +58,16 @@ class CureRequirements:
         return self.outputs if OUTPUTS_FILE.match(PurePosixPath(name).name) else name
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
-        """The rewards, and the outputs that they were made of. Raises NotReplayableError."""
+        """Returns the rewards and the outputs they were computed from. Raises NotReplayableError."""
         outputs = [name for name in files if OUTPUTS_FILE.match(name)]
-        trained = next((list(names) for names in (APART, TOGETHER) if set(names) <= set(files)), [])
-        if role != self.role or len(outputs) != 1 or not trained:
-            raise NotReplayableError("it is no step of CURE")
-        if self.separate is not None and self.separate != (len(trained) > 1):
-            raise NotReplayableError(f"it has {' and '.join(trained)}, and this run has {SEPARATE}={self.separate}")
-        return [*outputs, *trained]
+        reward_files = next((list(names) for names in (SEPARATE_FILES, JOINT_FILES) if set(names) <= set(files)), [])
+        if role != self.role or len(outputs) != 1 or not reward_files:
+            raise NotReplayableError("it is not a step of CURE")
+        if self.separate is not None and self.separate != (len(reward_files) > 1):
+            raise NotReplayableError(
+                f"it has {' and '.join(reward_files)}, and this run has {SEPARATE}={self.separate}"
+            )
+        return [*outputs, *reward_files]
 
     def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         return step
@@ -72,16 +75,16 @@ class CureRequirements:
     def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         from rolloutdeck.trainers.cure.exclude import write_without_answers
 
-        done = write_without_answers(file.name, source, target, placement.without[file.name])
-        return f"{file.name} of {placement.entry} {done}"
+        description = write_without_answers(file.name, source, target, placement.without[file.name])
+        return f"{file.name} of {placement.entry} {description}"
 
     def flags(self, root: str, steps: Sequence[int]) -> list[str]:
-        """The commands, in CURE's folder; a step after the first goes on from the model that CURE saved."""
+        """Returns the commands, to run in CURE's folder. Steps after the first train the model that CURE saved."""
         lines = []
         for step in steps:
             model = self.model if step == self.first else f"ckpt/{self.optimized}"
             files = f"{shlex.quote(f'{root}/{self.step_folder(step)}')}/*.json"
-            # What was pulled is read-only, and CURE's next stages write over their files.
+            # Pulled files are read-only, and CURE's next stages overwrite these files.
             lines.append(f"mkdir -p {DATA} && install -m 644 {files} {DATA}/")
             lines.append(f"(cd optimization && python -m train --pretrain {shlex.quote(model)})")
         return lines
@@ -89,36 +92,37 @@ class CureRequirements:
     def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         arguments = f"--pretrained_model {shlex.quote(self.model)} --dataset {shlex.quote(self.dataset)}"
         return [
-            "These commands take the place of run.py, which begins each step by generating anew. Run them in CURE's "
+            "These commands take the place of run.py, which generates at the start of each step. Run them in CURE's "
             "folder, in its environment.",
             f"To score the answers again first, run `(cd optimization && python reward.py {arguments})` before the "
-            "training: it normalises what is there.",
-            "execute.py is not needed, and runs what a model wrote without a sandbox: in a container only.",
+            "training: it normalises the rewards of these answers.",
+            "execute.py is not needed. It runs generated programs without a sandbox: use it in a container only.",
         ]
 
 
-def dotted(model: str) -> str:
-    """A model in the name of a file, as CURE writes it."""
+def escape_model_name(model: str) -> str:
+    """Returns the model's name as CURE writes it into file names."""
     return model.replace("/", ".")
 
 
 def read_requirements(settings: TrainerSettings) -> CureRequirements:
-    """What a run with these settings asks for; those of `optimization_config.py`. Raises UsageError where they don't
-    say the model and the data set."""
+    """Returns the requirements of a run with these settings of `optimization_config.py`.
+
+    Raises UsageError if the model or the data set is missing or invalid.
+    """
     model, dataset = settings.get(MODEL), next((settings[name] for name in DATASETS if settings.get(name)), None)
     if not isinstance(model, str) or not isinstance(dataset, str) or not model or "\0" in model:
         raise UsageError(
-            f"CURE names its files by the model and the data set: "
-            f"--set {' '.join(REQUIRED_SETTINGS)}, those of the run that "
-            "replays."
+            f"CURE names its files after the model and the data set: "
+            f"give --set {' '.join(REQUIRED_SETTINGS)} of the run that replays."
         )
     if not dataset or not {"/", "\0"}.isdisjoint(dataset):
-        raise UsageError(f"dataset={dataset[:200]!r} is no name of a data set; CURE reads data/NAME.json.")
+        raise UsageError(f"dataset={dataset[:200]!r} is not the name of a data set; CURE reads data/NAME.json.")
     separate, steps = settings.get(SEPARATE), settings.get(STEPS)
     return CureRequirements(
         model=model,
         dataset=dataset,
-        facts={**CURE_FACTS, "model": dotted(model)},
+        facts={**CURE_FACTS, "model": escape_model_name(model)},
         separate=separate if isinstance(separate, bool) else None,
         optimized=str(settings.get(TRAINED) or "optimized"),
         total_steps=steps if isinstance(steps, int) and steps > 0 and not isinstance(steps, bool) else None,
@@ -126,5 +130,6 @@ def read_requirements(settings: TrainerSettings) -> CureRequirements:
 
 
 def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The `pinned` run's settings; the names of its files tell the model with dots for slashes, which is no path."""
+    """Returns the settings of the `pinned` run. File names have the model with dots for slashes, which is not a
+    path."""
     return dict(pinned)

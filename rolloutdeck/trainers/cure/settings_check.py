@@ -1,7 +1,7 @@
-"""What of CURE's files is lost, and what keeps it. Read from Gen-Verse/CURE 69fe174: `run.py`,
+"""Settings of CURE that lose data, and what prevents it. Source: Gen-Verse/CURE 69fe174: `run.py`,
 `optimization/{sample,execute,reward}.py`, `evaluation/eval.py`.
 
-No setting of CURE's keeps a step: each step writes over the files of the one before, so somebody has to take them.
+No setting of CURE stores steps: each step overwrites the files of the step before, so something must copy them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ WATCH = "rolloutdeck watch optimization evaluation --project PROJECT --run RUN"
 
 
 def check_settings(settings: TrainerSettings, *, complete: bool) -> list[SettingsIssue]:
-    """`settings`: the names of `optimization/optimization_config.py`."""
-    return [*_overwritten(settings), *_evals(settings), *_joined(settings), *_restarted(settings)]
+    """Returns the issues. `settings`: the names of `optimization/optimization_config.py`."""
+    return [
+        *_check_overwriting(settings),
+        *_check_evaluations(settings),
+        *_check_joint_training(settings),
+        *_check_restart(settings),
+    ]
 
 
-def _overwritten(settings: TrainerSettings) -> list[SettingsIssue]:
+def _check_overwriting(settings: TrainerSettings) -> list[SettingsIssue]:
     steps = settings.get("total_steps")
-    over = f" {steps} steps" if isinstance(steps, int) else " steps"
-    title = f"the{over} write over temp_data/outputs-rl-*.json and rl_*data.json: only a watch keeps them apart"
+    step_count = f" {steps} steps" if isinstance(steps, int) else " steps"
+    title = f"the{step_count} write over temp_data/outputs-rl-*.json and rl_*data.json: only a watch keeps them apart"
     return [SettingsIssue(title, paste=(WATCH,))]
 
 
-def _evals(settings: TrainerSettings) -> list[SettingsIssue]:
+def _check_evaluations(settings: TrainerSettings) -> list[SettingsIssue]:
     every, steps = settings.get("eval_interval"), settings.get("total_steps")
     if not isinstance(every, int) or (isinstance(steps, int) and every > steps):
         return []
@@ -36,13 +41,13 @@ def _evals(settings: TrainerSettings) -> list[SettingsIssue]:
     return [SettingsIssue(title, paste=(WATCH,))]
 
 
-def _joined(settings: TrainerSettings) -> list[SettingsIssue]:
+def _check_joint_training(settings: TrainerSettings) -> list[SettingsIssue]:
     if settings.get("separate_training", True) is not False:
         return []
     return [SettingsIssue("separate_training=False: rl_data.json does not say whether a row is a program or a test")]
 
 
-def _restarted(settings: TrainerSettings) -> list[SettingsIssue]:
+def _check_restart(settings: TrainerSettings) -> list[SettingsIssue]:
     name = settings.get("optimized_model_name", "optimized")
     title = f"a second run with optimized_model_name={name} in this folder writes over the results of the first"
     return [SettingsIssue(f"{title}, from which steps are counted")]

@@ -1,9 +1,9 @@
-"""A step of CURE that can be trained on again: what reward.py wrote, with the programs and tests that it scored.
+"""Steps of CURE that can be trained on again: the rewards of reward.py and the programs and tests that it scored.
 
-`temp_data/outputs-rl-{model}-{data set}.json` and `rl_code_data.json` with `rl_case_data.json` (`rl_data.json`, where
-`separate_training` is False) belong together only between reward.py and the next sample.py, which begins to write over
-them; nothing in their names tells. They are taken when the rewards are the newer ones and each is of an answer in the
-outputs. Read from Gen-Verse/CURE 69fe174: sample.py:411, execute.py:272, reward.py:178-186, train.py:64-67.
+`temp_data/outputs-rl-{model}-{data set}.json` and `rl_code_data.json` with `rl_case_data.json` (`rl_data.json` if
+`separate_training` is False) belong to the same step only between reward.py and the next sample.py, which begins to
+overwrite them; their names do not show it. They are accepted if the rewards are newer and each reward is of an answer
+in the outputs. Source: Gen-Verse/CURE 69fe174: sample.py:411, execute.py:272, reward.py:178-186, train.py:64-67.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from rolloutdeck.trainer_api import LoadableStep, StepLocation
 from rolloutdeck.trainers.cure import NEXT_STEP_SECONDS, OUTPUTS_FILE, find_cure_step
 
-FORMAT, ROLE, END = "cure", "rollout", "<|im_end|>"
-APART, TOGETHER = ("rl_code_data.json", "rl_case_data.json"), ("rl_data.json",)
+FORMAT, ROLE, END_TOKEN = "cure", "rollout", "<|im_end|>"
+SEPARATE_FILES, JOINT_FILES = ("rl_code_data.json", "rl_case_data.json"), ("rl_data.json",)
 ANSWERS = {"code_generation_prompt": "full_code_generation", "case_generation_prompt": "full_case_generation"}
 CURE_FACTS = {"role": ROLE, "format": FORMAT, "serialisation": "json", "parameter_sync_step": 1}
 
@@ -29,94 +29,96 @@ Task = Mapping[str, Any]
 
 
 def find_steps(root: Path) -> list[StepLocation]:
-    """The folders below `root` that hold the files of a step, whole or not. Never raises for what can't be read."""
-    found = []
+    """Returns the folders below `root` with the files of a step, complete or not. Ignores what can't be read."""
+    locations = []
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if spot := _spot(Path(folder), set(names)):
-            found.append(spot)
-    return found
+        if location := _find_location(Path(folder), set(names)):
+            locations.append(location)
+    return locations
 
 
-def _spot(folder: Path, names: set[str]) -> StepLocation | None:
+def _find_location(folder: Path, names: set[str]) -> StepLocation | None:
     outputs = [name for name in names if OUTPUTS_FILE.match(name)]
-    sets = [files for files in (APART, TOGETHER) if names.issuperset(files)]
-    if not outputs or not sets:
+    reward_sets = [files for files in (SEPARATE_FILES, JOINT_FILES) if names.issuperset(files)]
+    if not outputs or not reward_sets:
         return None
     try:
-        newest = max(outputs, key=lambda name: (_written(folder, [name]), name))
-        trained = max(sets, key=lambda files: _written(folder, files))
-        whole = all(_ends(folder / name) for name in (newest, *trained))
-        whole = whole and _written(folder, [newest]) - _written(folder, trained) < NEXT_STEP_SECONDS
-    except OSError:  # gone meanwhile
+        newest = max(outputs, key=lambda name: (_get_oldest_change(folder, [name]), name))
+        rewards = max(reward_sets, key=lambda files: _get_oldest_change(folder, files))
+        complete = all(_ends_like_array(folder / name) for name in (newest, *rewards))
+        complete = (
+            complete and _get_oldest_change(folder, [newest]) - _get_oldest_change(folder, rewards) < NEXT_STEP_SECONDS
+        )
+    except OSError:  # removed meanwhile
         return None
     return StepLocation(
-        "cure", folder, "temp_data", (*trained, newest), "" if whole else MIXED_CURE_STEPS, dumps=True, fleeting=True
+        "cure", folder, "temp_data", (*rewards, newest), "" if complete else MIXED_CURE_STEPS, dumps=True, fleeting=True
     )
 
 
-def _written(folder: Path, names: Iterable[str]) -> float:
+def _get_oldest_change(folder: Path, names: Iterable[str]) -> float:
     return min((folder / name).stat().st_mtime for name in names)
 
 
-def _ends(path: Path) -> bool:
-    """Whether it ends as a JSON array does."""
+def _ends_like_array(path: Path) -> bool:
+    """Returns whether the file ends like a JSON array."""
     with path.open("rb") as file:
         file.seek(-min(8, file.seek(0, os.SEEK_END)), os.SEEK_END)
         return file.read().rstrip().endswith(b"]")
 
 
-def read_step(spot: StepLocation) -> LoadableStep | str:
-    """What this step is, read from its files; else the reason why it is left out."""
-    *trained, outputs = spot.files
+def read_step(location: StepLocation) -> LoadableStep | str:
+    """Returns the step read from its files, or the reason why it is skipped."""
+    *rewards, outputs = location.files
     try:
-        tasks = load_json_objects(spot.path / outputs)
-        rows = [row for name in trained for row in load_json_objects(spot.path / name)]
+        tasks = load_json_objects(location.path / outputs)
+        rows = [row for name in rewards for row in load_json_objects(location.path / name)]
     except (OSError, ValueError) as error:
         return f"steps to replay, as these files of CURE can't be read: {error}"
     if any("all_case_bool_table" not in task for task in tasks):
         return UNEXECUTED_CURE_STEPS
-    if not belong(rows, tasks):
+    if not are_answers_of(rows, tasks):
         return MIXED_CURE_STEPS
-    named = OUTPUTS_FILE.match(outputs)
-    facts = {**CURE_FACTS, **model_of(named["run"] if named else "")}
-    step = find_cure_step(spot.path / outputs)
-    return LoadableStep(spot.path, ROLE, step, "iteration", spot.files, spot.layout, facts)
+    match = OUTPUTS_FILE.match(outputs)
+    facts = {**CURE_FACTS, **parse_model(match["run"] if match else "")}
+    step = find_cure_step(location.path / outputs)
+    return LoadableStep(location.path, ROLE, step, "iteration", location.files, location.layout, facts)
 
 
 def load_json_objects(path: Path) -> list[dict[str, Any]]:
-    """A JSON array of objects. Raises OSError, and ValueError for anything else."""
+    """Loads a JSON array of objects. Raises OSError, and ValueError for anything else."""
     try:
-        found = json.loads(path.read_bytes())
+        objects = json.loads(path.read_bytes())
     except RecursionError:
         raise ValueError(f"{path.name} is nested too deeply") from None
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise ValueError(f"{path.name} is no array of objects")
-    return found
+    if not isinstance(objects, list) or not all(isinstance(item, dict) for item in objects):
+        raise ValueError(f"{path.name} is not an array of objects")
+    return objects
 
 
-def belong(rows: Sequence[Task], tasks: Iterable[Task]) -> bool:
-    """Whether each row that is trained on is an answer in these tasks."""
-    known = set(answers(tasks))
+def are_answers_of(rows: Sequence[Task], tasks: Iterable[Task]) -> bool:
+    """Returns whether each row that is trained on is an answer in these tasks."""
+    known_answers = set(iter_answers(tasks))
     pairs = [(row.get("prompt"), row.get("response")) for row in rows]
     return all(
         isinstance(prompt, str)
         and isinstance(response, str)
-        and {(prompt, response), (prompt, response.removesuffix(END))} & known
+        and {(prompt, response), (prompt, response.removesuffix(END_TOKEN))} & known_answers
         for prompt, response in pairs
     )
 
 
-def answers(tasks: Iterable[Task]) -> Iterator[tuple[str, str]]:
-    """(prompt, answer) of all answers; what is no text is none."""
+def iter_answers(tasks: Iterable[Task]) -> Iterator[tuple[str, str]]:
+    """Yields (prompt, answer) of all answers that are text."""
     for task in tasks:
         for name, responses in ANSWERS.items():
-            prompt, found = task.get(name), task.get(responses)
-            if isinstance(prompt, str) and isinstance(found, list):
-                yield from ((prompt, one) for one in found if isinstance(one, str))
+            prompt, texts = task.get(name), task.get(responses)
+            if isinstance(prompt, str) and isinstance(texts, list):
+                yield from ((prompt, text) for text in texts if isinstance(text, str))
 
 
-def model_of(run: str) -> dict[str, str]:
-    """The model in the name of the outputs, as CURE writes it there: with dots for slashes."""
+def parse_model(run: str) -> dict[str, str]:
+    """Returns the model in the name of the outputs, written by CURE with dots for slashes."""
     model, dash, _ = run.rpartition("-")
     return {"model": model} if dash else {}

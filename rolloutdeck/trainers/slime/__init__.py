@@ -1,9 +1,9 @@
-"""The files slime writes, wherever `--dump-details` and `--save-debug-*-data` put them. Read from slime 624b824a:
-`observability/rollout_data_utils.py` and `observability/train_data_utils.py`.
+"""Files that slime writes with `--dump-details` and `--save-debug-*-data`.
 
-A template without `{rollout_id}` gives a name without the step; the file itself says it.
+Source: slime 624b824a: `observability/rollout_data_utils.py` and `observability/train_data_utils.py`. A template
+without `{rollout_id}` gives a name without the step; then the file itself states it.
 
-`rolloutdeck.trainers.slime.log_rollout` and its like are the paths that slime's arguments take, see `slime.plugin`.
+`rolloutdeck.trainers.slime.log_rollout` and the other functions are paths for slime's arguments, see `slime.plugin`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ _TRAIN = re.compile(r"(\d{1,18})(?:_\d{1,9})?\.pt\Z")
 _EVAL = re.compile(r"(?<![a-z])eval_\d", re.IGNORECASE)
 _VERSION = re.compile(rb"[^.]format_version")
 FORGED_ROLLOUT_FUNCTION = "slime.rollout.forge_load.generate_rollout"
-SLIME_HEAD_BYTES = 1024  # bytes, in which a file says what it is
+SLIME_HEAD_BYTES = 1024  # the first bytes of a file, which identify its kind
 
 
-def _step_in(pattern: re.Pattern[str], path: PurePath) -> int | None:
-    found = pattern.match(path.name)
-    return int(found.group(1)) if found else None
+def _parse_step(pattern: re.Pattern[str], path: PurePath) -> int | None:
+    match = pattern.match(path.name)
+    return int(match.group(1)) if match else None
 
 
 def is_slime_dump(start: bytes, *, trained: bool) -> bool:
-    """Whether a file begins as slime's dumps of rollouts do, or as those of what was `trained`. torch calls an entry of
-    the archive `.format_version`, which is no key of the dump."""
+    """Returns whether a file starts like slime's dumps of rollouts, or of training data if `trained`.
+
+    torch names an entry of the archive `.format_version`, which is not a key of the dump.
+    """
     if not start.startswith(b"PK\x03\x04") or b"rollout_id" not in start[:SLIME_HEAD_BYTES]:
         return False
     return bool(_VERSION.search(start[:SLIME_HEAD_BYTES])) == trained
@@ -51,7 +53,7 @@ KINDS = (
         "*.pt",
         "whole",
         lambda name, head: is_slime_dump(head.start, trained=False),
-        step=lambda path: _step_in(_ROLLOUT, path),
+        step=lambda path: _parse_step(_ROLLOUT, path),
         split=lambda path: "eval" if _EVAL.search(path.name) else "train",
         stepless=True,
         step_kind="rollout_id",
@@ -62,7 +64,7 @@ KINDS = (
         "*.pt",
         "whole",
         lambda name, head: is_slime_dump(head.start, trained=True),
-        step=lambda path: _step_in(_TRAIN, path),
+        step=lambda path: _parse_step(_TRAIN, path),
         split=lambda path: "train",
         stepless=True,
         step_kind="rollout_id",
@@ -72,7 +74,7 @@ KINDS = (
 
 
 def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    """Never asked: the name of each file says it."""
+    """Is not called: the name of each file states its split."""
     return "train", "only the names of files say it"
 
 

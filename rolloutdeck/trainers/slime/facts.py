@@ -1,4 +1,4 @@
-"""What of a rollout must fit a run that replays it: the facts of `compatibility`, by slime's arguments."""
+"""Facts of `compatibility` of a rollout, computed from slime's arguments."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from typing import Any
 SLIME_ROLLOUT_FORMAT = "slime-rollout"
 
 
-def build_argument_facts(told: Mapping[str, Any], rows: int | None = None) -> dict[str, Any]:
-    """Of a run with these arguments; `rows` that it has made, where it has. What is not known is left out."""
-    prompts, each = parse_int(told.get("rollout_batch_size")), parse_int(told.get("n_samples_per_prompt"))
-    if rows is None and prompts and each:
-        rows = prompts * each
+def build_argument_facts(arguments: Mapping[str, Any], rows: int | None = None) -> dict[str, Any]:
+    """Returns the facts of a run with these arguments. `rows`: the number it generated, if known. Unknown facts are
+    omitted."""
+    prompts, samples_per_prompt = (
+        parse_int(arguments.get("rollout_batch_size")),
+        parse_int(arguments.get("n_samples_per_prompt")),
+    )
+    if rows is None and prompts and samples_per_prompt:
+        rows = prompts * samples_per_prompt
     facts = {
         "role": "rollout",
         "serialisation": "torch",
         "format": SLIME_ROLLOUT_FORMAT,
         "rows": rows,
         "prompts": prompts,
-        "samples_per_prompt": each,
-        "max_prompt_length": parse_int(told.get("rollout_max_prompt_len")),
-        "max_response_length": parse_int(told.get("rollout_max_response_len")),
+        "samples_per_prompt": samples_per_prompt,
+        "max_prompt_length": parse_int(arguments.get("rollout_max_prompt_len")),
+        "max_response_length": parse_int(arguments.get("rollout_max_response_len")),
         "parameter_sync_step": 1,
-        "model": told.get("hf_checkpoint"),
+        "model": arguments.get("hf_checkpoint"),
     }
     return {name: value for name, value in facts.items() if value is not None}
 

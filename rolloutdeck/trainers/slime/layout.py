@@ -1,13 +1,13 @@
-"""Where a run of slime loads rollouts from instead of generating them, and the arguments that make it.
+"""Layout of the rollouts that a run of slime loads instead of generating, and the arguments that make it load them.
 
-Read from slime 624b824a. Two ways, and neither generates anything:
+Source: slime 624b824a. There are two ways; neither generates anything:
 
-`debug`  `--load-debug-rollout-data TEMPLATE` (`observability/rollout_data_utils.py:124`): the training process alone; a
-         file for every id from `--start-rollout-id` to `--num-rollout`, a missing one ends the run.
+`debug`  `--load-debug-rollout-data TEMPLATE` (`observability/rollout_data_utils.py:124`): the training process alone;
+         one file for every id from `--start-rollout-id` to `--num-rollout`; a missing file ends the run.
 `forge`  `--rollout-function-path slime.rollout.forge_load.generate_rollout --load-forge-rollout-data TEMPLATE`: SGLang,
-         weight updates and offloading go on; an id without a file loads rollout 0 once more.
+         weight updates and offloading run as usual; an id without a file loads rollout 0 again.
 
-A run that replays some rollouts and generates the others takes `rolloutdeck.trainers.slime.generate_rollout`.
+A run that replays some rollouts and generates the others uses `rolloutdeck.trainers.slime.generate_rollout`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from rolloutdeck.trainers.slime import FORGED_ROLLOUT_FUNCTION
 from rolloutdeck.trainers.slime.facts import build_argument_facts, parse_int
 
 FOLDER = PurePosixPath("rollout_data")
-NEEDED = ("rollout_batch_size", "n_samples_per_prompt")
+REQUIRED_ARGUMENTS = ("rollout_batch_size", "n_samples_per_prompt")
 
 TrainerSettings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class SlimeRequirements:
-    """What a run of slime loads; `forge`: in the second way. `end`: the id after its last rollout, where known."""
+    """What a run of slime loads. `forge`: in the second way. `end`: the id after its last rollout, None if unknown."""
 
     facts: Mapping[str, Any]
     first: int = 0
@@ -59,59 +59,59 @@ class SlimeRequirements:
         return f"{step}.pt"
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
-        """The one file of a rollout. Raises NotReplayableError."""
-        found = [name for name in files if PurePosixPath(name).suffix == ".pt"]
-        if role != self.role or len(found) != 1 or len(files) != 1:
-            raise NotReplayableError("it is no rollout of slime, which is one .pt file")
-        return found
+        """Returns the one file of a rollout. Raises NotReplayableError."""
+        names = [name for name in files if PurePosixPath(name).suffix == ".pt"]
+        if role != self.role or len(names) != 1 or len(files) != 1:
+            raise NotReplayableError("it is not a rollout of slime, which is one .pt file")
+        return names
 
     def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         return step
 
     def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
-        """The flagged samples are marked as removed. Raises SafePickleError, ImportError (numpy)."""
-        places = placement.without[file.name]
-        every = rewrite.mask_samples(source, target, places)
+        """Marks the flagged samples as removed. Returns a description. Raises SafePickleError, ImportError (numpy)."""
+        flagged = placement.without[file.name]
+        total = rewrite.mask_samples(source, target, flagged)
         return (
-            f"{file.name} of {placement.entry}: {len(places)} of its {every} samples "
-            f"{'is' if len(places) == 1 else 'are'} flagged and trained with no weight (remove_sample); rewards are "
-            "still compared with theirs. The file is written by Rolloutdeck; all else in it is what was pinned."
+            f"{file.name} of {placement.entry}: {len(flagged)} of its {total} samples "
+            f"{'is' if len(flagged) == 1 else 'are'} flagged and trained with no weight (remove_sample); rewards are "
+            "still compared with theirs. The file is written by Rolloutdeck; everything else in it is as pinned."
         )
 
     def flags(self, root: str, steps: Sequence[int]) -> list[str]:
-        """The arguments that load these rollouts, as a shell takes them."""
-        plain = root.replace("{", "{{").replace("}", "}}")  # slime fills the template in with `str.format`
+        """Returns the arguments that load these rollouts, quoted for a shell."""
+        plain = root.replace("{", "{{").replace("}", "}}")  # slime uses `str.format` on the template
         template = shlex.quote(f"{plain}/{FOLDER}/{{rollout_id}}.pt")
         lines = [f"--load-debug-rollout-data {template}"]
         if self.forge:
             lines = [f"--rollout-function-path {FORGED_ROLLOUT_FUNCTION}", f"--load-forge-rollout-data {template}"]
-        start, end = _block(steps)
+        start, end = _find_block(steps)
         return [*lines, f"--start-rollout-id {start}", f"--num-rollout {end}"]
 
     def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
-        """What a person must know before starting, a sentence each."""
-        start, end = _block(steps)
-        found = [
+        """Returns what the user must know before the start, one sentence each."""
+        start, end = _find_block(steps)
+        notes = [
             f"This way slime replays and generates nothing: the run is rollouts {start} to {end - 1}. A run that "
             "replays some rollouts and generates the others takes `--rollout-function-path "
             "rolloutdeck.trainers.slime.generate_rollout` and ROLLOUTDECK_PLAN, and needs no files."
         ]
         if start > self.first:
-            found.append(
-                f"It begins at {start}, since the plan has nothing for {format_step_ranges(range(self.first, start))}."
+            notes.append(
+                f"It starts at {start}, since the plan has nothing for {format_step_ranges(range(self.first, start))}."
             )
         if later := [step for step in steps if step >= end]:
-            gone = "loads rollout 0 in its place" if self.forge else "ends there"
-            found.append(
-                f"There is no file for {end}, and slime {gone}: {format_step_ranges(later)} will not be reached."
+            effect = "loads rollout 0 in its place" if self.forge else "ends there"
+            notes.append(
+                f"There is no file for {end}, and slime {effect}: {format_step_ranges(later)} will not be reached."
             )
         if not self.forge:
-            found.append("SGLang is not started, no weights are sent and no eval is run (--way forge keeps all of it).")
-        return found
+            notes.append("SGLang is not started, no weights are sent and no eval is run (--way forge does all of it).")
+        return notes
 
 
-def _block(steps: Sequence[int]) -> tuple[int, int]:
-    """The first of these rollouts, and the first after it that has no file."""
+def _find_block(steps: Sequence[int]) -> tuple[int, int]:
+    """Returns the first of these rollouts, and the first one after it that has no file."""
     end = start = min(steps, default=0)
     while end in set(steps):
         end += 1
@@ -119,24 +119,24 @@ def _block(steps: Sequence[int]) -> tuple[int, int]:
 
 
 def read_requirements(settings: TrainerSettings) -> SlimeRequirements:
-    """What a run with these arguments, by their names, loads. Raises UsageError where they don't say."""
-    told = {name.removeprefix("--").replace("-", "_"): value for name, value in settings.items()}
-    if missing := [name for name in NEEDED if parse_int(told.get(name)) is None]:
-        raise UsageError(f"The run's arguments do not say {', '.join(missing)}; give them with --set NAME=NUMBER.")
+    """Returns the requirements of a run with these arguments, by name. Raises UsageError if one is missing."""
+    arguments = {name.removeprefix("--").replace("-", "_"): value for name, value in settings.items()}
+    if missing := [name for name in REQUIRED_ARGUMENTS if parse_int(arguments.get(name)) is None]:
+        raise UsageError(f"The run's arguments have no {', '.join(missing)}; give them with --set NAME=NUMBER.")
     return SlimeRequirements(
-        facts=build_argument_facts(told),
-        first=parse_int(told.get("start_rollout_id")) or 0,
-        end=parse_int(told.get("num_rollout")),
-        forge=told.get("rollout_function_path") == FORGED_ROLLOUT_FUNCTION,
+        facts=build_argument_facts(arguments),
+        first=parse_int(arguments.get("start_rollout_id")) or 0,
+        end=parse_int(arguments.get("num_rollout")),
+        forge=arguments.get("rollout_function_path") == FORGED_ROLLOUT_FUNCTION,
     )
 
 
 def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a run of which only the names are known: as the `pinned` run's, else as its rollouts tell."""
+    """Returns the probable arguments of a run: those of the `pinned` run, else those that its rollouts show."""
     known = {
         "rollout_batch_size": facts.get("prompts"),
         "n_samples_per_prompt": facts.get("samples_per_prompt"),
         "rollout_max_response_len": facts.get("max_response_length"),
     }
-    told = dict(pinned) or {name: value for name, value in known.items() if value is not None}
-    return {name: value for name, value in told.items() if name not in ("start_rollout_id", "num_rollout")}
+    arguments = dict(pinned) or {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in arguments.items() if name not in ("start_rollout_id", "num_rollout")}

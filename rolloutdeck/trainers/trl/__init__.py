@@ -1,5 +1,6 @@
-"""The files TRL writes, read from TRL 1.16.0 and 1.9.2 (`GRPOTrainer.log` with `log_completions`), and what its
-trainers are given: `from rolloutdeck.trainers.trl import RolloutdeckCallback`, see `trl.plugin`.
+"""Files that TRL writes, and the callback for its trainers: `from rolloutdeck.trainers.trl import RolloutdeckCallback`.
+
+Source: TRL 1.16.0 and 1.9.2 (`GRPOTrainer.log` with `log_completions`). See `trl.plugin` for the callback.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _FILE = re.compile(r"completions_(\d{1,18})\.parquet\Z")
 
 
 def _step_of(path: PurePath) -> int | None:
-    found = _FILE.match(path.name)
-    return int(found.group(1)) if found else None
+    match = _FILE.match(path.name)
+    return int(match.group(1)) if match else None
 
 
 def _is_parquet(name: str, head: FileHead) -> bool:
@@ -34,7 +35,7 @@ KINDS = (
 
 
 def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    """An eval overwrites the file of its step, and no column says what a row is of."""
+    """Returns `train`: an eval overwrites the file of its step, and no column states the split of a row."""
     return "train", "TRL writes the rows of an eval into the train file of its step"
 
 

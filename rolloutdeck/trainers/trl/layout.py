@@ -1,9 +1,9 @@
-"""Where `replay_rollout_func(folder=…)` finds the steps of a plan, and the line that makes a trainer of TRL use them.
+"""Layout of the steps that `replay_rollout_func(folder=…)` reads, and the lines of a training script that use it.
 
-TRL reads no files of generations; ours does, in the layout in which the callback keeps them
-(`trl/plugin/step_files.py`): `step_{step:06d}/rollout-{call}.json`, one file for each time that the step generates.
+TRL reads no files of generations; ours does, in the layout in which the callback stores them
+(`trl/plugin/step_files.py`): `step_{step:06d}/rollout-{call}.json`, one file for each generation of the step.
 
-Names of settings are those of TRL 1.16.0, `trainer/grpo_config.py`, as `args.to_dict()` gives them.
+Names of settings are those of TRL 1.16.0, `trainer/grpo_config.py`, as `args.to_dict()` returns them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rolloutdeck.protocol import UNLIMITED_LENGTH
 from rolloutdeck.replay import Placement, PlanFile
 
 TRL_ROLLOUT_FORMAT = "trl-rollout"
-EACH, BATCH, ROWS = "num_generations", "generation_batch_size", "per_device_train_batch_size"
-ACCUMULATED, PER_GENERATION = "gradient_accumulation_steps", "steps_per_generation"
+GENERATIONS, BATCH, ROWS = "num_generations", "generation_batch_size", "per_device_train_batch_size"
+ACCUMULATION, PER_GENERATION = "gradient_accumulation_steps", "steps_per_generation"
 PROMPT, RESPONSE = "max_prompt_length", "max_completion_length"
 VLLM, CORRECTION = "use_vllm", "vllm_importance_sampling_correction"
 
@@ -51,11 +51,11 @@ class TrlRequirements:
         return name
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
-        """A file for each generation of the step, in their order. Raises NotReplayableError."""
-        wanted = [f"rollout-{call}.json" for call in range(len(files))]
-        if role != self.role or not files or set(wanted) != set(files):
-            raise NotReplayableError("it is no step that a RolloutdeckCallback of TRL kept")
-        return wanted
+        """Returns one file for each generation of the step, in order. Raises NotReplayableError."""
+        expected = [f"rollout-{call}.json" for call in range(len(files))]
+        if role != self.role or not files or set(expected) != set(files):
+            raise NotReplayableError("it is not a step that a RolloutdeckCallback of TRL stored")
+        return expected
 
     def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         return step
@@ -64,7 +64,7 @@ class TrlRequirements:
         raise NotReplayableError("a step of TRL is replayed whole or not at all")
 
     def flags(self, root: str, steps: Sequence[int]) -> list[str]:
-        """What goes into the training script."""
+        """Returns the lines for the training script."""
         folder = json.dumps(root, ensure_ascii=False)
         return [
             "from rolloutdeck.trainers.trl import replay_rollout_func",
@@ -72,57 +72,60 @@ class TrlRequirements:
         ]
 
     def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
-        """What a person must know before starting, a sentence each."""
-        told = (
-            "A step is replayed where its prompts are those that were answered, in their order: the same data set, "
-            "seed, batch size and num_generations. All other steps, and every eval, are generated; no server is asked."
+        """Returns what the user must know before the start, one sentence each."""
+        condition = (
+            "A step is replayed if its prompts are those that were answered, in the same order: the same data set, "
+            "seed, batch size and num_generations. All other steps, and every eval, are generated; no server is used."
         )
-        other = "Some steps lie at other numbers than they were generated at: their prompts have to be the same there."
-        return [told, other] if moved else [told]
+        moved_note = (
+            "Some steps have other numbers than when they were generated: their prompts must be the same there."
+        )
+        return [condition, moved_note] if moved else [condition]
 
 
 def read_requirements(settings: TrainerSettings) -> TrlRequirements:
-    """What a run with these settings, by their names, loads. Raises UsageError where they don't say."""
-    each, batch = number(settings, EACH), number(settings, BATCH)
-    accumulated = number(settings, ACCUMULATED) or 1
-    per_generation = number(settings, PER_GENERATION) or accumulated
-    if batch is None and (rows := number(settings, ROWS)) is not None:
-        batch = rows * per_generation  # of one process; of several the run's arguments tell it
-    if not each or not batch:
-        missing = [name for name, value in ((EACH, each), (ROWS, batch)) if not value]
-        raise UsageError(f"The run's arguments do not say {', '.join(missing)}; give them with --set NAME=NUMBER.")
-    rows = batch * max(1, accumulated // per_generation)
+    """Returns the requirements of a run with these settings, by name. Raises UsageError if one is missing."""
+    generations, batch = get_positive_int(settings, GENERATIONS), get_positive_int(settings, BATCH)
+    accumulation = get_positive_int(settings, ACCUMULATION) or 1
+    per_generation = get_positive_int(settings, PER_GENERATION) or accumulation
+    if batch is None and (rows := get_positive_int(settings, ROWS)) is not None:
+        batch = rows * per_generation  # of one process; runs with several set it in their arguments
+    if not generations or not batch:
+        missing = [name for name, value in ((GENERATIONS, generations), (ROWS, batch)) if not value]
+        raise UsageError(f"The run's arguments have no {', '.join(missing)}; give them with --set NAME=NUMBER.")
+    rows = batch * max(1, accumulation // per_generation)
     facts = {
         "role": "rollout",
         "serialisation": "json",
         "format": TRL_ROLLOUT_FORMAT,
         "rows": rows,
-        "prompts": rows // each,
-        "samples_per_prompt": each,
-        "max_prompt_length": number(settings, PROMPT)
-        or UNLIMITED_LENGTH,  # TRL 1.x cuts no prompt and has no such setting
-        "max_response_length": number(settings, RESPONSE),
+        "prompts": rows // generations,
+        "samples_per_prompt": generations,
+        "max_prompt_length": get_positive_int(settings, PROMPT)
+        or UNLIMITED_LENGTH,  # TRL 1.x truncates no prompt and has no such setting
+        "max_response_length": get_positive_int(settings, RESPONSE),
         "parameter_sync_step": 1,
-        "rollout_correction": corrects(settings),
+        "rollout_correction": has_rollout_correction(settings),
     }
-    last = number(settings, "max_steps")
-    return TrlRequirements({name: value for name, value in facts.items() if value is not None}, last)
+    max_steps = get_positive_int(settings, "max_steps")
+    return TrlRequirements({name: value for name, value in facts.items() if value is not None}, max_steps)
 
 
-def corrects(settings: TrainerSettings) -> bool | None:
-    """By default it does with what vLLM generated, `grpo_trainer.py:2860`."""
+def has_rollout_correction(settings: TrainerSettings) -> bool | None:
+    """Returns whether the rollout is corrected: by default if vLLM generated it, `grpo_trainer.py:2860`. None if
+    unknown."""
     return settings[VLLM] is True and settings.get(CORRECTION) is not False if VLLM in settings else None
 
 
-def number(settings: TrainerSettings, name: str) -> int | None:
+def get_positive_int(settings: TrainerSettings, name: str) -> int | None:
     value = settings.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run of which only the names are known: as the `pinned` run's, else as its steps tell."""
+    """Returns the probable settings of a run: those of the `pinned` run, else those that its steps show."""
     known = {
-        EACH: facts.get("samples_per_prompt"),
+        GENERATIONS: facts.get("samples_per_prompt"),
         BATCH: facts.get("rows"),
         PROMPT: facts.get("max_prompt_length"),
         RESPONSE: facts.get("max_response_length"),

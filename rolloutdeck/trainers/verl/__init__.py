@@ -1,6 +1,6 @@
-"""The files verl writes.
+"""Files that verl writes.
 
-Read from verl 0.9.1: `trainer/ppo/ray_trainer.py` and `trainer/ppo/v1/trainer_base.py` write `{step}.jsonl`,
+Source: verl 0.9.1: `trainer/ppo/ray_trainer.py` and `trainer/ppo/v1/trainer_base.py` write `{step}.jsonl`,
 `utils/tracking.py` (FileLogger) the metrics, `utils/skip/` the rollout-skip dumps; older layouts from v0.6.1 on.
 """
 
@@ -24,12 +24,15 @@ def _is_metrics(row: Mapping[str, Any]) -> bool:
 
 
 def _step_of(path: PurePath) -> int | None:
-    found = _STEP_FILE.match(path.name)
-    return int(found.group(1)) if found else None
+    match = _STEP_FILE.match(path.name)
+    return int(match.group(1)) if match else None
 
 
 def _is_samples_file(name: str, head: FileHead) -> bool:
-    """`{step}.jsonl` of generations. A metrics file may have such a name too (an experiment called 7)."""
+    """Returns whether the file is a `{step}.jsonl` of generations.
+
+    A metrics file may have such a name too (an experiment named 7).
+    """
     return _step_of(PurePath(name)) is not None and head.has("input") and not any(_is_metrics(row) for row in head.rows)
 
 
@@ -54,15 +57,15 @@ KINDS = (
 
 
 def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    """Validation runs at step 0 and then now and then; rollouts are written from step 1 on, at every step.
+    """Guesses the split: validation runs at step 0 and then at intervals; rollouts are written at every step from 1 on.
 
-    The key `reward` is in every validation row since v0.5, but a reward function may add one to rollouts too.
+    Every validation row since v0.5 has the key `reward`, but a reward function may add one to rollouts too.
     """
     if 0 in steps:
         return "eval", "it has a file of step 0, which only validation writes"
-    ordered = sorted(set(steps))
-    gaps = any(late - early > 1 for early, late in pairwise(ordered))
-    if gaps and any(head.has("reward") for head in heads):
+    sorted_steps = sorted(set(steps))
+    has_gaps = any(later - earlier > 1 for earlier, later in pairwise(sorted_steps))
+    if has_gaps and any(head.has("reward") for head in heads):
         return "eval", "its rows have the key reward and its steps have gaps"
     return "train", "it has no file of step 0"
 
@@ -94,7 +97,7 @@ TRAINER = Trainer(
 )
 
 
-if "verl" in sys.modules:  # verl imports us as its plug-in; the command line does not know verl
+if "verl" in sys.modules:  # verl imports this package as its plug-in; the command line does not import verl
     from rolloutdeck.trainers.verl import plugin as verl_plugin
 
     verl_plugin.install_plugin()

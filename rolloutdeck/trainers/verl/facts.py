@@ -1,6 +1,6 @@
-"""What a run of verl's settings tell of its batches: their shape, and the facts by which a pinned step fits.
+"""The batch shape and the facts of a run of verl, computed from its settings.
 
-Read from verl 0.9.1 (`trainer/config/`, `trainer/ppo/v1/trainer_base.py`, `utils/skip/rollout_skip.py`,
+Source: verl 0.9.1 (`trainer/config/`, `trainer/ppo/v1/trainer_base.py`, `utils/skip/rollout_skip.py`,
 `experimental/fully_async_policy/`) and 0.8.0.
 """
 
@@ -15,7 +15,11 @@ from rolloutdeck.trainers.verl.settings_check import RAY_ENV_PREFIX, SKIP_ROLE_B
 TrainerSettings = Mapping[str, Any]
 
 EXPERIMENT, PROJECT = "trainer.experiment_name", "trainer.project_name"
-N, PROMPT, RESPONSE = "actor_rollout_ref.rollout.n", "data.max_prompt_length", "data.max_response_length"
+SAMPLES_PER_PROMPT, PROMPT, RESPONSE = (
+    "actor_rollout_ref.rollout.n",
+    "data.max_prompt_length",
+    "data.max_response_length",
+)
 BATCH, GEN_BATCH = "data.train_batch_size", "data.gen_batch_size"
 MODE, FILTER, REFILL = (
     "trainer.v1.trainer_mode",
@@ -29,7 +33,7 @@ SERIALISATION = f"{RAY_ENV_PREFIX.lstrip('+')}VERL_DATAPROTO_SERIALIZATION_METHO
 
 
 def build_setting_facts(settings: TrainerSettings, trainer: str = "") -> dict[str, Any]:
-    """The facts of `compatibility` that the settings tell; what they do not tell is left out."""
+    """Returns the facts of `compatibility` that the settings show. Unknown facts are omitted."""
     trainer = trainer or detect_verl_trainer(settings, complete=False)
     shape = build_batch_shape(settings, trainer)
     greedy = 1 if trainer == "V0" and str(settings.get("algorithm.adv_estimator", "")).lower() == "remax" else 0
@@ -44,22 +48,35 @@ def build_setting_facts(settings: TrainerSettings, trainer: str = "") -> dict[st
         "max_response_length": shape["response"],
         "parameter_sync_step": shape["inner"],
         "model": settings.get("actor_rollout_ref.model.path"),
-        "rollout_correction": _corrects(settings),
+        "rollout_correction": _has_rollout_correction(settings),
     }
     return {name: value for name, value in facts.items() if value is not None}
 
 
 def build_batch_shape(settings: TrainerSettings, trainer: str) -> dict[str, int]:
-    """`gbs n prompt response` as the folder is named, `prompts` of a batch, `inner` and `stride`:
-    see `VerlRequirements`."""
-    wanted = [N, PROMPT, RESPONSE, *([] if trainer == "fully async" else [BATCH]), EXPERIMENT, PROJECT]
-    missing = [name for name in wanted if settings.get(name) is None]
+    """Returns `gbs n prompt response` as in the folder's name, `prompts` per batch, `inner` and `stride`.
+
+    See `VerlRequirements`. Raises UsageError if a setting is missing.
+    """
+    required = [
+        SAMPLES_PER_PROMPT,
+        PROMPT,
+        RESPONSE,
+        *([] if trainer == "fully async" else [BATCH]),
+        EXPERIMENT,
+        PROJECT,
+    ]
+    missing = [name for name in required if settings.get(name) is None]
     if missing:
-        raise UsageError(f"The run's config does not say {', '.join(missing)}; give them with --set NAME=VALUE.")
-    shape = {"n": number(settings, N), "prompt": number(settings, PROMPT), "response": number(settings, RESPONSE)}
+        raise UsageError(f"The run's config has no {', '.join(missing)}; give them with --set NAME=VALUE.")
+    shape = {
+        "n": require_number(settings, SAMPLES_PER_PROMPT),
+        "prompt": require_number(settings, PROMPT),
+        "response": require_number(settings, RESPONSE),
+    }
     if trainer == "fully async":
-        return {**shape, "gbs": 1, "prompts": 1, "inner": 1, "stride": _stride(settings)}
-    batch = number(settings, BATCH)
+        return {**shape, "gbs": 1, "prompts": 1, "inner": 1, "stride": _compute_stride(settings)}
+    batch = require_number(settings, BATCH)
     gbs = parse_optional_number(settings, GEN_BATCH) or batch
     if trainer != "V1":
         return {**shape, "gbs": gbs, "prompts": gbs, "inner": 1, "stride": 1}
@@ -68,7 +85,7 @@ def build_batch_shape(settings: TrainerSettings, trainer: str) -> dict[str, int]
         4 if mode == "separate_async" else 1
     )
     if mode != "sync" or settings.get(FILTER) is True or settings.get(REFILL) is True:
-        gbs = 1  # V1 sets it where it has to refill by single prompts, before it names the folder
+        gbs = 1  # V1 sets it before it names the folder if it refills by single prompts
     return {**shape, "gbs": gbs, "prompts": batch, "inner": inner, "stride": 1}
 
 
@@ -76,35 +93,37 @@ def get_trainer_mode(settings: TrainerSettings) -> str:
     return str(settings.get(MODE) or "sync")
 
 
-def _stride(settings: TrainerSettings) -> int:
+def _compute_stride(settings: TrainerSettings) -> int:
     batches = parse_optional_number(settings, "async_training.require_batches") or 1
     return (parse_optional_number(settings, "actor_rollout_ref.actor.ppo_mini_batch_size") or 1) * batches
 
 
-def number(settings: TrainerSettings, name: str) -> int:
+def require_number(settings: TrainerSettings, name: str) -> int:
     value = settings.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise UsageError(f"{name}={value} is no whole number; give it with --set {name}=NUMBER.")
+        raise UsageError(f"{name}={value} is not a whole number; give it with --set {name}=NUMBER.")
     return value
 
 
 def parse_optional_number(settings: TrainerSettings, name: str) -> int | None:
-    return number(settings, name) if settings.get(name) is not None else None
+    return require_number(settings, name) if settings.get(name) is not None else None
 
 
-def _corrects(settings: TrainerSettings) -> bool | None:
-    told = {name: settings[CORRECTION + name] for name in ("rollout_is", "rollout_rs") if CORRECTION + name in settings}
-    return any(value not in (None, "null", False) for value in told.values()) if told else None
+def _has_rollout_correction(settings: TrainerSettings) -> bool | None:
+    corrections = {
+        name: settings[CORRECTION + name] for name in ("rollout_is", "rollout_rs") if CORRECTION + name in settings
+    }
+    return any(value not in (None, "null", False) for value in corrections.values()) if corrections else None
 
 
 def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run of which only the names are known: as the `pinned` run's, else as its batches tell.
+    """Returns the probable settings of a run: those of the `pinned` run, else those that its batches show.
 
     The names are those that the plug-in and the recommended folders give to a run.
     """
     known: dict[str, Any] = {
         "trainer.use_v1": facts.get("role") == "rollout_tq",
-        N: facts.get("samples_per_prompt"),
+        SAMPLES_PER_PROMPT: facts.get("samples_per_prompt"),
         PROMPT: facts.get("max_prompt_length"),
         RESPONSE: facts.get("max_response_length"),
     }
@@ -114,5 +133,5 @@ def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mappi
         known[BATCH] = facts.get("prompts")
     if (facts.get("parameter_sync_step") or 1) > 1:
         known |= {MODE: "separate_async", "trainer.v1.separate_async.parameter_sync_step": facts["parameter_sync_step"]}
-    told = dict(pinned) or {name: value for name, value in known.items() if value is not None}
-    return {**told, EXPERIMENT: run, PROJECT: project}
+    settings = dict(pinned) or {name: value for name, value in known.items() if value is not None}
+    return {**settings, EXPERIMENT: run, PROJECT: project}

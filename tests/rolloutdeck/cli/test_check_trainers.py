@@ -114,7 +114,7 @@ HINTS: list[Case] = [
     (slime_check, {"save_debug_rollout_data": "/other/{rollout_id}.pt"}, "takes the place of"),
     (slime_check, {**DUMP, "save_debug_train_data": "/d/t_{rollout_id}.pt"}, "t_{rollout_id}.pt' has no {rank}"),
     (slime_check, {**PLAIN, "save_debug_rollout_data": "d/{rollout_id}.pt"}, "relative path"),
-    (slime_check, OTHER_LOG, "where it returns True"),
+    (slime_check, OTHER_LOG, "if it returns True"),
     (slime_check, {"load_debug_rollout_data": "/{rollout_id}.pt", "eval_interval": None}, "shows their samples again"),
     (slime_check, {"load_debug_rollout_data": "/d/7.pt", "eval_interval": None}, "one file every time"),
     (slime_check, {"eval_config": "e.yaml", **DUMP, "eval_interval": 5, "eval_prompt_data": None,

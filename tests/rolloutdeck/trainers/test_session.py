@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[3]
 
 
 class Held(session.TrainerSession):
-    thread, who, late = "rolloutdeck-test", "trainer", "rows of steps that ended sooner than they could be written"
+    thread_name, log_name = "rolloutdeck-test", "trainer"
+    overload_reason = "rows of steps that ended sooner than they could be written"
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def made(held: Held, jobs: int, rows: int | None) -> int:
             free.wait(30)
             done.append(place)
 
-        held.later(job) if rows is None else held.later(job, rows)
+        held.submit(job) if rows is None else held.submit(job, rows)
     free.set()
     held.flush(30)
     assert done == sorted(done)
@@ -71,12 +72,12 @@ def test_a_process_that_ends_after_its_last_step_waits_for_the_rows_of_it(
         "import time\n"
         "from rolloutdeck.client import start as opening\n"
         "from rolloutdeck.trainers.common.session import TrainerSession\n"
-        "TrainerSession.thread = TrainerSession.who = TrainerSession.late = 'test'\n"
+        "TrainerSession.thread_name = TrainerSession.log_name = TrainerSession.overload_reason = 'test'\n"
         "held = TrainerSession(opening.init(project='math', name='ends'))\n"
         "def job():\n"
         "    time.sleep(0.5)\n"
         "    held.run.log_samples([{'prompt': '1+1=', 'response': '2'}], step=7)\n"
-        "held.later(job)\n"
+        "held.submit(job)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert [query["step"] for _, query, _ in at_receiver.dumps] == ["7"], done.stderr
@@ -84,7 +85,7 @@ def test_a_process_that_ends_after_its_last_step_waits_for_the_rows_of_it(
 
 def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     free = threading.Event()
-    held.later(lambda: free.wait(30) and None)
+    held.submit(lambda: free.wait(30) and None)
     monkeypatch.setattr(held, "pid", -1)
     start = time.monotonic()
     held.flush(20)

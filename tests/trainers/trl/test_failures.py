@@ -53,6 +53,6 @@ def test_hooks_that_raise(alone: Training, tmp_path: Path) -> None:
     found = train(SCRIPT, "grpo", "raise", "replay", folder=tmp_path)
     assert not found.deck.dumps
     assert found.deck.points()
-    for hook in ("capture._take", "replay._replayed"):
+    for hook in ("capture._capture", "replay._replayed"):
         assert f"Training goes on, but Rolloutdeck lost something in {hook}: NameError" in found.done.stderr
     assert same(found, alone)

@@ -107,13 +107,13 @@ def test_steps_that_pull_laid_out_are_replayed_without_a_server_and_without_a_ca
     told = {"FOLDER": str(tmp_path / "into"), "NO_STEPS": f"{tmp_path / 'none'} {tmp_path / 'torn'}"}
     found = train(SCRIPT, "grpo", "plain", "replay", "other", folder=tmp_path, **told)
     said = found.done.stderr
-    assert f"{tmp_path / 'none'} holds no step of TRL; `rolloutdeck pull --trainer trl --into` puts them there." in said
-    assert f"{tmp_path / 'torn'} is not whole: a `rolloutdeck pull` into it did not end; repeat it." in said
+    assert f"{tmp_path / 'none'} has no step of TRL; `rolloutdeck pull --trainer trl --into` writes them there." in said
+    assert f"{tmp_path / 'torn'} is not complete: a `rolloutdeck pull` into it did not finish; run it again." in said
     assert repr(generation(found, 1)) == repr(generation(source, 1))
     assert outcome(found, 1) == outcome(source, 1)
     for step in (2, 3):
         assert generation(found, step)["ids"] != generation(source, step)["ids"]
-    assert "Step 2 is not replayed: rollout-0.json is not the file that `pull` laid out" in said
+    assert "Step 2 is not replayed: rollout-0.json is not the file that `pull` wrote" in said
     assert "Step 3 is not replayed: the prompts of 8 of 8 rows are not those that were answered" in said
     assert found.deck.dumps == [] and found.outcomes() == []
 

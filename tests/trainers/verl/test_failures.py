@@ -16,12 +16,12 @@ pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
 # Script and its words, for each process of a training that is one after the other; the hooks of ours that it reaches.
 TRAINERS: dict[str, tuple[list[list[str]], list[str]]] = {
-    "v0": ([["v0.py"]], ["trainer_v0.log_trained_batch", "metrics.add"]),
-    "v1": ([["v1.py", ""]], ["trainer_v1.take", "metrics.add"]),
-    "one step off": ([["one_step_off.py", ""]], ["trainer_v0.log_trained_batch", "metrics.add"]),
+    "v0": ([["v0.py"]], ["trainer_v0.log_trained_batch", "metrics.add_backend"]),
+    "v1": ([["v1.py", ""]], ["trainer_v1.log_batch", "metrics.add_backend"]),
+    "one step off": ([["one_step_off.py", ""]], ["trainer_v0.log_trained_batch", "metrics.add_backend"]),
     "fully async": (
         [["fully_async.py", "rollouter", ""], ["fully_async.py", "trainer", ""]],
-        ["dataset_fields.carry", "trainer_v0.log_trained_batch", "metrics.add"],
+        ["dataset_fields.copy_dataset_fields", "trainer_v0.log_trained_batch", "metrics.add_backend"],
     ),
 }
 

@@ -16,7 +16,7 @@ from tests.trainers.verl.process import ROOT, python
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
 WRITER = ROOT / "tests/rolloutdeck/safe_pickle/write_batches.py"
-FORTRAN = "refused: its column 'fortran': it holds what is not built here: numpy array in Fortran order"
+FORTRAN = "refused: its column 'fortran': it has a value that can't be rebuilt: numpy array in Fortran order"
 
 NOTED = "refused: the column 'note' is among its tensors, where verl writes none"
 

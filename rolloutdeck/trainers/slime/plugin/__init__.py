@@ -1,5 +1,5 @@
-"""What Rolloutdeck does inside slime's rollout manager, by the paths of functions that slime takes as arguments.
+"""The functions of Rolloutdeck that slime's rollout manager calls: slime takes their paths as arguments.
 
-Read from slime 624b824a (`observability/rollout_metrics.py`, `rollout/sglang_rollout.py`, `ray/rollout.py`). What slime
-calls lets errors through, so nothing here raises, except where a replay plan asks to stop.
+Source: slime 624b824a (`observability/rollout_metrics.py`, `rollout/sglang_rollout.py`, `ray/rollout.py`). slime does
+not catch errors of these functions, so they raise nothing, except if a replay plan stops the run.
 """

@@ -1,4 +1,5 @@
-"""Rows for `Run.log_samples` from slime's samples: the same words as the server reads out of slime's own dumps."""
+"""Builds rows for `Run.log_samples` from slime's samples, with the same names as the server reads from slime's
+dumps."""
 
 from __future__ import annotations
 
@@ -10,104 +11,109 @@ from rolloutdeck.trainers.common import TokenSelection
 
 SlimeRow = dict[str, Any]
 
-SCORES = ("score", "reward")  # of a reward dict, where no `--reward-key` is set
-SOURCES = ("source_name", "data_source", "dataset", "dataset_name")  # of `metadata`
-# Keys that a row has in its own words.
-TOLD = frozenset(
+SCORE_KEYS = ("score", "reward")  # keys of a reward dict, used if `--reward-key` is not set
+SOURCE_KEYS = ("source_name", "data_source", "dataset", "dataset_name")  # keys of `metadata`
+# Keys that a row has under another name.
+MAPPED_KEYS = frozenset(
     ("group_index", "index", "rollout_id", "prompt", "tokens", "response", "response_length", "label", "reward",
      "loss_mask", "rollout_log_probs", "status", "non_generation_time", "weight_versions")
 )  # fmt: skip
-# Large, and for the trainer alone: images, tensors, experts, distributions.
-HEAVY = frozenset(
+# Large, and used by the trainer only: images, tensors, experts, distributions.
+SKIPPED_KEYS = frozenset(
     ("multimodal_inputs", "multimodal_train_inputs", "rollout_routed_experts", "rollout_top_p_token_ids",
      "rollout_top_p_token_offsets", "teacher_log_probs")
 )  # fmt: skip
 
 
 def flatten_samples(samples: Any) -> list[Any]:
-    """The samples of however deeply nested lists: groups, and the fragments of one execution."""
+    """Returns the samples of nested lists of any depth: groups, and the parts of one execution."""
     if not isinstance(samples, (list, tuple)):
         return [samples]
-    return [one for inner in samples for one in flatten_samples(inner)]
+    return [sample for group in samples for sample in flatten_samples(group)]
 
 
 def freeze_sample(sample: Any) -> Any:
-    """A sample that keeps what this one holds now: slime gives samples other masks and rewards as it goes on."""
+    """Returns a copy with the sample's present values: slime later changes masks and rewards."""
     copy = object.__new__(type(sample))
     copy.__dict__.update(sample.__dict__)
     return copy
 
 
 def build_slime_rows(samples: Sequence[Any], key: str = "", source: str = "") -> list[SlimeRow]:
-    """A row per sample, in order, without tokens. `key` of a reward dict is the score; `source` names the data set."""
-    often = Counter(one.rollout_id for one in samples if getattr(one, "rollout_id", None) is not None)
-    in_group, turns = Counter[str](), Counter[Any]()
+    """Returns one row per sample, in order, without tokens. `key` of a reward dict is the score; `source` names the
+    data set."""
+    rollout_sizes = Counter(sample.rollout_id for sample in samples if getattr(sample, "rollout_id", None) is not None)
+    group_sizes, turns = Counter[str](), Counter[Any]()
     rows = []
     for sample in samples:
         row = build_slime_row(sample.__dict__, key, source)
         if (group := row.get("group")) is not None:
-            row["index"] = in_group[group]
-            in_group[group] += 1
-        whole = getattr(sample, "rollout_id", None)
-        if often[whole] > 1:
-            row |= {"trajectory": str(whole), "turn": turns[whole]}
-            turns[whole] += 1
-        elif not source and (own := getattr(sample, "index", None)) is not None:
-            row["trajectory"] = str(own)
+            row["index"] = group_sizes[group]
+            group_sizes[group] += 1
+        rollout_id = getattr(sample, "rollout_id", None)
+        if rollout_sizes[rollout_id] > 1:
+            row |= {"trajectory": str(rollout_id), "turn": turns[rollout_id]}
+            turns[rollout_id] += 1
+        elif not source and (sample_index := getattr(sample, "index", None)) is not None:
+            row["trajectory"] = str(sample_index)
         rows.append(row)
     return rows
 
 
-def build_slime_row(told: Mapping[str, Any], key: str = "", source: str = "") -> SlimeRow:
-    """One sample by itself; what it has nothing of is left out."""
-    metadata = told.get("metadata")
-    named = metadata if isinstance(metadata, dict) else {}
-    group, status = told.get("group_index"), told.get("status")
+def build_slime_row(fields: Mapping[str, Any], key: str = "", source: str = "") -> SlimeRow:
+    """Returns the row of one sample, without empty fields."""
+    metadata = fields.get("metadata")
+    sources = metadata if isinstance(metadata, dict) else {}
+    group, status = fields.get("group_index"), fields.get("status")
     row: SlimeRow = {
-        **extras(told),
-        **reward_of(told.get("reward"), key),
-        "prompt": told.get("prompt"),
-        "response": told.get("response"),
+        **read_extras(fields),
+        **split_reward(fields.get("reward"), key),
+        "prompt": fields.get("prompt"),
+        "response": fields.get("response"),
         "group": None if group is None else f"{source}:{group}" if source else str(group),
-        "ground_truth": text(told.get("label")),
+        "ground_truth": convert_text(fields.get("label")),
         "finish_reason": None if status is None else str(getattr(status, "value", status)),
-        "response_length": told.get("response_length"),
-        "data_source": source or next((str(named[name]) for name in SOURCES if named.get(name)), None),
-        **versions(told.get("weight_versions")),
+        "response_length": fields.get("response_length"),
+        "data_source": source or next((str(sources[name]) for name in SOURCE_KEYS if sources.get(name)), None),
+        **read_versions(fields.get("weight_versions")),
     }
     if row["finish_reason"]:
         row["truncated"] = row["finish_reason"] == "truncated"
-    if seconds := told.get("non_generation_time"):
+    if seconds := fields.get("non_generation_time"):
         row["timing"] = {"non_generation": seconds}
     return {name: value for name, value in row.items() if value is not None}
 
 
-def reward_of(reward: Any, key: str) -> SlimeRow:
-    """The score, and the parts of a reward that is a dict."""
+def split_reward(reward: Any, key: str) -> SlimeRow:
+    """Returns the score, and the parts of a reward that is a dict."""
     if not isinstance(reward, Mapping):
-        return {"score": number(reward)}
-    parts = {str(name): found for name, value in reward.items() if (found := number(value)) is not None}
-    only = next(iter(parts)) if len(parts) == 1 else None
-    main = next((name for name in (key, *SCORES, only) if name in parts), None)
+        return {"score": convert_number(reward)}
+    parts = {str(name): converted for name, value in reward.items() if (converted := convert_number(value)) is not None}
+    single = next(iter(parts)) if len(parts) == 1 else None
+    main = next((name for name in (key, *SCORE_KEYS, single) if name in parts), None)
     others = {str(name): value for name, value in reward.items() if str(name) not in parts}
     return {**others, "score": parts.pop(main) if main is not None else None, "rewards": parts or None}
 
 
-def number(value: Any) -> Any:
-    """A number, also of an array or tensor without dimensions; None for all else."""
+def convert_number(value: Any) -> Any:
+    """Returns a number, also of an array or tensor without dimensions; None for anything else."""
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     return value if isinstance(value, (int, float)) else None
 
 
-def extras(told: Mapping[str, Any]) -> SlimeRow:
-    """The other keys that hold something; those that a generate function of one's own added too."""
-    found = {name: shown(value) for name, value in told.items() if name not in TOLD and name not in HEAVY}
-    return {name: value for name, value in found.items() if value not in (None, False, "")}
+def read_extras(fields: Mapping[str, Any]) -> SlimeRow:
+    """Returns the other non-empty keys, including those that a custom generate function added."""
+    converted = {
+        name: convert_extra(value)
+        for name, value in fields.items()
+        if name not in MAPPED_KEYS and name not in SKIPPED_KEYS
+    }
+    return {name: value for name, value in converted.items() if value not in (None, False, "")}
 
 
-def shown(value: Any) -> Any:
-    """slime's small records (how much was speculated, how much cached) as dicts; None for empty ones and tensors."""
+def convert_extra(value: Any) -> Any:
+    """Returns slime's small records (speculative decoding, cache use) as dicts; None for empty ones and tensors."""
     if hasattr(value, "to_dict"):
         value = value.to_dict()
     if isinstance(value, (bool, int, float, str)):
@@ -117,41 +123,43 @@ def shown(value: Any) -> Any:
     return None if isinstance(value, dict) and not any(value.values()) else value
 
 
-def text(value: Any) -> str | None:
+def convert_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else str(value)
 
 
-def versions(told: Any) -> SlimeRow:
-    """The weights that the generation began with; all of them where they changed under way or are no numbers."""
-    if not isinstance(told, (list, tuple)) or not told:
+def read_versions(weights: Any) -> SlimeRow:
+    """Returns the weight version at the start of the generation; all versions if they changed or are not numbers."""
+    if not isinstance(weights, (list, tuple)) or not weights:
         return {}
-    first = int(told[0]) if isinstance(told[0], (int, str)) and str(told[0]).isdecimal() else None
-    changed = len(set(map(str, told))) > 1
-    return {"policy_version": first} | ({"weight_versions": list(told)} if changed or first is None else {})
+    first = int(weights[0]) if isinstance(weights[0], (int, str)) and str(weights[0]).isdecimal() else None
+    changed = len(set(map(str, weights))) > 1
+    return {"policy_version": first} | ({"weight_versions": list(weights)} if changed or first is None else {})
 
 
 def add_sample_tokens(
     rows: Sequence[SlimeRow], samples: Sequence[Any], selection: TokenSelection, split: str, step: int
 ) -> None:
-    """Token fields of the rows whose groups are chosen."""
-    for place in selection.rows([row.get("group", str(at)) for at, row in enumerate(rows)], split, step):
-        rows[place].update(extract_sample_tokens(samples[place]))
+    """Adds the token fields to the rows whose groups are selected."""
+    for index in selection.select_rows(
+        [row.get("group", str(position)) for position, row in enumerate(rows)], split, step
+    ):
+        rows[index].update(extract_sample_tokens(samples[index]))
 
 
 def extract_sample_tokens(sample: Any) -> SlimeRow:
-    """Only what is as long as the response says: an array of another length would be read against other tokens."""
-    tokens, length = listed(sample.tokens), sample.response_length
+    """Returns the token fields. An array whose length is not the response's is omitted: it belongs to other tokens."""
+    tokens, length = convert_list(sample.tokens), sample.response_length
     if tokens is None or not 0 <= length <= len(tokens):
         return {}
     row: SlimeRow = {"prompt_ids": tokens[: len(tokens) - length], "response_ids": tokens[len(tokens) - length :]}
-    for name, theirs in (("response_mask", sample.loss_mask), ("logprobs", sample.rollout_log_probs)):
-        found = listed(theirs)
-        if found is not None and len(found) == length:
-            row[name] = found
+    for name, source in (("response_mask", sample.loss_mask), ("logprobs", sample.rollout_log_probs)):
+        values = convert_list(source)
+        if values is not None and len(values) == length:
+            row[name] = values
     return row
 
 
-def listed(values: Iterable[Any] | None) -> list[Any] | None:
+def convert_list(values: Iterable[Any] | None) -> list[Any] | None:
     if values is None:
         return None
     return list(values.tolist() if hasattr(values, "tolist") else values)

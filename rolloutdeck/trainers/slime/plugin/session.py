@@ -1,4 +1,4 @@
-"""The run that slime's rollout manager belongs to, and a thread that makes rows of its samples."""
+"""The run of slime's rollout manager, and the thread that builds rows from its samples."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import Any
 
 from rolloutdeck.client import Run, init
 from rolloutdeck.lib import Settings
-from rolloutdeck.trainers.common import EXIT_SECONDS
-from rolloutdeck.trainers.common import TrainerSession as Shared
+from rolloutdeck.trainers.common import EXIT_SECONDS, TrainerSession
 
-SECRETS = ("wandb_key",)
+SECRET_ARGUMENTS = ("wandb_key",)
 
 
-class SlimeSession(Shared):
-    thread = "rolloutdeck-slime"
-    who = "slime"
-    late = "rollouts whose rows could not be made in time"
+class SlimeSession(TrainerSession):
+    thread_name = "rolloutdeck-slime"
+    log_name = "slime"
+    overload_reason = "rollouts whose rows could not be made in time"
 
 
 _sessions: dict[int, SlimeSession] = {}
@@ -27,29 +26,29 @@ _opening = threading.Lock()
 
 
 def get_slime_session(args: Any) -> SlimeSession:
-    """The session of this process, opened by the first that asks."""
+    """Returns the session of this process; the first call opens it."""
     with _opening:
-        found = _sessions.get(os.getpid())
-        if found is None or found.run.finished:
-            found = _sessions[os.getpid()] = SlimeSession(open_slime_run(args))
-        return found
+        session = _sessions.get(os.getpid())
+        if session is None or session.run.finished:
+            session = _sessions[os.getpid()] = SlimeSession(open_slime_run(args))
+        return session
 
 
 def open_slime_run(args: Any) -> Run:
-    """ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN come before slime's `--wandb-project` and `--wandb-group`."""
-    settings, told = Settings.from_environment(), settings_of(args)
-    save = str(told.get("save") or "")
+    """Opens the run. ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN override slime's `--wandb-project` and `--wandb-group`."""
+    settings, arguments = Settings.from_environment(), read_arguments(args)
+    save_folder = str(arguments.get("save") or "")
     return init(
-        project=settings.project or str(told.get("wandb_project") or ""),
-        name=settings.run or str(told.get("wandb_group") or ""),
-        config=told,
+        project=settings.project or str(arguments.get("wandb_project") or ""),
+        name=settings.run or str(arguments.get("wandb_group") or ""),
+        config=arguments,
         framework="slime",
-        resume="allow" if told.get("load") and told.get("load") == told.get("save") else "",
-        checkpoint_dir=save if Path(save).is_absolute() else None,
+        resume="allow" if arguments.get("load") and arguments.get("load") == arguments.get("save") else "",
+        checkpoint_dir=save_folder if Path(save_folder).is_absolute() else None,
         exit_timeout=EXIT_SECONDS,
     )
 
 
-def settings_of(args: Any) -> Mapping[str, Any]:
-    """slime's arguments by their names, as the YAML of `--custom-config-path` changed them."""
-    return {name: value for name, value in getattr(args, "__dict__", {}).items() if name not in SECRETS}
+def read_arguments(args: Any) -> Mapping[str, Any]:
+    """Returns slime's arguments by name, including the changes of the YAML of `--custom-config-path`."""
+    return {name: value for name, value in getattr(args, "__dict__", {}).items() if name not in SECRET_ARGUMENTS}

@@ -1,4 +1,4 @@
-"""`RolloutdeckCallback`: metrics, and the rows of every train step and eval, of a GRPO or RLOO trainer."""
+"""`RolloutdeckCallback`: records metrics and the rows of every train step and eval of a GRPO or RLOO trainer."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 from rolloutdeck.trainers.trl.plugin.session import TrlSession, open_trl_session
 
 MAX_FRAMES = 20
-GENERATION_TIME_METRIC = "timing_s/gen"  # of a train step's generations, which TRL's log does not tell
-PART_SECONDS = 15.0  # for the rows of the other processes, which generated them together with ours
+GENERATION_TIME_METRIC = "timing_s/gen"  # of a train step's generations; TRL's log does not have it
+PART_SECONDS = 15.0  # wait for the rows of the other processes of the same generation
 
 
 class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
-    """Given to a trainer, `callbacks=[RolloutdeckCallback()]` or `trainer.add_callback(RolloutdeckCallback())`.
+    """Pass it to a trainer: `callbacks=[RolloutdeckCallback()]` or `trainer.add_callback(RolloutdeckCallback())`.
 
     `project` and `name` default to ROLLOUTDECK_PROJECT, ROLLOUTDECK_RUN and the trainer's `run_name`. `keep` is a
-    folder for the token ids of each train step, which makes the steps of a GRPO run ones that can be pinned; "" keeps
-    none. Several processes need one that all of them see. `run` is open once training begins, None before.
+    folder for the token ids of each train step, so that steps of a GRPO run can be pinned; "" stores none. Several
+    processes need a folder that all of them see. `run` is open from the start of the training, None before.
     """
 
     def __init__(self, project: str = "", name: str = "", keep: str | os.PathLike[str] = "") -> None:
         self.project, self.name = project, name
         self.keep = Path(keep).absolute() if keep else None
         self.session: TrlSession | None = None
-        self.taking: GenerationCapture | None = None
-        self._kept: tuple[int, int] = (-1, 0)  # the last step that was kept, and its generations
-        self._patience = PART_SECONDS
+        self.capture: GenerationCapture | None = None
+        self._stored: tuple[int, int] = (-1, 0)  # the last stored step, and its number of generations
+        self._part_seconds = PART_SECONDS
         self._facts: dict[str, Any] = {}
 
     @property
@@ -47,94 +47,114 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
 
     @catch_errors
     def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._join()
+        self._start_capture()
 
     @catch_errors
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._join()
+        self._start_capture()
 
     @catch_errors
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if logs and state.is_world_process_zero:
-            self.opened(args).run.log({named(key): value for key, value in logs.items()}, step=state.global_step)
+            self.open_session(args).run.log(
+                {build_metric_name(key): value for key, value in logs.items()}, step=state.global_step
+            )
 
     @catch_errors
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Only what we hold in memory is waited for; an eval may follow, the end of the process ends the run."""
+        """Waits for the rows in memory only. An eval may follow; the end of the process ends the run."""
         if self.session:
             self.session.flush(EXIT_SECONDS)
 
-    def opened(self, args: Any) -> TrlSession:
-        """The session, which begins here."""
+    def open_session(self, args: Any) -> TrlSession:
+        """Returns the session, and opens it at the first call."""
         if self.session is None:
             self.session = open_trl_session(args, self.project, self.name)
         return self.session
 
-    def _join(self) -> None:
-        if self.taking is None and (trainer := calling_trainer(self)) is not None:
-            self.taking = GenerationCapture(trainer, lambda held: self._give(held, trainer))
+    def _start_capture(self) -> None:
+        if self.capture is None and (trainer := find_calling_trainer(self)) is not None:
+            self.capture = GenerationCapture(trainer, lambda generation: self._log_generation(generation, trainer))
 
-    def _give(self, held: CapturedGeneration, trainer: Any) -> None:
-        session = self.opened(trainer.args)
-        if held.seconds and held.split == "train" and int(trainer.accelerator.process_index) == 0:
-            session.run.log({GENERATION_TIME_METRIC: held.seconds}, step=held.step)
-        call = self._kept[1] if self._kept[0] == held.step else 0
-        keeps = self.keep and held.split == "train"
-        if keeps:
-            self._kept = (held.step, call + 1)
+    def _log_generation(self, generation: CapturedGeneration, trainer: Any) -> None:
+        session = self.open_session(trainer.args)
+        if generation.seconds and generation.split == "train" and int(trainer.accelerator.process_index) == 0:
+            session.run.log({GENERATION_TIME_METRIC: generation.seconds}, step=generation.step)
+        call = self._stored[1] if self._stored[0] == generation.step else 0
+        stores = self.keep and generation.split == "train"
+        if stores:
+            self._stored = (generation.step, call + 1)
             self._facts = self._facts or build_trainer_facts(trainer)
         ranks = int(trainer.accelerator.process_index), int(trainer.accelerator.num_processes)
-        session.later(lambda: self._write(session, held, call if keeps else None, *ranks), len(held.prompts))
+        session.submit(
+            lambda: self._log_rows(session, generation, call if stores else None, *ranks), len(generation.prompts)
+        )
 
-    def _write(self, session: TrlSession, held: CapturedGeneration, call: int | None, rank: int, ranks: int) -> None:
-        session.run.log_samples(held.rows(session.selection), held.step, held.split)
+    def _log_rows(
+        self, session: TrlSession, generation: CapturedGeneration, call: int | None, rank: int, ranks: int
+    ) -> None:
+        session.run.log_samples(generation.rows(session.selection), generation.step, generation.split)
         if call is None or self.keep is None:
             return
         try:
-            folder = self._keep(session, held, call, rank, ranks)
+            folder = self._store_step(session, generation, call, rank, ranks)
         except NotReplayableError as error:
-            return session.lose(f"steps that could be pinned: {error}")
-        if folder is not None and (call + 1) * len(held.prompts) * ranks >= self._facts["rows"]:
-            told = {"files": [step_files.build_generation_name(each) for each in range(call + 1)], "facts": self._facts}
-            session.run.log_artifact(folder, held.step, "rollout", told, send_now=True)
+            return session.count_lost(f"steps that could be pinned: {error}")
+        if folder is not None and (call + 1) * len(generation.prompts) * ranks >= self._facts["rows"]:
+            artifact = {
+                "files": [step_files.build_generation_name(index) for index in range(call + 1)],
+                "facts": self._facts,
+            }
+            session.run.log_artifact(folder, generation.step, "rollout", artifact, send_now=True)
 
-    def _keep(self, session: TrlSession, held: CapturedGeneration, call: int, rank: int, ranks: int) -> Path | None:
-        """The folder of the step where this process is the one that tells of it and all rows of the generation are
-        there. Raises NotReplayableError, OSError."""
+    def _store_step(
+        self, session: TrlSession, generation: CapturedGeneration, call: int, rank: int, ranks: int
+    ) -> Path | None:
+        """Returns the folder of the step if this process reports it and all rows of the generation are there.
+
+        Raises NotReplayableError, OSError.
+        """
         assert self.keep is not None
         if ranks == 1:
-            return step_files.write_generation(self.keep, held, call)
-        folder = step_files.write_generation_part(self.keep, held, call, rank, session.run.attempt)
+            return step_files.write_generation(self.keep, generation, call)
+        folder = step_files.write_generation_part(self.keep, generation, call, rank, session.run.attempt)
         if rank:
             return None
-        if step_files.join_generation_parts(folder, held, call, ranks, session.run.attempt, self._patience):
+        if step_files.join_generation_parts(folder, generation, call, ranks, session.run.attempt, self._part_seconds):
             return folder
-        self._patience = 1.0
-        session.lose(f"steps of which not all processes wrote their rows to {self.keep} (do all see this folder?)")
+        self._part_seconds = 1.0
+        session.count_lost(
+            f"steps of which not all processes wrote their rows to {self.keep} (do all see this folder?)"
+        )
         return None
 
 
 def build_trainer_facts(trainer: Any) -> dict[str, Any]:
-    """Of the steps that it makes, and of those that it may replay. Not in our thread: a fast tokenizer that two threads
-    use at once raises in either of them."""
+    """Returns the facts of the steps that the trainer generates or replays.
+
+    Must run on the trainer's thread: a fast tokenizer that two threads use at once raises in either of them.
+    """
     processing = trainer.processing_class
     vocabulary = getattr(processing, "tokenizer", processing).get_vocab()
     return step_files.build_trl_step_facts(trainer, compute_tokenizer_fingerprint(vocabulary))
 
 
-def named(key: str) -> str:
-    """As the integrations of transformers name metrics: `train/loss`, `eval/reward`."""
+def build_metric_name(key: str) -> str:
+    """Returns the metric's name in the style of the transformers integrations: `train/loss`, `eval/reward`."""
     return f"eval/{key.removeprefix('eval_')}" if key.startswith("eval_") else f"train/{key}"
 
 
-def calling_trainer(callback: Any) -> Any:
-    """The trainer that calls back: transformers tells its callbacks the model and the data, and not whose they are."""
+def find_calling_trainer(callback: Any) -> Any:
+    """Returns the trainer that calls the callback, found in the stack.
+
+    transformers passes the model and the data to callbacks, but not the trainer.
+    """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(MAX_FRAMES):
         if frame is None:
             return None
-        found = frame.f_locals.get("self")
-        if found is not callback and hasattr(found, "callback_handler"):
-            return found
+        candidate = frame.f_locals.get("self")
+        if candidate is not callback and hasattr(candidate, "callback_handler"):
+            return candidate
         frame = frame.f_back
     return None

@@ -1,4 +1,4 @@
-"""The processes of a TRL training: which one reports, and how all of them come to the same answer."""
+"""The processes of a TRL training: which one reports, and how all of them get the same result."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ T = TypeVar("T")
 
 
 def find_callback(trainer: Any) -> RolloutdeckCallback | None:
-    found = (one for one in trainer.callback_handler.callbacks if isinstance(one, RolloutdeckCallback))
-    return next(found, None)
+    callbacks = (
+        callback for callback in trainer.callback_handler.callbacks if isinstance(callback, RolloutdeckCallback)
+    )
+    return next(callbacks, None)
 
 
 def find_reporting_run(trainer: Any) -> Run | None:
-    """The run that is told what came of a step: that of the first process's callback, where it has one."""
+    """Returns the run that gets the outcome of a step: that of the main process's callback, if it has one."""
     callback = find_callback(trainer)
-    return callback.opened(trainer.args).run if callback is not None and is_main_process(trainer) else None
+    return callback.open_session(trainer.args).run if callback is not None and is_main_process(trainer) else None
 
 
 def count_processes(trainer: Any) -> int:
@@ -28,26 +30,26 @@ def count_processes(trainer: Any) -> int:
 
 
 def is_main_process(trainer: Any) -> bool:
-    """Whether this process speaks for all."""
+    """Returns whether this process reports for all processes."""
     return int(trainer.accelerator.process_index) == 0
 
 
-def broadcast_from_main(trainer: Any, ask: Callable[[], T]) -> T:
-    """What `ask` gives in the first process, in all of them. It must not raise."""
+def broadcast_from_main(trainer: Any, compute: Callable[[], T]) -> T:
+    """Returns the result of `compute` in the main process, in all processes. `compute` must not raise."""
     if count_processes(trainer) == 1:
-        return ask()
+        return compute()
     from accelerate.utils import broadcast_object_list
 
-    said: list[T] = broadcast_object_list([ask() if is_main_process(trainer) else None], from_process=0)
-    return said[0]
+    values: list[T] = broadcast_object_list([compute() if is_main_process(trainer) else None], from_process=0)
+    return values[0]
 
 
 def find_shared_error(trainer: Any, error: Exception | None) -> Exception | None:
-    """What speaks against a step in any of the processes, the same in all: whoever has nothing against it says None."""
+    """Returns the first error of any process, the same in all processes; None if no process has one."""
     if count_processes(trainer) == 1:
         return error
     from accelerate.utils import gather_object
 
-    told = None if error is None else (isinstance(error, NotReplayableError), str(error) or type(error).__name__)
-    first = next((one for one in gather_object([told]) if one is not None), None)
+    own_error = None if error is None else (isinstance(error, NotReplayableError), str(error) or type(error).__name__)
+    first = next((reported for reported in gather_object([own_error]) if reported is not None), None)
     return None if first is None else (NotReplayableError if first[0] else OSError)(first[1])

@@ -1,8 +1,8 @@
-"""The replay of TRL's steps, wherever the pinned rows come from: what GRPOTrainer generates with.
+"""Replays steps of TRL: the `rollout_func` of GRPOTrainer, for pinned rows from any source.
 
-A step that cannot be had or does not fit costs a generation, never the run, unless the plan says to stop. Several
-processes replay a step all or none: generating may be something that they only do together. So nothing that one of them
-finds out by itself decides whether it waits for the others.
+If a step can't be loaded or does not fit, it is generated; the run ends only if the plan says to stop. Several
+processes replay a step all or none, since they may only be able to generate together. So no process decides alone
+whether it waits for the others.
 """
 
 from __future__ import annotations
@@ -19,115 +19,124 @@ from rolloutdeck.trainers.trl.plugin.ranks import count_processes, find_shared_e
 from rolloutdeck.trainers.trl.plugin.rows import ToolUse
 
 TrlBatch = dict[str, Any]
-RolloutFunction = Callable[[Sequence[Any], Any], TrlBatch]  # (prompts, trainer), as TRL calls it
+RolloutFunction = Callable[[Sequence[Any], Any], TrlBatch]  # called by TRL with (prompts, trainer)
 
 
 class PlannedStep(Protocol):
-    """A step that shall be replayed."""
+    """A step to replay."""
 
     def generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
-        """Its `call`-th generation, from 0. Raises whatever speaks against it, NotReplayableError where the pin does
-        not fit."""
+        """Returns the `call`-th generation of the step, from 0.
 
-    def hit(self, trainer: Any, rows: int, seconds: float) -> None:
-        """It was replayed, with so many rows of all processes."""
+        Raises NotReplayableError if the pin does not fit, and any error of loading it.
+        """
 
-    def leave(self, trainer: Any, error: Exception) -> None:
-        """It is generated after all. Raises hooks.Stop where the plan asks for it."""
+    def report_replayed(self, trainer: Any, rows: int, seconds: float) -> None:
+        """Reports that the step was replayed with `rows` rows of all processes."""
+
+    def report_not_replayed(self, trainer: Any, error: Exception) -> None:
+        """Reports that the step is generated. Raises ReplayStoppedError if the plan says to stop."""
 
 
 class StepSource(Protocol):
-    """Where steps come from."""
+    """A source of steps."""
 
-    def at(self, step: int, trainer: Any) -> PlannedStep | None:
-        """None where the step is generated; the same in all processes."""
+    def find_step(self, step: int, trainer: Any) -> PlannedStep | None:
+        """Returns the step, None if it is generated; the same in all processes."""
 
 
 class StepReplayer:
-    """A `rollout_func`: the steps of `source` are replayed, all others and every eval are made by `otherwise`.
+    """A `rollout_func`: replays the steps of `source`; `otherwise` generates all other steps and every eval.
 
-    Called by the trainer with the prompts of its rows, each as often as it has answers.
+    The trainer calls it with the prompts of its rows, each prompt once per answer.
     """
 
     def __init__(self, source: StepSource, otherwise: RolloutFunction) -> None:
         self.source, self.otherwise = source, otherwise
-        self.calls = CallCounter()
+        self.counter = CallCounter()
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch:
-        """Raises hooks.Stop where the plan asks for it, and what generating raises."""
-        found = self._replayed(prompts, trainer) if trainer.model.training else None
-        return self.otherwise(prompts, trainer) if found is None else found
+        """Returns the batch. Raises ReplayStoppedError if the plan says to stop, and errors of generating."""
+        replayed = self._replayed(prompts, trainer) if trainer.model.training else None
+        return self.otherwise(prompts, trainer) if replayed is None else replayed
 
     @catch_errors
     def _replayed(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch | None:
-        number, call = self.calls.next(trainer)
-        step = self.source.at(number, trainer)
+        number, call = self.counter.next_call(trainer)
+        step = self.source.find_step(number, trainer)
         if step is None:
             return None
-        start, found, error = time.monotonic(), step_files.StoredGeneration([]), None
+        start, generation, error = time.monotonic(), step_files.StoredGeneration([]), None
         try:
-            found = step.generation(call, trainer)
-            tools.check_tools(trainer, found)
-            found = own_of(found, prompts, trainer)
-        except Exception as raised:  # whatever it is, the step can be generated
+            generation = step.generation(call, trainer)
+            tools.check_tools(trainer, generation)
+            generation = select_own_rows(generation, prompts, trainer)
+        except Exception as raised:  # after any error the step can be generated
             error = raised
         error = find_shared_error(trainer, error)
         if error is not None:
-            step.leave(trainer, error)
+            step.report_not_replayed(trainer, error)
             return None
-        step.hit(trainer, len(found.rows) * count_processes(trainer), time.monotonic() - start)
-        return batch_of(found, trainer)
+        step.report_replayed(trainer, len(generation.rows) * count_processes(trainer), time.monotonic() - start)
+        return build_batch(generation, trainer)
 
 
 class CallCounter:
     """Counts the generations of a step."""
 
     def __init__(self) -> None:
-        self._at, self._call = -1, 0
+        self._step, self._call = -1, 0
 
-    def next(self, trainer: Any) -> tuple[int, int]:
-        """The step that generates now, and which of its generations this is, from 0."""
-        step = int(trainer.state.global_step) + 1  # counted up only after the step
-        self._call, self._at = (self._call + 1 if step == self._at else 0), step
+    def next_call(self, trainer: Any) -> tuple[int, int]:
+        """Returns the step that generates now, and the index of this generation, from 0."""
+        step = int(trainer.state.global_step) + 1  # incremented only after the step
+        self._call, self._step = (self._call + 1 if step == self._step else 0), step
         return step, self._call
 
 
-def own_of(found: step_files.StoredGeneration, prompts: Sequence[Any], trainer: Any) -> step_files.StoredGeneration:
-    """Those of a generation's rows that this process trains on. Raises NotReplayableError unless they are the answers
-    to its prompts, in their order."""
-    rows, count, rank = found.rows, len(prompts), int(trainer.accelerator.process_index)
+def select_own_rows(
+    generation: step_files.StoredGeneration, prompts: Sequence[Any], trainer: Any
+) -> step_files.StoredGeneration:
+    """Returns the rows of a generation that this process trains on.
+
+    Raises NotReplayableError if they are not the answers to its prompts, in the same order.
+    """
+    rows, count, rank = generation.rows, len(prompts), int(trainer.accelerator.process_index)
     if len(rows) != count * count_processes(trainer):
         raise NotReplayableError(f"rows: {len(rows)} pinned, {count * count_processes(trainer)} asked for")
-    own = list(rows[rank * count : (rank + 1) * count])
-    wrong = sum(
-        pinned != asked
-        for pinned, asked in zip(
-            step_files.serialize_prompts(own), map(step_files.serialize_prompt, prompts), strict=True
+    own_rows = list(rows[rank * count : (rank + 1) * count])
+    different = sum(
+        pinned != requested
+        for pinned, requested in zip(
+            step_files.serialize_prompts(own_rows), map(step_files.serialize_prompt, prompts), strict=True
         )
     )
-    if wrong:
-        raise NotReplayableError(f"the prompts of {wrong} of {count} rows are not those that were answered")
-    return step_files.StoredGeneration(own, found.tools)
+    if different:
+        raise NotReplayableError(f"the prompts of {different} of {count} rows are not those that were answered")
+    return step_files.StoredGeneration(own_rows, generation.tools)
 
 
-def batch_of(found: step_files.StoredGeneration, trainer: Any) -> TrlBatch:
-    """What TRL takes from a `rollout_func`. Where the trainer has tools, it calls none of them behind this batch."""
-    rows = found.rows
-    made: TrlBatch = {key: [row[key] for row in rows] for key in ("prompt_ids", "completion_ids")}
-    for key in ("logprobs", *([] if found.tools else ["env_mask"])):
+def build_batch(generation: step_files.StoredGeneration, trainer: Any) -> TrlBatch:
+    """Returns what TRL expects from a `rollout_func`. If the trainer has tools, it calls none of them for this
+    batch."""
+    rows = generation.rows
+    batch: TrlBatch = {key: [row[key] for row in rows] for key in ("prompt_ids", "completion_ids")}
+    for key in ("logprobs", *([] if generation.tools else ["env_mask"])):
         if all(row.get(key) is not None for row in rows):
-            made[key] = [row[key] for row in rows]
+            batch[key] = [row[key] for row in rows]
     fields = {name: [row["fields"][name] for row in rows] for name in rows[0].get("fields") or {}}
-    if found.tools:
-        tools.replay_tool_calls(trainer, rows, found.tools if is_main_process(trainer) else ToolUse(found.tools.names))
-    return {**fields, "logprobs": None, **made}
+    if generation.tools:
+        tools.replay_tool_calls(
+            trainer, rows, generation.tools if is_main_process(trainer) else ToolUse(generation.tools.names)
+        )
+    return {**fields, "logprobs": None, **batch}
 
 
 def generate_batch(prompts: Sequence[Any], trainer: Any) -> TrlBatch:
-    """What the trainer generates without a `rollout_func`: TRL has no name for it that is public."""
+    """Generates as the trainer does without a `rollout_func`: TRL has no public function for it."""
     prompt_ids, images, fields = trainer._tokenize_prompts(prompts)
     answers = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
-    known = {"prompt_ids": prompt_ids, "images": images, "multimodal_fields": fields, "num_generations": answers}
-    asked = inspect.signature(trainer._generate_single_turn).parameters
-    ids, logprobs = trainer._generate_single_turn(**{name: known[name] for name in known if name in asked})
+    values = {"prompt_ids": prompt_ids, "images": images, "multimodal_fields": fields, "num_generations": answers}
+    parameters = inspect.signature(trainer._generate_single_turn).parameters
+    ids, logprobs = trainer._generate_single_turn(**{name: values[name] for name in values if name in parameters})
     return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs}

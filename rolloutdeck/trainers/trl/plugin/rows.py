@@ -1,4 +1,4 @@
-"""Rows for `Run.log_samples` from what a TRL trainer held of one generation."""
+"""Builds rows for `Run.log_samples` from a captured generation of a TRL trainer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rolloutdeck.trainers.common import TokenSelection
 
 TrlRow = dict[str, Any]
 
-GROUND_TRUTH_COLUMNS = ("ground_truth", "solution", "answer", "target")  # columns that data sets keep it in
-LEFT_OUT = ("prompt", "completion", "completion_ids", "image", "images", "environment")
-# Tensors of a generation, by the keys that rows have for them: the first that is there.
-PER_TOKEN = {
+GROUND_TRUTH_COLUMNS = ("ground_truth", "solution", "answer", "target")  # columns of data sets that contain it
+SKIPPED_COLUMNS = ("prompt", "completion", "completion_ids", "image", "images", "environment")
+# Key of a row -> tensors of a generation; the first that exists is used.
+TOKEN_TENSORS = {
     "response_mask": ("tool_mask",),
     "logprobs": ("sampling_per_token_logps", "old_per_token_logps"),
     "ref_logprobs": ("ref_per_token_logps",),
@@ -23,8 +23,10 @@ PER_TOKEN = {
 
 @dataclass(frozen=True)
 class ToolUse:
-    """Those of a trainer, by their names, and how often all processes called one in a generation, and in vain.
-    `environments`: whether some are methods of environments, which have a state of their own."""
+    """The tools of a trainer, by name, and the numbers of calls and failures of all processes in a generation.
+
+    `environments`: whether some tools are methods of environments, which have a state.
+    """
 
     names: tuple[str, ...]
     calls: int = 0
@@ -34,18 +36,19 @@ class ToolUse:
 
 @dataclass
 class CapturedGeneration:
-    """One generation of one process, `n` rows. `first`: the place of its first row among all of its step and split,
-    `generations`: how many of them answer a prompt.
+    """One generation of one process, n rows. `first_row`: the index of its first row in its step and split,
+    `generations`: the number of answers per prompt.
 
-    `rewards` is n x functions, NaN where a function gave None; `tensors` are those of the trainer's batch on the CPU,
-    padded, n x tokens; `ends`: the ids that end a response. `extras`: column -> n values (`log_extra`). `fields`: what
-    a `rollout_func` gave beside the ids, n values in a list or one for all, which TRL has put into `inputs`. `seconds`
-    took the process to generate, the step's generations before this one included. `tools`: None without any.
+    `rewards` is n x functions, NaN if a function returned None; `tensors` are those of the trainer's batch on the CPU,
+    padded, n x tokens; `end_ids`: the ids that end a response. `extras`: column -> n values (`log_extra`). `fields`:
+    what a `rollout_func` returned besides the ids, n values in a list or one for all, which TRL has put into `inputs`.
+    `seconds`: the time this process took to generate, including earlier generations of the step. `tools`: None without
+    tools.
     """
 
     step: int
     split: str
-    first: int
+    first_row: int
     generations: int
     inputs: Sequence[Mapping[str, Any]]
     prompts: Sequence[Any]
@@ -54,7 +57,7 @@ class CapturedGeneration:
     names: Sequence[str]
     weights: Sequence[float]
     rewards: Any
-    ends: frozenset[int] = frozenset()
+    end_ids: frozenset[int] = frozenset()
     extras: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     tensors: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -62,54 +65,54 @@ class CapturedGeneration:
     tools: ToolUse | None = None
 
     def rows(self, selection: TokenSelection) -> list[TrlRow]:
-        """In the trainer's order; reads the tensors."""
+        """Returns the rows in the trainer's order. Reads the tensors."""
         rewards, count = self.rewards.tolist(), len(self.prompts)
-        places = [divmod(self.first + place, self.generations) for place in range(count)]
-        made = [self._row(place, *places[place], rewards[place]) for place in range(count)]
-        for row, advantage in zip(made, self._advantages(), strict=False):
+        positions = [divmod(self.first_row + row_index, self.generations) for row_index in range(count)]
+        rows = [self._build_row(row_index, *positions[row_index], rewards[row_index]) for row_index in range(count)]
+        for row, advantage in zip(rows, self._advantages(), strict=False):
             row["advantages"] = advantage
-        for place in selection.rows([row["group"] for row in made], self.split, self.step):
-            self._put_tokens(made[place], place)
-        return made
+        for row_index in selection.select_rows([row["group"] for row in rows], self.split, self.step):
+            self._add_tokens(rows[row_index], row_index)
+        return rows
 
-    def _row(self, place: int, group: int, index: int, rewards: Sequence[float]) -> TrlRow:
+    def _build_row(self, row_index: int, group: int, index: int, rewards: Sequence[float]) -> TrlRow:
         parts = {name: None if math.isnan(value) else value for name, value in zip(self.names, rewards, strict=False)}
-        ids = self.ids[place]
-        row: TrlRow = {"prompt": self.prompts[place], "response": self.completions[place], "group": str(group)}
-        row |= {"index": index, "rewards": parts, "score": self._score(rewards), "response_length": len(ids)}
-        if self.ends:
-            row["truncated"] = not ids or ids[-1] not in self.ends
-        put_columns(row, self.inputs[place])
-        put_columns(row, {name: values[place] for name, values in self.extras.items() if len(values) > place})
+        ids = self.ids[row_index]
+        row: TrlRow = {"prompt": self.prompts[row_index], "response": self.completions[row_index], "group": str(group)}
+        row |= {"index": index, "rewards": parts, "score": self._compute_score(rewards), "response_length": len(ids)}
+        if self.end_ids:
+            row["truncated"] = not ids or ids[-1] not in self.end_ids
+        add_columns(row, self.inputs[row_index])
+        add_columns(row, {name: values[row_index] for name, values in self.extras.items() if len(values) > row_index})
         return row
 
-    def _score(self, rewards: Sequence[float]) -> float | None:
-        """What TRL adds up: weighted, without the functions that gave None; None where all did."""
-        known = [weight * value for weight, value in zip(self.weights, rewards, strict=False) if not math.isnan(value)]
-        return sum(known) if known else None
+    def _compute_score(self, rewards: Sequence[float]) -> float | None:
+        """Returns TRL's sum: weighted, without functions that returned None; None if all did."""
+        values = [weight * value for weight, value in zip(self.weights, rewards, strict=False) if not math.isnan(value)]
+        return sum(values) if values else None
 
     def _advantages(self) -> Iterator[float]:
-        found = self.tensors.get("advantages")
-        return iter(() if found is None else found.tolist())
+        advantages = self.tensors.get("advantages")
+        return iter(() if advantages is None else advantages.tolist())
 
-    def _put_tokens(self, row: TrlRow, place: int) -> None:
-        row["response_ids"] = list(self.ids[place])
-        row["prompt_ids"] = self.prompt_ids(place)
-        for key, names in PER_TOKEN.items():
-            found = next((self.tensors[name] for name in names if name in self.tensors), None)
-            if found is not None:
-                row[key] = found[place].tolist()[: len(self.ids[place])]
+    def _add_tokens(self, row: TrlRow, row_index: int) -> None:
+        row["response_ids"] = list(self.ids[row_index])
+        row["prompt_ids"] = self.prompt_ids(row_index)
+        for key, names in TOKEN_TENSORS.items():
+            tensor = next((self.tensors[name] for name in names if name in self.tensors), None)
+            if tensor is not None:
+                row[key] = tensor[row_index].tolist()[: len(self.ids[row_index])]
 
-    def prompt_ids(self, place: int) -> list[int]:
-        """Without the padding, which is on the left."""
-        ids, mask = self.tensors["prompt_ids"][place].tolist(), self.tensors["prompt_mask"][place].tolist()
-        return [each for each, real in zip(ids, mask, strict=True) if real]
+    def prompt_ids(self, row_index: int) -> list[int]:
+        """Returns the prompt's token ids without the padding, which is on the left."""
+        ids, mask = self.tensors["prompt_ids"][row_index].tolist(), self.tensors["prompt_mask"][row_index].tolist()
+        return [token_id for token_id, is_token in zip(ids, mask, strict=True) if is_token]
 
 
-def put_columns(row: TrlRow, columns: Mapping[str, Any]) -> None:
-    """The columns of the data set, or of `log_extra`, by their names, where they are no keys of the row already."""
+def add_columns(row: TrlRow, columns: Mapping[str, Any]) -> None:
+    """Adds the columns of the data set, or of `log_extra`, if the row does not have these keys."""
     for name, value in columns.items():
-        if name not in LEFT_OUT and name not in row and value is not None:
+        if name not in SKIPPED_COLUMNS and name not in row and value is not None:
             row[name] = value
     truth = next((row[name] for name in GROUND_TRUTH_COLUMNS if name in row), None)
     if truth is not None:

@@ -1,4 +1,4 @@
-"""The run that a trainer's process belongs to, and a thread that makes rows of what the trainer held."""
+"""The run of a trainer process, and the thread that builds its rows."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 from rolloutdeck.client import init
 from rolloutdeck.lib import Settings
-from rolloutdeck.trainers.common import TrainerSession as Shared
+from rolloutdeck.trainers.common import TrainerSession
 
 
-class TrlSession(Shared):
-    thread = "rolloutdeck-trl"
-    who = "TRL callback"
-    late = "generations whose rows could not be made in time"
+class TrlSession(TrainerSession):
+    thread_name = "rolloutdeck-trl"
+    log_name = "TRL callback"
+    overload_reason = "generations whose rows could not be made in time"
 
 
 def open_trl_session(args: Any, project: str, name: str) -> TrlSession:
-    """ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN come before the given names, these before the trainer's `run_name`."""
+    """Opens the run. ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN override the arguments, these the trainer's `run_name`."""
     settings = Settings.from_environment()
-    keeps = getattr(args, "save_strategy", "no") != "no"
+    saves = getattr(args, "save_strategy", "no") != "no"
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     run = init(
         project=settings.project or project,
         name=settings.run or name or str(getattr(args, "run_name", None) or ""),
         config=args.to_dict(),
         framework="trl",
-        checkpoint_dir=Path(args.output_dir).absolute() if keeps and args.output_dir else None,
+        checkpoint_dir=Path(args.output_dir).absolute() if saves and args.output_dir else None,
         producer=f"rank{rank}" if world > 1 else "",
     )
     return TrlSession(run)

@@ -1,9 +1,9 @@
-"""What Rolloutdeck does inside verl 0.9 and newer; installed by `rolloutdeck.trainers.verl`, which verl imports.
+"""Rolloutdeck's plug-in for verl 0.9 and newer; installed by `rolloutdeck.trainers.verl`, which verl imports.
 
 verl imports it at the end of `import verl`, in every process: by the entry point group `verl.plugins`, by
-VERL_USE_EXTERNAL_MODULES or by `actor_rollout_ref.model.external_lib`. It hides errors of plug-ins, so this one says by
-itself what it could not hook. Nothing is recorded unless `trainer.logger` names `rolloutdeck`; nothing raises into the
-training, except where a replay plan asks to stop. Names of verl's are those of 0.9.1.
+VERL_USE_EXTERNAL_MODULES or by `actor_rollout_ref.model.external_lib`. verl hides errors of plug-ins, so this one logs
+what it could not patch. Nothing is recorded unless `trainer.logger` names `rolloutdeck`; nothing raises into the
+training, except if a replay plan stops the run. Names of verl are those of 0.9.1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from rolloutdeck.lib import logger
 from rolloutdeck.trainers.common import patch_when_imported
 
-# verl's module -> ours, whose `patch(module)` hooks into it. Ours is imported only after verl's was.
+# Module of verl -> module here whose `patch(module)` patches it; imported only after the module of verl.
 PATCHES = {
     "verl.utils.tracking": "metrics",
     "verl.utils.skip.skip_manager": "rollout_skip",
@@ -28,14 +28,14 @@ _installed = False
 
 
 def install_plugin() -> None:
-    """Hooks into what verl has imported and will import. May be called again; takes no time; never raises."""
+    """Patches the modules that verl has imported and will import. May be called repeatedly; is fast; never raises."""
     global _installed
     if _installed:
         return
     _installed = True
     try:
-        for theirs, ours in PATCHES.items():
-            patch_when_imported(theirs, f"{__name__}.{ours}")
+        for verl_module, patch_module in PATCHES.items():
+            patch_when_imported(verl_module, f"{__name__}.{patch_module}")
     except Exception as error:
         logger.warning("Rolloutdeck's verl plug-in could not be installed, nothing will be recorded: %s", error)
         return

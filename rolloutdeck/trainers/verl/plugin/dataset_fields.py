@@ -1,7 +1,7 @@
-"""Fully async's rollouter: what the dataset says of a prompt travels with its answers, as it does in V0.
+"""Copies the data set's fields of a prompt to its answers in fully async's rollouter, as V0 has them.
 
-verl replaces the row of the dataset by the worker's answer, which has neither data source nor ground truth: the
-trainer's process could not tell them, and verl's own file there has `gts: null`.
+verl replaces the row of the data set by the worker's answer, which has neither data source nor ground truth: without
+this copy the trainer's process does not have them, and verl's own file there has `gts: null`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def patch(module: ModuleType) -> None:
 
 def wrap_generate_sequences(original: Callable[..., Any]) -> Callable[..., Any]:
     async def generate_sequences_single(self: Any, prompts: Any) -> Any:
-        known = dict(prompts.non_tensor_batch)
-        found = await original(self, prompts)
-        carry(self.config, known, found)
-        return found
+        prompt_fields = dict(prompts.non_tensor_batch)
+        answers = await original(self, prompts)
+        copy_dataset_fields(self.config, prompt_fields, answers)
+        return answers
 
     return generate_sequences_single
 
 
 @catch_errors
-def carry(config: Any, known: dict[str, Any], found: Any) -> None:
+def copy_dataset_fields(config: Any, prompt_fields: dict[str, Any], answers: Any) -> None:
     if find_verl_session(config) is None:
         return
     for name in DATASET_FIELDS:
-        if name in known and len(known[name]) == len(found):
-            found.non_tensor_batch.setdefault(name, known[name])
+        if name in prompt_fields and len(prompt_fields[name]) == len(answers):
+            answers.non_tensor_batch.setdefault(name, prompt_fields[name])

@@ -1,7 +1,8 @@
-"""What verl's own loaders would return for a dump, built from what the safe reader finds in it.
+"""Loads a dump as verl's own loaders would return it, with the safe reader.
 
-verl unpickles: whatever a file names is imported and called. Here the file is only read, and its batch is put together
-from tensors, arrays and plain values of the same types. What can't be had that way is refused, and costs a generation.
+verl unpickles: every name in a file is imported and called. Here the file is only parsed, and its batch is built from
+tensors, arrays and plain values of the same types. A value that can't be built this way is refused, and the step is
+generated.
 """
 
 from __future__ import annotations
@@ -21,62 +22,66 @@ from rolloutdeck.trainers.verl.plugin.native_types import NativeBuilder
 
 
 def load_native_batch(path: str | os.PathLike[str]) -> Any:
-    """A DataProto for `gen_batch.dp` and `new_batch.dp`, in either serialisation; for `tq_batch.pt` the dict
+    """Returns a DataProto for `gen_batch.dp` and `new_batch.dp`, in either serialisation; for `tq_batch.pt` the dict
     {"tensordict", "tags", "keys", "global_steps"} that RolloutTqSkip saved.
 
-    Raises OSError, and SafePickleError with the name of what can't be built.
+    Raises OSError, and SafePickleError with the name of the value that can't be built.
     """
     with ByteSource.open(path) as source:
-        found = read_batch_contents(source)
-        return queue_of(found) if found.format == "tq_batch" else proto_of(found)
+        contents = read_batch_contents(source)
+        return build_queue(contents) if contents.format == "tq_batch" else build_proto(contents)
 
 
-def proto_of(found: BatchContents) -> DataProto:
-    if found.unreadable_tensors:
-        raise SafePickleError(f"its tensors are not built here: {found.unreadable_tensors.name}")
-    if found.tensordict_columns:
+def build_proto(contents: BatchContents) -> DataProto:
+    if contents.unreadable_tensors:
+        raise SafePickleError(f"its tensors can't be rebuilt: {contents.unreadable_tensors.name}")
+    if contents.tensordict_columns:
         raise SafePickleError(
-            f"the column {found.tensordict_columns[0]!r:.60} is among its tensors, where verl writes none"
+            f"the column {contents.tensordict_columns[0]!r:.60} is among its tensors, where verl writes none"
         )
-    maker = NativeBuilder()
-    batch = None if found.format == "new_batch" else TensorDict(tensors_of(found), batch_size=[found.rows])
-    columns = {name: named("column", name, maker.value, column) for name, column in found.columns.items()}
-    return DataProto(batch, columns, named("meta", "info", maker.value, found.meta))
+    builder = NativeBuilder()
+    batch = None if contents.format == "new_batch" else TensorDict(build_tensors(contents), batch_size=[contents.rows])
+    columns = {name: build_named("column", name, builder.value, column) for name, column in contents.columns.items()}
+    return DataProto(batch, columns, build_named("meta", "info", builder.value, contents.meta))
 
 
-def queue_of(found: BatchContents) -> dict[str, Any]:
-    maker = NativeBuilder()
+def build_queue(contents: BatchContents) -> dict[str, Any]:
+    builder = NativeBuilder()
     columns = {
-        name: named("column", name, lambda one: column_of(one, maker), one) for name, one in found.columns.items()
+        name: build_named("column", name, lambda column: build_column(column, builder), column)
+        for name, column in contents.columns.items()
     }
-    batch = TensorDict({**tensors_of(found), **columns}, batch_size=[found.rows])
-    told = {"tags": found.tags, "keys": found.keys, **found.meta}
-    return {"tensordict": batch, **{name: named("meta", name, maker.value, one) for name, one in told.items()}}
+    batch = TensorDict({**build_tensors(contents), **columns}, batch_size=[contents.rows])
+    metadata = {"tags": contents.tags, "keys": contents.keys, **contents.meta}
+    return {
+        "tensordict": batch,
+        **{name: build_named("meta", name, builder.value, value) for name, value in metadata.items()},
+    }
 
 
-def tensors_of(found: BatchContents) -> dict[str, Any]:
-    return {name: named("tensor", name, tensors.build_tensor, cells) for name, cells in found.tensors.items()}
+def build_tensors(contents: BatchContents) -> dict[str, Any]:
+    return {name: build_named("tensor", name, tensors.build_tensor, field) for name, field in contents.tensors.items()}
 
 
-def column_of(column: Any, maker: NativeBuilder) -> Any:
-    """A column of a TensorDict that is no tensor: a value per row, or one for all of them."""
+def build_column(column: Any, builder: NativeBuilder) -> Any:
+    """Returns a column of a TensorDict that is not a tensor: a value per row, or one for all rows."""
     if isinstance(column, Datum):
-        return held(maker.value(column.value))
+        return wrap_value(builder.value(column.value))
     if not isinstance(column, Stack) or not column.values:
         raise SafePickleError(f"it is {column if isinstance(column, Unreadable) else 'no column of values'}")
-    if not all(isinstance(one, Datum) for one in column.values):
+    if not all(isinstance(item, Datum) for item in column.values):
         raise SafePickleError("it has more than one dimension")
-    return NonTensorStack(*[held(maker.value(one.value)) for one in column.values])
+    return NonTensorStack(*[wrap_value(builder.value(item.value)) for item in column.values])
 
 
-def held(value: Any) -> NonTensorData:
-    """As it is: given to the constructor, some values would be taken for tensors."""
+def wrap_value(value: Any) -> NonTensorData:
+    """Wraps the value unchanged: the constructor would convert some values to tensors."""
     parts = {"data": value, "_metadata": None, "_is_non_tensor": True}
     return NonTensorData.from_tensordict(TensorDict({}, batch_size=[]), parts)
 
 
-def named(kind: str, name: str, make: Any, value: Any) -> Any:
+def build_named(kind: str, name: str, build: Any, value: Any) -> Any:
     try:
-        return make(value)
+        return build(value)
     except SafePickleError as error:
         raise SafePickleError(f"its {kind} {name!r:.60}: {error}") from error

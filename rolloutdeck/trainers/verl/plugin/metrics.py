@@ -1,7 +1,8 @@
-"""`trainer.logger=[console,rolloutdeck]`: every metric that verl logs, its configuration, and how the run ended.
+"""`trainer.logger=[console,rolloutdeck]`: records every metric that verl logs, its configuration, and the outcome of
+the run.
 
-verl's `Tracking` has a closed list of backends, made of class attributes: ours joins the list, and an object with
-`log(data=, step=)` joins the loggers of each instance. `Tracking.finish` ends only those that it knows.
+verl's `Tracking` has a fixed list of backends, made of class attributes: ours is added to the list, and an object with
+`log(data=, step=)` is added to the loggers of each instance. `Tracking.finish` ends only the backends it knows.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_metho
 from rolloutdeck.trainers.verl.plugin.session import LOGGER_NAME, VerlSession, open_verl_session, parse_loggers
 
 
-class Backend:
-    """What `Tracking` calls. Fully async runs log by parameter version, all others by global step."""
+class TrackingBackend:
+    """The backend that `Tracking` calls. Fully async runs log by parameter version, all others by global step."""
 
     def __init__(self, session: VerlSession) -> None:
         self.session = session
@@ -35,29 +36,31 @@ def patch(module: ModuleType) -> None:
     tracking: Any = module.Tracking
     if LOGGER_NAME not in tracking.supported_backend:
         tracking.supported_backend.append(LOGGER_NAME)
-    wrap_method(tracking, "__init__", join)
-    wrap_method(tracking, "finish", finish)
+    wrap_method(tracking, "__init__", wrap_init)
+    wrap_method(tracking, "finish", wrap_finish)
 
 
-def join(original: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_init(original: Callable[..., Any]) -> Callable[..., Any]:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        told = bind_arguments(original, (self, *args), kwargs)
-        if LOGGER_NAME in parse_loggers(told.get("default_backend")):
-            add(self, told["project_name"], told["experiment_name"], told.get("config"))
+        arguments = bind_arguments(original, (self, *args), kwargs)
+        if LOGGER_NAME in parse_loggers(arguments.get("default_backend")):
+            add_backend(self, arguments["project_name"], arguments["experiment_name"], arguments.get("config"))
 
     return __init__
 
 
 @catch_errors
-def add(tracking: Any, project_name: str, experiment_name: str, config: Any) -> None:
-    """The names given to `Tracking` hold, whatever its config says; a config may be left out."""
-    tracking.logger[LOGGER_NAME] = Backend(open_verl_session(str(project_name), str(experiment_name), config or {}))
+def add_backend(tracking: Any, project_name: str, experiment_name: str, config: Any) -> None:
+    """Adds the backend. The names passed to `Tracking` are used, not those of its config; the config is optional."""
+    tracking.logger[LOGGER_NAME] = TrackingBackend(
+        open_verl_session(str(project_name), str(experiment_name), config or {})
+    )
 
 
-def finish(original: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_finish(original: Callable[..., Any]) -> Callable[..., Any]:
     def finish(self: Any, *args: Any, **kwargs: Any) -> None:
-        backend = getattr(self, "logger", {}).pop(LOGGER_NAME, None)  # once, though `__del__` calls again
+        backend = getattr(self, "logger", {}).pop(LOGGER_NAME, None)  # once: `__del__` calls `finish` again
         original(self, *args, **kwargs)
         if backend is not None:
             backend.finish(bind_arguments(original, (self, *args), kwargs).get("exit_code", 0))

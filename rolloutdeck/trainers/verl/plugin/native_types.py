@@ -1,7 +1,7 @@
-"""The values that the safe reader found in a dump, as real Python, numpy and torch objects of the same types.
+"""Converts the values that the safe reader found in a dump to Python, numpy and torch objects of the same types.
 
-What unpickling would give, made without it: the reader's stand-ins say what each value was, and only the kinds below
-are built. A value whose own class would have to make it is refused by name.
+The result is that of unpickling, without unpickling: the reader's placeholders describe each value, and only the types
+below are built. Other classes are refused by name.
 """
 
 from __future__ import annotations
@@ -19,45 +19,48 @@ from rolloutdeck.safe_pickle.load import Array, Dtype, Nested, Piece, Scalar, Si
 from rolloutdeck.trainers.verl.plugin import tensors
 
 MAX_DEPTH = 100
-ITSELF = {type(None), bool, int, float, str, bytes}
-OBJECT = np.dtype(object)
+PLAIN_TYPES = {type(None), bool, int, float, str, bytes}
+OBJECT_DTYPE = np.dtype(object)
 
 
 class NativeBuilder:
-    """What is shared in the dump is shared in what is made. Values are known by their stand-ins, which must live on."""
+    """Builds values. A value that occurs several times in the dump is built once.
+
+    Values are identified by their placeholders, which must not be freed meanwhile.
+    """
 
     def __init__(self) -> None:
-        self.made: dict[int, Any] = {}
+        self.built: dict[int, Any] = {}
         self.depth = 0
 
     def value(self, value: Any) -> Any:
-        """Raises SafePickleError for what can't be built."""
-        if type(value) in ITSELF:
+        """Returns the built value. Raises SafePickleError if it can't be built."""
+        if type(value) in PLAIN_TYPES:
             return value
-        if id(value) not in self.made:
-            self.made[id(value)] = self._make(value)
-        return self.made[id(value)]
+        if id(value) not in self.built:
+            self.built[id(value)] = self._build(value)
+        return self.built[id(value)]
 
-    def _make(self, value: Any) -> Any:
-        make = MAKE.get(type(value))
-        if make is None:
-            what = value.name if isinstance(value, Unreadable) else f"a {type(value).__name__.lower()}"
-            raise SafePickleError(f"it holds what is not built here: {what}")
+    def _build(self, value: Any) -> Any:
+        build = BUILDERS.get(type(value))
+        if build is None:
+            description = value.name if isinstance(value, Unreadable) else f"a {type(value).__name__.lower()}"
+            raise SafePickleError(f"it has a value that can't be rebuilt: {description}")
         if self.depth >= MAX_DEPTH:
             raise SafePickleError(f"values nested deeper than {MAX_DEPTH} levels")
         self.depth += 1
-        made = make(self, value)
+        result = build(self, value)
         self.depth -= 1
-        return made
+        return result
 
     def list_of(self, value: Any) -> Any:
-        return [self.value(one) for one in value]
+        return [self.value(item) for item in value]
 
     def tuple_of(self, value: Any) -> Any:
-        return tuple([self.value(one) for one in value])
+        return tuple([self.value(item) for item in value])
 
     def dict_of(self, value: Any) -> Any:
-        return type(value)((self.value(key), self.value(one)) for key, one in value.items())
+        return type(value)((self.value(key), self.value(item)) for key, item in value.items())
 
     def set_of(self, value: Any) -> Any:
         return type(value)(map(self.value, value))
@@ -69,32 +72,32 @@ class NativeBuilder:
         return np.dtype(value.code)
 
     def scalar(self, value: Scalar) -> Any:
-        """Of its own type: `numpy.float32(1)`, not 1.0. No text has no bytes."""
+        """Returns a scalar of its own type: `numpy.float32(1)`, not 1.0. An empty text has no bytes."""
         dtype = np.dtype(value.dtype.code)
         return np.frombuffer(value.data, dtype)[0] if value.data else dtype.type()
 
     def array(self, value: Array) -> Any:
-        """An array that owns its memory and may be written, as one that was unpickled."""
+        """Returns an array that owns its memory and is writable, like an unpickled one."""
         if not isinstance(value.dtype, Dtype):
             raise SafePickleError(
-                f"it holds what is not built here: {value.dtype.name if value.dtype else 'an empty array'}"
+                f"it has a value that can't be rebuilt: {value.dtype.name if value.dtype else 'an empty array'}"
             )
         if isinstance(value.data, list):
             return self._objects(value.data, value.shape)
-        made = np.empty(value.shape, np.dtype(value.dtype.code))
-        if value.data is None or made.nbytes != len(value.data):
+        result = np.empty(value.shape, np.dtype(value.dtype.code))
+        if value.data is None or result.nbytes != len(value.data):
             raise SafePickleError(f"an array of shape {value.shape} with other bytes than its own")
-        if made.nbytes:
-            read_bytes_into(made.reshape(-1).view(np.uint8).data, value.data)
-        return made
+        if result.nbytes:
+            read_bytes_into(result.reshape(-1).view(np.uint8).data, value.data)
+        return result
 
     def _objects(self, values: list[Any], shape: tuple[int, ...]) -> Any:
-        """By numpy's own way to fill one, since an item that is an array would be taken apart by an assignment."""
+        """Returns an object array, filled by `__setstate__`: an assignment would split items that are arrays."""
         if len(values) != math.prod(shape):
             raise SafePickleError(f"an array of shape {shape} with {len(values):,} values")
-        made: Any = np.empty(0, OBJECT)
-        made.__setstate__((1, shape, OBJECT, False, [self.value(one) for one in values]))
-        return made
+        result: Any = np.empty(0, OBJECT_DTYPE)
+        result.__setstate__((1, shape, OBJECT_DTYPE, False, [self.value(item) for item in values]))
+        return result
 
     def size(self, value: Size) -> Any:
         return torch.Size(value)
@@ -106,7 +109,7 @@ class NativeBuilder:
         return tensors.build_nested_tensor(value)
 
 
-MAKE: dict[type, Callable[[NativeBuilder, Any], Any]] = {
+BUILDERS: dict[type, Callable[[NativeBuilder, Any], Any]] = {
     list: NativeBuilder.list_of,
     tuple: NativeBuilder.tuple_of,
     dict: NativeBuilder.dict_of,

@@ -1,4 +1,4 @@
-"""verl's own code with another `torch.load`: what it does with a dump stays as verl has it, the reading is ours."""
+"""Runs verl's own code with another `torch.load`: verl processes the dump, the safe reader reads it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import FunctionType
 from typing import Any
 
 
-class Torch:
-    """torch as a function of verl's sees it, but for `load`."""
+class TorchProxy:
+    """torch with another `load`."""
 
     def __init__(self, torch: Any, load: Callable[[Path], Any]) -> None:
         self._torch = torch
@@ -23,13 +23,13 @@ class Torch:
 
 
 def has_torch_load(function: Any) -> bool:
-    """Whether the function itself calls `torch.load`, so that it can be given another."""
+    """Returns whether the function itself calls `torch.load`, so that it can be replaced."""
     return isinstance(function, FunctionType) and {"torch", "load"} <= {*function.__code__.co_names}
 
 
 def replace_torch_load(function: FunctionType, load: Callable[[Path], Any]) -> FunctionType:
-    """The function, with `load(path)` for `torch.load`; the module that it comes from is not touched."""
-    names = {**function.__globals__, "torch": Torch(function.__globals__["torch"], load)}
-    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
+    """Returns a copy of the function that calls `load(path)` instead of `torch.load`. Its module is not changed."""
+    names = {**function.__globals__, "torch": TorchProxy(function.__globals__["torch"], load)}
+    copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy

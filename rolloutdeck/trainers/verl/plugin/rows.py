@@ -1,4 +1,4 @@
-"""Rows for `Run.log_samples` from what verl holds in its hands: parallel lists, padded tensors, jagged tensors."""
+"""Builds rows for `Run.log_samples` from verl's data: parallel lists, padded tensors, jagged tensors."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 VerlRow = dict[str, Any]
 
-KEY = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})\Z", re.DOTALL)  # uid of the prompt, session, output
-# Tensors of a batch by the names that rows have for them; log-probs are the engine's where it told them.
+KEY_PATTERN = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})\Z", re.DOTALL)  # uid of the prompt, session, output
+# Tensors of a batch with values per token; log-probs are the engine's if it returned them.
 TOKEN_FIELDS = ("response_mask", "rollout_log_probs", "old_log_probs", "ref_log_prob", "advantages")
 
 
 def read_column(values: Any, count: int) -> list[Any]:
-    """`count` values of an array, a tensor, a NonTensorStack or a list; None for each where there are none."""
+    """Returns `count` values of an array, a tensor, a NonTensorStack or a list; None for each if there are none."""
     if values is None:
         return [None] * count
-    found = values.tolist() if hasattr(values, "tolist") else list(values)
-    return found if isinstance(found, list) and len(found) == count else [None] * count
+    column = values.tolist() if hasattr(values, "tolist") else list(values)
+    return column if isinstance(column, list) and len(column) == count else [None] * count
 
 
 def unwrap_scalar(value: Any) -> Any:
-    """A numpy scalar as Python's own; everything else as it is."""
+    """Converts a numpy scalar to Python's type; returns all other values unchanged."""
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
 
 
@@ -32,14 +32,15 @@ def is_number(value: Any) -> bool:
 
 
 def get_ground_truth(reward_model: Any) -> Any:
-    found = reward_model.get("ground_truth") if isinstance(reward_model, Mapping) else None
-    return found if found is None or isinstance(found, str) else unwrap_scalar(found)
+    truth = reward_model.get("ground_truth") if isinstance(reward_model, Mapping) else None
+    return truth if truth is None or isinstance(truth, str) else unwrap_scalar(truth)
 
 
 def add_reward_extras(row: VerlRow, extras: Mapping[str, Any]) -> None:
-    """What the reward function returned beside the reward: numbers are its parts, all else is kept by its name.
+    """Adds what the reward function returned besides the reward: numbers are its parts, other values have their own
+    names.
 
-    verl adds `reward`, the sum that is the row's score already.
+    verl adds `reward`, the sum, which is the row's score already.
     """
     parts = {}
     for name, value in extras.items():
@@ -54,50 +55,50 @@ def add_reward_extras(row: VerlRow, extras: Mapping[str, Any]) -> None:
         row["rewards"] = parts
 
 
-def add_known_fields(row: VerlRow, **known: Any) -> None:
-    """Adds what is known; nothing is written for None."""
-    row.update({name: value for name, value in known.items() if value is not None})
+def add_known_fields(row: VerlRow, **fields: Any) -> None:
+    """Adds the fields that are not None."""
+    row.update({name: value for name, value in fields.items() if value is not None})
 
 
 def add_group_from_key(row: VerlRow, key: str) -> None:
-    """Group, trajectory and turn from a key of the TransferQueue, `{uid}_{session}_{output}`."""
-    found = KEY.match(key)
-    if not found:
+    """Adds group, trajectory and turn from a key of the TransferQueue, `{uid}_{session}_{output}`."""
+    match = KEY_PATTERN.match(key)
+    if not match:
         row["group"] = key
         return
-    group, session, output = found.groups()
+    group, session, output = match.groups()
     row.update(group=group, index=int(session), turn=int(output), trajectory=f"{group}_{session}")
 
 
 def build_sort_key(key: str) -> tuple[str, int, int]:
-    """verl's files are in the order of prompt, session and output."""
-    found = KEY.match(key)
-    return (found[1], int(found[2]), int(found[3])) if found else (key, 0, 0)
+    """Returns the sort key: verl's files are ordered by prompt, session and output."""
+    match = KEY_PATTERN.match(key)
+    return (match[1], int(match[2]), int(match[3])) if match else (key, 0, 0)
 
 
 def number_rows_in_groups(rows: Iterable[VerlRow], groups: Sequence[str]) -> None:
-    """Group and index from each row's group: the responses to one prompt are counted as they come."""
-    seen: Counter[str] = Counter()
+    """Adds group and index: the responses to a prompt are counted in their order."""
+    sizes: Counter[str] = Counter()
     for row, group in zip(rows, groups, strict=True):
-        row["group"], row["index"] = group, seen[group]
-        seen[group] += 1
+        row["group"], row["index"] = group, sizes[group]
+        sizes[group] += 1
 
 
 def get_dataset_index(extra_info: Any) -> Any:
-    """The row of the dataset, where it was made with one (`extra_info.index`)."""
-    found = unwrap_scalar(extra_info.get("index")) if isinstance(extra_info, Mapping) else None
-    return found if isinstance(found, (int, str)) else None
+    """Returns the row number in the data set, if the data set has it (`extra_info.index`)."""
+    index = unwrap_scalar(extra_info.get("index")) if isinstance(extra_info, Mapping) else None
+    return index if isinstance(index, (int, str)) else None
 
 
-def add_lengths(row: VerlRow, tokens: int, most: int | None) -> None:
-    """`tokens` of the response, padding left out; it was cut where it fills the room that it had."""
+def add_lengths(row: VerlRow, tokens: int, max_tokens: int | None) -> None:
+    """Adds `tokens`, the response's length without padding. The response is truncated if it has `max_tokens`."""
     row["response_length"] = tokens
-    if most:
-        row["truncated"] = tokens >= most
+    if max_tokens:
+        row["truncated"] = tokens >= max_tokens
 
 
 def add_token_fields(row: VerlRow, prompt: list[int], response: list[int], fields: Mapping[str, list[float]]) -> None:
-    """Ids without padding, and per token of the response what `fields` has under verl's names."""
+    """Adds ids without padding, and the values per response token in `fields`, by verl's names."""
     row.update(prompt_ids=prompt, response_ids=response)
     add_known_fields(
         row,

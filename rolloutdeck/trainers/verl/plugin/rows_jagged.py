@@ -1,4 +1,4 @@
-"""Rows of the TransferQueue: jagged tensors without padding, NonTensorStacks for all else, as V1 has them."""
+"""Rows of V1's TransferQueue: jagged tensors without padding, NonTensorStacks for all other values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIELDS = (
 
 
 class JaggedRows:
-    """What rows need of the keys of one batch, read from the queue when it is made; padding rows are left out.
+    """The data of one batch, read from the queue at creation, without padding rows.
 
     `keys` are `{uid}_{session}_{output}`, in the order of verl's own files.
     """
@@ -32,58 +32,59 @@ class JaggedRows:
         self.tokens: dict[int, dict[str, Any]] = {}
 
     def read(self, keys: Sequence[str], fields: Sequence[str]) -> Any:
-        """Blocks until the queue has answered: on the trainer's thread, before it clears these keys."""
+        """Reads from the queue and blocks until it answers: on the trainer's thread, before the trainer clears these
+        keys."""
         return self.queue.kv_batch_get(keys=list(keys), partition_id=self.partition, select_fields=list(fields))
 
     def groups(self) -> list[str]:
         return [key.rpartition("_")[0].rpartition("_")[0] or key for key in self.keys]
 
-    def groups_kept(self) -> int:
-        """Groups whose tokens were read."""
+    def count_token_groups(self) -> int:
+        """Returns the number of groups whose tokens were read."""
         groups = self.groups()
-        return len({groups[place] for place in self.tokens})
+        return len({groups[index] for index in self.tokens})
 
-    def sessions(self) -> int:
-        """Trajectories: the outputs of one session count once."""
+    def count_sessions(self) -> int:
+        """Returns the number of trajectories: the outputs of one session count once."""
         return len({key.rpartition("_")[0] for key in self.keys})
 
-    def read_tokens(self, places: Sequence[int]) -> None:
-        if not places:
+    def read_tokens(self, indices: Sequence[int]) -> None:
+        if not indices:
             return
-        data = self.read([self.keys[place] for place in places], rows.TOKEN_FIELDS)
-        known = {name: data[name].unbind() for name in rows.TOKEN_FIELDS if name in data}
-        for number, place in enumerate(places):
-            self.tokens[place] = {name: parts[number] for name, parts in known.items()}
+        data = self.read([self.keys[index] for index in indices], rows.TOKEN_FIELDS)
+        values = {name: data[name].unbind() for name in rows.TOKEN_FIELDS if name in data}
+        for position, index in enumerate(indices):
+            self.tokens[index] = {name: parts[position] for name, parts in values.items()}
 
-    def rows(self, most: int | None) -> list[VerlRow]:
-        """Everything but texts."""
-        made = [self._row(place, most) for place in range(self.count)]
-        for place, fields in self.tokens.items():
-            told = {name: part.tolist() for name, part in fields.items()}
-            rows.add_token_fields(made[place], self.prompts[place].tolist(), self.responses[place].tolist(), told)
-        return made
+    def rows(self, max_tokens: int | None) -> list[VerlRow]:
+        """Returns the rows without texts."""
+        result = [self._build_row(index, max_tokens) for index in range(self.count)]
+        for index, fields in self.tokens.items():
+            values = {name: part.tolist() for name, part in fields.items()}
+            rows.add_token_fields(result[index], self.prompts[index].tolist(), self.responses[index].tolist(), values)
+        return result
 
-    def _row(self, place: int, most: int | None) -> VerlRow:
+    def _build_row(self, index: int, max_tokens: int | None) -> VerlRow:
         row: VerlRow = {}
-        told = {name: values[place] for name, values in self.columns.items()}
-        rows.add_group_from_key(row, self.keys[place])
-        version, turns = self.versions[self.keys[place]], rows.unwrap_scalar(told["num_turns"])
+        columns = {name: values[index] for name, values in self.columns.items()}
+        rows.add_group_from_key(row, self.keys[index])
+        version, turns = self.versions[self.keys[index]], rows.unwrap_scalar(columns["num_turns"])
         rows.add_known_fields(
             row,
-            score=self.scores[place] if self.scores else None,
-            ground_truth=rows.get_ground_truth(told["reward_model"]),
-            dataset_index=rows.get_dataset_index(told["extra_info"]),
-            data_source=told["data_source"],
+            score=self.scores[index] if self.scores else None,
+            ground_truth=rows.get_ground_truth(columns["reward_model"]),
+            dataset_index=rows.get_dataset_index(columns["extra_info"]),
+            data_source=columns["data_source"],
             num_turns=turns if isinstance(turns, int) else None,
             policy_version=version if isinstance(version, int) else None,
         )
-        rows.add_lengths(row, len(self.responses[place]), most)
-        fields = told["extra_fields"]
+        rows.add_lengths(row, len(self.responses[index]), max_tokens)
+        fields = columns["extra_fields"]
         extras = fields.get("reward_extra_info") if isinstance(fields, Mapping) else None
         rows.add_reward_extras(row, extras if isinstance(extras, Mapping) else {})
         return row
 
-    def put_texts(self, made: Sequence[VerlRow], tokenizer: Any) -> None:
-        for row, prompt, response in zip(made, self.prompts, self.responses, strict=True):
+    def add_texts(self, target: Sequence[VerlRow], tokenizer: Any) -> None:
+        for row, prompt, response in zip(target, self.prompts, self.responses, strict=True):
             row["prompt"] = tokenizer.decode(prompt, skip_special_tokens=True)
             row["response"] = tokenizer.decode(response, skip_special_tokens=True)

@@ -1,4 +1,4 @@
-"""Rows of a `DataProto`: padded tensors in `batch`, arrays in `non_tensor_batch`, as V0 and fully async have them."""
+"""Rows of a `DataProto`: padded tensors in `batch`, arrays in `non_tensor_batch`, as in V0 and fully async."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rolloutdeck.trainers.verl.plugin.rows import VerlRow
 
 
 class PaddedRows:
-    """What rows need of a DataProto, by reference: verl replaces tensors, it does not write into them.
+    """The data of a DataProto, by reference: verl replaces tensors, it does not write into them.
 
-    prompts [rows, P] are left padded, responses [rows, R] right padded; attention_mask is [rows, P + R]; whatever is
-    in `rows.TOKEN_FIELDS` is [rows, R]. `extras` are lists by the reward function's keys.
+    prompts [rows, P] are left padded, responses [rows, R] right padded; attention_mask is [rows, P + R]; all
+    `rows.TOKEN_FIELDS` are [rows, R]. `extras` are lists by the keys of the reward function.
     """
 
     def __init__(self, proto: Any, extras: dict[str, Any] | None = None) -> None:
@@ -24,17 +24,17 @@ class PaddedRows:
         self.count = len(proto)
 
     def groups(self) -> list[str]:
-        """The prompt of each row, by verl's uid; equal prompts make a group where there is none."""
+        """Returns the prompt of each row, by verl's uid; [] without uids: then equal prompts are a group."""
         return [str(uid) for uid in rows.read_column(self.arrays["uid"], self.count)] if "uid" in self.arrays else []
 
     def lengths(self) -> tuple[list[int], list[int]]:
-        """Tokens of each prompt and each response, padding left out."""
+        """Returns the numbers of tokens of each prompt and each response, without padding."""
         width = self.tensors["prompts"].shape[-1]
         mask = self.tensors["attention_mask"]
         return mask[:, :width].sum(-1).tolist(), mask[:, width:].sum(-1).tolist()
 
-    def aborted(self) -> int:
-        """Rows of which nothing can be trained: the engine gave no token of its own."""
+    def count_aborted(self) -> int:
+        """Returns the number of rows that can't be trained on: the engine returned no token for them."""
         return int((self.tensors["response_mask"].sum(-1) == 0).sum())
 
     def scores(self) -> list[float | None]:
@@ -42,7 +42,7 @@ class PaddedRows:
         return [None] * self.count if scores is None else scores.sum(-1).tolist()
 
     def advantages(self) -> list[Any]:
-        """The mean over each response's own tokens; None where they are not known or the response has none."""
+        """Returns the mean over each response's own tokens; None if unknown or if the response has no tokens."""
         advantages, mask = self.tensors.get("advantages"), self.tensors.get("response_mask")
         if advantages is None or mask is None:
             return [None] * self.count
@@ -50,55 +50,55 @@ class PaddedRows:
         means = ((advantages * mask).sum(-1) / counts.clamp(min=1)).tolist()
         return [mean if count else None for mean, count in zip(means, counts.tolist(), strict=True)]
 
-    def rows(self, most: int | None) -> list[VerlRow]:
-        """Everything but texts and token fields. `most`: the tokens that a response may have."""
-        made: list[VerlRow] = [{} for _ in range(self.count)]
-        self._put_columns(made)
+    def rows(self, max_tokens: int | None) -> list[VerlRow]:
+        """Returns the rows without texts and token fields. `max_tokens`: the maximum of a response."""
+        result: list[VerlRow] = [{} for _ in range(self.count)]
+        self._add_columns(result)
         _, lengths = self.lengths()
-        for row, tokens in zip(made, lengths, strict=True):
-            rows.add_lengths(row, tokens, most)
+        for row, tokens in zip(result, lengths, strict=True):
+            rows.add_lengths(row, tokens, max_tokens)
         if groups := self.groups():
-            rows.number_rows_in_groups(made, groups)
+            rows.number_rows_in_groups(result, groups)
         names = list(self.extras)
         columns = [rows.read_column(self.extras[name], self.count) for name in names]
-        for place, row in enumerate(made):
-            rows.add_reward_extras(row, {name: column[place] for name, column in zip(names, columns, strict=True)})
-        return made
+        for index, row in enumerate(result):
+            rows.add_reward_extras(row, {name: column[index] for name, column in zip(names, columns, strict=True)})
+        return result
 
-    def _put_columns(self, made: Sequence[VerlRow]) -> None:
+    def _add_columns(self, target: Sequence[VerlRow]) -> None:
         models, infos, sources, turns, versions = (
             rows.read_column(self.arrays.get(name), self.count)
             for name in ("reward_model", "extra_info", "data_source", "__num_turns__", "min_global_steps")
         )
         advantages = self.advantages()
-        for place, (row, score) in enumerate(zip(made, self.scores(), strict=True)):
+        for index, (row, score) in enumerate(zip(target, self.scores(), strict=True)):
             rows.add_known_fields(
                 row,
                 score=score,
-                ground_truth=rows.get_ground_truth(models[place]),
-                dataset_index=rows.get_dataset_index(infos[place]),
-                data_source=sources[place],
-                num_turns=turns[place],
-                policy_version=versions[place] if isinstance(versions[place], int) else None,
-                advantages=advantages[place],
+                ground_truth=rows.get_ground_truth(models[index]),
+                dataset_index=rows.get_dataset_index(infos[index]),
+                data_source=sources[index],
+                num_turns=turns[index],
+                policy_version=versions[index] if isinstance(versions[index], int) else None,
+                advantages=advantages[index],
             )
 
-    def put_tokens(self, made: Sequence[VerlRow], places: Sequence[int]) -> None:
-        """Token fields of the rows at these places."""
+    def add_tokens(self, target: Sequence[VerlRow], indices: Sequence[int]) -> None:
+        """Adds the token fields to the rows with these indices."""
         width = self.tensors["prompts"].shape[-1]
         prompts, responses = self.lengths()
-        known = [name for name in rows.TOKEN_FIELDS if name in self.tensors]
-        for place in places:
-            prompt, response = prompts[place], responses[place]
+        names = [name for name in rows.TOKEN_FIELDS if name in self.tensors]
+        for index in indices:
+            prompt, response = prompts[index], responses[index]
             rows.add_token_fields(
-                made[place],
-                self.tensors["prompts"][place, width - prompt :].tolist(),
-                self.tensors["responses"][place, :response].tolist(),
-                {name: self.tensors[name][place, :response].tolist() for name in known},
+                target[index],
+                self.tensors["prompts"][index, width - prompt :].tolist(),
+                self.tensors["responses"][index, :response].tolist(),
+                {name: self.tensors[name][index, :response].tolist() for name in names},
             )
 
-    def put_texts(self, made: Sequence[VerlRow], tokenizer: Any) -> None:
-        """Decoded as verl does for its own files, so that both tell of the same samples."""
-        for place, row in enumerate(made):
-            row["prompt"] = tokenizer.decode(self.tensors["prompts"][place], skip_special_tokens=True)
-            row["response"] = tokenizer.decode(self.tensors["responses"][place], skip_special_tokens=True)
+    def add_texts(self, target: Sequence[VerlRow], tokenizer: Any) -> None:
+        """Adds texts, decoded as in verl's own files, so that both have the same samples."""
+        for index, row in enumerate(target):
+            row["prompt"] = tokenizer.decode(self.tensors["prompts"][index], skip_special_tokens=True)
+            row["response"] = tokenizer.decode(self.tensors["responses"][index], skip_special_tokens=True)

@@ -1,4 +1,4 @@
-"""The run that this process of verl's belongs to, found by verl's own configuration."""
+"""The run of a verl process, found by verl's configuration."""
 
 from __future__ import annotations
 
@@ -11,47 +11,46 @@ from typing import Any
 
 from rolloutdeck.client import Run, init
 from rolloutdeck.lib import Settings
-from rolloutdeck.trainers.common import EXIT_SECONDS
-from rolloutdeck.trainers.common import TrainerSession as Shared
-from rolloutdeck.trainers.verl.plugin import tokenizer as vocabulary
+from rolloutdeck.trainers.common import EXIT_SECONDS, TrainerSession
+from rolloutdeck.trainers.verl.plugin.tokenizer import log_tokenizer
 
 LOGGER_NAME = "rolloutdeck"  # in `trainer.logger`
 
 
-class VerlSession(Shared):
-    """One run in one process: `run`, which token fields to keep, and a thread that makes rows out of batches.
+class VerlSession(TrainerSession):
+    """A run in one process: the selection of token fields, and a thread that builds rows from batches.
 
-    `producer` is "" except where several processes of a run generate. `seconds` is how long the training waited for
-    us since it was last told. `counted`: (step, generations made, left out) of the last trained step. `dumps`: verl
-    dumps steps that can be pinned.
+    `blocked_seconds`: how long the training waited for Rolloutdeck since the last log. `last_counts`: (step, generated,
+    excluded) of the last trained step. `writes_dumps`: verl dumps steps that can be pinned.
     """
 
-    thread = "rolloutdeck-verl"
-    who = "verl plug-in"
-    late = "steps whose text could not be decoded in time"
+    thread_name = "rolloutdeck-verl"
+    log_name = "verl plug-in"
+    overload_reason = "steps whose text could not be decoded in time"
 
     def __init__(self, run: Run, config: Any) -> None:
         super().__init__(run)
         self.config = config
-        self.seconds = 0.0
-        self.counted: tuple[int, int, Mapping[str, int]] = (-1, 0, {})
-        self.dumps = False
+        self.blocked_seconds = 0.0
+        self.last_counts: tuple[int, int, Mapping[str, int]] = (-1, 0, {})
+        self.writes_dumps = False
         self._tokenizers: dict[int, Any] = {}
 
     @property
     def is_fully_async(self) -> bool:
         return is_fully_async(self.config)
 
-    def tokenizer(self, theirs: Any) -> Any:
-        """A copy for our thread: a fast tokenizer that two threads use at once raises in either of them."""
-        found = self._tokenizers.get(id(theirs))
-        if found is None:
+    def tokenizer(self, original: Any) -> Any:
+        """Returns a copy for the session's thread: a fast tokenizer that two threads use at once raises in either of
+        them."""
+        tokenizer = self._tokenizers.get(id(original))
+        if tokenizer is None:
             import copy
 
-            found = self._tokenizers[id(theirs)] = copy.deepcopy(theirs)
-            if self.dumps:
-                self.later(lambda: vocabulary.log_tokenizer(self.run, found))
-        return found
+            tokenizer = self._tokenizers[id(original)] = copy.deepcopy(original)
+            if self.writes_dumps:
+                self.submit(lambda: log_tokenizer(self.run, tokenizer))
+        return tokenizer
 
     def finish(self, outcome: str) -> None:
         self.flush(EXIT_SECONDS)
@@ -59,7 +58,7 @@ class VerlSession(Shared):
 
 
 class BlockedTimer:
-    """`with Blocked(session):` adds to the seconds that the training waited for us."""
+    """`with BlockedTimer(session):` adds to the seconds that the training waited for Rolloutdeck."""
 
     def __init__(self, session: VerlSession) -> None:
         self.session = session
@@ -68,7 +67,7 @@ class BlockedTimer:
         self.start = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self.session.seconds += time.perf_counter() - self.start
+        self.session.blocked_seconds += time.perf_counter() - self.start
 
 
 _sessions: dict[tuple[str, str], VerlSession] = {}
@@ -76,7 +75,8 @@ _opening = threading.Lock()
 
 
 def find_verl_session(config: Any) -> VerlSession | None:
-    """The session of a trainer's `config` (OmegaConf or dict); None where its `trainer.logger` does not name us."""
+    """Returns the session of a trainer's `config` (OmegaConf or dict); None if its `trainer.logger` does not name
+    `rolloutdeck`."""
     trainer = config["trainer"]
     if LOGGER_NAME not in parse_loggers(trainer.get("logger")):
         return None
@@ -86,19 +86,20 @@ def find_verl_session(config: Any) -> VerlSession | None:
 def open_verl_session(project: str, experiment: str, config: Any) -> VerlSession:
     names = (project, experiment)
     with _opening:
-        found = _sessions.get(names)
-        if found is None or found.run.finished or found.pid != os.getpid():
-            found = _sessions[names] = VerlSession(opened(config, *names), config)
-            found.run.ends_here = False  # unless verl's `Tracking` is here too: a rollouter ends before its trainer
-    return found
+        session = _sessions.get(names)
+        if session is None or session.run.finished or session.pid != os.getpid():
+            session = _sessions[names] = VerlSession(open_verl_run(config, *names), config)
+            # Unless this process has verl's `Tracking`: a rollouter ends before its trainer.
+            session.run.ends_here = False
+    return session
 
 
-def parse_loggers(told: Any) -> list[str]:
-    return [told] if isinstance(told, str) else [str(name) for name in told or ()]
+def parse_loggers(setting: Any) -> list[str]:
+    return [setting] if isinstance(setting, str) else [str(name) for name in setting or ()]
 
 
-def opened(config: Any, project: str, name: str) -> Run:
-    """ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN come before verl's names: who sets them means this server."""
+def open_verl_run(config: Any, project: str, name: str) -> Run:
+    """Opens the run. ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN override verl's names."""
     settings, trainer = Settings.from_environment(), config.get("trainer", {})
     return init(
         project=settings.project or project,
@@ -106,12 +107,13 @@ def opened(config: Any, project: str, name: str) -> Run:
         config=convert_config(config),
         framework="verl",
         resume="allow" if trainer.get("resume_mode", "disable") != "disable" else "",
-        checkpoint_dir=checkpoints(trainer),
+        checkpoint_dir=get_checkpoint_folder(trainer),
     )
 
 
-def checkpoints(trainer: Any) -> str | None:
-    """Where the run's checkpoints lie; None for a relative path, which means another folder in each process."""
+def get_checkpoint_folder(trainer: Any) -> str | None:
+    """Returns the folder of the run's checkpoints; None for a relative path, which is another folder in each
+    process."""
     folder = str(trainer.get("default_local_dir") or "")
     return folder if Path(folder).is_absolute() else None
 

@@ -1,6 +1,6 @@
-"""Tensors of a dump, built from what the safe reader says of them: on the CPU, each with memory of its own.
+"""Builds tensors of a dump from the safe reader's descriptions: on the CPU, each with its own memory.
 
-The bytes go from the file right into the memory of the tensor, so that no second copy of them is ever held.
+The bytes are read from the file directly into the memory of the tensor, so that there is no second copy.
 """
 
 from __future__ import annotations
@@ -23,66 +23,68 @@ from rolloutdeck.safe_pickle.batches import (
 )
 from rolloutdeck.safe_pickle.load import DTYPE_SIZES, Data, Nested, Tensor, count_elements, read_bytes_into
 
-Place = tuple[Data, int, int]  # where a row lies: in what, from which byte, how many values along its first dimension
+RowPosition = tuple[Data, int, int]  # a row: its data, first byte, number of values along its first dimension
 
 
-def build_tensor(cells: TensorField) -> torch.Tensor:
-    """A field: [rows, ...], or jagged. Raises SafePickleError."""
-    if isinstance(cells, DenseField):
-        return dense(cells)
-    return ragged(cells.dtype, *(of_jagged(cells) if isinstance(cells, JaggedField) else of_separate(cells)))
+def build_tensor(field: TensorField) -> torch.Tensor:
+    """Returns a field: [rows, ...], or jagged. Raises SafePickleError."""
+    if isinstance(field, DenseField):
+        return build_dense(field)
+    return build_jagged(
+        field.dtype, *(list_jagged_rows(field) if isinstance(field, JaggedField) else list_separate_rows(field))
+    )
 
 
-def dense(block: DenseField) -> torch.Tensor:
+def build_dense(block: DenseField) -> torch.Tensor:
     memory = torch.empty(block.row_bytes * block.shape[0], dtype=torch.uint8)
-    read_bytes_into(buffer(memory), block.data, block.start)
-    return memory.view(dtype(block.dtype)).view(block.shape)
+    read_bytes_into(view_bytes(memory), block.data, block.start)
+    return memory.view(get_torch_dtype(block.dtype)).view(block.shape)
 
 
 def build_single_tensor(tensor: Tensor) -> torch.Tensor:
-    """A tensor inside of a value, which may have no dimension."""
+    """Returns a tensor inside of a value, which may have no dimension."""
     if tensor.shape:
-        return dense(build_dense_field(tensor))
-    return dense(build_dense_field(replace(tensor, shape=(1,), stride=(1,)))).view(())
+        return build_dense(build_dense_field(tensor))
+    return build_dense(build_dense_field(replace(tensor, shape=(1,), stride=(1,)))).view(())
 
 
 def build_nested_tensor(tensor: Nested) -> torch.Tensor:
     return build_tensor(build_jagged_field(tensor))
 
 
-def of_jagged(cells: JaggedField) -> tuple[tuple[int, ...], list[Place]]:
-    values = cells.values
-    if sum(length for _, length in cells.rows) > values.shape[0]:
+def list_jagged_rows(field: JaggedField) -> tuple[tuple[int, ...], list[RowPosition]]:
+    values = field.values
+    if sum(length for _, length in field.rows) > values.shape[0]:
         raise SafePickleError("a jagged tensor whose rows overlap")
-    places = [(values.data, values.start + at * values.row_bytes, length) for at, length in cells.rows]
-    return values.shape[1:], places
+    positions = [(values.data, values.start + row * values.row_bytes, length) for row, length in field.rows]
+    return values.shape[1:], positions
 
 
-def of_separate(cells: SeparateField) -> tuple[tuple[int, ...], list[Place]]:
-    if cells.layout != "jagged":
-        raise SafePickleError(f"a nested tensor of the layout {cells.layout:.40}")
-    return cells.blocks[0].shape[1:], [(block.data, block.start, block.shape[0]) for block in cells.blocks]
+def list_separate_rows(field: SeparateField) -> tuple[tuple[int, ...], list[RowPosition]]:
+    if field.layout != "jagged":
+        raise SafePickleError(f"a nested tensor of the layout {field.layout:.40}")
+    return field.blocks[0].shape[1:], [(block.data, block.start, block.shape[0]) for block in field.blocks]
 
 
-def ragged(kind: str, rest: tuple[int, ...], places: Sequence[Place]) -> torch.Tensor:
-    """One jagged tensor [rows, any, *rest], its rows one after the other."""
-    lengths = [length for _, _, length in places]
-    ends = [0, *accumulate(lengths)]
-    width = count_elements(rest) * DTYPE_SIZES[kind]
-    memory = torch.empty(ends[-1] * width, dtype=torch.uint8)
-    room = buffer(memory)
-    for (data, start, length), at in zip(places, ends, strict=False):
-        read_bytes_into(room[at * width : (at + length) * width], data, start)
-    values = memory.view(dtype(kind)).view(ends[-1], *rest)
+def build_jagged(dtype_name: str, inner_shape: tuple[int, ...], positions: Sequence[RowPosition]) -> torch.Tensor:
+    """Returns one jagged tensor [rows, any, *rest] with the rows one after the other."""
+    lengths = [length for _, _, length in positions]
+    offsets = [0, *accumulate(lengths)]
+    width = count_elements(inner_shape) * DTYPE_SIZES[dtype_name]
+    memory = torch.empty(offsets[-1] * width, dtype=torch.uint8)
+    target = view_bytes(memory)
+    for (data, start, length), offset in zip(positions, offsets, strict=False):
+        read_bytes_into(target[offset * width : (offset + length) * width], data, start)
+    values = memory.view(get_torch_dtype(dtype_name)).view(offsets[-1], *inner_shape)
     return torch.nested.nested_tensor_from_jagged(
-        values, torch.tensor(ends), min_seqlen=min(lengths, default=0), max_seqlen=max(lengths, default=0)
+        values, torch.tensor(offsets), min_seqlen=min(lengths, default=0), max_seqlen=max(lengths, default=0)
     )
 
 
-def buffer(memory: torch.Tensor) -> memoryview:
-    """The bytes of a tensor of bytes, to be written."""
+def view_bytes(memory: torch.Tensor) -> memoryview:
+    """Returns a writable view of the bytes of a tensor of bytes."""
     return memory.numpy().data
 
 
-def dtype(kind: str) -> Any:
-    return getattr(torch, kind)
+def get_torch_dtype(name: str) -> Any:
+    return getattr(torch, name)

@@ -1,7 +1,8 @@
-"""The trainers with a step of their own, one step off and fully async: every trained batch, by the trainer's process.
+"""The trainers with their own training step, one step off and fully async: records every trained batch in the trainer's
+process.
 
-Fully async counts updates here, while its rollouter counts the prompts that it fed: both processes have a name, so
-that what they tell of equally numbered steps stays apart.
+Fully async counts updates here, while its rollouter counts the prompts it fed: both processes have a producer name, so
+that their data of equally numbered steps stays separate.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from rolloutdeck.trainers.verl.plugin.session import is_fully_async
 
 
 def patch(module: ModuleType) -> None:
-    wrap_method(module.SeparateRayPPOTrainer, "_fit_collect_metrics", collected)
+    wrap_method(module.SeparateRayPPOTrainer, "_fit_collect_metrics", wrap_collect_metrics)
 
 
-def collected(original: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_collect_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
     def _fit_collect_metrics(self: Any, batch: Any) -> Any:
         producer = "trainer" if is_fully_async(self.config) else ""
         trainer_v0.log_trained_batch(self, batch, self.reward_extra_infos_dict, producer)

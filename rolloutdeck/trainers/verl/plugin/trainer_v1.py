@@ -1,8 +1,8 @@
-"""V1, `PPOTrainer`: its validations and trained batches, read from the TransferQueue before it is cleared.
+"""V1, `PPOTrainer`: records its validations and trained batches, read from the TransferQueue before it is cleared.
 
-`_validate` samples each of its batches from the replay buffer; where a colocated reward model scores them, the
-scores are there only after `_compute_reward_colocate`. `_compute_metrics` gets every trained batch, whose keys still
-hold all that the step computed.
+`_validate` samples each of its batches from the replay buffer; if a colocated reward model scores them, the scores
+exist only after `_compute_reward_colocate`. `_compute_metrics` gets every trained batch, whose keys still have all
+results of the step.
 """
 
 from __future__ import annotations
@@ -22,92 +22,94 @@ from rolloutdeck.trainers.verl.plugin.trainer_v0 import wrap_fit
 def patch(module: ModuleType) -> None:
     trainer: Any = module.PPOTrainer
     wrap_method(trainer, "fit", wrap_fit)
-    wrap_method(trainer, "_validate", validate)
-    wrap_method(trainer, "_compute_metrics", computed)
+    wrap_method(trainer, "_validate", wrap_validate)
+    wrap_method(trainer, "_compute_metrics", wrap_compute_metrics)
 
 
-def validate(original: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_validate(original: Callable[..., Any]) -> Callable[..., Any]:
     def _validate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with watched(self):
+        with watch_validation(self):
             return original(self, *args, **kwargs)
 
     return _validate
 
 
 @contextmanager
-def watched(trainer: Any) -> Iterator[None]:
-    """Listens to the methods of this trainer and buffer that hand out a validation batch, for the time of one pass."""
-    session = opened(trainer)
-    owner, name = source(trainer) if session else (None, "")
+def watch_validation(trainer: Any) -> Iterator[None]:
+    """Wraps the methods of this trainer and buffer that return validation batches, for one pass."""
+    session = find_session(trainer)
+    owner, name = find_batch_method(trainer) if session else (None, "")
     if session is None or owner is None:
         yield
         return
     original = getattr(owner, name)
-    had = name in vars(owner)
+    was_overridden = name in vars(owner)
     selection = session.selection
 
-    def listening(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal selection
-        found = original(*args, **kwargs)
-        batch = take(session, trainer, found[0] if isinstance(found, tuple) else found, "eval", selection)
-        selection = selection.less(batch.groups_kept() if batch else 0)
-        return found
+        result = original(*args, **kwargs)
+        batch = log_batch(session, trainer, result[0] if isinstance(result, tuple) else result, "eval", selection)
+        selection = selection.subtract(batch.count_token_groups() if batch else 0)
+        return result
 
-    setattr(owner, name, listening)
+    setattr(owner, name, call)
     try:
         yield
     finally:
-        if had:
+        if was_overridden:
             setattr(owner, name, original)
         else:
             delattr(owner, name)
 
 
 @catch_errors
-def opened(trainer: Any) -> VerlSession | None:
+def find_session(trainer: Any) -> VerlSession | None:
     return find_verl_session(trainer.config)
 
 
-def source(trainer: Any) -> tuple[Any, str]:
+def find_batch_method(trainer: Any) -> tuple[Any, str]:
     if trainer.reward_loop_manager.reward_loop_worker_handles is None:
         return trainer, "_compute_reward_colocate"
     return trainer.replay_buffer, "sample"
 
 
-def computed(original: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_compute_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
     def _compute_metrics(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        if session := opened(self):
-            count(session, self, take(session, self, batch, "train", session.selection))
+        if session := find_session(self):
+            log_batch_counts(session, self, log_batch(session, self, batch, "train", session.selection))
         return original(self, batch, *args, **kwargs)
 
     return _compute_metrics
 
 
 @catch_errors
-def take(session: VerlSession, trainer: Any, meta: Any, split: str, selection: TokenSelection) -> JaggedRows:
-    """Reads a batch and logs it; its texts are decoded in our thread."""
+def log_batch(session: VerlSession, trainer: Any, meta: Any, split: str, selection: TokenSelection) -> JaggedRows:
+    """Reads a batch and logs it; its texts are decoded in the session's thread."""
     import transfer_queue
 
     step = int(trainer.global_steps)
     with BlockedTimer(session):
         tokenizer = session.tokenizer(trainer.tokenizer)
         batch = JaggedRows(transfer_queue, meta)
-        batch.read_tokens(selection.rows(batch.groups(), split, step))
-        most = trainer.config["data"].get("max_response_length")
-    session.later(lambda: log(session, batch, tokenizer, step, split, most))
+        batch.read_tokens(selection.select_rows(batch.groups(), split, step))
+        max_tokens = trainer.config["data"].get("max_response_length")
+    session.submit(lambda: log_rows(session, batch, tokenizer, step, split, max_tokens))
     return batch
 
 
-def log(session: VerlSession, batch: JaggedRows, tokenizer: Any, step: int, split: str, most: int | None) -> None:
-    made = batch.rows(most)
-    batch.put_texts(made, tokenizer)
-    session.run.log_samples(made, step=step, split=split)
+def log_rows(
+    session: VerlSession, batch: JaggedRows, tokenizer: Any, step: int, split: str, max_tokens: int | None
+) -> None:
+    rows = batch.rows(max_tokens)
+    batch.add_texts(rows, tokenizer)
+    session.run.log_samples(rows, step=step, split=split)
 
 
 @catch_errors
-def count(session: VerlSession, trainer: Any, batch: JaggedRows | None) -> None:
+def log_batch_counts(session: VerlSession, trainer: Any, batch: JaggedRows | None) -> None:
     if batch is None:
         return
-    left_out = evictions.take_eviction_counts(trainer.replay_buffer)
-    trained = batch.sessions()
-    counts.log_counts(session, trainer, generated=trained + sum(left_out.values()), left_out=left_out)
+    excluded = evictions.take_eviction_counts(trainer.replay_buffer)
+    trained = batch.count_sessions()
+    counts.log_counts(session, trainer, generated=trained + sum(excluded.values()), excluded=excluded)

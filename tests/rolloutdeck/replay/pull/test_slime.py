@@ -101,7 +101,7 @@ def test_the_other_way_keeps_the_engines_and_says_what_a_gap_means(
         "--start-rollout-id 1",
         "--num-rollout 2",
     ]
-    assert "It begins at 1, since the plan has nothing for 0." in told.err
+    assert "It starts at 1, since the plan has nothing for 0." in told.err
     assert "There is no file for 2, and slime loads rollout 0 in its place: 3 will not be reached." in told.err
     assert "SGLang" not in told.err
     assert slime("pull", *SHAPE, "--way", "both") == 2

@@ -67,8 +67,8 @@ def test_a_step_lies_at_its_target_with_the_line_that_replays_it(
         "from rolloutdeck.trainers.trl import replay_rollout_func",
         f'trainer = GRPOTrainer(..., rollout_func=replay_rollout_func(folder="{tmp_path / "into"}"))',
     ]
-    assert "All other steps, and every eval, are generated; no server is asked." in told.err
-    assert "Some steps lie at other numbers than they were generated at" in told.err
+    assert "All other steps, and every eval, are generated; no server is used." in told.err
+    assert "Some steps have other numbers than when they were generated" in told.err
     assert "with these settings" not in told.err
     record = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())
     assert record["pins"]["3"] == pin.pk and record["on_mismatch"] == "generate"
@@ -105,7 +105,7 @@ def test_a_trainers_arguments_say_how_many_rows_a_step_has() -> None:
     asking = trl.TRAINER.read_requirements(one_call)
     assert (asking.facts["rows"], asking.facts["prompts"], asking.total_steps) == (8, 2, None)
     assert trl.TRAINER.read_requirements(CONFIG).facts["rows"] == 4
-    with pytest.raises(UsageError, match="do not say num_generations, per_device_train_batch_size"):
+    with pytest.raises(UsageError, match="have no num_generations, per_device_train_batch_size"):
         trl.TRAINER.read_requirements({"max_steps": 3})
 
 
@@ -113,7 +113,7 @@ def test_a_trainers_arguments_say_how_many_rows_a_step_has() -> None:
     "files", [["rollout-1.json"], ["rollout-0.json", "notes.txt"], ["gen_batch.dp", "meta.json"], []]
 )
 def test_other_files_are_no_step_of_trl(files: list[str]) -> None:
-    with pytest.raises(NotReplayableError, match="no step that a RolloutdeckCallback of TRL kept"):
+    with pytest.raises(NotReplayableError, match="not a step that a RolloutdeckCallback of TRL stored"):
         trl.TRAINER.read_requirements(CONFIG).members("rollout", files)
 
 

@@ -148,7 +148,7 @@ def test_the_commands_train_on_each_step_with_the_model_that_the_one_before_save
 
 def test_it_is_told_that_model_written_code_runs_without_a_sandbox() -> None:
     notes = " ".join(asking().notes([0], moved=False))
-    assert "execute.py is not needed, and runs what a model wrote without a sandbox" in notes
+    assert "It runs generated programs without a sandbox" in notes
     assert "reward.py --pretrained_model Qwen/Qwen2.5-7B-Instruct --dataset CodeContests" in notes
 
 
@@ -166,7 +166,7 @@ def test_a_run_that_does_not_say_model_and_data_set_is_asked_for_them(config: di
 
 
 def test_a_data_set_that_is_a_path_is_refused() -> None:
-    with pytest.raises(UsageError, match="no name of a data set"):
+    with pytest.raises(UsageError, match="not the name of a data set"):
         asking(dataset="../../etc/x")
 
 

@@ -81,6 +81,12 @@ def test_a_disk_that_is_full(deck: Planning, alone: dict[str, Any], tmp_path: Pa
 
 def test_a_mistake_of_ours_in_each_hook(deck: Planning, alone: dict[str, Any], tmp_path: Path) -> None:
     found, said = training(tmp_path, "raise", deck)
-    for hook in ("record._live", "record._every", "record._rollout", "record._eval", "replay._replayed"):
+    for hook in (
+        "record._record_live_sample",
+        "record._record_all_samples",
+        "record._record_rollout",
+        "record._record_eval",
+        "replay._replayed",
+    ):
         assert f"Rolloutdeck lost something in {hook}: RuntimeError: a mistake of ours" in said
     assert found == alone

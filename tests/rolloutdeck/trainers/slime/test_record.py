@@ -78,18 +78,23 @@ def test_arguments_that_nobody_may_change_and_a_sample_of_no_rollout_are_no_mist
     assert "lost something in record._mark" in caplog.text
     caplog.clear()
     slime.sample_hook(arguments(), held("0.pt")[0], rollout_id=None)
-    assert "lost something" not in caplog.text and record.pending_samples.live == {}
+    assert "lost something" not in caplog.text and record.pending_samples.live_samples == {}
 
 
 def test_a_child_of_the_process_tells_none_of_what_waits_in_it(deck: Receiver) -> None:
-    record.pending_samples.live[3, "train"], record.pending_samples.every = held("0.pt")[:1], held("0.pt")[:2]
+    record.pending_samples.live_samples[3, "train"], record.pending_samples.all_samples = (
+        held("0.pt")[:1],
+        held("0.pt")[:2],
+    )
     record.pending_samples.lock.acquire()  # as another thread of the parent may hold it
     if not (child := os.fork()):
         free = record.pending_samples.lock.acquire(blocking=False)
-        os._exit(0 if free and not record.pending_samples.live and not record.pending_samples.every else 1)
+        os._exit(
+            0 if free and not record.pending_samples.live_samples and not record.pending_samples.all_samples else 1
+        )
     record.pending_samples.lock.release()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert len(record.pending_samples.every) == 2
+    assert len(record.pending_samples.all_samples) == 2
 
 
 def test_the_next_rollout_has_none_of_the_groups_before(deck: Receiver) -> None:
@@ -129,15 +134,18 @@ def test_samples_of_a_rollout_wait_for_each_other_and_for_its_end(
     deck: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
-    monkeypatch.setattr(record.pending_samples, "told_at", record.time.monotonic())
+    monkeypatch.setattr(record.pending_samples, "sent_at", record.time.monotonic())
     samples = held("0.pt")
     for sample in samples:
         slime.sample_hook(arguments(), sample, rollout_id=3)
         slime.sample_hook(arguments(), sample, rollout_id=3, evaluation=True)
-    assert {at: len(own) for at, own in record.pending_samples.live.items()} == {(3, "train"): 32, (3, "eval"): 32}
+    assert {at: len(own) for at, own in record.pending_samples.live_samples.items()} == {
+        (3, "train"): 32,
+        (3, "eval"): 32,
+    }
     slime.log_rollout(3, arguments(), samples, None, 1.0)
     slime.log_eval(3, arguments(), {"aime": {"samples": samples}}, None)
-    assert record.pending_samples.live == {}
+    assert record.pending_samples.live_samples == {}
     assert [len(found) for split in ("train", "eval") for _, found in told(deck, split)] == [32, 32]
 
 
@@ -146,24 +154,24 @@ def test_what_waits_is_as_it_was_generated_and_the_next_waits_anew(
 ) -> None:
     monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
     first, second, third = held("0.pt")[:3]
-    monkeypatch.setattr(record.pending_samples, "told_at", record.time.monotonic())
+    monkeypatch.setattr(record.pending_samples, "sent_at", record.time.monotonic())
     slime.sample_hook(arguments(), first, rollout_id=3)
     said, first.response = first.response, "another"
-    record.pending_samples.told_at -= 2e6
+    record.pending_samples.sent_at -= 2e6
     slime.sample_hook(arguments(), second, rollout_id=3)
     slime.sample_hook(arguments(), third, rollout_id=3)
     ((_, rows),) = told(deck, "train")
     assert [row["response"] for row in rows] == [said, second.response]
-    assert [one.response for one in record.pending_samples.live[3, "train"]] == [third.response]
+    assert [one.response for one in record.pending_samples.live_samples[3, "train"]] == [third.response]
 
 
 def test_at_most_so_many_samples_wait_as_memory_is_given_for(deck: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
     monkeypatch.setattr(record, "MAX_LIVE_SAMPLES", 5)
-    monkeypatch.setattr(record.pending_samples, "told_at", record.time.monotonic())
+    monkeypatch.setattr(record.pending_samples, "sent_at", record.time.monotonic())
     for sample in held("0.pt"):
         slime.sample_hook(arguments(), sample, rollout_id=3)
-    assert {at: len(own) for at, own in record.pending_samples.live.items()} == {(3, "train"): 5}
+    assert {at: len(own) for at, own in record.pending_samples.live_samples.items()} == {(3, "train"): 5}
 
 
 def test_an_eval_keeps_its_data_sets_apart_and_the_scores_that_slime_counts_with(deck: Receiver) -> None:

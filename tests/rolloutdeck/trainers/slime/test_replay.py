@@ -151,7 +151,7 @@ def test_a_data_source_that_cannot_be_counted_on_is_no_reason_to_generate(
 ) -> None:
     plan(owner, (pin(0, owner), 0))
     monkeypatch.delattr(Prompts, "get_samples")
-    assert roll(0) == dumped("0.pt") and "lost something in replay.passed_over" in caplog.text
+    assert roll(0) == dumped("0.pt") and "lost something in replay.skip_prompts" in caplog.text
 
 
 def entry(names: tuple[str, ...] = ("0.pt",), **told: Any) -> PlanEntry:
@@ -179,10 +179,10 @@ def test_what_is_flagged_and_not_all_known_is_not_replayed(told: dict[str, Any],
 @pytest.mark.parametrize(
     ("sample", "why"),
     [
-        ([1], "its sample 1 is none"),
+        ([1], "its sample 1 is not a dict"),
         ({"tokens": [1], "response_length": 1, "status": "completed", "reward": None}, "its sample 1 has no reward"),
         ({"response_length": 1, "status": "completed", "reward": 0.0}, "its sample 1 has no tokens"),
-        ({"multimodal_inputs": {"images": [1]}}, "its samples have multimodal_inputs, which are not built here"),
+        ({"multimodal_inputs": {"images": [1]}}, "its samples have multimodal_inputs, which can't be rebuilt"),
     ],
 )
 def test_a_sample_that_would_be_another_than_was_pinned_is_not_replayed(tmp_path: Path, sample: Any, why: str) -> None:
@@ -197,10 +197,10 @@ def test_a_value_that_is_not_plain_is_named_wherever_it_lies(tmp_path: Path) -> 
     torch = pytest.importorskip("torch")
     good = {"tokens": [1, 2], "response_length": 1, "status": "completed", "reward": 0.0}
     torch.save({"samples": [{**good, "metadata": {"deep": [{"path": Path("x")}]}}]}, tmp_path / "0.pt")
-    with pytest.raises(NotReplayableError, match=r"its sample 0 holds .*Path.*, which is not built here"):
+    with pytest.raises(NotReplayableError, match=r"its sample 0 has .*Path.*, which can't be rebuilt"):
         replay.read_rollout_samples(tmp_path / "0.pt")
     torch.save({"samples": []}, tmp_path / "1.pt")
-    with pytest.raises(NotReplayableError, match="its file holds no samples"):
+    with pytest.raises(NotReplayableError, match="its file has no samples"):
         replay.read_rollout_samples(tmp_path / "1.pt")
 
 

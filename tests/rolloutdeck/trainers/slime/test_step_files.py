@@ -100,7 +100,7 @@ def test_a_run_says_what_it_loads_by_its_arguments() -> None:
         {"--rollout-batch-size": 8, "n-samples-per-prompt": 4, "num_rollout": 9, "start_rollout_id": 4}
     )
     assert (asking.first, asking.total_steps, asking.facts["rows"]) == (4, 5, 32)
-    with pytest.raises(UsageError, match="do not say n_samples_per_prompt; give them with --set NAME=NUMBER"):
+    with pytest.raises(UsageError, match="have no n_samples_per_prompt; give them with --set NAME=NUMBER"):
         slime.TRAINER.read_requirements({"rollout_batch_size": 8})
 
 
@@ -112,7 +112,7 @@ def test_a_folder_with_braces_is_no_part_of_the_template_that_slime_fills_in() -
 def test_a_dump_of_another_trainer_is_no_rollout() -> None:
     asking = slime.TRAINER.read_requirements(SHAPE)
     for role, files in (("rollout_tq", ["0.pt"]), ("rollout", ["gen_batch.dp"]), ("rollout", ["0.pt", "1.pt"])):
-        with pytest.raises(NotReplayableError, match="no rollout of slime"):
+        with pytest.raises(NotReplayableError, match="not a rollout of slime"):
             asking.members(role, files)
 
 

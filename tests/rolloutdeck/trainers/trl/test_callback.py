@@ -83,7 +83,7 @@ def test_a_step_whose_rollout_func_gave_what_a_file_does_not_hold_is_counted_and
     callback = joined(trl, trainer, keep=tmp_path / "kept")
     trainer.step(at=0)
     ended(callback)
-    assert "steps that could be pinned: the rollout_func gave" in caplog.text
+    assert "steps that could be pinned: the rollout_func returned" in caplog.text
     assert not list(tmp_path.glob("kept/*/rollout-*.json")) and completions(at_receiver) == [(1, IDS)]
 
 
@@ -117,7 +117,7 @@ def test_a_step_whose_other_processes_see_another_folder_is_counted_and_not_told
     two: tuple[list[Trainer], list[Any]], at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = two[1]
-    first._patience, second.keep = 0.1, tmp_path / "elsewhere"
+    first._part_seconds, second.keep = 0.1, tmp_path / "elsewhere"
     for trainer in two[0]:
         trainer.step(at=0)
     two[1][1].on_train_end(None, None, None)
@@ -133,7 +133,7 @@ def test_a_mistake_in_a_hook_of_the_callback_does_not_reach_the_trainer(
 ) -> None:
     callback = trl.Callback("math")
     callback.session = SimpleNamespace()  # it has nothing of what is asked of it
-    callback._join = None
+    callback._start_capture = None
     told = {"logs": {"loss": 1.0}} if hook == "on_log" else {}
     getattr(callback, hook)(None, SimpleNamespace(is_world_process_zero=True, global_step=1), None, **told)
     assert f"lost something in callback.{hook}" in caplog.text
@@ -144,9 +144,9 @@ def test_a_mistake_in_what_is_taken_of_a_generation_does_not_reach_the_trainer(
 ) -> None:
     trainer = Trainer()
     callback = joined(trl, trainer)
-    monkeypatch.setattr(capture, "ends", None)
+    monkeypatch.setattr(capture, "get_end_ids", None)
     trainer.step(at=0)
-    assert "lost something in capture._take" in caplog.text
+    assert "lost something in capture._capture" in caplog.text
     assert callback.run is None and not at_receiver.dumps
 
 

@@ -46,7 +46,7 @@ def test_the_generations_of_one_step_follow_each_other_and_the_next_step_begins_
     trainer = Trainer(world=2)
     found = taken(trainer)
     trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=0), trainer.step(at=1)
-    assert [(one.split, one.step, one.first) for one in found] == [
+    assert [(one.split, one.step, one.first_row) for one in found] == [
         ("train", 1, 0), ("train", 1, 8), ("eval", 0, 0), ("train", 2, 0),
     ]  # fmt: skip
 
@@ -80,7 +80,7 @@ def test_a_trainer_that_names_its_ends_is_asked_for_them() -> None:
     trainer = Trainer(eos_token_ids=[8], _tokenizer=SimpleNamespace(eos_token_id=2, pad_token_id=None))
     found = taken(trainer)
     trainer.step()
-    assert found[0].ends == {8}
+    assert found[0].end_ids == {8}
 
 
 def test_functions_that_gave_none_count_for_nothing_and_a_row_of_none_has_no_score() -> None:
@@ -129,7 +129,7 @@ def test_a_version_without_these_methods_is_told_of_once_and_left_alone(
         older = SimpleNamespace(_calculate_rewards=len)
         GenerationCapture(older, lambda held: None)
         assert older._calculate_rewards is len
-    assert caplog.text.count("has no _generate_and_score_completions: Rolloutdeck keeps its metrics only") == 1
+    assert caplog.text.count("has no _generate_and_score_completions: Rolloutdeck records its metrics only") == 1
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_a_generation_is_kept_row_by_row_whole_and_read_again(step: Path) -> Non
 )  # fmt: skip
 def test_a_file_that_is_no_generation_is_refused_in_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "rollout-0.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"rollout-0.json is no generation that Rolloutdeck kept of TRL"):
+    with pytest.raises(ValueError, match=r"rollout-0.json is not a generation of TRL that Rolloutdeck stored"):
         step_files.read_generation(tmp_path / "rollout-0.json")
 
 

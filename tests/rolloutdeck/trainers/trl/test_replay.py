@@ -46,7 +46,7 @@ def test_a_mistake_in_a_replay_costs_a_generation(
     function = trl.replaying(folder=laid) if way == "folder" else trl.replaying()
     trainer = Trainer(rollout_func=function)
     joined(trl, trainer)
-    monkeypatch.setattr(function, "calls", None)
+    monkeypatch.setattr(function, "counter", None)
     assert not replayed(trainer, 2)
     assert "lost something in replay._replayed" in caplog.text
 
@@ -100,7 +100,7 @@ def test_a_second_generation_of_a_step_has_a_file_of_its_own_or_is_generated(
             json.dumps({**json.loads(generation()), "rows": json.loads(generation())["rows"][:3]}).encode(),
             "rows: 3 pinned, 4",
         ),
-        (b"{}", "is no generation that Rolloutdeck kept of TRL"),
+        (b"{}", "is not a generation of TRL that Rolloutdeck stored"),
     ],
 )
 def test_what_does_not_fit_is_generated_with_the_reason(
@@ -213,7 +213,7 @@ def test_a_folder_is_replayed_where_pull_told_of_its_files_and_the_callbacks_run
     callback = joined(trl, trainer)
     assert [replayed(trainer, step) for step in (1, 2, 3)] == [False, True, False]
     assert not replayed(trainer, 2, training=False)
-    assert "Step 3 is not replayed: rollout-0.json is not the file that `pull` laid out" in caplog.text
+    assert "Step 3 is not replayed: rollout-0.json is not the file that `pull` wrote" in caplog.text
     ended(callback)
     told = [(body["step"], body["outcome"], body["pin"]) for body in at_receiver.posted("/replays/")]
     assert told == [(2, "hit", 5), (3, "refused", 6)]
@@ -245,7 +245,7 @@ def test_a_folder_that_pull_did_not_finish_or_that_holds_no_steps_ends_before_th
 ) -> None:
     told = json.loads((laid / PULL_MANIFEST).read_text())
     (laid / PULL_MANIFEST).write_text(json.dumps({**told, "complete": False}))
-    with pytest.raises(ValueError, match="is not whole: a `rolloutdeck pull` into it did not end; repeat it"):
+    with pytest.raises(ValueError, match="is not complete: a `rolloutdeck pull` into it did not finish; run it again"):
         trl.replaying(folder=laid)
-    with pytest.raises(ValueError, match="holds no step of TRL"):
+    with pytest.raises(ValueError, match="has no step of TRL"):
         trl.replaying(folder=tmp_path)

@@ -87,7 +87,10 @@ def test_the_calls_of_a_step_are_counted_by_the_first_of_several_processes(
     [
         ({"tools": [len]}, "tools: add pinned, len asked for"),
         ({"tools": [add, len]}, "tools: add pinned, add, len asked for"),
-        ({"environment_factories": {None: dict}}, "the trainer has environments, whose state a replay does not make"),
+        (
+            {"environment_factories": {None: dict}},
+            "the trainer has environments, whose state a replay does not restore",
+        ),
         ({"_tool_call_loop": None}, "this trainer has no _tool_call_loop, and would call its tools again"),
     ],
 )
@@ -120,14 +123,14 @@ def test_a_file_that_does_not_say_what_the_tools_gave_is_refused(
     path.write_text(json.dumps({**told, "rows": [{**told["rows"][0], **rows[0]}, *told["rows"][1:]]}))
     trainer = Calling(rollout_func=trl.replaying(folder=kept, otherwise=generated))
     trainer.step(at=0)
-    assert trainer.generated == 1 and "its rows do not say what the tools gave" in caplog.text
+    assert trainer.generated == 1 and "its rows have no results of tools" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ({"gives": {3}}, "a tool's call or result is no plain JSON"),
-        ({"gives": [{"type": "image", "image": "a.png"}]}, "or an image"),
+        ({"gives": {3}}, "a tool's call or result is not plain JSON"),
+        ({"gives": [{"type": "image", "image": "a.png"}]}, "or is an image"),
         ({"environment_factories": {None: dict}}, "the trainer's environments have a state"),
         ({"environment_factories": {None: dict}, "tools": []}, "the trainer's environments have a state"),
     ],

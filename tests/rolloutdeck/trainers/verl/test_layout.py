@@ -50,7 +50,7 @@ def test_the_folder_is_named_as_this_trainer_names_it(config: dict[str, Any], ro
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_setting_in_the_folders_name_is_asked_for_where_the_config_lacks_it(name: str) -> None:
-    with pytest.raises(UsageError, match=f"does not say {name}; give them with --set"):
+    with pytest.raises(UsageError, match=f"has no {name}; give them with --set"):
         read_requirements({key: value for key, value in NAMED.items() if key != name})
 
 
@@ -156,14 +156,14 @@ def test_a_step_has_the_files_of_its_trainer_with_the_marker_last() -> None:
         ),
         (NAMED, "rollout", {"gen_batch.dp", "meta.json"}, "of the V0 trainer; this run's V1 trainer reads rollout_tq"),
         (V0, "async_rollout", {"gen_batch.dp", "meta.json"}, "of the fully async trainer"),
-        (V0, "rollout", {"gen_batch.dp"}, "lacks meta.json"),
+        (V0, "rollout", {"gen_batch.dp"}, "has no meta.json"),
         (
             NAMED,
             "rollout_tq",
             {f"{i}/{name}" for i in (0, 1) for name in ("tq_batch.pt", "meta.json")},
             "another",
         ),
-        (V2, "rollout", {"gen_batch.dp", "meta.json"}, "verl 0.8 wants new_batch.dp as well"),
+        (V2, "rollout", {"gen_batch.dp", "meta.json"}, "verl 0.8 needs new_batch.dp as well"),
     ],
 )
 def test_what_a_trainer_cannot_load_is_told(config: dict[str, Any], role: str, files: set[str], reason: str) -> None:
@@ -184,9 +184,7 @@ def test_only_batches_of_v0_may_need_a_repair() -> None:
 
 
 def test_v0_at_another_step_carries_its_warning() -> None:
-    assert (
-        "at a step that is not the pinned one, or without rows that are left out" in asks(V0).notes([2], moved=True)[0]
-    )
+    assert "at a step that is not the pinned one, or if rows are excluded" in asks(V0).notes([2], moved=True)[0]
     assert asks(V0).notes([2], moved=False) == []
     assert "warm-up" in asks(NAMED, trainer__v1__trainer_mode="colocate_async").notes([1], moved=False)[0]
 

@@ -22,31 +22,33 @@ GROUPS = [name for name in "abcdefghij" for _ in range(3)]
 
 @pytest.mark.parametrize(("told", "groups"), [("", 8), ("none", 0), ("groups:3", 3), ("all", None)])
 def test_tokens_are_kept_as_the_environment_says(told: str, groups: int | None) -> None:
-    assert TokenSelection.read(told).groups == groups
+    assert TokenSelection.parse(told).groups == groups
 
 
 def test_another_word_keeps_the_default_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
     patching.once_logger.reset("tokens")
-    assert TokenSelection.read("group:3").groups == 8
+    assert TokenSelection.parse("group:3").groups == 8
     assert "not 'group:3'" in caplog.text
 
 
 def test_tokens_are_kept_of_whole_groups_the_same_whenever_it_is_asked() -> None:
     selection = TokenSelection(4, "run")
-    kept = selection.rows(GROUPS, "train", 7)
+    kept = selection.select_rows(GROUPS, "train", 7)
     assert set(Counter(GROUPS[place] for place in kept).values()) == {3}
     assert len({GROUPS[place] for place in kept}) == 4
-    assert kept == selection.rows(GROUPS, "train", 7) == sorted(kept)
+    assert kept == selection.select_rows(GROUPS, "train", 7) == sorted(kept)
 
 
 def test_other_steps_and_other_runs_keep_other_groups() -> None:
-    chosen = {tuple(TokenSelection(4, run).rows(GROUPS, "train", step)) for run in "xyz" for step in range(10)}
+    chosen = {tuple(TokenSelection(4, run).select_rows(GROUPS, "train", step)) for run in "xyz" for step in range(10)}
     assert len(chosen) > 20
 
 
 def test_all_rows_are_kept_where_there_are_no_more_groups_than_asked_for() -> None:
     assert (
-        TokenSelection(10).rows(GROUPS, "train", 1) == TokenSelection(None).rows(GROUPS, "train", 1) == list(range(30))
+        TokenSelection(10).select_rows(GROUPS, "train", 1)
+        == TokenSelection(None).select_rows(GROUPS, "train", 1)
+        == list(range(30))
     )
 
 
@@ -124,9 +126,9 @@ def test_a_reward_function_cannot_replace_what_a_row_has_already() -> None:
 
 def test_what_the_replay_buffer_clears_is_counted_by_session_and_reason() -> None:
     keys = [f"{uid}_{session}_{output}" for uid in ("s", "f", "x", "kept") for session in (0, 1) for output in (0, 1)]
-    buffer = SimpleNamespace(**{evictions.REASON: ({"s"}, {"f"}, set())})
+    buffer = SimpleNamespace(**{evictions.REASONS_ATTRIBUTE: ({"s"}, {"f"}, set())})
     evictions.count_evictions(buffer, keys, ["s", "f"])
-    setattr(buffer, evictions.REASON, ())
+    setattr(buffer, evictions.REASONS_ATTRIBUTE, ())
     evictions.count_evictions(buffer, keys, ["x"])
     assert evictions.take_eviction_counts(buffer) == {"stale": 2, "filtered": 2, "surplus": 2}
     assert evictions.take_eviction_counts(buffer) == {}

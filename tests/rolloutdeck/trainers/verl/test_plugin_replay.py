@@ -54,15 +54,15 @@ def replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> VerlRepla
 
 def outcome(asked: VerlReplay) -> tuple[str, Any, str]:
     """What was reported when step 3 came, and the run generated."""
-    assert asked.loaded(3) is None
+    assert asked.load_step(3) is None
     ((step, found, pin, reason),) = asked.session.told  # type: ignore[attr-defined]
     assert step == 3
     return found, pin, reason
 
 
 def test_only_steps_that_the_plan_names_are_asked_for() -> None:
-    assert [step for step in range(6) if replay().wants(step)] == [3]
-    assert [step for step in range(6) if replay(action="repeat_last").wants(step)] == [3, 4, 5]
+    assert [step for step in range(6) if replay().has_step(step)] == [3]
+    assert [step for step in range(6) if replay(action="repeat_last").has_step(step)] == [3, 4, 5]
 
 
 def test_a_pin_whose_bytes_cannot_be_had_is_a_miss() -> None:
@@ -95,17 +95,17 @@ def test_a_prompt_of_fully_async_that_is_flagged_is_generated_and_told_and_stops
     entry = {"target_step": 3, "pin": 5, "source": source, "artifacts": artifacts}
     told = {"plan": "p", "revision": 1, "action": "cache", "on_mismatch": "stop", "exclude_flagged": True}
     asked = VerlReplay(Reports(), read_requirements(settings), parse_plan({**told, "entries": [entry]}))  # type: ignore[arg-type]
-    assert [feed for feed in range(10) if asked.wants(feed)] == [6, 7]
-    assert asked.loaded(6) is None
+    assert [feed for feed in range(10) if asked.has_step(feed)] == [6, 7]
+    assert asked.load_step(6) is None
     assert asked.session.told == [(6, "refused", 5, FLAGGED_REASON)]  # type: ignore[attr-defined]
 
 
 def test_a_plan_that_says_stop_is_the_only_thing_that_raises() -> None:
     asked = replay(on_mismatch="stop")
     with pytest.raises(patching.ReplayStoppedError, match="default@2 says to stop .* Step 3"):
-        asked.loaded(3)
+        asked.load_step(3)
     with pytest.raises(patching.ReplayStoppedError):
-        patching.catch_errors(asked.loaded)(3)
+        patching.catch_errors(asked.load_step)(3)
 
 
 def test_prompts_are_compared_by_role_and_text_alone() -> None:

@@ -16,10 +16,10 @@ class Asked:
     def __init__(self) -> None:
         self.left: list[tuple[int, str, str]] = []
 
-    def wants(self, step: int) -> bool:
+    def has_step(self, step: int) -> bool:
         return True
 
-    def leave(self, *told: Any) -> None:
+    def report_not_replayed(self, *told: Any) -> None:
         self.left.append(told)
 
 
@@ -34,6 +34,6 @@ class Later:
 def test_a_verl_that_would_load_a_dump_itself_replays_nothing_and_says_so(role: str) -> None:
     kind = rollout_skip.build_skip_class(role, Later)
     made = kind.__new__(kind)
-    made.replay, made.placed, made.built = Asked(), {}, {}
+    made.replay, made.pinned_folders, made.pinned_batches = Asked(), {}, {}
     assert made.meet_precondition(3) is False
     assert made.replay.left == [(3, "refused", UNKNOWN_LOADER)]

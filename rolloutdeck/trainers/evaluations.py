@@ -1,9 +1,11 @@
-"""What evaluation harnesses log of a checkpoint: lm-evaluation-harness with `--log_samples`,
-`samples_{task}_{time}.jsonl` (lm_eval/loggers/evaluation_tracker.py:344, 4e7e0d47); lighteval with `--save-details`,
-`details_{task}_{time}.parquet` (src/lighteval/logging/evaluation_tracker.py:359, 3fd15266); inspect_ai,
-`{time}_{task}_{id}.eval` or `.json`.
+"""Files of evaluation harnesses that evaluate a checkpoint.
 
-The step is that of the checkpoint where a folder says it: `checkpoint-400`, `global_step_40`."""
+lm-evaluation-harness with `--log_samples`, `samples_{task}_{time}.jsonl` (lm_eval/loggers/evaluation_tracker.py:344,
+4e7e0d47); lighteval with `--save-details`, `details_{task}_{time}.parquet`
+(src/lighteval/logging/evaluation_tracker.py:359, 3fd15266); inspect_ai, `{time}_{task}_{id}.eval` or `.json`.
+
+The step is that of the checkpoint if a folder's name states it: `checkpoint-400`, `global_step_40`.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from rolloutdeck.trainers.tables import parse_step_name
 
 
 def _step_of(path: PurePath) -> int | None:
-    found = (parse_step_name(folder.name) for folder in path.parents)
-    return next((step for step in found if step is not None), None)
+    steps = (parse_step_name(folder.name) for folder in path.parents)
+    return next((step for step in steps if step is not None), None)
 
 
 def _is_samples(name: str, head: FileHead) -> bool:

@@ -1,4 +1,4 @@
-"""The files NeMo-RL writes: `log_batched_dict_as_jsonl` in nemo_rl/utils/logger.py, NVIDIA-NeMo/RL 7ea279a."""
+"""Files that NeMo-RL writes. Source: `log_batched_dict_as_jsonl` in nemo_rl/utils/logger.py, NVIDIA-NeMo/RL 7ea279a."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _FILE = re.compile(r"(train|val)_data_step(\d{1,18})\.jsonl\Z")
 
 
 def _step_of(path: PurePath) -> int | None:
-    found = _FILE.match(path.name)
-    return int(found.group(2)) if found else None
+    match = _FILE.match(path.name)
+    return int(match.group(2)) if match else None
 
 
 def _split_of(path: PurePath) -> str:
-    found = _FILE.match(path.name)
-    return "eval" if found and found.group(1) == "val" else "train"
+    match = _FILE.match(path.name)
+    return "eval" if match and match.group(1) == "val" else "train"
 
 
 def _is_samples(name: str, head: FileHead) -> bool:
@@ -33,7 +33,7 @@ KINDS = (
 
 
 def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    """Never asked: each file's name says it."""
+    """Is not called: the name of each file states its split."""
     return "train", "NeMo-RL names its validations"
 
 

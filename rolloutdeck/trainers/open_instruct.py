@@ -1,5 +1,8 @@
-"""The shards open-instruct appends with `save_traces`: `{run}_rollouts_{shard:06d}.jsonl`, many steps in each, token
-ids and no text. `_save_rollouts` in open_instruct/rl_utils.py:88, allenai/open-instruct e6c3044a."""
+"""Shards that open-instruct appends with `save_traces`: `{run}_rollouts_{shard:06d}.jsonl`.
+
+A shard has many steps, with token ids and no text. Source: `_save_rollouts` in open_instruct/rl_utils.py:88,
+allenai/open-instruct e6c3044a.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ def _is_shard(name: str, head: FileHead) -> bool:
     return head.has("response_tokens") and head.has("prompt_tokens")
 
 
-def _step_in(line: bytes) -> int | None:
+def _parse_step(line: bytes) -> int | None:
     try:
         step = json.loads(line)["step"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -22,7 +25,9 @@ def _step_in(line: bytes) -> int | None:
 
 
 KINDS = (
-    FileKind("open-instruct", "samples", "*_rollouts_*.jsonl", "append", _is_shard, line_step=_step_in, stepless=True),
+    FileKind(
+        "open-instruct", "samples", "*_rollouts_*.jsonl", "append", _is_shard, line_step=_parse_step, stepless=True
+    ),
 )
 
 

@@ -1,5 +1,5 @@
-"""The episodes rLLM writes, a file each: `EpisodeLogger` in rllm/utils/episode_logger.py, and `EvalEpisodeStore` of
-`rllm eval` in rllm/eval/episode_store.py, rllm-org/rllm 9beb6e0f."""
+"""Episodes that rLLM writes, one file each. Source: `EpisodeLogger` in rllm/utils/episode_logger.py, and
+`EvalEpisodeStore` of `rllm eval` in rllm/eval/episode_store.py, rllm-org/rllm 9beb6e0f."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import PurePath
 from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
 
 _FOLDER = re.compile(r"(train|val)_step_(\d{1,18})_epoch_\d+\Z")
-_EVALUATED = re.compile(r"episode_\d{6}_.*\.json\Z")
-_BEGUN = re.compile(rb'\s*\{\s*"id"\s*:\s*"[^"]*"\s*,\s*"task"\s*:')
+_EVAL_FILE = re.compile(r"episode_\d{6}_.*\.json\Z")
+_EVAL_START = re.compile(rb'\s*\{\s*"id"\s*:\s*"[^"]*"\s*,\s*"task"\s*:')
 
 
 def _step_of(path: PurePath) -> int | None:
-    found = _FOLDER.match(path.parent.name)
-    return int(found.group(2)) if found else None
+    match = _FOLDER.match(path.parent.name)
+    return int(match.group(2)) if match else None
 
 
 def _split_of(path: PurePath) -> str:
-    found = _FOLDER.match(path.parent.name)
-    if not found:
-        return "eval" if _EVALUATED.match(path.name) else ""
-    return "eval" if found.group(1) == "val" else "train"
+    match = _FOLDER.match(path.parent.name)
+    if not match:
+        return "eval" if _EVAL_FILE.match(path.name) else ""
+    return "eval" if match.group(1) == "val" else "train"
 
 
 def _is_episode(name: str, head: FileHead) -> bool:
-    return b'"episode_id"' in head.start or bool(_EVALUATED.match(name) and _BEGUN.match(head.start))
+    return b'"episode_id"' in head.start or bool(_EVAL_FILE.match(name) and _EVAL_START.match(head.start))
 
 
 KINDS = (
@@ -39,7 +39,7 @@ KINDS = (
 
 
 def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    return "train", "no folder's name says that they are of a validation"
+    return "train", "no folder is named as a validation"
 
 
 FILES = TrainerFiles(

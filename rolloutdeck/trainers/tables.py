@@ -1,8 +1,8 @@
-"""Tables of generations that no trainer's module knows: CSV, JSON lines, Parquet, Arrow as `save_to_disk` of Hugging
-Face's datasets writes it, and tables of a tracker's log.
+"""Tables of generations without a trainer module: CSV, JSON lines, Parquet, Arrow files of Hugging Face's
+`save_to_disk`, and tables of a tracker's log.
 
-They are taken by the names of their columns (`rolloutdeck.protocol.columns`), or because somebody said `--map`. A step
-may stand in the file's name or a folder's (`step_12`, `12.csv`), else in their rows.
+They are recognised by their column names (`rolloutdeck.protocol.columns`), or the user passed `--map`. The step is in
+the name of the file or its folder (`step_12`, `12.csv`), else in the rows.
 """
 
 from __future__ import annotations
@@ -21,48 +21,56 @@ from rolloutdeck.protocol import (
 )
 from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
 
-_NAMED = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
-_UNDERLINED = bytes.maketrans(b" -", b"__")
+_STEP_NAME = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
+_UNDERSCORES = bytes.maketrans(b" -", b"__")
 _EVAL = re.compile(r"(?:\A|[^a-z])(?:val|valid|validation|evals?|evaluation|test|dev)(?:[^a-z]|\Z)", re.IGNORECASE)
 _SHARD = re.compile(r"-(\d{5,6}-of-\d{5,6})\.")  # `data-00001-of-00003.arrow`, as Hugging Face's datasets name them
-_OF_ITSELF = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")  # its columns, too
-_BARE = re.compile(r"\d{1,7}\Z")  # longer ones are dates and times
+_METADATA_FILES = (
+    "dataset_info.json",
+    "dataset_infos.json",
+    "dataset_dict.json",
+    "state.json",
+)  # metadata of a data set; some have its column names
+_STEP_ONLY = re.compile(r"\d{1,7}\Z")  # longer ones are dates and times
 
 
 def _step_of(path: PurePath) -> int | None:
     stem = path.name.partition(".")[0]
-    if _BARE.match(stem):
+    if _STEP_ONLY.match(stem):
         return int(stem)
-    found = (parse_step_name(name) for name in (stem, path.parent.name))
-    return next((step for step in found if step is not None), None)
+    steps = (parse_step_name(name) for name in (stem, path.parent.name))
+    return next((step for step in steps if step is not None), None)
 
 
 def parse_step_name(name: str) -> int | None:
-    """The step that a name of a file or folder says: `step_12`, `checkpoint-400`."""
-    found = _NAMED.search(name)
-    return int(found.group(1)) if found else None
+    """Returns the step in the name of a file or folder: `step_12`, `checkpoint-400`."""
+    match = _STEP_NAME.search(name)
+    return int(match.group(1)) if match else None
 
 
 def _shard_of(path: PurePath) -> str:
-    """Equal rows of two shards are two samples, as they are in one file."""
-    return found.group(1) if (found := _SHARD.search(path.name)) else ""
+    """Returns the shard: equal rows of two shards are two samples, like equal rows in one file."""
+    return match.group(1) if (match := _SHARD.search(path.name)) else ""
 
 
 def _split_of(path: PurePath) -> str:
-    """A file that is called after an evaluation is one, whatever its folder is called."""
+    """Returns `eval` if the file is named after an evaluation, whatever its folder is named."""
     return "eval" if _EVAL.search(path.name.partition(".")[0]) else ""
 
 
 def _is_rows(name: str, head: FileHead) -> bool:
-    """A row of theirs, behind one of settings too; of a first line that is longer than what is seen, its keys."""
+    """Returns whether a line is a row of generations, also after a line of settings.
+
+    If the first line is longer than the bytes that were read, its keys decide.
+    """
     if head.rows:
         return any(has_generation_columns(row) or find_samples_column(row) for row in head.rows)
     return head.start.lstrip().startswith(b"{") and any(map(has_generation_columns, find_row_keys(head.start)))
 
 
 def _is_json(name: str, head: FileHead) -> bool:
-    """One value, or lines all the same."""
-    if name in _OF_ITSELF:
+    """Returns whether the file is one JSON document of generations, or lines."""
+    if name in _METADATA_FILES:
         return False
     return (
         has_generation_columns(parse_logged_columns(head.start))
@@ -72,40 +80,46 @@ def _is_json(name: str, head: FileHead) -> bool:
 
 
 def _is_csv(name: str, head: FileHead) -> bool:
-    return has_generation_columns(_csv_names(head))
+    return has_generation_columns(_read_csv_columns(head))
 
 
-def _csv_names(head: FileHead) -> list[str]:
+def _read_csv_columns(head: FileHead) -> list[str]:
     first = head.start.partition(b"\n")[0].decode("utf-8-sig", "replace")
     separator = max(",;\t", key=first.count)
     return next(csv.reader([first], delimiter=separator), [])
 
 
 def read_table_columns(path: PurePath, head: FileHead) -> list[str]:
-    """The columns of a table that its first line names; empty for every other file."""
+    """Returns the columns in the first line of a table; empty for all other files."""
     if path.suffix in (".csv", ".tsv"):
-        return _csv_names(head)
+        return _read_csv_columns(head)
     return list(head.rows[0]) if path.suffix == ".jsonl" and head.rows else []
 
 
 def _is_parquet(name: str, head: FileHead) -> bool:
-    """Its footer names the columns, each after its length."""
-    known = {word for words in COMMON_COLUMN_NAMES.values() for word in words}
-    start = head.start[4:].lower().translate(_UNDERLINED)  # lengths are smaller than any letter, and stay
-    return has_generation_columns([word for word in sorted(known) if bytes([len(word)]) + word.encode() in start])
+    """Returns whether the footer has columns of generations, each name after its length."""
+    column_names = {column for words in COMMON_COLUMN_NAMES.values() for column in words}
+    start = head.start[4:].lower().translate(_UNDERSCORES)  # lengths are smaller than any letter, so they do not change
+    return has_generation_columns(
+        [column for column in sorted(column_names) if bytes([len(column)]) + column.encode() in start]
+    )
 
 
 def _is_arrow(name: str, head: FileHead) -> bool:
-    """Its schema, which comes first, names the columns, each behind its length."""
-    known = {word for words in COMMON_COLUMN_NAMES.values() for word in words}
-    start = head.start[8:].lower().translate(_UNDERLINED)
+    """Returns whether the schema, at the start, has columns of generations, each name after its length."""
+    column_names = {column for words in COMMON_COLUMN_NAMES.values() for column in words}
+    start = head.start[8:].lower().translate(_UNDERSCORES)
     return has_generation_columns(
-        [word for word in sorted(known) if len(word).to_bytes(4, "little") + word.encode() + b"\0" in start]
+        [
+            column
+            for column in sorted(column_names)
+            if len(column).to_bytes(4, "little") + column.encode() + b"\0" in start
+        ]
     )
 
 
 def _is_batch(name: str, head: FileHead) -> bool:
-    """What a batch of OpenAI's API answered; the file of its requests has no `response`."""
+    """Returns whether the file has answers of a batch of OpenAI's API; the file of its requests has no `response`."""
     if head.rows:
         return {"custom_id", "response", "error"} <= head.rows[0].keys()
     return b'"custom_id"' in head.start[:2000] and b'"status_code"' in head.start
@@ -131,12 +145,12 @@ KINDS = (_BATCH, *(
 
 
 def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    return "train", "a table does not say it either"
+    return "train", "the table does not state it"
 
 
 FILES = TrainerFiles(
     name="tables",
     kinds=KINDS,
     guess_split=guess_split,
-    others=dict.fromkeys(_OF_ITSELF, "what a data set says of itself"),
+    others=dict.fromkeys(_METADATA_FILES, "metadata of a data set"),
 )

@@ -1,8 +1,11 @@
-"""The episodes that prime-rl and verifiers append: `rollouts/step_{N}/{train|eval}/{all|effective}/traces.jsonl` of a
-training (`FileMonitor` in src/prime_rl/monitors/file.py, PrimeIntellect-ai/prime-rl 559b4477), `{run}/traces.jsonl` of
-an evaluation (verifiers/v1/cli/output.py, PrimeIntellect-ai/verifiers a60a606e), whose episodes say their step. Since
-autumn 2026 a training appends all its episodes, those of evaluations too, to one stream of numbered chunks,
-`00000.jsonl` and on (src/prime_rl/monitors/file/{monitor,traces/chunks}.py, prime-rl 551bfc39)."""
+"""Episodes that prime-rl and verifiers append.
+
+`rollouts/step_{N}/{train|eval}/{all|effective}/traces.jsonl` of a training (`FileMonitor` in
+src/prime_rl/monitors/file.py, PrimeIntellect-ai/prime-rl 559b4477), `{run}/traces.jsonl` of an evaluation
+(verifiers/v1/cli/output.py, PrimeIntellect-ai/verifiers a60a606e), whose episodes state their step. Since autumn 2026 a
+training appends all its episodes, also those of evaluations, to one stream of numbered chunks, `00000.jsonl` and so on
+(src/prime_rl/monitors/file/{monitor,traces/chunks}.py, prime-rl 551bfc39).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ _FOLDER = re.compile(r"step_(\d{1,18})\Z")
 
 
 def _step_of(path: PurePath) -> int | None:
-    found = (_FOLDER.match(folder.name) for folder in path.parents)
-    return next((int(one.group(1)) for one in found if one), None)
+    matches = (_FOLDER.match(folder.name) for folder in path.parents)
+    return next((int(match.group(1)) for match in matches if match), None)
 
 
 def _is_episodes(name: str, head: FileHead) -> bool:
-    return head.has("traces") or head.has("nodes") or not head.rows  # its first line may be longer than what is seen
+    return (
+        head.has("traces") or head.has("nodes") or not head.rows
+    )  # its first line may be longer than the bytes that were read
 
 
 def _is_stream(name: str, head: FileHead) -> bool:
@@ -41,14 +46,14 @@ KINDS = (
 
 
 def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    """Episodes say whether they were made for an evaluation."""
-    told = {_kind(row) for head in heads for row in head.rows}
-    if "eval" in told and "train" not in told:
+    """Returns the split that the episodes state."""
+    kinds = {_read_kind(row) for head in heads for row in head.rows}
+    if "eval" in kinds and "train" not in kinds:
         return "eval", "its episodes are those of an evaluation"
-    return "train", "its episodes do not say that they are of an evaluation"
+    return "train", "its episodes are not marked as those of an evaluation"
 
 
-def _kind(row: dict[str, Any]) -> str:
+def _read_kind(row: dict[str, Any]) -> str:
     run = row.get("run")
     if not isinstance(run, dict):
         return ""

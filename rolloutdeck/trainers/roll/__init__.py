@@ -1,4 +1,4 @@
-"""The files ROLL writes. Read from ROLL 8eb27cc2: `pipeline/rlvr/utils.py`, `pipeline/agentic/utils.py` and
+"""Files that ROLL writes. Source: ROLL 8eb27cc2: `pipeline/rlvr/utils.py`, `pipeline/agentic/utils.py` and
 `distributed/scheduler/rollout_mock_mixin.py`."""
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _COLUMNS = re.compile(rb'\s*\{\s*"[^"\\]{1,80}"\s*:\s*\[')
 _CLASS = b"roll.distributed.scheduler.protocol"
 
 
-def _step_in(pattern: re.Pattern[str], path: PurePath) -> int | None:
-    found = pattern.match(path.name)
-    return int(found.group(1)) if found else None
+def _parse_step(pattern: re.Pattern[str], path: PurePath) -> int | None:
+    match = pattern.match(path.name)
+    return int(match.group(1)) if match else None
 
 
 KINDS = (
@@ -30,7 +30,7 @@ KINDS = (
         "rollout_dump_data.step_*.jsonl",
         "whole",
         lambda name, head: bool(_COLUMNS.match(head.start)),
-        step=lambda path: _step_in(_ROWS, path),
+        step=lambda path: _parse_step(_ROWS, path),
     ),
     FileKind(
         "roll-mock",
@@ -38,14 +38,14 @@ KINDS = (
         "step_*.pkl",
         "whole",
         lambda name, head: head.start.startswith(b"\x80") and _CLASS in head.start,
-        step=lambda path: _step_in(_MOCK, path),
+        step=lambda path: _parse_step(_MOCK, path),
         joins=True,
     ),
 )
 
 
 def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    """Validation of RLVR is never dumped; that of agents has the name of the step's train file."""
+    """Returns `train`: a validation of RLVR is never dumped; that of agents has the file name of the training step."""
     return "train", "ROLL writes what it trains on under this name"
 
 

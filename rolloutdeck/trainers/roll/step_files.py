@@ -1,7 +1,7 @@
-"""The steps that ROLL can load again: `{dump_dir}/train/step_{step:06d}.pkl` of `rollout_mock`, a file each.
+"""Steps that ROLL can load again: `{dump_dir}/train/step_{step:06d}.pkl` of `rollout_mock`, one file each.
 
-Written by a plain `open("wb")`, so a file that is there need not be whole. Those of validation lie beside them in
-`val/`; ROLL trains on none of them. Read from ROLL 8eb27cc2, `distributed/scheduler/rollout_mock_mixin.py`.
+They are written by a plain `open("wb")`, so an existing file can be incomplete. Files of validation are next to them in
+`val/`; ROLL does not train on them. Source: ROLL 8eb27cc2, `distributed/scheduler/rollout_mock_mixin.py`.
 """
 
 from __future__ import annotations
@@ -23,25 +23,28 @@ if TYPE_CHECKING:
 
 FORMAT, ROLE, VALIDATION = "roll-mock", "rollout", "val"
 ROLL_FACTS = {"role": ROLE, "format": FORMAT, "serialisation": "torch", "parameter_sync_step": 1}
-CLASS = b"roll.distributed.scheduler.protocol"
-START = 4096  # bytes, in which a file names its class
+CLASS_MODULE = b"roll.distributed.scheduler.protocol"
+HEAD_BYTES = 4096  # the first bytes of a file, which have the name of its class
 
-NOT_WHOLE = "steps to replay, as ROLL's batch ends in the middle"
-FROM_PULL = "steps to replay that `rolloutdeck pull` put there"
+TRUNCATED_BATCHES = "steps to replay, as ROLL's batch is truncated"
+PULLED_BATCHES = "steps to replay that `rolloutdeck pull` wrote"
 
 _STEP = re.compile(r"step_(\d{6,18})\.pkl\Z")
-_PROMPTS = ("prompt_id", "origin_prompt_id")  # tensors that number the prompts of a batch
-_OF_AGENTS = ("traj_group_id", "group_ids", "env_ids")  # columns that only a batch of agents has
+_PROMPT_TENSORS = ("prompt_id", "origin_prompt_id")  # tensors that number the prompts of a batch
+_AGENT_COLUMNS = ("traj_group_id", "group_ids", "env_ids")  # columns that only a batch of agents has
 
 
 def find_steps(root: Path) -> list[StepLocation]:
-    """Every file below `root` that looks like a step of training, whole or not. Never raises for what can't be read."""
-    found = [spot for path in _files(root) if (spot := _spot(path))]
-    pulled = {folder: is_pulled(folder) for folder in {spot.path.parent for spot in found}}
-    return [replace(spot, reason=FROM_PULL) if pulled[spot.path.parent] else spot for spot in found]
+    """Returns every file below `root` that looks like a step of training, complete or not. Ignores what can't be
+    read."""
+    locations = [location for path in _iter_files(root) if (location := _find_location(path))]
+    pulled = {folder: is_pulled(folder) for folder in {location.path.parent for location in locations}}
+    return [
+        replace(location, reason=PULLED_BATCHES) if pulled[location.path.parent] else location for location in locations
+    ]
 
 
-def _files(root: Path) -> Iterator[Path]:
+def _iter_files(root: Path) -> Iterator[Path]:
     if root.is_file():
         yield root
     for folder, folders, names in os.walk(root):
@@ -49,65 +52,72 @@ def _files(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names))
 
 
-def _spot(path: Path) -> StepLocation | None:
+def _find_location(path: Path) -> StepLocation | None:
     if not _STEP.match(path.name) or path.parent.name == VALIDATION:
         return None
     try:
         stat = path.stat()
-        rolls, whole = _looked_at(path, stat.st_size, stat.st_mtime_ns)
+        is_batch, complete = _probe_file(path, stat.st_size, stat.st_mtime_ns)
     except OSError:
         return None
-    return StepLocation("roll", path, "mock", (path.name,), "" if whole else NOT_WHOLE, dumps=True) if rolls else None
+    return (
+        StepLocation("roll", path, "mock", (path.name,), "" if complete else TRUNCATED_BATCHES, dumps=True)
+        if is_batch
+        else None
+    )
 
 
 @lru_cache(maxsize=65536)
-def _looked_at(path: Path, size: int, changed: int) -> tuple[bool, bool]:
-    """Whether a file begins as ROLL's batches do, and ends as a pickle does; read once as long as it stays as it is."""
+def _probe_file(path: Path, size: int, modified_at: int) -> tuple[bool, bool]:
+    """Returns whether a file starts like ROLL's batches, and whether it ends like a pickle. Cached until the file
+    changes."""
     with path.open("rb") as file:
-        start = file.read(START)
+        start = file.read(HEAD_BYTES)
         file.seek(max(0, size - 1))
-        return start.startswith(b"\x80") and CLASS in start, file.read(1) == b"."  # a pickle's last opcode
+        return start.startswith(b"\x80") and CLASS_MODULE in start, file.read(1) == b"."  # a pickle's last opcode
 
 
-def read_step(spot: StepLocation) -> LoadableStep | str:
-    """What this step is, read from its batch; else the reason why it is left out."""
-    found = _STEP.match(spot.path.name)
-    assert found
-    facts = facts_of(spot.path)
+def read_step(location: StepLocation) -> LoadableStep | str:
+    """Returns the step read from its batch, or the reason why it is skipped."""
+    match = _STEP.match(location.path.name)
+    assert match
+    facts = build_batch_facts(location.path)
     if isinstance(facts, str):
         return facts
-    return LoadableStep(spot.path.parent, ROLE, int(found[1]), "global_step", spot.files, spot.layout, facts)
+    return LoadableStep(
+        location.path.parent, ROLE, int(match[1]), "global_step", location.files, location.layout, facts
+    )
 
 
-def facts_of(path: Path) -> dict[str, Any] | str:
-    """Facts of `compat.FACTS` that a batch tells; a sentence where it is none."""
+def build_batch_facts(path: Path) -> dict[str, Any] | str:
+    """Returns the facts of `compatibility` that a batch shows, or the reason why it can't be read."""
     from rolloutdeck.safe_pickle import SafePickleError
     from rolloutdeck.safe_pickle.batches import open_roll_batch
 
     try:
         with open_roll_batch(path) as batch:
-            return {**ROLL_FACTS, **_told(batch)}
+            return {**ROLL_FACTS, **_build_shape_facts(batch)}
     except (SafePickleError, OSError) as error:
         return f"steps to replay, as ROLL's batch can't be read: {error}"
 
 
-def _told(batch: RolloutBatch) -> dict[str, Any]:
+def _build_shape_facts(batch: RolloutBatch) -> dict[str, Any]:
     facts: dict[str, Any] = {"rows": batch.rows}
     for name, fact in {"prompts": "max_prompt_length", "responses": "max_response_length"}.items():
         if name in batch.fields and len(batch.fields[name].shape) == 2:
             facts[fact] = batch.fields[name].shape[1]
-    sizes = Counter(_groups(batch))
+    sizes = Counter(_list_groups(batch))
     if sizes and len(set(sizes.values())) == 1:
         facts |= {"prompts": len(sizes), "samples_per_prompt": batch.rows // len(sizes)}
     return facts
 
 
-def _groups(batch: RolloutBatch) -> list[Hashable]:
-    """Which prompt each row answers; empty where it does not say, as batches of agents, whose rows are turns."""
-    for name in _PROMPTS:
+def _list_groups(batch: RolloutBatch) -> list[Hashable]:
+    """Returns the prompt of each row; empty if unknown, as in batches of agents, whose rows are turns."""
+    for name in _PROMPT_TENSORS:
         if name in batch.fields:
             return [tuple(batch.numbers(name, row) or ()) for row in range(batch.rows)]
-    if "id" not in batch.columns or set(_OF_AGENTS) & set(batch.columns):
+    if "id" not in batch.columns or set(_AGENT_COLUMNS) & set(batch.columns):
         return []
     ids, domains = batch.column("id"), batch.column("domain") if "domain" in batch.columns else [""] * batch.rows
-    return [(str(domain), str(one)) for domain, one in zip(domains, ids, strict=True)]
+    return [(str(domain), str(row_id)) for domain, row_id in zip(domains, ids, strict=True)]

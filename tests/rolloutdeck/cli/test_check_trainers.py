@@ -80,13 +80,13 @@ LOSING: list[Case] = [
     (settings_check, {"trl_version": "0.27.2"}, "from 0.28 on"),
     (roll_check, {"rollout_dump_dir": None, "track_with": "wandb"}, "Generations are written nowhere"),
     (roll_check, {**MOCK, "rollout_dump_dir": None}, "Metrics are written nowhere"),
-    (roll_check, {"rollout_dump_dir": "./output/rollout_dump"}, "silent about others"),
+    (roll_check, {"rollout_dump_dir": "./output/rollout_dump"}, "ignores others without a message"),
     (roll_check, {**MOCK, "generate_opt_level": 0}, "returns before it dumps"),
     (roll_check, {**DOMAINS, "rollout_dump_dir": None, "track_with": "wandb"}, "the same train/step_N.pkl"),
     (roll_check, {**DOMAINS, "rollout_mock.mode": "mock"}, "loaded for all"),
     (roll_check, {"save_logging_board_dir": "/d/board"}, "/d/boarddata_"),
     (roll_check, {"validation.data_args.file_name": ["v.jsonl"]}, "generated at eval_steps is written nowhere"),
-    (roll_check, {"env_manager_cls": f"{AGENT}traj_env_manager.TrajEnvManager"}, "names no columns"),
+    (roll_check, {"env_manager_cls": f"{AGENT}traj_env_manager.TrajEnvManager"}, "defines no columns"),
     (roll_check, {**NATIVE, "eval_steps": 5}, "Validation and training write the same"),
 ]
 
@@ -127,9 +127,9 @@ HINTS: list[Case] = [
         "no rollout_func",
     ),
     (roll_check, {**MOCK, "rollout_mock.dump_dir": "./dumps"}, "relative path"),
-    (roll_check, DOMAINS, "the last batch is kept"),
-    (roll_check, {"track_with": "wandb"}, "track_with: wandb keeps no metrics beside the samples"),
-    (roll_check, {"track_with": None}, "keeps no metrics"),
+    (roll_check, DOMAINS, "the last batch is stored"),
+    (roll_check, {"track_with": "wandb"}, "track_with: wandb writes no metrics next to the samples"),
+    (roll_check, {"track_with": None}, "writes no metrics"),
     (roll_check, {**MOCK, "rollout_mock.mode": "mock"}, "train/step_000019.pkl"),
     (roll_check, {"save_logging_board_dir": "/d/board/"}, "computed twice"),
     (cure_check, {}, "120 steps write over temp_data/outputs-rl-*.json"),
@@ -219,7 +219,7 @@ def test_pipelines_of_roll_that_generate_nothing_lose_no_samples(own: str) -> No
 
 def test_what_a_tracker_of_roll_is_told_already_is_not_said_to_be_replaced() -> None:
     findings = found(roll_check, {"track_with": "wandb", "tracker_kwargs.api_key": "secret"})
-    assert "what tracker_kwargs has already" in findings[0].paste[-1] and "secret" not in str(findings)
+    assert "present settings of tracker_kwargs" in findings[0].paste[-1] and "secret" not in str(findings)
 
 
 FORMS: dict[Any, Callable[[str], Settings]] = {

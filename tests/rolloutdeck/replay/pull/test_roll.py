@@ -56,7 +56,7 @@ def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
         "validation: null",
     ]
     assert "Step 0-2 replays step 1 of old." in told.err
-    assert "Validation would look for files of its own" in told.err
+    assert "Validation would load its own files" in told.err
     assert "joins this run: rolloutdeck watch FOLDER --project math --run " in told.err and "RUN_ID" not in told.err
     assert Run.objects.get(name="new").framework == "roll"
 
@@ -104,7 +104,7 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(
     assert roll("pull") == 0
     told = capsys.readouterr()
     assert "max_steps: 1" in told.out.splitlines()
-    assert "max_steps is 1, as step 1 has none, and what lies behind it is not reached" in told.err
+    assert "max_steps is 1, as step 1 has none, and later steps are not reached" in told.err
 
 
 def test_the_command_on_the_plans_page_lays_it_out(

@@ -62,7 +62,7 @@ def test_a_batch_of_training_is_a_step_with_its_facts(tmp_path: Path) -> None:
 def test_a_batch_that_is_still_being_written_waits_and_one_that_was_damaged_is_left_out(tmp_path: Path) -> None:
     put(tmp_path, cut=1)
     (spot,) = registry.find_steps(tmp_path)
-    assert spot.reason == "steps to replay, as ROLL's batch ends in the middle"
+    assert spot.reason == "steps to replay, as ROLL's batch is truncated"
     data = bytearray(STEP.read_bytes())
     data[300:320] = b"x" * 20
     put(tmp_path).write_bytes(bytes(data))
@@ -85,7 +85,7 @@ def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
     put(tmp_path)
     (tmp_path / ".rolloutdeck-pull.json").write_text("{}")
     (spot,) = registry.find_steps(tmp_path)
-    assert spot.reason == "steps to replay that `rolloutdeck pull` put there"
+    assert spot.reason == "steps to replay that `rolloutdeck pull` wrote"
 
 
 def test_a_run_asks_for_batches_of_the_shape_of_its_settings() -> None:
@@ -119,31 +119,31 @@ def test_the_lines_for_its_yaml_load_as_many_steps_as_there_are_without_a_gap() 
 
 def test_a_gap_is_told_as_roll_ends_there() -> None:
     (gap,) = [text for text in asking().notes([0, 1, 4], moved=True) if "max_steps" in text]
-    assert "max_steps is 2, as step 2 has none, and what lies behind it is not reached" in gap
+    assert "max_steps is 2, as step 2 has none, and later steps are not reached" in gap
     assert not any("max_steps" in text for text in asking().notes([0, 1, 2], moved=True))
     assert any("max_steps is 0, as step 0 has none" in text for text in asking().notes([5], moved=True))
 
 
 def test_a_step_of_several_files_is_none_of_rolls() -> None:
-    with pytest.raises(NotReplayableError, match="no batch that ROLL's rollout_mock wrote"):
+    with pytest.raises(NotReplayableError, match="not a batch that ROLL's rollout_mock wrote"):
         asking().members("rollout", ["gen_batch.dp", "meta.json"])
     assert asking().members("rollout", ["step_000001.pkl"]) == ["step_000001.pkl"]
 
 
 def test_a_run_of_several_domains_is_refused_as_each_would_load_the_same_file() -> None:
     domains = {f"actor_train.data_args.domain_interleave_probs.{name}": 0.5 for name in ("math_rule", "code")}
-    with pytest.raises(UsageError, match=r"2 domains \(code, math_rule\).*the batch of the domain that wrote last"):
+    with pytest.raises(UsageError, match=r"2 domains \(code, math_rule\).*the batch of the last domain"):
         asking(**domains)
 
 
 @pytest.mark.parametrize("config", [{}, {"trainer.total_training_steps": 5}, {"max_steps": 5, "beta": 0.0}])
 def test_other_trainers_settings_are_not_taken_for_rolls(config: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="no settings of ROLL"):
+    with pytest.raises(UsageError, match="not settings of ROLL"):
         roll.TRAINER.read_requirements(config)
 
 
 def test_a_number_that_is_none_is_named() -> None:
-    with pytest.raises(UsageError, match="rollout_batch_size=many is no whole number"):
+    with pytest.raises(UsageError, match="rollout_batch_size=many is not a whole number"):
         asking(rollout_batch_size="many")
 
 

@@ -55,7 +55,7 @@ class CureFormat:
         if not isinstance(found, list):
             raise UnreadableDumpError(f"It holds {describe_json_type(found)} where a list is expected.")
         if not whole:
-            yield LineProblem(1, BROKEN_UTF8, kept=True)
+            yield LineProblem(1, BROKEN_UTF8, repaired=True)
         bad: list[LineProblem] = []
         for place, one in enumerate(found, 1):
             try:

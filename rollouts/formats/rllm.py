@@ -45,7 +45,7 @@ def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem |
     if not isinstance(episode, dict):
         raise UnreadableDumpError(f"It holds {describe_json_type(episode)} where an episode is expected.")
     if not whole:
-        yield LineProblem(1, BROKEN_UTF8, kept=True)
+        yield LineProblem(1, BROKEN_UTF8, repaired=True)
     trajectories = listed(episode.get("trajectories"))
     if not trajectories:
         yield SkippedRow("an episode without a trajectory")

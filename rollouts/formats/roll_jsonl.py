@@ -73,7 +73,7 @@ def records(columns: dict[str, list[Any]], told: DumpContext, places: GroupAssig
     count = len(columns.get("responses", columns.get("trajectory_data", ())))
     for key in [key for key, values in columns.items() if len(values) != count]:
         told_of = len(columns.pop(key))
-        yield LineProblem(1, f"its column `{key}` has {told_of:,} values, not {count:,}; it is left out", kept=True)
+        yield LineProblem(1, f"its column `{key}` has {told_of:,} values, not {count:,}; it is left out", repaired=True)
     for at in range(count):
         row = {key: values[at] for key, values in columns.items()}
         try:

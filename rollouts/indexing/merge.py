@@ -81,7 +81,7 @@ class StepMerger:
 
     def read(self, version: Dump) -> Iterator[tuple[IndexRow, TrajectoryPosition, ResponseTraits]]:
         slim = self.slims(version)
-        yield from zip(slim.rows(self.step_id, version.pk), slim.places(), slim.traits(), strict=True)
+        yield from zip(slim.rows(self.step_id, version.pk), slim.positions(), slim.traits(), strict=True)
 
     def tell(self, version: Dump) -> None:
         """Its rows, each a sample of its own unless a dump before has it."""
@@ -102,7 +102,7 @@ class StepMerger:
         trajectory = build_trajectory_key(
             place.trajectory, row[FIELD_POSITIONS["group"]], row[FIELD_POSITIONS["prompt_key"]]
         )
-        self.ends.follow((version.producer, trajectory), turn, sample)
+        self.ends.add((version.producer, trajectory), turn, sample)
 
     def conclude(self) -> None:
         """Facets of the step that is shown, and which samples a later one of their trajectory follows."""
@@ -117,7 +117,7 @@ class StepMerger:
         for row, facets in zip(
             rows, compute_text_properties(seen, np.array(twins, np.int64), tokens, told).tolist(), strict=True
         ):
-            self.rows[row[0]] = changed(row, facets=facets, final=row[0] not in self.ends.inner)
+            self.rows[row[0]] = changed(row, facets=facets, final=row[0] not in self.ends.intermediate)
 
     def join(self, version: Dump) -> None:
         """What it adds to samples that others tell of; each takes from one row."""

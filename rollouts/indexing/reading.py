@@ -60,7 +60,7 @@ class DumpReading:
         if isinstance(item, SkippedRow):
             self.left_out[item.reason] += 1
             return
-        self.left_out["mended line" if item.kept else "bad line"] += 1
+        self.left_out["mended line" if item.repaired else "bad line"] += 1
         if len(self.problems) < SHOWN_PROBLEMS:
             self.problems.append([item.line, printable(item.reason)[:500]])
 
@@ -94,9 +94,9 @@ class DumpReading:
             raise ClaimLostError("Another worker has taken it over.")
         if self.namer is None:
             self.namer = namer_of(self.dump, batch[0])
-        ids = self.namer.names([(record.prompt, record.response) for record in batch])
+        ids = self.namer.generate_ids([(record.prompt, record.response) for record in batch])
         keys = [self.key(record.prompt) for record in batch]
-        self.layout = self.layout or BodyLayout.of(batch)
+        self.layout = self.layout or BodyLayout.from_records(batch)
         table = self.layout.table(batch, ids, keys)
         self.writer = self.writer or BodyWriter(get_body_file_path(self.path), table.schema)
         self.writer.write(table)

@@ -1,4 +1,4 @@
-"""Samples on their way out, a few hundred in memory at a time, whole: what lists show plus the bodies."""
+"""Exports full samples (index row and body) as JSONL or Parquet. Keeps 256 samples in memory at a time."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from rollouts.samples import bodies
 from rollouts.samples.record import Record
 from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 
-BATCH = 256
-BODY = tuple(known.name for known in fields(Record) if known.name != "textless")
+BATCH_ROWS = 256
+BODY_FIELDS = tuple(field.name for field in fields(Record) if field.name != "textless")
 
-TEXT, NUMBER, WHOLE, YES = pa.string(), pa.float64(), pa.int64(), pa.bool_()
+TEXT, NUMBER, INT, BOOL = pa.string(), pa.float64(), pa.int64(), pa.bool_()
 JSON = ("messages", "rewards", "timing", "metrics", "segments", "tools", "extras")
 SCHEMA = pa.schema(
     [
-        ("id", TEXT), ("run", TEXT), ("attempt", TEXT), ("split", TEXT), ("step_kind", TEXT), ("step", WHOLE),
-        ("group", TEXT), ("index", WHOLE), ("trajectory", TEXT), ("turn", WHOLE), ("final", YES), ("prompt_key", TEXT),
-        ("score", NUMBER), ("correct", YES), ("advantage", NUMBER), ("chars", WHOLE), ("tokens", WHOLE),
-        ("truncated", YES), ("facets", pa.list_(TEXT)), ("data_source", TEXT), ("ground_truth", TEXT),
-        ("finish_reason", TEXT), ("policy_version", WHOLE), ("prompt", TEXT), ("response", TEXT),
+        ("id", TEXT), ("run", TEXT), ("attempt", TEXT), ("split", TEXT), ("step_kind", TEXT), ("step", INT),
+        ("group", TEXT), ("index", INT), ("trajectory", TEXT), ("turn", INT), ("final", BOOL), ("prompt_key", TEXT),
+        ("score", NUMBER), ("correct", BOOL), ("advantage", NUMBER), ("chars", INT), ("tokens", INT),
+        ("truncated", BOOL), ("facets", pa.list_(TEXT)), ("data_source", TEXT), ("ground_truth", TEXT),
+        ("finish_reason", TEXT), ("policy_version", INT), ("prompt", TEXT), ("response", TEXT),
         *((name, TEXT) for name in JSON),
-        ("prompt_ids", pa.list_(WHOLE)), ("response_ids", pa.list_(WHOLE)), ("response_mask", pa.list_(WHOLE)),
+        ("prompt_ids", pa.list_(INT)), ("response_ids", pa.list_(INT)), ("response_mask", pa.list_(INT)),
         ("logprobs", pa.list_(NUMBER)), ("ref_logprobs", pa.list_(NUMBER)), ("advantages", pa.list_(NUMBER)),
     ]
 )  # fmt: skip
 
 
 def serialize_index_row(sample: Sample) -> dict[str, Any]:
-    """A sample as lists show it: what it can be sorted and filtered by, and its tail; never its body."""
+    """Returns the index row of a sample: the fields that lists sort and filter by, and the tail. No body."""
     step = sample.step
     return {
         "id": sample.pk,
@@ -64,35 +64,36 @@ def serialize_index_row(sample: Sample) -> dict[str, Any]:
 
 
 def serialize_full_sample(sample: Sample, body: bodies.SampleBody) -> dict[str, Any]:
-    """A sample with everything its dumps tell of it; a response of which only the tokens are known is null."""
-    told = {name: getattr(body, name) for name in BODY}
-    told["response"] = None if body.textless else body.response
+    """Returns the index row and the body of a sample. The response is null if only its tokens were recorded."""
+    values = {name: getattr(body, name) for name in BODY_FIELDS}
+    values["response"] = None if body.textless else body.response
     row = serialize_index_row(sample)
     del row["tail"], row["expected"]
-    return {**told, **row, "group": row["group"] or told["group"]}
+    return {**values, **row, "group": row["group"] or values["group"]}
 
 
 def prefetch_step_relations(samples: SampleQuerySet) -> SampleQuerySet:
-    """Steps, runs and attempts beside the rows: a few for many samples, so a join would decode each of them anew."""
+    """Loads steps, runs and attempts in separate queries. Many samples share few of them; a join would decode the same
+    step again for each sample."""
     return samples.select_related(None).prefetch_related("step__run", "step__attempt")
 
 
 def iterate_full_samples(samples: SampleQuerySet) -> Iterator[list[dict[str, Any]]]:
-    """Whole samples in batches, in the order of the query."""
-    found = prefetch_step_relations(samples).iterator(chunk_size=BATCH)
-    while batch := list(islice(found, BATCH)):
-        read = bodies.load_bodies(batch)
-        yield [serialize_full_sample(sample, read[sample.pk]) for sample in batch if sample.pk in read]
+    """Yields full samples in batches, in the order of the query."""
+    matches = prefetch_step_relations(samples).iterator(chunk_size=BATCH_ROWS)
+    while batch := list(islice(matches, BATCH_ROWS)):
+        loaded = bodies.load_bodies(batch)
+        yield [serialize_full_sample(sample, loaded[sample.pk]) for sample in batch if sample.pk in loaded]
 
 
 def export_jsonl(samples: SampleQuerySet) -> Iterator[bytes]:
-    """One JSON object per line."""
+    """Yields JSONL: one JSON object per line."""
     for batch in iterate_full_samples(samples):
         yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE, default=str) for row in batch)
 
 
-class Drain:
-    """A file that gives away what was written to it."""
+class DrainableBuffer:
+    """A writable file that hands over the bytes written since the last `take`."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
@@ -103,29 +104,29 @@ class Drain:
         return len(self.pieces[-1])
 
     def flush(self) -> None:
-        """There is nothing to flush."""
+        """Does nothing: the file has no buffer."""
 
     def close(self) -> None:
         self.closed = True
 
     def take(self) -> bytes:
-        taken, self.pieces = b"".join(self.pieces), []
-        return taken
+        data, self.pieces = b"".join(self.pieces), []
+        return data
 
 
 def export_parquet(samples: SampleQuerySet) -> Iterator[bytes]:
-    """A Parquet file, a row group per batch; what has no fixed shape is JSON text."""
-    drain = Drain()
-    with pq.ParquetWriter(pa.PythonFile(drain, mode="w"), SCHEMA, compression="zstd") as writer:
+    """Yields the bytes of a Parquet file with one row group per batch. Nested columns are JSON text."""
+    buffer = DrainableBuffer()
+    with pq.ParquetWriter(pa.PythonFile(buffer, mode="w"), SCHEMA, compression="zstd") as writer:
         for batch in iterate_full_samples(samples):
-            writer.write_table(pa.Table.from_pylist(flat(batch), schema=SCHEMA))
-            yield drain.take()
-    yield drain.take()
+            writer.write_table(pa.Table.from_pylist(encode_json_columns(batch), schema=SCHEMA))
+            yield buffer.take()
+    yield buffer.take()
 
 
-def flat(batch: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**row, **{name: text_of(row[name]) for name in JSON}} for row in batch]
+def encode_json_columns(batch: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, **{name: dump_json(row[name]) for name in JSON}} for row in batch]
 
 
-def text_of(value: Any) -> str | None:
+def dump_json(value: Any) -> str | None:
     return None if value is None else orjson.dumps(value, default=str).decode()

@@ -1,7 +1,7 @@
-"""The answer that a response ends in, as reward functions look for it: to put equal answers together, never to judge.
+"""Extracts the final answer of a response. It is used to group equal answers, never to evaluate correctness.
 
-What a reward function itself logged (`pred`) comes first; else the last `\\boxed{…}`, the last
-`Answer: …`, the last `#### …`. A heading in Markdown may begin with `####` too, so that marker comes last.
+Order of preference: the answer that the reward function logged (`pred`, `extracted_answer`), the last `\\boxed{…}`,
+the last `Answer: …`, the last `#### …`. `####` is last because it also starts a Markdown heading.
 """
 
 from __future__ import annotations
@@ -11,61 +11,68 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 LOGGED: Final = ("pred", "extracted_answer")
-NOTHING: Final = ("", "[INVALID]", "None")  # `[INVALID]` is what math_dapo logs where it found no answer
-MOST: Final = 200
+NO_ANSWER: Final = ("", "[INVALID]", "None")  # math_dapo logs `[INVALID]` if it finds no answer
+MAX_ANSWER_CHARS: Final = 200
 BOXED: Final = "\\boxed{"
-AFTER_WORD = re.compile(r"answer[ \t]*[:：][ \t]*([^\n]{0,400})", re.IGNORECASE)
-ENDING = re.compile(r"(?:<\|[^|<>\s]{1,40}\|>|</s>|<eos>)\Z")  # a token that ends a turn, as some trainers print it
-LONGEST: Final = 44  # characters of such a token
+WORDED_ANSWER = re.compile(r"answer[ \t]*[:：][ \t]*([^\n]{0,400})", re.IGNORECASE)
+END_TOKEN = re.compile(r"(?:<\|[^|<>\s]{1,40}\|>|</s>|<eos>)\Z")  # an end-of-turn token as text
+MAX_END_TOKEN_CHARS: Final = 44
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
 def extract_final_answer(response: str, logged: Mapping[str, Any]) -> str:
-    """The answer in the form in which equal ones are equal; empty where there is none. `logged`: the reward
-    function's own keys."""
+    """Returns the normalized answer, or an empty string if there is none. `logged` holds the keys that the reward
+    function logged."""
     for name in LOGGED:
-        told = logged.get(name)
-        if isinstance(told, str | int | float):
-            return comparable(f"{told:g}" if isinstance(told, float) else str(told))
-    return comparable(boxed(response) or after_word(response) or after_marker(response))
+        answer = logged.get(name)
+        if isinstance(answer, str | int | float):
+            return normalize_answer(f"{answer:g}" if isinstance(answer, float) else str(answer))
+    return normalize_answer(find_boxed_answer(response) or find_worded_answer(response) or find_marked_answer(response))
 
 
-def boxed(response: str) -> str:
-    """What the last `\\boxed{}` holds, braces in it paired; empty where it is not closed soon."""
+def find_boxed_answer(response: str) -> str:
+    """Returns the content of the last `\\boxed{}` with balanced braces; empty if it does not close within 400
+    characters."""
     start = response.rfind(BOXED) + len(BOXED)
     if start < len(BOXED):
         return ""
     depth = 1
-    for at in range(start, min(len(response), start + 2 * MOST)):
-        depth += {"{": 1, "}": -1}.get(response[at], 0)
+    for position in range(start, min(len(response), start + 2 * MAX_ANSWER_CHARS)):
+        depth += {"{": 1, "}": -1}.get(response[position], 0)
         if not depth:
-            return response[start:at]
+            return response[start:position]
     return ""
 
 
-def after_word(response: str) -> str:
-    *_, last = ["", *AFTER_WORD.findall(response)]
+def find_worded_answer(response: str) -> str:
+    *_, last = ["", *WORDED_ANSWER.findall(response)]
     return str(last)
 
 
-def after_marker(response: str) -> str:
+def find_marked_answer(response: str) -> str:
     _, marker, rest = response.rpartition("####")
-    return rest[: 2 * MOST].partition("\n")[0] if marker else ""
+    return rest[: 2 * MAX_ANSWER_CHARS].partition("\n")[0] if marker else ""
 
 
-def comparable(answer: str) -> str:
-    """Without what does not change an answer: what ends the turn, outer space, `$`, a full stop, commas between
-    thousands."""
-    bare = unended(answer.lstrip()[: 4 * MOST]).replace("\\$", "").strip(" \t\r\n$*`").rstrip(".").strip(" $*`")
+def normalize_answer(answer: str) -> str:
+    """Normalizes an answer: removes end-of-turn tokens, outer white space, `$`, a final full stop and thousands
+    separators."""
+    bare = (
+        strip_end_tokens(answer.lstrip()[: 4 * MAX_ANSWER_CHARS])
+        .replace("\\$", "")
+        .strip(" \t\r\n$*`")
+        .rstrip(".")
+        .strip(" $*`")
+    )
     bare = " ".join(bare.split())
     if THOUSANDS.fullmatch(bare):
         bare = bare.replace(",", "")
-    return "" if bare in NOTHING else bare[:MOST]
+    return "" if bare in NO_ANSWER else bare[:MAX_ANSWER_CHARS]
 
 
-def unended(answer: str) -> str:
-    """Without the tokens that end the turn, one after the other: a reward function may log a whole response."""
+def strip_end_tokens(answer: str) -> str:
+    """Removes all end-of-turn tokens at the end: a reward function may log a full response."""
     bare = answer.rstrip()
-    while found := ENDING.search(bare, max(0, len(bare) - LONGEST)):
-        bare = bare[: found.start()].rstrip()
+    while match := END_TOKEN.search(bare, max(0, len(bare) - MAX_END_TOKEN_CHARS)):
+        bare = bare[: match.start()].rstrip()
     return bare

@@ -1,4 +1,4 @@
-"""Names that outlive a re-index, a restore and a move to another database: of a sample, and of a prompt."""
+"""Stable sample ids and prompt keys. They survive a re-index, a restore and a move to another database."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ALPHABET = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz234567", dtype=np.uint8)
 ID_CHARS = 52  # of a sha256 in base32 without padding
 KEY_CHARS = 26
 
-# What chat templates put around turns; the text between them is what a decode without special tokens leaves.
-TURN_MARK = re.compile(
+# Special tokens that chat templates put around turns. A decode without special tokens leaves only the text between.
+TURN_TOKEN = re.compile(
     r"<\|im_start\|>|<\|im_end\|>|<\|endoftext\|>|<\|begin_of_text\|>|<\|eot_id\|>|<\|start_header_id\|>|<\|end_header_id\|>"
 )
 ROLES = ("system", "user", "assistant", "tool")
-# System texts that chat templates add by themselves when the caller gives none.
+# System prompts that chat templates add if the caller gives none.
 DEFAULT_SYSTEMS = (
     "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
     "You are a helpful assistant.",
@@ -27,13 +27,14 @@ DEFAULT_SYSTEMS = (
 )
 
 
-def piece(text: str) -> bytes:
-    """UTF-8 (half surrogates too) preceded by its length in bytes, so that no two lists of pieces read alike."""
+def encode_part(text: str) -> bytes:
+    """Returns UTF-8 (lone surrogates allowed) with its length in bytes in front, so that different lists of parts
+    never give the same bytes."""
     encoded = text.encode("utf-8", "surrogatepass")
     return b"%d:%b" % (len(encoded), encoded)
 
 
-FIRST = piece("0")
+FIRST = encode_part("0")
 
 
 def compute_sample_id(
@@ -47,49 +48,49 @@ def compute_sample_id(
     response: str,
     k: int,
 ) -> str:
-    """52 characters of lower-case base32: sha256 over the parts, each preceded by its length in bytes.
+    """Returns 52 characters of lower-case base32: sha256 over the parts, each with its length in bytes in front.
 
-    `k` counts from 0 among the samples of one dump with this very prompt and response.
+    `k` counts from 0 among the samples of one dump with the same prompt and response.
     """
     parts = (run_uid, attempt_key, split, step_kind, str(step), producer, prompt, response, str(k))
-    digest = hashlib.sha256(b"".join(map(piece, parts))).digest()
+    digest = hashlib.sha256(b"".join(map(encode_part, parts))).digest()
     return base64.b32encode(digest)[:ID_CHARS].decode().lower()
 
 
 class SampleIdGenerator:
-    """Gives the samples of one dump their ids, in the dump's order; the same names as `sample_id`, much faster."""
+    """Generates the ids of the samples of one dump, in order. Same ids as `compute_sample_id`, much faster."""
 
     def __init__(self, run_uid: str, attempt_key: str, split: str, step_kind: str, step: int, producer: str) -> None:
         parts = (run_uid, attempt_key, split, step_kind, str(step), producer)
-        self.start = hashlib.sha256(b"".join(map(piece, parts)))
-        self.seen: dict[bytes, int] = {}
+        self.prefix_hash = hashlib.sha256(b"".join(map(encode_part, parts)))
+        self.counts: dict[bytes, int] = {}
         self.prompt = ""
-        self.after_prompt = self.start.copy()
-        self.after_prompt.update(piece(""))
+        self.prompt_hash = self.prefix_hash.copy()
+        self.prompt_hash.update(encode_part(""))
 
-    def names(self, texts: Sequence[tuple[str, str]]) -> list[str]:
-        """Ids of (prompt, response) pairs."""
-        return base32([self.digest(prompt, response) for prompt, response in texts])
+    def generate_ids(self, texts: Sequence[tuple[str, str]]) -> list[str]:
+        """Returns the ids of (prompt, response) pairs."""
+        return encode_base32([self.digest(prompt, response) for prompt, response in texts])
 
     def digest(self, prompt: str, response: str) -> bytes:
         if prompt != self.prompt:
-            self.prompt, self.after_prompt = prompt, self.start.copy()
-            self.after_prompt.update(piece(prompt))
-        text = self.after_prompt.copy()
-        text.update(piece(response))
-        again = text.copy()
+            self.prompt, self.prompt_hash = prompt, self.prefix_hash.copy()
+            self.prompt_hash.update(encode_part(prompt))
+        text = self.prompt_hash.copy()
+        text.update(encode_part(response))
+        repeated = text.copy()
         text.update(FIRST)
         first = text.digest()
-        k = self.seen.get(first, 0)
-        self.seen[first] = k + 1
+        k = self.counts.get(first, 0)
+        self.counts[first] = k + 1
         if not k:
             return first
-        again.update(piece(str(k)))
-        return again.digest()
+        repeated.update(encode_part(str(k)))
+        return repeated.digest()
 
 
-def base32(digests: Sequence[bytes]) -> list[str]:
-    """Lower-case base32 of many sha256 digests at once, without padding."""
+def encode_base32(digests: Sequence[bytes]) -> list[str]:
+    """Returns lower-case base32 of many sha256 digests at once, without padding."""
     if not digests:
         return []
     plain = np.zeros((len(digests), 35), dtype=np.uint8)
@@ -103,26 +104,26 @@ def base32(digests: Sequence[bytes]) -> list[str]:
 
 
 def compute_prompt_key(prompt: str) -> str:
-    """26 characters that two prompts share when they say the same: see `plain_prompt`."""
-    digest = hashlib.sha256(plain_prompt(prompt).encode("utf-8", "surrogatepass")).digest()
+    """Returns 26 characters that are equal for equal prompts, compared after `normalize_prompt`."""
+    digest = hashlib.sha256(normalize_prompt(prompt).encode("utf-8", "surrogatepass")).digest()
     return base64.b32encode(digest)[:KEY_CHARS].decode().lower()
 
 
-def plain_prompt(prompt: str) -> str:
-    """The prompt as prompts are compared: NFC, white space collapsed, chat turns as `role` line and text.
+def normalize_prompt(prompt: str) -> str:
+    """Normalizes a prompt for comparison: NFC, white space collapsed, chat turns as a `role` line and text.
 
-    The marks of chat templates, the empty assistant turn at the end and a template's own system text are dropped;
-    a single user turn is the same as its bare text.
+    Removes the special tokens of chat templates, the empty assistant turn at the end and the default system prompt of
+    a template. A single user turn is equal to its bare text.
     """
-    text = TURN_MARK.sub("\n", prompt) if "<|" in prompt else prompt
+    text = TURN_TOKEN.sub("\n", prompt) if "<|" in prompt else prompt
     if text.lstrip().startswith(ROLES) or text.rstrip().endswith("assistant"):
-        text = "\n".join(turns([line for line in text.split("\n") if line.strip()]))
+        text = "\n".join(strip_template_lines([line for line in text.split("\n") if line.strip()]))
     text = " ".join(text.split())
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
-def turns(lines: list[str]) -> list[str]:
-    """Lines of a chat, without what a template adds by itself; other lines as they are."""
+def strip_template_lines(lines: list[str]) -> list[str]:
+    """Removes the lines of a chat that a template adds. Other lines are unchanged."""
     roles = [line.strip() if line.strip() in ROLES else "" for line in lines]
     if roles and roles[-1] == "assistant":
         lines, roles = lines[:-1], roles[:-1]

@@ -1,4 +1,4 @@
-"""The slim rows of a dump: what lists sort, filter and preview, from its records to the database."""
+"""Builds the index rows of a dump from its records and inserts them. Lists sort, filter and preview index rows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FIELDS = (
     "id", "step_id", "dump_id", "ordinal", "visible", "final", "group", "index", "trajectory", "prompt_key", "score",
     "correct", "advantage", "chars", "tokens", "truncated", "facets", "data_source", "expected", "tail",
 )  # fmt: skip
-FIELD_POSITIONS = {name: place for place, name in enumerate(FIELDS)}
-# Found in each batch; the rest of a row is known at the end of the dump or belongs to the step.
-BATCH = (
+FIELD_POSITIONS = {name: position for position, name in enumerate(FIELDS)}
+# Computed per batch. The other fields are known at the end of the dump or belong to the step.
+BATCH_FIELDS = (
     "id", "group", "index", "trajectory", "prompt_key", "score", "correct", "advantage", "tokens", "truncated",
     "data_source", "expected", "tail", "turn", "judged",
 )  # fmt: skip
@@ -30,28 +30,28 @@ TYPES = {
     "index": pa.int64(), "score": pa.float64(), "correct": pa.bool_(), "advantage": pa.float64(),
     "tokens": pa.int64(), "truncated": pa.bool_(), "turn": pa.int64(), "judged": pa.bool_(),
 }  # fmt: skip
-# What another source of the same sample may fill in.
+# Fields that another dump of the same sample may fill.
 FILLABLE = (
     "index", "trajectory", "score", "correct", "advantage", "tokens", "truncated", "data_source", "expected",
 )  # fmt: skip
-JOINED = (
+MERGED_BITS = (
     text_properties.TEXT_PROPERTY_BITS["tokens"]
     | text_properties.TEXT_PROPERTY_BITS["tool"]
     | text_properties.TEXT_PROPERTY_BITS["filtered"]
 )
 
-MARKS = ("marked", "ended")  # of facets.Seen
+TRAIT_FIELDS = ("has_marker", "has_ending")  # of ResponseScan
 CUT_REASONS = ("length", "max_tokens", "max_length", "truncated")
-TAIL = 200
-MOST_NUMBER = 1e100
+TAIL_CHARS = 200
+MAX_NUMBER = 1e100
 
 IndexRow = tuple[Any, ...]
-One = TypeVar("One", bound=Hashable)
+SampleKey = TypeVar("SampleKey", bound=Hashable)
 
 
 class TrajectoryPosition(NamedTuple):
-    """Where a row stands in its step, and what else decides how two sights of a sample join. `trajectory` is empty and
-    `turn` None where the dump does not say; `judged`: `correct` is the reward function's own word."""
+    """The trajectory and turn of a row, used to merge two records of a sample. `trajectory` is empty and `turn` is None
+    if the dump has none. `judged`: the reward function logged `correct`."""
 
     trajectory: str
     turn: int | None
@@ -59,70 +59,73 @@ class TrajectoryPosition(NamedTuple):
 
 
 class ResponseTraits(NamedTuple):
-    """What a response shows that says something only beside the others of its step: equal texts of one group have
-    equal `twin`s; see `facets.Seen`."""
+    """Traits of a response that matter only in comparison with the other responses of its step. Equal texts of one
+    group have an equal `twin`. The other fields are those of `ResponseScan`."""
 
     twin: int
-    marked: bool
-    ended: bool
+    has_marker: bool
+    has_ending: bool
 
 
-class IntermediateTracker(Generic[One]):
-    """Which samples are `inner`: another one of their trajectory ends it, by turn, else by order."""
+class IntermediateTracker(Generic[SampleKey]):
+    """Collects the intermediate samples: those that are not the last of their trajectory, by turn, else by order."""
 
     def __init__(self) -> None:
-        self.inner: set[One] = set()
-        self._last: dict[Hashable, tuple[int, One]] = {}  # trajectory -> (turn, sample)
+        self.intermediate: set[SampleKey] = set()
+        self._last: dict[Hashable, tuple[int, SampleKey]] = {}  # trajectory -> (turn, sample)
 
-    def follow(self, whose: Hashable, turn: int, sample: One) -> None:
-        last = self._last.get(whose)
+    def add(self, trajectory: Hashable, turn: int, sample: SampleKey) -> None:
+        last = self._last.get(trajectory)
         if last and last[0] > turn:
-            self.inner.add(sample)
+            self.intermediate.add(sample)
             return
         if last:
-            self.inner.add(last[1])
-        self._last[whose] = turn, sample
+            self.intermediate.add(last[1])
+        self._last[trajectory] = turn, sample
 
 
 def build_trajectory_key(trajectory: str, group: str, prompt_key: str) -> tuple[str, str]:
-    """A trajectory's name counts in its group; a group that only its prompt names says nothing, each turn has its
-    own."""
+    """Returns the key of a trajectory: its name and its group. A group that is only the prompt key is left out, because
+    each turn has another prompt."""
     return trajectory, "" if group == prompt_key else group
 
 
 class IndexRowBuilder:
-    """Rows of one dump in its order, fed in batches. Small while it grows: older batches rest as Arrow tables."""
+    """Builds the index rows of one dump in order, from batches. Stores older batches as Arrow tables to save memory."""
 
     def __init__(self) -> None:
         self.batches: list[dict[str, list[Any]] | pa.Table] = []
-        self.seen: list[text_properties.ResponseScan] = []
+        self.scans: list[text_properties.ResponseScan] = []
         self.twins: list[int] = []
-        self.ends: IntermediateTracker[int] = IntermediateTracker()
+        self.intermediate_tracker: IntermediateTracker[int] = IntermediateTracker()
         self.count = 0
 
     def add(self, records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) -> None:
         if self.batches and isinstance(self.batches[-1], dict):
-            self.batches[-1] = packed(self.batches[-1])
-        self.seen.append(looked_at(records))
-        columns = batch(records, ids, keys)
+            self.batches[-1] = pack_columns(self.batches[-1])
+        self.scans.append(scan_records(records))
+        columns = build_columns(records, ids, keys)
         self.twins += [hash((group, record.response)) for group, record in zip(columns["group"], records, strict=True)]
-        named = zip(*(columns[name] for name in ("trajectory", "group", "prompt_key", "turn")), strict=True)
-        for row, (trajectory, group, key, turn) in enumerate(named, self.count):
+        turns = zip(*(columns[name] for name in ("trajectory", "group", "prompt_key", "turn")), strict=True)
+        for row, (trajectory, group, key, turn) in enumerate(turns, self.count):
             if trajectory:
-                self.ends.follow(build_trajectory_key(trajectory, group, key), row if turn is None else turn, row)
+                self.intermediate_tracker.add(
+                    build_trajectory_key(trajectory, group, key), row if turn is None else turn, row
+                )
         self.batches.append(columns)
         self.count += len(records)
 
     def rows(self, step_id: int, dump_id: int) -> Iterator[IndexRow]:
-        """Every row, visible, in the order of `FIELDS`."""
+        """Yields every row, all visible, with the fields in the order of `FIELDS`."""
         columns = [batch if isinstance(batch, dict) else None for batch in self.batches]
-        bits, chars, final = self.bits(), np.concatenate([seen.chars for seen in self.seen]), np.ones(self.count, bool)
-        final[list(self.ends.inner)] = False
+        bits = self.compute_property_bits()
+        chars, final = np.concatenate([scan.chars for scan in self.scans]), np.ones(self.count, bool)
+        final[list(self.intermediate_tracker.intermediate)] = False
         start = 0
-        for place, known in enumerate(columns):
-            part = known or unpacked(self.batches[place])
+        for number, unpacked in enumerate(columns):
+            part = unpacked or unpack_columns(self.batches[number])
             end = start + len(part["id"])
-            own = {
+            step_columns = {
                 "step_id": [step_id] * (end - start),
                 "dump_id": [dump_id] * (end - start),
                 "ordinal": range(start, end),
@@ -131,100 +134,100 @@ class IndexRowBuilder:
                 "chars": chars[start:end].tolist(),
                 "facets": bits[start:end].tolist(),
             }
-            yield from zip(*(part[name] if name in part else own[name] for name in FIELDS), strict=True)
+            yield from zip(*(part[name] if name in part else step_columns[name] for name in FIELDS), strict=True)
             start = end
 
-    def places(self) -> Iterator[TrajectoryPosition]:
-        """Of every row, in the order of `rows`."""
+    def positions(self) -> Iterator[TrajectoryPosition]:
+        """Yields one per row, in the order of `rows`."""
         for batch in self.batches:
-            named = (column(batch, name) for name in TrajectoryPosition._fields)
-            yield from map(TrajectoryPosition._make, zip(*named, strict=True))
+            columns = (read_column(batch, name) for name in TrajectoryPosition._fields)
+            yield from map(TrajectoryPosition._make, zip(*columns, strict=True))
 
     def traits(self) -> Iterator[ResponseTraits]:
-        """Of every row, in the order of `rows`."""
-        marked, ended = (chain.from_iterable(getattr(seen, name).tolist() for seen in self.seen) for name in MARKS)
-        yield from map(ResponseTraits, self.twins, marked, ended)
+        """Yields one per row, in the order of `rows`."""
+        flags = (chain.from_iterable(getattr(scan, name).tolist() for scan in self.scans) for name in TRAIT_FIELDS)
+        yield from map(ResponseTraits, self.twins, *flags)
 
-    def bits(self) -> text_properties.PropertyBits:
-        tokens = list(chain.from_iterable(column(batch, "tokens") for batch in self.batches))
-        told = list(chain.from_iterable(column(batch, "truncated") for batch in self.batches))
-        whole = text_properties.ResponseScan(
+    def compute_property_bits(self) -> text_properties.PropertyBits:
+        tokens = list(chain.from_iterable(read_column(batch, "tokens") for batch in self.batches))
+        truncated = list(chain.from_iterable(read_column(batch, "truncated") for batch in self.batches))
+        scan = text_properties.ResponseScan(
             *(
-                np.concatenate([getattr(seen, name) for seen in self.seen])
+                np.concatenate([getattr(part, name) for part in self.scans])
                 for name in text_properties.ResponseScan.__slots__
             )
         )
-        return text_properties.compute_text_properties(whole, np.array(self.twins, np.int64), tokens, told)
+        return text_properties.compute_text_properties(scan, np.array(self.twins, np.int64), tokens, truncated)
 
 
-def looked_at(records: Sequence[Record]) -> text_properties.ResponseScan:
-    """Facets of a batch, those that the text does not tell included."""
-    seen = text_properties.scan_responses(
+def scan_records(records: Sequence[Record]) -> text_properties.ResponseScan:
+    """Scans a batch for text properties, including those that do not depend on the text."""
+    scan = text_properties.scan_responses(
         [record.prompt for record in records], [record.response for record in records]
     )
     textless = np.fromiter((record.textless for record in records), np.bool_, len(records))
-    seen.bits[textless] = text_properties.TEXT_PROPERTY_BITS["no-text"]
+    scan.bits[textless] = text_properties.TEXT_PROPERTY_BITS["no-text"]
     with_ids = np.fromiter((record.response_ids is not None for record in records), np.bool_, len(records))
-    seen.bits[with_ids] |= text_properties.TEXT_PROPERTY_BITS["tokens"]
+    scan.bits[with_ids] |= text_properties.TEXT_PROPERTY_BITS["tokens"]
     with_tools = [text_properties.has_tool_call(record.response, record.messages or ()) for record in records]
-    seen.bits[np.array(with_tools, np.bool_)] |= text_properties.TEXT_PROPERTY_BITS["tool"]
+    scan.bits[np.array(with_tools, np.bool_)] |= text_properties.TEXT_PROPERTY_BITS["tool"]
     dropped = np.fromiter((record.extras.get("filtered") is True for record in records), np.bool_, len(records))
-    seen.bits[dropped] |= text_properties.TEXT_PROPERTY_BITS["filtered"]
-    return seen
+    scan.bits[dropped] |= text_properties.TEXT_PROPERTY_BITS["filtered"]
+    return scan
 
 
-def packed(columns: dict[str, list[Any]]) -> pa.Table:
-    return pa.table({name: pa.array(columns[name], TYPES.get(name, pa.string())) for name in BATCH})
+def pack_columns(columns: dict[str, list[Any]]) -> pa.Table:
+    return pa.table({name: pa.array(columns[name], TYPES.get(name, pa.string())) for name in BATCH_FIELDS})
 
 
-def unpacked(table: Any) -> dict[str, list[Any]]:
-    return {name: table[name].to_pylist() for name in BATCH}
+def unpack_columns(table: Any) -> dict[str, list[Any]]:
+    return {name: table[name].to_pylist() for name in BATCH_FIELDS}
 
 
-def column(batch: Any, name: str) -> list[Any]:
-    found = batch[name]
-    return found if isinstance(found, list) else list(found.to_pylist())
+def read_column(batch: Any, name: str) -> list[Any]:
+    values = batch[name]
+    return values if isinstance(values, list) else list(values.to_pylist())
 
 
-def batch(records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) -> dict[str, list[Any]]:
-    """The columns that a record alone decides."""
-    short = Shortened()
+def build_columns(records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) -> dict[str, list[Any]]:
+    """Returns the columns that depend only on the record."""
+    short_names = ShortNames()
     return {
         "id": list(ids),
-        "group": [short[record.group or key, 64] for record, key in zip(records, keys, strict=True)],
+        "group": [short_names[record.group or key, 64] for record, key in zip(records, keys, strict=True)],
         "index": [
             record.index if record.index is None or -(2**31) <= record.index < 2**31 else None for record in records
         ],
-        "trajectory": [short[record.trajectory or "", 80] for record in records],
+        "trajectory": [short_names[record.trajectory or "", 80] for record in records],
         "prompt_key": list(keys),
-        "score": [summable(record.score) for record in records],
+        "score": [limit_number(record.score) for record in records],
         "correct": [is_correct(record) for record in records],
-        "advantage": [summable(mean(record.advantages)) for record in records],
-        "tokens": [token_count(record) for record in records],
+        "advantage": [limit_number(compute_mean(record.advantages)) for record in records],
+        "tokens": [count_tokens(record) for record in records],
         "truncated": [is_truncated(record) for record in records],
-        "data_source": [short[record.data_source or "", 120] for record in records],
-        "expected": [preview(record.ground_truth[:80]) if record.ground_truth else "" for record in records],
-        "tail": [preview(" ".join(record.response[-TAIL:].split())) for record in records],
+        "data_source": [short_names[record.data_source or "", 120] for record in records],
+        "expected": [clean_text(record.ground_truth[:80]) if record.ground_truth else "" for record in records],
+        "tail": [clean_text(" ".join(record.response[-TAIL_CHARS:].split())) for record in records],
         "turn": [record.turn for record in records],
-        "judged": [logged_acc(record) is not None for record in records],
+        "judged": [get_logged_accuracy(record) is not None for record in records],
     }
 
 
-def summable(number: float | None) -> float | None:
-    """A number that may stand among others in a mean; PostgreSQL squares what it averages. The body keeps any."""
-    return number if number is None or -MOST_NUMBER < number < MOST_NUMBER else None
+def limit_number(number: float | None) -> float | None:
+    """Returns a number that is safe in an average, else None: PostgreSQL squares values. The body stores any number."""
+    return number if number is None or -MAX_NUMBER < number < MAX_NUMBER else None
 
 
-class Shortened(dict[tuple[str, int], str]):
-    """Names of a batch made to fit their columns, each once: they come again and again."""
+class ShortNames(dict[tuple[str, int], str]):
+    """Names of a batch, shortened to fit their columns. Caches each name because names repeat."""
 
     def __missing__(self, key: tuple[str, int]) -> str:
-        self[key] = fitting(*key)
+        self[key] = shorten_name(*key)
         return self[key]
 
 
-def preview(text: str) -> str:
-    """Text that any database takes: no NUL, no half surrogates."""
+def clean_text(text: str) -> str:
+    """Returns text that any database accepts: no NUL, no lone surrogates."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     if text.isascii():
@@ -236,23 +239,23 @@ def preview(text: str) -> str:
     return text
 
 
-def fitting(text: str, most: int) -> str:
-    """A name that fits its column; one that is too long ends in a hash of all of it, so it stays a name of its own."""
-    if len(text) <= most:
-        return preview(text)
+def shorten_name(text: str, limit: int) -> str:
+    """Returns a name that fits its column. A longer name ends in a hash of the full name, so it stays unique."""
+    if len(text) <= limit:
+        return clean_text(text)
     ending = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{preview(text[: most - 17])}~{ending}"
+    return f"{clean_text(text[: limit - 17])}~{ending}"
 
 
 def is_correct(record: Record) -> bool | None:
-    """The default rule: `acc=1` where it was logged, else `score>0`; None where neither was."""
-    acc = logged_acc(record)
+    """Applies the default rule: `acc=1` if it was logged, else `score>0`; None if neither was logged."""
+    acc = get_logged_accuracy(record)
     if acc is not None:
         return acc == 1
     return None if record.score is None else record.score > 0
 
 
-def logged_acc(record: Record) -> float | None:
+def get_logged_accuracy(record: Record) -> float | None:
     acc = record.rewards.get("acc")
     if acc is None:
         acc = record.extras.get("acc")
@@ -265,40 +268,40 @@ def is_truncated(record: Record) -> bool | None:
     return record.finish_reason.lower() in CUT_REASONS
 
 
-def token_count(record: Record) -> int | None:
-    """Tokens of the response, where they or their number were recorded."""
+def count_tokens(record: Record) -> int | None:
+    """Returns the number of response tokens, or None if neither the tokens nor their number was recorded."""
     if record.response_ids is not None:
         return len(record.response_ids)
-    told = record.extras.get("response_length")
-    return int(told) if isinstance(told, (int, float)) and 0 <= told < 2**31 else None
+    length = record.extras.get("response_length")
+    return int(length) if isinstance(length, (int, float)) and 0 <= length < 2**31 else None
 
 
-def mean(values: list[float | None] | None) -> float | None:
+def compute_mean(values: list[float | None] | None) -> float | None:
     known = [value for value in values if value is not None] if values else []
     return sum(known) / len(known) if known else None
 
 
 def fill_missing_values(row: IndexRow, other: IndexRow) -> IndexRow:
-    """`row` with what it lacks taken from another sight of the same sample."""
-    lacking = [
+    """Returns `row` with its missing values filled from the row of another dump of the same sample."""
+    missing = [
         name
         for name in FILLABLE
         if row[FIELD_POSITIONS[name]] in (None, "") and other[FIELD_POSITIONS[name]] not in (None, "")
     ]
-    more = other[FIELD_POSITIONS["facets"]] & ~row[FIELD_POSITIONS["facets"]] & JOINED
-    if not lacking and not more:
+    more_bits = other[FIELD_POSITIONS["facets"]] & ~row[FIELD_POSITIONS["facets"]] & MERGED_BITS
+    if not missing and not more_bits:
         return row
-    made = list(row)
-    made[FIELD_POSITIONS["facets"]] |= more
-    for name in lacking:
-        made[FIELD_POSITIONS[name]] = other[FIELD_POSITIONS[name]]
-    if "truncated" in lacking:
-        made[FIELD_POSITIONS["facets"]] &= ~text_properties.TEXT_PROPERTY_BITS["trunc?"]
-    return tuple(made)
+    filled = list(row)
+    filled[FIELD_POSITIONS["facets"]] |= more_bits
+    for name in missing:
+        filled[FIELD_POSITIONS[name]] = other[FIELD_POSITIONS[name]]
+    if "truncated" in missing:
+        filled[FIELD_POSITIONS["facets"]] &= ~text_properties.TEXT_PROPERTY_BITS["trunc?"]
+    return tuple(filled)
 
 
 def insert_index_rows(rows: Iterable[IndexRow]) -> None:
-    """COPY on PostgreSQL, executemany elsewhere: `bulk_create` takes four times as long."""
+    """Inserts rows with COPY on PostgreSQL, else with executemany. `bulk_create` takes four times as long."""
     names = [connection.ops.quote_name(name) for name in FIELDS]
     table, columns = connection.ops.quote_name(Sample._meta.db_table), ", ".join(names)
     with connection.cursor() as cursor:
@@ -307,8 +310,8 @@ def insert_index_rows(rows: Iterable[IndexRow]) -> None:
                 for row in rows:
                     copy.write_row(row)
             return
-        marks = ", ".join(["%s"] * len(FIELDS))
-        statement = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608  our own names only
-        every = iter(rows)
-        while part := sorted(islice(every, 5000)):  # by id: the pages of its index are written once
+        placeholders = ", ".join(["%s"] * len(FIELDS))
+        statement = f"INSERT INTO {table} ({columns}) VALUES ({placeholders})"  # noqa: S608  names from code
+        remaining = iter(rows)
+        while part := sorted(islice(remaining, 5000)):  # sorted by id: each page of the index is written once
             cursor.executemany(statement, part)

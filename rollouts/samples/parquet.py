@@ -1,19 +1,19 @@
-"""Sample bodies as Parquet: the schema (version 1), how records become a table, and how a row becomes a record again.
+"""Writes and reads sample bodies as Parquet (schema version 1).
 
-Columns, in this order, are always all there:
+These columns always exist, in this order:
 
-    id, prompt_key                     the sample's names, see identity.py
-    prompt, response                   text; half surrogates as U+FFFD, which Arrow cannot hold (the raw dump can);
-                                       a null response is one of which only the tokens were recorded
+    id, prompt_key                     the sample id and the prompt key, see identity.py
+    prompt, response                   text; lone surrogates become U+FFFD, because Arrow cannot store them (the raw
+                                       dump can); the response is null if only its tokens were recorded
     score double; group, trajectory, ground_truth, data_source, finish_reason string; index, turn, policy_version
     int64; truncated bool; prompt_ids, response_ids list<int32>; response_mask list<int8>; logprobs, ref_logprobs,
     advantages list<float>
     messages, timing, metrics, segments, tools, more     JSON text
 
-Then the keys of the run's own: `num.<key>` double (booleans too), `str.<key>` string, `json.<key>` for lists and
-objects. A `num.` column whose metadata says part=reward is a part of the reward. A key that only appears in later
-batches of a dump, or is one too many, is in `more`. Row groups end at 128 rows or 4 MB of text, and before and behind
-a row of 1 MB, so that it is read alone; zstd-1.
+The keys that the run adds follow: `num.<key>` double (also booleans), `str.<key>` string, `json.<key>` for lists and
+objects. A `num.` column with the metadata part=reward is a reward part. A key that first appears in a later batch of a
+dump, or exceeds the limit of columns, is in `more`. A row group ends at 128 rows or 4 MB of text. A row of 1 MB or more
+has its own row group, so that it is read alone. Compression is zstd level 1.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ BODY_SCHEMA_VERSION = 1
 GROUP_ROWS = 128
 GROUP_BYTES = 4 << 20
 LONG_ROW_BYTES = 1 << 20  # bytes
-MOST_KEYS = 300
-MOST_KEY_CHARS = 200
+MAX_KEYS = 300
+MAX_KEY_CHARS = 200
 
 TEXTS = ("group", "trajectory", "ground_truth", "data_source", "finish_reason")
 INTEGERS = ("index", "turn", "policy_version")
@@ -46,8 +46,8 @@ ARRAYS = {
 }  # fmt: skip
 JSONS = ("messages", "timing", "metrics", "segments", "tools")
 REWARD_METADATA = {b"part": b"reward"}
-# Which column takes a value: `num` (booleans too), `str` or `json`.
-HOMES: dict[type, str] = {
+# The prefix of the column that stores a value of this type: `num` (also booleans), `str` or `json`.
+COLUMN_PREFIXES: dict[type, str] = {
     float: "num", int: "num", bool: "num", str: "str", dict: "json", list: "json", type(None): "",
 }  # fmt: skip
 
@@ -64,114 +64,122 @@ FIXED_FIELDS: tuple[pa.Field, ...] = (
     *(pa.field(name, pa.string()) for name in JSONS),
     pa.field("more", pa.string()),
 )
-# Values that repeat within a row group; the others only cost time to look up.
+# Columns with values that repeat within a row group. A dictionary for the others only costs time.
 REPEATED = ["prompt", "prompt_key", "group", "trajectory", "ground_truth", "data_source", "finish_reason"]
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLayout:
-    """The run's own columns of one file, in order. `parts` are names of rewards, also `num.` columns."""
+    """The columns of one file that the run adds, in order. `reward_names` are also `num.` columns."""
 
-    parts: tuple[str, ...] = ()
-    nums: tuple[str, ...] = ()
-    strs: tuple[str, ...] = ()
-    jsons: tuple[str, ...] = ()
+    reward_names: tuple[str, ...] = ()
+    number_names: tuple[str, ...] = ()
+    text_names: tuple[str, ...] = ()
+    json_names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> BodyLayout:
-        """What the records need, at most `MOST_KEYS` of them."""
-        parts = list(dict.fromkeys(key for record in records for key in record.rewards if is_column(key)))
+    def from_records(cls, records: Sequence[Record]) -> BodyLayout:
+        """Returns the layout for the keys of these records, at most `MAX_KEYS` keys."""
+        reward_names = list(dict.fromkeys(key for record in records for key in record.rewards if is_column(key)))
         kinds = dict.fromkeys((key, type(value)) for record in records for key, value in record.extras.items())
-        homes: dict[str, dict[str, None]] = {"num": {}, "str": {}, "json": {}, "": {}}
+        prefixes: dict[str, dict[str, None]] = {"num": {}, "str": {}, "json": {}, "": {}}
         for key, kind in kinds:
             if is_column(key):
-                homes[HOMES[kind]][key] = None
-        nums = [name for name in homes["num"] if name not in parts]
-        most = MOST_KEYS // 4
-        return cls(tuple(parts)[:most], tuple(nums)[:most], tuple(homes["str"])[:most], tuple(homes["json"])[:most])
+                prefixes[COLUMN_PREFIXES[kind]][key] = None
+        numbers = [name for name in prefixes["num"] if name not in reward_names]
+        limit = MAX_KEYS // 4
+        return cls(
+            tuple(reward_names)[:limit],
+            tuple(numbers)[:limit],
+            tuple(prefixes["str"])[:limit],
+            tuple(prefixes["json"])[:limit],
+        )
 
     def schema(self) -> pa.Schema:
-        own = [
-            *(pa.field(f"num.{name}", pa.float64(), metadata=REWARD_METADATA) for name in self.parts),
-            *(pa.field(f"num.{name}", pa.float64()) for name in self.nums),
-            *(pa.field(f"str.{name}", pa.string()) for name in self.strs),
-            *(pa.field(f"json.{name}", pa.string()) for name in self.jsons),
+        run_fields = [
+            *(pa.field(f"num.{name}", pa.float64(), metadata=REWARD_METADATA) for name in self.reward_names),
+            *(pa.field(f"num.{name}", pa.float64()) for name in self.number_names),
+            *(pa.field(f"str.{name}", pa.string()) for name in self.text_names),
+            *(pa.field(f"json.{name}", pa.string()) for name in self.json_names),
         ]
-        return pa.schema([*FIXED_FIELDS, *own], metadata={"rolloutdeck": str(BODY_SCHEMA_VERSION)})
+        return pa.schema([*FIXED_FIELDS, *run_fields], metadata={"rolloutdeck": str(BODY_SCHEMA_VERSION)})
 
     def table(self, records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) -> pa.Table:
-        """One row per record, in order; what has no column goes into `more`."""
+        """Returns one row per record, in order. Values without a column go into `more`."""
         fixed = {name: list(map(attrgetter(name), records)) for name in Record.__slots__}
         made = {
             "id": pa.array(ids, pa.string()),
             "prompt_key": pa.array(keys, pa.string()),
             "score": pa.array(fixed["score"], pa.float64()),
             "truncated": pa.array(fixed["truncated"], pa.bool_()),
-            "more": jsons(self.left_over(records)),
+            "more": build_json_array(self.collect_leftovers(records)),
         }
-        made |= {name: texts(fixed[name]) for name in ("prompt", *TEXTS)}
-        made["response"] = texts([None if record.textless else record.response for record in records])
+        made |= {name: build_text_array(fixed[name]) for name in ("prompt", *TEXTS)}
+        made["response"] = build_text_array([None if record.textless else record.response for record in records])
         made |= {name: pa.array(fixed[name], pa.int64()) for name in INTEGERS}
-        made |= {name: arrays(fixed[name], kind) for name, kind in ARRAYS.items()}
-        made |= {name: jsons(fixed[name]) for name in JSONS}
-        columns = [made[field.name] for field in FIXED_FIELDS] + self.own(fixed["rewards"], fixed["extras"])
+        made |= {name: build_list_array(fixed[name], kind) for name, kind in ARRAYS.items()}
+        made |= {name: build_json_array(fixed[name]) for name in JSONS}
+        columns = [made[field.name] for field in FIXED_FIELDS] + self.build_own_columns(
+            fixed["rewards"], fixed["extras"]
+        )
         return pa.Table.from_arrays(columns, schema=self.schema())
 
-    def own(self, rewards: list[dict[str, Any]], extras: list[dict[str, Any]]) -> list[pa.Array]:
-        """The columns behind the fixed ones."""
+    def build_own_columns(self, rewards: list[dict[str, Any]], extras: list[dict[str, Any]]) -> list[pa.Array]:
+        """Returns the columns after the fixed ones."""
         return [
-            *(pa.array([row.get(name) for row in rewards], pa.float64()) for name in self.parts),
-            *(pa.array([as_number(row.get(name)) for row in extras], pa.float64()) for name in self.nums),
-            *(texts([as_text(row.get(name)) for row in extras]) for name in self.strs),
-            *(jsons([as_nested(row.get(name)) for row in extras]) for name in self.jsons),
+            *(pa.array([row.get(name) for row in rewards], pa.float64()) for name in self.reward_names),
+            *(pa.array([to_number(row.get(name)) for row in extras], pa.float64()) for name in self.number_names),
+            *(build_text_array([to_string(row.get(name)) for row in extras]) for name in self.text_names),
+            *(build_json_array([to_nested(row.get(name)) for row in extras]) for name in self.json_names),
         ]
 
-    def left_over(self, records: Sequence[Record]) -> list[dict[str, Any] | None]:
-        """Per record what no column takes: {"rewards": {…}, "extras": {…}}, or None."""
-        parts = frozenset(self.parts)
-        homes = {(key, kind) for kind, home in HOMES.items() for key in self.columns(home)}
-        named = {key for record in records for key in record.rewards}
+    def collect_leftovers(self, records: Sequence[Record]) -> list[dict[str, Any] | None]:
+        """Returns, per record, the values without a column: {"rewards": {…}, "extras": {…}}, or None."""
+        reward_names = frozenset(self.reward_names)
+        prefixes = {(key, kind) for kind, prefix in COLUMN_PREFIXES.items() for key in self.columns(prefix)}
+        reward_keys = {key for record in records for key in record.rewards}
         kinds = {(key, type(value)) for record in records for key, value in record.extras.items()}
-        whole = [key for key, kind in kinds if kind is int]
-        if named <= parts and kinds <= homes and not any(is_huge(r.extras.get(key)) for key in whole for r in records):
+        int_keys = [key for key, kind in kinds if kind is int]
+        has_huge = any(is_huge(record.extras.get(key)) for key in int_keys for record in records)
+        if reward_keys <= reward_names and kinds <= prefixes and not has_huge:
             return [None] * len(records)
-        found: list[dict[str, Any] | None] = []
+        leftovers: list[dict[str, Any] | None] = []
         for record in records:
-            rewards = {key: value for key, value in record.rewards.items() if key not in parts}
+            rewards = {key: value for key, value in record.rewards.items() if key not in reward_names}
             extras = {
                 key: value
                 for key, value in record.extras.items()
-                if value is not None and ((key, type(value)) not in homes or is_huge(value))
+                if value is not None and ((key, type(value)) not in prefixes or is_huge(value))
             }
-            found.append({"rewards": rewards, "extras": extras} if rewards or extras else None)
-        return found
+            leftovers.append({"rewards": rewards, "extras": extras} if rewards or extras else None)
+        return leftovers
 
-    def columns(self, home: str) -> tuple[str, ...]:
-        return {"num": self.nums, "str": self.strs, "json": self.jsons}.get(home, ())
+    def columns(self, prefix: str) -> tuple[str, ...]:
+        return {"num": self.number_names, "str": self.text_names, "json": self.json_names}.get(prefix, ())
 
 
 def is_column(name: str) -> bool:
-    return len(name) <= MOST_KEY_CHARS and name.isprintable()
+    return len(name) <= MAX_KEY_CHARS and name.isprintable()
 
 
 def is_huge(value: Any) -> bool:
-    """True for an integer that a double would round."""
+    """Returns True for an integer that a double would round."""
     return type(value) is int and not -(2**53) <= value <= 2**53
 
 
-def as_number(value: Any) -> float | None:
+def to_number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not is_huge(value) else None
 
 
-def as_text(value: Any) -> str | None:
+def to_string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def as_nested(value: Any) -> Any:
+def to_nested(value: Any) -> Any:
     return value if isinstance(value, (dict, list)) else None
 
 
-def texts(values: list[str | None]) -> pa.Array:
+def build_text_array(values: list[str | None]) -> pa.Array:
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
@@ -179,24 +187,24 @@ def texts(values: list[str | None]) -> pa.Array:
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with half surrogates as U+FFFD and split pairs joined."""
+    """Replaces lone surrogates with U+FFFD and joins split surrogate pairs."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def jsons(values: list[Any]) -> pa.Array:
+def build_json_array(values: list[Any]) -> pa.Array:
     if values.count(None) == len(values):
         return pa.nulls(len(values), pa.string())
-    return texts([None if value is None else to_json(value) for value in values])
+    return build_text_array([None if value is None else to_json(value) for value in values])
 
 
-def arrays(values: list[Any], kind: pa.DataType) -> pa.Array:
+def build_list_array(values: list[Any], kind: pa.DataType) -> pa.Array:
     if values.count(None) == len(values):
         return pa.nulls(len(values), pa.list_(kind))
     return pa.array(values, pa.list_(kind))
 
 
 class BodyWriter:
-    """Writes tables of one layout into a file, in row groups that can be read one at a time."""
+    """Writes tables of one layout into a Parquet file. Its row groups can be read one at a time."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         repeated = [*REPEATED, *(name for name in schema.names if name.startswith("str."))]
@@ -215,9 +223,9 @@ class BodyWriter:
 
 
 def find_row_group_bounds(table: pa.Table) -> Iterator[tuple[int, int]]:
-    """(first, end) of the row groups: up to 128 rows, ending when their text passes 4 MB; a long row stands alone."""
+    """Yields (first, end) of each row group: at most 128 rows, closed at 4 MB of text. A long row is alone."""
     start = total = 0
-    for row, size in enumerate(row_bytes(table)):
+    for row, size in enumerate(measure_rows(table)):
         if row > start and size >= LONG_ROW_BYTES:
             yield start, row
             start, total = row, 0
@@ -229,8 +237,8 @@ def find_row_group_bounds(table: pa.Table) -> Iterator[tuple[int, int]]:
         yield start, table.num_rows
 
 
-def row_bytes(table: pa.Table) -> list[int]:
-    """Bytes of the long columns of each row; token arrays count four per token."""
+def measure_rows(table: pa.Table) -> list[int]:
+    """Returns the bytes of the long columns of each row. Token arrays count four bytes per token."""
     import pyarrow.compute as pc
 
     total = pc.add(
@@ -245,44 +253,44 @@ def row_bytes(table: pa.Table) -> list[int]:
     return list(total.to_pylist())
 
 
-# What the slim rows are made of; the other columns need not be read for that.
+# The columns that index rows are built from. The others are not read for that.
 INDEX_ROW_COLUMNS = [
     "id", "prompt_key", "prompt", "response", "score", *TEXTS, *INTEGERS, "truncated", "response_ids", "advantages",
 ]  # fmt: skip
 
 
 def build_records(table: pa.Table) -> list[Record]:
-    """The rows of a table as records again; columns that were not read stay empty."""
+    """Converts the rows of a table to records. Columns that were not read stay empty."""
     names = table.schema.names
-    plain = {name: table[name].to_pylist() for name in names}
-    made = [
+    columns = {name: table[name].to_pylist() for name in names}
+    records = [
         Record(prompt=prompt, response=response or "", textless=response is None)
-        for prompt, response in zip(plain["prompt"], plain["response"], strict=True)
+        for prompt, response in zip(columns["prompt"], columns["response"], strict=True)
     ]
     for name in ("score", *TEXTS, *INTEGERS, "truncated", *ARRAYS):
-        if name in plain:
-            for record, value in zip(made, plain[name], strict=True):
+        if name in columns:
+            for record, value in zip(records, columns[name], strict=True):
                 setattr(record, name, value)
     for name in JSONS:
-        for record, value in zip(made, plain.get(name, ()), strict=False):
-            setattr(record, name, loads(value))
+        for record, value in zip(records, columns.get(name, ()), strict=False):
+            setattr(record, name, parse_json(value))
     for field in table.schema:
-        own(made, field, plain[field.name])
-    for record, value in zip(made, plain.get("more", ()), strict=False):
+        set_own_values(records, field, columns[field.name])
+    for record, value in zip(records, columns.get("more", ()), strict=False):
         if value is not None:
-            more = loads(value)
+            more = parse_json(value)
             record.rewards.update(more["rewards"])
             record.extras.update(more["extras"])
-    return made
+    return records
 
 
-def own(made: list[Record], field: pa.Field, values: list[Any]) -> None:
-    """Puts a column of the run's own where it came from."""
+def set_own_values(records: list[Record], field: pa.Field, values: list[Any]) -> None:
+    """Sets the values of a column that the run added as rewards or extras of the records."""
     kind, _, key = field.name.partition(".")
     if kind not in ("num", "str", "json") or not key:
         return
     reward = bool(field.metadata and field.metadata.get(b"part") == b"reward")
-    for record, value in zip(made, values, strict=True):
+    for record, value in zip(records, values, strict=True):
         if value is None:
             continue
         if reward:
@@ -290,8 +298,8 @@ def own(made: list[Record], field: pa.Field, values: list[Any]) -> None:
         elif kind == "num":
             record.extras[key] = int(value) if value.is_integer() else value
         else:
-            record.extras[key] = value if kind == "str" else loads(value)
+            record.extras[key] = value if kind == "str" else parse_json(value)
 
 
-def loads(text: str | None) -> Any:
+def parse_json(text: str | None) -> Any:
     return None if text is None else orjson.loads(text)

@@ -1,4 +1,4 @@
-"""The one shape of a generation, whatever trainer wrote it. No Django here."""
+"""The record types that all format modules produce. This module does not import Django."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 @dataclass(slots=True)
 class Record:
-    """One generation as a format module yields it, fields in the words of `Run.log_samples`.
+    """One generation as a format module yields it. The fields have the names of the keys of `Run.log_samples`.
 
-    `prompt` and `response` are the recorded text, unchanged: the sample's identity hashes them.
-    `rewards` holds named parts as float; `extras` every key without a canonical name, as plain JSON values.
-    `score` is the trainer's reward sum where it is recorded, else the reward function's own number.
-    Token arrays are per token of the response (`prompt_ids` of the prompt); lengths in tokens, log-probs in nats.
-    `textless`: nobody recorded the response's text, only its tokens; `response` is empty then and means nothing.
+    `prompt` and `response` are the recorded text, unchanged: the sample id is a hash of them.
+    `rewards` holds the named reward parts as float; `extras` holds every key without a field, as plain JSON values.
+    `score` is the reward sum of the trainer if it is recorded, else the number of the reward function.
+    Token arrays have one entry per response token (`prompt_ids`: per prompt token). Log-probs are in nats.
+    `textless`: only the tokens of the response were recorded, not its text; `response` is empty.
     """
 
     prompt: str = ""
@@ -47,26 +47,26 @@ class Record:
 
 @dataclass(slots=True, frozen=True)
 class LineProblem:
-    """A line that could not become a `Record`: counted, shown on the dump, never fatal. `line` counts from 1.
+    """A line that could not be read. It is counted and listed on the dump, and is never fatal. `line` counts from 1.
 
-    `kept` says that the line did become a record, mended (bytes that were not UTF-8).
+    `repaired`: the line became a record after a repair (bytes that were not UTF-8).
     """
 
     line: int
     reason: str
-    kept: bool = False
+    repaired: bool = False
 
 
 @dataclass(slots=True, frozen=True)
 class SkippedRow:
-    """Something that is deliberately no sample (a trainer's padding row). Counted by `reason`."""
+    """A row that is not a sample (for example a padding row of a trainer). Counted by `reason`."""
 
     reason: str
 
 
 @dataclass(slots=True, frozen=True)
 class MetricPoint:
-    """The metrics of one step: `values` maps name to float, None where the trainer logged NaN."""
+    """The metrics of one step. `values` maps a name to a float, or None if the trainer logged NaN."""
 
     step: int
     values: dict[str, float | None]

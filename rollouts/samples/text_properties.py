@@ -1,19 +1,19 @@
-"""Properties of samples that lists filter by, found at indexing from the first and last 8 KB of each response.
+"""Computes text properties of samples, which lists filter by, from the first and last 8 KB of each response.
 
-All are careful rather than complete: a facet that is shown should be true.
+The rules prefer precision to recall: a property that is shown should be true.
 
-trunc?        nobody logged why generation ended, and the response looks cut off (`looks_cut`)
-repetition    the response ends in four or more equal pieces of text, 64 characters or more in all, or 32 characters
-              from its end or from the middle of its beginning come back eight times
+trunc?        no reason for the end of generation was logged, and the response looks cut off (`find_cut_responses`)
+repetition    the response ends in four or more equal pieces of text, 64 characters or more in total, or 32 characters
+              from its end or from the middle of its beginning occur eight times
 language-mix  eight letters or more, in the first and last 1 KB, of a script other than Latin and Greek that the prompt
               does not use
-empty         nothing but white space
-duplicate     the same text as another response of its group
+empty         only white space
+duplicate     has the same text as another response of its group
 no-marker     no answer marker (`####`, `\\boxed`, `Answer:`) in the last 2 KB, where 80 % of the step have one
-tool          it calls a tool: in its messages, or in its text as trainers flatten calls and results
+tool          calls a tool, in its messages or in its text (trainers flatten calls and results into text)
 tokens        its token ids were recorded
-no-text       nothing but its tokens was recorded
-filtered      its trainer says (`filtered`) that it dropped the sample and did not train on it
+no-text       only its tokens were recorded
+filtered      the trainer logged (`filtered`) that it dropped the sample and did not train on it
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ TEXT_PROPERTY_BITS: dict[str, int] = {
 
 
 class PropertyDescription(NamedTuple):
-    """One property as pages offer it: `name` in a step's counts, the `term` of the query language that finds it, what
-    its chip is called, whether `samples` or `groups` are counted, and what it says in full."""
+    """One property as pages offer it: `name` is its key in the counts of a step, `term` its term of the query language,
+    `title` the label of its filter chip, `about` its full description, `of` the counted unit (`samples`, `groups`)."""
 
     name: str
     term: str
@@ -93,21 +93,21 @@ PROPERTY_CATALOG: Final[tuple[PropertyDescription, ...]] = (
     ),
 )
 
-# Found by looking at the other responses of a step.
+# Computed by comparison with the other responses of a step.
 COMPARED: Final = TEXT_PROPERTY_BITS["trunc?"] | TEXT_PROPERTY_BITS["duplicate"] | TEXT_PROPERTY_BITS["no-marker"]
-EDGE = 8192  # characters looked at from each end
-SCRIPT_EDGE = 1024  # characters from each end in which scripts are told apart
-ANSWER_EDGE = 2048  # characters from the end in which an answer is looked for
+EDGE = 8192  # characters that are scanned at each end
+SCRIPT_EDGE = 1024  # characters at each end that are scanned for scripts
+ANSWER_EDGE = 2048  # characters at the end that are scanned for an answer marker
 NEEDLE = 32
-MOST = 0.8  # share of a step's responses that makes a habit
-MANY = 8  # responses in a step before habits are spoken of
-FOREIGN_LETTERS = 8
+HABIT_SHARE = 0.8  # share of the responses of a step that makes a habit
+MIN_HABIT_RESPONSES = 8  # responses that a step needs for a habit
+MIN_FOREIGN_LETTERS = 8
 ENDS = re.compile(r"""[.!?…。！？)\]}>"'`*|$\d」』）】]\s*\Z""")
 
 PropertyBits = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.bool_]
 
-# Scripts by the first byte of a UTF-8 letter; symbols, Greek, punctuation and emoji have none.
+# Scripts by the first byte of a UTF-8 letter. Symbols, Greek, punctuation and emoji have no script.
 HAN, KANA, HANGUL, CYRILLIC, SEMITIC, INDIC = range(1, 7)
 SCRIPTS = np.zeros(256, dtype=np.uint8)
 SCRIPTS[0xE4:0xEA] = HAN
@@ -120,31 +120,31 @@ KANA_SECOND = (0x81, 0x82, 0x83)
 
 @dataclass(slots=True)
 class ResponseScan:
-    """What samples show by themselves; `settled` draws the conclusions once all are known. One entry per sample."""
+    """Traits of each response alone, one entry per sample. `compute_text_properties` compares them within a step."""
 
     bits: PropertyBits
-    marked: Flags
-    ended: Flags
+    has_marker: Flags
+    has_ending: Flags
     chars: npt.NDArray[np.int64]
 
 
 def scan_responses(prompts: Sequence[str], responses: Sequence[str]) -> ResponseScan:
-    """Per-response facets of one batch."""
+    """Returns the scan of one batch of prompts and responses."""
     tails = [response if len(response) <= EDGE else response[-EDGE:] for response in responses]
     heads = [response if len(response) <= EDGE else response[:EDGE] for response in responses]
-    bits = TEXT_PROPERTY_BITS["repetition"] * np.fromiter(map(repeats, heads, tails), np.uint32, len(tails))
+    bits = TEXT_PROPERTY_BITS["repetition"] * np.fromiter(map(is_repetitive, heads, tails), np.uint32, len(tails))
     bits |= TEXT_PROPERTY_BITS["empty"] * np.fromiter(
         (not tail or tail.isspace() for tail in tails), np.uint32, len(tails)
     )
-    bits |= TEXT_PROPERTY_BITS["language-mix"] * mixed(prompts, heads, tails)
-    marked = [has_marker(tail[-ANSWER_EDGE:]) for tail in tails]
-    ended = [ENDS.search(tail, max(0, len(tail) - 8)) is not None for tail in tails]
+    bits |= TEXT_PROPERTY_BITS["language-mix"] * find_language_mix(prompts, heads, tails)
+    markers = [has_answer_marker(tail[-ANSWER_EDGE:]) for tail in tails]
+    endings = [ENDS.search(tail, max(0, len(tail) - 8)) is not None for tail in tails]
     chars = np.fromiter(map(len, responses), np.int64, len(responses))
-    return ResponseScan(bits.astype(np.uint32), np.array(marked, np.bool_), np.array(ended, np.bool_), chars)
+    return ResponseScan(bits.astype(np.uint32), np.array(markers, np.bool_), np.array(endings, np.bool_), chars)
 
 
-def repeats(head: str, tail: str) -> bool:
-    """True when the text goes round in circles."""
+def is_repetitive(head: str, tail: str) -> bool:
+    """Returns True if the text repeats itself."""
     end = len(tail)
     if end < 64:
         return False
@@ -163,38 +163,38 @@ def repeats(head: str, tail: str) -> bool:
     return not middle.isspace() and head.count(middle) >= 8
 
 
-def has_marker(end: str) -> bool:
+def has_answer_marker(end: str) -> bool:
     return "Answer:" in end or "\\boxed" in end or "####" in end
 
 
 def has_tool_call(response: str, messages: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a response calls a tool."""
+    """Returns whether a response calls a tool."""
     if "<tool_call>" in response or "<tool_response>" in response:
         return True
     if "\nassistant\n" in response.partition("\ntool\n")[2]:
         return True
-    return any(one.get("tool_calls") or one.get("role") == "tool" for one in messages)
+    return any(message.get("tool_calls") or message.get("role") == "tool" for message in messages)
 
 
-def mixed(prompts: Sequence[str], heads: Sequence[str], tails: Sequence[str]) -> npt.NDArray[np.uint32]:
-    """1 where a response uses a script that its prompt does not."""
-    found = np.zeros(len(tails), np.uint32)
+def find_language_mix(prompts: Sequence[str], heads: Sequence[str], tails: Sequence[str]) -> npt.NDArray[np.uint32]:
+    """Returns 1 for each response that uses a script that its prompt does not use."""
+    result = np.zeros(len(tails), np.uint32)
     rows = [
         row
         for row, (head, tail) in enumerate(zip(heads, tails, strict=True))
         if not tail.isascii() or not (head is tail or head.isascii())
     ]
     if not rows:
-        return found
-    written = letters([heads[row][:SCRIPT_EDGE] + tails[row][-SCRIPT_EDGE:] for row in rows])
-    asked = letters([prompts[row][:EDGE] for row in rows]) > 0
-    asked[:, HAN] |= asked[:, KANA]  # Japanese is written with both
-    found[rows] = ((written >= FOREIGN_LETTERS) & ~asked).any(axis=1)
-    return found
+        return result
+    response_letters = count_letters([heads[row][:SCRIPT_EDGE] + tails[row][-SCRIPT_EDGE:] for row in rows])
+    prompt_scripts = count_letters([prompts[row][:EDGE] for row in rows]) > 0
+    prompt_scripts[:, HAN] |= prompt_scripts[:, KANA]  # Japanese is written with both
+    result[rows] = ((response_letters >= MIN_FOREIGN_LETTERS) & ~prompt_scripts).any(axis=1)
+    return result
 
 
-def letters(texts: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Letters per text and script, shape (len(texts), 7); column 0 is not counted."""
+def count_letters(texts: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Returns letters per text and script, shape (len(texts), 7). Column 0 is always 0."""
     encoded = [text.encode("utf-8", "replace") for text in texts]
     joined = np.frombuffer(b"".join(encoded) + b"\0", dtype=np.uint8)
     at = np.flatnonzero(joined >= 0xD0)
@@ -210,36 +210,40 @@ def letters(texts: Sequence[str]) -> npt.NDArray[np.int64]:
 
 
 def compute_text_properties(
-    seen: ResponseScan, twins: npt.NDArray[np.int64], tokens: Sequence[int | None], told: Sequence[bool | None]
+    scan: ResponseScan, twins: npt.NDArray[np.int64], tokens: Sequence[int | None], truncated: Sequence[bool | None]
 ) -> PropertyBits:
-    """Facets of a whole step, or of its one dump. `twins` are equal for equal responses of one group, `tokens` are
-    lengths where they are recorded, `told` what the trainer says of truncation."""
-    bits = seen.bits & ~np.uint32(COMPARED)
-    filled = (bits & (TEXT_PROPERTY_BITS["empty"] | TEXT_PROPERTY_BITS["no-text"])) == 0
-    bits[repeated(twins) & filled] |= TEXT_PROPERTY_BITS["duplicate"]
-    habit = filled.sum() >= MANY and seen.marked.sum() >= MOST * filled.sum()
+    """Returns the property bits of all samples of a step (or of its only dump). `twins` are equal for equal responses
+    of one group. `tokens` are the recorded lengths, `truncated` the recorded truncation; None if unknown."""
+    bits = scan.bits & ~np.uint32(COMPARED)
+    nonempty = (bits & (TEXT_PROPERTY_BITS["empty"] | TEXT_PROPERTY_BITS["no-text"])) == 0
+    bits[find_repeated(twins) & nonempty] |= TEXT_PROPERTY_BITS["duplicate"]
+    habit = nonempty.sum() >= MIN_HABIT_RESPONSES and scan.has_marker.sum() >= HABIT_SHARE * nonempty.sum()
     if habit:
-        bits[~seen.marked & filled] |= TEXT_PROPERTY_BITS["no-marker"]
-    unknown = np.fromiter((value is None for value in told), np.bool_, len(told))
-    bits[looks_cut(seen, filled, tokens, bool(habit)) & unknown] |= TEXT_PROPERTY_BITS["trunc?"]
+        bits[~scan.has_marker & nonempty] |= TEXT_PROPERTY_BITS["no-marker"]
+    unknown = np.fromiter((value is None for value in truncated), np.bool_, len(truncated))
+    bits[find_cut_responses(scan, nonempty, tokens, bool(habit)) & unknown] |= TEXT_PROPERTY_BITS["trunc?"]
     return bits
 
 
-def repeated(values: npt.NDArray[np.int64]) -> Flags:
+def find_repeated(values: npt.NDArray[np.int64]) -> Flags:
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray(counts[which] > 1)
 
 
-def looks_cut(seen: ResponseScan, filled: Flags, tokens: Sequence[int | None], habit: bool) -> Flags:
-    """With token counts: two responses or more have exactly the step's greatest length, which is at least 32 and twice
-    the median, or they lack an end. Without: no end and no marker, where 80 % have both, and longer than most."""
+def find_cut_responses(scan: ResponseScan, nonempty: Flags, tokens: Sequence[int | None], habit: bool) -> Flags:
+    """Returns True for each response that looks cut off.
+
+    With token counts: two or more responses have exactly the maximum length of the step, it is at least 32, and the
+    response has no ending or the maximum is at least twice the median. Without token counts: the response has no
+    ending and no marker although 80 % have both, and is longer than the median.
+    """
     if len(tokens) and all(count is not None for count in tokens):
         lengths = np.array(tokens, np.int64)
         longest = lengths == lengths.max()
-        far = lengths.max() >= 2 * np.median(lengths)
+        is_far = lengths.max() >= 2 * np.median(lengths)
         shared = longest.sum() >= 2 and lengths.max() >= NEEDLE
-        return np.asarray(longest & filled & shared & (~seen.ended | far))
-    ends = seen.ended & filled
-    if not habit or ends.sum() < MOST * filled.sum():
-        return np.zeros(len(filled), np.bool_)
-    return filled & ~seen.ended & ~seen.marked & (seen.chars > np.median(seen.chars))
+        return np.asarray(longest & nonempty & shared & (~scan.has_ending | is_far))
+    ends = scan.has_ending & nonempty
+    if not habit or ends.sum() < HABIT_SHARE * nonempty.sum():
+        return np.zeros(len(nonempty), np.bool_)
+    return nonempty & ~scan.has_ending & ~scan.has_marker & (scan.chars > np.median(scan.chars))

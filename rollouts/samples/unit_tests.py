@@ -1,7 +1,7 @@
-"""Which answers pass which tests, where a trainer ran generated programs against given and generated tests.
+"""Parses unit test results, for trainers that run generated programs against given and generated tests.
 
-A program's body says `tests`: {passed: [bool per test], given: how many of them the data set gave, cases: [{input,
-output}], printed: [what it printed, or its error]}. A test's body says `passed_by`: [bool per program].
+The body of a program has `tests`: {passed: [bool per test], given: number of tests from the data set, cases: [{input,
+output}], printed: [output or error of the program]}. The body of a test has `passed_by`: [bool per program].
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_TESTS = 64
-MOST_SHOWN = 200  # characters of what went in or came out
+MAX_TEXT_CHARS = 200  # of an input or output
 
 
 @dataclass(frozen=True, slots=True)
 class UnitTestCase:
-    """One test as it went for one program. `number` counts from 1; `given` by the data set, not generated."""
+    """The result of one test for one program. `number` counts from 1. `given`: from the data set, not generated."""
 
     number: int
     passed: bool
@@ -28,8 +28,8 @@ class UnitTestCase:
 
 @dataclass(frozen=True, slots=True)
 class UnitTestResults:
-    """A row of the matrix: the tests of a program, or the programs that a test met. `passed` of the `ran` ones did;
-    `cases` are the first `MOST_TESTS` of them."""
+    """One row of the test matrix: the tests of a program (`of_tests`), or the programs that a test was run on.
+    `passed` of `ran` passed; `cases` are the first `MAX_TESTS` of them."""
 
     cases: tuple[UnitTestCase, ...]
     of_tests: bool
@@ -38,38 +38,38 @@ class UnitTestResults:
 
 
 def parse_unit_tests(extras: Mapping[str, Any]) -> UnitTestResults | None:
-    """None where nothing was run, or where what was recorded is none of it."""
-    ran = extras.get("tests")
-    if isinstance(ran, dict) and (passed := row(ran.get("passed"))):
-        return UnitTestResults(tuple(cases(ran, passed[:MAX_TESTS])), True, sum(passed), len(passed))
-    if met := row(extras.get("passed_by")):
-        programs = tuple(UnitTestCase(at, passed) for at, passed in enumerate(met[:MAX_TESTS], 1))
-        return UnitTestResults(programs, False, sum(met), len(met))
+    """Returns None if nothing was run or the recorded value has another form."""
+    tests = extras.get("tests")
+    if isinstance(tests, dict) and (passed := to_booleans(tests.get("passed"))):
+        return UnitTestResults(tuple(build_cases(tests, passed[:MAX_TESTS])), True, sum(passed), len(passed))
+    if passed_by := to_booleans(extras.get("passed_by")):
+        programs = tuple(UnitTestCase(number, passed) for number, passed in enumerate(passed_by[:MAX_TESTS], 1))
+        return UnitTestResults(programs, False, sum(passed_by), len(passed_by))
     return None
 
 
-def row(value: Any) -> list[bool]:
-    """A list of truths; empty for anything else."""
-    if not isinstance(value, list) or not all(isinstance(one, bool) for one in value):
+def to_booleans(value: Any) -> list[bool]:
+    """Returns a list of booleans; an empty list for any other value."""
+    if not isinstance(value, list) or not all(isinstance(item, bool) for item in value):
         return []
     return value
 
 
-def cases(ran: Mapping[str, Any], row: Sequence[bool]) -> Iterable[UnitTestCase]:
-    given = ran["given"] if isinstance(ran.get("given"), int) else 0
-    told, printed = listed(ran.get("cases")), listed(ran.get("printed"))
-    for at, passed in enumerate(row):
-        case = told[at] if at < len(told) and isinstance(told[at], dict) else {}
-        shown = printed[at] if at < len(printed) else ""
+def build_cases(tests: Mapping[str, Any], results: Sequence[bool]) -> Iterable[UnitTestCase]:
+    given = tests["given"] if isinstance(tests.get("given"), int) else 0
+    cases, printed = to_sequence(tests.get("cases")), to_sequence(tests.get("printed"))
+    for index, passed in enumerate(results):
+        case = cases[index] if index < len(cases) and isinstance(cases[index], dict) else {}
+        output = printed[index] if index < len(printed) else ""
         yield UnitTestCase(
-            at + 1, passed, at < given, brief(case.get("input")), brief(case.get("output")), brief(shown)
+            index + 1, passed, index < given, shorten(case.get("input")), shorten(case.get("output")), shorten(output)
         )
 
 
-def listed(value: Any) -> Sequence[Any]:
+def to_sequence(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-def brief(value: Any) -> str:
+def shorten(value: Any) -> str:
     text = value if isinstance(value, str) else ""
-    return f"{text[:MOST_SHOWN]}…" if len(text) > MOST_SHOWN else text
+    return f"{text[:MAX_TEXT_CHARS]}…" if len(text) > MAX_TEXT_CHARS else text

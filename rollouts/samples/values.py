@@ -1,4 +1,4 @@
-"""Conversion of JSON values: finite numbers, whole numbers that fit, and text of any value."""
+"""Converts JSON values to finite floats, integers that fit, and text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 
 
 def describe_json_type(value: Any) -> str:
-    """What a JSON value is, for a person."""
+    """Returns the JSON type of a value for an error message, e.g. "a list"."""
     if value is None:
         return "null"
     names = {
@@ -25,7 +25,7 @@ def describe_json_type(value: Any) -> str:
 
 
 def to_float(value: Any) -> float | None:
-    """A finite float, or None: of numbers, booleans and the strings that `json.dumps(default=str)` makes of them."""
+    """Returns a finite float, or None. Accepts numbers, booleans and text as `json.dumps(default=str)` writes it."""
     if type(value) is float:
         return value if math.isfinite(value) else None
     if isinstance(value, str):
@@ -33,10 +33,10 @@ def to_float(value: Any) -> float | None:
     if not isinstance(value, (int, float)):
         return None
     try:
-        real = float(value)
+        number = float(value)
     except OverflowError:
         return None
-    return real if math.isfinite(real) else None
+    return number if math.isfinite(number) else None
 
 
 def text_to_float(text: str) -> float | None:
@@ -45,10 +45,10 @@ def text_to_float(text: str) -> float | None:
     if len(text) > 40:
         return None
     try:
-        real = float(text)
+        number = float(text)
     except ValueError:
         return None
-    return real if math.isfinite(real) else None
+    return number if math.isfinite(number) else None
 
 
 def is_number(value: Any) -> bool:
@@ -56,7 +56,7 @@ def is_number(value: Any) -> bool:
 
 
 def to_integer(value: Any, bits: int = 64) -> int | None:
-    """A whole number that fits, else None."""
+    """Returns an integer that fits into `bits` bits (signed), else None."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -65,15 +65,15 @@ def to_integer(value: Any, bits: int = 64) -> int | None:
 
 
 def to_text(value: Any) -> str | None:
-    """A value that is shown as text (a ground truth, a label): strings as they are, the rest as JSON."""
+    """Returns a value (a ground truth, a label) as text: strings unchanged, other values as JSON."""
     if value is None or isinstance(value, str):
         return value
     return to_json(value)
 
 
 def to_json(value: Any) -> str:
-    """JSON text of any JSON value, half surrogates and huge integers included; of one that is nested too deep to be
-    written, a text that says so."""
+    """Returns JSON text of any JSON value, also with lone surrogates and huge integers. A value that is nested too
+    deep to write becomes the text `<nested too deep>`."""
     try:
         return orjson.dumps(value).decode()
     except (orjson.JSONEncodeError, UnicodeEncodeError):

@@ -116,7 +116,7 @@ class OneSample(APIView):
         sample = permissions.sample_or_404(request, pk)
         body = load_body(sample)
         marks = load_flags([pk], withdrawn=True).get(pk, [])
-        dumps = [{"id": dump.pk, "source": dump.source, "format": dump.format} for dump in body.seen_in]
+        dumps = [{"id": dump.pk, "source": dump.source, "format": dump.format} for dump in body.source_dumps]
         return Response(
             {
                 **serialize_full_sample(sample, body),

@@ -40,7 +40,7 @@ def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
     for one in samples:
         if one.pk not in told:
             continue
-        one.dump = told[one.pk].seen_in[0]
+        one.dump = told[one.pk].source_dumps[0]
         past = build_prompt_steps(prompts[build_history_key(one)], one.step.step)
         found[one.pk] = RelatedData(
             told[one.pk], flags[one.pk], groups[one.step_id, one.group], past, origins.get(one.step_id)

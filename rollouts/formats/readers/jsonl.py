@@ -51,7 +51,7 @@ def read_jsonl_rows(stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]] | L
             continue
         good += 1
         if not whole:
-            yield LineProblem(number, BROKEN_UTF8, kept=True)
+            yield LineProblem(number, BROKEN_UTF8, repaired=True)
         yield number, row
     if first and not good:
         raise UnreadableDumpError(f"No line of it can be read; line {first.line}: {first.reason}.")

@@ -95,7 +95,7 @@ def csv_rows(stream: BinaryIO) -> Iterator[NumberedRow]:
             if not any(cells):  # spreadsheets leave such lines behind
                 continue
             if any(REPLACED in cell for cell in cells):
-                yield LineProblem(reader.line_num + 1, jsonl.BROKEN_UTF8, kept=True)
+                yield LineProblem(reader.line_num + 1, jsonl.BROKEN_UTF8, repaired=True)
             if len(cells) == len(names):
                 yield reader.line_num + 1, {key: cell or None for key, cell in zip(names, cells, strict=True)}
             else:

@@ -67,7 +67,7 @@ def test_any_text_is_kept_as_it_is(text: str) -> None:
 
 def test_bytes_that_are_not_utf8_are_replaced_and_counted() -> None:
     problem, record = read(verl_jsonl, b'{"input":"q","output":"caf\xe9","score":1,"step":1}\n')
-    assert problem.kept and problem.line == 1
+    assert problem.repaired and problem.line == 1
     assert record.response == "caf\ufffd"
 
 

@@ -128,7 +128,7 @@ def test_a_line_of_a_csv_is_bounded(body: bytes, monkeypatch: pytest.MonkeyPatch
 
 def test_a_csv_keeps_line_ends_and_bytes_that_are_no_text_within_its_cells() -> None:
     mended, record = read("table", b'\xef\xbb\xbfprompt,response\r\n"a\r\nb","caf\xe9\xe2\x80\xa8"\r\n')
-    assert mended.kept
+    assert mended.repaired
     assert (record.prompt, record.response) == ("a\r\nb", "caf\ufffd\u2028")
 
 

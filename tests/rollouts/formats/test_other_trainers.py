@@ -137,7 +137,7 @@ def test_a_row_whose_list_of_responses_is_empty_is_left_out_and_counted() -> Non
 def test_text_that_is_not_utf8_is_told() -> None:
     table = "question,response,score\nq,世界,1\n"
     problem, record = read(FORMS["table"], table.encode("gbk"))
-    assert problem.kept and "UTF-8" in problem.reason and "\ufffd" in record.response
+    assert problem.repaired and "UTF-8" in problem.reason and "\ufffd" in record.response
     with pytest.raises(UnreadableDumpError, match="UTF-16"):
         read(FORMS["table"], table.encode("utf-16"))
 

@@ -36,7 +36,7 @@ def test_columns_that_the_data_set_has_not_are_not_missed() -> None:
 
 def test_a_column_of_another_length_is_left_out_and_told() -> None:
     problem, record = read(roll_jsonl, columns(prompt=["q"], responses=["a"], scores=[1.0, 2.0], global_step=[1]))
-    assert problem.kept and "`scores` has 2 values, not 1" in problem.reason
+    assert problem.repaired and "`scores` has 2 values, not 1" in problem.reason
     assert record.score is None
 
 

@@ -70,4 +70,4 @@ def test_any_value_of_a_real_dump_may_be_another(path: Path) -> None:
             assert all(isinstance(item, (Record, MetricPoint, LineProblem, SkippedRow)) for item in items)
             records += [item for item in items if isinstance(item, Record)]
         names = [""] * len(records)
-        assert not records or BodyLayout.of(records).table(records, names, names)
+        assert not records or BodyLayout.from_records(records).table(records, names, names)

@@ -123,7 +123,7 @@ def test_a_body_has_every_field_that_was_logged(run: Run) -> None:
     assert {key: getattr(body, key) for key in row if key != "prompt"} == {
         key: row[key] for key in row if key != "prompt"
     }
-    assert (body.messages, body.prompt, body.seen_in) == (row["prompt"], "user\nq\nassistant\n", [dump])
+    assert (body.messages, body.prompt, body.source_dumps) == (row["prompt"], "user\nq\nassistant\n", [dump])
     assert (sample.tokens, sample.advantage, sample.truncated, sample.correct) == (2, 0.75, True, True)
 
 

@@ -74,7 +74,7 @@ def test_two_sources_of_a_step_give_one_set_of_rows_with_the_fields_of_both(run:
     ]
     assert {sample.dump for sample in samples} == {file}
     body = bodies.load_bodies(samples)[samples[0].id]
-    assert (body.score, body.advantages, body.extras["lang"], body.seen_in) == (0.5, [0.25], "en", [file, plugin])
+    assert (body.score, body.advantages, body.extras["lang"], body.source_dumps) == (0.5, [0.25], "en", [file, plugin])
     assert Step.objects.get().samples == 2
 
 

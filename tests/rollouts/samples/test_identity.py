@@ -19,7 +19,7 @@ def test_a_samples_id_never_changes() -> None:
 def test_many_samples_are_named_as_each_alone(pairs: list[tuple[str, str]]) -> None:
     alone = [compute_sample_id(*WHERE, *pair, pairs[:place].count(pair)) for place, pair in enumerate(pairs)]
     namer = SampleIdGenerator(*WHERE)
-    assert namer.names(pairs[:5]) + namer.names(pairs[5:]) == alone
+    assert namer.generate_ids(pairs[:5]) + namer.generate_ids(pairs[5:]) == alone
     assert len(set(alone)) == len(pairs)
 
 

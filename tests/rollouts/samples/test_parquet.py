@@ -21,4 +21,4 @@ def test_what_is_read_at_once_is_small_and_a_long_sample_is_read_alone(
 ) -> None:
     records = [Record(prompt="", response="x" * count) for count in chars]
     names = [str(at) for at in range(len(records))]
-    assert list(find_row_group_bounds(BodyLayout.of(records).table(records, names, names))) == groups
+    assert list(find_row_group_bounds(BodyLayout.from_records(records).table(records, names, names))) == groups

@@ -14,7 +14,7 @@ from django.utils.translation import get_language
 from dashboard import assets
 from dashboard.pages.common import streaming
 
-Context = Callable[[], dict[str, Any]]
+BuildContext = Callable[[str], dict[str, Any]]
 Answer = TypeVar("Answer", bound=HttpResponseBase)
 
 
@@ -25,21 +25,23 @@ def get_requested_panel(request: HttpRequest) -> str:
 
 
 def render_page_or_panel(
-    request: HttpRequest, template: str, panels: Mapping[str, str], context: Context, *state: object
+    request: HttpRequest, template: str, panels: Mapping[str, str], build_context: BuildContext, *state: object
 ) -> HttpResponseBase:
     """Renders `template`, or `panels[target]` for the panel that asks; what follows a `-` in its id is its own affair.
 
-    `state` is all that the answer depends on besides address and person; while it stays the same a page that asks
-    again gets 304 and `context` is not even called. Without state, or with a message to show once, the answer is fresh
-    and not kept; nor is one that says what is `unread`, or may yet say it (`late_main`). A context may name another
-    `template`, and `headers` for htmx.
+    `build_context` gets the panel's id, empty for a whole page. Its context may name another `template`, and `headers`
+    for htmx.
+
+    `state` is all that the answer depends on besides address and person. While it stays the same, a page that asks
+    again gets 304 and `build_context` is not called. The answer is not cached without state, with a message to show
+    once, or if its context has `unread` or may get it later (`late_main`).
     """
     panel = get_requested_panel(request)
     told = not panel and len(get_messages(request)) > 0
     etag = compute_etag(request, panel, state) if state and not told else ""
     if etag and request.headers.get("If-None-Match", "") == etag:
         return set_cache_headers(HttpResponseNotModified(), etag)
-    shown = context()
+    shown = build_context(panel)
     headers = shown.pop("headers", {})
     wanted = shown.pop("template", panels.get(panel.partition("-")[0], template))
     response = (

@@ -83,7 +83,7 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
     writable = writable_by(request, found) if asked.sel else set()
     keep = (state, said, sorted(writable)) if result else ()
 
-    def context() -> dict[str, Any]:
+    def context(panel: str) -> dict[str, Any]:
         frame = {
             "asked": asked,
             "cells": found,

@@ -47,7 +47,7 @@ FILE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; f
 @require_safe
 def findings_page(request: HttpRequest) -> HttpResponseBase:
     """`?project=` narrows to one, `?name=` to titles that hold it, `?removed=1` shows those that were removed."""
-    return render_page_or_panel(request, "findings/page.html", PANELS, lambda: build_findings_context(request))
+    return render_page_or_panel(request, "findings/page.html", PANELS, lambda panel: build_findings_context(request))
 
 
 def build_findings_context(request: HttpRequest) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def finding_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     shown = row.exhibits.order_by("pk").values_list("pk", "run", "run__deleted_at")
     state = (row.updated_at, row.removed_at, row.project.role_of(request.user), list(shown))
     return render_page_or_panel(
-        request, "findings/finding.html", PANELS, lambda: build_finding_context(request, row), *state
+        request, "findings/finding.html", PANELS, lambda panel: build_finding_context(request, row), *state
     )
 
 

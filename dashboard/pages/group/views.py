@@ -49,7 +49,7 @@ def group_page(request: HttpRequest, uid: str, step: str, group: str) -> HttpRes
         request,
         "group/page.html",
         PANELS,
-        lambda: (
+        lambda panel: (
             build_group_context(request, run, step, clean_param(name))
             | {"status": status, "may_flag": role_allows(role, "annotator")}
         ),

@@ -29,7 +29,7 @@ def live_page(request: HttpRequest) -> HttpResponseBase:
     seen = permissions.visible_runs(request)
     state = seen.aggregate(Max("seen_at"), Sum("version"), Count("pk"))
     return render_page_or_panel(
-        request, "live/page.html", PANELS, lambda: build_live_context(request, seen), *state.values()
+        request, "live/page.html", PANELS, lambda panel: build_live_context(request, seen), *state.values()
     )
 
 

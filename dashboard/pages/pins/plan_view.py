@@ -6,13 +6,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.db.models import Max
-from django.http import HttpRequest, QueryDict
+from django.http import QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from dashboard.pages.common import get_requested_panel
 from dashboard.pages.pins import pin_list, plan_draft, plan_preview, run_commands
 from dashboard.pages.pins.pin_list import PinRow
 from dashboard.pages.pins.plan_draft import PlanDraft
@@ -75,7 +74,7 @@ class PlanPageState:
         return f"{reverse('pins')}?{query}" + ("" if same else f"&{draft.query()}")
 
 
-def build_plan_context(request: HttpRequest, page: PlanPageState, rows: list[PinRow]) -> dict[str, Any]:
+def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> dict[str, Any]:
     """The context of `pins/plan.html`."""
     draft = page.draft
     known = {row.pin.pk: row for row in rows} | load_unlisted_pins(page, rows)
@@ -109,7 +108,7 @@ def build_plan_context(request: HttpRequest, page: PlanPageState, rows: list[Pin
             page.project, page.plan, page.newest, seen["steps"] + 1 - seen["first"]
         ),
         "history": load_revision_rows(page),
-        "headers": {"HX-Replace-Url": page.address()} if get_requested_panel(request) else {},
+        "headers": {"HX-Replace-Url": page.address()} if panel else {},
         **seen,
         **build_conflict_context(page, names),
     }

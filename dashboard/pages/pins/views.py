@@ -28,10 +28,12 @@ def pins_page(request: HttpRequest) -> HttpResponseBase:
     """`?project=&plan=` choose, `run=` and `steps=` hold the plan against a run; the rest is a draft, see `Draft`."""
     project = choose_project(request)
     if project is None:
-        return render_page_or_panel(request, "pins/page.html", PANELS, lambda: {"project": None})
+        return render_page_or_panel(request, "pins/page.html", PANELS, lambda panel: {"project": None})
     if ("add" in request.GET or "remove" in request.GET) and not get_requested_panel(request):
         return redirect(PlanPageState(request.GET, project).address())
-    return render_page_or_panel(request, "pins/page.html", PANELS, lambda: build_pins_context(request, project))
+    return render_page_or_panel(
+        request, "pins/page.html", PANELS, lambda panel: build_pins_context(request, project, panel)
+    )
 
 
 def choose_project(request: HttpRequest) -> Project | None:
@@ -50,7 +52,7 @@ def visible_projects_with_pins(request: HttpRequest) -> QuerySet[Project]:
     return found.order_by("slug")
 
 
-def build_pins_context(request: HttpRequest, project: Project) -> dict[str, Any]:
+def build_pins_context(request: HttpRequest, project: Project, panel: str) -> dict[str, Any]:
     page = PlanPageState(request.GET, project)
     role = project.role_of(request.user)
     targets: dict[int, list[int]] = {}
@@ -73,7 +75,7 @@ def build_pins_context(request: HttpRequest, project: Project) -> dict[str, Any]
         "back": page.address(),
         "draft_link": f"{page.address(page.saved)}&{page.draft.query()}",
     }
-    return shown if get_requested_panel(request) == "pins" else shown | build_plan_context(request, page, rows)
+    return shown if panel == "pins" else shown | build_plan_context(page, rows, panel)
 
 
 def find_pinnable_runs(project: Project) -> list[Run]:

@@ -19,7 +19,6 @@ from dashboard.pages.common import (
     build_sample_rows,
     clean_param,
     find_step_kind,
-    get_requested_panel,
     load_step_strip,
     render_page_or_panel,
     role_allows,
@@ -75,15 +74,15 @@ def prompt_page(request: HttpRequest, uid: str, key: str) -> HttpResponseBase:
         request,
         "prompt/page.html",
         PANELS,
-        lambda: (
-            build_prompt_context(request, run, clean_param(key))
+        lambda panel: (
+            build_prompt_context(request, run, clean_param(key), panel)
             | {"status": status, "may_flag": role_allows(role, "annotator")}
         ),
         *(list(seen), status, role, run.project.reasons),
     )
 
 
-def build_prompt_context(request: HttpRequest, run: Run, key: str) -> dict[str, Any]:
+def build_prompt_context(request: HttpRequest, run: Run, key: str, panel: str) -> dict[str, Any]:
     look = PromptUrlState.of(request.GET)
     splits = splits_of(run, key)
     split = look.split or splits[0]
@@ -95,7 +94,6 @@ def build_prompt_context(request: HttpRequest, run: Run, key: str) -> dict[str, 
         "look": look, "split": split, "key": key,
         "splits": splits, "told": told, "line": line, "strip": track, "current": None, "tab": "samples",
     }  # fmt: skip
-    panel = get_requested_panel(request)
     if panel in {"strip", "alive"}:
         return shown
     here = find_requested_prompt_step(line, look, request, key) if line else None

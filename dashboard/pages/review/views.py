@@ -130,7 +130,7 @@ def review_page(request: HttpRequest) -> HttpResponseBase:
     look = ReviewUrlState.of(request.GET)
     run = permissions.run_or_404(request, look.run) if look.run else runs_with_samples(request).first()
     if run is None:
-        return render_page_or_panel(request, "review/empty.html", {}, dict)
+        return render_page_or_panel(request, "review/empty.html", {}, lambda panel: {})
     if not look.exact and not get_requested_panel(request):
         found = load_queue(request, run, look)
         if found.batch and found.look != look:
@@ -140,7 +140,7 @@ def review_page(request: HttpRequest) -> HttpResponseBase:
         request,
         "review/page.html",
         PANELS,
-        lambda: build_review_context(request, run, look, role) | {"status": status},
+        lambda panel: build_review_context(request, run, look, role, panel) | {"status": status},
         *(run.version, status, role, run.project.reasons, load_viewer_state(run, request.user.pk)),
     )
 
@@ -170,8 +170,7 @@ def load_queue(request: HttpRequest, run: Run, look: ReviewUrlState) -> QueueRes
     return QueueResult(exact, asked, newest, batch)
 
 
-def build_review_context(request: HttpRequest, run: Run, look: ReviewUrlState, role: str) -> dict[str, Any]:
-    panel = get_requested_panel(request)
+def build_review_context(request: HttpRequest, run: Run, look: ReviewUrlState, role: str, panel: str) -> dict[str, Any]:
     found = load_queue(request, run, look)
     ask = StepUrlState.of(request.GET)
     frame = {

@@ -27,7 +27,6 @@ from dashboard.pages.common import (
     compute_etag,
     find_default_split,
     find_step_kind,
-    get_requested_panel,
     load_step_strip,
     parse_step_number,
     render_page_or_panel,
@@ -73,7 +72,10 @@ def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
         request,
         "run/page.html",
         PANELS,
-        lambda: build_run_context(request, one, over) | {"status": status, "may_index": may_index, "waiting": waiting},
+        lambda panel: (
+            build_run_context(request, one, over, panel)
+            | {"status": status, "may_index": may_index, "waiting": waiting}
+        ),
         one.version,
         status,
         waiting,
@@ -82,7 +84,7 @@ def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
     )
 
 
-def build_run_context(request: HttpRequest, one: Run, over: list[Run]) -> dict[str, Any]:
+def build_run_context(request: HttpRequest, one: Run, over: list[Run], panel: str) -> dict[str, Any]:
     ask = StepUrlState.of(request.GET)
     attempt_or_404(one, ask.attempt)
     show = request.GET.get("show", "")
@@ -92,7 +94,6 @@ def build_run_context(request: HttpRequest, one: Run, over: list[Run]) -> dict[s
         "tab": "overview", "show": show if show in SHOWS else "", "axis": get_chart_axis(request),
         "over": overlays.build_overlay_chips(request, one, over), "charts_address": build_charts_query(request),
     }  # fmt: skip
-    panel = get_requested_panel(request)
     if panel in {"", "notices"}:
         shown |= build_notices_context(one)
     if panel in {"", "reuse"}:

@@ -61,13 +61,13 @@ def runs_page(request: HttpRequest) -> HttpResponseBase:
     roles = load_roles(request)
     if panel == "columns":
         return render_page_or_panel(
-            request, "runs/page.html", PANELS, lambda: build_column_picker_context(asked, shown), *state
+            request, "runs/page.html", PANELS, lambda panel: build_column_picker_context(asked, shown), *state
         )
     return render_page_or_panel(
         request,
         "runs/page.html",
         PANELS,
-        lambda: build_runs_context(request, asked, shown, states, roles),
+        lambda panel: build_runs_context(request, asked, shown, states, roles),
         *state,
         str(roles),
     )

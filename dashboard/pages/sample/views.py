@@ -12,7 +12,6 @@ from dashboard import permissions
 from dashboard.pages.common import (
     DeferredContent,
     StepUrlState,
-    get_requested_panel,
     load_step_strip,
     render_page_or_panel,
     should_stream,
@@ -41,15 +40,14 @@ def sample_page(request: HttpRequest, pk: str) -> HttpResponseBase:
         request,
         "sample/page.html",
         PANELS,
-        lambda: build_sample_context(request, one, role) | {"status": status},
+        lambda panel: build_sample_context(request, one, role, panel) | {"status": status},
         *(run.version, status, role, run.project.reasons),
     )
 
 
-def build_sample_context(request: HttpRequest, one: Sample, role: str) -> dict[str, Any]:
+def build_sample_context(request: HttpRequest, one: Sample, role: str, panel: str) -> dict[str, Any]:
     run = one.step.run
     ask = StepUrlState.of(request.GET)
-    panel = get_requested_panel(request)
     frame = {
         "run": run,
         "project": run.project,

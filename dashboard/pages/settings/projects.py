@@ -69,7 +69,9 @@ def create_requested_project(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD"])
 def project_page(request: HttpRequest, slug: str) -> HttpResponseBase:
     one = permissions.project_or_404(request, slug)
-    return render_page_or_panel(request, "settings/project.html", PANELS, lambda: build_project_context(request, one))
+    return render_page_or_panel(
+        request, "settings/project.html", PANELS, lambda panel: build_project_context(request, one)
+    )
 
 
 def build_project_context(request: HttpRequest, one: Project, **more: Any) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from dashboard.pages.common import (
     find_default_split,
     find_filled_columns,
     find_step,
-    get_requested_panel,
     load_step_strip,
     parse_row_offset,
     parse_step_number,
@@ -56,12 +55,14 @@ def step_page(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
         request,
         "step/page.html",
         PANELS,
-        lambda: build_step_context(request, run, step, role, reader) | {"status": status},
+        lambda panel: build_step_context(request, run, step, role, reader, panel) | {"status": status},
         *(run.version, status, role, run.project.reasons, reader),
     )
 
 
-def build_step_context(request: HttpRequest, run: Run, word: str, role: str, reader: ViewerState) -> dict[str, Any]:
+def build_step_context(
+    request: HttpRequest, run: Run, word: str, role: str, reader: ViewerState, panel: str
+) -> dict[str, Any]:
     ask = StepUrlState.of(request.GET)
     attempt = attempt_or_404(run, ask.attempt)
     split = ask.split or find_default_split(run)
@@ -72,15 +73,21 @@ def build_step_context(request: HttpRequest, run: Run, word: str, role: str, rea
         "strip": track, "current": row.step if row else None, "tab": "samples",
     }  # fmt: skip
     if track.count:
-        shown |= build_panel_context(request, run, row, split, ask, role, reader)
+        shown |= build_panel_context(request, run, row, split, ask, role, reader, panel)
     return shown
 
 
 def build_panel_context(
-    request: HttpRequest, run: Run, row: Step | None, split: str, ask: StepUrlState, role: str, reader: ViewerState
+    request: HttpRequest,
+    run: Run,
+    row: Step | None,
+    split: str,
+    ask: StepUrlState,
+    role: str,
+    reader: ViewerState,
+    panel: str,
 ) -> dict[str, Any]:
     """Only what the asking panel needs."""
-    panel = get_requested_panel(request)
     if panel in {"strip", "alive"}:
         return {}
     if panel == "empty":  # the first samples are here: another page altogether

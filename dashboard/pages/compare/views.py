@@ -172,8 +172,6 @@ def build_comparison_context(
     only = asked.only if asked.only in known else ""
     rows = result.rows(only)
     open_at = prompt_detail.find_row_position(rows, asked.sel)
-    start = asked.start if open_at is None else open_at // ROWS * ROWS
-    following = start + ROWS
     projects = {cell.run.project.slug: cell.run.project for cell in found}
     split = found[0].step.split
     return {
@@ -186,12 +184,7 @@ def build_comparison_context(
         "measures": table.find_measures(result),
         "votes": any(one.value is not None for one in result.sources[0].figures["maj@n"]),
         "lines": table.build_statistics_rows(result),
-        "rows": table.build_prompt_rows(rows[start:following], found),
-        "count": len(rows),
-        "first": start + 1,
-        "last": min(following, len(rows)),
-        "before": asked.link(only=only, start=max(0, start - ROWS)) if start else "",
-        "after": asked.link(only=only, start=following) if following < len(rows) else "",
+        **build_rows_context(asked, only, rows, asked.start if open_at is None else open_at // ROWS * ROWS, found),
         "settings": settings(found),
         "badges": table.build_letter_classes(found),
         "now": ",".join(f"{cell.run.uid}@{cell.step.step}" for cell in found),
@@ -202,6 +195,25 @@ def build_comparison_context(
         "all_link": asked.link(only="", start=0),
         "left": [(cell, len(left)) for cell, left in zip(found, result.left, strict=True)],
         **(build_open_prompt_context(asked, only, rows, open_at, found) if open_at is not None else {}),
+    }
+
+
+def build_rows_context(
+    asked: CompareUrlState,
+    only: str,
+    rows: Sequence[ComparisonRow],
+    start: int,
+    found: Sequence[ComparisonTarget],
+) -> dict[str, Any]:
+    """One page of prompts, from the row `start`, with links to the pages before and after it."""
+    end = start + ROWS
+    return {
+        "rows": table.build_prompt_rows(rows[start:end], found),
+        "count": len(rows),
+        "first": start + 1,
+        "last": min(end, len(rows)),
+        "before": asked.link(only=only, start=max(0, start - ROWS)) if start else "",
+        "after": asked.link(only=only, start=end) if end < len(rows) else "",
     }
 
 

@@ -85,25 +85,11 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
     seen = build_preview_context(page, list(known), names, refused, last_step(asking))
     problems = draft.problems[: plan_draft.MAX_DRAFT_ENTRIES]
     lines = [build_entry_row(page, place, problem, known, found) for place, problem in enumerate(problems)]
-    left = len(draft.lines) - len(lines)
-    more = _("Showing the first {count} entries. This plan has {left} more; use the API to edit it.") if left else ""
-    together = plan_preview.group_differences(draft, found)
     return {
-        "draft": draft,
-        "said": page.said or more.format(count=len(lines), left=left),
-        "changed": page.changed,
-        "problems": not draft.whole,
-        "next_number": page.saved.base + 1,
-        "newest_number": page.saved.base,
-        "plan_link": page.address(page.saved),
+        **build_draft_context(page, len(lines)),
         "actions": list_actions(seen["alone"]),
         "lines": [one for one in lines if one],
-        "asking": asking,
-        "runs": load_offered_runs(page, asking),
-        "differences": together,
-        "untold": plan_preview.find_unknown_facts(found),
-        "refusals": sorted({one.fact for one in together if one.verdict == "refuse"}),
-        "loosened": sorted(page.project.loosened.items()),
+        **build_differences_context(page, asking, found),
         "commands": run_commands.build_run_commands(
             page.project, page.plan, page.newest, seen["steps"] + 1 - seen["first"]
         ),
@@ -111,6 +97,36 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
         "headers": {"HX-Replace-Url": page.address()} if panel else {},
         **seen,
         **build_conflict_context(page, names),
+    }
+
+
+def build_draft_context(page: PlanPageState, count: int) -> dict[str, Any]:
+    """The draft beside the newest revision; `count` of its entries are shown."""
+    left = len(page.draft.lines) - count
+    more = _("Showing the first {count} entries. This plan has {left} more; use the API to edit it.") if left else ""
+    return {
+        "draft": page.draft,
+        "said": page.said or more.format(count=count, left=left),
+        "changed": page.changed,
+        "problems": not page.draft.whole,
+        "next_number": page.saved.base + 1,
+        "newest_number": page.saved.base,
+        "plan_link": page.address(page.saved),
+    }
+
+
+def build_differences_context(
+    page: PlanPageState, asking: Run | None, found: dict[int, EntryCompatibility]
+) -> dict[str, Any]:
+    """The run that the plan is compared with, and how the files of the plan differ from it."""
+    differences = plan_preview.group_differences(page.draft, found)
+    return {
+        "asking": asking,
+        "runs": load_offered_runs(page, asking),
+        "differences": differences,
+        "untold": plan_preview.find_unknown_facts(found),
+        "refusals": sorted({one.fact for one in differences if one.verdict == "refuse"}),
+        "loosened": sorted(page.project.loosened.items()),
     }
 
 

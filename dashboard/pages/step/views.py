@@ -97,29 +97,16 @@ def build_panel_context(
     result = query_result.load_query_result(
         run, split, row, ask, parse_step_number(request.GET.get("beyond", "")), reader
     )
-    start = parse_row_offset(request.GET.get("start", ""))
     if panel == "result" and result.error:
         return {"result": result, "template": "step/error.html", "headers": query_result.KEEP_RESULT_HEADERS}
     more = panel.startswith("more")
-    page = (
-        result.page(start, NEXT_PAGE_ROWS)
-        if more
-        else result.page(0, max(FIRST_PAGE_ROWS, min(start, query_result.MAX_RESULT_ROWS)))
-    )
+    page = load_result_page(result, parse_row_offset(request.GET.get("start", "")), more)
     columns = parse_columns(request) if more else find_filled_columns(page.rows)
-    shown: dict[str, Any] = {
-        "result": result, "page": page, "columns": columns, "rows_link": ask.link(sel="") or "?",
-        "usual": query_result.choose_default_order(row), "order": query_result.choose_order(ask, row),
-        "may_show": role_allows(role, "annotator"),
-    }  # fmt: skip
+    shown = {**build_table_context(ask, row, result, role), "page": page, "columns": columns}
     if more:
         return shown
     if panel != "table":
-        shown |= {
-            "figures": result.figures(), "scatter": result.scatter(), "before": find_previous_step(row),
-            "chips": filter_chips.build_result_chips(ask, row, result),
-            "sorts": sort_menu.build_sort_menu(ask, row, result),
-        }  # fmt: skip
+        shown |= build_charts_context(ask, row, result)
     if panel == "result":
         shown["headers"] = {"HX-Replace-Url": f"{request.path}{ask.link(sel='')}"}
     if not panel:
@@ -127,6 +114,33 @@ def build_panel_context(
     if panel in {"", "sample"}:
         shown |= build_selected_sample_context(request, run, ask, page, role)
     return shown
+
+
+def load_result_page(result: query_result.StepQueryResult, start: int, more: bool) -> query_result.ResultPage:
+    """Returns the rows from `start` that a table asks for as `more`; else all rows up to about `start`."""
+    if more:
+        return result.page(start, NEXT_PAGE_ROWS)
+    return result.page(0, max(FIRST_PAGE_ROWS, min(start, query_result.MAX_RESULT_ROWS)))
+
+
+def build_table_context(
+    ask: StepUrlState, row: Step | None, result: query_result.StepQueryResult, role: str
+) -> dict[str, Any]:
+    """Returns what the table needs besides its page of rows and its columns."""
+    return {
+        "result": result, "rows_link": ask.link(sel="") or "?",
+        "usual": query_result.choose_default_order(row), "order": query_result.choose_order(ask, row),
+        "may_show": role_allows(role, "annotator"),
+    }  # fmt: skip
+
+
+def build_charts_context(ask: StepUrlState, row: Step | None, result: query_result.StepQueryResult) -> dict[str, Any]:
+    """Returns the charts over the table, and the chips and the sort menu that change it."""
+    return {
+        "figures": result.figures(), "scatter": result.scatter(), "before": find_previous_step(row),
+        "chips": filter_chips.build_result_chips(ask, row, result),
+        "sorts": sort_menu.build_sort_menu(ask, row, result),
+    }  # fmt: skip
 
 
 def build_selected_sample_context(

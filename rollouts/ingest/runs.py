@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -42,10 +43,7 @@ def open_run(
     of that run; else the run becomes `name-2`, `name-3`, …
     Raises BadInput for malformed words, NotThere when the run lies in the bin or in another project.
     """
-    if uid and not UID_PATTERN.match(uid):
-        raise InvalidInputError("`uid` must be 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit.", "uid")
-    if resume not in ("", "allow", "never"):
-        raise InvalidInputError("`resume` must be `allow` or `never`.", "resume")
+    check_run_identity(uid, resume)
     fresh = {
         "framework": parse_text(framework, "framework", most=40),
         "config": redact_secrets(config or {}),
@@ -53,19 +51,28 @@ def open_run(
         "owner": owner,
     }
     wished = parse_text(name, "name", most=190).strip() or f"run-{(uid or uuid4().hex)[:8]}"
+    start = partial(launch, key=attempt, host=host, job=job, waited=waited)
 
     def joins(taken: Run) -> bool:
         if resume or not attempt or not is_awaiting_attempt(taken):
             return resume == "allow"
-        launch(taken, attempt, config, host=host, job=job, waited=waited)
+        start(taken, config=config)
         return True
 
     run, created = find_or_create(project, uid, wished, joins, fresh)
     if attempt:
-        launch(run, attempt, None if created else config, host=host, job=job, waited=waited)
+        start(run, config=None if created else config)
     if created:
         notify_run_changed(run)
     return run, created
+
+
+def check_run_identity(uid: str, resume: str) -> None:
+    """Raises InvalidInputError if the uid or the `resume` of a run is malformed."""
+    if uid and not UID_PATTERN.match(uid):
+        raise InvalidInputError("`uid` must be 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit.", "uid")
+    if resume not in ("", "allow", "never"):
+        raise InvalidInputError("`resume` must be `allow` or `never`.", "resume")
 
 
 def parse_tags(tags: Any) -> list[str]:

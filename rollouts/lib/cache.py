@@ -20,8 +20,8 @@ Value = TypeVar("Value")
 MAX_CHART_BYTES: Final = 32_000_000  # charts of the run page
 MAX_COMPARISONS: Final = 16
 MAX_DECODERS: Final = 2  # a large vocabulary takes 100 MB
-MAX_FOUND_IDS: Final = 200_000  # of samples, in the answers of body scans
-MAX_GROUP_NAMES: Final = 300_000  # of groups whose answers are all right or all wrong
+MAX_FOUND_IDS: Final = 200_000  # of samples, in the results of body scans
+MAX_GROUP_NAMES: Final = 300_000  # of groups whose answers are all correct or all wrong
 MAX_GROUP_ORDERS: Final = 64  # ids of all groups of a result, in its order
 MAX_HEATMAPS: Final = 32
 MAX_KEYBOARD_TEXTS: Final = 256  # footers, and help dialogs
@@ -41,8 +41,10 @@ CACHES: list[Cache[Any, Any]] = []
 
 
 class Cache(Generic[Key, Value]):
-    """Drops the least recently used values first, so that all together weigh at most `max_size`; without `weigh` each
-    weighs 1. A value that is too heavy is not cached."""
+    """A least-recently-used cache whose values weigh at most `max_size` in total.
+
+    Without `weigh`, each value weighs 1. A value that is heavier than `max_size` is not cached.
+    """
 
     def __init__(self, max_size: int, weigh: Callable[[Value], int] | None = None) -> None:
         self.lock = Lock()
@@ -51,22 +53,22 @@ class Cache(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         with self.lock:
-            found: Value | None = self.values.get(key)
-            return found
+            value: Value | None = self.values.get(key)
+            return value
 
-    def get_many(self, keys: Iterable[Key], make: Callable[[list[Key]], Mapping[Key, Value]]) -> dict[Key, Value]:
-        """The values of all keys; those that are not cached are made together."""
-        wanted = list(keys)
+    def get_many(self, keys: Iterable[Key], compute: Callable[[list[Key]], Mapping[Key, Value]]) -> dict[Key, Value]:
+        """Returns the values of all keys. Those that are not cached are computed in one call."""
+        requested = list(keys)
         with self.lock:
-            found = {key: self.values[key] for key in wanted if key in self.values}
-        missing = [key for key in wanted if key not in found]
-        made = make(missing) if missing else {}
-        for key, value in made.items():
+            cached_values = {key: self.values[key] for key in requested if key in self.values}
+        missing = [key for key in requested if key not in cached_values]
+        computed = compute(missing) if missing else {}
+        for key, value in computed.items():
             self.put(key, value)
-        return {**found, **made}
+        return {**cached_values, **computed}
 
     def put(self, key: Key, value: Value) -> None:
-        """A key that is cached keeps its value."""
+        """Caches a value. A key that is already cached keeps its value."""
         with self.lock, suppress(ValueError):  # too heavy
             self.values.setdefault(key, value)
 
@@ -76,11 +78,11 @@ class Cache(Generic[Key, Value]):
 
 
 def cached(max_size: int) -> Callable[[Callable[P, Value]], Callable[P, Value]]:
-    """As `functools.lru_cache`, cleared with all others."""
+    """Like `functools.lru_cache`, but `clear` clears it with all other caches."""
 
-    def decorate(work: Callable[P, Value]) -> Callable[P, Value]:
+    def decorate(function: Callable[P, Value]) -> Callable[P, Value]:
         cache: Cache[Any, Value] = Cache(max_size)
-        return cachetools.cached(cache.values, lock=cache.lock)(work)
+        return cachetools.cached(cache.values, lock=cache.lock)(function)
 
     return decorate
 

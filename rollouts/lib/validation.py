@@ -1,4 +1,4 @@
-"""Words that callers send: checked once, so that no NUL, half surrogate or huge number reaches a database."""
+"""Checks values that callers send, so that no NUL, half surrogate or huge number reaches the database."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ MAX_INT64 = 2**63 - 1
 
 
 def parse_text(value: Any, field: str, *, most: int, default: str = "") -> str:
-    """`value` as a string of at most `most` characters. Raises BadInput."""
+    """Returns `value` as a string of at most `most` characters, `default` if it is None. Raises InvalidInputError."""
     if value is None:
         return default
     if not isinstance(value, str):
         raise InvalidInputError(_("`{field}` must be a string.").format(field=field), field)
     if len(value) > most:
-        said = _("`{field}` can have at most {most} characters; it has {count}.")
-        raise InvalidInputError(said.format(field=field, most=most, count=len(value)), field)
+        message = _("`{field}` can have at most {most} characters; it has {count}.")
+        raise InvalidInputError(message.format(field=field, most=most, count=len(value)), field)
     if any(character < " " or "\ud800" <= character <= "\udfff" or character == "\x7f" for character in value):
-        said = _("`{field}` contains control characters or unpaired surrogates. Send plain UTF-8 text.")
-        raise InvalidInputError(said.format(field=field), field)
+        message = _("`{field}` contains control characters or unpaired surrogates. Send plain UTF-8 text.")
+        raise InvalidInputError(message.format(field=field), field)
     return value
 
 
 def parse_multiline_text(value: Any, field: str, *, most: int) -> str:
-    """`value` as a text of any number of lines, as a person writes it. Raises BadInput, for None too."""
+    """Returns `value` as a text that may have several lines. Raises InvalidInputError, also for None."""
     if not isinstance(value, str) or len(value) > most:
-        said = _("`{field}` must be text of at most {most} characters.")
-        raise InvalidInputError(said.format(field=field, most=f"{most:,}"), field)
+        message = _("`{field}` must be text of at most {most} characters.")
+        raise InvalidInputError(message.format(field=field, most=f"{most:,}"), field)
     if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in value):
-        said = _("`{field}` contains an invalid character (NUL or an unpaired surrogate).")
-        raise InvalidInputError(said.format(field=field), field)
+        message = _("`{field}` contains an invalid character (NUL or an unpaired surrogate).")
+        raise InvalidInputError(message.format(field=field), field)
     return value
 
 
 def parse_integer(value: Any, field: str, *, least: int = 0, most: int = MAX_INT64) -> int | None:
-    """`value` as an integer from `least` to `most`; None and the empty string are None. Raises BadInput."""
+    """Returns `value` as an integer from `least` to `most`, None for an empty value. Raises InvalidInputError."""
     if value is None or value == "":
         return None
     if isinstance(value, str) and len(value) < 30 and value.isascii() and value.removeprefix("-").isdigit():
@@ -47,23 +47,23 @@ def parse_integer(value: Any, field: str, *, least: int = 0, most: int = MAX_INT
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidInputError(_("`{field}` must be a whole number.").format(field=field), field)
     if not least <= value <= most:
-        said = _("`{field}` must be between {least} and {most}.")
-        raise InvalidInputError(said.format(field=field, least=least, most=most), field)
+        message = _("`{field}` must be between {least} and {most}.")
+        raise InvalidInputError(message.format(field=field, least=least, most=most), field)
     return value
 
 
 def parse_choice(value: Any, field: str, allowed: Sequence[str], *, default: str) -> str:
-    """`value` if it is one of `allowed`, `default` when it is empty. Raises BadInput."""
+    """Returns `value` if it is one of `allowed`, `default` if it is empty. Raises InvalidInputError."""
     if value is None or value == "":
         return default
     if value not in allowed:
-        said = _("`{field}` must be one of: {allowed}.")
-        raise InvalidInputError(said.format(field=field, allowed=", ".join(allowed)), field)
+        message = _("`{field}` must be one of: {allowed}.")
+        raise InvalidInputError(message.format(field=field, allowed=", ".join(allowed)), field)
     return str(value)
 
 
 def parse_boolean(value: Any, field: str) -> bool:
-    """A boolean as JSON or as a query parameter writes it. Raises BadInput."""
+    """Returns a boolean from JSON or from a query parameter. Raises InvalidInputError."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("", "1", "true", "yes"):

@@ -1,6 +1,6 @@
-"""The doorbell: tells open pages that something changed, never what. Pages ask their ordinary URL again.
+"""Change notifications: inform open pages that something changed, but not what. Pages request their URL again.
 
-A ring is `{topics, split, step, version}`. It may be lost or doubled without harm.
+A notification is `{topics, split, step, version}`. It may be lost or duplicated without harm.
 """
 
 from __future__ import annotations
@@ -28,40 +28,47 @@ class ChangeNotification(TypedDict):
 
 
 def get_channel_group(topic: str) -> str:
-    """The channel-layer group of a topic; group names may not hold colons."""
+    """Returns the channel-layer group of a topic. Group names may not contain colons."""
     return "topic." + topic.replace(":", ".")
 
 
 def notify_run_changed(run: Run, *, split: str = "", step: int | None = None, topics: tuple[str, ...] = ()) -> None:
-    """Raises the run's version inside the caller's transaction and rings once it has committed.
+    """Increments the run's version inside the caller's transaction and sends a notification after the commit.
 
-    The version's UPDATE takes the run's row lock, so on PostgreSQL no lower number commits after a higher one was seen.
+    The UPDATE of the version locks the run's row, so on PostgreSQL a lower version never commits after a higher one was
+    read.
     """
     Run.objects.filter(pk=run.pk).update(version=F("version") + 1)
     version = Run.objects.values_list("version", flat=True).get(pk=run.pk)
-    every = [f"run:{run.uid}", "runs", "live", *topics]
-    ring: ChangeNotification = {"type": "ring", "topics": every, "split": split, "step": step, "version": version}
-    transaction.on_commit(lambda: send(ring), robust=True)  # a partial has no name to tell of, and Django asks for it
+    all_topics = [f"run:{run.uid}", "runs", "live", *topics]
+    notification: ChangeNotification = {
+        "type": "ring",
+        "topics": all_topics,
+        "split": split,
+        "step": step,
+        "version": version,
+    }
+    transaction.on_commit(lambda: send(notification), robust=True)  # not a partial: Django logs the function's name
 
 
 def notify_topics(*topics: str) -> None:
-    """Rings once the caller's transaction has committed, for what belongs to no one run."""
-    ring: ChangeNotification = {"type": "ring", "topics": list(topics), "split": "", "step": None, "version": 0}
-    transaction.on_commit(lambda: send(ring), robust=True)
+    """Sends a notification for several runs or none, after the caller's transaction has committed."""
+    notification: ChangeNotification = {"type": "ring", "topics": list(topics), "split": "", "step": None, "version": 0}
+    transaction.on_commit(lambda: send(notification), robust=True)
 
 
-def send(ring: ChangeNotification) -> None:
-    """Puts the ring on the channel layer. A dead Redis costs the ring, nothing else."""
+def send(notification: ChangeNotification) -> None:
+    """Puts the notification on the channel layer. If Redis fails, only the notification is lost."""
     layer: Any = get_channel_layer()
     if layer is None:
         return
     try:
-        async_to_sync(send_all)(layer, ring)
+        async_to_sync(send_all)(layer, notification)
     except (RedisError, OSError) as error:
-        log.warning("Redis does not answer (%s); open pages hear nothing until it does.", error)
+        log.warning("Redis does not answer (%s); open pages do not update until it does.", error)
 
 
-async def send_all(layer: Any, ring: ChangeNotification) -> None:
-    """All topics over one connection; each call from synchronous code would open its own."""
-    for topic in ring["topics"]:
-        await layer.group_send(get_channel_group(topic), ring)
+async def send_all(layer: Any, notification: ChangeNotification) -> None:
+    """Sends to all topics over one connection. Separate calls from synchronous code would open one each."""
+    for topic in notification["topics"]:
+        await layer.group_send(get_channel_group(topic), notification)

@@ -1,6 +1,7 @@
-"""Bytes of artifacts: plain files below blobs/{project}/, named by their sha256; a trainer gets what was dumped.
+"""Stores the bytes of artifacts: uncompressed files below blobs/{project}/, named by their sha256.
 
-They come on the data volume already, so keeping one is a rename. Per project and never shared across projects.
+A trainer downloads the same bytes that were dumped. Uploads are received on the data volume, so storing one is a
+rename. Each file belongs to one project and is never shared.
 """
 
 from __future__ import annotations
@@ -22,44 +23,47 @@ def get_blob_path(project_id: int, sha256: str) -> Path:
 
 
 def get_blob_part_path(project_id: int, sha256: str, total: int) -> Path:
-    """Where the parts of one that is still arriving are gathered."""
+    """Returns the path that collects the parts of an incomplete upload of `total` bytes."""
     return files.ensure_parts_folder() / f"blob-{project_id}-{sha256}-{total}"
 
 
 def store_blob(project_id: int, sha256: str, plain: Path, size: int) -> Blob:
-    """Moves `plain` into its place and writes the row; twice is once. The caller has checked hash and `size` in bytes.
+    """Moves `plain` to its final path and writes the row. Returns the row. A second call has no effect.
 
-    Raises StorageUnavailable when the disk refuses, or a purge took the file meanwhile.
+    The caller has checked the hash and `size` in bytes. Raises StorageUnavailableError if the disk fails, or a purge
+    removed the file at the same time.
     """
     target = get_blob_path(project_id, sha256)
     try:
         if target.exists() and target.stat().st_size == size:
-            os.utime(target)  # the sweep leaves young files alone: a row for these bytes is about to be written
+            os.utime(target)  # the sweep skips recent files; the row for these bytes is written below
             plain.unlink(missing_ok=True)
         else:
-            place(plain, target)
+            move_durably(plain, target)
     except OSError as error:
         raise StorageUnavailableError(f"The server cannot write to {target.parent}: {error.strerror}.") from error
-    with transaction.atomic():  # a purge of this blob that is under way has ended when its row is ours
+    with transaction.atomic():  # waits for a concurrent purge of this blob, which locks its row
         rows = Blob.objects.select_for_update()
         blob = rows.get_or_create(project_id=project_id, sha256=sha256, defaults={"bytes": size})[0]
         if not target.exists():
-            raise StorageUnavailableError(f"The bytes of file {sha256[:12]} were removed meanwhile; send them again.")
+            raise StorageUnavailableError(
+                f"The bytes of file {sha256[:12]} were removed at the same time; upload them again."
+            )
     return blob
 
 
-def place(plain: Path, target: Path) -> None:
-    """A rename that survives a power cut."""
-    made = [folder for folder in target.parents if not folder.exists()]
+def move_durably(plain: Path, target: Path) -> None:
+    """Renames a file so that the new name survives a power cut."""
+    new_folders = [folder for folder in target.parents if not folder.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
     files.fsync_path(plain)
     plain.replace(target)
-    for written in (target, *made):
-        files.fsync_path(written.parent)
+    for path in (target, *new_folders):
+        files.fsync_path(path.parent)
 
 
 def open_blob(project_id: int, sha256: str) -> BinaryIO:
-    """The plain bytes. Raises StorageUnavailable when they are not there."""
+    """Opens the bytes of a blob. Raises StorageUnavailableError if they cannot be read."""
     try:
         return get_blob_path(project_id, sha256).open("rb")
     except OSError as error:
@@ -67,7 +71,7 @@ def open_blob(project_id: int, sha256: str) -> BinaryIO:
 
 
 def count_part_bytes(project_id: int, sha256: str, total: int) -> int:
-    """Bytes so far of one that travels in parts."""
+    """Returns how many bytes of an upload in parts have arrived."""
     try:
         return get_blob_part_path(project_id, sha256, total).stat().st_size
     except FileNotFoundError:
@@ -75,12 +79,15 @@ def count_part_bytes(project_id: int, sha256: str, total: int) -> int:
 
 
 def delete_unused_blobs(blobs: Iterable[Blob]) -> int:
-    """Removes those that no artifact names, row first; returns how many. The file goes while the row is still locked:
-    who keeps the same bytes anew, see `keep`, comes before both or after."""
-    gone = 0
+    """Deletes the blobs that no artifact uses, the row first. Returns how many.
+
+    The file is deleted while the row is still locked, so that `store_blob` of the same bytes runs before or after both
+    deletions.
+    """
+    deleted = 0
     for blob in blobs:
         with transaction.atomic():
             if Blob.objects.filter(pk=blob.pk, artifacts=None).delete()[0]:
                 get_blob_path(blob.project_id, blob.sha256).unlink(missing_ok=True)
-                gone += 1
-    return gone
+                deleted += 1
+    return deleted

@@ -1,4 +1,4 @@
-"""A dump that came compressed, as gzip or zstd, as the plain bytes that its format reads. What is kept is what came."""
+"""Reads dumps that were uploaded as gzip or zstd. The stored file is the upload; it is decompressed on reading."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rollouts.errors import UnreadableDumpError
 
 CODECS = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by the first bytes
 MAGIC_BYTES = 4
-CHUNK = 128 << 10
+BUFFER_BYTES = 128 << 10
 
 
 def open_decompressed(stream: io.BufferedReader[Any]) -> BinaryIO:
-    """The stream, or what it holds compressed; that stream raises UnreadableDump where it breaks off."""
-    begun = stream.peek(MAGIC_BYTES)
-    codec = next((codec for magic, codec in CODECS.items() if begun.startswith(magic)), "")
-    return io.BufferedReader(DecompressedStream(stream, codec), CHUNK) if codec else stream
+    """Returns the stream, decompressed if it is gzip or zstd. Reading raises UnreadableDumpError if it is truncated."""
+    first_bytes = stream.peek(MAGIC_BYTES)
+    codec = next((codec for magic, codec in CODECS.items() if first_bytes.startswith(magic)), "")
+    return io.BufferedReader(DecompressedStream(stream, codec), BUFFER_BYTES) if codec else stream
 
 
 class DecompressedStream(io.RawIOBase):
-    """Plain bytes, at most as many as a dump may have."""
+    """The decompressed bytes, limited to MAX_DUMP_BYTES."""
 
     def __init__(self, stream: BinaryIO, codec: str) -> None:
-        self.codec, self.done = codec, 0
+        self.codec, self.bytes_read = codec, 0
         self.inner = pa.CompressedInputStream(pa.PythonFile(stream, "r"), codec)
 
     def readable(self) -> bool:
@@ -36,9 +36,11 @@ class DecompressedStream(io.RawIOBase):
         try:
             piece = self.inner.read(len(buffer))
         except (OSError, pa.ArrowException) as error:
-            raise UnreadableDumpError(f"It is compressed with {self.codec} and not whole: {error}.") from error
-        self.done += len(piece)
-        if self.done > MAX_DUMP_BYTES:
-            raise UnreadableDumpError(f"It unpacks to more than {MAX_DUMP_BYTES >> 30} GiB.")
+            raise UnreadableDumpError(
+                f"It is compressed with {self.codec} and truncated or damaged: {error}."
+            ) from error
+        self.bytes_read += len(piece)
+        if self.bytes_read > MAX_DUMP_BYTES:
+            raise UnreadableDumpError(f"It decompresses to more than {MAX_DUMP_BYTES >> 30} GiB.")
         buffer[: len(piece)] = piece
         return len(piece)

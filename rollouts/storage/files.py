@@ -1,7 +1,7 @@
-"""Where bytes live: raw dumps as they arrived, and the Parquet bodies that indexing derives from them.
+"""Stores raw dumps as they arrived, and the Parquet body files that indexing derives from them.
 
-Raw bytes are kept zstd-compressed under the sha256 of the plain bytes, per project and never shared across projects.
-Everything is written aside and renamed, so a reader sees whole files only.
+Raw dumps are zstd-compressed and named by the sha256 of the plain bytes. Each belongs to one project and is never
+shared. Every file is written under a temporary name and renamed, so a reader sees complete files only.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def get_data_root() -> Path:
 
 
 def create_incoming_path() -> Path:
-    """A new path on the data volume for bytes that are still arriving."""
+    """Returns a new path on the data volume for an upload in progress."""
     folder = get_data_root() / "incoming"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / uuid4().hex
 
 
 def ensure_parts_folder() -> Path:
-    """Where bodies that travel in parts are gathered."""
+    """Returns the folder for uploads in parts, and creates it."""
     folder = get_data_root() / "incoming" / "parts"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -43,16 +43,16 @@ def get_raw_dump_path(project_id: int, sha256: str) -> Path:
 
 
 def store_raw_dump(project_id: int, sha256: str, plain: Path) -> None:
-    """Compresses `plain` into its place and removes it; does nothing but remove it when the bytes are there already.
+    """Compresses `plain` to its final path and removes it. If the bytes are already stored, only removes it.
 
-    Raises StorageUnavailable when the disk refuses.
+    Raises StorageUnavailableError if the disk fails.
     """
     target = get_raw_dump_path(project_id, sha256)
     try:
         if target.exists():
-            os.utime(target)  # the purge leaves young files alone: a row for these bytes is about to be written
+            os.utime(target)  # the purge skips recent files; the caller is about to write a row for these bytes
         else:
-            with write_atomically(target) as aside, plain.open("rb") as source, aside.open("wb") as out:
+            with write_atomically(target) as temporary, plain.open("rb") as source, temporary.open("wb") as out:
                 zstandard.ZstdCompressor(level=1).copy_stream(source, out)
         plain.unlink(missing_ok=True)
     except OSError as error:
@@ -60,7 +60,7 @@ def store_raw_dump(project_id: int, sha256: str, plain: Path) -> None:
 
 
 def open_raw_dump(project_id: int, sha256: str) -> BinaryIO:
-    """The plain bytes, as a stream. Raises StorageUnavailable when they are not there."""
+    """Opens the plain bytes of a dump. Raises StorageUnavailableError if they cannot be read."""
     try:
         stream = zstandard.ZstdDecompressor().stream_reader(
             get_raw_dump_path(project_id, sha256).open("rb"), closefd=True
@@ -71,21 +71,23 @@ def open_raw_dump(project_id: int, sha256: str) -> BinaryIO:
 
 
 def get_body_file_path(name: str) -> Path:
-    """A Parquet file of sample bodies; `name` as in `Segment.path`."""
+    """Returns the path of a Parquet file of sample bodies. `name` is `Segment.path`."""
     return get_data_root() / "bodies" / name
 
 
 def retire_body_file(path: Path) -> None:
-    """For a body file that no row names any more: the sweep removes it an hour from now, who reads it can go on."""
+    """Marks a body file that no row names as recent. The sweep removes it after an hour, so readers can finish."""
     with suppress(FileNotFoundError):
         os.utime(path)
 
 
 @contextmanager
 def delete_on_failure(path: Path) -> Iterator[None]:
-    """Removes the file when the block fails. To be entered within the transaction that names the file: whatever fails
-    behind that may have come after the commit, and an orphan is better than a row without its file. The sweep removes
-    it, as it does what a killed worker leaves."""
+    """Removes the file if the block fails.
+
+    Use it inside the transaction that names the file. A failure after the block may happen after the commit, and an
+    orphaned file is better than a row without its file. The sweep removes orphans, also those of killed workers.
+    """
     try:
         yield
     except BaseException:
@@ -95,25 +97,25 @@ def delete_on_failure(path: Path) -> Iterator[None]:
 
 @contextmanager
 def write_atomically(target: Path) -> Iterator[Path]:
-    """Yields a path beside `target` to write to; renames it into place if the block ends well, else removes it.
+    """Yields a temporary path next to `target`. Renames it to `target` if the block succeeds, else removes it.
 
-    What was renamed survives a power cut: its bytes, its name, and the folders that were made for it.
+    After the rename, the bytes, the name and the new folders survive a power cut.
     """
-    made = [folder for folder in target.parents if not folder.exists()]
+    new_folders = [folder for folder in target.parents if not folder.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
+    temporary = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
     try:
-        yield aside
-        fsync_path(aside)
-        aside.replace(target)
-        for path in (target, *made):
+        yield temporary
+        fsync_path(temporary)
+        temporary.replace(target)
+        for path in (target, *new_folders):
             fsync_path(path.parent)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def fsync_path(path: Path) -> None:
-    """Makes a file's bytes or a folder's names durable."""
+    """Writes a file's bytes or a folder's entries to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -122,6 +124,6 @@ def fsync_path(path: Path) -> None:
 
 
 def count_free_bytes() -> int:
-    """Room left on the data volume."""
+    """Returns the free bytes on the data volume."""
     get_data_root().mkdir(parents=True, exist_ok=True)
     return shutil.disk_usage(get_data_root()).free

@@ -37,9 +37,9 @@ def test_a_change_is_against_the_step_before_of_the_same_run_and_split(run: Run,
     step(run, 1, 1.0, split="eval")
     step(run, 3, 0.5, 1.0)
     arrived = told()[0]
-    assert arrived.before is not None and (arrived.before.step, arrived.before.split) == (1, "train")
-    assert arrived.more_score == 0.5
-    assert [one.more_score for one in told()[1:]] == [None, None, None]
+    assert arrived.previous is not None and (arrived.previous.step, arrived.previous.split) == (1, "train")
+    assert arrived.score_change == 0.5
+    assert [one.score_change for one in told()[1:]] == [None, None, None]
 
 
 def test_truncation_is_compared_where_it_is_known_by_the_same_means(run: Run, project: Project) -> None:
@@ -47,9 +47,9 @@ def test_truncation_is_compared_where_it_is_known_by_the_same_means(run: Run, pr
     step(run, 2, 0.0, 0.0, truncated=False)
     step(run, 3, 0.0, 0.0)
     last, now, first = told()
-    assert (last.truncated, last.more_truncated) == (None, None)
+    assert (last.truncated, last.truncated_change) == (None, None)
     assert now.truncated is not None and (now.truncated.share, now.truncated.inferred) == (0.0, False)
-    assert now.more_truncated == -1.0 and first.more_truncated is None
+    assert now.truncated_change == -1.0 and first.truncated_change is None
 
 
 def test_the_worst_are_of_different_texts_and_the_last_of_their_trajectory(run: Run) -> None:
@@ -78,7 +78,7 @@ def test_older_ones_follow_without_gap_or_repetition(run: Run) -> None:
     seen = told(most=3)
     rest = told(before=seen[-1].step.pk)
     assert [one.step.step for one in [*seen, *rest]] == [6, 5, 4, 3, 2, 1, 0]
-    assert rest[0].before is not None and rest[0].before.step == 2
+    assert rest[0].previous is not None and rest[0].previous.step == 2
     assert told(split="eval") == []
 
 

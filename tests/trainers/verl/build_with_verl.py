@@ -14,11 +14,11 @@ from typing import Any
 from unittest import mock
 
 import torch
-from equality import compare
 from verl.protocol import DataProto
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.trainers.verl.plugin import load_batch
+from tests.trainers.equality import compare
 
 METHOD = "VERL_DATAPROTO_SERIALIZATION_METHOD"
 

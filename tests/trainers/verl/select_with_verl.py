@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from equality import compare
 from verl import DataProto
 from verl.utils.tensordict_utils import index_select_tensor_dict
+
+from tests.trainers.equality import compare
 
 
 def of_proto(whole: str, written: str, keep: list[int]) -> None:

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 import verl
+from batches import batch, keep, live, objects, plain, seen
 from hydra import compose, initialize_config_dir
 from verl.protocol import DataProto
 from verl.utils.skip import SkipManager
-from verl_batches import batch, keep, live, objects, plain, seen
 
 ROWS_OF = {"rollout": lambda config: config.data.train_batch_size, "async_rollout": lambda config: 1}
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import verl
+from batches import batch, keep, live, seen
 from hydra import compose, initialize_config_dir
 from verl.protocol import DataProto
 from verl.utils.rollout_skip import RolloutSkip
-from verl_batches import batch, keep, live, seen
 
 
 class Workers:

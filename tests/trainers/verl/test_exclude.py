@@ -55,7 +55,11 @@ def test_what_is_left_is_what_real_verl_selects_of_the_whole_value_by_value(tmp_
     script = Path(__file__).with_name("select_with_verl.py")
     command = [python(), str(script), json.dumps(pairs)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=250, env={**os.environ, "HOME": str(tmp_path)}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
     )
     assert done.stdout.split() == ["equal"] * len(FILES), done.stderr[-3000:]
 

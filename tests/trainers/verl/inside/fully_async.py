@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import ray
 from omegaconf import OmegaConf
-from stand_ins import TOKENIZER, Model, beside, config, log_probs, prompts
+from stubs import TOKENIZER, Model, beside, config, log_probs, prompts
 from verl import DataProto
 from verl.experimental.fully_async_policy.detach_utils import RolloutSample, assemble_batch_from_rollout_samples
 from verl.experimental.fully_async_policy.fully_async_rollouter import FullyAsyncAgentLoopManager, FullyAsyncRollouter

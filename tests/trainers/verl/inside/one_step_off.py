@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from stand_ins import Model, WithoutWorkers, beside, config, prompts
+from stubs import Model, WithoutWorkers, beside, config, prompts
 from verl import DataProto
 from verl.experimental.one_step_off_policy.ray_trainer import OneStepOffRayTrainer
 

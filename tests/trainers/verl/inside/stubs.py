@@ -14,13 +14,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from constants import WORDS
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from verl import DataProto
 from verl.utils.skip import SkipManager, rollout_skip
-from words import WORDS
 
 PROMPT, RESPONSE = 8, 6
 BESIDE = os.environ.get("BESIDE", "")

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from stand_ins import Model, WithoutWorkers, beside, config, prompts
+from stubs import Model, WithoutWorkers, beside, config, prompts
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
 into = Path(sys.argv[1])

@@ -17,7 +17,7 @@ import ray
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from stand_ins import TOKENIZER, beside, config, log_probs, prompts
+from stubs import TOKENIZER, beside, config, log_probs, prompts
 from verl.utils.tensordict_utils import get_tensordict, list_of_dict_to_tensordict
 
 into, mood, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]

@@ -16,7 +16,7 @@ from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2, WITHOUT_
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.verl.inside.constants import WORDS
-from tests.trainers.verl.process import Training, python
+from tests.trainers.verl.process import ROOT, Training, python
 from tests.trainers.verl.test_replay import (
     DUMPS,
     answers,

@@ -5,6 +5,6 @@ Invariant: nothing of a file is imported, called or executed, and a broken rule 
 """
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.verdict import SafetyReport, check_file_safety
+from rolloutdeck.safe_pickle.safety_report import SafetyReport, check_file_safety
 
 __all__ = ["SafePickleError", "SafetyReport", "check_file_safety"]

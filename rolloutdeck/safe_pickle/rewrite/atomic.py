@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.verdict import check_file_safety
+from rolloutdeck.safe_pickle.safety_report import check_file_safety
 
 
 @contextmanager

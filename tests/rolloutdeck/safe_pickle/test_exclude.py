@@ -25,9 +25,9 @@ from rolloutdeck.safe_pickle.rewrite import archive_writer as packing
 from rolloutdeck.safe_pickle.rewrite.exclude import ExclusionResult, exclude_prompts, resolve_flagged_rows
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import write_pickle
 from rolloutdeck.safe_pickle.rewrite.row_selection import ByteRange, JoinedBytes, SelectedJaggedTensor, SelectedTensor
+from rolloutdeck.safe_pickle.safety_report import check_file_safety
 from rolloutdeck.safe_pickle.stream.source import ByteSource
 from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
-from rolloutdeck.safe_pickle.verdict import check_file_safety
 from tests.rolloutdeck.safe_pickle.dumps import ASYNC, MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES, Size, pickled
 from tests.rolloutdeck.safe_pickle.test_repair import objects
 

@@ -27,8 +27,8 @@ from rolloutdeck.safe_pickle.rewrite.repair import (
     columns_to_drop,
     drop_columns,
 )
+from rolloutdeck.safe_pickle.safety_report import check_file_safety
 from rolloutdeck.safe_pickle.stream.source import ByteSource
-from rolloutdeck.safe_pickle.verdict import check_file_safety
 from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2_NEW, WITHOUT_SCORES, Size, pickled
 from tests.rolloutdeck.safe_pickle.summary import summary
 

@@ -9,8 +9,8 @@ import pytest
 
 from rolloutdeck import safe_pickle as safe
 from rolloutdeck.safe_pickle import SafetyReport
+from rolloutdeck.safe_pickle.safety_report import check_source_safety
 from rolloutdeck.safe_pickle.stream.source import ByteSource
-from rolloutdeck.safe_pickle.verdict import check_source_safety
 from tests.rolloutdeck.safe_pickle import assembler as made
 from tests.rolloutdeck.safe_pickle import sparse
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from rolloutdeck import safe_pickle as safe
+from rolloutdeck.safe_pickle.safety_report import check_source_safety
 from rolloutdeck.safe_pickle.stream.source import ByteSource
-from rolloutdeck.safe_pickle.verdict import check_source_safety
 from tests.rolloutdeck.safe_pickle import assembler as made
 from tests.rolloutdeck.safe_pickle.hostile import CORPUS
-from tests.rolloutdeck.safe_pickle.test_verdict import DUMPS, OF_ROLL
+from tests.rolloutdeck.safe_pickle.test_safety_report import DUMPS, OF_ROLL
 
 SCRIPT = Path(__file__).with_name("unpickle.py")
 SEEDS = {

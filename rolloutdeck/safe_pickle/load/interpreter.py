@@ -1,4 +1,4 @@
-"""Runs a pickle's opcodes on a separate stack that holds only lists, dicts, plain values and placeholders.
+"""Runs a pickle's opcodes on a separate stack of only lists, dicts, plain values and placeholders.
 
 No name is imported and nothing of the pickle is called. A stream that is not a valid pickle (it takes from an empty
 stack) raises `SafePickleError`. An unknown global becomes an inert `Unreadable`, and so does everything built from it.
@@ -220,7 +220,7 @@ class PickleInterpreter:
         self.stack.append(self._resolve_storage(self.stack.pop()))
 
     def _resolve_storage(self, persistent_id: Any) -> Storage | Unreadable:
-        """`told`: ("storage", torch.LongStorage, "0", "cpu", number of values), as torch.save writes it."""
+        """Returns the storage of a `persistent_id`: ("storage", torch.LongStorage, "0", "cpu", number of values)."""
         if (
             not isinstance(persistent_id, tuple)
             or len(persistent_id) != 5

@@ -1,4 +1,4 @@
-"""`rolloutdeck check`: what of a trainer's settings would lose samples, and the lines to paste."""
+"""`rolloutdeck check`: finds trainer settings that would lose samples, and prints the lines to paste."""
 
 from __future__ import annotations
 
@@ -17,71 +17,73 @@ from rolloutdeck.trainer_config import parse_overrides, read_config_file
 
 def main(args: argparse.Namespace) -> int:
     if args.trainer not in TRAINERS:
-        known = ", ".join(TRAINERS)
-        raise UsageError(f"There is no check for {args.trainer!r} yet; there is one for {known}.")
+        trainers = ", ".join(TRAINERS)
+        raise UsageError(f"No check for the trainer {args.trainer!r}. Available: {trainers}.")
     trainer = load_trainer(args.trainer)
-    given, complete = _settings(args)
-    if not given:
-        _advise(trainer)
+    settings, complete = _load_trainer_settings(args)
+    if not settings:
+        _print_instructions(trainer)
         return 0
-    findings = trainer.check_settings(given, complete=complete)
-    _print(findings)
-    _environment(trainer)
-    return 1 if any(finding.lost for finding in findings) else 0
+    issues = trainer.check_settings(settings, complete=complete)
+    _print_issues(issues)
+    _print_environment(trainer)
+    return 1 if any(issue.lost for issue in issues) else 0
 
 
-def _settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
-    """The file's settings with the command line's overrides on top."""
-    found, complete = read_config_file(args.config) if args.config else ({}, False)
-    settings = {**found, **parse_overrides(args.overrides)}
+def _load_trainer_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """Returns the file's settings with the overrides of the command line on top, and whether the file is complete."""
+    from_file, complete = read_config_file(args.config) if args.config else ({}, False)
+    settings = {**from_file, **parse_overrides(args.overrides)}
     if args.config and not settings:
-        raise UsageError(f"{args.config} holds no settings.")
+        raise UsageError(f"{args.config} contains no settings.")
     return settings, complete
 
 
-def _print(findings: Sequence[SettingsIssue]) -> None:
-    losing = [finding for finding in findings if finding.lost]
-    for finding in [*losing, *(finding for finding in findings if not finding.lost)]:
-        print(f"{'LOST' if finding.lost else 'NOTE'}  {finding.title}.")
-        if finding.lost:
-            print(f"      {finding.lost}")
-        for line in finding.paste:
+def _print_issues(issues: Sequence[SettingsIssue]) -> None:
+    losing = [issue for issue in issues if issue.lost]
+    for issue in [*losing, *(issue for issue in issues if not issue.lost)]:
+        print(f"{'LOST' if issue.lost else 'NOTE'}  {issue.title}.")
+        if issue.lost:
+            print(f"      {issue.lost}")
+        for line in issue.paste:
             print(f"          {line}")
     print(f"{format_count(len(losing), 'setting')} would lose data." if losing else "No setting would lose data.")
 
 
-def _advise(trainer: Trainer) -> None:
+def _print_instructions(trainer: Trainer) -> None:
     print(f"{trainer.instructions}\n")
-    _lines(trainer.recommended_lines())
+    _print_lines(trainer.recommended_lines())
     if lines := trainer.keep_lines():
-        print("\nTo pin steps and replay them later, let it keep those steps as well:\n")
-        _lines(lines)
+        print("\nTo pin steps and replay them later, also let the trainer store those steps:\n")
+        _print_lines(lines)
     if trainer.watch_tree:
-        print("\nThen follow all runs there:\n")
-        _lines([f"rolloutdeck watch --tree '{trainer.watch_tree}'"])
-    _environment(trainer)
+        print("\nThen watch all runs:\n")
+        _print_lines([f"rolloutdeck watch --tree '{trainer.watch_tree}'"])
+    _print_environment(trainer)
 
 
-def _lines(lines: Sequence[str]) -> None:
+def _print_lines(lines: Sequence[str]) -> None:
     for line in lines:
         print(f"    {line}")
 
 
-def _environment(trainer: Trainer) -> None:
-    """For what runs in the trainer's processes: a plug-in, a callback, code that calls `rolloutdeck.init`."""
+def _print_environment(trainer: Trainer) -> None:
+    """Prints the variables that code in the trainer's processes needs: a plug-in, a callback, `rolloutdeck.init`."""
     if trainer.replay_lines is None:
         return
-    known = Settings.from_environment()
+    settings = Settings.from_environment()
     values = {
-        "ROLLOUTDECK_URL": known.url or "http://HOST:8460",
+        "ROLLOUTDECK_URL": settings.url or "http://HOST:8460",
         "ROLLOUTDECK_TOKEN_FILE": os.environ.get("ROLLOUTDECK_TOKEN_FILE") or "/path/to/token",
-        "ROLLOUTDECK_PROJECT": known.project or "PROJECT",
-        "ROLLOUTDECK_RUN": known.run or "RUN",
+        "ROLLOUTDECK_PROJECT": settings.project or "PROJECT",
+        "ROLLOUTDECK_RUN": settings.run or "RUN",
     }
-    print("\nFiles that are watched need no more. What runs in the trainer's processes, as our own functions and code")
-    print("that calls rolloutdeck.init(), needs the server there:\n")
+    print(
+        "\nWatched files need nothing more. Code inside the trainer's processes (our plug-in or callback, or your calls"
+    )
+    print("of rolloutdeck.init()) must know the server:\n")
     exports = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
-    _lines(trainer.environment_lines(values) if trainer.environment_lines else exports)
-    print("\nBeside `rolloutdeck up` neither address nor token is needed. On another machine a token is, which is made")
-    print("beside the server; one that may replay, too, by:\n")
-    _lines([f"rolloutdeck token create NAME --project {values['ROLLOUTDECK_PROJECT']} --scope ingest,read"])
+    _print_lines(trainer.environment_lines(values) if trainer.environment_lines else exports)
+    print("\nOn the machine of `rolloutdeck up`, URL and token are not needed. On another machine a token is needed.")
+    print("Create it on the server's machine; the scope `read` is for replay:\n")
+    _print_lines([f"rolloutdeck token create NAME --project {values['ROLLOUTDECK_PROJECT']} --scope ingest,read"])

@@ -1,4 +1,4 @@
-"""What the commands have in common: the server, the run and the files that the arguments and the environment name."""
+"""Functions that the commands share: they read server, run and file options from arguments and environment."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ AXES = ("train", "eval", "metrics", "")
 
 
 def print_message(text: str) -> None:
-    """To the person at the terminal; standard output is for results."""
+    """Prints a message for the user to standard error. Standard output is for results."""
     print(text, file=sys.stderr, flush=True)
 
 
 def load_settings(args: argparse.Namespace) -> Settings:
-    """The environment, with what the arguments say in its place. Raises UsageError where no server is named."""
-    found = Settings.from_environment()
-    url = args.url or found.url
-    token = args.token or found.token
-    if args.url and not args.token and not is_same_server(args.url, found.url):
-        token = found.token if not is_same_server(found.url, load_local_server().get("url", "")) else ""
-    if found.error and not args.token:
-        raise UsageError(found.error)
+    """Returns the settings of the environment, overridden by the arguments. Raises UsageError if no server is set."""
+    settings = Settings.from_environment()
+    url = args.url or settings.url
+    token = args.token or settings.token
+    if args.url and not args.token and not is_same_server(args.url, settings.url):
+        # The token of the local server is never sent to another server.
+        token = settings.token if not is_same_server(settings.url, load_local_server().get("url", "")) else ""
+    if settings.error and not args.token:
+        raise UsageError(settings.error)
     if not url:
-        raise UsageError("No server is known: set ROLLOUTDECK_URL, say --url, or start one here with `rolloutdeck up`.")
-    return replace(found, url=url, token=token)
+        raise UsageError("No server is set. Set ROLLOUTDECK_URL, use --url, or start a server with `rolloutdeck up`.")
+    return replace(settings, url=url, token=token)
 
 
 def build_server_client(settings: Settings) -> ServerClient:
@@ -47,51 +48,55 @@ def build_server_client(settings: Settings) -> ServerClient:
 
 
 def require_run(args: argparse.Namespace, settings: Settings) -> tuple[str, str]:
-    """Project and run. Raises UsageError where one is missing."""
+    """Returns project and run name. Raises UsageError if one is missing."""
     project, run = require_project(args, settings), args.run or settings.run
     if not run:
-        raise UsageError("Which run? Say --run NAME or set ROLLOUTDECK_RUN.")
+        raise UsageError("No run is set. Use --run NAME or set ROLLOUTDECK_RUN.")
     return project, run
 
 
 def require_project(args: argparse.Namespace, settings: Settings) -> str:
+    """Returns the project name. Raises UsageError if it is missing."""
     project: str = args.project or settings.project
     if not project:
-        raise UsageError("Which project? Say --project NAME or set ROLLOUTDECK_PROJECT.")
+        raise UsageError("No project is set. Use --project NAME or set ROLLOUTDECK_PROJECT.")
     return project
 
 
 def parse_scan_options(args: argparse.Namespace) -> ScanOptions:
-    """What the arguments say about the files. Raises UsageError for an unknown format, axis, step kind or part."""
-    form, columns = resolve_table_format(",".join(args.map), args.format)
+    """Returns the file options. Raises UsageError if a format, axis, step kind or part of --map is unknown."""
+    format_name, columns = resolve_table_format(",".join(args.map), args.format)
     try:
-        list_kinds(form)
+        list_kinds(format_name)
         parse_column_mapping(columns)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    chosen = {}
-    for said in args.step_kind:
-        axis, _, kind = said.rpartition("=")
+    step_kinds = {}
+    for option in args.step_kind:
+        axis, _, kind = option.rpartition("=")
         if axis not in AXES or kind not in STEP_KINDS:
             raise UsageError(
-                f"--step-kind {said}: say KIND, train=KIND, eval=KIND or metrics=KIND; "
+                f"--step-kind {option} is invalid. Use KIND, train=KIND, eval=KIND or metrics=KIND; "
                 f"KIND is one of {', '.join(STEP_KINDS)}."
             )
-        chosen[axis] = kind
-    return ScanOptions(args.split, form, chosen, columns)
+        step_kinds[axis] = kind
+    return ScanOptions(args.split, format_name, step_kinds, columns)
 
 
-def resolve_table_format(mapped: str, form: str) -> tuple[str, str]:
-    """Format and columns that a person means who maps columns: presets of trainers are formats of their own."""
-    if not mapped or form:
-        return form, mapped
-    if mapped in COLUMN_PRESETS and mapped in {kind.format for kind in list_kinds()}:
-        return mapped, ""
-    return "table", mapped
+def resolve_table_format(mapping: str, format_name: str) -> tuple[str, str]:
+    """Returns format and column mapping for the options --map and --format.
+
+    The name of a trainer's preset is a format. Any other mapping means the format `table`.
+    """
+    if not mapping or format_name:
+        return format_name, mapping
+    if mapping in COLUMN_PRESETS and mapping in {kind.format for kind in list_kinds()}:
+        return mapping, ""
+    return "table", mapping
 
 
 def parse_artifact_options(args: argparse.Namespace, default: str) -> ArtifactOptions:
-    """What the arguments say about steps that can be loaded again. Raises UsageError for a tokenizer that is none."""
+    """Returns the options for replayable steps. Raises UsageError if the tokenizer is missing or invalid."""
     mode = args.artifacts or default
     if not args.tokenizer:
         return ArtifactOptions(mode)
@@ -104,20 +109,22 @@ def parse_artifact_options(args: argparse.Namespace, default: str) -> ArtifactOp
 
 
 def send_request(server: ServerClient, method: str, path: str, **options: object) -> ServerResponse:
-    """A good answer. Raises UsageError with the server's own sentence otherwise."""
+    """Returns the successful response. Raises UsageError with the server's message if it is an error."""
     try:
-        answer = server.request(method, path, **options)  # type: ignore[arg-type]
+        response = server.request(method, path, **options)  # type: ignore[arg-type]
     except ServerUnreachableError as error:
         raise UsageError(f"The server does not answer: {error}.") from error
-    if not answer.is_success:
-        raise UsageError(format_sentence(answer.error_message))
-    return answer
+    if not response.is_success:
+        raise UsageError(format_sentence(response.error_message))
+    return response
 
 
 def format_sentence(text: str) -> str:
+    """Returns the text with a capital first letter (except for a URL) and a final full stop."""
     first = text[:1] if text.startswith("http") else text[:1].upper()
     return first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def format_count(count: int, noun: str) -> str:
+    """Returns `1 file`, `2 files`, `1,000 files`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,4 +1,4 @@
-"""The part of `rolloutdeck import` that brings steps that a trainer can load again, and the run's tokenizer."""
+"""The part of `rolloutdeck import` that uploads replayable steps and the run's tokenizer."""
 
 from __future__ import annotations
 
@@ -28,103 +28,114 @@ from rolloutdeck.watch import (
     upload_requested_part,
 )
 
-Patiently = Callable[[Callable[[], Any]], Any]  # tries again a few times when the server does not answer
-Progress = Callable[[int], None]
+RetryCall = Callable[[Callable[[], Any]], Any]  # repeats a call if the server does not answer
+Progress = Callable[[int], None]  # receives the number of new bytes on the server
 UNFINISHED_STATES = ("waiting", "uploading")
 
 
 @dataclass
 class ArtifactImport:
-    """What became of them: `known` were there before, `sent` are the keys of those whose bytes went, `problems` are
-    (what, the reason)."""
+    """The result for replayable steps.
+
+    already_stored: how many the server already had. sent_keys: keys of the artifacts whose files were uploaded.
+    problems: (path, reason).
+    """
 
     artifacts: list[LocalArtifact] = field(default_factory=list)
-    known: int = 0
-    sent: set[str] = field(default_factory=set)
+    already_stored: int = 0
+    sent_keys: set[str] = field(default_factory=set)
     bytes: int = 0
     problems: list[tuple[str, str]] = field(default_factory=list)
 
 
-def hash_steps(found: ScanResult, keeping: ArtifactOptions) -> Iterator[LocalArtifact]:
-    """Each step as an artifact, hashed when its turn comes. Raises UsageError for a file that can't be read."""
-    if keeping.tokenizer:
-        yield keeping.tokenizer
-    for one in found.steps:
+def hash_steps(found: ScanResult, options: ArtifactOptions) -> Iterator[LocalArtifact]:
+    """Yields the tokenizer and each step as an artifact, hashed one by one. Raises UsageError."""
+    if options.tokenizer:
+        yield options.tokenizer
+    for step in found.steps:
         try:
-            yield keeping.build_step_artifact(one)
+            yield options.build_step_artifact(step)
         except OSError as error:
-            raise UsageError(f"{error.filename or one.path} can't be read: {error.strerror or error}.") from error
+            raise UsageError(f"{error.filename or step.path} can't be read: {error.strerror or error}.") from error
         except (FileChangedError, ValueError) as error:
             raise UsageError(format_sentence(str(error))) from error
 
 
 def send_artifact(
-    target: UploadTarget, one: LocalArtifact, now: bool, steps: ArtifactImport, patiently: Patiently, progress: Progress
+    target: UploadTarget,
+    artifact: LocalArtifact,
+    now: bool,
+    steps: ArtifactImport,
+    retry: RetryCall,
+    progress: Progress,
 ) -> None:
-    """Tells of one and, if `now`, sends what the server lacks. Raises RetryLaterError, ActionRequiredError."""
-    command = build_import_command(one.path, target.project, target.name, target.attempt)
-    shelf = ArtifactUploadQueue(on_message=lambda text: steps.problems.append((str(one.path), text)))
+    """Registers an artifact and, if `now`, uploads the missing files. Raises RetryLaterError, ActionRequiredError."""
+    command = build_import_command(artifact.path, target.project, target.name, target.attempt)
+    shelf = ArtifactUploadQueue(on_message=lambda text: steps.problems.append((str(artifact.path), text)))
     try:
-        answer = patiently(lambda: register_artifact(target.request_run, one, target.attempt, command, now))
-        told = parse_response(answer)
+        response = retry(lambda: register_artifact(target.request_run, artifact, target.attempt, command, now))
+        registered = parse_response(response)
     except UploadRejectedError as error:
-        steps.problems.append((str(one.path), str(error)))
+        steps.problems.append((str(artifact.path), str(error)))
         return
-    shelf.add(one, told["missing"] if now else ())
-    if one.role != "tokenizer":
-        steps.artifacts.append(one)
-        steps.known += answer.status == 200 and not shelf.pending_count
+    shelf.add(artifact, registered["missing"] if now else ())
+    if artifact.role != "tokenizer":
+        steps.artifacts.append(artifact)
+        steps.already_stored += response.status == 200 and not shelf.pending_count
     if now:
-        steps.sent.add(one.key)
-    left, sent = one.size if now else 0, 0
+        steps.sent_keys.add(artifact.key)
+    left, sent = artifact.size if now else 0, 0
     while shelf.pending_count:
         errand, before = shelf.pending_uploads[0], len(shelf.sent)
-        answer = patiently(lambda: upload_requested_part(shelf, target))
-        at = errand.size if len(shelf.sent) > before else parse_received_bytes(answer, errand.size) if answer else sent
-        progress(max(0, at - sent))
-        left -= max(0, at - sent)
-        sent = 0 if len(shelf.sent) > before else at
+        response = retry(lambda: upload_requested_part(shelf, target))
+        is_done = len(shelf.sent) > before
+        received = errand.size if is_done else parse_received_bytes(response, errand.size) if response else sent
+        progress(max(0, received - sent))
+        left -= max(0, received - sent)
+        sent = 0 if is_done else received
     steps.bytes += sum(errand.size for errand in shelf.sent)
     progress(max(0, left))
 
 
-def build_table_row(found: ArtifactImport) -> tuple[str, str, str, str] | None:
-    """A line of the table: how many, how many were known, and which steps, by what they count."""
-    kept = found.artifacts
-    if not kept:
+def build_table_row(result: ArtifactImport) -> tuple[str, str, str, str] | None:
+    """Returns the table row of the steps: label, count, already stored, step ranges by step kind; None if no steps."""
+    artifacts = result.artifacts
+    if not artifacts:
         return None
-    kinds = Counter(one.step_kind for one in kept)
-    shown = [
-        format_step_ranges([one.step for one in kept if one.step_kind == kind])
+    kinds = Counter(artifact.step_kind for artifact in artifacts)
+    ranges = [
+        format_step_ranges([artifact.step for artifact in artifacts if artifact.step_kind == kind])
         + ("" if kind == "global_step" else f" ({kind})")
         for kind in kinds
     ]
-    return "to replay", f"{len(kept):,}", f"{found.known:,}", "; ".join(shown)
+    return "to replay", f"{len(artifacts):,}", f"{result.already_stored:,}", "; ".join(ranges)
 
 
 def load_sent_artifacts(target: UploadTarget, steps: ArtifactImport) -> list[dict[str, Any]]:
-    """What the server says of those that were sent. Raises RetryLaterError, ActionRequiredError (the token may not
-    read)."""
-    found: list[dict[str, Any]] = []
-    page: int | None = 1 if steps.sent else None
+    """Returns the server's records of the uploaded artifacts.
+
+    Raises RetryLaterError, and ActionRequiredError if the token may not read.
+    """
+    artifacts: list[dict[str, Any]] = []
+    page: int | None = 1 if steps.sent_keys else None
     while page:
-        told = parse_response(target.request_run("GET", "artifacts/", query={"page": page, "page_size": 500}))
-        found += [one for one in told["results"] if one["id"] in steps.sent]
-        page = page + 1 if told["next"] else None
-    return found
+        response = parse_response(target.request_run("GET", "artifacts/", query={"page": page, "page_size": 500}))
+        artifacts += [artifact for artifact in response["results"] if artifact["id"] in steps.sent_keys]
+        page = page + 1 if response["next"] else None
+    return artifacts
 
 
 def report_replayability(target: UploadTarget, steps: ArtifactImport) -> int:
-    """Says what can't be replayed and why; 1 if there is any. Raises RetryLaterError."""
+    """Prints how many steps can be replayed, and why others can't. Returns 1 if any can't. Raises RetryLaterError."""
     try:
-        found = load_sent_artifacts(target, steps)
+        artifacts = load_sent_artifacts(target, steps)
     except ActionRequiredError as error:
-        print_message(f"Whether the steps can be replayed was not looked at: {format_sentence(str(error))}")
+        print_message(f"Can't check whether the steps are replayable: {format_sentence(str(error))}")
         return 0
-    ready = sum(one["state"] == "ready" and one["role"] != "tokenizer" for one in found)
+    ready = sum(artifact["state"] == "ready" and artifact["role"] != "tokenizer" for artifact in artifacts)
     if ready:
-        print(f"Can be replayed: {format_count(ready, 'step')}.")
-    bad = [one for one in found if one["state"] in ("unsafe", "gone")]
-    for one in bad:
-        print_message(f"Step {one['step']} is {one['state']}: {one['message'] or 'no reason given'}")
+        print(f"Replayable: {format_count(ready, 'step')}.")
+    bad = [artifact for artifact in artifacts if artifact["state"] in ("unsafe", "gone")]
+    for artifact in bad:
+        print_message(f"Step {artifact['step']} is {artifact['state']}: {artifact['message'] or 'no reason given'}")
     return 1 if bad else 0

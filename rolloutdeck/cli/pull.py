@@ -1,4 +1,4 @@
-"""`rolloutdeck pull`: the files of a replay plan, where a trainer without our plug-in loads them."""
+"""`rolloutdeck pull`: downloads the files of a replay plan into a folder that a trainer loads without our plug-in."""
 
 from __future__ import annotations
 
@@ -36,210 +36,232 @@ from rolloutdeck.replay import (
 from rolloutdeck.trainer_api import TRAINERS, Trainer, load_trainer
 from rolloutdeck.trainer_config import flatten_settings, parse_overrides, read_config_file, resolve_references
 
-TELL_SECONDS = 2.0  # between two words on a long download
+PROGRESS_SECONDS = 2.0  # between two progress messages of a long download
 
 
 def main(args: argparse.Namespace) -> int:
     if args.trainer not in TRAINERS:
-        raise UsageError(f"pull knows no trainer {args.trainer!r}; it knows {', '.join(TRAINERS)}.")
+        raise UsageError(f"Unknown trainer {args.trainer!r}. Available: {', '.join(TRAINERS)}.")
     if args.steps is not None and args.steps < 1:
-        raise UsageError("--steps needs a number of at least 1.")
+        raise UsageError("--steps must be at least 1.")
     settings = load_settings(args)
     server, project, name = build_server_client(settings), require_project(args, settings), args.run or settings.run
     if not name:
-        raise UsageError("Which run will replay? Say --run NAME or set ROLLOUTDECK_RUN.")
-    folder, wanted = ReplayFolder(args.into.expanduser()), args.plan or settings.plan
-    run = _known(server, project, name)
-    asking = _asking(args, _config(server, project, wanted, args, run or {"name": name}))
-    run = run or _opened(server, project, name, args, settings)
-    plan = _plan(server, run, wanted, asking, bind=False)
-    placements = _placements(plan, asking, args.steps)
-    about = {"server": server.url, "project": project, "run": run["id"], "plan": str(plan), "trainer": args.trainer}
-    about |= {"on_mismatch": plan.on_mismatch}
+        raise UsageError("No run is set. Use --run NAME or set ROLLOUTDECK_RUN to the run that will replay.")
+    folder, plan_name = ReplayFolder(args.into.expanduser()), args.plan or settings.plan
+    run = _find_replaying_run(server, project, name)
+    requirements = _read_requirements(args, _load_config(server, project, plan_name, args, run or {"name": name}))
+    run = run or _create_run(server, project, name, args, settings)
+    plan = _load_plan(server, run, plan_name, requirements, bind=False)
+    placements = _build_placements(plan, requirements, args.steps)
+    manifest = {"server": server.url, "project": project, "run": run["id"], "plan": str(plan), "trainer": args.trainer}
+    manifest |= {"on_mismatch": plan.on_mismatch}
     pull = PlanPull(
-        server, asking, folder, _tell, lambda entry, why: _tell(describe_skipped_entry(plan, entry, why)), _told()
+        server,
+        requirements,
+        folder,
+        _print_safe,
+        lambda entry, reason: _print_safe(describe_skipped_entry(plan, entry, reason)),
+        _build_progress(),
     )
-    placements = pull.run(placements, about)
+    placements = pull.run(placements, manifest)
     if not placements:
-        raise UsageError(f"Nothing of the plan {plan} can be replayed.")
-    _plan(server, run, str(plan), asking, bind=True)
-    _report(run, plan, asking, placements, pull, _joining(run, project, args.trainer))
+        raise UsageError(f"No step of the plan {plan} can be replayed.")
+    _load_plan(server, run, str(plan), requirements, bind=True)
+    _print_result(run, plan, requirements, placements, pull, _build_upload_command(run, project, args.trainer))
     return 0
 
 
-def _known(server: ServerClient, project: str, name: str) -> dict[str, Any] | None:
-    """The run that will replay, by its name or id; None where the server does not know it yet."""
+def _find_replaying_run(server: ServerClient, project: str, name: str) -> dict[str, Any] | None:
+    """Returns the run that will replay, by its name or id; None if the server does not know it yet."""
     query = {"name": name, "project": project, "page_size": 500}
-    named = send_request(server, "GET", "runs/", query=query).json()["results"]
-    found = next((run["id"] for run in named if run["name"] == name), name)
+    runs = send_request(server, "GET", "runs/", query=query).json()["results"]
+    uid = next((run["id"] for run in runs if run["name"] == name), name)
     try:
-        return _whole(server, found)
+        return _load_run(server, uid)
     except UsageError:
         return None
 
 
-def _whole(server: ServerClient, uid: str) -> dict[str, Any]:
+def _load_run(server: ServerClient, uid: str) -> dict[str, Any]:
     return dict(send_request(server, "GET", f"runs/{quote(uid, safe='')}/").json())
 
 
-def _opened(
+def _create_run(
     server: ServerClient, project: str, name: str, args: argparse.Namespace, settings: Settings
 ) -> dict[str, Any]:
-    """A run that has not begun: what it will be started with is in the arguments only. Single settings are not told:
-    the next pull would take them for the whole config."""
-    told: dict[str, Any] = {"project": project, "name": name, "resume": "allow", "framework": args.trainer}
-    told |= {"config": _given(args)} if args.config else {}
-    told |= {"uid": settings.run_id} if settings.run_id else {}
-    answer = _sent(server, "runs/", told)
-    print_message(f"{name} is new in {project}; it stands in the list of runs, and the next launch of this name is it.")
-    return _whole(server, answer["id"])
+    """Creates the run before it starts, with the config file of the arguments, and returns it.
+
+    The settings of --set alone are not stored: the next pull would take them for the full config.
+    """
+    body: dict[str, Any] = {"project": project, "name": name, "resume": "allow", "framework": args.trainer}
+    body |= {"config": _read_argument_settings(args)} if args.config else {}
+    body |= {"uid": settings.run_id} if settings.run_id else {}
+    response = _post(server, "runs/", body)
+    print_message(f"Created the run {name} in {project}. The next training with this name continues it.")
+    return _load_run(server, response["id"])
 
 
-def _given(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings of the command line: those of --config with those of --set on top."""
-    found = read_config_file(args.config)[0] if args.config else {}
-    return {**found, **parse_overrides(args.set)}
+def _read_argument_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings of --config, overridden by those of --set."""
+    from_file = read_config_file(args.config)[0] if args.config else {}
+    return {**from_file, **parse_overrides(args.set)}
 
 
-def _config(
+def _load_config(
     server: ServerClient, project: str, plan: str, args: argparse.Namespace, run: dict[str, Any]
 ) -> dict[str, Any]:
-    """The run's config on the server; where it has none and none is given, that of the run whose step is pinned."""
+    """Returns the run's config on the server.
+
+    If the run has no config and --config is not used, guesses it from the run of the plan's first pin.
+    """
     if run.get("config") or args.config:
         return dict(flatten_settings(run.get("config") or {}))
     name, _, revision = plan.partition("@")
     query = {"plan": name or None, "revision": revision or None}
     path = f"projects/{quote(project, safe='')}/replay-plan/"
     entries = send_request(server, "GET", path, query=query).json()["entries"]
-    artifacts = [one for entry in entries for one in entry["artifacts"]]
+    artifacts = [artifact for entry in entries for artifact in entry["artifacts"]]
     if not artifacts:
         return {}
-    source = _whole(server, entries[0]["source"]["run"])
+    source = _load_run(server, entries[0]["source"]["run"])
     pinned = dict(flatten_settings(source.get("config") or {}))
-    taken = "has the settings of" if pinned else "has batches like"
-    known = f"Nothing is known of the settings of {run['name']}: it is taken that it {taken} {source['name']}"
-    _tell(f"{known}, under its own name. Say --set where it differs, or give its --config.")
+    guess = "the settings of" if pinned else "batches like"
+    _print_safe(
+        f"The settings of {run['name']} are unknown. Assuming {guess} {source['name']}, with its own run name. "
+        "Use --set for settings that differ, or give --config."
+    )
     return load_trainer(args.trainer).guess_settings(project, run["name"], pinned, artifacts[0]["facts"])
 
 
-def _asking(args: argparse.Namespace, config: dict[str, Any]) -> RunRequirements:
-    """What the run asks for: its config, the command line's settings on top."""
-    trainer, given = load_trainer(args.trainer), _given(args)
-    return trainer.read_requirements(resolve_references({**config, **_way(trainer, args), **given}))
+def _read_requirements(args: argparse.Namespace, config: dict[str, Any]) -> RunRequirements:
+    """Returns the run's requirements, from its config overridden by the settings of the command line."""
+    trainer, overrides = load_trainer(args.trainer), _read_argument_settings(args)
+    return trainer.read_requirements(resolve_references({**config, **_find_way_settings(trainer, args), **overrides}))
 
 
-def _way(trainer: Trainer, args: argparse.Namespace) -> Mapping[str, Any]:
-    """The settings that --way stands for. Raises UsageError."""
+def _find_way_settings(trainer: Trainer, args: argparse.Namespace) -> Mapping[str, Any]:
+    """Returns the settings that --way stands for. Raises UsageError if the trainer does not have it."""
     ways = trainer.ways
     if args.way and args.way not in ways:
-        known = f"ways {', '.join(ways)}" if ways else "one way"
-        raise UsageError(f"pull knows no way {args.way!r} for {args.trainer}; it has the {known}.")
+        available = f"Available: {', '.join(ways)}" if ways else "This trainer has only one: leave out --way"
+        raise UsageError(f"Unknown --way {args.way!r} for {args.trainer}. {available}.")
     return ways[args.way] if args.way else {}
 
 
-def _plan(server: ServerClient, run: dict[str, Any], name: str, asking: RunRequirements, *, bind: bool) -> PlanRevision:
-    body = {"plan": name, "facts": dict(asking.facts), "bind": bind}
-    answer = _sent(server, f"runs/{quote(run['id'], safe='')}/replay-plan/", body)
+def _load_plan(
+    server: ServerClient, run: dict[str, Any], name: str, requirements: RunRequirements, *, bind: bool
+) -> PlanRevision:
+    """Returns the plan for a run with these facts; `bind` binds the run to the revision.
+
+    Raises UsageError if the plan is empty or the run is bound to another revision.
+    """
+    body = {"plan": name, "facts": dict(requirements.facts), "bind": bind}
+    response = _post(server, f"runs/{quote(run['id'], safe='')}/replay-plan/", body)
     try:
-        plan = parse_plan(answer)
+        plan = parse_plan(response)
     except ValueError as error:
         raise UsageError(format_sentence(str(error))) from error
     if not plan.entries:
-        raise UsageError(f"The plan {plan} is empty: pin a step and add it to the plan at the step that replays it.")
-    wanted = name.partition("@")[2]
-    if wanted and wanted != str(plan.revision):
-        raise UsageError(f"The run {run['name']} is bound to {plan}; give the run that replays {name} another name.")
+        raise UsageError(f"The plan {plan} is empty. Pin a step, then add it to the plan with a target step.")
+    requested = name.partition("@")[2]
+    if requested and requested != str(plan.revision):
+        raise UsageError(f"The run {run['name']} is bound to {plan}. To replay {name}, use another run name.")
     return plan
 
 
-def _sent(server: ServerClient, path: str, body: dict[str, Any]) -> Any:
+def _post(server: ServerClient, path: str, body: dict[str, Any]) -> Any:
+    """Returns the JSON of the response. Raises UsageError if the request fails."""
     try:
-        answer = server.send_json("POST", path, body)
+        response = server.send_json("POST", path, body)
     except ServerUnreachableError as error:
         raise UsageError(f"The server does not answer: {error}.") from error
-    if not answer.is_success:
-        raise UsageError(format_sentence(answer.error_message))
-    return answer.json()
+    if not response.is_success:
+        raise UsageError(format_sentence(response.error_message))
+    return response.json()
 
 
-def _placements(plan: PlanRevision, asking: RunRequirements, most: int | None) -> list[Placement]:
-    """What is laid out, after saying what differs and what is left out. Raises UsageError where nothing is left."""
-    _warn(plan)
-    placements, left_out = build_placements(plan, asking, find_layout_steps(plan, asking, most))
-    for text in left_out:
-        _tell(text)
-    _tell_left_out(plan)
+def _build_placements(plan: PlanRevision, requirements: RunRequirements, max_steps: int | None) -> list[Placement]:
+    """Returns where each file goes, and prints warnings and skipped steps. Raises UsageError if no step remains."""
+    _print_warnings(plan)
+    placements, skipped = build_placements(plan, requirements, find_layout_steps(plan, requirements, max_steps))
+    for text in skipped:
+        _print_safe(text)
+    _print_excluded_prompts(plan)
     if not placements:
-        raise UsageError(f"Nothing of the plan {plan} can be replayed{'' if left_out else ' in so few steps'}.")
+        hint = "" if skipped else " with so few steps: increase --steps"
+        raise UsageError(f"No step of the plan {plan} can be replayed{hint}.")
     return placements
 
 
-def _warn(plan: PlanRevision) -> None:
-    """What differs from the pins without being refused, once for all targets that it holds for."""
-    told: dict[str, list[int]] = {}
+def _print_warnings(plan: PlanRevision) -> None:
+    """Prints each warning about differences once, with all target steps that it applies to."""
+    targets_by_warning: dict[str, list[int]] = {}
     for entry in plan.entries:
         if text := entry.warnings:
-            told.setdefault(text, []).append(entry.target_step)
-    for text, targets in told.items():
-        _tell(f"Note, target step {format_step_ranges(targets)}: {text}.")
+            targets_by_warning.setdefault(text, []).append(entry.target_step)
+    for text, targets in targets_by_warning.items():
+        _print_safe(f"Note, target step {format_step_ranges(targets)}: {text}.")
 
 
-def _tell(text: str) -> None:
-    """To the person; names of runs and values of facts are somebody else's text."""
+def _print_safe(text: str) -> None:
+    """Prints a message without control characters: run names and fact values are text of other users."""
     print_message(remove_control_characters(text, lines=False))
 
 
-def _tell_left_out(plan: PlanRevision) -> None:
-    """Where each prompt has its own files, which of them a flag leaves out: the run generates them."""
+def _print_excluded_prompts(plan: PlanRevision) -> None:
+    """Prints which prompts are generated again because of a flag, where each prompt has its own files."""
     for entry in plan.entries if plan.exclude_flagged else ():
         if prompts := entry.excluded_prompts:
-            what = f"{'prompt' if len(prompts) == 1 else 'prompts'} {format_step_ranges(prompts)}"
-            _tell(f"Target step {entry.target_step} ({entry}) is replayed without {what}: flagged, generated again.")
+            excluded = f"{'prompt' if len(prompts) == 1 else 'prompts'} {format_step_ranges(prompts)}"
+            _print_safe(
+                f"Target step {entry.target_step} ({entry}) is replayed without {excluded}: flagged, generated again."
+            )
 
 
-def _told() -> Any:
-    """Tells of a long download now and then."""
-    state = {"bytes": 0, "at": time.monotonic() + TELL_SECONDS}
+def _build_progress() -> Any:
+    """Returns a function that receives numbers of downloaded bytes and prints a message every 2 s."""
+    state = {"bytes": 0, "next": time.monotonic() + PROGRESS_SECONDS}
 
     def progress(more: int) -> None:
         state["bytes"] += more
-        if time.monotonic() >= state["at"]:
-            state["at"] = time.monotonic() + TELL_SECONDS
-            print_message(f"{state['bytes'] / 1e6:,.0f} MB fetched …")
+        if time.monotonic() >= state["next"]:
+            state["next"] = time.monotonic() + PROGRESS_SECONDS
+            print_message(f"{state['bytes'] / 1e6:,.0f} MB downloaded …")
 
     return progress
 
 
-def _joining(run: dict[str, Any], project: str, trainer: str) -> str:
-    """How data comes to the run: from inside its trainer, else by somebody who watches what it writes."""
+def _build_upload_command(run: dict[str, Any], project: str, trainer: str) -> str:
+    """Returns the command that sends the run's data to this run: by our code in the trainer, else by `watch`."""
     if load_trainer(trainer).replay_lines:
         return f"export ROLLOUTDECK_RUN_ID={shlex.quote(run['id'])}"
     return f"rolloutdeck watch FOLDER --project {shlex.quote(project)} --run {shlex.quote(run['name'])}"
 
 
-def _report(
+def _print_result(
     run: dict[str, Any],
     plan: PlanRevision,
-    asking: RunRequirements,
+    requirements: RunRequirements,
     placements: Sequence[Placement],
     pull: PlanPull,
-    joining: str,
+    upload_command: str,
 ) -> None:
-    """What was done, to the person; the overrides to start with, to standard output."""
+    """Prints the result to standard error, and the trainer's settings for the start to standard output."""
     numbers = [placement.number for placement in placements]
     moved = any(placement.moved for placement in placements)
     by_source: dict[str, list[int]] = {}
     for placement in placements:
         by_source.setdefault(str(placement.entry), []).append(placement.number)
-    for source, own in by_source.items():
-        _tell(f"Step {format_step_ranges(own)} replays {source}.")
-    for text in asking.notes(numbers, moved=moved):
+    for source, steps in by_source.items():
+        _print_safe(f"Step {format_step_ranges(steps)} replays {source}.")
+    for text in requirements.notes(numbers, moved=moved):
         print_message(f"Note: {text}")
-    what = f"{format_count(len(numbers), 'step')} of plan {plan} for {run['name']}"
-    _tell(f"{what} in {pull.folder.path}, {pull.bytes:,} bytes fetched.")
-    if asking.named_by:
-        _tell("They are found only by a run with these settings: " + " ".join(asking.named_by))
-    print_message(f"So that its data joins this run: {joining}")
-    print_message("Start it with:")
-    for flag in asking.flags(str(pull.folder.path), numbers):
-        print(flag)
+    summary = f"{format_count(len(numbers), 'step')} of plan {plan} for {run['name']}"
+    _print_safe(f"{summary} in {pull.folder.path}, {pull.bytes:,} bytes downloaded.")
+    if requirements.named_by:
+        _print_safe("The trainer finds the files only with these settings: " + " ".join(requirements.named_by))
+    print_message(f"To send the training's data to this run: {upload_command}")
+    print_message("Start the training with:")
+    for setting in requirements.flags(str(pull.folder.path), numbers):
+        print(setting)

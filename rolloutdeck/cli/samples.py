@@ -1,4 +1,4 @@
-"""`rolloutdeck samples`: the pages' query from a shell."""
+"""`rolloutdeck samples`: runs a query of the sample pages from a shell."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rolloutdeck.cli.common import build_server_client, load_settings, print_mes
 from rolloutdeck.errors import RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient
 
-PAGE = 500
+PAGE_SIZE = 500
 DEFAULT_COUNT = 5
 COLUMNS = ("step", "score", "group", "n", "length", "id")
-TEXTLESS = "(only its tokens were recorded; `rolloutdeck import --tokenizer PATH` brings the text)"
-Row = Mapping[str, Any]
-_LOST = "\N{REPLACEMENT CHARACTER}"
-_TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+NO_TEXT_MESSAGE = "(only token ids were recorded; `rolloutdeck import --tokenizer PATH` adds the text)"
+JsonObject = Mapping[str, Any]
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_DIRECTION_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -28,13 +28,13 @@ def main(args: argparse.Namespace) -> int:
     server = build_server_client(settings)
     count = args.best if args.best is not None else DEFAULT_COUNT if args.worst is None else args.worst
     if count < 1:
-        raise UsageError("--worst and --best need a number of at least 1.")
+        raise UsageError("--worst and --best must be at least 1.")
     if not _is_step(args.step):
-        raise UsageError(f"--step {args.step}: say a number, latest or all.")
+        raise UsageError(f"--step {args.step} is invalid. Use a number, latest or all.")
     run = find_run(server, args.run or settings.run, args.project or settings.project)
-    found = _found(server, run, args, count)
-    rows = found["results"]
-    for note in found.get("notes", ()):
+    result = _load_samples(server, run, args, count)
+    rows = result["results"]
+    for note in result.get("notes", ()):
         print_message(str(note))
     if args.json:
         for row in rows:
@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
         _print_texts(server, rows)
     else:
         _print_table(rows)
-    print_message(f"{len(rows):,} of {found['count']:,} samples of {run['project']}/{run['name']} {run['url']}")
+    print_message(f"{len(rows):,} of {result['count']:,} samples of {run['project']}/{run['name']} {run['url']}")
     return 0
 
 
@@ -52,28 +52,28 @@ def _is_step(text: str) -> bool:
 
 
 def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
-    """The run of this name, or with this id. Raises RunNotFoundError, and UsageError for several in different
-    projects."""
+    """Returns the run with this name or id. Raises RunNotFoundError, and UsageError if several projects have it."""
     if not name:
-        raise UsageError("Which run? Say --run NAME or set ROLLOUTDECK_RUN.")
-    query = {"name": name, "page_size": PAGE, "project": project or None}
+        raise UsageError("No run is set. Use --run NAME or set ROLLOUTDECK_RUN.")
+    query = {"name": name, "page_size": PAGE_SIZE, "project": project or None}
     runs = send_request(server, "GET", "runs/", query=query).json()["results"]
     exact = [run for run in runs if run["name"] == name]
     if len(exact) > 1:
         raise UsageError(
-            f"There are runs called {name} in {', '.join(run['project'] for run in exact)}; say --project."
+            f"Several projects have a run {name}: {', '.join(run['project'] for run in exact)}. Use --project."
         )
     if exact:
         return dict(exact[0])
     try:
         return dict(send_request(server, "GET", f"runs/{quote(name, safe='')}/").json())
     except UsageError:
-        like = f" There is {', '.join(run['name'] for run in runs[:5])}." if runs else ""
-        place = f" in project {project}" if project else ""
-        raise RunNotFoundError(f"There is no run called {name}{place} that you may see.{like}") from None
+        similar = f" Similar names: {', '.join(run['name'] for run in runs[:5])}." if runs else ""
+        where = f" in project {project}" if project else ""
+        raise RunNotFoundError(f"There is no run {name}{where}, or you have no access to it.{similar}") from None
 
 
-def _found(server: ServerClient, run: Row, args: argparse.Namespace, count: int) -> dict[str, Any]:
+def _load_samples(server: ServerClient, run: JsonObject, args: argparse.Namespace, count: int) -> dict[str, Any]:
+    """Returns the first page of samples, with up to `count` results of all pages."""
     query = {
         "run": run["id"],
         "split": args.split,
@@ -81,45 +81,51 @@ def _found(server: ServerClient, run: Row, args: argparse.Namespace, count: int)
         "attempt": args.attempt or None,
         "q": args.q or None,
         "ordering": "-score" if args.best is not None else "score",
-        "page_size": min(count, PAGE),
+        "page_size": min(count, PAGE_SIZE),
     }
     first: dict[str, Any] = send_request(server, "GET", "samples/", query=query).json()
     page, rows = 1, list(first["results"])
-    found = first
-    while len(rows) < count and found["next"]:
+    response = first
+    while len(rows) < count and response["next"]:
         page += 1
-        found = send_request(server, "GET", "samples/", query={**query, "page": page}).json()
-        rows += found["results"]
+        response = send_request(server, "GET", "samples/", query={**query, "page": page}).json()
+        rows += response["results"]
     return {**first, "results": rows[:count]}
 
 
-def _print_texts(server: ServerClient, rows: Sequence[Row]) -> None:
+def _print_texts(server: ServerClient, rows: Sequence[JsonObject]) -> None:
     for row in rows:
-        whole = send_request(server, "GET", f"samples/{row['id']}/").json()
-        shown = _cells(row)
-        print(f"=== step {shown['step']}, score {shown['score']}, {shown['length']} characters, {row['id']}")
-        print(f"--- prompt\n{remove_control_characters(text_of(whole.get('prompt')))}")
-        textless = whole.get("response") is None and whole.get("response_ids")
-        print(f"--- response\n{TEXTLESS if textless else remove_control_characters(text_of(whole.get('response')))}")
-        if whole.get("ground_truth") not in (None, ""):
-            print(f"--- expected\n{remove_control_characters(text_of(whole['ground_truth']))}")
+        sample = send_request(server, "GET", f"samples/{row['id']}/").json()
+        cells = _format_cells(row)
+        print(f"=== step {cells['step']}, score {cells['score']}, {cells['length']} characters, {row['id']}")
+        print(f"--- prompt\n{remove_control_characters(format_text(sample.get('prompt')))}")
+        has_no_text = sample.get("response") is None and sample.get("response_ids")
+        response = NO_TEXT_MESSAGE if has_no_text else remove_control_characters(format_text(sample.get("response")))
+        print(f"--- response\n{response}")
+        if sample.get("ground_truth") not in (None, ""):
+            print(f"--- expected\n{remove_control_characters(format_text(sample['ground_truth']))}")
         print()
 
 
-def text_of(value: Any) -> str:
+def format_text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def remove_control_characters(text: str, *, lines: bool = True) -> str:
-    """Without what could write over the terminal or turn its direction; joiners inside emoji and scripts stay."""
-    kept = "\n\t" if lines else ""
+    """Replaces control characters, which could overwrite the terminal or change the text direction, by U+FFFD.
+
+    Joiners inside emoji and scripts are not changed. `lines` allows line breaks and tabs.
+    """
+    allowed = "\n\t" if lines else ""
     return "".join(
-        char if char in kept or (unicodedata.category(char) not in ("Cc", "Cs") and char not in _TURNS) else _LOST
+        char
+        if char in allowed or (unicodedata.category(char) not in ("Cc", "Cs") and char not in _DIRECTION_CONTROLS)
+        else _REPLACEMENT
         for char in text
     )
 
 
-def _cells(row: Row) -> dict[str, str]:
+def _format_cells(row: JsonObject) -> dict[str, str]:
     score = row.get("score")
     return {
         "step": str(row.get("step", "")),
@@ -131,26 +137,26 @@ def _cells(row: Row) -> dict[str, str]:
     }
 
 
-def _print_table(rows: Sequence[Row]) -> None:
+def _print_table(rows: Sequence[JsonObject]) -> None:
     if not rows:
         print("No samples.")
         return
-    cells = [_cells(row) for row in rows]
+    cells = [_format_cells(row) for row in rows]
     used = [name for name in COLUMNS if any(cell[name] for cell in cells)]
     widths = {name: max(len(name), *(len(cell[name]) for cell in cells)) for name in used}
     left = max(20, shutil.get_terminal_size((120, 24)).columns - sum(widths.values()) - 2 * len(used))
     print("  ".join(f"{name:>{widths[name]}}" for name in used) + "  end of the response")
     for cell, row in zip(cells, rows, strict=True):
-        tail = ending(remove_control_characters(" ".join(str(row.get("tail") or "").split()), lines=False), left)
+        tail = cut_start(remove_control_characters(" ".join(str(row.get("tail") or "").split()), lines=False), left)
         print("  ".join(f"{cell[name]:>{widths[name]}}" for name in used) + f"  {tail}")
 
 
-def ending(text: str, columns: int) -> str:
-    """The end of a text that fits into so many columns of a terminal, where wide characters take two."""
-    taken, width = 0, 0
+def cut_start(text: str, columns: int) -> str:
+    """Returns the end of a text that fits into so many columns of a terminal. Wide characters take two columns."""
+    length, width = 0, 0
     for char in reversed(text):
         width += 0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
         if width > columns:
             break
-        taken += 1
-    return text[len(text) - taken :] if taken else ""
+        length += 1
+    return text[len(text) - length :] if length else ""

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM for a command that runs until then."""
+"""Turns SIGINT (Ctrl-C) and SIGTERM into KeyboardInterrupt for a command that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 
 class SignalInterrupter:
-    """While it is entered, either signal raises KeyboardInterrupt in the main thread, so that no request is waited for.
+    """A context in which either signal raises KeyboardInterrupt in the main thread, even during a request.
 
-    Python drops what is raised in a finalizer, and prints it; `heed` raises it again, where that can be heard.
+    Python prints and drops an exception that is raised in a finalizer. `raise_pending` raises it again.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_stop_requested = False
         self._before: dict[int, Callable[..., Any] | int | None] = {}
         self._hook = sys.unraisablehook
 
@@ -25,10 +25,10 @@ class SignalInterrupter:
         if threading.current_thread() is not threading.main_thread():
             return self
         numbers = [signal.SIGTERM]
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a shell's `&` has switched it off
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's `&` switches it off
             numbers.append(signal.SIGINT)
-        self._before = {number: signal.signal(number, self._come) for number in numbers}
-        self._hook, sys.unraisablehook = sys.unraisablehook, self._unraised
+        self._before = {number: signal.signal(number, self._on_signal) for number in numbers}
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._on_unraisable
         return self
 
     def __exit__(
@@ -38,15 +38,15 @@ class SignalInterrupter:
             signal.signal(number, handler)
         sys.unraisablehook = self._hook
 
-    def _come(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.is_stop_requested = True
         raise KeyboardInterrupt
 
-    def _unraised(self, what: sys.UnraisableHookArgs) -> None:
-        if what.exc_type is not KeyboardInterrupt:  # that somebody pressed Ctrl-C is no news to them
-            self._hook(what)
+    def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is not KeyboardInterrupt:  # the user knows that they pressed Ctrl-C
+            self._hook(unraisable)
 
-    def heed(self) -> None:
-        """Raises KeyboardInterrupt where a signal has come."""
-        if self.asked:
+    def raise_pending(self) -> None:
+        """Raises KeyboardInterrupt if a signal has arrived."""
+        if self.is_stop_requested:
             raise KeyboardInterrupt

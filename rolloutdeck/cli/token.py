@@ -1,4 +1,4 @@
-"""`rolloutdeck token create`: a revocable token; only the secret goes to standard output."""
+"""`rolloutdeck token create`: creates a revocable token. Only the secret is printed to standard output."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ def main(args: argparse.Namespace) -> int:
     settings = load_settings(args)
     project = require_project(args, settings)
     scopes = [word for part in args.scope or ["ingest"] for scope in part.split(",") if (word := scope.strip())]
-    if strange := [scope for scope in scopes if scope not in TOKEN_SCOPES]:
-        raise UsageError(f"There is no scope {strange[0]!r}; there are {', '.join(TOKEN_SCOPES)}.")
+    if unknown := [scope for scope in scopes if scope not in TOKEN_SCOPES]:
+        raise UsageError(f"Unknown scope {unknown[0]!r}. Available: {', '.join(TOKEN_SCOPES)}.")
     if not scopes:
-        raise UsageError(f"--scope is empty; say some of {','.join(TOKEN_SCOPES)}.")
-    wanted = {"name": args.name, "project": project, "scopes": scopes}
+        raise UsageError(f"--scope is empty. Use one or more of {','.join(TOKEN_SCOPES)}.")
+    body = {"name": args.name, "project": project, "scopes": scopes}
     try:
-        answer = build_server_client(settings).send_json("POST", "tokens/", wanted)
+        response = build_server_client(settings).send_json("POST", "tokens/", body)
     except ServerUnreachableError as error:
         raise UsageError(f"The server does not answer: {error}.") from error
-    made = answer.json()
-    secret = made.get("token") if answer.is_success and isinstance(made, dict) else None
+    token = response.json()
+    secret = token.get("token") if response.is_success and isinstance(token, dict) else None
     if not isinstance(secret, str):
-        raise UsageError(format_sentence(answer.error_message))
+        raise UsageError(format_sentence(response.error_message))
     print_message(
-        f"Token {args.name} for project {project} may {', '.join(scopes)}. It is shown only now; it does not expire."
+        f"Created token {args.name} for project {project} with the scopes {', '.join(scopes)}. "
+        "It is shown only once and does not expire."
     )
-    print_message("Give it to a trainer as ROLLOUTDECK_TOKEN, or in a file that ROLLOUTDECK_TOKEN_FILE names.")
+    print_message("For a trainer, set ROLLOUTDECK_TOKEN, or save the token in a file and set ROLLOUTDECK_TOKEN_FILE.")
     print(secret)
     return 0

@@ -1,4 +1,4 @@
-"""`rolloutdeck watch`: follows the folders of runs that are being written, until Ctrl-C."""
+"""`rolloutdeck watch`: uploads the files of running trainings as they are written, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -44,101 +44,109 @@ from rolloutdeck.watch import (
     recover_state,
 )
 
-FILES_ATTEMPT = "files"  # the attempt of files whose launch nobody names
+FILES_ATTEMPT = "files"  # the default attempt of files
 DISCOVER_SECONDS = 5.0
 MAX_IDLE_SECONDS = 30.0
-MAX_RETRY_SECONDS = 10.0  # between tries to reach a server that does not answer
-MAX_FAILURES = 3  # with --once, which nobody waits for
+MAX_RETRY_SECONDS = 10.0  # between requests to a server that does not answer
+MAX_FAILURES = 3  # with --once: the command fails instead of retrying for ever
 
 
 class RunFollower:
-    """One run: its folders, its place on the server, and what was sent."""
+    """Follows one run: its folders, its upload target, and the state of what was sent.
+
+    `send_at_once`: open the run on the server at the first turn, even if there are no files yet. A run of a tree is
+    opened only when a file is found.
+    """
 
     def __init__(
         self,
         target: UploadTarget,
         roots: Sequence[WatchedFolder],
         base: Path,
-        choice: ScanOptions,
-        eager: bool = True,
-        keeping: ArtifactOptions | None = None,
+        options: ScanOptions,
+        send_at_once: bool = True,
+        artifact_options: ArtifactOptions | None = None,
     ) -> None:
-        self.target, self.roots, self.base, self.eager = target, list(roots), base, eager
+        self.target, self.roots, self.base, self.send_at_once = target, list(roots), base, send_at_once
         self.key = (target.server.url, target.project, target.uid or target.name, str(base), target.attempt)
         self.state = WatchState.load(find_home_folder() / "watch", self.key, target.attempt)
-        self.follower = Follower(self.roots, base, self.state, choice, print_message)
-        memory = self.state.path.with_suffix(".artifacts.jsonl")
-        self.gatherer = ArtifactCollector(self._places, target, keeping or ArtifactOptions(), memory, print_message)
-        self.opened = self.waited = False
-        self.told: int | None = None
-        self.answers = 0
-        self.denied = ""
-        self.beat_at = self.saved_at = self.due = 0.0
+        self.follower = Follower(self.roots, base, self.state, options, print_message)
+        queue_file = self.state.path.with_suffix(".artifacts.jsonl")
+        self.collector = ArtifactCollector(
+            self._step_folders, target, artifact_options or ArtifactOptions(), queue_file, print_message
+        )
+        self.is_open = self.has_waited = False
+        self.reported_signature: int | None = None
+        self.response_count = 0
+        self.action_required = ""  # the message of the last ActionRequiredError
+        self.heartbeat_at = self.saved_at = self.due = 0.0
         self.quiet_since = time.monotonic()
 
-    def turn(self) -> int:
-        """Sends what is ready; how many pieces. Raises RetryLaterError, ActionRequiredError; before the first contact
-        UploadRejectedError too."""
+    def send_ready(self) -> int:
+        """Uploads the parts that are ready and returns their number.
+
+        Raises RetryLaterError, ActionRequiredError; while the run is not open, also UploadRejectedError.
+        """
         if not any(root.path.exists() for root in self.roots):
-            if not self.waited:
+            if not self.has_waited:
                 print_message(f"Waiting for {', '.join(str(root.path) for root in self.roots)} …")
-            self.waited = True
+            self.has_waited = True
             return 0
-        if not self.opened:
-            if not self.eager and not self.follower.find_changed() and not self.gatherer.find_new_steps():
-                return 0  # a folder without dumps is no run
+        if not self.is_open:
+            if not self.send_at_once and not self.follower.find_changed() and not self.collector.find_new_steps():
+                return 0  # a folder without dumps is not a run
             self._open()
         sent: list[FilePart] = []
         try:
             for candidate in self.follower.find_changed():
-                self._send(candidate, sent)
+                self._send_file(candidate, sent)
         finally:
             if sent:
                 self._save()
-                print_message(f"{self.target.name}: sent {_summary(sent)}.")
-        kept = self.gatherer.collect()
-        self.answers += kept
-        self._beat()
-        return len(sent) + kept
+                print_message(f"{self.target.name}: sent {_summarize_parts(sent)}.")
+        artifacts = self.collector.collect()
+        self.response_count += artifacts
+        self._send_heartbeat()
+        return len(sent) + artifacts
 
     @property
-    def pending(self) -> int:
-        """Files and steps that may soon be whole, and files that are wanted."""
-        return self.follower.pending + self.gatherer.pending
+    def pending_count(self) -> int:
+        """The number of files and steps that may be complete soon, and of requested files."""
+        return self.follower.pending + self.collector.pending
 
-    def _places(self) -> list[Path]:
-        """Where steps that can be loaded again may lie: all of a tree's run, else the folders that were given."""
-        return [root.path for root in self.roots] if self.eager else [self.base]
+    def _step_folders(self) -> list[Path]:
+        """Returns the folders that may contain replayable steps: the base of a tree's run, else the given folders."""
+        return [root.path for root in self.roots] if self.send_at_once else [self.base]
 
-    def _send(self, candidate: ChangedFile, sent: list[FilePart]) -> None:
+    def _send_file(self, candidate: ChangedFile, sent: list[FilePart]) -> None:
         try:
-            for piece in self.follower.read_parts(candidate):
+            for part in self.follower.read_parts(candidate):
                 self.target.attempt = self.state.attempt
-                self._push(piece)
-                sent.append(piece)
+                self._upload(part)
+                sent.append(part)
                 if time.monotonic() - self.saved_at > 1:
                     self._save()
         except OSError as error:
             print_message(
-                f"{error.filename or self.target.name} can't be read now: {error.strerror or error}; trying again."
+                f"{error.filename or self.target.name} can't be read: {error.strerror or error}. Trying again."
             )
 
-    def _push(self, piece: FilePart) -> None:
+    def _upload(self, part: FilePart) -> None:
         try:
-            self.target.upload(piece)
+            self.target.upload(part)
         except UploadRejectedError as error:
-            if error.changed:  # written to while it was sent: the next look sees it
+            if error.changed:  # the file was changed during the upload; the next scan finds it again
                 return
-            print_message(f"{piece.file.path} was refused: {error}")
-            self.follower.mark_sent(piece, is_rejected=True)
+            print_message(f"{part.file.path} was refused: {error}")
+            self.follower.mark_sent(part, is_rejected=True)
         else:
-            self.follower.mark_sent(piece)
-            self.answers += 1
+            self.follower.mark_sent(part)
+            self.response_count += 1
 
     def _open(self) -> None:
         self.target.open_run()
-        self.opened = True
-        self.answers += 1
+        self.is_open = True
+        self.response_count += 1
         if self.state.is_new and not self.target.created:
             recover_state(self.follower, self.target)
         self.state.is_new = False
@@ -150,94 +158,102 @@ class RunFollower:
             self.state.save(self.key)
         except OSError as error:
             print_message(
-                f"{self.state.path} can't be written ({error.strerror or error}); after a restart files are sent again."
+                f"{self.state.path} can't be written ({error.strerror or error}). Files are resent after a restart."
             )
         self.saved_at = time.monotonic()
 
-    def _beat(self) -> None:
-        """Says that the run is alive, but only when its files changed: a watch must not keep a dead run alive."""
+    def _send_heartbeat(self) -> None:
+        """Sends a heartbeat if the files have changed: watching must not show a stopped training as running."""
         now = time.monotonic()
-        if self.told is None:  # how it was found is no news
-            self.told = self.follower.signature
-        if self.follower.signature == self.told:
+        if self.reported_signature is None:  # the first scan is not a change
+            self.reported_signature = self.follower.signature
+        if self.follower.signature == self.reported_signature:
             return
-        self.told = self.follower.signature  # a beat that is not due is left out: later it could open an ended run
-        if now - self.beat_at >= HEARTBEAT_SECONDS:
+        # A heartbeat that is not due is skipped, not postponed: later it could reopen a run that has ended.
+        self.reported_signature = self.follower.signature
+        if now - self.heartbeat_at >= HEARTBEAT_SECONDS:
             self.target.heartbeat(max(self.state.last_steps.values(), default=None))
-            self.beat_at = now
-            self.answers += 1
+            self.heartbeat_at = now
+            self.response_count += 1
 
 
-def _summary(sent: Sequence[FilePart]) -> str:
-    steps: dict[str, set[int]] = {}
-    for piece in sent:
-        if piece.file.step is not None and piece.file.kind.holds == "samples":
-            steps.setdefault(piece.file.split, set()).add(piece.file.step)
-    parts = [
-        f"{split} step{'s' if len(own) > 1 else ''} {format_step_ranges(list(own))}" for split, own in steps.items()
+def _summarize_parts(sent: Sequence[FilePart]) -> str:
+    """Returns the steps of the parts by split, for example `train steps 1-3, metrics (1 piece)`."""
+    steps_by_split: dict[str, set[int]] = {}
+    for part in sent:
+        if part.file.step is not None and part.file.kind.holds == "samples":
+            steps_by_split.setdefault(part.file.split, set()).add(part.file.step)
+    summary = [
+        f"{split} step{'s' if len(steps) > 1 else ''} {format_step_ranges(list(steps))}"
+        for split, steps in steps_by_split.items()
     ]
-    if metrics := sum(piece.file.kind.holds == "metrics" or piece.file.step is None for piece in sent):
-        parts.append(f"metrics ({format_count(metrics, 'piece')})")
-    return ", ".join(parts)
+    if metrics := sum(part.file.kind.holds == "metrics" or part.file.step is None for part in sent):
+        summary.append(f"metrics ({format_count(metrics, 'piece')})")
+    return ", ".join(summary)
 
 
 class WatchLoop:
-    """All runs, turn by turn. One server that does not answer pauses all of them, with growing pauses."""
+    """Sends the files of all runs in turn. If the server does not answer, all runs pause, for increasing times."""
 
     def __init__(self, poll: float) -> None:
         self.poll = poll
-        self.follows: dict[TreeRun | None, RunFollower] = {}
-        self.trouble, self.failures, self.due = "", 0, 0.0
+        self.run_followers: dict[TreeRun | None, RunFollower] = {}
+        self.last_error, self.failures, self.due = "", 0, 0.0
 
-    def turn(self) -> int:
-        """One turn of each run that is due; how many pieces were sent. Raises UploadRejectedError from a run's first
-        contact."""
+    def run_once(self) -> int:
+        """Sends the ready parts of each run that is due, and returns their number.
+
+        Raises UploadRejectedError if the server refuses the run of the given folders.
+        """
         sent = 0
-        for identity, follow in list(self.follows.items()):
-            if time.monotonic() < max(follow.due, self.due):
+        for identity, follower in list(self.run_followers.items()):
+            if time.monotonic() < max(follower.due, self.due):
                 continue
             try:
-                pieces = self._timed(follow)
+                parts = self._send_throttled(follower)
             except RetryLaterError as error:
-                self._failed(follow, error)
+                self._log_failure(follower, error)
                 continue
             except UploadRejectedError as error:
                 if identity is None:
                     raise
-                print_message(f"{identity.project}/{identity.run} is left out: {error}")
-                del self.follows[identity]
+                print_message(f"{identity.project}/{identity.run} is skipped: {error}")
+                del self.run_followers[identity]
                 continue
-            sent += pieces
+            sent += parts
         return sent
 
-    def _timed(self, follow: RunFollower) -> int:
-        """Looking takes at most a tenth of the time, and a quiet run is looked at less often, at least every 30 s."""
-        started, answers = time.monotonic(), follow.answers
-        pieces = follow.turn()
-        now = time.monotonic()
-        if pieces or follow.pending:
-            follow.quiet_since = now
-        idle = 0.0 if len(self.follows) == 1 else min(MAX_IDLE_SECONDS, (now - follow.quiet_since) / 20)
-        follow.due = now + max(self.poll, 9 * (now - started) if not pieces else 0, idle)
-        if follow.answers != answers:
-            if self.trouble:
-                print_message("The server answers again.")
-            self.trouble, self.failures, follow.denied = "", 0, ""
-        return pieces
+    def _send_throttled(self, follower: RunFollower) -> int:
+        """Sends the ready parts and sets the next time.
 
-    def _failed(self, follow: RunFollower, error: RetryLaterError) -> None:
-        """Says it once; nothing is lost, the files are there."""
+        Scans take at most a tenth of the time. A run without changes is scanned less often, at least every 30 s.
+        """
+        started, responses = time.monotonic(), follower.response_count
+        parts = follower.send_ready()
+        now = time.monotonic()
+        if parts or follower.pending_count:
+            follower.quiet_since = now
+        idle = 0.0 if len(self.run_followers) == 1 else min(MAX_IDLE_SECONDS, (now - follower.quiet_since) / 20)
+        follower.due = now + max(self.poll, 9 * (now - started) if not parts else 0, idle)
+        if follower.response_count != responses:
+            if self.last_error:
+                print_message("The server answers again.")
+            self.last_error, self.failures, follower.action_required = "", 0, ""
+        return parts
+
+    def _log_failure(self, follower: RunFollower, error: RetryLaterError) -> None:
+        """Prints the error once and sets the next try. No data is lost, since the files remain."""
         if isinstance(error, ActionRequiredError):
-            if follow.denied != str(error):
+            if follower.action_required != str(error):
                 print_message(
-                    f"{follow.target.name}: {format_sentence(str(error))} Nothing is lost; trying again every 30 s."
+                    f"{follower.target.name}: {format_sentence(str(error))} Nothing is lost; trying again every 30 s."
                 )
-            follow.denied = str(error)
-            follow.due = time.monotonic() + MAX_IDLE_SECONDS
+            follower.action_required = str(error)
+            follower.due = time.monotonic() + MAX_IDLE_SECONDS
             return
-        if not self.trouble:
+        if not self.last_error:
             print_message(f"{format_sentence(str(error))} Nothing is lost; trying again until it works.")
-        self.trouble = str(error)
+        self.last_error = str(error)
         self.failures += 1
         pause = min(MAX_RETRY_SECONDS, self.poll * 2.0 ** min(self.failures - 1, 10))
         self.due = time.monotonic() + pause * random.uniform(0.5, 1.0)
@@ -245,68 +261,75 @@ class WatchLoop:
 
 def main(args: argparse.Namespace) -> int:
     if bool(args.paths) == bool(args.tree):
-        raise UsageError("Say which folders to watch: either PATH... or --tree PATTERN.")
+        raise UsageError("No folders to watch. Use either PATH... or --tree PATTERN.")
     if args.poll <= 0:
         raise UsageError("--poll must be more than 0 seconds.")
-    settings, choice = load_settings(args), parse_scan_options(args)
-    loop, pattern, keeping = WatchLoop(args.poll), None, parse_artifact_options(args, "on-pin")
+    settings, options = load_settings(args), parse_scan_options(args)
+    loop, pattern, artifact_options = WatchLoop(args.poll), None, parse_artifact_options(args, "on-pin")
     if args.tree:
         pattern = TreePattern.parse(args.tree, project=args.project or settings.project, run=args.run or settings.run)
         print_message(f"Watching the runs of {args.tree}")
     else:
-        loop.follows[None] = _single(args, settings, choice, keeping)
+        loop.run_followers[None] = _build_follower(args, settings, options, artifact_options)
 
     def discover() -> None:
         if pattern:
-            _discover(loop, pattern, args, settings, choice, keeping)
+            _discover_runs(loop, pattern, args, settings, options, artifact_options)
 
     try:
         with SignalInterrupter() as stop:
-            return _run(args, loop, discover, stop)
+            return _run_loop(args, loop, discover, stop)
     except KeyboardInterrupt:
-        print_message("Stopped. The same command goes on from here.")
+        print_message("Stopped. Run the same command to continue from here.")
         raise
     except UploadRejectedError as error:
         raise build_usage_error(error) from error
 
 
-def _run(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], None], stop: SignalInterrupter) -> int:
-    next_discovery, first = 0.0, True
+def _run_loop(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], None], stop: SignalInterrupter) -> int:
+    """Runs the loop until Ctrl-C, or with --once until all complete files are sent. Raises UsageError."""
+    next_discovery, is_first = 0.0, True
     while True:
         if time.monotonic() >= next_discovery:
             discover()
             next_discovery = time.monotonic() + DISCOVER_SECONDS
-            if first and not loop.follows:
+            if is_first and not loop.run_followers:
                 print_message(
-                    "No folder fits it." if args.once else "No folder fits it yet; looking again now and then."
+                    "No folder matches the pattern."
+                    if args.once
+                    else f"No folder matches the pattern yet; checking every {DISCOVER_SECONDS:.0f} s."
                 )
-        sent = loop.turn()
-        stop.heed()
-        if args.once and _settled(loop, sent):
+        sent = loop.run_once()
+        stop.raise_pending()
+        if args.once and _is_done(loop, sent):
             return 0
-        denied = next((follow.denied for follow in loop.follows.values() if follow.denied), "")
-        if denied and (args.once or (first and not args.tree)):  # a person must act first
-            raise UsageError(format_sentence(denied))
+        messages = (follower.action_required for follower in loop.run_followers.values())
+        action_required = next(filter(None, messages), "")
+        if action_required and (args.once or (is_first and not args.tree)):  # retrying can't help before the user acts
+            raise UsageError(format_sentence(action_required))
         if args.once and loop.failures > MAX_FAILURES:
-            raise UsageError(format_sentence(loop.trouble))
-        first = False
+            raise UsageError(format_sentence(loop.last_error))
+        is_first = False
         time.sleep(min(args.poll, 0.2 if args.once else args.poll))
 
 
-def _settled(loop: WatchLoop, sent: int) -> bool:
-    return not sent and not loop.trouble and all(not follow.pending for follow in loop.follows.values())
+def _is_done(loop: WatchLoop, sent: int) -> bool:
+    followers = loop.run_followers.values()
+    return not sent and not loop.last_error and all(not follower.pending_count for follower in followers)
 
 
-def _single(args: argparse.Namespace, settings: Settings, choice: ScanOptions, keeping: ArtifactOptions) -> RunFollower:
+def _build_follower(
+    args: argparse.Namespace, settings: Settings, options: ScanOptions, artifact_options: ArtifactOptions
+) -> RunFollower:
+    """Returns the follower of the one run whose folders the arguments name."""
     project, name = require_run(args, settings)
     paths = [get_absolute_path(path) for path in args.paths]
-    target = _target(args, settings, project, name, uid=settings.run_id)
-    return RunFollower(
-        target, [WatchedFolder(path) for path in paths], find_base_folder(paths), choice, keeping=keeping
-    )
+    target = _build_target(args, settings, project, name, uid=settings.run_id)
+    folders = [WatchedFolder(path) for path in paths]
+    return RunFollower(target, folders, find_base_folder(paths), options, artifact_options=artifact_options)
 
 
-def _target(
+def _build_target(
     args: argparse.Namespace, settings: Settings, project: str, name: str, *, uid: str = "", user: str = ""
 ) -> UploadTarget:
     tags = [f"user:{user}"] if user else []
@@ -315,27 +338,32 @@ def _target(
     )
 
 
-def _discover(
+def _discover_runs(
     loop: WatchLoop,
     pattern: TreePattern,
     args: argparse.Namespace,
     settings: Settings,
-    choice: ScanOptions,
-    keeping: ArtifactOptions,
+    options: ScanOptions,
+    artifact_options: ArtifactOptions,
 ) -> None:
-    """Runs and folders that are new since the last time. Two people's runs of one name are two runs: the id is made
-    from the folder, and the later one's name says whose it is."""
-    found = pattern.find_runs()
-    for identity, roots in found.items():
-        follow = loop.follows.get(identity)
-        if follow:
-            known = {root.path for root in follow.roots}
-            follow.roots += [root for root in roots if root.path not in known]
-            follow.follower.roots = follow.roots
+    """Adds the runs and folders that are new since the last call.
+
+    Runs of two users with the same name are two runs: the run id is derived from the folder, and the user's name is
+    put in front of the run name.
+    """
+    runs = pattern.find_runs()
+    for identity, roots in runs.items():
+        run_follower = loop.run_followers.get(identity)
+        if run_follower:
+            known = {root.path for root in run_follower.roots}
+            run_follower.roots += [root for root in roots if root.path not in known]
+            run_follower.follower.roots = run_follower.roots
             continue
         base = pattern.find_run_folder(roots[-1].path)
         uid = "tree-" + hashlib.sha256(str(base).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        twin = any(one != identity and (one.project, one.run) == (identity.project, identity.run) for one in found)
-        name = f"{identity.user}-{identity.run}" if twin else identity.run
-        target = _target(args, settings, identity.project, name, uid=uid, user=identity.user)
-        loop.follows[identity] = RunFollower(target, roots, base, choice, False, keeping)
+        is_ambiguous = any(
+            other != identity and (other.project, other.run) == (identity.project, identity.run) for other in runs
+        )
+        name = f"{identity.user}-{identity.run}" if is_ambiguous else identity.run
+        target = _build_target(args, settings, identity.project, name, uid=uid, user=identity.user)
+        loop.run_followers[identity] = RunFollower(target, roots, base, options, False, artifact_options)

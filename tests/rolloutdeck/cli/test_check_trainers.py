@@ -299,4 +299,4 @@ def test_rolls_recommended_lines_pass_its_check(tmp_path: Path) -> None:
 
 def test_a_trainer_without_a_check_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--trainer", "nemo_rl"]) == 2
-    assert "there is one for verl, trl, slime, roll, cure" in capsys.readouterr().err
+    assert "Available: verl, trl, slime, roll, cure" in capsys.readouterr().err

@@ -61,7 +61,7 @@ def test_importing_into_a_run_that_is_being_trained_does_not_end_it(deck: Deck, 
     command("import", DUMPS / "v0" / "rollout", *HERE, "--attempt", "launch")
     deck.answers["runs/"] = {"results": [{"name": "grpo", "status": "running"}]}
     _, _, err = command("import", DUMPS / "v0" / "val", *HERE)
-    assert "The run is being trained, so it stays open." in err
+    assert "The run is still being trained, so it is not marked as finished." in err
     assert [told["attempt"] for told in deck.posted("/finish/")] == ["launch"]
 
 
@@ -77,8 +77,8 @@ def test_import_waits_for_no_pipe(tmp_path: Path, command: Command) -> None:
         ("a.csv", "frage,antwort\n1,2\n", "--map prompt=COLUMN,response=COLUMN; a.csv has `frage`, `antwort`."),
         ("a.jsonl", '{"doc": {}, "resps": []}\n', "a.jsonl has `doc`, `resps`."),
         ("a.parquet", "PAR1", "--map prompt=COLUMN,response=COLUMN."),
-        ("a.csv", "", "Left out 1: empty files (a.csv)"),
-        ("a.csv", "frage,antwort\n1,2\n", "Left out 1: tables without known sample columns"),
+        ("a.csv", "", "Skipped 1: empty files (a.csv)"),
+        ("a.csv", "frage,antwort\n1,2\n", "Skipped 1: tables without known sample columns"),
     ],
 )
 def test_a_table_that_nobody_knows_says_how_it_is_taken(
@@ -177,7 +177,7 @@ def test_bad_input_is_one_sentence_and_status_two(command: Command, words: tuple
 
 
 def test_a_sync_of_nothing_says_so(command: Command, tmp_path: Path) -> None:
-    assert command("sync", tmp_path) == (0, "Nothing waits to be sent.\n", "")
+    assert command("sync", tmp_path) == (0, "Nothing to send.\n", "")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_ctrl_c_ends_watch_quietly_and_says_how_to_go_on(deck: Deck, tmp_path: P
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=20)
     assert running.returncode == 130
-    assert err.endswith("Stopped. The same command goes on from here.\n") and "Traceback" not in err
+    assert err.endswith("Stopped. Run the same command to continue from here.\n") and "Traceback" not in err
 
 
 INTERRUPTED = """
@@ -299,13 +299,13 @@ class Dying:
     def __del__(self):
         signal.raise_signal(signal.SIG{name})
 
-turn = watch.WatchLoop.turn
+turn = watch.WatchLoop.run_once
 
 def turns(loop):
     Dying()
     return turn(loop)
 
-watch.WatchLoop.turn = turns
+watch.WatchLoop.run_once = turns
 sys.exit(cli.main(sys.argv[1:]))
 """
 
@@ -316,7 +316,7 @@ def test_a_signal_that_comes_while_an_object_is_finalized_ends_watch_too(deck: D
     watch = [sys.executable, "-c", INTERRUPTED.format(name=name), "watch", str(DUMPS / "v0"), *HERE, "--poll", "0.05"]
     done = subprocess.run(watch, env=environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == 130 and "Traceback" not in done.stderr
-    assert done.stderr.endswith("Stopped. The same command goes on from here.\n")
+    assert done.stderr.endswith("Stopped. Run the same command to continue from here.\n")
 
 
 def test_a_pipe_that_is_closed_early_is_no_error(answering: Deck, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_import_waits_for_the_verdict_and_says_what_is_not_safe(
     monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), worked(Run.objects.get())))
     assert entry.main(["import", str(node)]) == 1
     said = capsys.readouterr()
-    assert "Can be replayed: 1 step." in said.out
+    assert "Replayable: 1 step." in said.out
     assert "Step 5 is unsafe:" in said.err
 
 

@@ -59,7 +59,7 @@ def test_completions_and_columnar_dumps_are_imported_by_step(node: Path, capsys:
 def test_rows_that_join_samples_are_not_counted_as_more_of_them() -> None:
     told = [("slime-rollout", 0), ("slime-train", 0), ("verl-metrics", None)]
     dumps = [{"format": name, "step": step, "rows": 32} for name, step in told]
-    assert import_._describe_indexed(dumps) == "32 samples, 32 more rows of the same ones, 32 metric points"
+    assert import_._describe_indexed(dumps) == "32 samples, 32 more rows of the same samples, 32 metric points"
     assert import_._describe_indexed(dumps[1:2]) == "32 samples"
 
 

@@ -24,7 +24,7 @@ def test_each_step_arrives_once_with_its_split_and_source(deck: Deck, watching: 
 def test_a_step_is_taken_at_once_when_the_next_one_exists(deck: Deck, watching: Watching, trainer: Trainer) -> None:
     trainer.step(1)
     trainer.step(2)
-    watching().turn()
+    watching().send_ready()
     assert deck.steps() == [("files", 1)]
 
 

@@ -23,14 +23,14 @@ def test_while_the_server_is_down_nothing_is_lost_and_it_is_said_once(
     deck: Deck, watching: Watching, trainer: Trainer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loop = WatchLoop(poll=0.001)
-    loop.follows[None] = watching()
+    loop.run_followers[None] = watching()
     deck.mode = "503"
     for step in (1, 2, 3):
         trainer.step(step)
-        loop.turn()
+        loop.run_once()
     deck.mode = "ok"
-    until(lambda: loop.turn() or len(deck.dumps) == 3)
-    until(lambda: loop.turn() == 0 and len(deck.dumps) == 3)
+    until(lambda: loop.run_once() or len(deck.dumps) == 3)
+    until(lambda: loop.run_once() == 0 and len(deck.dumps) == 3)
     said = capsys.readouterr().err
     assert said.count("Nothing is lost") == 1 and said.count("The server answers again.") == 1
 
@@ -70,7 +70,7 @@ def test_a_heartbeat_that_is_not_due_is_not_sent_later_when_the_run_may_have_end
     trainer.step(1)
     follow = watching()
     turns(follow, 5)
-    follow.beat_at = time.monotonic()
+    follow.heartbeat_at = time.monotonic()
     trainer.step(2)
     turns(follow, 5)
     monkeypatch.setattr("rolloutdeck.cli.watch.HEARTBEAT_SECONDS", 0)
@@ -84,7 +84,7 @@ def test_a_file_over_eight_megabytes_travels_in_parts_and_goes_on_after_an_inter
     row = json.dumps({"input": "q", "output": "x" * 1000, "score": 0.0, "step": 1}) + "\n"
     trainer.write("rollout/1.jsonl", row * 17_000)
     follow = watching()
-    follow.turn()
+    follow.send_ready()
     put, spans = follow.target._put, []
 
     def cut_off(piece: Any, body: Any, span: str = "") -> Any:

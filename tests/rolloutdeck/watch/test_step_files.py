@@ -38,7 +38,7 @@ def following(site: Site, secret: str, node: Path) -> Callable[..., RunFollower]
 
     def start(mode: str = "on-pin", port: int = site.port) -> RunFollower:
         target = UploadTarget(ServerClient(f"http://127.0.0.1:{port}", secret), "math", "grpo", "files")
-        return RunFollower(target, [WatchedFolder(node)], node, ScanOptions(), keeping=ArtifactOptions(mode))
+        return RunFollower(target, [WatchedFolder(node)], node, ScanOptions(), artifact_options=ArtifactOptions(mode))
 
     return start
 
@@ -48,8 +48,8 @@ Following = Callable[..., RunFollower]
 
 def turns(follow: RunFollower, count: int = 3, *, looking: bool = True) -> None:
     for _ in range(count):
-        follow.gatherer._next_scan_at = 0.0 if looking else time.monotonic() + 60
-        follow.turn()
+        follow.collector._next_scan_at = 0.0 if looking else time.monotonic() + 60
+        follow.send_ready()
 
 
 def test_watch_tells_of_whole_steps_and_sends_nothing_before_a_pin(
@@ -64,7 +64,7 @@ def test_watch_tells_of_whole_steps_and_sends_nothing_before_a_pin(
         (1, "rollout", "waiting"),
         (2, "rollout_tq", "waiting"),
     ]
-    assert follow.pending == 0
+    assert follow.pending_count == 0
 
 
 def test_a_step_that_is_being_written_is_told_when_its_marker_is_there(node: Path, following: Following) -> None:
@@ -94,7 +94,7 @@ def test_a_rollout_of_slime_is_taken_as_samples_and_can_be_pinned_once_it_is_who
     turns(follow)
     assert sorted(Run.objects.get().dumps.values_list("step", "source")) == [(0, "0.pt"), (1, "1.pt")]
     pins.pin_step(Run.objects.get(), 1, owner, step_kind="rollout_id")
-    follow.gatherer._next_poll_at = 0.0
+    follow.collector._next_poll_at = 0.0
     turns(follow, 6)
     assert checked() == ["waiting", "ready"]
     assert bytes_of(Artifact.objects.get(step=1)) == {"1.pt": whole}
@@ -146,7 +146,7 @@ def test_an_interrupted_file_goes_on_where_it_was(
 
     monkeypatch.setattr(follow.target, "request_run", breaking)
     with pytest.raises(RetryLaterError):
-        follow.turn()
+        follow.send_ready()
     assert Artifact.objects.get().state == "uploading"
     turns(follow)
     size = (folder / "gen_batch.dp").stat().st_size
@@ -186,9 +186,9 @@ def test_the_server_gets_only_what_was_told_from_here(node: Path, following: Fol
     step(node, 1)
     follow = following()
     turns(follow)
-    (told,) = follow.gatherer.upload_queue.artifacts
+    (told,) = follow.collector.upload_queue.artifacts
     other = "0" * 64
-    follow.gatherer.upload_queue.enqueue_requested(
+    follow.collector.upload_queue.enqueue_requested(
         [
             {"artifact": other, "path": "gen_batch.dp", "sha256": other, "bytes": 1, "received": 0},
             {"artifact": told, "path": "../../../../etc/passwd", "sha256": other, "bytes": 1, "received": 0},
@@ -196,7 +196,7 @@ def test_the_server_gets_only_what_was_told_from_here(node: Path, following: Fol
             "nonsense",
         ]
     )
-    assert follow.gatherer.upload_queue.pending_count == 0
+    assert follow.collector.upload_queue.pending_count == 0
 
 
 def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
@@ -207,19 +207,20 @@ def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
     turns(follow)
     monkeypatch.setattr("rollouts.pins.artifacts.MOST_FACTS", 1)  # a server that takes nothing any more
     monkeypatch.setattr(artifact_uploads, "get_host_name", lambda: "node" * 500)
-    follow.gatherer.options = ArtifactOptions("on-pin", artifact.build_tokenizer_artifact(TOKENIZER))
-    (told,) = follow.gatherer.upload_queue.artifacts.values()
-    follow.gatherer.upload_queue.missing_artifacts.append((told, "it is gone"))
+    follow.collector.options = ArtifactOptions("on-pin", artifact.build_tokenizer_artifact(TOKENIZER))
+    (told,) = follow.collector.upload_queue.artifacts.values()
+    follow.collector.upload_queue.missing_artifacts.append((told, "it is gone"))
     (node / "9.jsonl").write_bytes(b'{"input": "a", "output": "b", "score": 1, "step": 9}\n')
     for _ in range(3):
-        follow.gatherer._next_poll_at = 0.0
+        follow.collector._next_poll_at = 0.0
         turns(follow, 1)
     said = capsys.readouterr().err
     assert said.count("is skipped: `facts` must be an object") == 1
     assert said.count("the server does not list the requested files: `host`") == 1
     assert said.count("the server rejected the report that it is gone: `facts`") == 1
     assert (
-        not follow.gatherer.upload_queue.missing_artifacts and Run.objects.get().dumps.filter(source="9.jsonl").exists()
+        not follow.collector.upload_queue.missing_artifacts
+        and Run.objects.get().dumps.filter(source="9.jsonl").exists()
     )
 
 

@@ -36,12 +36,12 @@ Watch = Callable[[], None]
 def watch(site: Site, secret: str, node: Path) -> Watch:
     """A few turns of `watch` on the node's disk."""
     target = UploadTarget(ServerClient(f"http://127.0.0.1:{site.port}", secret), "math", "grpo", "files")
-    follow = RunFollower(target, [WatchedFolder(node)], node, ScanOptions(), keeping=ArtifactOptions("on-pin"))
+    follow = RunFollower(target, [WatchedFolder(node)], node, ScanOptions(), artifact_options=ArtifactOptions("on-pin"))
 
     def turns() -> None:
         for _ in range(4):
-            follow.gatherer._next_scan_at = 0.0
-            follow.turn()
+            follow.collector._next_scan_at = 0.0
+            follow.send_ready()
 
     return turns
 

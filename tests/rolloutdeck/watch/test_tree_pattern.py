@@ -92,7 +92,7 @@ def test_a_pattern_that_no_folder_fits_is_said_to_fit_none(
     deck: Deck, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert follow(command, f"{tmp_path}/nowhere/{{project}}/{{run}}") == 0
-    assert "No folder fits it." in capsys.readouterr().err
+    assert "No folder matches the pattern." in capsys.readouterr().err
 
 
 def test_without_split_in_the_pattern_all_below_a_run_is_its(tmp_path: Path) -> None:

@@ -44,4 +44,4 @@ def metric(step: int, launch: int = 1) -> str:
 
 
 def turns(follow: RunFollower, count: int = 3) -> int:
-    return sum(follow.turn() for _ in range(count))
+    return sum(follow.send_ready() for _ in range(count))

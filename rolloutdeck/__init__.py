@@ -1,4 +1,4 @@
-"""See what your model writes while it is trained with reinforcement learning. Standard library only.
+"""See what your model generates during reinforcement learning. Standard library only.
 
 import rolloutdeck
 run = rolloutdeck.init(project="math", name="qwen3-8b-grpo", config={...}, resume="allow")
@@ -9,7 +9,7 @@ run.finish()
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # `typing` takes longer to import than all else here
+TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this module
 if TYPE_CHECKING:
     from rolloutdeck.client import Run, init
 
@@ -17,7 +17,7 @@ __all__ = ["Run", "init"]
 
 
 def __getattr__(name: str) -> object:
-    """Loaded when first used: importing the package must cost a trainer nothing."""
+    """Loads `Run` and `init` at the first use, so that importing the package costs a trainer nothing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rolloutdeck import client

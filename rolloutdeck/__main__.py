@@ -1,4 +1,4 @@
-"""`python -m rolloutdeck` is the command `rolloutdeck`."""
+"""`python -m rolloutdeck` runs the command `rolloutdeck`."""
 
 from rolloutdeck.cli import main
 

@@ -1,13 +1,13 @@
-"""What stops a command, or one step of it. The text is for a person: what happened, to what, what to do."""
+"""Errors that stop a command, or one step of it. The message says what happened, to what, and what to do."""
 
 
 class UsageError(Exception):
-    """Something the person gave (a path, an option, an address, a token) can't be used; exit status 2."""
+    """An input of the user (a path, an option, a URL, a token) can't be used. The exit status is 2."""
 
 
 class RunNotFoundError(UsageError):
-    """The server knows no run of this name."""
+    """The server has no run with this name."""
 
 
 class NotReplayableError(Exception):
-    """A pinned step that the asking run's trainer can't load. The text is the end of a sentence: what is the matter."""
+    """The run's trainer can't load a pinned step. The message is the reason, without a capital letter or full stop."""

@@ -1,4 +1,4 @@
-"""Replay on the trainer's node: the plan, where its files go, the folder that `pull` owns.
+"""Replay on the trainer's node: parses the plan, places its files, and writes the folder of `rolloutdeck pull`.
 
 Depends on: `rolloutdeck.protocol`, `rolloutdeck.safe_pickle` and `rolloutdeck.lib`.
 Invariant: a step folder is complete or absent, and only files that are loadable are placed.

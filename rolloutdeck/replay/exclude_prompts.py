@@ -1,4 +1,4 @@
-"""A batch that a trainer loads without the prompts that hold a flagged row, and the sentence that says so."""
+"""Writes a trainer's batch without the prompts that have a flagged row, and describes the change."""
 
 from __future__ import annotations
 
@@ -11,29 +11,34 @@ from rolloutdeck.safe_pickle import rewrite
 
 
 def write_without_prompts(
-    asking: RunRequirements, placement: Placement, file: PlanFile, source: Path, target: Path
+    requirements: RunRequirements, placement: Placement, file: PlanFile, source: Path, target: Path
 ) -> str:
-    """Writes `target`; what was left out of it. Raises SafePickleError, ImportError (numpy), and NotReplayableError
-    where the trainer takes another number of rows."""
-    left_out = rewrite.exclude_prompts(source, target, placement.without[file.name], placement.answers)
-    rows = asking.facts.get("rows")
-    if not asking.repeats and isinstance(rows, int) and left_out.rows_left != rows:
+    """Writes `target` and returns a message about what was excluded.
+
+    Raises SafePickleError, ImportError (numpy), and NotReplayableError if the trainer needs another number of rows.
+    """
+    excluded = rewrite.exclude_prompts(source, target, placement.without[file.name], placement.answers)
+    rows = requirements.facts.get("rows")
+    if not requirements.repeats and isinstance(rows, int) and excluded.rows_left != rows:
         raise NotReplayableError(
-            f"{file.name} has {left_out.rows_left} rows without its flagged prompts, and {asking.trainer} "
-            f"takes {rows}; withdraw the flags, or ask for that many prompts a step"
+            f"{file.name} has {excluded.rows_left} rows without its flagged prompts, and {requirements.trainer} "
+            f"needs {rows}. Withdraw the flags, or configure that many prompts per step"
         )
-    return _said(asking, placement, file, left_out)
+    return _describe_exclusion(requirements, placement, file, excluded)
 
 
-def _said(asking: RunRequirements, placement: Placement, file: PlanFile, left_out: rewrite.ExclusionResult) -> str:
-    """What was left out of a file, and why it is more than what is flagged."""
-    flagged, every = len(placement.without[file.name]), left_out.prompts + left_out.prompts_left
-    less = f"{left_out.prompts} of its {every} prompts ({left_out.rows} of {left_out.rows + left_out.rows_left} rows)"
-    fewer = (
-        f" {describe_smaller_batch(asking)[0].upper()}{describe_smaller_batch(asking)[1:]}." if asking.repeats else ""
+def _describe_exclusion(
+    requirements: RunRequirements, placement: Placement, file: PlanFile, excluded: rewrite.ExclusionResult
+) -> str:
+    """Returns what was excluded from a file, and why it is more than the flagged samples."""
+    flagged, prompts = len(placement.without[file.name]), excluded.prompts + excluded.prompts_left
+    share = (
+        f"{excluded.prompts} of its {prompts} prompts ({excluded.rows} of {excluded.rows + excluded.rows_left} rows)"
     )
+    smaller_batch = describe_smaller_batch(requirements)
+    effect = f" {smaller_batch[0].upper()}{smaller_batch[1:]}." if requirements.repeats else ""
     return (
-        f"{file.name} of {placement.entry} is replayed without {less}, in which {flagged} flagged "
-        f"{'sample is' if flagged == 1 else 'samples are'}: all answers to a prompt go, since advantages compare them. "
-        f"The file is written by Rolloutdeck; what it holds of the other rows is what was pinned.{fewer}"
+        f"{file.name} of {placement.entry} is replayed without {share}: these prompts have {flagged} flagged "
+        f"{'sample' if flagged == 1 else 'samples'}. All answers to a prompt are excluded, because advantages compare "
+        f"them. Rolloutdeck wrote this file; its other rows are unchanged.{effect}"
     )

@@ -1,9 +1,9 @@
-"""The folder that a trainer is pointed at: only what `pull` put there, each step whole or not there.
+"""The folder that a trainer loads steps from. Only `pull` writes to it, and each step is complete or absent.
 
-`.rolloutdeck-pull.json` marks it: {"complete", "folders": [step folders], "shared": [folders in which many steps have
-their files], "files": {path below it: sha256}, "coming": [paths of a pull that has not ended], …}. While something is
-being done, `.rolloutdeck-pull/` holds the bytes and the step folders that are not in place yet; both names are no
-step's, so a trainer passes over them.
+`.rolloutdeck-pull.json` marks the folder: {"complete", "folders": [step folders], "shared": [folders that contain the
+files of many steps], "files": {path below the folder: sha256}, "coming": [paths of a pull that has not ended], …}.
+During a pull, `.rolloutdeck-pull/` contains the downloaded files and the step folders that are not in place yet. Both
+names differ from step names, so a trainer ignores them.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ PULL_MANIFEST = ".rolloutdeck-pull.json"
 STAGING_FOLDER = ".rolloutdeck-pull"
 MAX_MANIFEST_BYTES = 256 << 20  # bytes
 
-StepFiles = Sequence[tuple[str, str, Path]]  # of a step folder: name below it, sha256, where the bytes are
+StepFiles = Sequence[tuple[str, str, Path]]  # files of a step folder: (name below it, sha256, source path)
 
 
 class ReplayFolder:
-    """A folder of our own below `path`. `files` is what lies there from earlier: path below it -> sha256."""
+    """A folder that only `pull` writes to. `files`: the files of earlier pulls, path below the folder -> sha256."""
 
     def __init__(self, path: Path) -> None:
-        """Takes the folder, which must be absent, empty or marked as ours. Raises UsageError, changes nothing."""
+        """Opens the folder, which must be absent, empty or written by `pull`. Changes nothing. Raises UsageError."""
         self.path = Path(os.path.realpath(path))
         self._release: Callable[[], object] | None = None
-        self.aside = self.path / STAGING_FOLDER
+        self.staging = self.path / STAGING_FOLDER
         if self.path.is_dir():
             self._lock()
         self._record = _read(self.path)
@@ -42,7 +42,7 @@ class ReplayFolder:
         self.folders = {PurePosixPath(folder) for folder in self._record.get("folders", ())}
         self.shared = {PurePosixPath(folder) for folder in self._record.get("shared", ())}
         self.coming: set[str] = set(self._record.get("coming", ()))
-        self._names = self._by_folder()
+        self._names = self._group_by_folder()
         self._placed: set[PurePosixPath] = set()  # step folders, and files in shared ones
         self._verified: set[str] = set()
         self._check_own()
@@ -50,85 +50,90 @@ class ReplayFolder:
     def claim(
         self, folders: Iterable[PurePosixPath], coming: Iterable[PurePosixPath] = (), *, shared: bool = False
     ) -> None:
-        """Marks the folder as ours, these step folders included, or folders that many steps share. `coming` are the
-        files that will be put. Raises UsageError where a stranger's file is."""
-        wanted, known = set(folders), self.shared if shared else self.folders
-        for folder in sorted(wanted):
-            for place in [PurePosixPath(STAGING_FOLDER), folder, *folder.parents][:-1]:
-                if (self.path / place).is_symlink():
-                    raise UsageError(f"{self.path / place} is a link; `pull` writes below --into only.")
+        """Marks the folder and these step folders (or, with `shared`, folders of many steps) as written by `pull`.
+
+        `coming`: the files that will be written. Raises UsageError if a folder exists that `pull` did not write.
+        """
+        requested, known = set(folders), self.shared if shared else self.folders
+        for folder in sorted(requested):
+            for path in [PurePosixPath(STAGING_FOLDER), folder, *folder.parents][:-1]:
+                if (self.path / path).is_symlink():
+                    raise UsageError(f"{self.path / path} is a symbolic link. `pull` writes only below --into.")
             if folder not in known and (self.path / folder).exists():
-                raise UsageError(f"{self.path / folder} was not written by `pull`: another --into is needed.")
-        known |= wanted
+                raise UsageError(f"{self.path / folder} was not written by `pull`. Use another folder for --into.")
+        known |= requested
         self.coming |= set(map(str, coming))
-        self.aside.mkdir(parents=True, exist_ok=True)
+        self.staging.mkdir(parents=True, exist_ok=True)
         self._lock()
         self._write({"complete": False})
 
-    def known(self, sha256: str) -> Path | None:
-        """Bytes with this hash that an earlier pull left here, verified and linked aside."""
-        aside = self.aside / sha256
-        if aside.exists() and (sha256 in self._verified or hash_file(aside) == sha256):
+    def find_verified_file(self, sha256: str) -> Path | None:
+        """Returns a file in the staging folder with this hash, from an earlier pull; None if there is none."""
+        staged = self.staging / sha256
+        if staged.exists() and (sha256 in self._verified or hash_file(staged) == sha256):
             self._verified.add(sha256)
-            return aside
-        aside.unlink(missing_ok=True)
+            return staged
+        staged.unlink(missing_ok=True)
         for name, known in self.files.items():
             if known == sha256 and (self.path / name).is_file() and hash_file(self.path / name) == sha256:
-                _link(self.path / name, aside)
+                _link(self.path / name, staged)
                 self._verified.add(sha256)
-                return aside
+                return staged
         return None
 
-    def put(self, folder: PurePosixPath, parts: StepFiles) -> None:
-        """One step's folder, written aside in the given order and renamed into place; an equal one stays as it is."""
+    def write_step_folder(self, folder: PurePosixPath, parts: StepFiles) -> None:
+        """Writes one step's folder to the staging folder, in the given order, and renames it into place.
+
+        A folder with the same files is not changed.
+        """
         final = self.path / folder
-        self._forget(folder)
+        self._remove_entries(folder)
         self.files.update({str(folder / name): sha256 for name, sha256, _ in parts})
         self._placed.add(folder)
-        if final.exists() and _same(final, parts):
+        if final.exists() and _has_same_files(final, parts):
             return
-        fresh = self.aside / "new"
-        shutil.rmtree(fresh, ignore_errors=True)
+        staged = self.staging / "new"
+        shutil.rmtree(staged, ignore_errors=True)
         for name, _, source in parts:
-            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-            _link(source, fresh / name)
+            (staged / name).parent.mkdir(parents=True, exist_ok=True)
+            _link(source, staged / name)
         self._move_away(folder)
         final.parent.mkdir(parents=True, exist_ok=True)
-        fresh.rename(final)
+        staged.rename(final)
 
-    def put_among(self, folder: PurePosixPath, parts: StepFiles) -> None:
-        """One step's files among those of other steps, each written aside and moved into place, in the given order."""
+    def write_shared_files(self, folder: PurePosixPath, parts: StepFiles) -> None:
+        """Writes one step's files to a folder of many steps: each to the staging folder, then moved into place."""
         for name, sha256, source in parts:
             path = folder / name
             self.files[str(path)] = sha256
             self._placed |= {folder, path}
-            final, fresh = self.path / path, self.aside / "fresh"
+            final, staged = self.path / path, self.staging / "fresh"
             if not final.is_symlink() and final.is_file() and (final.samefile(source) or hash_file(final) == sha256):
                 continue
-            fresh.unlink(missing_ok=True)
-            _link(source, fresh)
+            staged.unlink(missing_ok=True)
+            _link(source, staged)
             final.parent.mkdir(parents=True, exist_ok=True)
-            fresh.replace(final)
+            staged.replace(final)
 
-    def finish(self, about: Mapping[str, Any]) -> None:
-        """Takes away the steps of earlier pulls that were not put again, and writes down what lies here now."""
+    def finish(self, manifest: Mapping[str, Any]) -> None:
+        """Removes the steps of earlier pulls that were not written again, and writes the final manifest."""
         for folder in self.folders - self._placed:
-            self._forget(folder)
+            self._remove_entries(folder)
             self._move_away(folder)
             self._prune(folder)
-        for name in self._in_shared():
+        for name in self._list_shared_files():
             if PurePosixPath(name) not in self._placed:
                 self.files.pop(name, None)
                 (self.path / name).unlink(missing_ok=True)
                 self._prune(PurePosixPath(name))
         self.folders, self.shared, self.coming = self.folders & self._placed, self.shared & self._placed, set()
-        self._write({**about, "complete": True})
-        shutil.rmtree(self.aside, ignore_errors=True)
+        self._write({**manifest, "complete": True})
+        shutil.rmtree(self.staging, ignore_errors=True)
         if self._release is not None:
             self._release()
 
     def _lock(self) -> None:
-        """No other `pull` works here until this one ends, however it ends. Raises UsageError while one does."""
+        """Locks the folder until this process ends or `finish` returns. Raises UsageError if another `pull` has it."""
         if self._release is not None:
             return
         handle = os.open(self.path, os.O_RDONLY)
@@ -137,86 +142,89 @@ class ReplayFolder:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(
-                f"Another `pull` is at work in {self.path}; wait for it, or give another --into."
+                f"Another `pull` is writing to {self.path}. Wait until it ends, or use another folder for --into."
             ) from None
         except OSError:  # a file system without locks
             return
 
     def _check_own(self) -> None:
-        """What a trainer wrote into one of our step folders would be lost when it is replaced; in a folder of all steps
-        it would be taken for a step of the plan."""
+        """Raises UsageError if a step folder contains a file that `pull` did not write.
+
+        Such a file of the trainer would be lost when the step folder is replaced. In a folder of all steps, the
+        trainer would load it as a step of the plan.
+        """
         known = self.files.keys() | self.coming
         for folder in self.folders | self.shared:
-            for name in _below(self.path / folder):
+            for name in _iter_files(self.path / folder):
                 if str(folder / name) not in known:
                     raise UsageError(
-                        f"{self.path / folder / name} was not written by `pull`: another --into is needed."
+                        f"{self.path / folder / name} was not written by `pull`. Use another folder for --into."
                     )
 
-    def _by_folder(self) -> dict[PurePosixPath, list[str]]:
-        """The names in `files` by the step folder they lie in."""
-        found: dict[PurePosixPath, list[str]] = {}
+    def _group_by_folder(self) -> dict[PurePosixPath, list[str]]:
+        """Returns the names in `files` by step folder."""
+        names: dict[PurePosixPath, list[str]] = {}
         for name in self.files:
             for folder in self.folders.intersection(PurePosixPath(name).parents):
-                found.setdefault(folder, []).append(name)
-        return found
+                names.setdefault(folder, []).append(name)
+        return names
 
-    def _in_shared(self) -> list[str]:
-        """The files in folders of many steps: of this pull, of earlier ones, and of those that did not end."""
+    def _list_shared_files(self) -> list[str]:
+        """Returns the files in folders of many steps: of this pull, of earlier ones, and of interrupted ones."""
         known = self.files.keys() | self.coming
         return [name for name in known if self.shared.intersection(PurePosixPath(name).parents)]
 
-    def _forget(self, folder: PurePosixPath) -> None:
+    def _remove_entries(self, folder: PurePosixPath) -> None:
         for name in self._names.pop(folder, ()):
             self.files.pop(name, None)
 
     def _move_away(self, folder: PurePosixPath) -> None:
-        old = self.aside / "old"
+        old = self.staging / "old"
         shutil.rmtree(old, ignore_errors=True)
         if (self.path / folder).exists():
             (self.path / folder).rename(old)
 
     def _prune(self, folder: PurePosixPath) -> None:
-        for place in list(folder.parents)[:-1]:
+        """Removes the parent folders that are empty now."""
+        for parent in list(folder.parents)[:-1]:
             try:
-                (self.path / place).rmdir()
+                (self.path / parent).rmdir()
             except OSError:
                 return
 
-    def _write(self, about: Mapping[str, Any]) -> None:
+    def _write(self, manifest: Mapping[str, Any]) -> None:
+        """Replaces the manifest file atomically."""
         listed = {"folders": sorted(map(str, self.folders)), "shared": sorted(map(str, self.shared))}
         coming = {"coming": sorted(self.coming)} if self.coming else {}
-        record = {"rolloutdeck": "pull", **about, **listed, **coming, "files": self.files}
-        fresh = self.aside / "manifest"
-        with fresh.open("w", encoding="utf-8") as file:
+        record = {"rolloutdeck": "pull", **manifest, **listed, **coming, "files": self.files}
+        staged = self.staging / "manifest"
+        with staged.open("w", encoding="utf-8") as file:
             json.dump(record, file, ensure_ascii=False, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(self.path / PULL_MANIFEST)
+        staged.replace(self.path / PULL_MANIFEST)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What an earlier pull wrote down; {} for an empty folder or none. Raises UsageError for anything else."""
+    """Returns the manifest of an earlier pull; {} if the folder is empty or absent. Raises UsageError otherwise."""
     if not path.exists():
         return {}
     if not path.is_dir():
         raise UsageError(f"{path} is a file; --into needs a folder.")
-    if {file.name for file in path.iterdir()} <= {
-        STAGING_FOLDER
-    }:  # empty, or a pull was killed before it had marked it
+    if {file.name for file in path.iterdir()} <= {STAGING_FOLDER}:  # empty, or killed before the first manifest
         return {}
     try:
         if not (path / PULL_MANIFEST).is_file() or (path / PULL_MANIFEST).stat().st_size > MAX_MANIFEST_BYTES:
             raise ValueError
-        found = json.loads((path / PULL_MANIFEST).read_bytes())
-        paths = [*found["folders"], *found.get("shared", ()), *found.get("coming", ()), *found["files"]]
-        if found["rolloutdeck"] != "pull" or not all(map(_is_below, paths)):
+        manifest = json.loads((path / PULL_MANIFEST).read_bytes())
+        paths = [*manifest["folders"], *manifest.get("shared", ()), *manifest.get("coming", ()), *manifest["files"]]
+        if manifest["rolloutdeck"] != "pull" or not all(map(_is_below, paths)):
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(
-            f"{path} is not empty and was not written by `pull`; give --into a folder of its own."
+            f"{path} is not empty and was not written by `pull`. Use a new or empty folder for --into."
         ) from None
-    return dict(found)
+    return dict(manifest)
 
 
 def _is_below(name: str) -> bool:
@@ -224,23 +232,24 @@ def _is_below(name: str) -> bool:
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
 
 
-def _below(folder: Path) -> Iterator[str]:
-    for place, _, names in os.walk(folder):
-        yield from (Path(place, name).relative_to(folder).as_posix() for name in names)
+def _iter_files(folder: Path) -> Iterator[str]:
+    """Yields the paths of all files below a folder, relative to it."""
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name).relative_to(folder).as_posix() for name in names)
 
 
-def _same(final: Path, parts: StepFiles) -> bool:
-    """Whether the folder holds just these bytes already."""
-    if sorted(_below(final)) != sorted(name for name, _, _ in parts):
+def _has_same_files(final: Path, parts: StepFiles) -> bool:
+    """Returns whether the folder already contains exactly these files."""
+    if sorted(_iter_files(final)) != sorted(name for name, _, _ in parts):
         return False
     return all((final / name).samefile(source) or hash_file(final / name) == sha256 for name, sha256, source in parts)
 
 
-def _link(source: Path, at: Path) -> None:
-    """The same bytes under another name: one file where the file system can, else a copy. Nobody writes to it."""
+def _link(source: Path, target: Path) -> None:
+    """Makes `target` a hard link to the file, or a copy if the file system has no hard links. Both are read-only."""
     source.chmod(source.stat().st_mode & ~0o222)
     try:
-        os.link(source, at)
+        os.link(source, target)
     except OSError:
-        shutil.copyfile(source, at)
-        shutil.copymode(source, at)
+        shutil.copyfile(source, target)
+        shutil.copymode(source, target)

@@ -1,6 +1,6 @@
-"""Which files lie where, so that a trainer that only knows folders replays a plan: pure, no file is touched.
+"""Computes where the files of a plan are placed for a trainer that loads folders. Pure: reads and writes no file.
 
-The plan is the server's, see `plan`; what the trainer loads from where is its own module's word, see `RunRequirements`.
+The plan comes from the server (`plan.py`). The trainer's module says what is loaded from where (`RunRequirements`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.protocol import resolve_target
 from rolloutdeck.replay.plan import PlanEntry, PlanFile, PlanRevision
 
-MAX_LAYOUT_STEPS = 1_000_000  # of a plan that goes on after its last target
+MAX_LAYOUT_STEPS = 1_000_000  # for plans that continue after their last target
 
 
 class RunRequirements(Protocol):
-    """What a run with certain settings loads, and from where; made by the `asking` of a trainer's module."""
+    """What a run with certain settings loads, and from where; built by `read_requirements` of a trainer's module."""
 
     @property
     def trainer(self) -> str: ...
@@ -28,7 +28,7 @@ class RunRequirements(Protocol):
     def facts(self) -> Mapping[str, Any]: ...
     @property
     def named_by(self) -> Sequence[str]:
-        """The settings that name the folder, as lines to paste."""
+        """The settings that determine the folder, as lines to paste."""
         ...
 
     @property
@@ -38,65 +38,78 @@ class RunRequirements(Protocol):
 
     @property
     def total_steps(self) -> int | None:
-        """How many steps the run makes, from `first` on; None where the settings do not say."""
+        """The number of steps of the run, starting at `first`; None if the settings do not define it."""
         ...
 
     @property
     def shared(self) -> bool:
-        """Whether the files of all steps lie in one folder, each under a name of its own."""
+        """Whether the files of all steps are in one folder, each with a different name."""
         ...
 
     @property
     def formats(self) -> Mapping[str, Collection[str]]:
-        """File name, or its ending like `.pt`, -> the formats that it may have, in the words of `safe.check`, or `json`
-        for plain JSON of any size. A file that is not named is a marker: plain JSON, and small."""
+        """File name, or suffix like `.pt` -> allowed formats, as named by `check_file_safety`.
+
+        `json` means plain JSON of any size. A file that is not listed is a marker file: small plain JSON.
+        """
         ...
 
     @property
     def mends(self) -> Collection[str]:
-        """Names of the files that may need one of the repairs of `safe.repair`."""
+        """Names of the files that may need a repair (`safe_pickle.rewrite.drop_columns`)."""
         ...
 
     @property
     def excludes(self) -> Collection[str]:
-        """Names, or endings, of the files that can be replayed without what is flagged in them, by `without`."""
+        """Names or suffixes of the files that `without` can write without their flagged records."""
         ...
 
     @property
     def repeats(self) -> bool:
-        """Whether the trainer fills up a batch that has too few prompts by repeating those it has."""
+        """Whether the trainer fills a batch that has too few prompts by repeating prompts."""
         ...
 
     def step_folder(self, step: int) -> PurePosixPath: ...
     def called(self, name: str, step: int) -> str:
-        """What an artifact's file is called in the folder of this step."""
+        """Returns the name of an artifact's file in the folder of this step."""
         ...
 
     def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
-        """Writes `target` as `source` without the flagged records of `file`; the sentence that says what was done.
-        Raises NotReplayableError and safe.SafePickleError."""
+        """Writes `source` without the flagged records of `file` to `target`, and returns a message about the change.
+
+        Raises NotReplayableError, SafePickleError.
+        """
         ...
 
     def members(self, role: str, files: Collection[str]) -> list[str]:
-        """Those of an artifact's files that are loaded, the one that completes a folder last. Raises
-        NotReplayableError."""
+        """Returns the files of an artifact that are loaded. The file that makes a folder complete is last.
+
+        Raises NotReplayableError.
+        """
         ...
 
     def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
-        """The number of the step folder for an artifact of a pinned step that is replayed at `step`."""
+        """Returns the number of the step folder for an artifact of a pinned step that is replayed at `step`."""
         ...
 
-    def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]: ...
-    def flags(self, root: str, steps: Sequence[int]) -> list[str]: ...
+    def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
+        """Returns messages for the user about a replay of these steps."""
+        ...
+
+    def flags(self, root: str, steps: Sequence[int]) -> list[str]:
+        """Returns the trainer's settings that load these steps from `root`."""
+        ...
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The folder of one step: where (below the target), what is loaded from it, and which step of the run loads it.
+    """The folder of one step.
 
-    `names`: what a file is called there, where not as in its artifact. `moved`: its rows stand beside others than those
-    they were generated for: another step's, or because some of them are left out. `without`: file -> flagged records;
-    where whole prompts are left out with them, those have `answers` each.
+    folder: path below the target folder. number: number of the folder. step: the step of the run that loads it.
+    names: file -> name in the folder, if it differs from the name in the artifact.
+    moved: the rows are replayed next to other rows than those they were generated with: at another step, or because
+    some rows are excluded.
+    without: file -> flagged records. answers: rows per prompt, if complete prompts are excluded with the records.
     """
 
     folder: PurePosixPath
@@ -110,6 +123,7 @@ class Placement:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def called(self, file: PlanFile) -> str:
+        """Returns the name of the file in the folder."""
         return self.names.get(file.name, file.name)
 
     @property
@@ -118,135 +132,137 @@ class Placement:
 
 
 def match_file_name(names: Iterable[str], file: str) -> str:
-    """Which of these names, or endings, means a file; "" where none does."""
+    """Returns the first of these names or suffixes that matches the file; "" if none does."""
     path = PurePosixPath(file)
     return next((name for name in (path.name, path.suffix) if name in names), "")
 
 
-def find_layout_steps(plan: PlanRevision, asking: RunRequirements, most: int | None) -> range:
-    """The steps of the run that are laid out: its first `most`, else as many as the run makes; for `cache` to the last
-    target. Raises UsageError where `repeat` has no end."""
-    last, first = most or asking.total_steps, asking.first
+def find_layout_steps(plan: PlanRevision, requirements: RunRequirements, max_steps: int | None) -> range:
+    """Returns the steps that get a folder: the first `max_steps`, else all steps of the run; for `cache` until the
+    last target.
+
+    Raises UsageError if the number of steps is unknown and the plan replays every step after its last target.
+    """
+    last, first = max_steps or requirements.total_steps, requirements.first
     if plan.action == "cache":
         end = max((entry.target_step for entry in plan.entries), default=first - 1) + 1
         return range(first, min(first + last, end) if last else end)
     if not last:
         raise UsageError(
-            f"The plan {plan} goes on after its last step ({plan.action}): say --steps N, how many steps to lay out."
+            f"The plan {plan} also replays steps after its last target ({plan.action}). "
+            "Use --steps N for the number of steps to place."
         )
     if last > MAX_LAYOUT_STEPS:
-        raise UsageError(f"{last:,} steps are too many to lay out; say --steps N, at most {MAX_LAYOUT_STEPS:,}.")
+        raise UsageError(f"{last:,} steps are too many. Use --steps N with at most {MAX_LAYOUT_STEPS:,}.")
     return range(first, first + last)
 
 
 def build_placements(
-    plan: PlanRevision, asking: RunRequirements, steps: Sequence[int]
+    plan: PlanRevision, requirements: RunRequirements, steps: Sequence[int]
 ) -> tuple[list[Placement], list[str]]:
-    """A placement for each folder that is loaded at these steps, and a sentence for each entry that is left out.
+    """Returns a placement for each folder that these steps load, and a message for each entry that is skipped.
 
-    Raises UsageError where the plan says to stop, or where two pins would lie in one folder.
+    Raises UsageError if the plan says to stop at a mismatch, or if two pins need the same folder.
     """
     entries = {entry.target_step: entry for entry in plan.entries}
-    left_out = {
-        target: describe_skipped_entry(plan, entry, _before(asking))
+    too_early = NotReplayableError(f"the first step of this run is {requirements.first}")
+    skipped = {
+        target: describe_skipped_entry(plan, entry, too_early)
         for target, entry in entries.items()
-        if target < asking.first
+        if target < requirements.first
     }
-    found: dict[int, Placement] = {}
-    if plan.action == "cache":  # which replays at its targets only, however far away they are
+    placements: dict[int, Placement] = {}
+    if plan.action == "cache":  # only targets are replayed; the range of steps may be much larger
         steps = [target for target in sorted(entries) if target in steps]
     for step in steps:
         target = resolve_target(plan.action, list(entries), step)
-        if target is None or target in left_out:
+        if target is None or target in skipped:
             continue
         entry = entries[target]
         try:
-            for placement in _placed(entry, asking, step, leave=plan.exclude_flagged):
-                if placement.number in found:
+            for placement in _build_entry_placements(entry, requirements, step, exclude_flagged=plan.exclude_flagged):
+                if placement.number in placements:
                     raise UsageError(
-                        f"Both {found[placement.number].entry} and {entry} would lie in {placement.folder}."
+                        f"{placements[placement.number].entry} and {entry} need the same folder {placement.folder}."
                     )
-                found[placement.number] = placement
+                placements[placement.number] = placement
         except NotReplayableError as error:
-            left_out[target] = describe_skipped_entry(plan, entry, error)
-    return sorted(found.values(), key=lambda one: one.number), list(left_out.values())
+            skipped[target] = describe_skipped_entry(plan, entry, error)
+    return sorted(placements.values(), key=lambda placement: placement.number), list(skipped.values())
 
 
-def _before(asking: RunRequirements) -> NotReplayableError:
-    return NotReplayableError(f"the first step of this run is {asking.first}")
-
-
-def describe_skipped_entry(plan: PlanRevision, entry: PlanEntry, why: NotReplayableError) -> str:
-    """The sentence for an entry that can't be replayed. Raises UsageError with it where the plan says to stop then."""
-    said = f"Target step {entry.target_step} ({entry}) is left out: {why}"
+def describe_skipped_entry(plan: PlanRevision, entry: PlanEntry, reason: NotReplayableError) -> str:
+    """Returns the message for an entry that can't be replayed. Raises UsageError if the plan stops at a mismatch."""
+    message = f"Target step {entry.target_step} ({entry}) is skipped: {reason}"
     if plan.on_mismatch == "stop":
-        raise UsageError(f"{said}, and the plan {plan} says to stop then.")
-    return f"{said}."
+        raise UsageError(f"{message}. The plan {plan} stops at a mismatch.")
+    return f"{message}."
 
 
-def _placed(entry: PlanEntry, asking: RunRequirements, step: int, *, leave: bool) -> list[Placement]:
-    """The folders of an entry at one step, `leave`: without what is flagged. Raises NotReplayableError, and UsageError
-    where its bytes have not come yet."""
+def _build_entry_placements(
+    entry: PlanEntry, requirements: RunRequirements, step: int, *, exclude_flagged: bool
+) -> list[Placement]:
+    """Returns the folders of an entry at one step.
+
+    Raises NotReplayableError, and UsageError if the files are not on the server yet.
+    """
     if not entry.artifacts:
-        raise NotReplayableError("the pin has nothing that can be replayed")
+        raise NotReplayableError("the pin has no replayable files")
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
-    chosen = [(one, asking.members(one.role, one.files)) for one in entry.artifacts]
+    selected = [(artifact, requirements.members(artifact.role, artifact.files)) for artifact in entry.artifacts]
     if entry.refused:
-        raise NotReplayableError(
-            entry.refusals
-            + (f", without its flagged rows ({describe_smaller_batch(asking)})" if leave and _flagged(entry) else "")
-        )
+        detail = f", without its flagged rows ({describe_smaller_batch(requirements)})"
+        raise NotReplayableError(entry.refusals + (detail if exclude_flagged and _count_flagged(entry) else ""))
     entry.check()
-    if leave:
-        _check_flagged(entry, asking)
-    found = []
-    for one, names in chosen:
-        if leave and one.whole:
+    if exclude_flagged:
+        _check_flagged(entry, requirements)
+    placements = []
+    for artifact, names in selected:
+        if exclude_flagged and artifact.whole:
             continue
-        place = asking.place(source, kind, one.step, step)
-        if place < 0:
-            raise NotReplayableError(f"its prompt {one.step} would lie before the first one")
-        members = tuple(entry.file(one, name) for name in names)
-        without = dict(one.flagged) if leave else {}
+        number = requirements.place(source, kind, artifact.step, step)
+        if number < 0:
+            raise NotReplayableError(f"its prompt {artifact.step} would be placed before the first prompt")
+        files = tuple(entry.file(artifact, name) for name in names)
+        without = dict(artifact.flagged) if exclude_flagged else {}
         moved = step != source or bool(without)
-        folder, called = asking.step_folder(place), {name: asking.called(name, place) for name in names}
-        found.append(Placement(folder, place, step, entry, members, moved, without, one.answers, called))
-    return found
+        folder = requirements.step_folder(number)
+        target_names = {name: requirements.called(name, number) for name in names}
+        placements.append(Placement(folder, number, step, entry, files, moved, without, artifact.answers, target_names))
+    return placements
 
 
-def _flagged(entry: PlanEntry) -> int:
+def _count_flagged(entry: PlanEntry) -> int:
     return int(entry.source.get("flagged") or 0)
 
 
-def _check_flagged(entry: PlanEntry, asking: RunRequirements) -> None:
-    """Raises NotReplayableError where what is flagged can't be left out, or where nothing would be left."""
-    if _flagged(entry) and not asking.excludes:
-        raise NotReplayableError(f"it has flagged rows, and a step of {asking.trainer} is replayed whole or not at all")
+def _check_flagged(entry: PlanEntry, requirements: RunRequirements) -> None:
+    """Raises NotReplayableError if the flagged samples can't be excluded, or if nothing would remain."""
+    if _count_flagged(entry) and not requirements.excludes:
+        raise NotReplayableError(f"it has flagged rows, and {requirements.trainer} can only replay a complete step")
     unplaced = int(entry.source.get("unplaced", entry.source.get("flagged")) or 0)
     if unplaced:
-        count = _flagged(entry)
+        count = _count_flagged(entry)
         raise NotReplayableError(
-            f"{unplaced} of its {count} flagged samples can't be found in its files, so they can't be left out"
+            f"{unplaced} of its {count} flagged samples can't be found in its files, so they can't be excluded"
         )
-    if all(one.whole for one in entry.artifacts):
+    if all(artifact.whole for artifact in entry.artifacts):
         raise NotReplayableError("all its prompts are flagged")
-    names = [name for one in entry.artifacts for name in one.flagged if not one.whole]
-    if not all(match_file_name(asking.excludes, name) for name in names):
-        raise NotReplayableError(
-            f"it has flagged rows, and {asking.trainer} keeps in several files what belongs to a row"
-        )
+    names = [name for artifact in entry.artifacts for name in artifact.flagged if not artifact.whole]
+    if not all(match_file_name(requirements.excludes, name) for name in names):
+        raise NotReplayableError(f"it has flagged rows, and {requirements.trainer} stores a row in several files")
 
 
-def describe_smaller_batch(asking: RunRequirements) -> str:
-    """What a batch with fewer rows means to the trainer."""
-    if asking.repeats:
-        return f"{asking.trainer} repeats prompts until its batch is full"
-    return f"{asking.trainer} takes exactly as many rows as its batch has"
+def describe_smaller_batch(requirements: RunRequirements) -> str:
+    """Returns what the trainer does with a batch that has fewer rows."""
+    if requirements.repeats:
+        return f"{requirements.trainer} repeats prompts until its batch is full"
+    return f"{requirements.trainer} needs exactly as many rows as its batch has"
 
 
-def find_flagged_prompts(plan: PlanRevision, asking: RunRequirements) -> Iterator[tuple[int, PlanEntry]]:
-    """The prompts of a run that a flag leaves out, where each has its own files: numbers at the plan's targets."""
+def find_flagged_prompts(plan: PlanRevision, requirements: RunRequirements) -> Iterator[tuple[int, PlanEntry]]:
+    """Yields (folder number, entry) of the prompts that a flag excludes, for trainers with files for each prompt."""
     for entry in plan.entries if plan.exclude_flagged else ():
         source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
         for step in entry.excluded_prompts:
-            yield asking.place(source, kind, step, entry.target_step), entry
+            yield requirements.place(source, kind, step, entry.target_step), entry

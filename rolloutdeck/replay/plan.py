@@ -1,5 +1,7 @@
-"""A replay plan, as the server reports it: what is replayed at which step, the files of it, and what differs from the
-run. `parse_plan` is the only parser; the client, `pull`, the `plan` command and the plug-ins use its classes."""
+"""A replay plan as returned by the server: the pins to replay, their files, and their differences to the run.
+
+`parse_plan` is the only parser. The client, `pull`, the `plan` command and the plug-ins use its classes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ DEFAULT_PLAN = "default"
 
 @dataclass(frozen=True)
 class PlanFile:
-    """A file of an artifact, and where the server has it (below `/api/v1/`)."""
+    """A file of an artifact. `address`: its path on the server, below `/api/v1/`."""
 
     name: str
     sha256: str
@@ -25,11 +27,12 @@ class PlanFile:
 
 @dataclass(frozen=True)
 class PinnedArtifact:
-    """An artifact of a pin; fully async has one per prompt. `files`: {relative path: {"sha256", "bytes"}}; `url` is its
-    address on the server. `state` and `message` are the server's; "" where it does not report a state.
+    """An artifact of a pin; a fully async trainer has one per prompt.
 
-    `flagged`: file -> those of its records, counted from 0, that a person flagged bad; `whole`: all its prompts hold
-    one.
+    files: {relative path: {"sha256", "bytes"}}. url: its URL on the server.
+    state, message: reported by the server; "" if it reports none.
+    flagged: file -> indexes (from 0) of the records that a user flagged bad.
+    whole: all prompts of the artifact have a flagged record.
     """
 
     key: str
@@ -46,15 +49,15 @@ class PinnedArtifact:
 
     @property
     def answers(self) -> int:
-        """How many rows in a row answer a prompt; 0 where that is unknown, or the rows are more or fewer than these."""
+        """The number of consecutive rows per prompt; 0 if it is unknown or does not match the number of rows."""
         prompts, answers, rows = (self.facts.get(name) for name in ("prompts", "samples_per_prompt", "rows"))
-        known = isinstance(answers, int) and isinstance(prompts, int) and prompts * answers == rows
-        return int(answers or 0) if known else 0
+        is_consistent = isinstance(answers, int) and isinstance(prompts, int) and prompts * answers == rows
+        return int(answers or 0) if is_consistent else 0
 
 
 @dataclass(frozen=True)
 class PlanEntry:
-    """A pin and the step at which it is replayed. `source`: {run, name, step, step_kind} of where it was generated."""
+    """A pin and the step at which it is replayed. `source`: {run, name, step, step_kind} of the pinned step."""
 
     target_step: int
     pin: int
@@ -64,25 +67,26 @@ class PlanEntry:
 
     @property
     def refused(self) -> bool:
-        """Whether the run that asked must not replay it."""
+        """Whether the run must not replay the pin."""
         return is_incompatible(self.differences)
 
     @property
     def refusals(self) -> str:
-        """The differences for which it is refused; empty where there is none."""
-        return "; ".join(format_difference(found) for found in self.differences if found.verdict == "refuse")
+        """The differences that prevent the replay, as text; empty if there are none."""
+        refused = (difference for difference in self.differences if difference.verdict == "refuse")
+        return "; ".join(map(format_difference, refused))
 
     @property
     def warnings(self) -> str:
-        """What differs without being refused, and what is unknown on either side; empty where nothing is."""
-        warned = [found for found in self.differences if found.verdict != "refuse"]
-        unknown = [found.fact for found in warned if found.unknown]
-        known = [format_difference(found) for found in warned if not found.unknown]
-        return "; ".join([*known, *([f"not compared, unknown on a side: {', '.join(unknown)}"] if unknown else [])])
+        """The other differences, and the facts that are unknown on either side, as text; empty if there are none."""
+        warned = [difference for difference in self.differences if difference.verdict != "refuse"]
+        unknown = [difference.fact for difference in warned if difference.unknown]
+        known = [format_difference(difference) for difference in warned if not difference.unknown]
+        return "; ".join([*known, *([f"not compared because unknown: {', '.join(unknown)}"] if unknown else [])])
 
     @property
     def excluded_prompts(self) -> list[int]:
-        """The prompts of a step, where each has its own files, that are left out because of a flag."""
+        """The prompts that are excluded because of a flag, for trainers with files for each prompt."""
         return sorted(artifact.step for artifact in self.artifacts if artifact.whole)
 
     def file(self, artifact: PinnedArtifact, name: str) -> PlanFile:
@@ -91,14 +95,14 @@ class PlanEntry:
         return PlanFile(name, str(file["sha256"]), int(file["bytes"]), address)
 
     def check(self) -> None:
-        """Raises NotReplayableError where its bytes will never be given out, UsageError where they are not on the
-        server yet."""
+        """Raises NotReplayableError if the files will never be available, UsageError if they are not on the server
+        yet."""
         for artifact in self.artifacts:
             if artifact.state in ("unsafe", "gone"):
                 raise NotReplayableError(f"its files are {artifact.state}: {artifact.message.rstrip('.')}")
             if artifact.state not in ("", "ready"):
-                told = f"The files of {self} are not on the server yet ({artifact.state})"
-                raise UsageError(f"{told}; the page of pins says what sends them.")
+                message = f"The files of {self} are not on the server yet ({artifact.state})"
+                raise UsageError(f"{message}. The Pins page shows the command that uploads them.")
 
     def __str__(self) -> str:
         return f"step {self.source.get('step')} of {self.source.get('name')}"
@@ -106,7 +110,7 @@ class PlanEntry:
 
 @dataclass(frozen=True)
 class PlanRevision:
-    """A revision of a plan; 0 and no entries where there is none. The entries are in the order of their targets."""
+    """A revision of a plan; revision 0 without entries if there is no plan. Entries are ordered by target step."""
 
     name: str = DEFAULT_PLAN
     revision: int = 0
@@ -126,65 +130,65 @@ class PlanRevision:
         return [entry.target_step for entry in self.entries]
 
     def resolve(self, step: int) -> PlanEntry | None:
-        """What this step replays; None where it generates."""
+        """Returns the entry that this step replays; None if the step generates."""
         target = resolve_target(self.action, self.targets, step)
         return next((entry for entry in self.entries if entry.target_step == target), None)
 
     def strip(self, steps: int) -> list[tuple[int, int | None]]:
-        """(step, target or None) for the steps 1 to `steps`."""
+        """Returns (step, target or None) for the steps 1 to `steps`."""
         return resolve_targets(self.action, self.targets, range(1, steps + 1))
 
 
-def parse_plan(answer: Any) -> PlanRevision:
-    """The plan in a server's JSON; unknown keys are passed over, each manifest is checked. Raises ValueError where it
-    is none."""
+def parse_plan(response: Any) -> PlanRevision:
+    """Returns the plan of a server's JSON response. Ignores unknown keys. Raises ValueError if it is invalid."""
     try:
-        entries = (_entry(told) for told in answer["entries"])
+        entries = (_parse_entry(data) for data in response["entries"])
         return PlanRevision(
-            str(answer["plan"]),
-            int(answer["revision"] or 0),
-            str(answer["action"]),
-            str(answer["on_mismatch"]),
-            bool(answer["exclude_flagged"]),
+            str(response["plan"]),
+            int(response["revision"] or 0),
+            str(response["action"]),
+            str(response["on_mismatch"]),
+            bool(response["exclude_flagged"]),
             tuple(sorted(entries, key=lambda entry: entry.target_step)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"the server's answer is no replay plan: {type(error).__name__} {error}") from error
+        raise ValueError(f"the server's response is not a replay plan: {type(error).__name__} {error}") from error
 
 
-def _entry(told: Mapping[str, Any]) -> PlanEntry:
+def _parse_entry(data: Mapping[str, Any]) -> PlanEntry:
     return PlanEntry(
-        int(told["target_step"]),
-        int(told["pin"]),
-        dict(told.get("source") or {}),
-        tuple(_artifact(artifact) for artifact in told.get("artifacts") or ()),
-        tuple(_difference(found) for found in told.get("differences") or ()),
+        int(data["target_step"]),
+        int(data["pin"]),
+        dict(data.get("source") or {}),
+        tuple(_parse_artifact(artifact) for artifact in data.get("artifacts") or ()),
+        tuple(_parse_difference(difference) for difference in data.get("differences") or ()),
     )
 
 
-def _artifact(told: Mapping[str, Any]) -> PinnedArtifact:
-    check_manifest(told["files"])
+def _parse_artifact(data: Mapping[str, Any]) -> PinnedArtifact:
+    check_manifest(data["files"])
     return PinnedArtifact(
-        str(told["id"]),
-        str(told["role"]),
-        int(told["step"]),
-        dict(told["files"]),
-        dict(told.get("facts") or {}),
-        str(told.get("url") or ""),
-        str(told.get("step_kind") or "global_step"),
-        str(told.get("state") or ""),
-        {str(name): tuple(map(int, records)) for name, records in (told.get("flagged") or {}).items()},
-        bool(told.get("whole")),
-        str(told.get("message") or ""),
+        str(data["id"]),
+        str(data["role"]),
+        int(data["step"]),
+        dict(data["files"]),
+        dict(data.get("facts") or {}),
+        str(data.get("url") or ""),
+        str(data.get("step_kind") or "global_step"),
+        str(data.get("state") or ""),
+        {str(name): tuple(map(int, records)) for name, records in (data.get("flagged") or {}).items()},
+        bool(data.get("whole")),
+        str(data.get("message") or ""),
     )
 
 
-def _difference(told: Mapping[str, Any]) -> FactDifference:
-    verdict, loosened = str(told.get("verdict")), bool(told.get("loosened"))
-    return FactDifference(str(told.get("fact")), told.get("pinned"), told.get("asking"), verdict, loosened)
+def _parse_difference(data: Mapping[str, Any]) -> FactDifference:
+    verdict, loosened = str(data.get("verdict")), bool(data.get("loosened"))
+    return FactDifference(str(data.get("fact")), data.get("pinned"), data.get("asking"), verdict, loosened)
 
 
-def format_difference(found: FactDifference) -> str:
-    """`rows: 32 pinned, 64 asked for`."""
-    pinned, asking = ("unknown" if value is None else str(value)[:60] for value in (found.pinned, found.asking))
-    return f"{found.fact}: {pinned} pinned, {asking} asked for"
+def format_difference(difference: FactDifference) -> str:
+    """Returns `rows: 32 pinned, 64 requested`."""
+    values = (difference.pinned, difference.asking)
+    pinned, current = ("unknown" if value is None else str(value)[:60] for value in values)
+    return f"{difference.fact}: {pinned} pinned, {current} requested"

@@ -114,11 +114,11 @@ def test_the_plan_is_shown_with_its_verdict_for_a_run(
     capsys.readouterr()
     assert cli.main(["plan", "--project", "math", "--run", "grpo"]) == 1
     said = capsys.readouterr().out
-    assert "Plan default@1: repeat, generate where a pin does not fit." in said
-    assert "steps 3-7 replay the pin of 3" in said and "steps 1-2 generate" in said
-    assert 'step 3: refuse: role is "rollout" in the pin, "rollout_tq" here' in said
-    assert "neither side tells it: model, dataset, versions, rollout_correction" in said
-    assert "warn: tokenizer is unknown in the pin, unknown here" in said
+    assert "Plan default@1: repeat, generate if a pin does not fit." in said
+    assert "steps 3-7 replay the pin of target step 3" in said and "steps 1-2 generate" in said
+    assert 'step 3: refuse: role is "rollout" in the pin, "rollout_tq" in the run' in said
+    assert "unknown on both sides, not compared: model, dataset, versions, rollout_correction" in said
+    assert "warn: tokenizer is unknown in the pin, unknown in the run" in said
     assert "step 7 of source" in said and "ready" in said
 
 
@@ -131,7 +131,7 @@ def test_a_plan_fits_as_json_and_without_a_run(
     told = json.loads(capsys.readouterr().out)
     assert [(entry["target_step"], entry["pin"]) for entry in told["entries"]] == [(3, pin.pk)]
     assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
-    assert "step 3 replays the pin of 3" in capsys.readouterr().out
+    assert "step 3 replays the pin of target step 3" in capsys.readouterr().out
     patch_everywhere(monkeypatch, registry, "first_step", lambda format: 0)  # as ROLL, slime and CURE count
     assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
     assert "steps 0-2 generate" in capsys.readouterr().out
@@ -144,8 +144,8 @@ def test_a_plan_is_shown_for_a_run_that_has_not_begun(
     capsys.readouterr()
     assert cli.main(["plan", "--project", "math", "--run", "tomorrow"]) == 0
     said = capsys.readouterr()
-    assert "steps 3-7 replay the pin of 3" in said.out and "verdict" not in said.out
-    assert "There is no run called tomorrow in project math" in said.err and "compared with nothing" in said.err
+    assert "steps 3-7 replay the pin of target step 3" in said.out and "result" not in said.out
+    assert "There is no run tomorrow in project math" in said.err and "only after the run has started" in said.err
 
 
 def test_an_empty_plan_says_how_to_fill_it(

@@ -28,12 +28,12 @@ def lay(into: Path, steps: dict[int, bytes]) -> ReplayFolder:
     for step, data in steps.items():
         parts = []
         for name, content in (("gen_batch.dp", data), ("meta.json", b"{}")):
-            blob = folder.known(sha256(content))
+            blob = folder.find_verified_file(sha256(content))
             if blob is None:
-                blob = folder.aside / sha256(content)
+                blob = folder.staging / sha256(content)
                 blob.write_bytes(content)
             parts.append((name, sha256(content), blob))
-        folder.put(TREE / str(step), parts)
+        folder.write_step_folder(TREE / str(step), parts)
     folder.finish({"plan": "default@1"})
     return folder
 
@@ -84,8 +84,8 @@ def test_bytes_of_an_earlier_pull_are_used_again_unless_they_are_damaged(tmp_pat
     damaged.write_bytes(b"f1ve")
     again = ReplayFolder(tmp_path)
     again.claim([TREE / "9"])
-    assert again.known(sha256(b"two")) is not None
-    assert again.known(sha256(b"five")) is None
+    assert again.find_verified_file(sha256(b"two")) is not None
+    assert again.find_verified_file(sha256(b"five")) is None
 
 
 def test_a_damaged_step_is_put_anew(tmp_path: Path) -> None:
@@ -100,10 +100,10 @@ def test_a_damaged_step_is_put_anew(tmp_path: Path) -> None:
 def test_a_pull_that_was_killed_is_gone_on_from(tmp_path: Path) -> None:
     folder = ReplayFolder(tmp_path)
     folder.claim([TREE / "2"])
-    (folder.aside / sha256(b"two")).write_bytes(b"two")
+    (folder.staging / sha256(b"two")).write_bytes(b"two")
     assert json.loads((tmp_path / PULL_MANIFEST).read_text())["complete"] is False
     del folder
-    assert ReplayFolder(tmp_path).known(sha256(b"two")) is not None
+    assert ReplayFolder(tmp_path).find_verified_file(sha256(b"two")) is not None
     lay(tmp_path, {2: b"two"})
     assert found(tmp_path) == {"2": b"two"}
 
@@ -154,7 +154,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_one_pull_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     first = ReplayFolder(tmp_path / "into")
     first.claim([TREE / "1"])
-    with pytest.raises(UsageError, match="Another `pull` is at work"):
+    with pytest.raises(UsageError, match="Another `pull` is writing"):
         ReplayFolder(tmp_path / "into")
     first.finish({})
     lay(tmp_path / "into", {1: b"one"})
@@ -163,7 +163,7 @@ def test_one_pull_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
 def test_of_two_pulls_that_find_no_folder_one_makes_it(tmp_path: Path) -> None:
     first, second = ReplayFolder(tmp_path / "into"), ReplayFolder(tmp_path / "into")
     first.claim([TREE / "1"])
-    with pytest.raises(UsageError, match="Another `pull` is at work"):
+    with pytest.raises(UsageError, match="Another `pull` is writing"):
         second.claim([TREE / "1"])
 
 
@@ -199,9 +199,9 @@ def share(into: Path, files: dict[str, bytes], *, end: bool = True) -> ReplayFol
     folder = ReplayFolder(into)
     folder.claim([ALL] if files else [], [ALL / name for name in files], shared=True)
     for name, content in files.items():
-        blob = folder.known(sha256(content)) or folder.aside / sha256(content)
+        blob = folder.find_verified_file(sha256(content)) or folder.staging / sha256(content)
         blob.write_bytes(content) if not blob.exists() else None
-        folder.put_among(ALL, [(name, sha256(content), blob)])
+        folder.write_shared_files(ALL, [(name, sha256(content), blob)])
     if end:
         folder.finish({})
     return folder
@@ -261,9 +261,9 @@ def test_a_pull_that_was_killed_between_two_steps_of_a_folder_is_gone_on_from_or
 def test_a_pull_that_was_killed_between_two_step_folders_is_gone_on_from(tmp_path: Path) -> None:
     folder = ReplayFolder(tmp_path)
     folder.claim([TREE / "1", TREE / "2"], [TREE / "1/gen_batch.dp", TREE / "2/gen_batch.dp"])
-    blob = folder.aside / sha256(b"one")
+    blob = folder.staging / sha256(b"one")
     blob.write_bytes(b"one")
-    folder.put(TREE / "1", [("gen_batch.dp", sha256(b"one"), blob)])
+    folder.write_step_folder(TREE / "1", [("gen_batch.dp", sha256(b"one"), blob)])
     del folder
     lay(tmp_path, {2: b"two"})
     assert found(tmp_path) == {"2": b"two"}

@@ -111,7 +111,7 @@ def test_a_pin_of_another_shape_is_refused_and_the_rollout_generated(
     assert [one["extra"]["word"] for one in samples(found, 1)] == ["fourth"] * 6
     until(lambda: events(product, "shape"))
     assert events(product, "shape") == [(1, "refused", None)]
-    assert "samples_per_prompt: 2 pinned, 3 asked for" in reason(product, "shape", 1)
+    assert "samples_per_prompt: 2 pinned, 3 requested" in reason(product, "shape", 1)
 
 
 def test_a_plan_that_says_stop_ends_the_run_with_the_reason(product: Product, source: Training, tmp_path: Path) -> None:

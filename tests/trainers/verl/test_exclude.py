@@ -106,8 +106,8 @@ def test_v0_generates_where_what_is_left_is_not_as_many_rows_as_it_trains_on(
     assert answers(found, 1) != answers(source, 1)
     until(lambda: events(product, "v0-shorter"))
     assert events(product, "v0-shorter") == [(1, "refused", None)]
-    assert "rows: 2 pinned, 4 asked for" in reason(product, "v0-shorter", 1)
-    assert "V0 takes exactly as many rows as its batch has" in reason(product, "v0-shorter", 1)
+    assert "rows: 2 pinned, 4 requested" in reason(product, "v0-shorter", 1)
+    assert "V0 needs exactly as many rows as its batch has" in reason(product, "v0-shorter", 1)
 
 
 def test_fully_async_replays_a_prompt_and_generates_the_one_that_is_flagged(

@@ -127,7 +127,7 @@ def test_a_run_of_another_shape_generates_and_says_which_fact_differs(
     assert answers(found, 1) != answers(source, 1)
     until(lambda: events(product, "v0-shape"))
     assert events(product, "v0-shape") == [(1, "refused", None)]
-    assert "max_response_length: 6 pinned, 7 asked for" in reason(product, "v0-shape", 1)
+    assert "max_response_length: 6 pinned, 7 requested" in reason(product, "v0-shape", 1)
 
 
 def test_a_plan_that_says_stop_ends_the_run_with_the_reason(product: Product, source: Training, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def select_own_rows(
     """
     rows, count, rank = generation.rows, len(prompts), int(trainer.accelerator.process_index)
     if len(rows) != count * count_processes(trainer):
-        raise NotReplayableError(f"rows: {len(rows)} pinned, {count * count_processes(trainer)} asked for")
+        raise NotReplayableError(f"rows: {len(rows)} pinned, {count * count_processes(trainer)} requested")
     own_rows = list(rows[rank * count : (rank + 1) * count])
     different = sum(
         pinned != requested

@@ -51,7 +51,7 @@ def check_tools(trainer: Any, generation: StoredGeneration) -> None:
     pinned, current = generation.tools.names if generation.tools else (), get_tool_names(trainer)
     if pinned != current:
         raise NotReplayableError(
-            f"tools: {', '.join(pinned) or 'none'} pinned, {', '.join(current) or 'none'} asked for"
+            f"tools: {', '.join(pinned) or 'none'} pinned, {', '.join(current) or 'none'} requested"
         )
     if current and not callable(getattr(trainer, TOOL_LOOP, None)):
         raise NotReplayableError(f"this trainer has no {TOOL_LOOP}, and would call its tools again")

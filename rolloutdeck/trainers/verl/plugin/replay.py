@@ -187,7 +187,7 @@ def describe_prompt_difference(loaded: LoadedStep, prompts: Sequence[Any] | None
     if prompts is None:
         return ""
     if len(prompts) != loaded.rows:
-        return f"rows: {loaded.rows} pinned, {len(prompts)} asked for"
+        return f"rows: {loaded.rows} pinned, {len(prompts)} requested"
     pinned = loaded.batches[loaded.folder / GEN].non_tensor_batch.get("raw_prompt", ())
     different = sum(
         serialize_messages(pinned_prompt) != serialize_messages(prompt)

@@ -26,7 +26,7 @@ def test_a_dump_that_would_end_the_trainer_is_mended_and_that_is_said(
     plan(owner, (pinned(old, 3, owner, COLOCATED), 3), (pinned(old, 4, owner, COLOCATED), 5))
     assert pull() == 0
     told = capsys.readouterr().err
-    assert "gen_batch.dp of step 3 of grpo-1 is replayed without uid: V0 would end on them." in told
+    assert "gen_batch.dp of step 3 of grpo-1 is replayed without uid: V0 would fail on them." in told
     assert "of step 4 of grpo-1 is replayed without uid, data_source, reward_model, extra_info" in told
     lying = found(tmp_path / "into")
     theirs = dumped(COLOCATED, "x")["x/gen_batch.dp"]
@@ -90,4 +90,4 @@ def test_a_file_that_is_not_what_its_name_says_is_not_put(
     artifact_check.check_artifact(brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files).pk)
     plan(owner, (pins.pin_step(old, 1, owner)[0], 3))
     assert pull() == 2
-    assert "gen_batch.dp is no gen_batch.dp: it is tq_batch." in capsys.readouterr().err
+    assert "gen_batch.dp is not a gen_batch.dp file: its format is tq_batch." in capsys.readouterr().err

@@ -59,7 +59,7 @@ def test_a_step_is_laid_out_byte_for_byte_under_the_names_of_the_next_run(
         "(cd optimization && python -m train --pretrain /models/next)",
     ]
     assert "without a sandbox" in told.err
-    assert "model: Qwen.Qwen2.5-7B-Instruct pinned, .models.next asked for" in told.err
+    assert "model: Qwen.Qwen2.5-7B-Instruct pinned, .models.next requested" in told.err
 
 
 def test_flagged_answers_are_left_out_of_the_rewards_and_of_the_answers(

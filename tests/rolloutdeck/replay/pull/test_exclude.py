@@ -43,7 +43,7 @@ def test_flagged_rows_that_no_file_has_leave_the_pin_out(
     sample = rows(old)[0]
     Flag.objects.create(run=old, sample=sample.id, step=sample.step, user=owner, label="bad")
     assert pull() == 2
-    said = "is left out: 1 of its 1 flagged samples can't be found in its files, so they can't be left out."
+    said = "is skipped: 1 of its 1 flagged samples can't be found in its files, so they can't be excluded."
     assert said in capsys.readouterr().err
 
 
@@ -58,7 +58,7 @@ def test_v1_replays_a_step_without_the_prompts_that_hold_a_flagged_row(
         "without 2 of its 8 prompts (8 of 32 rows), in which 2 flagged samples are: all answers to a prompt go" in said
     )
     assert "V1 repeats prompts until its batch is full." in said
-    assert "prompts: 6 pinned, 8 asked for" in said
+    assert "prompts: 6 pinned, 8 requested" in said
     with open_batch(V1 / "0/tq_batch.pt") as batch:
         gone = {batch.keys[row].split("_")[0] for row in (0, 9)}
         keep = [row for row in range(batch.rows) if batch.keys[row].split("_")[0] not in gone]
@@ -74,8 +74,8 @@ def test_v0_takes_a_shorter_batch_only_where_the_run_asks_for_so_few(
     flag(old, owner, 5, 6)
     assert pull() == 2
     said = capsys.readouterr().err
-    assert "rows: 28 pinned, 32 asked for" in said
-    assert "without its flagged rows (V0 takes exactly as many rows as its batch has)" in said
+    assert "rows: 28 pinned, 32 requested" in said
+    assert "without its flagged rows (V0 needs exactly as many rows as its batch has)" in said
     assert pull("--set", "data.train_batch_size=7") == 0
     said = capsys.readouterr().err
     assert "without 1 of its 8 prompts (4 of 32 rows), in which 2 flagged samples are" in said
@@ -93,7 +93,7 @@ def test_v0_gets_no_shorter_batch_either_where_nobody_knew_how_many_prompts_it_h
     plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), (pinned(old, 2, owner), 2), exclude_flagged=True)
     assert pull() == 0
     said = capsys.readouterr().err
-    assert "Target step 1 (step 3 of grpo-1) is left out: gen_batch.dp has 2 rows" in said
+    assert "Target step 1 (step 3 of grpo-1) is skipped: gen_batch.dp has 2 rows" in said
     assert "Step 2 replays step 2 of grpo-1." in said
 
 
@@ -104,7 +104,7 @@ def test_a_plan_that_says_to_stop_lays_nothing_out_when_a_step_cannot_be_cut(
     plan(owner, *entries, exclude_flagged=True, on_mismatch="stop")
     flag(old, owner, 1)
     assert pull() == 2
-    assert "and the plan default@1 says to stop then." in capsys.readouterr().err
+    assert "The plan default@1 stops at a mismatch." in capsys.readouterr().err
     assert not (tmp_path / "into" / TREE / "2").exists()
     assert not (tmp_path / "into" / TREE / "1").exists()
 
@@ -124,7 +124,7 @@ def test_a_step_of_which_every_prompt_is_flagged_is_generated(
     plan(owner, (pinned(old, 1, owner), 1), exclude_flagged=True)
     flag(old, owner, *range(0, 32, 4))
     assert pull() == 2
-    assert "is left out: all its prompts are flagged" in capsys.readouterr().err
+    assert "is skipped: all its prompts are flagged" in capsys.readouterr().err
 
 
 def test_a_second_pull_follows_the_flags(pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_second_pull_follows_the_plan_and_fetches_only_what_is_new(
     plan(owner, (pin, 4))
     assert pull() == 0
     assert found(tmp_path / "into") == dumped(V0, f"{TREE}/4")
-    assert "0 bytes fetched" in capsys.readouterr().err
+    assert "0 bytes downloaded" in capsys.readouterr().err
 
 
 def test_a_run_that_has_begun_keeps_its_revision(

@@ -57,7 +57,7 @@ def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
     ]
     assert "Step 0-2 replays step 1 of old." in told.err
     assert "Validation would load its own files" in told.err
-    assert "joins this run: rolloutdeck watch FOLDER --project math --run " in told.err and "RUN_ID" not in told.err
+    assert "to this run: rolloutdeck watch FOLDER --project math --run " in told.err and "RUN_ID" not in told.err
     assert Run.objects.get(name="new").framework == "roll"
 
 
@@ -92,7 +92,7 @@ def test_a_run_of_another_shape_is_refused_with_the_fact_that_differs(
     plan(owner, (pinned(1, owner), 0))
     capsys.readouterr()
     assert roll("pull", *SHAPE[:-1], "response_length=512") == 2
-    assert "max_response_length: 256 pinned, 512 asked for" in capsys.readouterr().err
+    assert "max_response_length: 256 pinned, 512 requested" in capsys.readouterr().err
 
 
 def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(

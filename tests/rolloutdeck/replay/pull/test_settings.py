@@ -43,7 +43,7 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_one_unde
     assert pull(run="grpo-3") == 0
     assert found(tmp_path / "into") == dumped(V0, "grpo-3_math/GBS8_N4_in128_out256/3")
     told = capsys.readouterr().err
-    assert "taken that it has the settings of grpo-2, under its own name" in told
+    assert "Assuming the settings of grpo-2, with its own run name" in told
     assert "trainer.experiment_name=grpo-3 trainer.project_name=math data.train_batch_size=8" in told
 
 
@@ -53,7 +53,7 @@ def test_without_any_config_the_pinned_batch_tells_its_shape(
     plan(owner, (pinned(old, 1, owner, V1, "rollout_tq", parameter_sync_step=1), 3))
     assert pull("--set", "trainer.experiment_name=other", run="grpo-3") == 0
     assert found(tmp_path / "into") == dumped(V1, "other_math/GBS8_N4_in128_out256/3")
-    assert "taken that it has batches like grpo-1" in capsys.readouterr().err
+    assert "Assuming batches like grpo-1" in capsys.readouterr().err
 
 
 def test_a_run_that_has_not_begun_is_made_with_what_it_will_be_started_with(
@@ -81,7 +81,7 @@ def test_a_role_of_another_trainer_is_said_and_nothing_is_put(
     assert pull() == 2
     told = capsys.readouterr().err
     assert "a rollout_tq dump of the V1 trainer; this run's V0 trainer reads rollout only" in told
-    assert "Nothing of the plan default@1 can be replayed" in told
+    assert "No step of the plan default@1 can be replayed" in told
     assert not (tmp_path / "into").exists()
     assert not Binding.objects.exists()
 
@@ -93,20 +93,20 @@ def test_a_step_that_does_not_fit_is_left_to_be_generated_or_stops(
     plan(owner, *entries)
     assert pull() == 0
     assert {path.parent.name for path in tmp_path.rglob("gen_batch.dp")} == {"3"}
-    assert "Target step 2 (step 1 of grpo-1) is left out: rows: 64 pinned, 32 asked for." in capsys.readouterr().err
+    assert "Target step 2 (step 1 of grpo-1) is skipped: rows: 64 pinned, 32 requested." in capsys.readouterr().err
     Binding.objects.all().delete()
     plan(owner, *entries, on_mismatch="stop")
     assert pull() == 2
-    assert "the plan default@2 says to stop then" in capsys.readouterr().err
+    assert "The plan default@2 stops at a mismatch" in capsys.readouterr().err
 
 
 def test_an_empty_plan_says_how_to_fill_it(pull: Ask, new: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert pull() == 2
-    assert "pin a step and add it to the plan" in capsys.readouterr().err
+    assert "Pin a step, then add it to the plan" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(("--trainer", "rllm"), "no trainer 'rllm'"), (("--steps", "0"), "at least 1")]
+    ("words", "said"), [(("--trainer", "rllm"), "Unknown trainer 'rllm'"), (("--steps", "0"), "at least 1")]
 )
 def test_what_cannot_be_meant_is_told(
     pull: Ask, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]

@@ -85,7 +85,7 @@ def test_a_rollout_lies_under_the_number_that_replays_it_byte_for_byte(
     assert "SGLang is not started" in told.err
     assert Run.objects.get(name="new").framework == "slime"
     assert slime("plan", "--run", "new") == 0
-    assert "step 0 replays the pin of 0" in capsys.readouterr().out
+    assert "step 0 replays the pin of target step 0" in capsys.readouterr().out
 
 
 def test_the_other_way_keeps_the_engines_and_says_what_a_gap_means(
@@ -105,7 +105,7 @@ def test_the_other_way_keeps_the_engines_and_says_what_a_gap_means(
     assert "There is no file for 2, and slime loads rollout 0 in its place: 3 will not be reached." in told.err
     assert "SGLang" not in told.err
     assert slime("pull", *SHAPE, "--way", "both") == 2
-    assert "no way 'both' for slime; it has the ways debug, forge" in capsys.readouterr().err
+    assert "Unknown --way 'both' for slime. Available: debug, forge" in capsys.readouterr().err
 
 
 def test_a_plan_that_goes_round_is_laid_out_for_the_whole_run_and_taken_back(
@@ -147,9 +147,9 @@ def test_a_rollout_of_another_shape_or_all_flagged_is_left_out(
     flag(owner, 0, *range(32))
     capsys.readouterr()
     assert slime("pull", *SHAPE) == 0
-    assert "Target step 0 (step 0 of old) is left out: all its prompts are flagged." in capsys.readouterr().err
+    assert "Target step 0 (step 0 of old) is skipped: all its prompts are flagged." in capsys.readouterr().err
     assert slime("pull", "--set", "rollout_batch_size=8", "n_samples_per_prompt=8") == 2
-    assert "rows: 32 pinned, 64 asked for" in capsys.readouterr().err
+    assert "rows: 32 pinned, 64 requested" in capsys.readouterr().err
 
 
 def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_rollouts(
@@ -160,5 +160,5 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_rollouts
     capsys.readouterr()
     assert slime("pull") == 0
     said = capsys.readouterr().err
-    assert "Nothing is known of the settings of new: it is taken that it has batches like old" in said
-    assert "not compared, unknown on a side: " in said
+    assert "The settings of new are unknown. Assuming batches like old" in said
+    assert "not compared because unknown: " in said

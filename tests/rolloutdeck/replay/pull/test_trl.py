@@ -92,7 +92,7 @@ def test_a_step_with_a_flagged_row_or_of_another_shape_is_left_out(
     assert pull("--trainer", "trl") == 2
     said = capsys.readouterr().err
     assert "it has flagged rows, and a step of TRL is replayed whole or not at all" in said
-    assert "rows: 8 pinned, 4 asked for" in said
+    assert "rows: 8 pinned, 4 requested" in said
 
 
 def test_a_trainers_arguments_say_how_many_rows_a_step_has() -> None:

@@ -123,7 +123,7 @@ def test_flagged_samples_train_where_the_plan_does_not_leave_them_out(roll: Roll
 def test_a_rollout_of_another_shape_is_refused_and_generated(roll: Roll, owner: User) -> None:
     plan(owner, (pin(0, owner), 0))
     assert roll(0, n_samples_per_prompt=2) == 8
-    assert "rows: 32 pinned, 16 asked for" in reason(0) and outcomes() == [(0, "refused")]
+    assert "rows: 32 pinned, 16 requested" in reason(0) and outcomes() == [(0, "refused")]
 
 
 def test_a_plan_that_says_stop_is_the_only_thing_that_raises(roll: Roll, owner: User) -> None:

@@ -85,8 +85,8 @@ def test_the_calls_of_a_step_are_counted_by_the_first_of_several_processes(
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ({"tools": [len]}, "tools: add pinned, len asked for"),
-        ({"tools": [add, len]}, "tools: add pinned, add, len asked for"),
+        ({"tools": [len]}, "tools: add pinned, len requested"),
+        ({"tools": [add, len]}, "tools: add pinned, add, len requested"),
         (
             {"environment_factories": {None: dict}},
             "the trainer has environments, whose state a replay does not restore",
@@ -107,11 +107,11 @@ def test_a_step_with_tools_is_refused_by_a_trainer_without_and_the_other_way_rou
 ) -> None:
     trainer = Trainer(rollout_func=trl.replaying(folder=kept, otherwise=generated))
     trainer.step(at=0)
-    assert trainer.generated == 1 and "tools: add pinned, none asked for" in caplog.text
+    assert trainer.generated == 1 and "tools: add pinned, none requested" in caplog.text
     path = keeping(trl, Trainer(), tmp_path / "plain")
     trainer = Calling(rollout_func=trl.replaying(folder=path.parents[1], otherwise=generated))
     trainer.step(at=0)
-    assert (trainer.generated, trainer.looped) == (1, 1) and "tools: none pinned, add asked for" in caplog.text
+    assert (trainer.generated, trainer.looped) == (1, 1) and "tools: none pinned, add requested" in caplog.text
 
 
 @pytest.mark.parametrize("rows", [[{"completion": "text"}], [{"env_mask": None}], [{"completion": ["text"]}]])

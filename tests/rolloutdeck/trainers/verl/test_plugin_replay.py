@@ -68,14 +68,14 @@ def test_only_steps_that_the_plan_names_are_asked_for() -> None:
 def test_a_pin_whose_bytes_cannot_be_had_is_a_miss() -> None:
     found, pin, reason = outcome(replay())
     assert (found, pin) == ("miss", 5)
-    assert "can't be had" in reason
+    assert "Can't download" in reason
 
 
 def test_a_pin_that_does_not_fit_is_refused_with_the_fact() -> None:
     wrong = {"fact": "rows", "pinned": 8, "asking": 4, "verdict": "refuse"}
     found, pin, reason = outcome(replay(differences=[wrong]))
     assert (found, pin) == ("refused", 5)
-    assert "rows: 8 pinned, 4 asked for" in reason
+    assert "rows: 8 pinned, 4 requested" in reason
 
 
 def test_flagged_rows_that_are_in_no_file_refuse_the_pin_where_the_plan_leaves_them_out() -> None:

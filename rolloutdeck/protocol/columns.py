@@ -1,6 +1,6 @@
-"""Which column of a table is which part of a sample, by the names that people and trainers use. Standard library only.
+"""Maps the columns of a table to the parts of a sample, by common names of users and trainers. Standard library only.
 
-Both sides go by it: what is taken from a folder is what the server can read.
+Client and server use the same mapping, so a table that the client uploads is a table that the server can read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from rolloutdeck.protocol.wire import SAMPLE_KEYS
 
-# Tables that some trainers write, or that are written of their runs; `--map` takes these names.
+# Tables that some trainers write, or that are exported from their runs. `--map` accepts these names.
 COLUMN_PRESETS: dict[str, dict[str, str]] = {
     "areal": {
         "prompt": "prompt", "response": "completion", "score": "reward", "group": "task_id", "index": "sample_idx",
@@ -26,8 +26,8 @@ COLUMN_PRESETS: dict[str, dict[str, str]] = {
     "swift": {"prompt": "prompt", "response": "completion", "step": "step", "advantages": "advantages"},
     "openrlhf": {"response": "text", "score": "reward", "step": "global_step"},
 }  # fmt: skip
-# Of each part, the names that are taken for it where nobody said anything, the likeliest first. `answer` is none for a
-# response: in data sets it is the expected one.
+# Column names of each part if there is no explicit mapping, the most likely first. `answer` is not a response: in data
+# sets it is the expected answer.
 COMMON_COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "prompt": ("prompt", "question", "query", "input", "instruction", "problem", "prompt_text", "queries",
                "input_prompt", "full_prompt", "prompts"),
@@ -53,83 +53,85 @@ COMMON_COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "advantages": ("advantages", "advantage"),
     "policy_version": ("policy_version",),
 }  # fmt: skip
-NATIVE_KEYS = tuple(key for key in SAMPLE_KEYS if key != "rewards")  # which a table may have as one number, too
-REWARD_PREFIX = "rewards."  # before the name of a part of the reward: `rewards.format=format_score`
+NATIVE_KEYS = tuple(key for key in SAMPLE_KEYS if key != "rewards")  # a table may also have `rewards` as one number
+REWARD_PREFIX = "rewards."  # prefix of a reward component: `rewards.format=format_score`
 PARTS = frozenset((*SAMPLE_KEYS, "step"))
 NUMBERED = re.compile(r"(?P<base>.*[^\d_])_(?P<number>\d{1,6})\Z", re.DOTALL)
 LOGGED = re.compile(rb'\s*\{\s*(?:"_type"\s*:\s*"table[^"]*"\s*,\s*)?"columns"\s*:\s*(?=\[)')
-# A text that does not end is one too, up to the end: else each of its quotes would begin one more.
+# A string without its closing quote matches up to the end. Otherwise each quote inside it would start another string.
 JSON_TOKEN = re.compile(rb'"(?P<key>[^"\\]{1,80})"\s{0,20}:|"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-MAX_SCANNED_BYTES = 1 << 20  # bytes in which objects are looked for
-MAX_ROW_DEPTH = 4  # of objects in which rows are looked for
+MAX_SCANNED_BYTES = 1 << 20  # the part of a file that is searched for objects
+MAX_ROW_DEPTH = 4  # nesting depth at which rows are searched
 
 
 def parse_column_mapping(text: str) -> dict[str, str]:
-    """{part: column} of `prompt=question,response=answer`, or of a preset's name. Raises ValueError."""
+    """Returns {part: column} for `prompt=question,response=answer` or the name of a preset. Raises ValueError."""
     if text in COLUMN_PRESETS:
         return dict(COLUMN_PRESETS[text])
-    found = {}
-    for pair in filter(None, (one.strip() for one in text.split(","))):
+    columns = {}
+    for pair in filter(None, (pair.strip() for pair in text.split(","))):
         part, sign, column = (word.strip() for word in pair.partition("="))
         if not sign or not column or not (part in PARTS or part.startswith(REWARD_PREFIX)):
             raise ValueError(
-                f"`{pair[:80]}` maps no column: say PART=COLUMN with a part of {', '.join(sorted(PARTS))} or "
-                f"{REWARD_PREFIX}NAME, or one of {', '.join(COLUMN_PRESETS)}."
+                f"`{pair[:80]}` is not a column mapping. Use PART=COLUMN with one of the parts "
+                f"{', '.join(sorted(PARTS))} or {REWARD_PREFIX}NAME, or one of the presets {', '.join(COLUMN_PRESETS)}."
             )
-        found[part] = column
-    return found
+        columns[part] = column
+    return columns
 
 
 def normalize_column_name(name: str) -> str:
-    """`Global Step` and `global-step` are `global_step`."""
+    """Returns `global_step` for `Global Step` and `global-step`."""
     return name.strip().lower().replace(" ", "_").replace("-", "_")
 
 
-def guess_columns(names: Iterable[str], found: Mapping[str, str]) -> dict[str, str]:
-    """{part: column} of a table with these columns: as it was `found`, the rest by their names."""
-    names, made = list(names), dict(found)
-    made |= {key: key for key in NATIVE_KEYS if key in names and key not in made and key not in made.values()}
-    lower = {normalize_column_name(name): name for name in reversed(names)}
-    for part, usual in COMMON_COLUMN_NAMES.items():
-        taken = set(made.values())
-        likely = (lower[name] for name in usual if name in lower and lower[name] not in taken)
-        if part not in made and (column := next(likely, "")):
-            made[part] = column
-    if "rewards" in names and "rewards" not in made.values():
-        made["rewards"] = "rewards"
-    return made
+def guess_columns(names: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Returns {part: column} for a table with these columns: the `known` mapping, and the other parts by name."""
+    names, columns = list(names), dict(known)
+    columns |= {key: key for key in NATIVE_KEYS if key in names and key not in columns and key not in columns.values()}
+    normalized = {normalize_column_name(name): name for name in reversed(names)}
+    for part, common_names in COMMON_COLUMN_NAMES.items():
+        used = set(columns.values())
+        candidates = (normalized[name] for name in common_names if name in normalized and normalized[name] not in used)
+        if part not in columns and (column := next(candidates, "")):
+            columns[part] = column
+    if "rewards" in names and "rewards" not in columns.values():
+        columns["rewards"] = "rewards"
+    return columns
 
 
-def has_response_part(found: Mapping[str, str]) -> bool:
-    return any(part in found for part in ("response", "response_ids", "messages"))
+def has_response_part(columns: Mapping[str, str]) -> bool:
+    return any(part in columns for part in ("response", "response_ids", "messages"))
 
 
-def is_generation_mapping(found: Mapping[str, str]) -> bool:
-    """Whether a table that nobody spoke of is one of generations: a text alone is a data set."""
-    if any(part in found for part in ("prompt", "score", "advantages", "prompt_ids")):
-        return has_response_part(found)
-    return "messages" in found and found.get("response", "text") != "text"
+def is_generation_mapping(columns: Mapping[str, str]) -> bool:
+    """Returns whether a table without an explicit mapping contains generations. Text alone is a data set."""
+    if any(part in columns for part in ("prompt", "score", "advantages", "prompt_ids")):
+        return has_response_part(columns)
+    return "messages" in columns and columns.get("response", "text") != "text"
 
 
 def has_generation_columns(names: Iterable[str]) -> bool:
-    """Whether columns of these names are of generations, one in a row or several."""
+    """Returns whether a table with these columns contains generations, one or several per row."""
     names = list(names)
     return is_generation_mapping(guess_columns(names, {})) or bool(group_numbered_columns(names))
 
 
 def group_numbered_columns(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """{number: {name: column}} of a table that holds a generation in every few columns: `input_1`, `output_1`,
-    `score_1`, `input_2`, …; {} of every other."""
-    found: dict[str, dict[str, str]] = {}
+    """Returns {number: {name: column}} for a table with numbered columns: `input_1`, `output_1`, `input_2`, ….
+
+    Such a row contains several generations. Returns {} for any other table.
+    """
+    groups: dict[str, dict[str, str]] = {}
     for name in names:
-        if one := NUMBERED.match(name):
-            found.setdefault(one["number"], {})[one["base"]] = name
-    first = next(iter(found.values()), {})
-    return found if is_generation_mapping(guess_columns(first, {})) else {}
+        if match := NUMBERED.match(name):
+            groups.setdefault(match["number"], {})[match["base"]] = name
+    first = next(iter(groups.values()), {})
+    return groups if is_generation_mapping(guess_columns(first, {})) else {}
 
 
 def find_samples_column(row: Mapping[str, Any]) -> str:
-    """The column of a row that holds its samples, as objects in a list; "" where there is none."""
+    """Returns the column that contains the samples of a row as a list of objects; "" if there is none."""
     for name, value in row.items():
         first = value[0] if isinstance(value, list) and value else None
         if not isinstance(first, dict) or "role" in first or {"type", "text"} <= set(first):
@@ -141,43 +143,47 @@ def find_samples_column(row: Mapping[str, Any]) -> str:
             and has_generation_columns([*rest, *keys])
             and not has_generation_columns(rest)
         ):
-            return name if all(isinstance(one, dict) for one in value) else ""
+            return name if all(isinstance(item, dict) for item in value) else ""
     return ""
 
 
 def parse_logged_columns(start: bytes) -> list[str]:
-    """The columns of a table as trackers keep it, `{"columns": […], "data": […]}`; none of every other JSON."""
-    found = LOGGED.match(start)
-    if not found:
+    """Returns the columns of a table as logged by trackers, `{"columns": […], "data": […]}`; [] for other JSON."""
+    match = LOGGED.match(start)
+    if not match:
         return []
     try:
-        names = json.JSONDecoder().raw_decode(start[found.end() :].decode("utf-8", "replace"))[0]
+        names = json.JSONDecoder().raw_decode(start[match.end() :].decode("utf-8", "replace"))[0]
     except (ValueError, RecursionError):
         return []
     return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def find_row_keys(start: bytes) -> Iterator[list[str]]:
-    """The keys of the objects that may be rows in JSON of which this is the beginning: the outermost, those right in
-    it, and those in lists. Those that end in it come first."""
-    open_: list[list[str] | None] = []
+    """Yields the keys of each object that may be a row, in JSON that starts with these bytes.
+
+    These are the outermost object, the objects directly in it, and objects in lists. Objects that are complete come
+    first.
+    """
+    stack: list[list[str] | None] = []  # the open objects (their keys) and lists (None)
     for token in JSON_TOKEN.finditer(start[:MAX_SCANNED_BYTES]):
         if token[0] in (b"{", b"["):
-            open_.append([] if token[0] == b"{" else None)
+            stack.append([] if token[0] == b"{" else None)
         elif token[0] in (b"}", b"]"):
-            keys = open_.pop() if open_ else None
-            if keys and is_row_position(open_):
+            keys = stack.pop() if stack else None
+            if keys and is_row_position(stack):
                 yield keys
-        elif token["key"] and open_ and (keys := open_[-1]) is not None:
+        elif token["key"] and stack and (keys := stack[-1]) is not None:
             keys.append(token["key"].decode("utf-8", "replace"))
-    yield from (keys for depth, keys in enumerate(open_[:MAX_ROW_DEPTH]) if keys and is_row_position(open_[:depth]))
+    yield from (keys for depth, keys in enumerate(stack[:MAX_ROW_DEPTH]) if keys and is_row_position(stack[:depth]))
 
 
-def is_row_position(around: Sequence[list[str] | None]) -> bool:
-    """Whether an object may be a row; None is a list."""
-    return len(around) <= 1 or (len(around) < MAX_ROW_DEPTH and around[-1] is None)
+def is_row_position(parents: Sequence[list[str] | None]) -> bool:
+    """Returns whether an object inside these parents may be a row. A parent that is None is a list."""
+    return len(parents) <= 1 or (len(parents) < MAX_ROW_DEPTH and parents[-1] is None)
 
 
-def format_column_names(names: Sequence[str], most: int = 20) -> str:
-    shown = ", ".join(f"`{name[:40]}`" for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown or "none"
+def format_column_names(names: Sequence[str], max_names: int = 20) -> str:
+    """Returns the first names in backticks and the number of the others."""
+    text = ", ".join(f"`{name[:40]}`" for name in names[:max_names])
+    return f"{text} and {len(names) - max_names} more" if len(names) > max_names else text or "none"

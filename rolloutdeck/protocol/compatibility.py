@@ -1,15 +1,15 @@
-"""Does a pinned artifact fit the run that asks for it? Facts of both are compared, one by one. Standard library only.
+"""Compares a pinned artifact with the run that would replay it, fact by fact. Standard library only.
 
-A fact is a JSON value under one of the names in `COMPATIBILITY_FACTS`; a missing one, or null, is unknown:
+A fact is a JSON value under one of the names in `COMPATIBILITY_FACTS`. A missing fact, or null, is unknown:
 
-role serialisation format          what the bytes are, as the trainer's code that loads them expects it
+role serialisation format          format of the files, as the trainer's loading code expects it
 rows prompts samples_per_prompt    of one step's batch; `rows` counts generations, `prompts` different prompts
-max_prompt_length max_response_length    in tokens; `UNLIMITED_LENGTH` where the trainer has no such limit
-parameter_sync_step                inner steps per update where generating and training run apart, else 1
+max_prompt_length max_response_length    in tokens; `UNLIMITED_LENGTH` if the trainer has no such limit
+parameter_sync_step                inner steps per update if generation and training run separately, else 1
 tokenizer                          sha256 of the sorted (token, id) list
-model                              its name or path
+model                              name or path of the model
 dataset                            hash of the step's ordered prompt keys
-versions                           {package: version} of the trainer and what it generated with
+versions                           {package: version} of the trainer and its inference engine
 rollout_correction                 whether the trainer corrects for the difference of rollout and training policy
 """
 
@@ -30,9 +30,10 @@ UNLIMITED_LENGTH = "unlimited"
 
 @dataclass(frozen=True)
 class FactDifference:
-    """One fact in which they differ, or which is unknown (None) on either side.
+    """A fact that differs between pin and run, or that is unknown (None) on either side.
 
-    `verdict` is `refuse` or `warn`; `loosened`: it is a warning only because the project says so.
+    asking: the value of the run. verdict: the result, `refuse` or `warn`.
+    loosened: the result is a warning because the project overrides the check. The field names are JSON keys.
     """
 
     fact: str
@@ -47,40 +48,42 @@ class FactDifference:
 
     @property
     def untold(self) -> bool:
-        """Neither side knows it, and it would never refuse: no warning. What could refuse, as another tokenizer, stays
-        one."""
+        """Whether the fact is unknown on both sides and only a warning. A fact that could refuse, such as the
+        tokenizer, remains a warning even if both sides do not know it."""
         return is_unknown_on_both_sides(self.fact, self.pinned, self.asking)
 
 
 def compare_facts(
     pinned: Mapping[str, Any], asking: Mapping[str, Any], loosened: Collection[str] = ()
 ) -> list[FactDifference]:
-    """All differences in the order of `COMPATIBILITY_FACTS`; none means that the artifact fits and that everything is
-    known.
+    """Returns all differences in the order of `COMPATIBILITY_FACTS`; [] if all facts are known and equal.
 
-    `loosened` names refusals that the project has made warnings.
+    loosened: facts whose refusal the project has downgraded to a warning.
     """
     pairs = [(fact, pinned.get(fact), asking.get(fact)) for fact in COMPATIBILITY_FACTS]
     return [build_difference(*pair, loosened) for pair in pairs if is_reported_difference(*pair)]
 
 
-def is_incompatible(found: Collection[FactDifference]) -> bool:
-    """Whether a run must not replay what has these differences."""
-    return any(one.verdict == "refuse" for one in found)
+def is_incompatible(differences: Collection[FactDifference]) -> bool:
+    """Returns whether a run must not replay an artifact with these differences."""
+    return any(difference.verdict == "refuse" for difference in differences)
 
 
 def is_unknown_on_both_sides(fact: str, pinned: Any, asking: Any) -> bool:
+    """Returns whether a fact that can't refuse is unknown on both sides."""
     return fact in WARN_FACTS and pinned is None and asking is None
 
 
 def is_reported_difference(fact: str, pinned: Any, asking: Any) -> bool:
+    """Returns whether the values differ, or one is unknown."""
     if pinned is None or asking is None:
         return True
-    # Replayed log-probs are of an older policy than the one that a correction reckons with, whatever both runs say.
+    # Replayed log-probs come from an older policy than the correction assumes, even if both runs use the correction.
     return bool(asking) if fact == "rollout_correction" else bool(pinned != asking)
 
 
 def build_difference(fact: str, pinned: Any, asking: Any, loosened: Collection[str]) -> FactDifference:
+    """Returns the difference with its result: `refuse` only for a known value of a refusing fact, unless overridden."""
     strict = fact in REFUSE_FACTS and pinned is not None and asking is not None
     verdict = "refuse" if strict and fact not in loosened else "warn"
     return FactDifference(fact, pinned, asking, verdict, loosened=strict and fact in loosened)

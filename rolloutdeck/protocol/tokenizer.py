@@ -1,6 +1,6 @@
-"""The vocabulary of a `tokenizer.json`, and the fingerprint by which two runs' token ids are comparable.
+"""Reads the vocabulary of a `tokenizer.json` and computes the fingerprint by which token ids are compared.
 
-The format is that of the Hugging Face `tokenizers` library; only its JSON is read, nothing of it is run.
+The format is that of the Hugging Face `tokenizers` library. Only its JSON is parsed; no code of it is executed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_TOKENIZER_BYTES = 256 << 20
 
 
 def find_tokenizer_file(path: Path) -> Path:
-    """The `tokenizer.json` that a path names: itself, or the one in this folder. Raises ValueError with a sentence."""
+    """Returns the path itself, or the `tokenizer.json` in this folder. Raises ValueError if there is no such file."""
     file = path / TOKENIZER_FILE if path.is_dir() else path
     if not file.is_file():
         raise ValueError(f"There is no {TOKENIZER_FILE} at {path}.")
@@ -24,27 +24,30 @@ def find_tokenizer_file(path: Path) -> Path:
 
 
 def load_vocabulary(file: Path) -> dict[str, int]:
-    """Token -> id, added tokens included. Raises OSError, and ValueError with a sentence for anything else."""
+    """Returns token -> id, including added tokens. Raises OSError, and ValueError if the file is not a tokenizer."""
     if file.stat().st_size > MAX_TOKENIZER_BYTES:
         raise ValueError(f"{file} is larger than {MAX_TOKENIZER_BYTES >> 20} MiB; is it a tokenizer?")
     try:
-        found = json.loads(file.read_bytes())
-        vocab = _of_model(found["model"]["vocab"])
-        vocab |= {str(added["content"]): int(added["id"]) for added in found.get("added_tokens") or ()}
+        tokenizer = json.loads(file.read_bytes())
+        vocab = _parse_vocabulary(tokenizer["model"]["vocab"])
+        vocab |= {str(added["content"]): int(added["id"]) for added in tokenizer.get("added_tokens") or ()}
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"{file} is no tokenizer of the tokenizers library.") from error
+        raise ValueError(f"{file} is not a tokenizer of the tokenizers library.") from error
     return vocab
 
 
-def _of_model(vocab: Any) -> dict[str, int]:
-    """BPE, WordPiece and WordLevel keep {token: id}, Unigram keeps [[token, score]] in the order of ids."""
+def _parse_vocabulary(vocab: Any) -> dict[str, int]:
+    """Returns token -> id. BPE, WordPiece, WordLevel have {token: id}; Unigram has [[token, score]] ordered by id."""
     if isinstance(vocab, list):
         return {str(entry[0]): number for number, entry in enumerate(vocab)}
     return {str(token): int(number) for token, number in vocab.items()}
 
 
 def compute_tokenizer_fingerprint(vocab: Mapping[str, int]) -> str:
-    """sha256 of the (token, id) list sorted by id, as compact JSON in UTF-8. `vocab` is what `get_vocab()` returns."""
+    """Returns the sha256 of the (token, id) list sorted by id, as compact JSON in UTF-8.
+
+    vocab: as returned by a tokenizer's `get_vocab()`.
+    """
     ordered = sorted(([token, number] for token, number in vocab.items()), key=lambda pair: (pair[1], pair[0]))
     text = json.dumps(ordered, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,6 +1,6 @@
-"""The contract between the trainer side and the server: words, limits and shapes. Standard library only.
+"""The wire contract between client and server: values, limits and types. Standard library only.
 
-A server accepts every wire version ever released.
+A server accepts every released wire version.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ SPLITS = ("train", "eval")
 STEP_KINDS = ("global_step", "rollout_id", "policy_version", "feed_index", "iteration")
 TOKEN_SCOPES = ("ingest", "read", "annotate", "admin")
 FLAG_LABELS = ("bad", "good", "unsure")
-# What an artifact is for: the three roles of a rollout skip, and the tokenizer that its token ids belong to.
+# The role of an artifact: the three roles of verl's rollout skip, and the tokenizer of its token ids.
 ARTIFACT_ROLES = ("rollout", "rollout_tq", "async_rollout", "tokenizer")
-PLAN_ACTIONS = ("cache", "repeat", "repeat_last")  # of a replay plan, see `resolution.py`
-MISMATCH_ACTIONS = ("generate", "stop")  # what a run does at a step whose pin does not fit it
+PLAN_ACTIONS = ("cache", "repeat", "repeat_last")  # of a replay plan, see `schedule.py`
+MISMATCH_ACTIONS = ("generate", "stop")  # what a run does if the pin of a step does not fit
 REPLAY_OUTCOMES = ("hit", "miss", "refused")
 
-# Every answer of a Rolloutdeck server carries this header; without it the answer came from something in between.
+# Every response of a Rolloutdeck server has this header. Without it, the response came from a proxy.
 SERVER_HEADER = "X-Rolloutdeck"
-# The client says with these who it is, so that a server that never saw the run can create it. Values are
+# Request headers that identify the run, so that a server that does not know the run can create it. Values are
 # percent-encoded UTF-8.
 RUN_HEADER = "X-Rolloutdeck-Run"
 PROJECT_HEADER = "X-Rolloutdeck-Project"
@@ -30,14 +30,14 @@ RESUME_HEADER = "X-Rolloutdeck-Resume"
 WIRE_HEADER = "X-Rolloutdeck-Wire"
 
 HEARTBEAT_SECONDS = 30
-MAX_PART_BYTES = 8 << 20  # bodies above this travel in resumable parts
-MAX_DUMP_BYTES = 4 << 30  # one dump, plain bytes
+MAX_PART_BYTES = 8 << 20  # larger bodies are uploaded in resumable parts
+MAX_DUMP_BYTES = 4 << 30  # one dump, uncompressed
 MAX_ARTIFACT_FILE_BYTES = 64 << 30  # one file of an artifact
 MAX_LINE_BYTES = 256 << 20  # one record
-MAX_EXPANSION_RATIO = 200  # plain bytes per compressed byte
-MAX_JSON_BYTES = 16 << 20  # body of an ordinary JSON request
+MAX_EXPANSION_RATIO = 200  # uncompressed bytes per compressed byte
+MAX_JSON_BYTES = 16 << 20  # body of a JSON request
 
-# Keys of `Run.log_samples` with a meaning of their own; every other key is kept as it is.
+# Keys of `Run.log_samples` with a defined meaning. Other keys are stored unchanged.
 SAMPLE_KEYS = (
     "prompt", "response", "score", "rewards", "messages", "group", "index", "trajectory", "turn", "ground_truth",
     "data_source", "finish_reason", "truncated", "prompt_ids", "response_ids", "response_mask", "logprobs",
@@ -49,11 +49,11 @@ SHA256_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class SpoolHeader(TypedDict, total=False):
-    """First line of a spool file; the body follows it byte for byte.
+    """The first line of a spool file. The request body follows it.
 
-    `kind` is `dump`, `metrics`, `run`, `artifact`, `replay` or `finish`; `query` holds the query parameters of the
-    request; `run` what `POST runs/` needs, so that any one file can create its run; `dropped` counts by reason what
-    the spool had to leave out so far.
+    kind: `dump`, `metrics`, `run`, `artifact`, `replay` or `finish`. query: the query parameters of the request.
+    run: the body of `POST runs/`, so that each file can create its run.
+    dropped: number of items that the spool has dropped so far, by reason.
     """
 
     wire: int
@@ -70,7 +70,7 @@ class SpoolHeader(TypedDict, total=False):
 
 
 class Receipt(TypedDict):
-    """What the server answers to a dump it has made durable."""
+    """The server's response after it has stored a dump durably."""
 
     sha256: str
     bytes: int

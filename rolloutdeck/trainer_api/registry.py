@@ -1,4 +1,4 @@
-"""All trainers and other programs whose files we take, by name and by the format of their files."""
+"""The registry of trainers and other programs whose files are read, by name and by file format."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from rolloutdeck.trainer_api.types import FileKind, LoadableStep, StepLocation, 
 
 # Each name is a package or module in `rolloutdeck.trainers`, with a constant TRAINER.
 TRAINERS = ("verl", "trl", "slime", "roll", "cure")
-# Programs whose files we take and nothing else: modules with a constant FILES.
+# Programs of which only files are read: modules with a constant FILES.
 FILES_ONLY = ("nemo_rl", "verifiers", "rllm", "areal", "open_instruct", "swift", "evaluations", "tables")
 
 
 def load_trainer(name: str) -> Trainer:
+    """Imports the module of a trainer and returns its TRAINER."""
     trainer: Trainer = importlib.import_module(f"rolloutdeck.trainers.{name}").TRAINER
     return trainer
 
@@ -24,7 +25,7 @@ def all_trainers() -> tuple[Trainer, ...]:
 
 
 def all_files() -> Iterator[TrainerFiles]:
-    """What is known of the files of each trainer and of each other program."""
+    """Yields the file descriptions of all trainers and other programs."""
     yield from all_trainers()
     for name in FILES_ONLY:
         files: TrainerFiles = importlib.import_module(f"rolloutdeck.trainers.{name}").FILES
@@ -32,61 +33,61 @@ def all_files() -> Iterator[TrainerFiles]:
 
 
 def find_loader(format: str) -> Trainer | None:
-    """The trainer that loads steps of this format again."""
+    """Returns the trainer that can replay steps of this format."""
     return next((trainer for trainer in all_trainers() if format and format in trainer.loads), None)
 
 
 def first_step(format: str) -> int:
-    """The number of the first step of the trainer that loads this format."""
+    """Returns the number of the first step (0 or 1) of the trainer that loads this format."""
     return loader.first_step if (loader := find_loader(format)) else 1
 
 
 def masks_flagged(format: str) -> bool:
-    """Whether the trainer that loads this format keeps flagged rows, without weight."""
+    """Returns whether the trainer that loads this format replays flagged rows with a zero mask."""
     return loader.masks_flagged if (loader := find_loader(format)) else False
 
 
 def only_trained(format: str) -> bool:
-    """Whether a step of this format holds what was trained on and nothing that was dropped before."""
+    """Returns whether a step of this format contains only samples that were trained on, without filtered ones."""
     return loader.only_trained if (loader := find_loader(format)) else False
 
 
 def find_writer(format: str) -> TrainerFiles:
-    """The program that writes files of this format; ValueError names the formats there are."""
+    """Returns the program that writes files of this format. Raises ValueError if the format is unknown."""
     known = []
     for files in all_files():
         known += [kind.format for kind in files.kinds]
         if format in known:
             return files
-    raise ValueError(f"There is no format {format!r}; there are: {', '.join(known)}.")
+    raise ValueError(f"Unknown format {format!r}. Available: {', '.join(known)}.")
 
 
 def list_kinds(format: str = "") -> list[FileKind]:
-    """All kinds of file, or those of one format; ValueError where there is none."""
+    """Returns all kinds of files, or those of one format. Raises ValueError if the format is unknown."""
     if not format:
         return [kind for files in all_files() for kind in files.kinds]
     return [kind for kind in find_writer(format).kinds if kind.format == format]
 
 
 def list_others() -> dict[str, str]:
-    """File name patterns that are known and not taken, each with what it is."""
-    return {pattern: what for files in all_files() for pattern, what in files.others.items()}
+    """Returns file name patterns of known files that are not read -> description."""
+    return {pattern: description for files in all_files() for pattern, description in files.others.items()}
 
 
 def find_steps(root: Path) -> list[StepLocation]:
-    """The places of steps below `root` that some trainer can load again, whole or not."""
-    return [spot for trainer in all_trainers() if trainer.find_steps for spot in trainer.find_steps(root)]
+    """Returns the locations of replayable steps below `root`, complete or incomplete."""
+    return [location for trainer in all_trainers() if trainer.find_steps for location in trainer.find_steps(root)]
 
 
-def read_step(spot: StepLocation) -> LoadableStep | str:
-    """What is at a spot; else the reason why it is left out. Reads the batch."""
-    read = load_trainer(spot.trainer).read_step
-    assert read, spot.trainer  # who finds a step also reads it
-    return read(spot)
+def read_step(location: StepLocation) -> LoadableStep | str:
+    """Returns the step at a location, or the reason why it is skipped. Reads the batch."""
+    read = load_trainer(location.trainer).read_step
+    assert read, location.trainer  # a trainer that finds steps also reads them
+    return read(location)
 
 
 def load_step_readers() -> None:
-    """Imports all that `find_steps` and `read_step` need."""
+    """Imports the modules that `find_steps` and `read_step` need."""
     for trainer in all_trainers():
         for reference in (trainer.find_steps, trainer.read_step):
             if reference:

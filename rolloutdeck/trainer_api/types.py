@@ -1,4 +1,4 @@
-"""What a trainer's module is made of: the kinds of file it writes, and all else that the commands ask of a trainer."""
+"""The types of a trainer's module: the files it writes, its settings checks and its replay functions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class FileHead:
-    """The beginning of a file: its first readable JSON objects, the first key when even one line is too long, and the
-    bytes themselves. `unseen`: it is compressed, and only its name is known."""
+    """The beginning of a file.
+
+    rows: its first readable JSON objects. first_key: the first JSON key, if even the first line is too long.
+    start: the first bytes. unseen: the file is compressed and only its name is known.
+    """
 
     rows: tuple[dict[str, Any], ...] = ()
     first_key: str = ""
@@ -29,7 +32,7 @@ class FileHead:
 
     @classmethod
     def of(cls, start: bytes) -> FileHead:
-        """Reads whole lines of `start`; bad ones are passed over, so that one torn line hides nothing."""
+        """Parses the first 20 lines of `start`. Invalid lines are skipped, so a truncated line does not hide others."""
         rows = []
         for line in start.split(b"\n")[:20]:
             try:
@@ -47,14 +50,20 @@ class FileHead:
 
 @dataclass(frozen=True)
 class FileKind:
-    """One kind of file. `format` is the name the server knows it by; `pattern` what its file names look like.
+    """A kind of file.
 
-    `recognise(name, head)` decides by file name and first rows; `step(path)` is the step that the file's name or its
-    folders say; `line_step(line)` that of one line of a growing file. Both give None where there is none; `stepless`
-    kinds are taken then too, their rows say it. `split(path)` is empty where the file's own name does not say it.
-    `step_kind` is what their steps count. Rows of a kind that `joins` are samples of another file of their step. A
-    `guessed` kind is known by its columns alone: beside what a trainer wrote it tells of the same samples once more.
-    `producer(path)` tells files apart that hold other samples of one step; "" where only their paths do.
+    format: the server's name of the format. what: a description. pattern: what the file names look like.
+    arrives: `whole` for a file that is written once, `append` for a file that grows.
+    recognise(name, head): whether a file is of this kind, by its name and first rows.
+    step(path): the step in the name of the file or its folders; None if there is none.
+    line_step(line): the step of one line of a growing file; None if there is none.
+    split(path): the split in the name of the file; "" if there is none.
+    holds: the content, `samples` or `metrics`.
+    stepless: files without a step in their name are accepted; their rows contain the step.
+    step_kind: the unit of the step numbers.
+    joins: the rows add columns to samples of another file of the same step.
+    guessed: the kind is recognised by its columns only. Next to files of a trainer, such a file has the same samples.
+    producer(path): distinguishes files with different samples of the same step; "" if only their paths differ.
     """
 
     format: str
@@ -75,10 +84,10 @@ class FileKind:
 
 @dataclass(frozen=True)
 class StepLocation:
-    """A place where a step that can be loaded again is, or is being written; its batch was not read yet.
+    """The location of a replayable step that is stored or being written. Its batch has not been read yet.
 
-    `files` are paths below `path`; `reason` says why it can't be taken, "" where it can; `open`: more files may come.
-    `dumps`: its files are samples that are taken as such, too; `fleeting`: its trainer will write over them.
+    files: paths below `path`. reason: why the step can't be used; "" if it can. open: more files may be written.
+    dumps: the files are also read as samples. fleeting: the trainer will overwrite the files.
     """
 
     trainer: str
@@ -93,10 +102,10 @@ class StepLocation:
 
 @dataclass(frozen=True)
 class LoadableStep:
-    """A whole step that a trainer can load instead of generating it: `files`, paths below `path`, are its artifact.
+    """A complete step that a trainer can load instead of generating it.
 
-    `role` is one of `wire.ARTIFACT_ROLES`, `layout` the trainer's own word for how the files are stored; the names
-    of `facts` are in `compatibility`.
+    files: the files of the artifact, as paths below `path`. role: one of `ARTIFACT_ROLES`.
+    layout: the trainer's name for its file layout. facts: see `protocol/compatibility.py`.
     """
 
     path: Path
@@ -110,7 +119,7 @@ class LoadableStep:
 
 @dataclass(frozen=True)
 class SettingsIssue:
-    """Something in a trainer's settings. `lost` says what would be lost (empty: only a hint); `paste` mends it."""
+    """An issue in a trainer's settings. lost: the data that would be lost ("" for a hint); paste: lines that fix it."""
 
     title: str
     lost: str = ""
@@ -119,8 +128,10 @@ class SettingsIssue:
 
 @dataclass(frozen=True)
 class FunctionReference(Generic[P, R]):
-    """A function, written as "module:function". Its module is imported by the first call, since a trainer's own
-    processes and most commands need only what tells its files."""
+    """A function, written as "module:function", whose module is imported at the first call.
+
+    A trainer's own processes and most commands need only the file descriptions, not all functions of all trainers.
+    """
 
     target: str
 
@@ -135,9 +146,11 @@ class FunctionReference(Generic[P, R]):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerFiles:
-    """The files of one program. `kinds`: those that we take. `others`: name patterns of those that we do not take,
-    each with what it is. `guess_split(heads, steps)`: `train` or `eval` for a folder whose name does not say it, and
-    why."""
+    """The files of one program.
+
+    kinds: the files that are read. others: name patterns of known files that are not read -> description.
+    guess_split(heads, steps): `train` or `eval` for a folder whose name does not contain it, and the reason.
+    """
 
     name: str
     kinds: tuple[FileKind, ...]
@@ -147,15 +160,16 @@ class TrainerFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer(TrainerFiles):
-    """A trainer whose settings we check and whose steps we replay. A field that is None is what it does not offer.
+    """A trainer with settings checks and replay. A field is None if the trainer does not support it.
 
-    `loads`: the `format` facts of the steps that it can load again. `check_settings(settings, complete=)`: what of
-    these settings (dotted names) would lose samples; `complete`: nothing is left to defaults.
-    `read_requirements(settings)`: what a run with these settings loads instead of generating; raises UsageError.
-    `guess_settings(project, run, pinned, facts)`: the settings of a run of this name when nothing is known of it: those
-    of the pinned run where they are known, else what the `facts` of a pinned step tell. `recommended_lines()`: the
-    settings to start with, as the trainer takes them; `instructions` says where to put them. `keep_lines()`: those
-    that make a run keep what some of its steps generated, in a form that it can load again.
+    loads: the `format` facts of the steps that it can replay.
+    check_settings(settings, complete=): the issues of these settings (dotted names); `complete`: no setting is left to
+    its default.
+    read_requirements(settings): what a run with these settings loads instead of generating; raises UsageError.
+    guess_settings(project, run, pinned, facts): the settings of a run that is not known: those of the pinned run
+    (`pinned`), or settings that fit the `facts` of a pinned step.
+    recommended_lines(): the recommended settings in the trainer's syntax; `instructions` says where to put them.
+    keep_lines(): the settings that let a run store generated steps in a replayable form.
     """
 
     loads: tuple[str, ...]
@@ -166,23 +180,23 @@ class Trainer(TrainerFiles):
     recommended_lines: FunctionReference[[], list[str]]
     keep_lines: FunctionReference[[], list[str]]
     first_step: int = 1
-    # A run that loads what `pull` wrote generates nothing, and ends where a step has no file.
+    # A run that loads the files of `pull` never generates, and stops at a step without files.
     replays_only: bool = False
-    # A flagged row stays in a step that it loads, without weight; else its prompt is left out.
+    # Flagged rows are replayed with a zero mask. Otherwise their prompts are excluded.
     masks_flagged: bool = False
-    # The steps that it loads hold nothing that a filter dropped before it was trained on.
+    # The stored steps contain only samples that were trained on, without filtered ones.
     only_trained: bool = False
-    # Settings without which `pull` writes nothing, as the user types them.
+    # Settings that `pull` needs, as the user writes them.
     required_settings: tuple[str, ...] = ()
-    # `pull --way`: the ways in which it loads, as settings.
+    # `pull --way`: name of a loading method -> its settings.
     ways: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    # Where the recommended settings put a run, as `watch --tree` takes it.
+    # The folder pattern of the recommended settings, for `watch --tree`.
     watch_tree: str = ""
-    # The places of steps below a folder, which may be one itself.
+    # Returns the locations of steps below a folder; the folder itself may be a step.
     find_steps: FunctionReference[[Path], list[StepLocation]] | None = None
-    # What is at one of these places, read from its batch; else the reason why it is left out.
+    # Reads the batch at a location and returns the step, or the reason why it is skipped.
     read_step: FunctionReference[[StepLocation], LoadableStep | str] | None = None
-    # The lines that give these environment variables to the trainer's workers.
+    # Returns the lines that pass these environment variables to the trainer's workers.
     environment_lines: FunctionReference[[Mapping[str, str]], list[str]] | None = None
-    # The lines by which what runs inside the trainer fetches the steps of a plan; None where nothing runs inside.
+    # Returns the settings for replay by our code inside the trainer; None if no code of ours runs inside it.
     replay_lines: FunctionReference[[], list[str]] | None = None

@@ -1,4 +1,4 @@
-"""Settings as words of a command line: `key=value` as Hydra takes it, `--flag value` as argparse does."""
+"""Parses settings from the words of a command line: `key=value` as in Hydra, `--flag value` as in argparse."""
 
 from __future__ import annotations
 
@@ -14,57 +14,58 @@ _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?\Z", re.S)
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
-    """`key=value`, `+key=value`, `++key=value`, `~key` as Hydra reads them; `--a-b value …` as the setting `a_b`, which
-    ends at the next of either. A flag without a value is true, one with several is a list.
+    """Returns the settings of `key=value`, `+key=value`, `++key=value`, `~key` (Hydra) and `--a-b value …` (`a_b`).
 
-    Raises UsageError for anything else.
+    The values of a flag end at the next flag or key. A flag without a value is true; several values are a list.
+    Raises UsageError for any other word.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     flag, values = "", list[str]()
     for word in words:
-        if key := _key(word):
-            found |= _flag(flag, values)
-            flag, values = _begun(word, key, found)
+        if match := _match_setting(word):
+            settings |= _build_flag_setting(flag, values)
+            flag, values = _start_setting(word, match, settings)
         elif flag:
             values.append(word)
         else:
-            raise UsageError(f"{word!r} is no setting; write key=value or --flag value.")
-    return found | _flag(flag, values)
+            raise UsageError(f"{word!r} is not a setting. Write key=value or --flag value.")
+    return settings | _build_flag_setting(flag, values)
 
 
-def _key(word: str) -> re.Match[str] | None:
+def _match_setting(word: str) -> re.Match[str] | None:
+    """Returns the match of a flag or an override; None for a value."""
     if flag := _FLAG.match(word):
         return flag
     match = _OVERRIDE.match(word)
     return match if match and (match.group(3) is not None or match.group(1) == "~") else None
 
 
-def _begun(word: str, match: re.Match[str], found: dict[str, Any]) -> tuple[str, list[str]]:
-    """Puts a word that is a whole setting into `found`; else the name of the flag that begins."""
+def _start_setting(word: str, match: re.Match[str], settings: dict[str, Any]) -> tuple[str, list[str]]:
+    """Adds a word that is a complete setting to `settings`. Returns (flag, []) if a flag starts, else ("", [])."""
     if not word.startswith("--"):
-        found[match.group(2)] = None if match.group(1) == "~" else parse_scalar(match.group(3))
+        settings[match.group(2)] = None if match.group(1) == "~" else parse_scalar(match.group(3))
         return "", []
     name = match.group(1).replace("-", "_")
     if match.group(2) is None:
         return name, []
-    found[name] = parse_scalar(match.group(2))
+    settings[name] = parse_scalar(match.group(2))
     return "", []
 
 
-def _flag(name: str, values: list[str]) -> dict[str, Any]:
+def _build_flag_setting(name: str, values: list[str]) -> dict[str, Any]:
     if not name:
         return {}
-    read = [parse_scalar(value) for value in values]
-    return {name: True if not read else read[0] if len(read) == 1 else read}
+    parsed = [parse_scalar(value) for value in values]
+    return {name: True if not parsed else parsed[0] if len(parsed) == 1 else parsed}
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text as a shell splits them. Raises ValueError where a quote is left open."""
+    """Splits a text into words as a shell does. Raises ValueError if a quote is not closed."""
     return shlex.split(text.replace("\\\n", " "), comments=True)
 
 
 def parse_scalar(text: str) -> Any:
-    """A value as YAML and Hydra write it: null, a truth value, a number, a list of such in brackets, else text."""
+    """Parses a value as YAML and Hydra do: null, a boolean, a number, a list in brackets, otherwise text."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return text[1:-1]

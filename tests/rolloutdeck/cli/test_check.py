@@ -145,7 +145,7 @@ def test_yaml_without_pyyaml_is_refused_with_what_to_do(tmp_path: Path, monkeypa
     monkeypatch.setitem(sys.modules, "yaml", None)
     file = tmp_path / "config.yaml"
     file.write_text(YAML)
-    with pytest.raises(UsageError, match=r"config.yaml is YAML, which needs PyYAML: .* as JSON\."):
+    with pytest.raises(UsageError, match=r"config.yaml is YAML, which needs PyYAML\. .* as JSON\."):
         configuration.read_config_file(file)
 
 

@@ -64,14 +64,14 @@ def test_a_manifest_without_files_is_refused(files):
 
 def test_a_name_cannot_be_a_file_and_a_folder():
     file = {"sha256": SHA, "bytes": 1}
-    with pytest.raises(ValueError, match="names as a file"):
+    with pytest.raises(ValueError, match="which the manifest lists as a file"):
         manifest.compute_artifact_key({"0": file, "0/tq_batch.pt": file})
 
 
 def test_a_folder_is_found_whatever_sorts_between_it_and_its_files():
     file = {"sha256": SHA, "bytes": 1}
     manifest.check_manifest({"a": file, "a.b/c": file, "a-b": file})
-    with pytest.raises(ValueError, match="'a/b/c' lies in a folder"):
+    with pytest.raises(ValueError, match="'a/b/c' is below 'a'"):
         manifest.check_manifest({"a": file, "a.b/c": file, "a-b": file, "a/b/c": file})
 
 

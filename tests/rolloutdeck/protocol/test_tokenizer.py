@@ -49,7 +49,7 @@ def test_a_token_that_is_half_a_character_has_a_fingerprint() -> None:
 )  # fmt: skip
 def test_another_file_of_that_name_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
-    with pytest.raises(ValueError, match="is no tokenizer of the tokenizers library"):
+    with pytest.raises(ValueError, match="is not a tokenizer of the tokenizers library"):
         tokenizer.load_vocabulary(tmp_path / "tokenizer.json")
 
 
@@ -60,5 +60,5 @@ def test_a_folder_without_one_is_refused_in_a_sentence(tmp_path: Path) -> None:
 
 def test_a_deeply_nested_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("[" * 200_000)
-    with pytest.raises(ValueError, match="is no tokenizer"):
+    with pytest.raises(ValueError, match="is not a tokenizer"):
         tokenizer.load_vocabulary(tmp_path / "tokenizer.json")

@@ -141,7 +141,7 @@ def test_a_link_inside_does_not_lead_out(tmp_path: Path) -> None:
     lay(tmp_path / "into", {2: b"two"})
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "into" / "other_p").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="is a link"):
+    with pytest.raises(UsageError, match="is a symbolic link"):
         ReplayFolder(tmp_path / "into").claim([PurePosixPath("other_p/GBS1/1")])
 
 
@@ -180,7 +180,7 @@ def test_a_link_in_our_folder_leads_nowhere(tmp_path: Path, place: str) -> None:
     if (tmp_path / "into" / place).exists():
         (tmp_path / "into" / place).rename(tmp_path / "moved")
     (tmp_path / "into" / place).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="is a link"):
+    with pytest.raises(UsageError, match="is a symbolic link"):
         lay(tmp_path / "into", {1: b"one", 2: b"two"})
     assert not any((tmp_path / "elsewhere").iterdir())
 
@@ -246,7 +246,7 @@ def test_a_link_in_a_shared_folder_is_replaced_and_never_written_through(tmp_pat
     assert other.read_bytes() == b"zero"
     (into / ALL).rename(tmp_path / "moved")
     (into / ALL).symlink_to(tmp_path / "moved")
-    with pytest.raises(UsageError, match="is a link"):
+    with pytest.raises(UsageError, match="is a symbolic link"):
         share(into, {"0.pt": b"newer"})
 
 

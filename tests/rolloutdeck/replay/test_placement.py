@@ -73,7 +73,7 @@ def test_repeat_last_stays_at_its_last_target() -> None:
 def test_repeat_ends_with_the_run_or_asks_for_the_number_of_steps() -> None:
     told = plan("repeat", entry(1, 12))
     assert lay(told, fits=read_requirements({**NAMED, "trainer.total_training_steps": 3})) == {1: 12, 2: 12, 3: 12}
-    with pytest.raises(UsageError, match="say --steps N"):
+    with pytest.raises(UsageError, match="Use --steps N"):
         lay(told)
 
 
@@ -123,7 +123,7 @@ def test_two_pins_in_one_folder_are_refused() -> None:
 def test_a_manifest_that_leads_out_of_a_folder_is_no_plan(path: str) -> None:
     bad = entry(3, 12)
     bad["artifacts"][0]["files"] = {path: {"sha256": "0" * 64, "bytes": 1}}
-    with pytest.raises(ValueError, match="no replay plan"):
+    with pytest.raises(ValueError, match="not a replay plan"):
         plan("cache", bad)
 
 

@@ -80,14 +80,14 @@ def test_yaml_takes_the_files_under_it_and_its_own_values_win(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("train.py", "def (:", "train.py is no Python"),
-        ("train.py", "\0", "train.py is no Python"),
-        ("words", "a='open", "words is no list of key=value"),
-        ("words", "log_completions", "is no setting"),
+        ("train.py", "def (:", "train.py is not a Python file"),
+        ("train.py", "\0", "train.py is not a Python file"),
+        ("words", "a='open", "words is not a list of key=value"),
+        ("words", "log_completions", "is not a setting"),
         ("deep.yaml", f"a: {'[' * 3000}{']' * 3000}", "deep.yaml is nested too deeply"),
         ("deep.json", f'{{"a": {"[" * 100_000}{"]" * 100_000}}}', "deep.json is nested too deeply"),
         ("self.yaml", "a: &a\n  b: *a\n", "self.yaml is nested too deeply"),
-        ("long.json", f'{{"a": {"9" * 5000}}}', "long.json is no JSON"),
+        ("long.json", f'{{"a": {"9" * 5000}}}', "long.json is not valid JSON"),
     ],
 )
 def test_what_can_not_be_read_is_refused_in_a_sentence(tmp_path: Path, name: str, text: str, says: str) -> None:
@@ -96,7 +96,7 @@ def test_what_can_not_be_read_is_refused_in_a_sentence(tmp_path: Path, name: str
 
 
 def test_a_deep_python_file_is_refused_too(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no Python"):
+    with pytest.raises(UsageError, match="is not a Python file"):
         read(tmp_path, "deep.py", "(" * 5000 + ")" * 5000)
 
 

@@ -174,7 +174,7 @@ def test_a_mapping_of_no_part_is_refused_in_one_sentence(tmp_path: Path, capsys:
     server = ["--url", "http://127.0.0.1:1", "--token", "rd_none"]
     assert entry.main(["import", str(tmp_path), "--project", "p", "--run", "a", "--map", "promt=frage", *server]) == 2
     said = capsys.readouterr().err
-    assert "`promt=frage` maps no column" in said and said.count("\n") == 1
+    assert "`promt=frage` is not a column mapping" in said and said.count("\n") == 1
 
 
 def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp_path: Path) -> None:

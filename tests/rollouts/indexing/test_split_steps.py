@@ -85,7 +85,7 @@ def test_tokens_without_text_are_samples_without_text_of_their_steps(run: Run, t
     ("columns", "said"),
     [
         ("response=ansver", "no column `ansver`; it has `question`, `answer`"),
-        ("respons=answer", "`respons=answer` maps no column"),
+        ("respons=answer", "`respons=answer` is not a column mapping"),
         ("", "--map prompt=COLUMN,response=COLUMN"),
     ],
 )

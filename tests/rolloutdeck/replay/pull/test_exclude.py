@@ -54,9 +54,7 @@ def test_v1_replays_a_step_without_the_prompts_that_hold_a_flagged_row(
     flag(old, owner, 0, 9)
     assert pull("--set", "trainer.use_v1=true") == 0
     said = capsys.readouterr().err
-    assert (
-        "without 2 of its 8 prompts (8 of 32 rows), in which 2 flagged samples are: all answers to a prompt go" in said
-    )
+    assert "without 2 of its 8 prompts (8 of 32 rows): these prompts have 2 flagged samples. All answers" in said
     assert "V1 repeats prompts until its batch is full." in said
     assert "prompts: 6 pinned, 8 requested" in said
     with open_batch(V1 / "0/tq_batch.pt") as batch:
@@ -64,7 +62,7 @@ def test_v1_replays_a_step_without_the_prompts_that_hold_a_flagged_row(
         keep = [row for row in range(batch.rows) if batch.keys[row].split("_")[0] not in gone]
         assert left(tmp_path / "into") == [batch.tokens(row).response_ids for row in keep]
     (told,) = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())["repaired"]
-    assert "The file is written by Rolloutdeck" in told
+    assert "Rolloutdeck wrote this file" in told
 
 
 def test_v0_takes_a_shorter_batch_only_where_the_run_asks_for_so_few(
@@ -78,7 +76,7 @@ def test_v0_takes_a_shorter_batch_only_where_the_run_asks_for_so_few(
     assert "without its flagged rows (V0 needs exactly as many rows as its batch has)" in said
     assert pull("--set", "data.train_batch_size=7") == 0
     said = capsys.readouterr().err
-    assert "without 1 of its 8 prompts (4 of 32 rows), in which 2 flagged samples are" in said
+    assert "without 1 of its 8 prompts (4 of 32 rows): these prompts have 2 flagged samples" in said
     assert "ground truth, data source and uid from the live batch" in said  # whose rows stand elsewhere now
     assert len(left(tmp_path / "into")) == 28
 
@@ -89,7 +87,7 @@ def test_v0_gets_no_shorter_batch_either_where_nobody_knew_how_many_prompts_it_h
     plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), exclude_flagged=True)
     flag(old, owner, 1)
     assert pull() == 2
-    assert "has 2 rows without its flagged prompts, and V0 takes 32" in capsys.readouterr().err
+    assert "has 2 rows without its flagged prompts, and V0 needs 32" in capsys.readouterr().err
     plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), (pinned(old, 2, owner), 2), exclude_flagged=True)
     assert pull() == 0
     said = capsys.readouterr().err

@@ -91,7 +91,7 @@ def test_a_step_with_a_flagged_row_or_of_another_shape_is_left_out(
     plan(owner, (pinned(old, 1, owner), 1), (pinned(old, 2, owner, rows=8), 2), exclude_flagged=True)
     assert pull("--trainer", "trl") == 2
     said = capsys.readouterr().err
-    assert "it has flagged rows, and a step of TRL is replayed whole or not at all" in said
+    assert "it has flagged rows, and TRL can only replay a complete step" in said
     assert "rows: 8 pinned, 4 requested" in said
 
 

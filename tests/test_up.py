@@ -216,7 +216,7 @@ def test_a_port_in_use_is_refused_and_the_option_named(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         refused = up("--data", tmp_path / "data", "--port", port, home=tmp_path)
     assert refused.returncode == 2
-    assert refused.stderr == f"Port {port} on 127.0.0.1 is in use; choose another with --port.\n"
+    assert refused.stderr == f"Port {port} on 127.0.0.1 is in use. Choose another with --port.\n"
 
 
 def test_an_open_host_is_refused_without_a_public_address(tmp_path: Path) -> None:

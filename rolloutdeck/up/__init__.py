@@ -1,4 +1,4 @@
-"""`rolloutdeck up`: checks, first start, and the supervisor of Redis, worker and web process.
+"""`rolloutdeck up`: checks the machine, prepares the database, and supervises Redis, worker and web process.
 
 Depends on: the standard library and supervisor.
 Invariant: every child process ends with its parent.

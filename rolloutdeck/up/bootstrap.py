@@ -1,4 +1,4 @@
-"""Before the programs start: tables, the admin, the local token, and the file by which local clients find us."""
+"""Prepares the start: database tables, the admin user, the local token, and the file with the server's URL."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from rolloutdeck.up.supervisor import read_log_tail
 
 
 class BootstrapResult(TypedDict):
-    """`link` signs a person in once."""
+    """The output of the `bootstrap` command. `link` signs the user in once."""
 
     user: str
     token: str
     link: str
 
 
-def bootstrap_server(places: ServerPaths, env: dict[str, str]) -> BootstrapResult:
-    """Run the server's own `bootstrap` command. Broken, with its log, when it fails."""
-    log = places.logs / "first_start.log"
-    argv = [sys.executable, str(places.server / "manage.py"), "bootstrap"]
+def bootstrap_server(paths: ServerPaths, env: dict[str, str]) -> BootstrapResult:
+    """Runs the server's `bootstrap` command and saves the local token. Raises StartFailedError if it fails."""
+    log = paths.logs / "first_start.log"
+    argv = [sys.executable, str(paths.server / "manage.py"), "bootstrap"]
     with log.open("wb") as errors:
-        done = subprocess.run(
-            argv, cwd=places.server, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+        process = subprocess.run(
+            argv, cwd=paths.server, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
         )
-    if done.returncode:
-        raise StartFailedError(f"The database cannot be made ready; the end of {log}:\n{read_log_tail(log)}")
-    first: BootstrapResult = json.loads(done.stdout)
-    write_private(places.token, first["token"])
-    return first
+    if process.returncode:
+        raise StartFailedError(f"Can't prepare the database. The end of {log}:\n{read_log_tail(log)}")
+    result: BootstrapResult = json.loads(process.stdout)
+    write_private_file(paths.token, result["token"])
+    return result
 
 
 def write_local_server_file(url: str, token: str, data: Path) -> None:
-    """Write ~/.rolloutdeck/local.json, which the command line and `init()` use when nothing else is set."""
+    """Writes ~/.rolloutdeck/local.json, the default server of the command line and of `init()`."""
     folder = Path.home() / ".rolloutdeck"
     folder.mkdir(mode=0o700, exist_ok=True)
-    write_private(folder / "local.json", json.dumps({"url": url, "token": token, "data": str(data)}))
+    write_private_file(folder / "local.json", json.dumps({"url": url, "token": token, "data": str(data)}))
 
 
-def write_private(path: Path, text: str) -> None:
-    """Replace `path` at once; nobody else may read it."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+def write_private_file(path: Path, text: str) -> None:
+    """Replaces the file atomically. Only this user may read it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(text)
-    fresh.replace(path)
+    temporary.replace(path)

@@ -1,4 +1,4 @@
-"""What must hold before anything starts. Each refusal is one sentence that names the option to change."""
+"""Checks before the start. Each raises StartRefusedError with a message that names the option to change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from rolloutdeck.up.errors import StartRefusedError
 from rolloutdeck.up.mounts import find_network_type
 
-NEEDED = (
+REQUIRED_PACKAGES = (
     "django",
     "celery",
     "channels",
@@ -30,7 +30,7 @@ TORCH_REQUIREMENT = "torch==2.13.0"
 def check_python() -> None:
     if sys.version_info < (3, 11):
         raise StartRefusedError(f"The server needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    missing = [name for name in REQUIRED_PACKAGES if find_spec(name) is None]
     if missing:
         names = ", ".join(missing)
         raise StartRefusedError(
@@ -39,7 +39,7 @@ def check_python() -> None:
 
 
 def check_database(data: Path) -> None:
-    """SQLite needs a local disk."""
+    """Raises StartRefusedError if the SQLite database would be on a network file system."""
     url = os.environ.get("DATABASE_URL", "")
     if url and not url.startswith("sqlite"):
         return
@@ -47,7 +47,7 @@ def check_database(data: Path) -> None:
     kind = find_network_type(folder)
     if kind:
         raise StartRefusedError(
-            f"{folder} is on a network file system ({kind}), where SQLite loses data; choose a local folder with "
+            f"{folder} is on a network file system ({kind}), where SQLite loses data. Choose a local folder with "
             "--data, or a PostgreSQL server with DATABASE_URL."
         )
 
@@ -55,8 +55,8 @@ def check_database(data: Path) -> None:
 def check_host(host: str, public_url: str) -> None:
     if not is_loopback(host) and not public_url:
         raise StartRefusedError(
-            f"--host {host} would open the server to the network under an address it does not know; set "
-            "ROLLOUTDECK_PUBLIC_URL to the address that people type."
+            f"With --host {host}, the server is reachable from the network, but its public URL is unknown. Set "
+            "ROLLOUTDECK_PUBLIC_URL to the URL that users open."
         )
 
 
@@ -68,9 +68,9 @@ def is_loopback(host: str) -> bool:
 
 
 def check_port(host: str, port: int) -> None:
-    """Bind it once, as the web server will."""
+    """Raises StartRefusedError if the web server can't bind the port."""
     if not 0 < port < 65536:
-        raise StartRefusedError(f"{port} is not a port; choose one between 1 and 65535 with --port.")
+        raise StartRefusedError(f"{port} is not a port. Choose one between 1 and 65535 with --port.")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -78,7 +78,7 @@ def check_port(host: str, port: int) -> None:
             probe.bind(address)
     except OSError as error:
         reason = "is in use" if error.errno == 98 else f"cannot be opened ({error.strerror})"
-        raise StartRefusedError(f"Port {port} on {host} {reason}; choose another with --port.") from None
+        raise StartRefusedError(f"Port {port} on {host} {reason}. Choose another with --port.") from None
 
 
 def has_torch() -> bool:

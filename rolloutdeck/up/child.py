@@ -1,10 +1,10 @@
-"""Starts one program that ends when its parent ends, so that nothing outlives `rolloutdeck up`.
+"""Starts one program that ends when its parent ends, so that no process outlives `rolloutdeck up`.
 
     python -I child.py PROGRAMS.json NAME
 
-PROGRAMS.json maps a name to {"argv": [...], "cwd": "...", "env": {...}, "signal": number, "parent": pid}; without a
-`parent`, it is the supervisor, whose number stands beside the file in supervisor.pid. Run by path and isolated: this
-folder must not become an import path, since some of its modules are named like the standard library's.
+PROGRAMS.json maps a name to {"argv": [...], "cwd": "...", "env": {...}, "signal": number, "parent": pid}. Without
+`parent`, the parent is the supervisor, whose process id is in supervisor.pid next to the file. The file is run by path
+in isolated mode: this folder must not become an import path, because some modules have names of the standard library.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ PR_SET_PDEATHSIG = 1  # prctl(2), Linux
 
 
 def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Ask the kernel to send this process `number` when process `parent` ends; survives exec, not fork. Linux only.
+    """Lets the kernel send signal `number` to this process when process `parent` ends. Linux only.
 
-    `parent` is noted before this process is started: asked here, it could already be whoever adopted an orphan.
+    The setting survives exec, not fork. The caller passes `parent`: here, os.getppid() could already return the process
+    that has adopted an orphan.
     """
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the kernel knew our wish
+    if os.getppid() != parent:  # the parent ended before prctl
         os._exit(1)
 
 

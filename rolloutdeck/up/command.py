@@ -1,4 +1,4 @@
-"""The command `rolloutdeck up`: starts the product on one machine, under one supervisor."""
+"""The command `rolloutdeck up`: starts the server on one machine, under one supervisor."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run until Ctrl-C. Reads `args.paths data host port demo`; returns 0, 1 (a part did not start) or 2 (refused)."""
+    """Runs until Ctrl-C. Reads `args.paths data host port demo`.
+
+    Returns 0, 1 (a process did not start), 2 (a check failed) or 130 (a second Ctrl-C).
+    """
     stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: ask_to_stop(stop)) for number in STOP_SIGNALS}
+    previous = {number: signal.signal(number, lambda *_: request_stop(stop)) for number in STOP_SIGNALS}
     try:
         run(args, stop)
     except (StartRefusedError, StartFailedError) as error:
@@ -34,13 +37,13 @@ def main(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
     return 0
 
 
-def ask_to_stop(stop: threading.Event) -> None:
-    """The first Ctrl-C stops in order, the second at once."""
+def request_stop(stop: threading.Event) -> None:
+    """Handles a stop signal: the first stops the processes in order, the second raises KeyboardInterrupt."""
     if stop.is_set():
         raise KeyboardInterrupt
     stop.set()
@@ -54,17 +57,17 @@ def run(args: argparse.Namespace, stop: threading.Event) -> None:
     checks.check_host(host, public)
     data = Path(args.data or os.environ.get("ROLLOUTDECK_DATA") or "~/.rolloutdeck/data").expanduser().absolute()
     checks.check_database(data)
-    places = create_data_folders(data)
-    lock = acquire_data_lock(places)
+    paths = create_data_folders(data)
+    lock = acquire_data_lock(paths)
     try:
         checks.check_port(host, port)
-        serve(args, places, lock, ServerAddress(host, port, public), stop)
+        serve(args, paths, lock, ServerAddress(host, port, public), stop)
     finally:
         os.close(lock)
 
 
 class ServerAddress:
-    """Where the web process listens, the address that people type, and the one that this machine uses."""
+    """The host and port of the web process, the URL for users (`public`), and the URL on this machine (`local`)."""
 
     def __init__(self, host: str, port: int, public: str) -> None:
         self.host, self.port = host, port
@@ -75,7 +78,7 @@ class ServerAddress:
 
 
 def read_dotenv() -> None:
-    """The checkout's `.env`, as the settings read it: what the shell has set wins."""
+    """Loads the checkout's `.env`, as the Django settings do. Variables of the shell have priority."""
     dotenv = find_server_folder() / ".env"
     if dotenv.exists():
         import environ
@@ -83,38 +86,37 @@ def read_dotenv() -> None:
         environ.Env.read_env(dotenv)
 
 
-def build_server_environment(places: ServerPaths, address: ServerAddress) -> dict[str, str]:
-    """What every program inherits: one data folder, one Redis, one address, and the server on the import path."""
-    path = os.pathsep.join(filter(None, [str(places.server), os.environ.get("PYTHONPATH", "")]))
+def build_server_environment(paths: ServerPaths, address: ServerAddress) -> dict[str, str]:
+    """Returns the environment of all programs: the data folder, the Redis, the public URL and the import path."""
+    path = os.pathsep.join(filter(None, [str(paths.server), os.environ.get("PYTHONPATH", "")]))
     return {
         **os.environ,
-        "ROLLOUTDECK_DATA": str(places.data),
+        "ROLLOUTDECK_DATA": str(paths.data),
         "ROLLOUTDECK_PUBLIC_URL": address.public,
-        "REDIS_URL": os.environ.get("REDIS_URL") or f"unix://{places.sockets / 'redis.sock'}",
+        "REDIS_URL": os.environ.get("REDIS_URL") or f"unix://{paths.sockets / 'redis.sock'}",
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
     }
 
 
 def serve(
-    args: argparse.Namespace, places: ServerPaths, lock: int, address: ServerAddress, stop: threading.Event
+    args: argparse.Namespace, paths: ServerPaths, lock: int, address: ServerAddress, stop: threading.Event
 ) -> None:
-    env = build_server_environment(places, address)
-    first = bootstrap_server(places, env)
-    programs = build_product_programs(
-        places, address.host, address.port, shared_redis=bool(os.environ.get("REDIS_URL"))
-    )
-    programs += extras(args, places, address.local)
-    supervisor = Supervisor(places, programs, lock, env)
+    """Starts all programs, prints the sign-in link and waits for the stop. Raises StartFailedError."""
+    env = build_server_environment(paths, address)
+    bootstrap = bootstrap_server(paths, env)
+    programs = build_product_programs(paths, address.host, address.port, shared_redis=bool(os.environ.get("REDIS_URL")))
+    programs += build_extra_programs(args, paths, address.local)
+    supervisor = Supervisor(paths, programs, lock, env)
     session = ConsoleSession(supervisor, address.local)
     try:
         supervisor.start()
         session.wait_for_web(stop)
         if not stop.is_set():
-            write_local_server_file(address.local, first["token"], places.data)
-            print_line(f"Rolloutdeck runs at {address.public} (data in {places.data}).")
-            print_line(f"Sign in as {first['user']} with this link, once:\n\n    {first['link']}\n")
-            start_extras(args, supervisor)
+            write_local_server_file(address.local, bootstrap["token"], paths.data)
+            print_line(f"Rolloutdeck is running at {address.public} (data in {paths.data}).")
+            print_line(f"Sign in as {bootstrap['user']} with this link (valid once):\n\n    {bootstrap['link']}\n")
+            start_extra_programs(args, supervisor)
             print_line("Ctrl-C stops everything.")
             session.follow(stop)
         print_line("Stopping.")
@@ -123,26 +125,26 @@ def serve(
         supervisor.kill()
 
 
-def extras(args: argparse.Namespace, places: ServerPaths, url: str) -> list[ServerProgram]:
-    """What was asked for besides the server; started when the web process answers."""
-    asked = []
+def build_extra_programs(args: argparse.Namespace, paths: ServerPaths, url: str) -> list[ServerProgram]:
+    """Returns the programs for PATH and --demo. They are started when the web process answers."""
+    programs = []
     if args.paths:
-        asked.append(build_watch_program(places, [Path(path).expanduser().absolute() for path in args.paths], url))
+        programs.append(build_watch_program(paths, [Path(path).expanduser().absolute() for path in args.paths], url))
     if args.demo and checks.has_torch():
-        asked.append(build_demo_program(places, url))
-    return asked
+        programs.append(build_demo_program(paths, url))
+    return programs
 
 
-def start_extras(args: argparse.Namespace, supervisor: Supervisor) -> None:
+def start_extra_programs(args: argparse.Namespace, supervisor: Supervisor) -> None:
     for program in supervisor.programs:
         if program.after_web:
             supervisor.start_program(program.name)
     if args.paths:
         print_line(f"Watching {', '.join(map(str, args.paths))}.")
     if args.demo and checks.has_torch():
-        print_line("The demo trains a small model on sums; its first samples come after a short warm-up.")
+        print_line("The demo trains a small model to calculate. Its first samples appear after a short warm-up.")
     elif args.demo:
         print_line(
-            f"The demo needs torch, which is not installed "
-            f"(pip install {checks.TORCH_REQUIREMENT}); everything else runs."
+            f"The demo is not started, because torch is not installed (pip install {checks.TORCH_REQUIREMENT}). "
+            "Everything else is running."
         )

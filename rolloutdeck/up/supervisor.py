@@ -1,4 +1,4 @@
-"""The supervisor: started, asked over its unix socket, started again when it dies, stopped in order."""
+"""Starts, controls and stops the supervisor, a separate process with a Unix socket."""
 
 from __future__ import annotations
 
@@ -24,66 +24,68 @@ STOP_SECONDS = 30
 
 @dataclass(frozen=True)
 class ProgramState:
-    """`word` is one of the supervisor's: STARTING RUNNING BACKOFF STOPPING EXITED FATAL UNKNOWN STOPPED."""
+    """`name` is a state of supervisord: STARTING RUNNING BACKOFF STOPPING EXITED FATAL UNKNOWN STOPPED."""
 
-    word: str
+    name: str
     pid: int
     exit_status: int
 
 
 class Supervisor:
-    def __init__(self, places: ServerPaths, programs: list[ServerProgram], lock: int, env: dict[str, str]) -> None:
-        self.places = places
+    """The supervisor process. `lock`: the handle of the data lock, which the process inherits."""
+
+    def __init__(self, paths: ServerPaths, programs: list[ServerProgram], lock: int, env: dict[str, str]) -> None:
+        self.paths = paths
         self.env = env
         self.programs = programs
         self.lock = lock
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it with every program that needs no web process. It holds the lock too, and ends when we end."""
-        configuration = write_supervisor_config(self.places, self.programs)
+        """Starts the supervisor with all programs that do not need the web process. It ends when this process ends."""
+        configuration = write_supervisor_config(self.paths, self.programs)
         argv = [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(configuration)]
-        own = {
+        supervisor_program = {
             "argv": argv,
-            "cwd": str(self.places.run),
+            "cwd": str(self.paths.run),
             "env": {},
             "signal": int(signal.SIGTERM),
             "parent": os.getpid(),
         }
         programs = configuration.with_name("supervisor.json")
-        programs.write_text(json.dumps({"supervisor": own}), encoding="utf-8")
-        names = build_supervisor_environment(self.places)
-        with (self.places.logs / "supervisor.err").open("wb") as errors:
+        programs.write_text(json.dumps({"supervisor": supervisor_program}), encoding="utf-8")
+        variables = build_supervisor_environment(self.paths)
+        with (self.paths.logs / "supervisor.err").open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", names["UP_CHILD"], str(programs), "supervisor"],
-                env={**self.env, **names},
+                [sys.executable, "-I", variables["UP_CHILD"], str(programs), "supervisor"],
+                env={**self.env, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
                 pass_fds=[self.lock],
-                start_new_session=True,  # a Ctrl-C of the terminal reaches `up` alone, which stops all in order
+                start_new_session=True,  # only `up` gets Ctrl-C, and stops all in order
             )
 
     @property
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def states(self) -> dict[str, ProgramState]:
-        """The state of every program by name; empty while the supervisor does not answer."""
-        found = cast("list[dict[str, Any]] | None", self.ask("getAllProcessInfo"))
+    def get_states(self) -> dict[str, ProgramState]:
+        """Returns the state of each program by name; {} if the supervisor does not answer."""
+        processes = cast("list[dict[str, Any]] | None", self.call("getAllProcessInfo"))
         return {
-            info["name"]: ProgramState(word=info["statename"], pid=info["pid"], exit_status=info["exitstatus"])
-            for info in found or []
+            info["name"]: ProgramState(name=info["statename"], pid=info["pid"], exit_status=info["exitstatus"])
+            for info in processes or []
         }
 
     def start_program(self, name: str) -> None:
-        self.ask("startProcess", name, False)
+        self.call("startProcess", name, False)
 
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Call the supervisor's XML-RPC; None when it is gone, or when it says no (already started, say)."""
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Returns the result of an XML-RPC call; None if the supervisor does not answer or reports an error."""
         from supervisor.xmlrpc import SupervisorTransport
 
-        transport = SupervisorTransport(None, None, f"unix://{self.places.sockets / 'up.sock'}")
+        transport = SupervisorTransport(None, None, f"unix://{self.paths.sockets / 'up.sock'}")
         try:
             proxy = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
             return getattr(proxy.supervisor, method)(*arguments)
@@ -93,31 +95,31 @@ class Supervisor:
             transport.close()
 
     def stop(self) -> None:
-        """Stop all, last started first, and wait; what does not end in time is killed."""
+        """Stops all programs in reverse order and waits. After 30 s, the remaining processes are killed."""
         if self.process is None:
             return
         self.process.terminate()
         deadline = time.monotonic() + STOP_SECONDS
         while self.alive and time.monotonic() < deadline:
-            self.knock()
+            self.wake()
             time.sleep(0.05)
         self.kill()
 
-    def knock(self) -> None:
-        """It looks once a second whether a program has ended, and whenever somebody comes."""
-        with suppress(OSError), socket.socket(socket.AF_UNIX) as door:
-            door.settimeout(1)
-            door.connect(str(self.places.sockets / "up.sock"))
+    def wake(self) -> None:
+        """Connects to the supervisor, so that it checks now, not once a second, whether a program has ended."""
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(1)
+            connection.connect(str(self.paths.sockets / "up.sock"))
 
     def kill(self) -> None:
-        """The programs end with it."""
+        """Kills the supervisor. The programs end with it."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
 
 def read_log_tail(log: Path, lines: int = 12) -> str:
-    """The last lines of a log, indented for the terminal."""
+    """Returns the last lines of a log, indented for the terminal."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - 8192))

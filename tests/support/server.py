@@ -117,7 +117,7 @@ class Product:
 
     def ask_supervisor(self, method: str, part: str) -> None:
         supervisor = Supervisor(create_data_folders(self.data), [], -1, {})
-        assert supervisor.ask(method, part) is True, f"the supervisor did not do {method} {part}"
+        assert supervisor.call(method, part) is True, f"the supervisor did not do {method} {part}"
 
     def get(self, path: str) -> Any:
         """The JSON answer of the API to GET `path` (below /api/v1/)."""

@@ -1,12 +1,12 @@
 """GRPO on the CPU: a tiny model learns to calculate, and you watch it in Rolloutdeck.
 
     rolloutdeck up                   # in another terminal; or `rolloutdeck up --demo` for both
-    python examples/tiny_grpo.py     # needs torch==2.13.0 beside rolloutdeck
+    python examples/tiny_grpo.py     # needs torch==2.13.0 and rolloutdeck
 
-A short supervised warm-up, from a careless teacher, gives the form of an answer. Group relative policy optimisation
-(arXiv:2402.03300, section 4.1) then makes it right: sample a group of answers per prompt, and push towards those that
-beat the group's mean. Rolloutdeck is the calls `init`, `log`, `log_samples` and `finish`; `tiny_replay.py` keeps each
-step, so that it can be pinned, and takes the responses of pinned steps where the plan of the run says so.
+A short supervised warm-up on solutions with errors teaches the form of an answer. Group relative policy optimisation
+(arXiv:2402.03300, section 4.1) then makes the answers right: it samples a group of answers per prompt and reinforces
+those above the group's mean. Rolloutdeck needs the calls `init`, `log`, `log_samples` and `finish`. `tiny_replay.py`
+stores each step, so that it can be pinned, and replays the pinned steps of the run's plan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny_replay import Steps
+from tiny_replay import ReplayableSteps
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -42,7 +42,7 @@ class Problem:
     index: int
     kind: str
     prompt: str
-    solution: str  # with the work shown; the answer comes last
+    solution: str  # with intermediate steps; the answer is last
 
     @property
     def answer(self) -> str:
@@ -51,7 +51,7 @@ class Problem:
 
 def make_problem(index: int, rng: random.Random) -> Problem:
     kind = rng.choice(["add", "sub", "mul"])
-    if kind == "add":  # first the ones, then the tens with what was carried
+    if kind == "add":  # first the ones, then the tens with the carry
         a, b = rng.randint(10, 29), rng.randint(10, 29)
         ones = a % 10 + b % 10
         tens = f"{a // 10}+{b // 10}+{ones // 10}={(a + b) // 10}"
@@ -65,7 +65,7 @@ def make_problem(index: int, rng: random.Random) -> Problem:
 
 
 class Policy(nn.Module):
-    """Reads letter by letter and says what comes next."""
+    """Predicts the next letter from the letters before it."""
 
     def __init__(self, width: int = 128) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Policy(nn.Module):
         return self.head(hidden), state
 
     def log_probs(self, prompts: Tensor, responses: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each response token, and the entropy of what it was drawn from: both (rows, RESPONSE_LENGTH)."""
+        """Returns log-prob and entropy of each response token, both (rows, RESPONSE_LENGTH)."""
         logits, _ = self(torch.cat([prompts, responses], 1)[:, :-1])
         every = F.log_softmax(logits[:, PROMPT_LENGTH - 1 :], -1)
         return every.gather(-1, responses.unsqueeze(-1)).squeeze(-1), -(every.exp() * every).sum(-1)
@@ -86,7 +86,7 @@ class Policy(nn.Module):
 
 @torch.no_grad()
 def generate(policy: Policy, prompts: Tensor) -> Tensor:
-    """Sampled responses, (rows, RESPONSE_LENGTH)."""
+    """Returns sampled responses, (rows, RESPONSE_LENGTH)."""
     logits, state = policy(prompts)
     tokens = []
     for _ in range(RESPONSE_LENGTH):
@@ -95,8 +95,8 @@ def generate(policy: Policy, prompts: Tensor) -> Tensor:
     return torch.cat(tokens, 1)
 
 
-def mask_of(responses: Tensor) -> Tensor:
-    """1 up to the end token."""
+def build_mask(responses: Tensor) -> Tensor:
+    """Returns a mask that is 1 up to and including the end token."""
     is_end = (responses == IDS[END]).long()
     return (is_end.cumsum(1) - is_end == 0).float()
 
@@ -110,12 +110,14 @@ def mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def warm_up(policy: Policy, steps: int) -> None:
-    """Supervised, with every twelfth digit wrong: enough to write in the right form, not enough to be right."""
+    """Trains on solutions with about every twelfth digit wrong: the model learns only the form of an answer."""
     optimizer, rng = torch.optim.Adam(policy.parameters(), lr=4e-3), random.Random(1)
     for _ in range(steps):
         problems = [make_problem(0, rng) for _ in range(64)]
-        written = [re.sub(r"\d", lambda digit: rng.choice(digit[0] * 100 + DIGITS), each.solution) for each in problems]
-        responses = encode([solution + END for solution in written], RESPONSE_LENGTH)
+        solutions = [
+            re.sub(r"\d", lambda digit: rng.choice(digit[0] * 100 + DIGITS), problem.solution) for problem in problems
+        ]
+        responses = encode([solution + END for solution in solutions], RESPONSE_LENGTH)
         log_probs, _ = policy.log_probs(encode([problem.prompt for problem in problems], PROMPT_LENGTH), responses)
         optimizer.zero_grad()
         (-mean(log_probs, (responses != IDS[PAD]).float())).backward()
@@ -134,25 +136,27 @@ class Batch:
 
 
 def roll_out(policy: Policy, problems: list[Problem], samples: int, replayed: list[list[int]] | None = None) -> Batch:
-    """`replayed`: responses to take instead of sampling."""
+    """Returns a batch. `replayed`: token ids of responses to use instead of sampling."""
     rows = [problem for problem in problems for _ in range(samples)]
     prompts = encode([problem.prompt for problem in rows], PROMPT_LENGTH)
     responses = torch.tensor(replayed) if replayed else generate(policy, prompts)
-    texts = ["".join(LETTERS[token] for token in line) for line in responses.tolist()]
+    texts = ["".join(LETTERS[token] for token in row) for row in responses.tolist()]
     rewards = [reward(problem, text) for problem, text in zip(rows, texts, strict=True)]
-    score = torch.tensor([0.9 * each["acc"] + 0.1 * each["format"] for each in rewards])
-    return Batch(rows, prompts, responses, mask_of(responses), [text.split(END)[0] for text in texts], rewards, score)
+    score = torch.tensor([0.9 * parts["acc"] + 0.1 * parts["format"] for parts in rewards])
+    return Batch(
+        rows, prompts, responses, build_mask(responses), [text.split(END)[0] for text in texts], rewards, score
+    )
 
 
 def reward(problem: Problem, text: str) -> dict[str, float]:
-    """Being right counts most; to end, and to end with a number, counts a little."""
+    """Returns the reward parts: the right answer (`acc`), and a response that ends, with a number (`format`)."""
     response, end, _ = text.partition(END)
     last = response.split(",")[-1]
     return {"acc": float(bool(end) and last == problem.answer), "format": float(bool(end) and last.isdigit())}
 
 
 def update(policy: Policy, optimizer: torch.optim.Adam, batch: Batch, old: Tensor, gain: Tensor) -> Metrics:
-    """Some epochs of the clipped policy gradient; returns the figures of the last."""
+    """Runs EPOCHS epochs of the clipped policy gradient. Returns the metrics of the last epoch."""
     for _ in range(EPOCHS):
         new, entropy = policy.log_probs(batch.prompts, batch.responses)
         ratio = (new - old).exp()
@@ -168,13 +172,13 @@ def update(policy: Policy, optimizer: torch.optim.Adam, batch: Batch, old: Tenso
 
 
 def train(
-    run: Any, steps: Steps, policy: Policy, optimizer: torch.optim.Adam, problems: list[Problem], step: int
+    run: Any, steps: ReplayableSteps, policy: Policy, optimizer: torch.optim.Adam, problems: list[Problem], step: int
 ) -> Metrics:
-    """One step: generate or replay, score, update, log the samples. Returns the metrics."""
+    """Runs one step: generates or replays, scores, updates, logs the samples. Returns the metrics."""
     start = time.perf_counter()
-    asked = [problem.prompt for problem in problems for _ in range(GROUP)]
-    batch = roll_out(policy, problems, GROUP, steps.replayed(step, asked))
-    steps.keep(step, asked, batch.responses.tolist())
+    prompts = [problem.prompt for problem in problems for _ in range(GROUP)]
+    batch = roll_out(policy, problems, GROUP, steps.load_replayed(step, prompts))
+    steps.store(step, prompts, batch.responses.tolist())
     generated = time.perf_counter()
     with torch.no_grad():
         old, _ = policy.log_probs(batch.prompts, batch.responses)
@@ -182,46 +186,48 @@ def train(
     advantages = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-6)
     advantages = advantages.view(-1, 1).expand_as(old)
     metrics = update(policy, optimizer, batch, old, advantages)
-    run.log_samples(rows_of(batch, logprobs=old, advantages=advantages), step=step, split="train")
+    run.log_samples(build_rows(batch, logprobs=old, advantages=advantages), step=step, split="train")
     end = time.perf_counter()
     for name, values in {"critic/score": batch.score, "response_length": batch.mask.sum(1)}.items():
-        metrics |= {f"{name}/{how}": getattr(values, how)().item() for how in ("mean", "max", "min")}
+        metrics |= {f"{name}/{statistic}": getattr(values, statistic)().item() for statistic in ("mean", "max", "min")}
     times = {"gen": generated - start, "update_actor": end - generated, "step": end - start}
     return metrics | {f"timing_s/{name}": seconds for name, seconds in times.items()}
 
 
 def validate(run: Any, policy: Policy, problems: list[Problem], step: int) -> Metrics:
     batch = roll_out(policy, problems, TRIES)
-    run.log_samples(rows_of(batch), step=step, split="eval")
-    acc = torch.tensor([each["acc"] for each in batch.rewards]).view(-1, TRIES)
+    run.log_samples(build_rows(batch), step=step, split="eval")
+    acc = torch.tensor([parts["acc"] for parts in batch.rewards]).view(-1, TRIES)
     values = {f"mean@{TRIES}": acc.mean(), f"best@{TRIES}/mean": acc.amax(1).mean()}
     return {f"val-core/arithmetic/acc/{name}": value.item() for name, value in values.items()}
 
 
-def rows_of(batch: Batch, **per_token: Tensor) -> list[dict[str, Any]]:
-    """One row per sample; `per_token` are (rows, RESPONSE_LENGTH) and are cut where the response ends."""
+def build_rows(batch: Batch, **per_token: Tensor) -> list[dict[str, Any]]:
+    """Returns one row per sample. `per_token`: (rows, RESPONSE_LENGTH), cut at the end of the response."""
     rows = []
-    seen: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for i, problem in enumerate(batch.problems):
-        n = int(batch.mask[i].sum())
+        length = int(batch.mask[i].sum())
         row: dict[str, Any] = {"prompt": problem.prompt, "response": batch.texts[i], "ground_truth": problem.answer}
         row |= {"score": batch.score[i].item(), "rewards": batch.rewards[i], "data_source": problem.kind}
-        row |= {"group": str(problem.index), "index": seen[problem.index], "prompt_ids": batch.prompts[i].tolist()}
-        seen[problem.index] += 1
+        row |= {"group": str(problem.index), "index": counts[problem.index], "prompt_ids": batch.prompts[i].tolist()}
+        counts[problem.index] += 1
         row |= {"truncated": IDS[END] not in batch.responses[i].tolist()}
         arrays = {"response_ids": batch.responses, **per_token}
-        rows.append(row | {name: values[i, :n].tolist() for name, values in arrays.items()})
+        rows.append(row | {name: values[i, :length].tolist() for name, values in arrays.items()})
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train a tiny model to calculate, with GRPO; watch it in Rolloutdeck.")
+    parser = argparse.ArgumentParser(
+        description="Train a tiny model to calculate with GRPO and watch it in Rolloutdeck."
+    )
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--warm-up", type=int, default=300, metavar="STEPS", help="supervised steps before")
-    parser.add_argument("--name", default="tiny-grpo", help="of the run")
+    parser.add_argument("--warm-up", type=int, default=300, metavar="STEPS", help="supervised steps before GRPO")
+    parser.add_argument("--name", default="tiny-grpo", help="run name")
     parser.add_argument("--lr", type=float, default=LEARNING_RATE)
-    kept = Path.home() / ".rolloutdeck" / "tiny-grpo"
-    parser.add_argument("--keep", type=Path, default=kept, metavar="FOLDER", help="for the steps that can be replayed")
+    folder = Path.home() / ".rolloutdeck" / "tiny-grpo"
+    parser.add_argument("--keep", type=Path, default=folder, metavar="FOLDER", help="folder for replayable steps")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -238,7 +244,7 @@ def main() -> None:
         "steps": args.steps,
     }
     run = rolloutdeck.init(project="demo", name=args.name, config=config)
-    steps = Steps(run, args.keep, PROMPTS * GROUP, PROMPTS, (PROMPT_LENGTH, RESPONSE_LENGTH), LETTERS)
+    steps = ReplayableSteps(run, args.keep, PROMPTS * GROUP, PROMPTS, (PROMPT_LENGTH, RESPONSE_LENGTH), LETTERS)
     policy = Policy()
     warm_up(policy, args.warm_up)
     optimizer = torch.optim.Adam(policy.parameters(), lr=args.lr)

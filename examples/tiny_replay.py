@@ -1,4 +1,4 @@
-"""The steps of the tiny training: kept as plain JSON, told to Rolloutdeck, fetched where a plan says so."""
+"""Replay for the tiny training: stores steps as JSON, registers them with Rolloutdeck and loads pinned steps."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ FORMAT, FILE = "tiny-grpo", "responses.json"
 Ids = list[list[int]]
 
 
-class Steps:
-    """`rows`, `prompts`, `lengths` (of a prompt and a response) and `letters` say what a step must be to fit here."""
+class ReplayableSteps:
+    """Stores and loads the steps of a run.
+
+    rows, prompts, lengths (of a prompt and a response) and letters are facts: a pinned step fits if they are equal.
+    """
 
     def __init__(self, run: Any, folder: Path, rows: int, prompts: int, lengths: tuple[int, int], letters: str) -> None:
         self.run, self.folder = run, folder / run.uid
@@ -29,29 +32,29 @@ class Steps:
         }  # fmt: skip
         self.plan = run.replay_plan(facts=self.facts)
 
-    def keep(self, step: int, prompts: Sequence[str], responses: Ids) -> None:
-        """Writes a step and tells of it. It has some kilobytes, so it goes at once and does not wait for a pin."""
-        place = self.folder / f"step_{step}"
-        place.mkdir(parents=True, exist_ok=True)
-        told = {"format": FORMAT, "step": step, "prompts": list(prompts), "responses": responses}
-        (place / FILE).write_text(json.dumps(told))
-        self.run.log_artifact(place, step, manifest={"files": [FILE], "facts": self.facts}, send_now=True)
+    def store(self, step: int, prompts: Sequence[str], responses: Ids) -> None:
+        """Writes a step and registers it. It has only a few kilobytes, so it is uploaded now, not when it is pinned."""
+        folder = self.folder / f"step_{step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {"format": FORMAT, "step": step, "prompts": list(prompts), "responses": responses}
+        (folder / FILE).write_text(json.dumps(content))
+        self.run.log_artifact(folder, step, manifest={"files": [FILE], "facts": self.facts}, send_now=True)
 
-    def replayed(self, step: int, prompts: Sequence[str]) -> Ids | None:
-        """The responses that are pinned for this step; None where it is generated."""
+    def load_replayed(self, step: int, prompts: Sequence[str]) -> Ids | None:
+        """Returns the pinned responses for this step; None if the step generates."""
         entry = self.plan.resolve(step)
         if entry is None:
             return None
-        began = time.perf_counter()
+        started = time.perf_counter()
         try:
             check_pinned_step(self.plan, entry, "a step of this training")
             with download_pinned_file(entry, entry.artifacts[0], FILE) as path:
-                told = json.loads(path.read_text())
-            if told["prompts"] != list(prompts):
-                raise NotReplayableError("it answers other prompts than those of this step")
-        except Exception as error:  # the training goes on, unless the plan says to stop
+                content = json.loads(path.read_text())
+            if content["prompts"] != list(prompts):
+                raise NotReplayableError("its prompts differ from those of this step")
+        except Exception as error:  # the training continues, unless the plan stops at a mismatch
             report_not_replayed(self.run, self.plan, entry, step, error)
             return None
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started
         self.run.report_replay(step, "hit", pin=entry.pin, rows=len(prompts), seconds=seconds)
-        return list(told["responses"])
+        return list(content["responses"])

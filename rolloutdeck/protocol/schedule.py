@@ -1,7 +1,7 @@
 """Computes which pin a step of a run replays, from the plan's action, its target steps and the step number.
 
-With the targets 1..k, the actions are those of verl's rollout skip. The functions are pure: a repeated step, or the
-first step after a resume, gets the same result.
+With the targets 1..k, the actions are those of the trainers' rollout skip. The functions are pure: a repeated step,
+or the first step after a resume, gets the same result.
 """
 
 from __future__ import annotations

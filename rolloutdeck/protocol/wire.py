@@ -14,7 +14,7 @@ SPLITS = ("train", "eval")
 STEP_KINDS = ("global_step", "rollout_id", "policy_version", "feed_index", "iteration")
 TOKEN_SCOPES = ("ingest", "read", "annotate", "admin")
 FLAG_LABELS = ("bad", "good", "unsure")
-# The role of an artifact: the three roles of verl's rollout skip, and the tokenizer of its token ids.
+# The role of an artifact: the three roles of the trainers' rollout skip, and the tokenizer of its token ids.
 ARTIFACT_ROLES = ("rollout", "rollout_tq", "async_rollout", "tokenizer")
 PLAN_ACTIONS = ("cache", "repeat", "repeat_last")  # of a replay plan, see `schedule.py`
 MISMATCH_ACTIONS = ("generate", "stop")  # what a run does if the pin of a step does not fit

@@ -1,4 +1,4 @@
-"""The Celery process. Tasks are hints: what is due stands in rows, and the sweep sends it again."""
+"""The Celery process. The database rows say what is due: if a task is lost, the sweep sends it again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rolloutdeck.up import end_with_parent
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 
-PARENT_PID = os.getpid()  # the pool and the clock are forked from the process that imports this first
+PARENT_PID = os.getpid()  # the pool and beat are forked from the process that imports this module first
 app = Celery("rolloutdeck")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["workers"])
@@ -21,5 +21,5 @@ app.autodiscover_tasks(["workers"])
 @worker_process_init.connect
 @beat_embedded_init.connect
 def end_with_worker(**_: Any) -> None:
-    """The pool and the clock end with a killed worker, else two clocks would tick once it is started again."""
+    """Ends the pool and beat when their worker is killed. Otherwise two beats would run after a restart."""
     end_with_parent(PARENT_PID)

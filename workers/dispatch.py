@@ -10,7 +10,7 @@ import time
 from typing import Any, Literal
 
 from django.utils import timezone
-from kombu.exceptions import OperationalError as BrokerDown
+from kombu.exceptions import OperationalError as BrokerError
 
 from rollouts.models import Dump
 from workers.celery import app
@@ -19,26 +19,29 @@ log = logging.getLogger(__name__)
 
 TaskName = Literal["index_dump", "check_artifact", "evaluate_correctness", "compact_series", "compact_bodies"]
 
-PAUSE = 5.0  # seconds without publishing after the broker did not answer
+PAUSE_SECONDS = 5.0  # nothing is sent for this long after the broker did not answer
 quiet_until = 0.0
 
 
 def send_now(task: TaskName, *args: Any) -> bool:
-    """Sends a task of `workers.tasks`. If the broker does not answer: False, and nothing is sent during a pause."""
+    """Sends a task of `workers.tasks`.
+
+    Returns False if the broker does not answer. Then nothing is sent for `PAUSE_SECONDS`.
+    """
     global quiet_until
     if time.monotonic() < quiet_until:
         return False
     try:
         app.send_task(f"workers.tasks.{task}", args, ignore_result=True)
-    except (BrokerDown, OSError) as error:
-        quiet_until = time.monotonic() + PAUSE
-        log.warning("Redis does not answer (%s); what has arrived waits for the next sweep.", error)
+    except (BrokerError, OSError) as error:
+        quiet_until = time.monotonic() + PAUSE_SECONDS
+        log.warning("Redis does not answer (%s). The next sweep sends the tasks. Check that Redis runs.", error)
         return False
     return True
 
 
 def send_dump(dump_id: int) -> None:
-    """Sends a dump that has just arrived to a worker. If that fails, the dump is due for the next sweep."""
+    """Sends a new dump to a worker. If that fails, the dump is due for the next sweep."""
     if not send_now("index_dump", dump_id):
         Dump.objects.filter(pk=dump_id, state=Dump.State.RECEIVED).update(due_at=timezone.now())
 
@@ -49,5 +52,5 @@ def send_artifact(artifact_id: int) -> None:
 
 
 def send_project(project_id: int) -> None:
-    """Sends a project to a worker after its rule for Correct has changed."""
+    """Sends a project to a worker after its correctness rule has changed."""
     send_now("evaluate_correctness", project_id)

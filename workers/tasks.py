@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @shared_task
 def index_dump(dump_id: int) -> None:
-    """Indexes one dump. A failure is written to its row. If it may pass, the sweep tries again later."""
+    """Indexes one dump. A failure is written to its row. If the failure may be temporary, the sweep tries again."""
     try:
         indexing.index_dump(dump_id)
     except RolloutError as error:
@@ -47,7 +47,7 @@ def index_dump(dump_id: int) -> None:
 
 @shared_task
 def check_artifact(artifact_id: int) -> None:
-    """Checks that a trainer may be given an artifact. If the bytes cannot be read, the sweep sends it again."""
+    """Checks that an artifact is safe for a trainer. If the bytes cannot be read, the sweep sends it again."""
     try:
         for dump_id in pins.check_artifact(artifact_id):
             dispatch.send_dump(dump_id)
@@ -57,7 +57,7 @@ def check_artifact(artifact_id: int) -> None:
 
 @shared_task
 def evaluate_correctness(project_id: int) -> None:
-    """Evaluates a project's samples by its current rule for Correct."""
+    """Evaluates a project's samples with its current correctness rule."""
     evaluate_due_steps(project_id)
 
 
@@ -75,7 +75,7 @@ def compact_bodies(run_id: int, split: str) -> None:
 
 @shared_task
 def sweep() -> None:
-    """Sends again what is overdue, compacts what is due, and removes what has expired."""
+    """Sends overdue work again, starts due compactions, and removes expired data."""
     release_dead_claims()
     fail_exhausted_dumps()
     for dump_id in take_overdue_dumps():
@@ -94,7 +94,7 @@ def sweep() -> None:
 
 @shared_task
 def hourly_cleanup() -> None:
-    """The slow part of maintenance, once an hour: it checks every file below bodies/ and blobs/."""
+    """Runs the slow part of maintenance once an hour: it checks every file below bodies/ and blobs/."""
     delete_orphan_bodies()
     delete_unpinned_bytes()
     delete_orphan_blobs()
@@ -102,10 +102,10 @@ def hourly_cleanup() -> None:
 
 @worker_ready.connect
 def release_claims_on_start(**_: Any) -> None:
-    """A worker that starts releases the claims of killed workers on this host, before the first sweep."""
+    """Releases the claims of killed workers on this host when a worker starts, before the first sweep."""
     try:
         release_dead_claims()
         for dump_id in take_waiting_dumps():
             dispatch.send_now("index_dump", dump_id)
     except OperationalError as error:
-        log.warning("The database does not answer yet (%s); the sweep will look again.", error)
+        log.warning("The database does not answer yet (%s). The next sweep tries again.", error)

@@ -1,7 +1,7 @@
-"""What workers call periodically: the sweep and the compaction of body files.
+"""Work that the workers do periodically: the sweep and the compaction of body files.
 
-Depends on: every capability that leaves overdue work in a row.
-Invariant: all work is found again from rows and stored bytes, so a lost message costs at most one sweep.
+Depends on: every capability that stores due work in rows.
+Invariant: due work is found from rows and stored bytes, so a lost message delays it by at most one sweep.
 """
 
 from rollouts.maintenance.compaction import compact_body_files, delete_orphan_bodies, find_due_body_files

@@ -1,4 +1,4 @@
-"""Small bodies folded into big files: ten thousand small Parquet files scan ten times slower."""
+"""Joins small body files into large ones: a scan of ten thousand small Parquet files takes ten times longer."""
 
 from __future__ import annotations
 
@@ -26,97 +26,106 @@ from rollouts.samples import (
 )
 from rollouts.storage import delete_on_failure, get_body_file_path, get_data_root, retire_body_file, write_atomically
 
-SMALL = 8 << 20  # bytes; larger files stay as they are
-FULL = 64 << 20
-MANY = 32  # small files that are worth folding, however little they hold
+MAX_SMALL_BYTES = 8 << 20  # larger files are not joined
+MAX_SEGMENT_BYTES = 64 << 20
+MIN_SMALL_FILES = 32  # so many small files are joined, whatever their size
 
 
 class MovedRows(NamedTuple):
-    """Where a dump's rows were, and where they begin in the new file."""
+    """A dump, read before its rows were copied, and the offset of its rows in the new file."""
 
     dump: Dump
     offset: int
 
 
 class RowsChangedError(Exception):
-    """A dump was indexed again, or folded by another worker, while its rows were copied."""
+    """A dump was indexed again, or compacted by another worker, while its rows were copied."""
 
 
 def find_due_body_files() -> list[tuple[int, str]]:
-    """(run, split) with many small Parquet files, or enough of them to make one of full size."""
-    small = Segment.objects.filter(bytes__lt=SMALL).values("run", "split")
+    """Returns each (run id, split) with many small Parquet files, or with enough of them for one full segment."""
+    small = Segment.objects.filter(bytes__lt=MAX_SMALL_BYTES).values("run", "split")
     several = small.annotate(files=Count("pk"), total=Sum("bytes")).filter(files__gt=1)
-    return list(several.filter(Q(files__gte=MANY) | Q(total__gte=FULL)).values_list("run", "split"))
+    return list(
+        several.filter(Q(files__gte=MIN_SMALL_FILES) | Q(total__gte=MAX_SEGMENT_BYTES)).values_list("run", "split")
+    )
 
 
 def compact_body_files(run_id: int, split: str) -> int:
-    """Joins a run's small body files into segments of up to 64 MB, oldest dumps first; returns how many files went.
+    """Joins a run's small body files into segments of up to 64 MB, oldest dumps first.
 
-    Safe to kill and to run twice: the new file is whole before the rows point to it, in one transaction. The old ones
-    go an hour after that: on SQLite an answer that is being written sees the rows as they were when it began.
+    Returns the number of joined files.
+    Safe to kill and to run twice: the new file is complete before one transaction points the rows to it. The old files
+    are removed one hour later, because on SQLite a response that is being written still reads the old rows.
     """
-    return sum(join(run_id, split, part) for part in shares(run_id, split) if len(part) > 1)
+    return sum(join_segments(run_id, split, batch) for batch in iter_segment_batches(run_id, split) if len(batch) > 1)
 
 
-def shares(run_id: int, split: str) -> Iterator[list[Segment]]:
-    """Small segments in order, as many at a time as make a full one. Those that no dump is in are left to the sweep."""
-    share: list[Segment] = []
+def iter_segment_batches(run_id: int, split: str) -> Iterator[list[Segment]]:
+    """Yields small segments in order, in batches of one full segment. The sweep removes segments without dumps."""
+    batch: list[Segment] = []
     size = 0
-    small = Segment.objects.filter(run=run_id, split=split, bytes__lt=SMALL, dumps__isnull=False)
+    small = Segment.objects.filter(run=run_id, split=split, bytes__lt=MAX_SMALL_BYTES, dumps__isnull=False)
     for segment in small.distinct().order_by("pk"):
-        if share and size + segment.bytes > FULL:
-            yield share
-            share, size = [], 0
-        share.append(segment)
+        if batch and size + segment.bytes > MAX_SEGMENT_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(segment)
         size += segment.bytes
-    yield share
+    yield batch
 
 
-def join(run_id: int, split: str, small: Sequence[Segment]) -> int:
-    """Copies the rows that dumps still point to; garbage that a re-index left behind stays out."""
+def join_segments(run_id: int, split: str, segments: Sequence[Segment]) -> int:
+    """Copies the rows that dumps still point to into one new file. Rows that a re-index replaced are not copied.
+
+    Returns the number of joined segments, 0 if the dumps changed meanwhile.
+    """
     path = f"{run_id}/{split}/segment-{uuid4().hex}.parquet"
     target = get_body_file_path(path)
-    dumps = list(Dump.objects.filter(segment__in=small).select_related("segment").order_by("segment", "segment_offset"))
+    dumps = list(
+        Dump.objects.filter(segment__in=segments).select_related("segment").order_by("segment", "segment_offset")
+    )
     try:
-        with write_atomically(target) as aside:
-            moved = copy_rows(dumps, aside)
+        with write_atomically(target) as temporary_path:
+            moved = copy_rows(dumps, temporary_path)
         with transaction.atomic(), delete_on_failure(target):
-            swap(Run(pk=run_id), split, path, moved, small)
-    except (RowsChangedError, FileNotFoundError):  # the next fold sees how things stand then
+            replace_segments(Run(pk=run_id), split, path, moved, segments)
+    except (RowsChangedError, FileNotFoundError):  # the next compaction reads the new rows
         return 0
-    return len(small)
+    return len(segments)
 
 
 def copy_rows(dumps: Sequence[Dump], path: Path) -> list[MovedRows]:
-    schema = joined_schema([get_body_file_path(dump.segment.path) for dump in dumps if dump.segment])
+    """Writes the rows of the dumps, sorted by segment, to a new body file."""
+    schema = merge_schemas([get_body_file_path(dump.segment.path) for dump in dumps if dump.segment])
     writer = BodyWriter(path, schema)
     moved = []
     try:
-        for _, inside in groupby(dumps, lambda dump: dump.segment_id):
-            lying = list(inside)
-            with open_body_file(lying[0]) as file:
-                for dump in lying:
+        for _, group in groupby(dumps, lambda dump: dump.segment_id):
+            segment_dumps = list(group)
+            with open_body_file(segment_dumps[0]) as file:
+                for dump in segment_dumps:
                     moved.append(MovedRows(dump, writer.rows))
                     for table in scan_dump_rows_in_file(dump, file, None):
-                        writer.write(fitted(table, schema))
+                        writer.write(fit_to_schema(table, schema))
     finally:
         writer.close()
     return moved
 
 
-def joined_schema(paths: Sequence[Path]) -> pa.Schema:
-    """The fixed columns and every column of the run's own; one that is a reward anywhere is a reward."""
-    own: dict[str, pa.Field] = {}
+def merge_schemas(paths: Sequence[Path]) -> pa.Schema:
+    """Returns the fixed columns and all other columns of the files. A column is a reward if any file marks it so."""
+    fields: dict[str, pa.Field] = {}
     for field in chain.from_iterable(pq.read_schema(path) for path in dict.fromkeys(paths)):
-        if field.name not in own or field.metadata == REWARD_METADATA:
-            own[field.name] = field
-    fixed = [field.name for field in FIXED_FIELDS]
-    rest = [field for name, field in own.items() if name not in fixed]
+        if field.name not in fields or field.metadata == REWARD_METADATA:
+            fields[field.name] = field
+    fixed_names = [field.name for field in FIXED_FIELDS]
+    rest = [field for name, field in fields.items() if name not in fixed_names]
     return pa.schema([*FIXED_FIELDS, *rest], metadata={"rolloutdeck": str(BODY_SCHEMA_VERSION)})
 
 
-def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns of `schema`, null where it has none."""
+def fit_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns the table with the columns of `schema`. Missing columns are null."""
     columns = [
         table[field.name] if field.name in table.schema.names else pa.nulls(table.num_rows, field.type)
         for field in schema
@@ -124,39 +133,48 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def swap(run: Run, split: str, path: str, moved: Sequence[MovedRows], small: Sequence[Segment]) -> None:
-    """Points the dumps to the new file. Raises Changed when one of them is not where its rows were copied from."""
-    whole = Segment.objects.create(
-        run=run, split=split, path=path, rows=sum(move.dump.rows for move in moved),
+def replace_segments(
+    run: Run, split: str, path: str, moved: Sequence[MovedRows], old_segments: Sequence[Segment]
+) -> None:
+    """Points the dumps to the new file and deletes the old segments.
+
+    Raises RowsChangedError if a dump no longer points to the rows that were copied.
+    """
+    new_segment = Segment.objects.create(
+        run=run, split=split, path=path, rows=sum(rows.dump.rows for rows in moved),
         bytes=get_body_file_path(path).stat().st_size, schema=BODY_SCHEMA_VERSION,
     )  # fmt: skip
     for dump, offset in moved:
-        there = Dump.objects.filter(
+        unchanged = Dump.objects.filter(
             pk=dump.pk, segment=dump.segment, segment_offset=dump.segment_offset, rows=dump.rows
         )
-        if not there.update(segment=whole, segment_offset=offset):
+        if not unchanged.update(segment=new_segment, segment_offset=offset):
             raise RowsChangedError
-    for segment in small:
+    for segment in old_segments:
         if segment.dumps.exists():
             raise RowsChangedError
-        old = get_body_file_path(segment.path)
+        old_path = get_body_file_path(segment.path)
         segment.delete()
-        transaction.on_commit(partial(retire_body_file, old))
+        transaction.on_commit(partial(retire_body_file, old_path))
 
 
 def delete_orphan_bodies() -> int:
-    """Removes body files older than an hour that no row names, and rows of segments that no dump is in."""
+    """Removes body files older than one hour without a segment row, and segment rows without a dump.
+
+    Returns the number of removed files.
+    """
     for segment in Segment.objects.filter(dumps__isnull=True):
         segment.delete()
     return delete_orphan_body_files()
 
 
 def delete_orphan_body_files() -> int:
-    """Removes Parquet files that no segment names (a worker died between file and row); returns how many."""
+    """Removes Parquet files that no segment names (a worker died before it wrote the row). Returns their number."""
     bodies = get_data_root() / "bodies"
-    old = list(find_older_files(bodies.rglob("*"), ORPHAN_LIFETIME_SECONDS))
-    names = {str(path.relative_to(bodies)): path for path in old}
-    known = set(Segment.objects.values_list("path", flat=True)) if names else set()
-    for name in names.keys() - known:
-        names[name].unlink(missing_ok=True)
-    return len(names.keys() - known)
+    old_files = list(find_older_files(bodies.rglob("*"), ORPHAN_LIFETIME_SECONDS))
+    paths = {str(path.relative_to(bodies)): path for path in old_files}
+    known_names = set(Segment.objects.values_list("path", flat=True)) if paths else set()
+    orphans = paths.keys() - known_names
+    for name in orphans:
+        paths[name].unlink(missing_ok=True)
+    return len(orphans)

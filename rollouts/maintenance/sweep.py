@@ -1,4 +1,4 @@
-"""What the sweep does: finds what is overdue, expires what nobody will ask for. Cheap when there is nothing to do."""
+"""The steps of the sweep: find overdue work and remove expired data. Cheap when there is nothing to do."""
 
 from __future__ import annotations
 
@@ -19,153 +19,163 @@ from rollouts.pins import find_bound_pins
 from rollouts.runs import TRASH_RETENTION
 from rollouts.storage import delete_unused_blobs, get_blob_path, get_body_file_path, get_data_root, get_raw_dump_path
 
-AGAIN = timedelta(seconds=30)  # a dump that was sent again is not sent once more before this
-MOST = 500  # dumps per sweep: a long queue is already queued
-PART_LIFETIME_SECONDS = 24 * 3600  # seconds a half-sent upload may rest
-ORPHAN_LIFETIME_SECONDS = 3600  # seconds after which a file that no row names is nobody's
+RESEND_DELAY = timedelta(seconds=30)  # minimum time between two sends of one dump
+MAX_ROWS_PER_SWEEP = 500  # a long queue does not need more
+PART_LIFETIME_SECONDS = 24 * 3600  # an unfinished upload is removed after this
+ORPHAN_LIFETIME_SECONDS = 3600  # a file without a row is removed after this
 
 
 def release_dead_claims() -> int:
-    """Gives back the claims of processes of this host that have ended; returns how many."""
-    claimed = Dump.objects.filter(state=Dump.State.INDEXING).exclude(claimed_by="")
-    dead = [name for name in claimed.values_list("claimed_by", flat=True).distinct() if has_process_ended(name)]
-    if not dead:
+    """Releases the claims of processes of this host that have ended. Returns their number."""
+    claimed_dumps = Dump.objects.filter(state=Dump.State.INDEXING).exclude(claimed_by="")
+    dead_processes = [
+        name for name in claimed_dumps.values_list("claimed_by", flat=True).distinct() if has_process_ended(name)
+    ]
+    if not dead_processes:
         return 0
-    return claimed.filter(claimed_by__in=dead).update(state=Dump.State.RECEIVED, due_at=timezone.now())
+    return claimed_dumps.filter(claimed_by__in=dead_processes).update(state=Dump.State.RECEIVED, due_at=timezone.now())
 
 
 def fail_exhausted_dumps() -> int:
-    """Fails the dumps that have killed their worker every time, so that they cannot go on doing it."""
+    """Marks dumps as failed if every try killed its worker, so that they are not tried again. Returns their number."""
     now = timezone.now()
-    tired = list(Dump.objects.overdue(now).filter(tries__gte=Dump.MAX_TRIES).select_related("run")[:MOST])
-    for dump in tired:
+    exhausted = list(
+        Dump.objects.overdue(now).filter(tries__gte=Dump.MAX_TRIES).select_related("run")[:MAX_ROWS_PER_SWEEP]
+    )
+    for dump in exhausted:
         Dump.objects.filter(pk=dump.pk, state=dump.state, tries=dump.tries).update(
             state=Dump.State.FAILED,
             message=f"Indexing ended without an answer {dump.tries} times (a worker killed, or out of memory?); "
             "the bytes are kept and can be indexed again.",
         )
         notify_run_changed(dump.run, split=dump.split, step=dump.step)
-    return len(tired)
+    return len(exhausted)
 
 
 def take_overdue_dumps() -> list[int]:
-    """Ids of the dumps to send again, oldest first; they are due again after `AGAIN`."""
-    return sent(Dump.objects.overdue(timezone.now()))
+    """Returns the ids of the dumps to send again, oldest first. They are due again after `RESEND_DELAY`."""
+    return delay_next_send(Dump.objects.overdue(timezone.now()))
 
 
 def take_waiting_dumps() -> list[int]:
-    """As `overdue`, of all that waits: a worker that was killed took messages with it."""
-    return sent(Dump.objects.filter(state=Dump.State.RECEIVED, tries=0) | Dump.objects.overdue())
+    """Returns the ids of all waiting dumps, as `take_overdue_dumps`. A killed worker loses its messages."""
+    return delay_next_send(Dump.objects.filter(state=Dump.State.RECEIVED, tries=0) | Dump.objects.overdue())
 
 
-def sent(dumps: DumpQuerySet) -> list[int]:
-    late = list(dumps.order_by("pk").values_list("pk", flat=True)[:MOST])
-    if late:
-        Dump.objects.filter(pk__in=late).update(due_at=timezone.now() + AGAIN)
-    return late
+def delay_next_send(dumps: DumpQuerySet) -> list[int]:
+    """Sets the next due time of the dumps. Returns their ids, oldest first."""
+    ids = list(dumps.order_by("pk").values_list("pk", flat=True)[:MAX_ROWS_PER_SWEEP])
+    if ids:
+        Dump.objects.filter(pk__in=ids).update(due_at=timezone.now() + RESEND_DELAY)
+    return ids
 
 
 def find_due_artifacts() -> list[int]:
-    """Artifacts whose bytes are all here and whose check was not begun, or died."""
-    return list(Artifact.objects.due().order_by("due_at").values_list("pk", flat=True)[:MOST])
+    """Returns the ids of complete artifacts whose check has not started, or died."""
+    return list(Artifact.objects.due().order_by("due_at").values_list("pk", flat=True)[:MAX_ROWS_PER_SWEEP])
 
 
 def find_runs_with_due_metrics() -> list[int]:
-    """Runs with enough loose metric rows for a block. Only runs with recent news can have become due."""
+    """Returns the ids of runs with enough metric rows for a block. Only recently updated runs can be due."""
     recent = Run.objects.filter(seen_at__gt=timezone.now() - timedelta(minutes=10)).values("pk")
-    loose = MetricRow.objects.filter(run__in=recent).values("run").annotate(rows=Count("pk"))
-    return list(loose.filter(rows__gte=MIN_ROWS_TO_COMPACT).values_list("run", flat=True))
+    row_counts = MetricRow.objects.filter(run__in=recent).values("run").annotate(rows=Count("pk"))
+    return list(row_counts.filter(rows__gte=MIN_ROWS_TO_COMPACT).values_list("run", flat=True))
 
 
 def delete_stale_uploads() -> int:
-    """Removes uploads that were begun and left; returns how many files went."""
+    """Removes the files of abandoned uploads. Returns their number."""
     incoming = get_data_root() / "incoming"
-    left = [
+    stale_files = [
         *find_older_files(incoming.glob("*"), ORPHAN_LIFETIME_SECONDS),
         *find_older_files((incoming / "parts").glob("*"), PART_LIFETIME_SECONDS),
     ]
-    for path in left:
+    for path in stale_files:
         path.unlink(missing_ok=True)
-    return len(left)
+    return len(stale_files)
 
 
 def find_older_files(paths: Iterator[Path], seconds: float) -> Iterator[Path]:
-    before = time.time() - seconds
+    """Yields the files that were last modified more than `seconds` ago. Skips files that are removed meanwhile."""
+    max_mtime = time.time() - seconds
     for path in paths:
         try:
-            if path.is_file() and path.stat().st_mtime < before:
+            if path.is_file() and path.stat().st_mtime < max_mtime:
                 yield path
         except FileNotFoundError:
             continue
 
 
 def empty_trash() -> int:
-    """Removes the runs that have been in the bin for a week: rows, bodies and raw bytes; returns how many.
+    """Removes runs that have been in the trash for a week: rows, bodies and raw bytes. Returns their number.
 
-    One whose steps are replayed by a run that is bound to them stays until that run has ended.
+    A run whose pins are bound to another run by a replay plan remains until that run has ended.
     """
-    gone = list(
+    expired_runs = list(
         Run.objects.filter(deleted_at__lt=timezone.now() - TRASH_RETENTION).exclude(pins__in=find_bound_pins())[:10]
     )
-    for run in gone:
+    for run in expired_runs:
         delete_run_permanently(run)
-    return len(gone)
+    return len(expired_runs)
 
 
 def delete_run_permanently(run: Run) -> None:
-    """Removes a run for good. Rows first: a file without a row is litter, a row without its file is a wound.
+    """Removes a run permanently. Deletes rows first: a row without its file is an error, a file without a row is not.
 
-    Plans that replayed its steps lose those lines, in old revisions too: nothing could be replayed of them.
+    Replay plans lose the entries of its pins, in old revisions too, because these steps cannot be replayed any more.
     """
-    own = list(Blob.objects.filter(artifacts__run=run).distinct())
+    blobs = list(Blob.objects.filter(artifacts__run=run).distinct())
     Entry.objects.filter(pin__run=run).delete()
-    bodies = [get_body_file_path(path) for path in run.segments.values_list("path", flat=True)]
+    body_paths = [get_body_file_path(path) for path in run.segments.values_list("path", flat=True)]
     hashes = set(run.dumps.values_list("sha256", flat=True))
     project = run.project_id
     run.delete()
-    shared = set(Dump.objects.filter(run__project=project, sha256__in=hashes).values_list("sha256", flat=True))
-    delete_unused_blobs(own)
-    for path in bodies:
+    shared_hashes = set(Dump.objects.filter(run__project=project, sha256__in=hashes).values_list("sha256", flat=True))
+    delete_unused_blobs(blobs)
+    for path in body_paths:
         path.unlink(missing_ok=True)
-    for path in find_older_files((get_raw_dump_path(project, sha256) for sha256 in hashes - shared), 60):
+    for path in find_older_files((get_raw_dump_path(project, sha256) for sha256 in hashes - shared_hashes), 60):
         path.unlink(missing_ok=True)
 
 
 def delete_unpinned_bytes() -> int:
-    """Removes bytes that came for pins which were all removed a week ago; returns how many artifacts wait again.
+    """Removes the bytes of artifacts whose pins were all removed a week ago. Returns the number of these artifacts.
 
-    What was sent without a pin asking for it stays with its run.
+    They are in the state `waiting` again. Bytes that were sent without a pin (`send_now`) remain with their run.
     """
     state = Artifact.State
-    fetched = Artifact.objects.filter(send_now=False, state__in=(state.UPLOADING, state.READY, state.UNSAFE))
-    young = fetched.filter(pins__removed_at__gt=timezone.now() - TRASH_RETENTION)
-    left = fetched.filter(pins__isnull=False).exclude(pk__in=Artifact.objects.held()).exclude(pk__in=young)
-    rows = list(left.distinct().select_related("run")[:MOST])
-    for row in rows:
-        own = list(row.blobs.all())
+    requested = Artifact.objects.filter(send_now=False, state__in=(state.UPLOADING, state.READY, state.UNSAFE))
+    recently_unpinned = requested.filter(pins__removed_at__gt=timezone.now() - TRASH_RETENTION)
+    unpinned = (
+        requested.filter(pins__isnull=False).exclude(pk__in=Artifact.objects.held()).exclude(pk__in=recently_unpinned)
+    )
+    artifacts = list(unpinned.distinct().select_related("run")[:MAX_ROWS_PER_SWEEP])
+    for artifact in artifacts:
+        blobs = list(artifact.blobs.all())
         with transaction.atomic():
-            row.blobs.clear()
-            Artifact.objects.filter(pk=row.pk).update(
+            artifact.blobs.clear()
+            Artifact.objects.filter(pk=artifact.pk).update(
                 state=state.WAITING,
                 message="",
-                missing=len(row.files),
+                missing=len(artifact.files),
                 ready_at=None,
                 tries=0,
                 due_at=timezone.now(),
             )
-            notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
-        delete_unused_blobs(own)
-    return len(rows)
+            notify_run_changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
+        delete_unused_blobs(blobs)
+    return len(artifacts)
 
 
 def delete_orphan_blobs() -> int:
-    """Removes bytes of artifacts that no row names (a process died between file and row), and rows that no artifact
-    names; returns how many."""
-    old = list(find_older_files((get_data_root() / "blobs").rglob("*"), ORPHAN_LIFETIME_SECONDS))
-    rows = Blob.objects.filter(sha256__in={path.name for path in old}) if old else Blob.objects.none()
-    known = {get_blob_path(project, sha256) for project, sha256 in rows.values_list("project", "sha256")}
-    nobodys = [path for path in old if path not in known]
-    for path in nobodys:
+    """Removes blob files without a row (a process died before it wrote the row), and blob rows without an artifact.
+
+    Returns the number of removed blobs.
+    """
+    old_files = list(find_older_files((get_data_root() / "blobs").rglob("*"), ORPHAN_LIFETIME_SECONDS))
+    rows = Blob.objects.filter(sha256__in={path.name for path in old_files}) if old_files else Blob.objects.none()
+    known_paths = {get_blob_path(project, sha256) for project, sha256 in rows.values_list("project", "sha256")}
+    orphans = [path for path in old_files if path not in known_paths]
+    for path in orphans:
         path.unlink(missing_ok=True)
-    before = timezone.now() - timedelta(seconds=ORPHAN_LIFETIME_SECONDS)
-    return len(nobodys) + delete_unused_blobs(Blob.objects.filter(artifacts=None, created_at__lt=before))
+    max_created_at = timezone.now() - timedelta(seconds=ORPHAN_LIFETIME_SECONDS)
+    return len(orphans) + delete_unused_blobs(Blob.objects.filter(artifacts=None, created_at__lt=max_created_at))

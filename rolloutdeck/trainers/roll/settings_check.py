@@ -103,7 +103,7 @@ def _check_mock(settings: TrainerSettings) -> list[SettingsIssue]:
         steps = settings.get("max_steps", 500)
         last = f"step_{steps - 1:06d}.pkl" if isinstance(steps, int) and steps > 0 else "the last step"
         title = (
-            f"rollout_mock.mode: mock generates nothing and asks for every file up to train/{last}; one that is missing"
+            f"rollout_mock.mode: mock generates nothing and needs every file up to train/{last}; one that is missing"
         )
         findings.append(SettingsIssue(f"{title} ends the run"))
     return findings

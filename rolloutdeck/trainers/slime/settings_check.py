@@ -184,7 +184,7 @@ def _check_forge_load(settings: TrainerSettings) -> list[SettingsIssue]:
                 f"{_format_forge_argument(template)}: a rollout without a file of its own is that of rollout 0, again"
             )
         ]
-    lost = "Nothing is loaded, and nothing says so: only that rollout function reads it."
+    lost = "Nothing is loaded, without a message: only that rollout function reads it."
     return [
         SettingsIssue(
             f"{_format_forge_argument(template)} without its rollout function",

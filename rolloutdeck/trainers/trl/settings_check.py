@@ -78,7 +78,7 @@ def _check_logging_interval(settings: TrainerSettings) -> list[SettingsIssue]:
         return []
     title = f"logging_steps={every}" if "logging_steps" in settings else f"logging_steps is not set, so it is {every}"
     return [
-        SettingsIssue(title, "A file holds the last generation before the trainer logs: those between are gone.", lines)
+        SettingsIssue(title, "A file has the last generation before the trainer logs: earlier ones are lost.", lines)
     ]
 
 
@@ -89,7 +89,7 @@ def _check_evals(settings: TrainerSettings) -> list[SettingsIssue]:
     if not has_evals and (strategy == "no" or strategy.endswith(".NO")):
         return []
     title = "evals of this run" if has_evals else f"eval_strategy={strategy}"
-    lost = "An eval overwrites the train file of its step, and of its own rows only the last generation batch is kept."
+    lost = "An eval overwrites the train file of its step, and only the last generation batch of its rows is stored."
     return [SettingsIssue(title, lost, (CALLBACK,))]
 
 

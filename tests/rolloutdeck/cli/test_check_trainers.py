@@ -72,7 +72,7 @@ LOSING: list[Case] = [
     (slime_check, {"dynamic_sampling_filter_path": "slime.x.check_std"}, "in no dump"),
     (slime_check, {"load_forge_rollout_data": "/d/{rollout_id}.pt"}, "only that rollout function reads it"),
     (settings_check, {"log_completions": False}, "written nowhere"),
-    (settings_check, {"logging_steps": 5}, "those between are gone"),
+    (settings_check, {"logging_steps": 5}, "earlier ones are lost"),
     (settings_check, {"logging_strategy": "epoch"}, "when the trainer logs"),
     (settings_check, {"eval_strategy": "steps", "eval_steps": 50}, "overwrites the train file of its step"),
     (settings_check, {"eval_strategy": "IntervalStrategy.EPOCH"}, "overwrites the train file of its step"),

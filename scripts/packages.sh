@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what the tests drive is here: Redis, PostgreSQL, nginx, gettext, Chromium and fonts. Debian and Ubuntu.
+# Installs the programs that the tests need: Redis, PostgreSQL, nginx, gettext, Chromium and fonts. Debian and Ubuntu.
 set -euo pipefail
 
 missing=()

@@ -3,7 +3,7 @@
 # Its package is installed without what it declares (GPU engines); the rest is what its writers of files import.
 set -euo pipefail
 folder=$1 python=$2 torch=$3
-cmp -s "$0" "$folder/ready" && exit 0 # made by this very script
+cmp -s "$0" "$folder/ready" && exit 0 # installed by this version of the script
 
 pip() { "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
 install() {
@@ -12,11 +12,11 @@ install() {
     pip "tensordict==0.10.0" "transformers>=5.5.3,<5.11,!=5.6.0" "ray>=2.41" omegaconf orjson "TransferQueue>=0.1.10" &&
     pip accelerate cachetools codetiming datasets fastapi jmespath peft pillow pylatexenc tensorboard torchdata uvicorn &&
     pip --no-deps "verl==0.9.1" "trl==1.16.0" &&
-    pip --no-deps --target "$folder/verl-0.8" "verl==0.8.0" # the rollout skip before today's
+    pip --no-deps --target "$folder/verl-0.8" "verl==0.8.0" # for the older rollout skip
 }
 if install; then
   cp "$0" "$folder/ready"
 else
   rm -rf "$folder"
-  echo "The trainers' packages cannot be had here; their tests are left out."
+  echo "Can't install the trainers' packages; their tests are skipped."
 fi

@@ -1,10 +1,10 @@
-"""Puts the front end's libraries under static/vendor/, from npm, with every hash checked.
+"""Downloads the front end's libraries from npm to static/vendor/ and checks the hash of each package.
 
     python scripts/vendor.py            # download, check, write
-    python scripts/vendor.py --check    # only compare what is there with what was written
+    python scripts/vendor.py --check    # compare the files with sums.json
 
-There is no build step: files are taken as published. A `.gz` beside each script and style lets whitenoise send it
-compressed. A new version is a new line in `PACKAGES` and the path in the templates that name it.
+There is no build step: the files are used as published. A `.gz` next to each script and style lets whitenoise send it
+compressed. For a new version, change the entry in `PACKAGES` and the path in the templates.
 """
 
 from __future__ import annotations
@@ -78,19 +78,19 @@ PACKAGES = (
 )
 
 
-def fetched(package: Package, folder: Path) -> Path:
-    """The package's archive in `folder`, its hash the one that this file names."""
+def download_package(package: Package, folder: Path) -> Path:
+    """Downloads the package's archive to `folder` and returns its path. Exits if the hash differs from `integrity`."""
     command = ["npm", "pack", f"{package.name}@{package.version}", "--silent", "--pack-destination", str(folder)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
     archive = folder / f"{package.name.lstrip('@').replace('/', '-')}-{package.version}.tgz"
     found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if found != package.integrity:
-        sys.exit(f"{archive.name} has another hash than this file names: {found}. Nothing of it was written.")
+        sys.exit(f"{archive.name} has the hash {found}, which differs from scripts/vendor.py. No file was written.")
     return archive
 
 
 def unpack(package: Package, archive: Path) -> None:
-    """Writes the wanted files below static/vendor/name@version/, paths without their first folder."""
+    """Writes the listed files below static/vendor/name@version/, without their first folder."""
     target = VENDOR / f"{package.name.rsplit('/', 1)[-1]}@{package.version}"
     shutil.rmtree(target, ignore_errors=True)
     with tarfile.open(archive) as tar:
@@ -98,28 +98,28 @@ def unpack(package: Package, archive: Path) -> None:
             inner = member.name.partition("/")[2]
             content = tar.extractfile(member) if member.isfile() else None
             if content and any(Path(inner).match(pattern) for pattern in package.files):
-                place(target / inner.removeprefix("dist/").removeprefix("files/"), content.read())
+                write_file(target / inner.removeprefix("dist/").removeprefix("files/"), content.read())
 
 
-def place(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     if path.suffix in {".js", ".css"}:
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(content, 9, mtime=0))
 
 
-def sums() -> dict[str, str]:
-    """{path below static/vendor: sha256} of everything there."""
+def compute_sums() -> dict[str, str]:
+    """Returns {path below static/vendor: sha256} for all files."""
     files = sorted(path for path in VENDOR.rglob("*") if path.is_file() and path != SUMS)
     return {str(path.relative_to(VENDOR)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def check() -> int:
     written = json.loads(SUMS.read_text())
-    found = sums()
+    found = compute_sums()
     changed = sorted(name for name in written.keys() | found.keys() if written.get(name) != found.get(name))
     for name in changed:
-        print(f"static/vendor/{name} is not as scripts/vendor.py wrote it.")
+        print(f"static/vendor/{name} differs from sums.json. Run python scripts/vendor.py.")
     return 1 if changed else 0
 
 
@@ -128,9 +128,9 @@ def main() -> int:
         return check()
     with tempfile.TemporaryDirectory() as folder:
         for package in PACKAGES:
-            unpack(package, fetched(package, Path(folder)))
+            unpack(package, download_package(package, Path(folder)))
             print(f"{package.name}@{package.version}")
-    SUMS.write_text(json.dumps(sums(), indent=1) + "\n")
+    SUMS.write_text(json.dumps(compute_sums(), indent=1) + "\n")
     return 0
 
 

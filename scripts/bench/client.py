@@ -1,4 +1,4 @@
-"""The trainer's side of the budgets: how long it is blocked, how badly another thread stalls, when data is durable."""
+"""The client's budgets: how long the trainer is blocked and how long another thread stalls."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ KEYS = {"input": "prompt", "output": "response", "gts": "ground_truth", "uid": "
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
-    """A workload file in the words of `Run.log_samples`."""
+    """Returns the rows of a workload file with the keys of `Run.log_samples`."""
     rows = [json.loads(line) for line in file.read_bytes().split(b"\n") if line]
     return [{KEYS.get(key, key): value for key, value in row.items() if key != "step"} for row in rows]
 
 
 class Busy(threading.Thread):
-    """A thread that does nothing but Python, and remembers the longest time it was not allowed to."""
+    """A thread that runs Python without a pause and records the longest time that it was stopped."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -39,7 +39,7 @@ class Busy(threading.Thread):
 
 
 def import_ms() -> float:
-    """Median of importing `rolloutdeck`, over an empty interpreter."""
+    """Returns the median time to import `rolloutdeck` in ms, without the start of the interpreter."""
 
     def once(code: str) -> float:
         began = time.perf_counter()
@@ -52,7 +52,7 @@ def import_ms() -> float:
 
 
 def blocked(run: Any, files: list[Path]) -> dict[str, float]:
-    """ms that `log_samples` and `log_file` keep the trainer, and the worst stall of a busy thread beside the writer."""
+    """Returns the ms that `log_samples` and `log_file` block the trainer, and the worst stall of another thread."""
     samples, shipped, stalls = [], [], []
     for step, file in enumerate(files, start=1):
         rows = rows_of(file)

@@ -1,4 +1,4 @@
-"""What our functions cost slime's rollout manager: 1,024 samples of 1,000 tokens, as slime holds them."""
+"""Measures the time that our functions take in slime's rollout manager, for 1,024 samples of 1,000 tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS, TOKENS, PROMPT, ANSWERS = 1024, 1000, 200, 8
 
 
 class Sample:
-    """Has in its attributes what slime's own sample has after its reward."""
+    """A stand-in with the attributes of slime's sample after its reward."""
 
     def __init__(self, index: int, ids: list[int]) -> None:
         self.index, self.group_index, self.rollout_id = index, index // ANSWERS, None
@@ -28,14 +28,14 @@ class Sample:
 
 
 def blocked(run: Any, rollouts: int = 5) -> tuple[float, float]:
-    """ms that the end of a rollout keeps slime, and that the hook of its samples does in all; medians of `rollouts`."""
+    """Returns the ms that the end of a rollout and all calls of the sample hook block slime; medians of `rollouts`."""
     args = SimpleNamespace(reward_key=None, rollout_batch_size=ROWS // ANSWERS, n_samples_per_prompt=ANSWERS)
     ours = session._sessions[os.getpid()] = session.SlimeSession(run)
     ended, hooked = [], []
     for rollout in range(rollouts):
         samples = [Sample(row, random.sample(range(30000), PROMPT + TOKENS)) for row in range(ROWS)]
         hooked.append(timed(partial(hook, args, rollout, samples)))
-        ours.flush(60)  # they come one by one in minutes, so our thread has long made their rows when a rollout ends
+        ours.flush(60)  # in slime they arrive over minutes, so the rows exist before the rollout ends
         ended.append(timed(partial(end, args, rollout, samples)))
         ours.flush(60)
     del session._sessions[os.getpid()]

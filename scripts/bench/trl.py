@@ -1,4 +1,4 @@
-"""What the TRL callback costs the trainer's thread: 1,024 samples of 1,000 tokens, on a stand-in without a model."""
+"""Measures how long the TRL callback blocks the trainer's thread: 1,024 samples of 1,000 tokens, without a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS, TOKENS, ANSWERS = 1024, 1000, 8
 
 
 class Trainer:
-    """Has in its hands what GRPOTrainer has after a generation; its methods return at once."""
+    """A stand-in with the data of GRPOTrainer after a generation. Its methods return immediately."""
 
     reward_func_names = ("correct", "short")
     num_generations = ANSWERS
@@ -41,7 +41,7 @@ class Trainer:
 
 
 def blocked(run: Any, steps: int = 5) -> float:
-    """ms that a generation keeps the trainer, median over `steps`."""
+    """Returns the ms that a generation blocks the trainer, median over `steps`."""
     trainer, session, times = Trainer(), TrlSession(run), []
     inputs = [{"prompt": prompt, "ground_truth": "4"} for prompt in trainer.prompts]
     GenerationCapture(

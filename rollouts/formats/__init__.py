@@ -1,4 +1,8 @@
-"""One module per dump format. A new trainer is one module here and one word in `FORMATS`."""
+"""Dump formats, one module each: converts the bytes of a dump to records, metric points and problems.
+
+Depends on: the record types of `rollouts.samples` and the readers of `rolloutdeck.safe_pickle`.
+Invariant: a format streams and never unpickles. To add a format, add one module here and one entry in `FORMATS`.
+"""
 
 from __future__ import annotations
 
@@ -38,29 +42,29 @@ FORMATS: tuple[Format, ...] = (
     *table.FORMATS,
 )  # fmt: skip
 FORMAT_NAMES = frozenset(form.name for form in FORMATS)
-# Their trainer overwrites a file with other rows of the same step: its versions add up.
+# The trainer overwrites the file with other rows of the same step, so all versions of the file count.
 ADDITIVE_FORMATS = frozenset((trl_completions.name, roll_jsonl.name))
-# They hold metrics and no samples.
+# Formats with metrics and no samples.
 METRIC_FORMATS = frozenset((verl_metrics.name, cure_results.name))
-# They hold tokens and no text, and join the samples that others tell of.
+# Formats with tokens and no text. Their rows are merged into the samples of other dumps.
 TOKEN_ONLY_FORMATS = frozenset(
     (slime_train.name, roll_mock.name, *TOKEN_ONLY_TABLE_FORMATS, *(form.name for form in verl_batch.FORMATS))
 )
 
 
 def find_artifact_format(filename: str) -> str:
-    """The format of a file of an artifact that holds rows, by its name; empty for every other file."""
+    """Returns the format of an artifact file that contains rows, by its name; empty for every other file."""
     return next((form.name for form in verl_batch.FORMATS if form.filename == filename), "")
 
 
-def select_format(filename: str, head: bytes, told_format: str = "") -> Format:
-    """The format that was told, else the first that recognises the head. Raises UnreadableDump when there is none."""
+def select_format(filename: str, head: bytes, format_name: str = "") -> Format:
+    """Returns the requested format, else the first that accepts the head. Raises UnreadableDumpError if none does."""
     names = ", ".join(form.name for form in FORMATS)
-    if told_format:
+    if format_name:
         for form in FORMATS:
-            if form.name == told_format:
+            if form.name == format_name:
                 return form
-        raise UnreadableDumpError(f"`{told_format}` is not a format this server reads; it reads {names}.")
+        raise UnreadableDumpError(f"`{format_name}` is not a format this server reads; it reads {names}.")
     if not head.strip():
         raise UnreadableDumpError("The file is empty: its writer was stopped before the first line.")
     for form in FORMATS:

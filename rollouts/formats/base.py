@@ -1,4 +1,4 @@
-"""What a format module is, and what it is told of the dump that it reads."""
+"""The protocol of a format module and the context of the dump that it reads."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any, BinaryIO, Protocol
 
 from rollouts.samples import LineProblem, MetricPoint, Record, SkippedRow
 
-HEAD_BYTES = 64 << 10  # what `sniff` sees
+HEAD_BYTES = 64 << 10  # the size of the head that `sniff` gets
 
 
 @dataclass(frozen=True, slots=True)
 class DumpContext:
-    """What came with the bytes. `step` is None when nobody said it; then the records' own `extras["step"]` counts.
-    `columns`: of a table, as `formats.columns.told` takes it.
+    """The metadata of a dump. `step` is None if the upload has no step; then `extras["step"]` of each record is used.
+    `columns` is the column mapping of a table, in the form that `formats.table.columns.read_column_mapping` parses.
 
-    Of a file of an artifact: `path`, where it lies plain; `beside`, where the others of its manifest lie, by name;
-    `facts`, see `rolloutdeck.protocol.compatibility`; `decode`, text of token ids where the run's tokenizer is known.
+    For a file of an artifact: `path` is its uncompressed file; `sibling_paths` are the other files of its manifest, by
+    name; `facts`, see `rolloutdeck.protocol.compatibility`; `decode_tokens` converts token ids to text, None if the
+    tokenizer of the run is unknown.
     """
 
     filename: str = ""
@@ -27,20 +28,20 @@ class DumpContext:
     step_kind: str = "global_step"
     columns: str = ""
     path: Path | None = None
-    beside: Mapping[str, Path] = field(default_factory=dict)
+    sibling_paths: Mapping[str, Path] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
-    decode: Callable[[Sequence[Sequence[int]]], list[str]] | None = None
+    decode_tokens: Callable[[Sequence[Sequence[int]]], list[str]] | None = None
 
 
 class Format(Protocol):
-    """A module that turns one kind of dump into records.
+    """A module that converts one kind of dump to records.
 
-    `sniff` sees the first 64 KB. `read` streams, and raises UnreadableDump when nothing in the dump can be read.
+    `sniff` gets the first 64 KB. `read` streams records, and raises UnreadableDumpError if nothing can be read.
     """
 
     @property
     def name(self) -> str: ...
     def sniff(self, filename: str, head: bytes) -> bool: ...
     def read(
-        self, stream: BinaryIO, told: DumpContext
+        self, stream: BinaryIO, context: DumpContext
     ) -> Iterator[Record | MetricPoint | LineProblem | SkippedRow]: ...

@@ -2,15 +2,15 @@
 
 | file                                 | holds, in a JSON array                                                        |
 |--------------------------------------|-------------------------------------------------------------------------------|
-| `outputs-rl-{model}-{data set}.json` | a task each: k programs, k tests; after `execute.py` a table of k x (t+k) too |
-| `outputs-eval-…`                     | the same of an evaluation, its table in two halves                            |
+| `outputs-rl-{model}-{data set}.json` | tasks: k programs, k tests; after `execute.py` also a table of k x (t+k)      |
+| `outputs-eval-…`                     | the same for an evaluation; its table is in two halves                        |
 | `rl_{code,case}_data.json`,          | {prompt, response, reward} of the groups with variance; the reward is the     |
-| `rl_data.json`                       | normalised advantage, and `<|im_end|>` stands after what was not cut          |
+| `rl_data.json`                       | normalized advantage; `<|im_end|>` ends a response that was not truncated     |
 
-t tests are the data set's own, k are the tester's. A program's score is the share of the t that it passes, as
-`reward.py` has it; a test's is +(share of wrong programs it catches) where all correct ones pass it, else -(share of
-wrong ones that pass it), and unknown where no program is correct. A file that `execute.py` has not seen has no table.
-None says a step. Source: sample.py, execute.py, reward.py of Gen-Verse/CURE 69fe174.
+t tests are from the data set, k are from the tester. The score of a program is the share of the t tests that it passes,
+as in `reward.py`. The score of a test is +(share of wrong programs that fail it) if all correct programs pass it, else
+-(share of wrong programs that pass it), and unknown if no program is correct. A file has no table before `execute.py`
+ran. No file has a step. Source: sample.py, execute.py, reward.py of Gen-Verse/CURE 69fe174.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OUTPUT_HEAD = re.compile(rb'\s*\[\s*\{.*"full_code_generation"\s*:', re.DOTALL)
 DATA_HEAD = re.compile(rb'\s*\[\s*\{\s*"prompt"\s*:.*"response"\s*:', re.DOTALL)
 ROLES = {"code": "coder", "case": "tester"}
 
-MOST_TOLD = 1000  # characters of a test's input or output; the ground truth and the tester's own sample have all
+MAX_CASE_CHARS = 1000  # of a test input or output; the ground truth and the tester's sample have the full text
 Table = list[list[bool]]
 Task = dict[str, Any]
 
@@ -49,57 +49,62 @@ class CureFormat:
             return bool(OUTPUT_HEAD.match(head) or (OUTPUTS.match(name) and head.lstrip().startswith(b"[")))
         return bool(DATA.match(name) and DATA_HEAD.match(head))
 
-    def read(self, stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
-        """Records in the order of the array. Raises UnreadableDump."""
-        found, whole = json_document.read_json_document(stream)
-        if not isinstance(found, list):
-            raise UnreadableDumpError(f"It holds {describe_json_type(found)} where a list is expected.")
-        if not whole:
+    def read(self, stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
+        """Yields records in the order of the array. Raises UnreadableDumpError."""
+        entries, is_valid_utf8 = json_document.read_json_document(stream)
+        if not isinstance(entries, list):
+            raise UnreadableDumpError(f"It holds {describe_json_type(entries)} where a list is expected.")
+        if not is_valid_utf8:
             yield LineProblem(1, BROKEN_UTF8, repaired=True)
-        bad: list[LineProblem] = []
-        for place, one in enumerate(found, 1):
+        problems: list[LineProblem] = []
+        for number, entry in enumerate(entries, 1):
             try:
-                yield from samples(one, told) if self.name == "cure-outputs" else [trained(one, told)]
+                yield from (
+                    build_samples(entry, context)
+                    if self.name == "cure-outputs"
+                    else [build_trained_sample(entry, context)]
+                )
             except ValueError as error:
-                bad.append(LineProblem(place, f"entry {place} of the list {error}"))
-        if found and len(bad) == len(found):
-            raise UnreadableDumpError(f"None of it can be read: {bad[0].reason}.")
-        yield from bad
+                problems.append(LineProblem(number, f"entry {number} of the list {error}"))
+        if entries and len(problems) == len(entries):
+            raise UnreadableDumpError(f"None of it can be read: {problems[0].reason}.")
+        yield from problems
 
 
 FORMATS = (CureFormat("cure-outputs"), CureFormat("cure-data"))
 
 
-def trained(one: Any, told: DumpContext) -> Record:
-    """What a trainer was given. Raises ValueError."""
-    if not isinstance(one, dict) or not isinstance(one.get("prompt"), str) or not isinstance(one.get("response"), str):
+def build_trained_sample(entry: Any, context: DumpContext) -> Record:
+    """Returns the sample of an entry that the trainer gets. Raises ValueError if it has no prompt and response."""
+    row = entry if isinstance(entry, dict) else {}
+    if not isinstance(row.get("prompt"), str) or not isinstance(row.get("response"), str):
         raise ValueError("has no `prompt` and `response`")
-    ended, advantage = one["response"].endswith(END), to_float(one.get("reward"))
-    made = Record(one["prompt"], one["response"].removesuffix(END), truncated=not ended)
+    ended, advantage = row["response"].endswith(END), to_float(row.get("reward"))
+    made = Record(row["prompt"], row["response"].removesuffix(END), truncated=not ended)
     made.advantages = None if advantage is None else [advantage]
-    named = DATA.match(told.filename.rpartition("/")[2])
-    made.extras = {key: value for key, value in one.items() if key not in ("prompt", "response", "reward")}
-    if named and named["role"]:
-        made.extras["role"] = ROLES[named["role"]]
+    match = DATA.match(context.filename.rpartition("/")[2])
+    made.extras = {key: value for key, value in row.items() if key not in ("prompt", "response", "reward")}
+    if match and match["role"]:
+        made.extras["role"] = ROLES[match["role"]]
     return made
 
 
-def samples(task: Any, told: DumpContext) -> Iterator[Record]:
-    """The programs of a task, then its tests. Raises ValueError."""
+def build_samples(task: Any, context: DumpContext) -> Iterator[Record]:
+    """Yields the programs of a task, then its tests. Raises ValueError if the task has another form."""
     if not isinstance(task, dict):
         raise ValueError(f"is {describe_json_type(task)} where a task is expected")
-    named = OUTPUTS.match(told.filename.rpartition("/")[2])
-    matrix = Matrix.of(task)
-    made = [*coders(task, matrix), *testers(task, matrix)]
-    for record in made:
-        record.data_source = named["data"] if named else None
+    match = OUTPUTS.match(context.filename.rpartition("/")[2])
+    matrix = Matrix.from_task(task)
+    records = [*build_programs(task, matrix), *build_tests(task, matrix)]
+    for record in records:
+        record.data_source = match["data"] if match else None
         record.extras["task"] = hashlib.sha256(str(task.get("question")).encode("utf-8", "replace")).hexdigest()[:12]
-        record.extras |= {key: value for key, value in task.items() if key not in TOLD}
-    yield from made
+        record.extras |= {key: value for key, value in task.items() if key not in KNOWN_KEYS}
+    yield from records
 
 
-# Keys of a task that are said of its samples one by one, or in another way.
-TOLD = frozenset(
+# Keys of a task that its samples store per sample or in another form.
+KNOWN_KEYS = frozenset(
     ("full_code_generation", "code_response_length", "full_case_generation", "case_response_length", "generated_code",
      "num_ground_truth_test", "all_case_input", "all_case_output", "case_input", "case_output", "case_text",
      "code_generation_prompt", "case_generation_prompt", "all_case_exe_results", "all_case_bool_table", "test_input",
@@ -109,123 +114,125 @@ TOLD = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Which program passes which test: `passed[program][test]`, of the `given` first tests the answers are known."""
+    """Which program passes which test: `passed[program][test]`. The first `given` tests are from the data set."""
 
     passed: Table
     printed: list[list[Any]]
     given: int
-    cases: list[dict[str, str]]  # the tests, each cut to `MOST_TOLD`: they stand with every program
+    cases: list[dict[str, str]]  # the tests, cut to `MAX_CASE_CHARS` because every program repeats them
     truth: str | None
 
     @classmethod
-    def of(cls, task: Task) -> Matrix | None:
-        """None before the programs were run, or where there was nothing to run. Raises ValueError."""
+    def from_task(cls, task: Task) -> Matrix | None:
+        """Returns None if the programs were not run or there are none. Raises ValueError for another table form."""
         table, printed = task.get("all_case_bool_table"), task.get("all_case_exe_results")
-        inputs, outputs = texts(task, "all_case_input"), texts(task, "all_case_output")
+        inputs, outputs = get_texts(task, "all_case_input"), get_texts(task, "all_case_output")
         given = to_integer(task.get("num_ground_truth_test")) or 0
         if table is None and isinstance(task.get("test_bool_table"), list):
-            table, printed = joined(task, "bool_table"), joined(task, "exe_results")
-            inputs = texts(task, "test_input") + texts(task, "case_input")
-            outputs = texts(task, "test_output") + texts(task, "case_output")
+            table, printed = join_halves(task, "bool_table"), join_halves(task, "exe_results")
+            inputs = get_texts(task, "test_input") + get_texts(task, "case_input")
+            outputs = get_texts(task, "test_output") + get_texts(task, "case_output")
             given = len(task["test_bool_table"][0]) if task["test_bool_table"] else 0
         if not table:
             return None
         if not is_table(table):
             raise ValueError("has an `all_case_bool_table` that is no table of true and false")
-        tests = [{"input": one, "output": other} for one, other in zip(inputs, outputs, strict=False)]
-        cases = [{key: text[:MOST_TOLD] for key, text in test.items()} for test in tests]
+        tests = [{"input": text, "output": output} for text, output in zip(inputs, outputs, strict=False)]
+        cases = [{key: text[:MAX_CASE_CHARS] for key, text in test.items()} for test in tests]
         given = max(0, min(given, len(table[0])))
         truth = to_json(tests[:given]) if given else None
         return cls(table, printed if isinstance(printed, list) else [], given, cases, truth)
 
     @property
     def correct(self) -> list[bool]:
-        """Which programs pass all the given tests."""
+        """Returns for each program whether it passes all given tests."""
         return [all(row[: self.given]) for row in self.passed]
 
 
 def is_table(value: Any) -> bool:
     rows = isinstance(value, list) and all(isinstance(row, list) for row in value)
-    return rows and len({len(row) for row in value}) == 1 and all(isinstance(one, bool) for row in value for one in row)
+    return (
+        rows and len({len(row) for row in value}) == 1 and all(isinstance(cell, bool) for row in value for cell in row)
+    )
 
 
-def joined(task: Task, what: str) -> Any:
-    """The two halves of an evaluation's table as one: the given tests, then those of the tester."""
-    given, own = rows_of(task, f"test_{what}"), rows_of(task, f"case_{what}")
-    return [[*one, *other] for one, other in zip(given, own or [[]] * len(given), strict=False)]
+def join_halves(task: Task, name: str) -> Any:
+    """Joins the two halves of the table of an evaluation: the given tests, then the tests of the tester."""
+    given, own = get_nested_list(task, f"test_{name}"), get_nested_list(task, f"case_{name}")
+    return [[*first, *second] for first, second in zip(given, own or [[]] * len(given), strict=False)]
 
 
-def rows_of(task: Task, key: str) -> list[list[Any]]:
-    """A list of lists; empty where there is none. Raises ValueError where it is anything else."""
+def get_nested_list(task: Task, key: str) -> list[list[Any]]:
+    """Returns a list of lists; empty if there is none. Raises ValueError for any other value."""
     value = task.get(key) or []
     if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
         raise ValueError(f"has a `{key}` that is no list of lists")
     return value
 
 
-def texts(task: Task, key: str) -> list[str]:
-    """A list of texts. Raises ValueError where it is anything else."""
+def get_texts(task: Task, key: str) -> list[str]:
+    """Returns a list of texts. Raises ValueError for any other value."""
     value = task.get(key)
     if value is None:
         return []
     if not isinstance(value, list):
         raise ValueError(f"has a `{key}` that is {describe_json_type(value)} where a list is expected")
-    return [one if isinstance(one, str) else to_json(one) for one in value]
+    return [text if isinstance(text, str) else to_json(text) for text in value]
 
 
-def lengths(task: Task, key: str) -> Sequence[Any]:
+def get_lengths(task: Task, key: str) -> Sequence[Any]:
     value = task.get(key)
     return value if isinstance(value, list) else ()
 
 
-def coders(task: Task, matrix: Matrix | None) -> Iterator[Record]:
-    prompt, long = str(task.get("code_generation_prompt", "")), lengths(task, "code_response_length")
-    programs = texts(task, "generated_code")
-    for place, response in enumerate(texts(task, "full_code_generation")):
-        made = Record(prompt, response, index=place, extras={"role": "coder"})
-        if place < len(long):
-            made.extras["response_length"] = long[place]
-        if place < len(programs):
-            made.extras["generated_code"] = programs[place]
-        if matrix and place < len(matrix.passed):
-            run(made, matrix, place)
+def build_programs(task: Task, matrix: Matrix | None) -> Iterator[Record]:
+    prompt, token_counts = str(task.get("code_generation_prompt", "")), get_lengths(task, "code_response_length")
+    programs = get_texts(task, "generated_code")
+    for index, response in enumerate(get_texts(task, "full_code_generation")):
+        made = Record(prompt, response, index=index, extras={"role": "coder"})
+        if index < len(token_counts):
+            made.extras["response_length"] = token_counts[index]
+        if index < len(programs):
+            made.extras["generated_code"] = programs[index]
+        if matrix and index < len(matrix.passed):
+            set_test_results(made, matrix, index)
         yield made
 
 
-def run(made: Record, matrix: Matrix, place: int) -> None:
-    """What came of a program when it was run."""
-    row, given = matrix.passed[place], matrix.given
+def set_test_results(made: Record, matrix: Matrix, index: int) -> None:
+    """Sets the test results of a program, its score and its ground truth."""
+    row, given = matrix.passed[index], matrix.given
     made.extras["tests"] = {"passed": row, "given": given, "cases": matrix.cases}
-    if place < len(matrix.printed):
-        made.extras["tests"]["printed"] = matrix.printed[place]
+    if index < len(matrix.printed):
+        made.extras["tests"]["printed"] = matrix.printed[index]
     if given:
         made.score = sum(row[:given]) / given
         made.rewards["acc"] = float(all(row[:given]))
         made.ground_truth = matrix.truth
 
 
-def testers(task: Task, matrix: Matrix | None) -> Iterator[Record]:
-    prompt, long = str(task.get("case_generation_prompt", "")), lengths(task, "case_response_length")
-    parts = {key: texts(task, key) for key in ("case_input", "case_output", "case_text")}
-    for place, response in enumerate(texts(task, "full_case_generation")):
-        made = Record(prompt, response, index=place, extras={"role": "tester"})
-        if place < len(long):
-            made.extras["response_length"] = long[place]
-        made.extras |= {key: values[place] for key, values in parts.items() if place < len(values)}
-        at = place + matrix.given if matrix else 0
-        if matrix and at < len(matrix.passed[0]):
-            made.extras["passed_by"] = [row[at] for row in matrix.passed]
-            judge(made, made.extras["passed_by"], matrix.correct)
+def build_tests(task: Task, matrix: Matrix | None) -> Iterator[Record]:
+    prompt, token_counts = str(task.get("case_generation_prompt", "")), get_lengths(task, "case_response_length")
+    parts = {key: get_texts(task, key) for key in ("case_input", "case_output", "case_text")}
+    for index, response in enumerate(get_texts(task, "full_case_generation")):
+        made = Record(prompt, response, index=index, extras={"role": "tester"})
+        if index < len(token_counts):
+            made.extras["response_length"] = token_counts[index]
+        made.extras |= {key: values[index] for key, values in parts.items() if index < len(values)}
+        column = index + matrix.given if matrix else 0
+        if matrix and column < len(matrix.passed[0]):
+            made.extras["passed_by"] = [row[column] for row in matrix.passed]
+            set_test_reward(made, made.extras["passed_by"], matrix.correct)
         yield made
 
 
-def judge(made: Record, passed: list[bool], correct: list[bool]) -> None:
-    """The reward of a test before it is normalised; none where no program is correct, so that nobody can tell."""
+def set_test_reward(made: Record, passed: list[bool], correct: list[bool]) -> None:
+    """Sets the reward of a test before normalization. Sets none if no program is correct: it is unknown then."""
     if not any(correct):
         return
-    valid = all(one for one, right in zip(passed, correct, strict=True) if right)
-    wrong = [one for one, right in zip(passed, correct, strict=True) if not right]
-    told = [not one if valid else one for one in wrong]
+    valid = all(result for result, is_right in zip(passed, correct, strict=True) if is_right)
+    wrong = [result for result, is_right in zip(passed, correct, strict=True) if not is_right]
+    results = [not result if valid else result for result in wrong]
     made.rewards["acc"] = float(valid)
-    share = sum(told) / len(told) if told else 1.0
+    share = sum(results) / len(results) if results else 1.0
     made.score = share if valid else 0.0 - share

@@ -1,10 +1,11 @@
-"""CURE's figures: `results/results-{rl,eval}-{model}-{data set}.txt`, text that its stages append to, step after step.
+"""CURE's metrics: `results/results-{rl,eval}-{model}-{data set}.txt`, text that its stages append to at each step.
 
-A step begins with sample.py's line `code response length: …`; execute.py's lines follow when the programs were run. An
-evaluation begins with `code acc (average …`. No line says a step: of a training the file's first step is told and the
-others count on from it; of evaluations, which are some steps apart, the told step is that of the last one, and of the
-others nothing is known. Both are named alike: `code/acc`, `case/accumulate acc`, `BoN (4, 4)/acc`; `eval/` stands
-before those of an evaluation. Source: sample.py:374, execute.py:233-256, eval.py:870-905 of Gen-Verse/CURE 69fe174.
+A step begins with the line `code response length: …` of sample.py; the lines of execute.py follow after the programs
+were run. An evaluation begins with `code acc (average …`. No line has a step. For a training, the step of the upload is
+that of the first block, and the others count from it. For evaluations, which are some steps apart, it is the step of
+the last one; the steps of the others are unknown, so they are not read. Both have the same names: `code/acc`,
+`case/accumulate acc`, `BoN (4, 4)/acc`; those of an evaluation have the prefix `eval/`. Source: sample.py:374,
+execute.py:233-256, eval.py:870-905 of Gen-Verse/CURE 69fe174.
 """
 
 from __future__ import annotations
@@ -20,64 +21,65 @@ from rollouts.samples import LineProblem, MetricPoint
 name = "cure-results"
 
 FILE = re.compile(r"results-(?P<split>rl|eval)-.+\.txt\Z")
-BEGINS = {"rl": b"code response length:", "eval": b"code acc (average"}
+FIRST_LINES = {"rl": b"code response length:", "eval": b"code acc (average"}
 NUMBER = re.compile(r"(?:nan|-?inf|-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\Z")
 SETTING = re.compile(r"BoN setting \((?P<tuple>[^()]{1,40})\):\Z")
-UNSAID = re.compile(r"\s*\([^()]*\)|\bestimated |\baverage ")
-LONGEST_LINE = 1000  # bytes; CURE's have a hundred
-MOST_STEPS = 100_000
+IGNORED_WORDS = re.compile(r"\s*\([^()]*\)|\bestimated |\baverage ")
+MAX_LINE_BYTES = 1000  # lines of CURE have about 100
+MAX_STEPS = 100_000
 
 Values = dict[str, float | None]
 
 
 def sniff(filename: str, head: bytes) -> bool:
-    return bool(FILE.match(filename.rpartition("/")[2])) and any(begin in head for begin in BEGINS.values())
+    return bool(FILE.match(filename.rpartition("/")[2])) and any(begin in head for begin in FIRST_LINES.values())
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[MetricPoint | LineProblem]:
-    """A point for each step; of evaluations the last one's. Raises UnreadableDump when there is no figure at all."""
-    named = FILE.match(told.filename.rpartition("/")[2])
-    split = named["split"] if named else "rl"
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[MetricPoint | LineProblem]:
+    """Yields a point per step; of evaluations only the last. Raises UnreadableDumpError if there is no metric."""
+    match = FILE.match(context.filename.rpartition("/")[2])
+    split = match["split"] if match else "rl"
     blocks: list[Values] = []
-    yield from _blocks(_lines(stream), split, blocks)
+    yield from _read_blocks(_read_lines(stream), split, blocks)
     if not any(blocks):
         raise UnreadableDumpError("It holds none of the figures that CURE writes.")
-    first = told.step or 0
+    first = context.step or 0
     steps = [(first, blocks[-1])] if split == "eval" else list(enumerate(blocks, first))
-    yield from (MetricPoint(step, values, told.step_kind) for step, values in steps if values)
+    yield from (MetricPoint(step, values, context.step_kind) for step, values in steps if values)
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    return iter(lambda: stream.readline(LONGEST_LINE), b"")
+def _read_lines(stream: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: stream.readline(MAX_LINE_BYTES), b"")
 
 
-def _blocks(lines: Iterable[bytes], split: str, made: list[Values]) -> Iterator[LineProblem]:
-    """Fills `made` with the figures of each step; yields the lines that hold none. Raises UnreadableDump."""
+def _read_blocks(lines: Iterable[bytes], split: str, blocks: list[Values]) -> Iterator[LineProblem]:
+    """Appends the metrics of each step to `blocks`; yields a problem for each line without one. Raises
+    UnreadableDumpError."""
     setting = ""
     for number, line in enumerate(lines, 1):
         text = line.decode("utf-8", "replace").strip()
-        if line.startswith(BEGINS[split]) or not made:
-            if len(made) == MOST_STEPS:
-                raise UnreadableDumpError(f"It holds more than {MOST_STEPS:,} steps.")
-            made.append({})
-        if found := SETTING.match(text):
-            setting = f"BoN ({found['tuple']})/"
-        elif figures := dict(_figures(text)):
+        if line.startswith(FIRST_LINES[split]) or not blocks:
+            if len(blocks) == MAX_STEPS:
+                raise UnreadableDumpError(f"It holds more than {MAX_STEPS:,} steps.")
+            blocks.append({})
+        if match := SETTING.match(text):
+            setting = f"BoN ({match['tuple']})/"
+        elif metrics := dict(_parse_metrics(text)):
             prefix = ("eval/" if split == "eval" else "") + (setting if text.startswith("acc:") else "")
-            made[-1] |= {prefix + key: value for key, value in figures.items()}
+            blocks[-1] |= {prefix + key: value for key, value in metrics.items()}
         elif text:
             yield LineProblem(number, "holds no figure that CURE writes")
 
 
-def _figures(text: str) -> Iterator[tuple[str, float]]:
+def _parse_metrics(text: str) -> Iterator[tuple[str, float]]:
     for part in text.split(", "):
         words, _, number = part.rpartition(": ")
         if words and NUMBER.match(number):
-            yield _named(words), float(number)
+            yield _normalize_name(words), float(number)
 
 
-def _named(words: str) -> str:
-    """One name for what training and evaluation say in different words: a `unit test` is a `case`."""
-    words = UNSAID.sub("", words).strip().replace("unit test", "case")
+def _normalize_name(words: str) -> str:
+    """Returns one name for the different names of training and evaluation: a `unit test` is a `case`."""
+    words = IGNORED_WORDS.sub("", words).strip().replace("unit test", "case")
     role, _, rest = words.partition(" ")
     return f"{role}/{rest}" if role in ("code", "case") and rest else words

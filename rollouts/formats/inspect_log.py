@@ -2,16 +2,16 @@
 
 | key of a sample     | becomes                                                                                      |
 |---------------------|----------------------------------------------------------------------------------------------|
-| messages            | prompt up to the first answer, then the response, with tool calls and results                |
-| input, output       | prompt and response where there are no messages                                              |
+| messages            | prompt up to the first answer; the rest is the response, with tool calls and results         |
+| input, output       | prompt and response if there are no messages                                                 |
 | scores              | parts of the reward; the first is the score. C, I, P and N are 1, 0, 0.5 and 0                |
 | id, epoch           | group, index                                                                                 |
 | target, stop_reason | ground truth, finish reason                                                                  |
 
-A score that is an object (`{"accuracy": 1, "style": 0.5}`) is a part for each key. Long texts stand once in
-`attachments` and are put back where they belong; `events` and `events_data`, which tell of the same messages once more,
-are left out. A sample that ended in an error before the model said anything is none. Members are packed with zstd since
-0.3.206; a sample that was run again stands twice under its name, and the last one counts. Source: `EvalSample` in
+A score that is an object (`{"accuracy": 1, "style": 0.5}`) gives one reward part per key. `attachments` stores long
+texts once; they are put back in place. `events` and `events_data` repeat the same messages and are excluded. A sample
+that ended in an error before the model answered is skipped. Members are compressed with zstd since 0.3.206. A sample
+that was run again has two members with the same name, and the last one counts. Source: `EvalSample` in
 src/inspect_ai/log/_log.py:400, src/inspect_ai/log/_recorders/eval.py:1241, UKGovernmentBEIS/inspect_ai 499e6152.
 """
 
@@ -36,66 +36,67 @@ ZIP = b"PK\x03\x04"
 MEMBER = re.compile(r"samples/.*\.json\Z", re.DOTALL)
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 ATTACHED = "attachment://"
-KEPT = ("id", "epoch", "metadata", "limit", "model_usage", "total_time", "working_time")
-AGAIN = ("events", "events_data", "attachments")
-DEEPEST = 40
+EXTRA_KEYS = ("id", "epoch", "metadata", "limit", "model_usage", "total_time", "working_time")
+REPEATED_KEYS = ("events", "events_data", "attachments")
+MAX_DEPTH = 40
 NO_SAMPLES = "It is a log without samples: the evaluation was not told to log them, or never ran."
 CUT = "the zip breaks off here: what came behind is not in the file"
 FAILED = SkippedRow("a sample that ended in an error before the model answered")
 
-Thing = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) or (head.startswith(ZIP) and filename.endswith(".eval"))
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the samples. Raises UnreadableDump when it is no log, or no sample of it can be read."""
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
+    """Yields records in the order of the samples. Raises UnreadableDumpError if no sample can be read."""
     good, first = 0, ""
-    for number_, (task, sample) in enumerate(found(stream, told), 1):
-        made = sample if isinstance(sample, str) else told_of(sample)
+    for number, (task, sample) in enumerate(read_samples(stream, context), 1):
+        made = sample if isinstance(sample, str) else convert_sample(sample)
         if isinstance(made, str):
             first = first or made
-            yield LineProblem(number_, made)
+            yield LineProblem(number, made)
             continue
         good += 1
         if isinstance(made, Record):
             made.data_source = to_text(task)
-            made.extras |= {} if told.step is not None else {"step": 0}
+            made.extras |= {} if context.step is not None else {"step": 0}
         yield made
     if not good:
         raise UnreadableDumpError(f"No sample of it can be read; the first: {first}." if first else NO_SAMPLES)
 
 
-def found(stream: BinaryIO, told: DumpContext) -> Iterator[tuple[Any, Any]]:
-    """The task and each sample of a log, a text for one that can't be had: why. Raises UnreadableDump."""
-    if told.filename.endswith(".eval"):
-        yield from zipped(stream, told)
+def read_samples(stream: BinaryIO, context: DumpContext) -> Iterator[tuple[Any, Any]]:
+    """Yields the task and each sample of a log; instead of a sample that cannot be read, the reason as text. Raises
+    UnreadableDumpError."""
+    if context.filename.endswith(".eval"):
+        yield from read_archive(stream, context)
         return
     log = json_document.read_json_document(stream)[0]
     samples = log.get("samples") if isinstance(log, dict) else None
     for sample in samples if isinstance(samples, list) else ():
         yield (
-            part(log, "eval").get("task"),
+            get_object(log, "eval").get("task"),
             sample if isinstance(sample, dict) else f"is {describe_json_type(sample)}, not an object",
         )
 
 
-def zipped(stream: BinaryIO, told: DumpContext) -> Iterator[tuple[Any, Any]]:
-    with provide_local_file(stream, told) as path:
+def read_archive(stream: BinaryIO, context: DumpContext) -> Iterator[tuple[Any, Any]]:
+    with provide_local_file(stream, context) as path:
         archive = ZipReader(path)
         header = next((one for one in ("header.json", "_journal/start.json") if one in archive.found), "")
-        about = member(archive, header) if header else None
-        task = part(about, "eval").get("task")
+        about = read_member(archive, header) if header else None
+        task = get_object(about, "eval").get("task")
         for one in sorted(filter(MEMBER.match, archive.found)):
-            yield task, member(archive, one)
+            yield task, read_member(archive, one)
         if archive.cut:
             yield task, CUT
 
 
-def member(archive: ZipReader, name: str) -> Thing | str:
-    """The object that a member holds, else why it can't be had. Raises UnreadableDump."""
+def read_member(archive: ZipReader, name: str) -> JsonObject | str:
+    """Returns the object in a member, else the reason as text. Raises UnreadableDumpError."""
     try:
         body = archive.read(name)
     except ValueError as error:
@@ -107,70 +108,70 @@ def member(archive: ZipReader, name: str) -> Thing | str:
     return value if isinstance(value, dict) else f"{name[:80]} is {describe_json_type(value)}, not an object"
 
 
-def told_of(sample: Thing) -> Record | SkippedRow | str:
-    """A sample, else why there is none."""
+def convert_sample(sample: JsonObject) -> Record | SkippedRow | str:
+    """Returns a sample, else the reason as text."""
     try:
-        made = record(restored(sample, part(sample, "attachments")))
+        made = build_record(restore_attachments(sample, get_object(sample, "attachments")))
     except ValueError as error:
         return str(error)
     return FAILED if sample.get("error") and not made.response else made
 
 
-def part(value: Any, key: str) -> Thing:
+def get_object(value: Any, key: str) -> JsonObject:
     inner = value.get(key) if isinstance(value, dict) else None
     return inner if isinstance(inner, dict) else {}
 
 
-def restored(value: Any, attached: Thing, depth: int = 0) -> Any:
-    """The value with its long texts; events and attachments are gone."""
+def restore_attachments(value: Any, attached: JsonObject, depth: int = 0) -> Any:
+    """Returns the value with its long texts restore_attachments and without events and attachments."""
     if isinstance(value, str):
         return attached.get(value.removeprefix(ATTACHED), value) if value.startswith(ATTACHED) else value
-    if depth > DEEPEST or not attached and depth:
+    if depth > MAX_DEPTH or not attached and depth:
         return value
     if isinstance(value, list):
-        return [restored(inner, attached, depth + 1) for inner in value]
+        return [restore_attachments(inner, attached, depth + 1) for inner in value]
     if not isinstance(value, dict):
         return value
-    left_out = AGAIN if not depth else ()
-    return {key: restored(inner, attached, depth + 1) for key, inner in value.items() if key not in left_out}
+    excluded = REPEATED_KEYS if not depth else ()
+    return {key: restore_attachments(inner, attached, depth + 1) for key, inner in value.items() if key not in excluded}
 
 
-def record(sample: Thing) -> Record:
-    """Raises ValueError."""
-    output, talk = part(sample, "output"), sample.get("messages")
+def build_record(sample: JsonObject) -> Record:
+    """Converts a sample. Raises ValueError if it has neither messages nor an output."""
+    output, messages = get_object(sample, "output"), sample.get("messages")
     choices = output.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    if talk and chat.is_conversation(talk):
-        at = chat.find_response_start(talk)
-        made = Record(chat.render_prompt(talk[:at]), chat.render_response(talk[at:]), talk)
+    if messages and chat.is_conversation(messages):
+        at = chat.find_response_start(messages)
+        made = Record(chat.render_prompt(messages[:at]), chat.render_response(messages[at:]), messages)
     else:
-        said = output.get("completion")
-        if not isinstance(said, str):
+        completion = output.get("completion")
+        if not isinstance(completion, str):
             raise ValueError("has neither `messages` nor an output")
-        made = Record(*chat.parse_prompt_response(sample.get("input"), said))
-    made.rewards = dict(graded(part(sample, "scores")))
+        made = Record(*chat.parse_prompt_response(sample.get("input"), completion))
+    made.rewards = dict(read_scores(get_object(sample, "scores")))
     made.score = next((value for value in made.rewards.values() if value is not None), None)
     made.group, made.ground_truth = to_text(sample.get("id")), to_text(sample.get("target"))
     epoch = to_integer(sample.get("epoch"))
     made.index = epoch - 1 if epoch else None
     made.finish_reason = to_text(choice.get("stop_reason"))
     made.truncated = made.finish_reason == "max_tokens" if made.finish_reason else None
-    made.extras |= {key: sample[key] for key in KEPT if sample.get(key)}
+    made.extras |= {key: sample[key] for key in EXTRA_KEYS if sample.get(key)}
     made.extras |= {"scores": sample["scores"]} if sample.get("scores") else {}
-    made.extras |= {"error": part(sample, "error").get("message", sample["error"])} if sample.get("error") else {}
+    made.extras |= {"error": get_object(sample, "error").get("message", sample["error"])} if sample.get("error") else {}
     made.extras |= {"model": render_content(output["model"])} if output.get("model") else {}
     return made
 
 
-def graded(scores: Thing) -> Iterator[tuple[str, float | None]]:
-    """The parts of the reward: what each scorer said, and each of the values of one that said several."""
+def read_scores(scores: JsonObject) -> Iterator[tuple[str, float | None]]:
+    """Yields the reward parts: the value of each scorer, one part per key if a scorer has several values."""
     for name, score in scores.items():
         value = score.get("value") if isinstance(score, dict) else score
         if isinstance(value, dict):
-            yield from ((f"{name}/{key}", grade(inner)) for key, inner in value.items())
+            yield from ((f"{name}/{key}", parse_grade(inner)) for key, inner in value.items())
         else:
-            yield name, grade(value)
+            yield name, parse_grade(value)
 
 
-def grade(value: Any) -> float | None:
+def parse_grade(value: Any) -> float | None:
     return GRADES[value] if isinstance(value, str) and value in GRADES else to_float(value)

@@ -2,7 +2,7 @@
 
 | column                        | becomes                                                                      |
 |-------------------------------|------------------------------------------------------------------------------|
-| model_response: input         | prompt; `doc.query` where it is not kept                                      |
+| model_response: input         | prompt; `doc.query` if it is missing                                          |
 | model_response: text          | a response each; of a multiple choice the choice that is likeliest            |
 | model_response: output_tokens | response ids                                                                  |
 | metric                        | parts of the reward; the first is the score of each of the document's samples |
@@ -34,48 +34,50 @@ name = "lighteval"
 FILE = re.compile(r"(?:.*/)?details_[^/]*\.parquet\Z", re.DOTALL)
 COLUMNS = {"doc", "metric", "model_response"}
 
-Thing = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 def sniff(filename: str, head: bytes) -> bool:
     return head.startswith(b"PAR1") and bool(FILE.match(filename))
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
-    """Records in the order of the documents. Raises UnreadableDump when it is no file of details."""
-    with provide_local_file(stream, told) as path, open_parquet(path) as file:
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
+    """Yields records in the order of the documents. Raises UnreadableDumpError if it is no file of details."""
+    with provide_local_file(stream, context) as path, open_parquet(path) as file:
         if not set(file.schema_arrow.names) >= COLUMNS:
             raise UnreadableDumpError(
                 "It holds no details of lighteval: it has no columns `doc`, `metric`, `model_response`."
             )
-        for number_, row in enumerate(read_parquet_rows(file), 1):
+        for number, row in enumerate(read_parquet_rows(file), 1):
             try:
-                made = samples({key: to_jsonable(value) for key, value in row.items()}, str(number_))
+                made = samples({key: to_jsonable(value) for key, value in row.items()}, str(number))
             except ValueError as error:
-                yield LineProblem(number_, str(error))
+                yield LineProblem(number, str(error))
                 continue
             for record in made:
-                record.extras |= {} if told.step is not None else {"step": 0}
+                record.extras |= {} if context.step is not None else {"step": 0}
             yield from made
 
 
-def samples(row: Thing, place: str) -> list[Record]:
-    """A record for each response to a document. Raises ValueError."""
-    doc, said, metric = (thing(row.get(key)) for key in ("doc", "model_response", "metric"))
-    prompt = said.get("input") or doc.get("query") or ""
-    asked, known = parse_prompt(
+def samples(row: JsonObject, place: str) -> list[Record]:
+    """Returns a record for each response to a document. Raises ValueError if there is none."""
+    doc, output, metric = (to_object(row.get(key)) for key in ("doc", "model_response", "metric"))
+    prompt = output.get("input") or doc.get("query") or ""
+    prompt_text, messages = parse_prompt(
         parse_json_text(prompt) if isinstance(prompt, str) and prompt.startswith('[{"') else prompt
     )
-    texts = said.get("text") or chosen(doc, said)
+    texts = output.get("text") or choose_likeliest(doc, output)
     if not isinstance(texts, list) or not texts:
         raise ValueError("holds no response that was generated or chosen")
-    tokens = said.get("output_tokens")
+    tokens = output.get("output_tokens")
     rewards = {key: real for key, value in metric.items() if (real := to_float(value)) is not None}
     made = []
     for index, text in enumerate(texts):
-        record = Record(asked, text if isinstance(text, str) else "", known, next(iter(rewards.values()), None))
+        record = Record(
+            prompt_text, text if isinstance(text, str) else "", messages, next(iter(rewards.values()), None)
+        )
         record.rewards, record.group, record.index = dict(rewards), str(doc.get("id") or place), index
-        record.ground_truth, record.data_source = truth(doc), to_text(doc.get("task_name"))
+        record.ground_truth, record.data_source = get_ground_truth(doc), to_text(doc.get("task_name"))
         record.response_ids = (
             to_token_ids(tokens[index]) if isinstance(tokens, list) and len(tokens) == len(texts) else None
         )
@@ -84,20 +86,20 @@ def samples(row: Thing, place: str) -> list[Record]:
     return made
 
 
-def thing(value: Any) -> Thing:
+def to_object(value: Any) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def chosen(doc: Thing, said: Thing) -> list[Any]:
-    """The choice that is likeliest, where the model was only asked how likely each is."""
-    choices, likely = doc.get("choices"), [to_float(one) for one in said.get("logprobs") or []]
+def choose_likeliest(doc: JsonObject, output: JsonObject) -> list[Any]:
+    """Returns the likeliest choice, for tasks that only score the likelihood of each choice."""
+    choices, likely = doc.get("choices"), [to_float(one) for one in output.get("logprobs") or []]
     if not isinstance(choices, list) or len(choices) != len(likely) or None in likely:
         return []
     return [choices[max(range(len(likely)), key=lambda place: likely[place] or 0.0)]]
 
 
-def truth(doc: Thing) -> str | None:
-    """The right choices."""
+def get_ground_truth(doc: JsonObject) -> str | None:
+    """Returns the correct choices."""
     choices, gold = doc.get("choices"), doc.get("gold_index")
     places = [to_integer(one) for one in (gold if isinstance(gold, list) else [gold])]
     if not isinstance(choices, list):

@@ -1,4 +1,4 @@
-"""Our own: one line of JSON per row of `Run.log_samples`, keys as in `wire.SAMPLE_KEYS`, all others kept."""
+"""The native format: one JSON line per row of `Run.log_samples`. Keys that are not in `wire.SAMPLE_KEYS` are extras."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integ
 
 name = "native"
 
-NANS = frozenset(("nan", "inf", "infinity"))  # in small letters, without a sign
+NANS = frozenset(("nan", "inf", "infinity"))  # in lower case, without a sign
 HEAD = re.compile(rb'\s*\{.*"prompt"\s*:\s*["\[]', re.DOTALL)
 
 
@@ -21,8 +21,8 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) and b'"response"' in head
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the lines. Raises UnreadableDump when no line holds an object."""
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
+    """Records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
     for row in read_jsonl_rows(stream):
         if isinstance(row, LineProblem):
             yield row
@@ -34,8 +34,8 @@ def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem |
 
 
 def build_native_record(row: dict[str, Any]) -> Record:
-    """Raises ValueError when prompt or response is missing or no text. Any other value that is not what its key asks
-    for is kept under `extras`, as it came."""
+    """Converts a row. Raises ValueError if prompt or response is missing or not text. A value of the wrong type goes
+    into `extras`, unchanged."""
     if "prompt" not in row or "response" not in row:
         raise ValueError("has no `prompt` or no `response`")
     made = Record(*chat.parse_prompt_response(row["prompt"], row["response"]))
@@ -43,23 +43,23 @@ def build_native_record(row: dict[str, Any]) -> Record:
         if value is None or key in ("prompt", "response"):
             continue
         read_value = FIELDS.get(key)
-        taken = read_value(value) if read_value else None
-        if taken is None:
-            keep(made, key, value)
+        converted = read_value(value) if read_value else None
+        if converted is None:
+            store_extra(made, key, value)
         else:
-            setattr(made, key, taken)
+            setattr(made, key, converted)
     return made
 
 
-def keep(made: Record, key: str, value: Any) -> None:
-    """NaN is null: a score that is NaN, or the text "nan", is a score that is missing."""
+def store_extra(made: Record, key: str, value: Any) -> None:
+    """Stores a value as an extra. A NaN, or the text "nan", under a known key counts as missing and is dropped."""
     if key in FIELDS and (isinstance(value, float) or (isinstance(value, str) and value.lower().lstrip("+-") in NANS)):
         return
     made.extras[key] = None if value != value else value
 
 
 def parts(value: Any) -> dict[str, float | None] | None:
-    """Reward parts: {name: number}; None unless every part is a number or null."""
+    """Returns reward parts {name: number}; None unless every part is a number, numeric text or null."""
     if not isinstance(value, dict):
         return None
     if not all(part is None or isinstance(part, (int, float, str)) for part in value.values()):
@@ -72,7 +72,7 @@ def whole_number(value: Any) -> int | None:
 
 
 def to_label(value: Any) -> str | None:
-    """A short name: text, or a number as text."""
+    """Returns a short name: text, or a number as text."""
     if isinstance(value, str):
         return value
     return to_json(value) if isinstance(value, (int, float)) and value == value else None
@@ -95,14 +95,14 @@ def to_mask(value: Any) -> list[int] | None:
 
 
 def to_floats(value: Any) -> list[float | None] | None:
-    """Numbers per token; NaN and null are null."""
+    """Returns one number per token; NaN and null become None."""
     if not isinstance(value, list) or not all(i is None or isinstance(i, (int, float)) for i in value):
         return None
     return [None if i is None else to_float(i) for i in value]
 
 
 def advantages(value: Any) -> list[float | None] | None:
-    """Per token, or one number for the whole response, as GRPO has it."""
+    """Returns one number per token, or one number for the full response as in GRPO."""
     return to_floats([value]) if isinstance(value, (int, float)) else to_floats(value)
 
 

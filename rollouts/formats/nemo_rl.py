@@ -1,6 +1,6 @@
 """NeMo-RL: `train_data_step{N}.jsonl` and `val_data_step{N}.jsonl`, a line per sample.
 
-Each value stands in a list of one, since the batch is written by an iterator of batches of one; only `idx` does not.
+Each value is in a list of one, because the batch is written by an iterator of batches of one. `idx` is not.
 
 | key                                       | in the record                                                        |
 |-------------------------------------------|----------------------------------------------------------------------|
@@ -8,11 +8,12 @@ Each value stands in a list of one, since the batch is written by an iterator of
 | rewards                                   | score; with dynamic sampling of all, `filtered_rewards` of the kept   |
 | token_ids, token_loss_mask, input_lengths | ids and mask, cut to their real length: the batch is padded           |
 | advantages, generation_logprobs           | per token of the response                                            |
-| prev_logprobs, sample_loss_mask, agent_ref| kept as they are                                                     |
+| prev_logprobs, sample_loss_mask, agent_ref| extras, unchanged                                                    |
 
-Where roles are lost, conversations end with the assistant and take turns: of an even number of texts the first is the
-prompt, of an odd number (a system text before it) the first two are. Source: `log_batched_dict_as_jsonl` in
-nemo_rl/utils/logger.py:1071 and its calls in nemo_rl/algorithms/grpo.py:3633 and 4017, NVIDIA-NeMo/RL 7ea279a.
+Without roles, a conversation is assumed to alternate and to end with the assistant: of an even number of texts the
+first is the prompt; of an odd number (it starts with a system text) the first two are. Source:
+`log_batched_dict_as_jsonl` in nemo_rl/utils/logger.py:1071 and its calls in nemo_rl/algorithms/grpo.py:3633 and 4017,
+NVIDIA-NeMo/RL 7ea279a.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ name = "nemo-rl"
 
 FILE = re.compile(r"(?:\A|/)(?:train|val)_data_step\d+\.jsonl\Z")
 HEAD = re.compile(rb'\s*\{\s*"(?:content|agent_ref)"\s*:\s*\[')
-TOLD = frozenset(
+KNOWN_KEYS = frozenset(
     ("content", "rewards", "token_ids", "token_loss_mask", "input_lengths", "advantages", "generation_logprobs",
      "prev_logprobs", "idx")
 )  # fmt: skip
@@ -44,35 +45,37 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) and (bool(FILE.search(filename)) or b'"input_lengths": [' in head)
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the lines. Raises UnreadableDump when no line holds an object."""
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
+    """Records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
     for found in read_jsonl_rows(stream):
         if isinstance(found, LineProblem):
             yield found
             continue
         try:
-            yield record(found[1])
+            yield convert_row(found[1])
         except ValueError as error:
             yield LineProblem(found[0], str(error))
 
 
-def record(row: Row) -> Record:
-    """Raises ValueError."""
-    row = {key: inner(value) if key != "idx" else value for key, value in row.items()}
-    made = spoken(row.get("content"))
+def convert_row(row: Row) -> Record:
+    """Converts a row. Raises ValueError if it has no content."""
+    row = {key: unwrap(value) if key != "idx" else value for key, value in row.items()}
+    made = build_record(row.get("content"))
     made.score = to_float(row.get("rewards"))
-    keep_tokens(made, row)
-    made.extras |= {key: to_jsonable(value) for key, value in row.items() if key not in TOLD and value is not None}
+    set_tokens(made, row)
+    made.extras |= {
+        key: to_jsonable(value) for key, value in row.items() if key not in KNOWN_KEYS and value is not None
+    }
     return made
 
 
-def inner(value: Any) -> Any:
-    """The value in its list of one."""
+def unwrap(value: Any) -> Any:
+    """Returns the value in a list of one."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def spoken(content: Any) -> Record:
-    """Prompt and response. Raises ValueError."""
+def build_record(content: Any) -> Record:
+    """Returns a record with prompt and response. Raises ValueError if there is no content."""
     content = [content] if isinstance(content, str) else content
     if not isinstance(content, list) or not content:
         raise ValueError("has no `content`")
@@ -84,14 +87,14 @@ def spoken(content: Any) -> Record:
     return Record("\n".join(texts[:at]), "\n".join(texts[at:]))
 
 
-def keep_tokens(made: Record, row: Row) -> None:
-    """Ids from the first that is trained on are the response's; padding ends with `input_lengths`."""
+def set_tokens(made: Record, row: Row) -> None:
+    """Sets the tokens. The response starts at the first trained token; tokens after `input_lengths` are padding."""
     tokens, trained = to_token_ids(row.get("token_ids")), to_mask(row.get("token_loss_mask"))
     if tokens is None or trained is None or len(tokens) != len(trained):
         return
     end = to_integer(row.get("input_lengths"))
     end = len(tokens) if end is None or not 0 <= end <= len(tokens) else end
-    start = next((at for at, one in enumerate(trained[:end]) if one), end)
+    start = next((at for at, is_trained in enumerate(trained[:end]) if is_trained), end)
     made.prompt_ids, made.response_ids = tokens[:start], tokens[start:end]
     made.response_mask = trained[start:end]
     for field, key in (("advantages", "advantages"), ("logprobs", "generation_logprobs")):

@@ -1,14 +1,14 @@
-"""What a batch of OpenAI's API, or of a server that speaks it (`vllm run-batch`), answers: a request's outcome a line.
+"""The output of a batch of the OpenAI API, or of a compatible server (`vllm run-batch`): one line per request.
 
 | key                                   | becomes                                                                    |
 |---------------------------------------|----------------------------------------------------------------------------|
 | custom_id                             | group                                                                      |
 | body.choices[]                        | a sample each: chat (reasoning, content, tool calls) or `text`; its index  |
-| body.output[]                         | the response of `/v1/responses`: what was said and called, item by item    |
+| body.output[]                         | the response of `/v1/responses`: texts and calls, item by item             |
 | finish_reason, incomplete_details     | finish reason; truncated                                                   |
-| model, usage                          | kept with the first choice                                                 |
+| model, usage                          | extras of the first choice                                                 |
 
-The prompts are in the file of the requests and not in this one. A request that failed is left out and counted. Sources:
+The prompts are only in the file of the requests. A request that failed is skipped and counted. Sources:
 `BatchRequestOutput` in vllm/entrypoints/openai/run_batch.py of vllm-project/vllm; "Batch" in OpenAI's API reference.
 """
 
@@ -29,64 +29,68 @@ HEAD = re.compile(rb'\s*\{[^\n]{0,2000}?"custom_id"\s*:')
 ANSWERED = re.compile(rb'"response"\s*:\s*(?:null|\{\s*"(?:status_code|request_id|body)")')
 CUT = ("length", "max_output_tokens")
 
-Thing = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) and bool(ANSWERED.search(head.partition(b"\n")[0]))
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the lines. Raises UnreadableDump when no line holds an object."""
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
+    """Records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
     for found in read_jsonl_rows(stream):
         if isinstance(found, LineProblem):
             yield found
             continue
         line, row = found
-        if why := failed(row):
-            yield SkippedRow(why)
+        if reason := describe_failure(row):
+            yield SkippedRow(reason)
             continue
-        body = part(part(row, "response"), "body")
+        body = get_object(get_object(row, "response"), "body")
         made = list(samples(body))
         if not made:
             yield LineProblem(line, "has neither `choices` nor an `output` that says something")
-        for record in made[:1]:  # they are of the request; told with each choice they would count, and weigh, n times
+        for record in made[:1]:  # per request: stored with each choice they would be counted n times
             record.extras |= {key: body[key] for key in ("model", "usage") if body.get(key)}
         for record in made:
             record.group = to_text(row.get("custom_id"))
-            record.extras |= {} if told.step is not None else {"step": 0}
+            record.extras |= {} if context.step is not None else {"step": 0}
             yield record
 
 
-def failed(row: Thing) -> str:
-    """What came of a request instead of an answer; empty where it was answered."""
-    status = to_integer(part(row, "response").get("status_code"))
+def describe_failure(row: JsonObject) -> str:
+    """Returns reason a request has no answer; empty if it was answered."""
+    status = to_integer(get_object(row, "response").get("status_code"))
     if status is not None and status >= 400:
         return f"a request that was answered with status {status}"
-    if row.get("error") and not part(part(row, "response"), "body"):
-        code = part(row, "error").get("code")
+    if row.get("error") and not get_object(get_object(row, "response"), "body"):
+        code = get_object(row, "error").get("code")
         return f"a request that failed: {code[:60]}" if isinstance(code, str) else "a request that failed"
     return ""
 
 
-def samples(body: Thing) -> Iterator[Record]:
+def samples(body: JsonObject) -> Iterator[Record]:
     choices, output = body.get("choices"), body.get("output")
-    for place, choice in enumerate(choices if isinstance(choices, list) else ()):
+    for position, choice in enumerate(choices if isinstance(choices, list) else ()):
         if isinstance(choice, dict):
             at = to_integer(choice.get("index"))
-            yield ended(Record("", said(choice), index=place if at is None else at), choice.get("finish_reason"))
+            yield set_finish_reason(
+                Record("", render_choice(choice), index=position if at is None else at), choice.get("finish_reason")
+            )
     if isinstance(output, list) and not choices:
-        text = "\n".join(filter(None, map(item, output)))
-        yield ended(Record("", text, index=0), part(body, "incomplete_details").get("reason") or body.get("status"))
+        text = "\n".join(filter(None, map(render_item, output)))
+        yield set_finish_reason(
+            Record("", text, index=0), get_object(body, "incomplete_details").get("reason") or body.get("status")
+        )
 
 
-def said(choice: Thing) -> str:
+def render_choice(choice: JsonObject) -> str:
     message = choice.get("message")
     return chat.render_message(message) if isinstance(message, dict) else render_content(choice.get("text"))
 
 
-def item(value: Any) -> str:
-    """What one item of an `output` says: reasoning, a message, a call."""
+def render_item(value: Any) -> str:
+    """Renders one item of an `output`: reasoning, a message, a call."""
     if not isinstance(value, dict):
         return render_content(value)
     if value.get("type") == "reasoning":
@@ -97,12 +101,12 @@ def item(value: Any) -> str:
     return render_content(value["content"]) if value.get("content") is not None else f"<{value.get('type', 'item')}>"
 
 
-def ended(made: Record, reason: Any) -> Record:
+def set_finish_reason(made: Record, reason: Any) -> Record:
     made.finish_reason = to_text(reason)
     made.truncated = made.finish_reason in CUT if made.finish_reason else None
     return made
 
 
-def part(value: Thing, key: str) -> Thing:
+def get_object(value: JsonObject, key: str) -> JsonObject:
     inner = value.get(key)
     return inner if isinstance(inner, dict) else {}

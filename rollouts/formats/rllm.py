@@ -1,11 +1,11 @@
 """rLLM's episodes: `{train|val}_step_{N}_epoch_{e}/episode_hash{…}_id{…}.json`, one episode a file.
 
-A trajectory is a sample. Its steps hold the whole conversation so far in `chat_completions`, so that the last has all;
-where a step begins a conversation of its own, the trajectory has a sample for each, told apart by `turn`. Token ids are
-not written. Source: `EpisodeLogger.log_episode` in rllm/utils/episode_logger.py:80, rllm-org/rllm 9beb6e0f.
+A trajectory is a sample. Each step has the full conversation so far in `chat_completions`, so the last step has all of
+it. If a step starts a new conversation, the trajectory gives one sample per conversation, with different `turn`. Token
+ids are not written. Source: `EpisodeLogger.log_episode` in rllm/utils/episode_logger.py:80, rllm-org/rllm 9beb6e0f.
 
-`rllm eval` writes `episodes/episode_{idx:06d}_{task}.json`, the episode as it is: its ids and log-probs stand with the
-steps, what the evaluator found with the trajectory's `signals`, the task's row in its `metadata`. Source:
+`rllm eval` writes `episodes/episode_{idx:06d}_{task}.json`, the unchanged episode: token ids and log-probs are in the
+steps, the results of the evaluator in `signals` of the trajectory, the row of the task in its `metadata`. Source:
 `EvalEpisodeStore.write` in rllm/eval/episode_store.py:106, `Episode` in rllm/types.py:317, of the same commit.
 """
 
@@ -39,8 +39,8 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) or bool(EVALUATED_FILE.search(filename) and EVALUATED.match(head))
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the trajectories. Raises UnreadableDump."""
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
+    """Yields records in the order of the trajectories. Raises UnreadableDumpError."""
     episode, whole = json_document.read_json_document(stream)
     if not isinstance(episode, dict):
         raise UnreadableDumpError(f"It holds {describe_json_type(episode)} where an episode is expected.")
@@ -61,7 +61,7 @@ def listed(value: Any) -> list[Thing]:
 
 
 def samples(episode: Thing, trajectory: Thing, place: int) -> Iterator[Record]:
-    """A sample for each conversation of a trajectory."""
+    """Yields a sample for each conversation of a trajectory."""
     found = conversations(listed(trajectory.get("steps")))
     for turn, steps in enumerate(found):
         made = spoken(steps[-1])
@@ -82,7 +82,7 @@ def samples(episode: Thing, trajectory: Thing, place: int) -> Iterator[Record]:
 
 
 def conversations(steps: list[Thing]) -> list[list[Thing]]:
-    """The steps, put together where one goes on with the messages of the one before."""
+    """Groups the steps: a step that continues the messages of the previous step is in the same group."""
     found: list[list[Thing]] = []
     for step in steps:
         before = found[-1][-1].get("chat_completions") if found else None
@@ -105,7 +105,7 @@ def spoken(step: Thing) -> Record:
 
 
 def keep_tokens(made: Record, step: Thing) -> None:
-    """Those of an evaluation's only step; a log-prob for each of the response's."""
+    """Sets the tokens of the only step of an evaluation, with log-probs if there is one per response token."""
     made.prompt_ids, made.response_ids = (to_token_ids(step.get(key)) or None for key in ("prompt_ids", "response_ids"))
     logprobs = to_floats(step.get("logprobs"))
     if logprobs and made.response_ids and len(logprobs) == len(made.response_ids):

@@ -10,9 +10,10 @@
 | ground_truth, source      | trajectory_data: env_info.tag, or exp_name| ground truth, data source            |
 |                           | trajectory_data: stop_reason, truncated   | finish reason, truncated             |
 
-Other columns, `trajectory_data` as a whole too, are kept. The n responses to a prompt stand in a row; the n-th row of a
-group is its n-th in `roll_mock` too, which is how the two join. Train and validation of an agentic step have one file
-name and may overwrite each other: its versions add up (`formats.ADDING`), and `env_info.mode` says which is which.
+Other columns become extras, also the full `trajectory_data`. The n responses to a prompt are consecutive rows. The n-th
+row of a group is also its n-th row in `roll_mock`, which is how the two are merged. Train and validation of an agentic
+step have the same file name and may overwrite each other: all versions count (`formats.ADDITIVE_FORMATS`), and
+`env_info.mode` tells them apart.
 Source: `write_to_json_process` in roll/pipeline/rlvr/utils.py, `dump_rollout_trajectories` in roll/pipeline/agentic/
 utils.py and the agent-native environment manager of ROLL 8eb27cc2.
 """
@@ -52,9 +53,9 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(COLUMNS.match(head)) and (bool(FILE.match(filename)) or bool(ANSWERS.search(head)))
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
-    """Records in the order of the rows. Raises UnreadableDump when no line holds columns with answers."""
-    places, found = GroupAssigner(), False
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
+    """Yields records in the order of the rows. Raises UnreadableDumpError if no line holds columns with answers."""
+    groups, found = GroupAssigner(), False
     for line in read_jsonl_rows(stream):
         if isinstance(line, LineProblem):
             yield line
@@ -64,35 +65,37 @@ def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
             yield LineProblem(line[0], "has no column `responses` or `trajectory_data`")
             continue
         found = True
-        yield from records(columns, told, places)
+        yield from records(columns, context, groups)
     if not found:
         raise UnreadableDumpError("No line of it holds a column `responses` or `trajectory_data`.")
 
 
-def records(columns: dict[str, list[Any]], told: DumpContext, places: GroupAssigner) -> Iterator[Record | LineProblem]:
+def records(
+    columns: dict[str, list[Any]], context: DumpContext, groups: GroupAssigner
+) -> Iterator[Record | LineProblem]:
     count = len(columns.get("responses", columns.get("trajectory_data", ())))
     for key in [key for key, values in columns.items() if len(values) != count]:
-        told_of = len(columns.pop(key))
-        yield LineProblem(1, f"its column `{key}` has {told_of:,} values, not {count:,}; it is left out", repaired=True)
+        length = len(columns.pop(key))
+        yield LineProblem(1, f"its column `{key}` has {length:,} values, not {count:,}; it is left out", repaired=True)
     for at in range(count):
         row = {key: values[at] for key, values in columns.items()}
         try:
-            made = agentic(row) if "trajectory_data" in row else rlvr(row, places)
+            made = agentic(row) if "trajectory_data" in row else rlvr(row, groups)
         except ValueError as error:
             yield LineProblem(at + 1, f"row {at + 1}: {error}")
             continue
-        if (step := to_integer(row.get("global_step"))) != told.step:
+        if (step := to_integer(row.get("global_step"))) != context.step:
             made.extras["step"] = step
         yield made
 
 
-def rlvr(row: Row, places: GroupAssigner) -> Record:
-    """Raises ValueError when prompt or response is no text."""
+def rlvr(row: Row, groups: GroupAssigner) -> Record:
+    """Raises ValueError if prompt or response is not text."""
     spoken = decode_json_text(row.get("messages"))
     prompt, messages = parse_prompt(spoken if row.get("prompt") is None else row["prompt"])
     made = Record(prompt, parse_response_text(row["responses"]), messages or native.to_messages(spoken))
     made.score = to_float(row.get("scores"))
-    made.group, made.index, made.trajectory = places.place(row.get("domain"), row.get("id"))
+    made.group, made.index, made.trajectory = groups.assign(row.get("domain"), row.get("id"))
     made.ground_truth = to_text(row.get("ground_truth"))
     made.data_source = native.to_label(row.get("source"))
     made.extras |= collect_extra_columns(row, RLVR_COLUMNS)
@@ -100,7 +103,7 @@ def rlvr(row: Row, places: GroupAssigner) -> Record:
 
 
 def agentic(row: Row) -> Record:
-    """Raises ValueError when the messages are none."""
+    """Raises ValueError if there is no list of messages."""
     spoken = decode_json_text(row.get("messages"))
     if not isinstance(spoken, list) or render_messages(spoken) is None:
         raise ValueError("its `messages` are no list of messages")
@@ -116,7 +119,7 @@ def agentic(row: Row) -> Record:
 
 
 def keep_trajectory(made: Record, data: Row) -> None:
-    """What `trajectory_data` says in words of ours; all of it stays in the extras."""
+    """Sets the fields that `trajectory_data` has. All of it is also in the extras."""
     env, reward, failure = part(data, "env_info"), part(data, "reward_info"), part(data, "failure_info")
     made.trajectory = native.to_label(data.get("trajectory_id"))
     made.group = native.to_label(env.get("group_id"))
@@ -133,14 +136,14 @@ def part(data: Row, key: str) -> Row:
     return found if isinstance(found, dict) else {}
 
 
-def collect_extra_columns(row: Row, told: frozenset[str]) -> dict[str, Any]:
-    """The other columns that hold something; JSON that was written as text is unpacked."""
-    found = {key: to_jsonable(decode_json_text(value)) for key, value in row.items() if key not in told}
+def collect_extra_columns(row: Row, known: frozenset[str]) -> dict[str, Any]:
+    """Returns the other columns that are not empty. Decodes JSON that was written as text."""
+    found = {key: to_jsonable(decode_json_text(value)) for key, value in row.items() if key not in known}
     return {key: value for key, value in found.items() if value not in (None, "", [], {})}
 
 
 def decode_json_text(value: Any) -> Any:
-    """Objects and lists that were written as JSON texts."""
+    """Returns an object or list that was written as JSON text; any other value unchanged."""
     if not isinstance(value, str) or value[:1] not in ("{", "["):
         return value
     try:
@@ -150,15 +153,15 @@ def decode_json_text(value: Any) -> Any:
 
 
 class GroupAssigner:
-    """Group, place in it and trajectory of each row. Every domain counts its prompts by itself: where two have the same
-    id, the later one's group says whose it is."""
+    """Assigns group, index and trajectory to each row. Each domain numbers its own prompts: if two domains have the
+    same id, the group of the later one includes the domain."""
 
     def __init__(self) -> None:
-        self.domains: dict[str, str | None] = {}  # id -> the domain that had it first
+        self.domains: dict[str, str | None] = {}  # id -> the first domain with this id
         self.sizes: Counter[str] = Counter()
 
-    def place(self, domain: Any, prompt: Any) -> tuple[str | None, int | None, str | None]:
-        """Without an id the group stays open: equal prompts make one."""
+    def assign(self, domain: Any, prompt: Any) -> tuple[str | None, int | None, str | None]:
+        """Returns (group, index, trajectory). All are None without an id; then equal prompts form a group."""
         number, area = native.to_label(prompt), native.to_label(domain)
         if number is None:
             return None, None, None

@@ -1,18 +1,18 @@
-"""ROLL's batches to load again, `{train|val}/step_{step:06d}.pkl`: a pickled DataProto, written by `rollout_mock`.
+"""ROLL's saved batches, `{train|val}/step_{step:06d}.pkl`: a pickled DataProto, written by `rollout_mock`.
 
 | in the batch                                         | becomes                                                   |
 |------------------------------------------------------|-----------------------------------------------------------|
 | input_ids, attention_mask, response_mask             | prompt and response ids, response mask, without padding   |
-| infer_logprobs, of the token behind it               | log-probs                                                 |
+| infer_logprobs, shifted by one token                 | log-probs                                                 |
 | scores, a number per row or its last token           | score                                                     |
 | column prompt, messages                              | prompt                                                    |
 | column id of its domain, else group_ids              | group                                                     |
 | columns traj_id, step                                | trajectory, turn                                          |
 | columns ground_truth, source                         | ground truth, data source                                 |
 
-The text of the responses is not in it: it is decoded where the run's tokenizer is known. Its rows join those of the
-step's `roll_jsonl`, group by group in their order, and add none to a step of which that is known.
-With several domains each writes the same file, and the last one wins: such a file holds one domain's rows.
+The file has no response text: it is decoded if the tokenizer of the run is known. Its rows are merged into those of the
+`roll_jsonl` of the step, group by group in order, and add no rows to a step that has one.
+With several domains, each writes the same file and the last one wins: such a file has the rows of one domain.
 Source: `RolloutMockMixin._dump_batch`, `DataProto.__getstate__` and `postprocess_generate` of ROLL 8eb27cc2.
 """
 
@@ -34,7 +34,7 @@ from rollouts.samples import Record, to_float, to_integer, to_text
 name = "roll-mock"
 
 CLASS = b"roll.distributed.scheduler.protocol"
-WINDOW = 16  # rows that are decoded at once
+WINDOW = 16  # rows that are decoded together
 OF_AGENTS = frozenset(("group_ids", "traj_id", "step", "tags", "episode_scores"))
 
 
@@ -42,28 +42,28 @@ def sniff(filename: str, head: bytes) -> bool:
     return head.startswith(b"\x80") and CLASS in head[:4096]
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record]:
-    """Records in the order of the rows. Raises UnreadableDump when it is no such file."""
-    with provide_pickle_file(stream, told) as path, open_roll_batch(path) as batch:
-        yield from RollBatchReader(batch, told).read()
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record]:
+    """Yields records in the order of the rows. Raises UnreadableDumpError for any other file."""
+    with provide_pickle_file(stream, context) as path, open_roll_batch(path) as batch:
+        yield from RollBatchReader(batch, context).read()
 
 
 class RollBatchReader:
     """The rows of an open batch, as records."""
 
-    def __init__(self, batch: RolloutBatch, told: DumpContext) -> None:
+    def __init__(self, batch: RolloutBatch, context: DumpContext) -> None:
         if not batch.rows or "input_ids" not in batch.fields:
             raise UnreadableDumpError("The batch holds no rows with tokens.")
-        self.batch, self.told = batch, told
+        self.batch, self.context = batch, context
         self.columns = {name: batch.column(name) for name in batch.columns}
         self.step = to_integer(batch.meta.get("global_step"))
-        self.places = GroupAssigner()
+        self.groups = GroupAssigner()
 
     def read(self) -> Iterator[Record]:
         for start in range(0, self.batch.rows, WINDOW):
             window = [self.record(row) for row in range(start, min(start + WINDOW, self.batch.rows))]
-            if self.told.decode is not None:
-                responses = self.told.decode([made.response_ids or [] for made in window])
+            if self.context.decode_tokens is not None:
+                responses = self.context.decode_tokens([made.response_ids or [] for made in window])
                 for made, response in zip(window, responses, strict=True):
                     made.response, made.textless = response, False
             yield from window
@@ -71,21 +71,21 @@ class RollBatchReader:
     def record(self, row: int) -> Record:
         values = {name: column[row] for name, column in self.columns.items()}
         spoken = decode_json_text(to_jsonable(values.get("messages")))
-        prompt, messages = asked(to_jsonable(values.get("prompt")) or spoken)
+        prompt, messages = parse_prompt_or_empty(to_jsonable(values.get("prompt")) or spoken)
         made = Record(prompt, "", messages or native.to_messages(spoken), textless=True)
-        self.keep_tokens(made, row)
-        self.keep_place(made, values)
+        self.set_tokens(made, row)
+        self.set_position(made, values)
         made.ground_truth = to_text(to_jsonable(values.get("ground_truth")))
         made.data_source = native.to_label(to_jsonable(values.get("source", values.get("tags"))))
         made.extras |= collect_extra_columns(
             {key: to_jsonable(value) for key, value in values.items()}, RLVR_COLUMNS | OF_AGENTS
         )
-        if self.step != self.told.step:
+        if self.step != self.context.step:
             made.extras["step"] = self.step
         return made
 
-    def keep_tokens(self, made: Record, row: int) -> None:
-        """The response begins with the first token that the model wrote; where it wrote none, nothing is one."""
+    def set_tokens(self, made: Record, row: int) -> None:
+        """Sets the tokens. The response starts at the first generated token; it is empty if there is none."""
         tokens, attended, written = (
             self.batch.numbers(name, row) for name in ("input_ids", "attention_mask", "response_mask")
         )
@@ -103,16 +103,16 @@ class RollBatchReader:
         if scores := self.batch.numbers("scores", row):
             made.score = to_float(scores[0] if len(scores) == 1 else sum(scores))
 
-    def keep_place(self, made: Record, values: dict[str, Any]) -> None:
-        made.group, made.index, made.trajectory = self.places.place(
+    def set_position(self, made: Record, values: dict[str, Any]) -> None:
+        made.group, made.index, made.trajectory = self.groups.assign(
             to_jsonable(values.get("domain")), to_jsonable(values.get("id", values.get("group_ids")))
         )
         if (trajectory := native.to_label(to_jsonable(values.get("traj_id")))) is not None:
             made.trajectory, made.turn = trajectory, to_integer(to_jsonable(values.get("step")))
 
 
-def asked(value: Any) -> tuple[str, list[dict[str, Any]] | None]:
-    """No prompt for what is neither text nor messages: a batch of agents has none but its tokens."""
+def parse_prompt_or_empty(value: Any) -> tuple[str, list[dict[str, Any]] | None]:
+    """Parses a prompt; empty for a value that is neither text nor messages (an agentic batch has only tokens)."""
     try:
         return parse_prompt(value)
     except ValueError:

@@ -14,8 +14,8 @@
 |                                       | `rollout_id`, which is not the step, and its samples are turns             |
 | label, status, weight_versions        | ground truth, finish reason and truncated, policy version                  |
 
-All other keys that hold something are kept, those that a generate function of one's own added too. Long lists of
-numbers (experts, the teacher's log-probs) are named, not copied.
+All other keys that are not empty become extras, also those of a custom generate function. Long lists of numbers
+(experts, log-probs of the teacher) are summarized, not copied.
 Source: `save_debug_rollout_data` and `Sample` of slime 624b824a.
 """
 
@@ -41,8 +41,8 @@ name = "slime-rollout"
 EVAL = re.compile(r"(?<![a-z])eval_\d[^/]*\Z", re.IGNORECASE)
 SCORES = ("score", "reward")  # of a reward dict
 SOURCES = ("source_name", "data_source", "dataset", "dataset_name")  # of `metadata`
-# Keys that the record has in its own words.
-TOLD = frozenset(
+# Keys that are stored in fields of the record.
+KNOWN_KEYS = frozenset(
     ("group_index", "index", "rollout_id", "prompt", "tokens", "response", "response_length", "label", "reward",
      "loss_mask", "rollout_log_probs", "status", "non_generation_time", "weight_versions")
 )  # fmt: skip
@@ -54,23 +54,26 @@ def sniff(filename: str, head: bytes) -> bool:
     return is_slime_dump(head, trained=False) and b"samples" in head[:SLIME_HEAD_BYTES]
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
-    """Records in the order of the samples. Raises UnreadableDump when it is no such file."""
-    with provide_pickle_file(stream, told) as path, open_torch_dict(path) as saved:
-        yield from records(saved, told)
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
+    """Yields records in the order of the samples. Raises UnreadableDumpError for any other file."""
+    with provide_pickle_file(stream, context) as path, open_torch_dict(path) as saved:
+        yield from records(saved, context)
 
 
 def get_saved_samples(saved: SlimeSampleDict, what: str) -> list[Any]:
-    """Raises UnreadableDump when there are none."""
+    """Raises UnreadableDumpError if there are none."""
     samples = saved.get("samples")
     if not isinstance(samples, list) or not samples:
         raise UnreadableDumpError(f"The file holds no {what}: a list `samples` is expected.")
     return samples
 
 
-def records(saved: SlimeSampleDict, told: DumpContext) -> Iterator[Record | LineProblem]:
+def records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | LineProblem]:
     samples, step = get_saved_samples(saved, "rollout"), to_integer(to_jsonable(saved.get("rollout_id")))
-    groups, threads = SlimeGroupAssigner(), None if is_eval(told) else TrajectoryAssigner(map(names_of, samples))
+    groups, trajectories = (
+        SlimeGroupAssigner(),
+        None if is_eval(context) else TrajectoryAssigner(map(names_of, samples)),
+    )
     rows = RowConverter()
     for place, sample in enumerate(samples):
         row = rows.plain(sample)
@@ -82,26 +85,26 @@ def records(saved: SlimeSampleDict, told: DumpContext) -> Iterator[Record | Line
         except ValueError as error:
             yield LineProblem(place + 1, str(error))
             continue
-        made.group, made.index = groups.place(to_integer(row.get("group_index")), made.prompt)
-        if threads:
-            made.trajectory, made.turn = threads.place(place)
-        if step != told.step:
+        made.group, made.index = groups.assign(to_integer(row.get("group_index")), made.prompt)
+        if trajectories:
+            made.trajectory, made.turn = trajectories.assign(place)
+        if step != context.step:
             made.extras["step"] = step
         yield made
 
 
-def is_eval(told: DumpContext) -> bool:
-    return told.split == "eval" or bool(EVAL.search(told.filename))
+def is_eval(context: DumpContext) -> bool:
+    return context.split == "eval" or bool(EVAL.search(context.filename))
 
 
 def names_of(sample: Any) -> tuple[int | None, int | None]:
-    """What `Threads` asks for: rollout_id and index."""
+    """Returns rollout_id and index, the input of `TrajectoryAssigner`."""
     row = sample if isinstance(sample, dict) else {}
     return to_integer(row.get("rollout_id")), to_integer(row.get("index"))
 
 
 def record(row: SlimeSampleDict) -> Record:
-    """Raises ValueError when prompt or response is neither text nor messages."""
+    """Raises ValueError if prompt or response is neither text nor messages."""
     prompt, messages = parse_prompt(to_jsonable(row.get("prompt")))
     made = Record(prompt, parse_response_text(to_jsonable(row.get("response"))), messages)
     keep_tokens(made, row)
@@ -115,12 +118,12 @@ def record(row: SlimeSampleDict) -> Record:
     metadata = row.get("metadata")
     if isinstance(metadata, dict):
         made.data_source = next((native.to_label(metadata[key]) for key in SOURCES if metadata.get(key)), None)
-    made.extras |= kept(row)
+    made.extras |= collect_extras(row)
     return made
 
 
 def keep_tokens(made: Record, row: SlimeSampleDict) -> None:
-    """Only what is as long as the response says: an array of another length would be read against the wrong tokens."""
+    """Sets the arrays that have the length of the response. Other arrays would be aligned to the wrong tokens."""
     tokens, length = native.to_token_ids(row.get("tokens")), to_integer(row.get("response_length"))
     if tokens is None or length is None or not 0 <= length <= len(tokens):
         return
@@ -146,7 +149,7 @@ def keep_reward(made: Record, reward: Any) -> None:
 
 
 def set_policy_version(made: Record, versions: Any) -> None:
-    """The weights that the generation began with; all of them where they changed under way."""
+    """Sets the weight version at the start of the generation; stores all versions if they changed during it."""
     if not isinstance(versions, list) or not versions:
         return
     first = versions[0]
@@ -157,29 +160,29 @@ def set_policy_version(made: Record, versions: Any) -> None:
         made.extras["weight_versions"] = summarize_value(versions)
 
 
-def kept(row: SlimeSampleDict) -> dict[str, Any]:
-    """The other keys that hold something."""
-    found = {str(key): summarize_value(value) for key, value in row.items() if key not in TOLD}
+def collect_extras(row: SlimeSampleDict) -> dict[str, Any]:
+    """Returns the other keys that are not empty."""
+    found = {str(key): summarize_value(value) for key, value in row.items() if key not in KNOWN_KEYS}
     return {key: value for key, value in found.items() if value not in (None, False, [], {}, "")}
 
 
 class SlimeGroupAssigner:
-    """Names of groups, and places in them."""
+    """Assigns a group and an index in it to each sample."""
 
     def __init__(self) -> None:
         self.last: int | None = None
-        self.names: dict[int, tuple[str, str]] = {}  # number -> (its first prompt, its name)
-        self.again: Counter[int] = Counter()
+        self.names: dict[int, tuple[str, str]] = {}  # group number -> (first prompt, group name)
+        self.repeats: Counter[int] = Counter()
         self.sizes: Counter[str] = Counter()
 
-    def place(self, number: int | None, prompt: str) -> tuple[str | None, int | None]:
-        """Without a number the group stays open: equal prompts make one."""
+    def assign(self, number: int | None, prompt: str) -> tuple[str | None, int | None]:
+        """Returns (group, index). Both are None without a number; then equal prompts form a group."""
         if number is None:
             return None, None
         first, group = self.names.get(number, ("", ""))
         if not group or (number != self.last and first != prompt):
-            group = f"{number}.{self.again[number]}" if self.again[number] else str(number)
-            self.again[number] += 1
+            group = f"{number}.{self.repeats[number]}" if self.repeats[number] else str(number)
+            self.repeats[number] += 1
             self.names[number] = prompt, group
         self.last = number
         self.sizes[group] += 1
@@ -187,20 +190,20 @@ class SlimeGroupAssigner:
 
 
 class TrajectoryAssigner:
-    """Trajectories: samples that share a `rollout_id` are the turns of one, every other sample is its own, by `index`.
+    """Assigns trajectories: samples with the same `rollout_id` are turns of one; others have their own, by `index`.
 
-    Of the train dump of the same rollout it says the same, so that the two join.
+    Gives the same result for the train dump of the same rollout, so that the two are merged.
     """
 
     def __init__(self, names: Iterator[tuple[int | None, int | None]]) -> None:
         self.names = list(names)
-        self.often = Counter(rollout for rollout, _ in self.names if rollout is not None)
+        self.counts = Counter(rollout for rollout, _ in self.names if rollout is not None)
         self.turns: Counter[int] = Counter()
 
-    def place(self, at: int) -> tuple[str | None, int | None]:
-        """Trajectory and turn of the sample at this place; to be asked in order."""
+    def assign(self, at: int) -> tuple[str | None, int | None]:
+        """Returns trajectory and turn of the sample at this position. Call it in order."""
         rollout, index = self.names[at]
-        if rollout is not None and self.often[rollout] > 1:
+        if rollout is not None and self.counts[rollout] > 1:
             self.turns[rollout] += 1
             return str(rollout), self.turns[rollout] - 1
         return None if index is None else str(index), None

@@ -1,4 +1,4 @@
-"""slime's train dump, `{rollout_id}_{rank}.pt`, format_version 2: what each sample of a rollout was trained with.
+"""slime's train dump, `{rollout_id}_{rank}.pt`, format_version 2: the training inputs of each sample of a rollout.
 
 | in a sample                            | becomes                                  |
 |----------------------------------------|------------------------------------------|
@@ -9,8 +9,8 @@
 | raw_reward of the file, by place       | score                                    |
 | truncated, source_names                | truncated, data source                   |
 
-Nothing of it is text, and it adds no samples to a step of which the rollout is known: it joins that, by trajectory, see
-`slime_rollout.Threads`. The other numbers per token (values, returns, kl, entropy) are told by their mean.
+It has no text and adds no samples to a step with a rollout dump: it is merged into that by trajectory, see
+`slime_rollout.TrajectoryAssigner`. The other numbers per token (values, returns, kl, entropy) are stored as their mean.
 Source: `_build_dump_payload` of slime 624b824a.
 """
 
@@ -33,12 +33,12 @@ from rollouts.samples import LineProblem, Record, to_float, to_integer
 name = "slime-train"
 
 VERSION = 2
-WINDOW = 16  # rows that are decoded at once
+WINDOW = 16  # rows that are decoded together
 ARRAYS = {
     "loss_masks": "response_mask", "rollout_log_probs": "logprobs", "ref_log_probs": "ref_logprobs",
     "advantages": "advantages",
 }  # fmt: skip
-TOLD = frozenset(
+KNOWN_KEYS = frozenset(
     ("tokens", "response_lengths", "rewards", "truncated", "source_names", "sample_index", "rollout_position",
      "rollout_ids", "total_lengths", "rollout_mask_sums")
 )  # fmt: skip
@@ -48,19 +48,19 @@ def sniff(filename: str, head: bytes) -> bool:
     return is_slime_dump(head, trained=True)
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem]:
-    """Records in the order of the rollout. Raises UnreadableDump when it is no such file."""
-    with provide_pickle_file(stream, told) as path, open_torch_dict(path) as saved:
-        yield from records(saved, told)
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
+    """Yields records in the order of the rollout. Raises UnreadableDumpError for any other file."""
+    with provide_pickle_file(stream, context) as path, open_torch_dict(path) as saved:
+        yield from records(saved, context)
 
 
-def records(saved: SlimeSampleDict, told: DumpContext) -> Iterator[Record | LineProblem]:
+def records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | LineProblem]:
     if saved.get("format_version") != VERSION:
         raise UnreadableDumpError(
             f"A train dump of version {to_jsonable(saved.get('format_version'))}; {VERSION} is read."
         )
     samples, step = get_saved_samples(saved, "train dump"), to_integer(to_jsonable(saved.get("rollout_id")))
-    threads = TrajectoryAssigner(map(names_of, samples))
+    trajectories = TrajectoryAssigner(map(names_of, samples))
     raw = saved.get("raw_reward")
     scores = raw if isinstance(raw, list) and len(raw) == len(samples) else []
     rows, window = RowConverter(), list[Record]()
@@ -70,14 +70,14 @@ def records(saved: SlimeSampleDict, told: DumpContext) -> Iterator[Record | Line
             yield LineProblem(place + 1, "is no sample")
             continue
         made = record(row, scores)
-        made.trajectory, made.turn = threads.place(place)
-        if step != told.step:
+        made.trajectory, made.turn = trajectories.assign(place)
+        if step != context.step:
             made.extras["step"] = step
         window.append(made)
         if len(window) == WINDOW:
-            yield from decoded(window, told)
+            yield from decode_window(window, context)
             window = []
-    yield from decoded(window, told)
+    yield from decode_window(window, context)
 
 
 def names_of(sample: Any) -> tuple[int | None, int | None]:
@@ -90,7 +90,7 @@ def record(row: SlimeSampleDict, scores: Sequence[Any]) -> Record:
     tokens, length = native.to_token_ids(row.get("tokens")), to_integer(row.get("response_lengths"))
     if tokens is not None and length is not None and 0 <= length <= len(tokens):
         made.prompt_ids, made.response_ids = tokens[: len(tokens) - length], tokens[len(tokens) - length :]
-    keep_arrays(made, row, length)
+    set_arrays(made, row, length)
     place = to_integer(row.get("rollout_position"))
     made.score = to_float(to_jsonable(scores[place])) if place is not None and 0 <= place < len(scores) else None
     made.truncated = native.to_boolean(row.get("truncated"))
@@ -100,10 +100,10 @@ def record(row: SlimeSampleDict, scores: Sequence[Any]) -> Record:
     return made
 
 
-def keep_arrays(made: Record, row: SlimeSampleDict, length: int | None) -> None:
-    """Arrays of the response's length; what has no name of its own by its mean, what is no array as it is."""
+def set_arrays(made: Record, row: SlimeSampleDict, length: int | None) -> None:
+    """Sets the arrays of the length of the response; stores other arrays as their mean, other values unchanged."""
     for key, value in row.items():
-        if key in TOLD or value is None:
+        if key in KNOWN_KEYS or value is None:
             continue
         read_values = native.to_mask if key == "loss_masks" else native.to_floats
         found = read_values(value) if isinstance(value, list) and len(value) == length else None
@@ -115,11 +115,11 @@ def keep_arrays(made: Record, row: SlimeSampleDict, length: int | None) -> None:
             made.extras[str(key)] = summarize_value(value)
 
 
-def decoded(window: list[Record], told: DumpContext) -> Iterator[Record]:
-    """With their text, where the run's tokenizer is known."""
-    if told.decode is not None:
-        prompts = told.decode([made.prompt_ids or [] for made in window])
-        responses = told.decode([made.response_ids or [] for made in window])
+def decode_window(window: list[Record], context: DumpContext) -> Iterator[Record]:
+    """Yields the records, with decoded text if the tokenizer of the run is known."""
+    if context.decode_tokens is not None:
+        prompts = context.decode_tokens([made.prompt_ids or [] for made in window])
+        responses = context.decode_tokens([made.response_ids or [] for made in window])
         for made, prompt, response in zip(window, prompts, responses, strict=True):
             made.prompt, made.response, made.textless = prompt, response, False
     yield from window

@@ -46,9 +46,9 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) and (bool(FILE.search(filename)) or b'"sampled"' in head)
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the lines. Raises UnreadableDump when no line holds an object."""
-    trained, mixed = bool(TRAINED.search(told.filename)), bool(CHUNK.search(told.filename))
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
+    """Records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
+    trained, mixed = bool(TRAINED.search(context.filename)), bool(CHUNK.search(context.filename))
     for found in read_jsonl_rows(stream):
         if isinstance(found, LineProblem):
             yield found
@@ -60,7 +60,7 @@ def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem |
         if not isinstance(row.get("traces"), list) and not isinstance(row.get("nodes"), list):
             yield LineProblem(line, "is no episode: it has neither `traces` nor `nodes`")
             continue
-        if mixed and (split := get_episode_split(row)) and split != told.split:
+        if mixed and (split := get_episode_split(row)) and split != context.split:
             yield SkippedRow(f"an episode of {SPLITS[split]}: --split {split} takes those")
             continue
         try:
@@ -179,16 +179,16 @@ def keep_tokens(made: Record, path: Sequence[Thing]) -> None:
 
 def spread(values: Sequence[Any], masks: Sequence[Sequence[bool]], start: int) -> list[float | None] | None:
     """What is told of sampled tokens, a place for each token from `start` on; None where nothing fits."""
-    told: list[float | None] = []
+    result: list[float | None] = []
     known = False
     for value, mask in zip(values, masks, strict=True):
         found = to_floats(value) if value else None
         if found is not None and len(found) == sum(mask):
             known, each = True, iter(found)
-            told += [next(each) if one else None for one in mask]
+            result += [next(each) if is_sampled else None for is_sampled in mask]
         else:
-            told += [None] * len(mask)
-    return told[start:] if known else None
+            result += [None] * len(mask)
+    return result[start:] if known else None
 
 
 def keep_trace(made: Record, trace: Thing) -> None:
@@ -231,9 +231,11 @@ def reward(value: Any) -> tuple[float | None, float]:
 
 def usage(calls: Sequence[Thing]) -> dict[str, float]:
     """Tokens of all calls; what no call reports is not there, which is not zero."""
-    told = [call["usage"] for call in calls if isinstance(call.get("usage"), dict)]
-    found = {key: [one[key] for one in told if isinstance(one.get(key), (int, float))] for key in SUMMED}
-    return {key: sum(values) for key, values in found.items() if values}
+    reports = [call["usage"] for call in calls if isinstance(call.get("usage"), dict)]
+    values_by_key = {
+        key: [report[key] for report in reports if isinstance(report.get(key), (int, float))] for key in SUMMED
+    }
+    return {key: sum(values) for key, values in values_by_key.items() if values}
 
 
 def keep_episode(made: Record, episode: Thing, trace: Thing) -> None:

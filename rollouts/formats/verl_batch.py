@@ -1,4 +1,4 @@
-"""The batches that verl keeps to load again: `gen_batch.dp` (V0, fully async) and `tq_batch.pt` (V1).
+"""The batches that verl saves to load again: `gen_batch.dp` (V0, fully async) and `tq_batch.pt` (V1).
 
 | in the record        | gen_batch.dp                                     | tq_batch.pt                               |
 |----------------------|--------------------------------------------------|-------------------------------------------|
@@ -12,8 +12,8 @@
 |                      | them in the `new_batch.dp` beside it             |                                           |
 | messages             | raw_prompt                                                                                   |
 
-There is no text in them: it is decoded as verl decodes it for its JSONL where the run's tokenizer is known, else the
-prompt is told by its messages and the response is textless. Rows whose tags say `is_padding` fill up a batch.
+They have no text. If the tokenizer of the run is known, it is decoded as verl does for its JSONL; else the prompt is
+built from its messages and the response is textless. Rows with the tag `is_padding` fill a batch and are skipped.
 Source: `AgentLoopWorker._postprocess`, `RolloutSkip.dump`, `RolloutTqSkip._dump`;
 `rolloutdeck.safe_pickle` reads the bytes.
 """
@@ -35,10 +35,10 @@ from rollouts.formats.readers.values import binarize_mask, check_token_ids, repl
 from rollouts.formats.verl_jsonl import assign_position
 from rollouts.samples import Record, SkippedRow, to_float, to_integer, to_text
 
-WINDOW = 16  # rows that are decoded at once
+WINDOW = 16  # rows that are decoded together
 NEW = "new_batch.dp"
-# Columns that the record has in its own words, or that are another way to say what it has.
-TOLD = frozenset(
+# Columns that are stored in fields of the record, or that repeat them.
+KNOWN_COLUMNS = frozenset(
     ("raw_prompt", "prompt", "uid", "session_id", "data_source", "reward_model", "reward_extra_info", "extra_fields",
      "metrics", "num_turns", "__num_turns__", "global_steps", "index", "multi_modal_inputs", "tools_kwargs",
      "interaction_kwargs", "rollout_reward_scores", "mm_processor_kwargs", "mm_processor_output", "extras",
@@ -48,24 +48,24 @@ TOLD = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class VerlBatchFormat:
-    """Both are read from their file, of which a row at a time is in memory."""
+    """A batch file. Reading keeps one row at a time in memory."""
 
     name: str
     filename: str
 
     def sniff(self, filename: str, head: bytes) -> bool:
-        """They come as files of an artifact, whose format is told."""
+        """Returns False: these files are files of an artifact, with a known format."""
         return False
 
-    def read(self, stream: BinaryIO, told: DumpContext) -> Iterator[Record | SkippedRow]:
-        """Records in the order of the rows. Raises UnreadableDump."""
-        if told.path is None:
+    def read(self, stream: BinaryIO, context: DumpContext) -> Iterator[Record | SkippedRow]:
+        """Yields records in the order of the rows. Raises UnreadableDumpError."""
+        if context.path is None:
             raise UnreadableDumpError(f"A {self.filename} is no dump to log: keep its folder with `log_artifact`.")
         try:
-            with open_batch(told.path) as batch:
-                yield from VerlBatchReader(batch, told).read()
+            with open_batch(context.path) as batch:
+                yield from VerlBatchReader(batch, context).read()
         except SafePickleError as error:
-            raise UnreadableDumpError(f"{told.filename} cannot be read: {error}.") from error
+            raise UnreadableDumpError(f"{context.filename} cannot be read: {error}.") from error
 
 
 FORMATS = (VerlBatchFormat("verl-gen-batch", "gen_batch.dp"), VerlBatchFormat("verl-tq-batch", "tq_batch.pt"))
@@ -74,15 +74,15 @@ FORMATS = (VerlBatchFormat("verl-gen-batch", "gen_batch.dp"), VerlBatchFormat("v
 class VerlBatchReader:
     """The rows of an open batch, as records."""
 
-    def __init__(self, batch: RolloutBatch, told: DumpContext) -> None:
+    def __init__(self, batch: RolloutBatch, context: DumpContext) -> None:
         self.batch = batch
-        self.told = told
-        self.columns = {name: batch.column(name) for name in batch.columns if wanted(name)}
-        self.columns = {**labels(told.beside.get(NEW), batch.rows), **self.columns}
+        self.context = context
+        self.columns = {name: batch.column(name) for name in batch.columns if is_needed(name)}
+        self.columns = {**load_label_columns(context.sibling_paths.get(NEW), batch.rows), **self.columns}
         keys = batch.meta.get("reward_extra_keys")
         self.reward_keys = [key for key in keys if isinstance(key, str)] if isinstance(keys, list | tuple) else []
-        self.n = to_integer(told.facts.get("samples_per_prompt")) or 0
-        self.longest = to_integer(told.facts.get("max_response_length")) or padded_to(batch)
+        self.n = to_integer(context.facts.get("samples_per_prompt")) or 0
+        self.longest = to_integer(context.facts.get("max_response_length")) or get_padded_length(batch)
 
     def read(self) -> Iterator[Record | SkippedRow]:
         for start in range(0, self.batch.rows, WINDOW):
@@ -94,7 +94,7 @@ class VerlBatchReader:
                 yield SkippedRow("padding") if self.batch.is_padding(row) else self.record(row, one, prompt, response)
 
     def texts(self, ids: list[list[int]]) -> Iterator[str | None]:
-        return iter(self.told.decode(ids)) if self.told.decode else repeat(None)
+        return iter(self.context.decode_tokens(ids)) if self.context.decode_tokens else repeat(None)
 
     def record(self, row: int, tokens: RowTokens, prompt: str | None, response: str | None) -> Record:
         values = {name: values[row] for name, values in self.columns.items()}
@@ -102,11 +102,11 @@ class VerlBatchReader:
         made = Record(asked if prompt is None else prompt, response or "", messages, textless=response is None)
         keep_tokens(made, tokens)
         made.truncated = len(tokens.response_ids) >= self.longest if self.longest else None
-        self.keep_place(made, row, values.get("uid"))
+        self.set_position(made, row, values.get("uid"))
         self.keep_values(made, values)
         return made
 
-    def keep_place(self, made: Record, row: int, uid: Any) -> None:
+    def set_position(self, made: Record, row: int, uid: Any) -> None:
         if key := self.batch.keys[row] if self.batch.keys else "":
             assign_position(made, key, None)
             return
@@ -114,7 +114,7 @@ class VerlBatchReader:
         made.index = row % self.n if self.n else None
 
     def keep_values(self, made: Record, values: dict[str, Any]) -> None:
-        """Reward extras, labels, and all that an agent loop added."""
+        """Sets reward extras, labels, and the keys that an agent loop added."""
         inner = values.get("extra_fields")
         values = {**values, **inner} if isinstance(inner, dict) else values
         extra = values.get("reward_extra_info")
@@ -129,36 +129,36 @@ class VerlBatchReader:
         numbers = {"num_turns": turns, "dataset_index": to_integer(values.get("index"))}
         made.policy_version = to_integer(values.get("min_global_steps"))
         made.extras |= {key: value for key, value in numbers.items() if value is not None}
-        made.extras |= said({key: value for key, value in values.items() if key not in self.reward_keys})
-        if isinstance(row := values.get("extra_info"), dict):  # the agent loop wrote its own into it as well
-            made.extras["extra_info"] = said({key: value for key, value in row.items() if key not in values})
+        made.extras |= collect_extras({key: value for key, value in values.items() if key not in self.reward_keys})
+        if isinstance(row := values.get("extra_info"), dict):  # the agent loop adds its keys here too
+            made.extras["extra_info"] = collect_extras({key: value for key, value in row.items() if key not in values})
 
 
-def wanted(name: str) -> bool:
-    """Images and what else can be large and is shown nowhere stays in the file."""
+def is_needed(name: str) -> bool:
+    """Returns False for images and other large columns that no page shows."""
     return not name.startswith("multi_modal") and name != "mm_processor_output"
 
 
-def labels(path: Path | None, rows: int) -> dict[str, list[Any]]:
-    """The columns of the `new_batch.dp` of 0.8, a value per row of the batch beside it; {} where they don't fit."""
+def load_label_columns(path: Path | None, rows: int) -> dict[str, list[Any]]:
+    """Returns the columns of the `new_batch.dp` of 0.8, one value per row of the batch; {} if the row counts differ."""
     if path is None:
         return {}
     with open_batch(path) as batch:
         times = rows // batch.rows if batch.rows else 0
         if not times or times * batch.rows != rows:
             return {}
-        columns = {name: batch.column(name) for name in batch.columns if wanted(name)}
+        columns = {name: batch.column(name) for name in batch.columns if is_needed(name)}
     return {name: [value for value in values for _ in range(times)] for name, values in columns.items()}
 
 
-def padded_to(batch: RolloutBatch) -> int:
-    """The longest response that the run allows, where a batch is padded to it; 0 where it is not."""
+def get_padded_length(batch: RolloutBatch) -> int:
+    """Returns the maximum response length of the run if the batch is padded to it, else 0."""
     field = batch.fields.get("responses")
     return field.shape[1] if field and not field.jagged and len(field.shape) == 2 else 0
 
 
 def conversation(value: Any) -> tuple[list[dict[str, Any]] | None, str]:
-    """The messages of a prompt and their text; None and no text for anything else."""
+    """Returns the messages of a prompt and their text; None and an empty text for any other value."""
     try:
         text, messages = parse_prompt(to_jsonable(value))
     except ValueError:
@@ -175,7 +175,7 @@ def keep_tokens(made: Record, tokens: RowTokens) -> None:
 
 
 def keep_rewards(made: Record, extra: dict[Any, Any]) -> None:
-    """Numbers are parts of the reward; an answer that was parsed out of the text is kept as it is."""
+    """Stores numbers as reward parts, and other values (e.g. a parsed answer) as extras."""
     for key, value in extra.items():
         if isinstance(value, (bool, int, float)):
             made.rewards[str(key)] = to_float(value)
@@ -183,7 +183,7 @@ def keep_rewards(made: Record, extra: dict[Any, Any]) -> None:
             made.extras[str(key)] = to_jsonable(value)
 
 
-def said(values: dict[Any, Any]) -> dict[str, Any]:
-    """What a person may want of a row's own values: those that the record has not, and not the empty ones."""
-    found = {str(key): to_jsonable(value) for key, value in values.items() if key not in TOLD}
+def collect_extras(values: dict[Any, Any]) -> dict[str, Any]:
+    """Returns the values of a row that are not in the record and not empty."""
+    found = {str(key): to_jsonable(value) for key, value in values.items() if key not in KNOWN_COLUMNS}
     return {key: value for key, value in found.items() if value not in (None, [], {}, "")}

@@ -9,9 +9,9 @@
 | 2025 (April, August)    | reward extras; gts from August on                        | as V0                        |
 
 `uid` is `{uuid}_{session}_{output}`: the session is one response to the prompt, its outputs are the turns of one
-trajectory. Rows whose uid begins with `pad` fill up the last batch and are left out.
-`score` is the sum of the trainer's rewards unless the reward function returns a key `score` of its own, which replaces
-it; `reward`, where it is, is always the trainer's sum. Source: `_write_generations`, `_log_rollout_data`, `_validate`.
+trajectory. Rows with a uid that begins with `pad` fill the last batch and are skipped.
+`score` is the sum of the trainer's rewards unless the reward function returns a key `score`, which replaces it;
+`reward`, if present, is always the trainer's sum. Source: `_write_generations`, `_log_rollout_data`, `_validate`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})\Z", re.DOTALL)  # prompt, session, o
 BASE = frozenset(
     ("input", "output", "gts", "score", "step", "reward", "uid", "data_source", "finish_reason", "messages")
 )
-# Numbers that a run may add to its rows and that are no part of the reward.
+# Numbers that a run may add to its rows and that are not rewards.
 NO_REWARDS = frozenset(("response_length", "prompt_length", "num_turns", "sample", "index", "request_id"))
 # The reward keys of verl's own reward functions: a string under them is a number that `default=str` wrote.
 REWARD_KEYS = frozenset(("score", "reward", "acc", "format", "overlong_reward", "format_reward"))
@@ -45,30 +45,31 @@ Row = dict[str, Any]
 
 
 def sniff(filename: str, head: bytes) -> bool:
-    if head.lstrip().startswith(b"["):  # one list of them, as other tools keep it
+    if head.lstrip().startswith(b"["):  # a JSON list, as other tools write it
         return False
     return bool(HEAD.match(head)) or len(set(FIRST_KEYS.findall(head[:65536]))) >= 3
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the lines. Raises UnreadableDump when no line holds an object."""
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
+    """Records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
     keys = KeyClassifier()
-    order = DatasetOrder() if told.split == "eval" else None
+    order = DatasetOrder() if context.split == "eval" else None
     for window in windows(read_jsonl_rows(stream)):
         generations = [row for row in window if isinstance(row, dict)]
-        keys.look_at(generations)
+        keys.learn(generations)
         if order:
-            order.look_at([row["input"] for row in generations if not isinstance(row.get("uid"), str)])
+            order.learn([row["input"] for row in generations if not isinstance(row.get("uid"), str)])
         for row in window:
-            yield record(row, told, keys, order) if isinstance(row, dict) else row
+            yield record(row, context, keys, order) if isinstance(row, dict) else row
 
 
 def windows(found: Iterator[tuple[int, Row] | LineProblem]) -> Iterator[list[Row | LineProblem | SkippedRow]]:
-    """Rows in bounded lists: what a key means is seen from its neighbours. Padding and foreign lines are told apart."""
+    """Yields rows in bounded lists, because the meaning of a key depends on its neighbours. Replaces padding and lines
+    of another form by `SkippedRow` and `LineProblem`."""
     window: list[Row | LineProblem | SkippedRow] = []
     chars = 0
     for item in found:
-        window.append(item if isinstance(item, LineProblem) else checked(*item))
+        window.append(item if isinstance(item, LineProblem) else check_row(*item))
         if isinstance(window[-1], dict):
             chars += len(window[-1]["output"])
         if len(window) >= WINDOW_ROWS or chars >= WINDOW_CHARS:
@@ -78,8 +79,8 @@ def windows(found: Iterator[tuple[int, Row] | LineProblem]) -> Iterator[list[Row
         yield window
 
 
-def checked(line: int, row: Row) -> Row | LineProblem | SkippedRow:
-    """The row with its prompt and response as text, or why it is none."""
+def check_row(line: int, row: Row) -> Row | LineProblem | SkippedRow:
+    """Returns the row with prompt and response as text, or the reason why it is not a sample."""
     prompt, response = row.get("input"), row.get("output")
     if type(prompt) is str and type(response) is str and (prompt or response):
         row.pop("messages", None)
@@ -98,10 +99,10 @@ def checked(line: int, row: Row) -> Row | LineProblem | SkippedRow:
 
 
 class KeyClassifier:
-    """What the keys beside the known ones hold: parts of the reward, or something that is kept as it is.
+    """Classifies the other keys as reward parts or as extras.
 
-    A key is a number if it ever is one, or if it only ever is "True" or "False", which is how `json.dumps(default=str)`
-    writes numpy's booleans; then its strings are numbers too.
+    A key is a number if any of its values is one, or if all its values are "True" or "False": `json.dumps(default=str)`
+    writes the booleans of numpy so. Then its strings are numbers too.
     """
 
     def __init__(self) -> None:
@@ -109,7 +110,7 @@ class KeyClassifier:
         self.kinds: set[tuple[str, type]] = set()
         self.rewards: dict[str, bool] = {}
 
-    def look_at(self, window: list[Row]) -> None:
+    def learn(self, window: list[Row]) -> None:
         new = {(key, type(value)) for row in window for key, value in row.items()} - self.kinds
         words = {key for key, kind in new if kind is str and key not in self.numeric}
         self.kinds |= new
@@ -120,8 +121,8 @@ class KeyClassifier:
                 self.numeric.add(key)
         self.rewards = {key: key in self.numeric for key, _ in self.kinds if key not in BASE}
 
-    def sort(self, row: Row, made: Record) -> None:
-        """Puts the row's own keys where they belong."""
+    def distribute(self, row: Row, made: Record) -> None:
+        """Stores the other keys of the row as rewards or extras of the record."""
         rewards, extras = made.rewards, made.extras
         for key, value in row.items():
             numeric = self.rewards.get(key)
@@ -136,26 +137,26 @@ class KeyClassifier:
                 extras[key] = value
 
 
-def record(row: Row, told: DumpContext, keys: KeyClassifier, order: DatasetOrder | None) -> Record:
+def record(row: Row, context: DumpContext, keys: KeyClassifier, order: DatasetOrder | None) -> Record:
     made = Record(row["input"], row["output"], row.get("messages"), to_float(row.get("score")))
     made.ground_truth = to_text(row.get("gts"))
     if "reward" in row:
         made.score = to_float(row["reward"])
         if "score" in row:
             made.rewards["score"] = to_float(row["score"])
-    keys.sort(row, made)
+    keys.distribute(row, made)
     if "data_source" in row:
         made.data_source = to_text(row["data_source"])
     if "finish_reason" in row:
         made.finish_reason = to_text(row["finish_reason"])
     assign_position(made, row.get("uid"), order)
-    if row.get("step") != told.step:
+    if row.get("step") != context.step:
         made.extras["step"] = to_integer(row.get("step"))
     return made
 
 
 def assign_position(made: Record, uid: Any, order: DatasetOrder | None) -> None:
-    """Group, trajectory and turn. Without a uid and an order the group stays open: equal prompts make one."""
+    """Sets group, trajectory and turn. Sets no group without a uid and an order; then equal prompts form a group."""
     if isinstance(uid, str):
         parts = UID.match(uid) if "_" in uid else None
         if parts:
@@ -164,34 +165,34 @@ def assign_position(made: Record, uid: Any, order: DatasetOrder | None) -> None:
         else:
             made.group = uid
     elif order:
-        made.group, made.index = order.place(made.prompt)
+        made.group, made.index = order.assign(made.prompt)
 
 
 class DatasetOrder:
-    """Groups of a validation file without uids: the n responses to a prompt stand in a row, prompts in dataset order.
+    """Assigns the groups of a validation file without uids: n consecutive responses per prompt, in dataset order.
 
     n is the shortest run of equal prompts seen in the first window; a run of 2n is two entries of the dataset with
-    the same text. Where the responses to a prompt do not stand together, groups stay open and equal prompts make one.
+    the same text. If the responses to a prompt are not consecutive, no group is set, and equal prompts form a group.
     """
 
     def __init__(self) -> None:
         self.n = 0
-        self.scattered = False
+        self.is_scattered = False
         self.group = -1
         self.index = 0
         self.last: str | None = None
 
-    def look_at(self, prompts: list[str]) -> None:
+    def learn(self, prompts: list[str]) -> None:
         if self.n or not prompts:
             return
         starts = [0, *(at for at, (one, two) in enumerate(pairwise(prompts), 1) if one != two)]
         runs = [end - start for start, end in pairwise([*starts, len(prompts)])]
         self.n = min(runs)
         often = Counter(prompts).values()
-        self.scattered = self.n == 1 and len(starts) > 1 and min(often) > 1
+        self.is_scattered = self.n == 1 and len(starts) > 1 and min(often) > 1
 
-    def place(self, prompt: str) -> tuple[str | None, int | None]:
-        if self.scattered:
+    def assign(self, prompt: str) -> tuple[str | None, int | None]:
+        if self.is_scattered:
             return None, None
         if prompt != self.last or self.index + 1 >= self.n:
             self.group, self.index, self.last = self.group + 1, 0, prompt

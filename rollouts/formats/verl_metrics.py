@@ -1,6 +1,6 @@
 """verl's `file` logger: one line `{"step": int, "data": {name: number or null}}` per `log()`, appended.
 
-NaN arrives as null. A step may have several lines (fully async writes up to three); their values join.
+NaN arrives as null. A step may have several lines (fully async writes up to three); their values are merged.
 Source: `FileLogger` in verl/utils/tracking.py.
 """
 
@@ -23,15 +23,15 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head))
 
 
-def read(stream: BinaryIO, told: DumpContext) -> Iterator[MetricPoint | LineProblem]:
-    """Points in the order of the lines. Raises UnreadableDump when no line holds an object."""
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[MetricPoint | LineProblem]:
+    """Yields points in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
     for row in read_jsonl_rows(stream):
-        yield row if isinstance(row, LineProblem) else point(*row, told)
+        yield row if isinstance(row, LineProblem) else build_point(*row, context)
 
 
-def point(line: int, row: dict[str, Any], told: DumpContext) -> MetricPoint | LineProblem:
+def build_point(line: int, row: dict[str, Any], context: DumpContext) -> MetricPoint | LineProblem:
     step, data = to_integer(row.get("step")), row.get("data")
     if step is None or not isinstance(data, dict):
         return LineProblem(line, 'no metrics line: `{"step": number, "data": {name: number}}` is expected')
     values = {key: to_float(value) for key, value in data.items() if value is None or is_number(value)}
-    return MetricPoint(step, values, told.step_kind)
+    return MetricPoint(step, values, context.step_kind)

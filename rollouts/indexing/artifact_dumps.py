@@ -122,7 +122,7 @@ def build_dump_context(dump: Dump) -> DumpContext:
         dump.step,
         dump.step_kind,
         dump.columns,
-        decode=tokenizer.texts if tokenizer else None,
+        decode_tokens=tokenizer.texts if tokenizer else None,
     )
     if not is_artifact_dump(dump):
         return context
@@ -131,7 +131,7 @@ def build_dump_context(dump: Dump) -> DumpContext:
     if artifact is None:
         raise StorageUnavailableError(f"The artifact {key[:12]} that dump {dump.pk} was made of is not there.")
     folder = PurePosixPath(path).parent
-    beside = {
+    sibling_paths = {
         PurePosixPath(other).name: get_blob_path(dump.run.project_id, file["sha256"])
         for other, file in artifact.files.items()
         if PurePosixPath(other).parent == folder and other != path
@@ -140,6 +140,6 @@ def build_dump_context(dump: Dump) -> DumpContext:
         context,
         filename=path,
         path=get_blob_path(dump.run.project_id, dump.sha256),
-        beside=beside,
+        sibling_paths=sibling_paths,
         facts=artifact.facts,
     )

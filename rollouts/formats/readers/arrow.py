@@ -33,7 +33,7 @@ HEADER_KIND, HEADER, OF_DICTIONARY, COMPRESSION = 1, 2, 1, 3  # places in their 
 
 
 def read_arrow_rows(path: Path) -> Iterator[ColumnValues]:
-    """Raises UnreadableDump; of a stream that breaks off, behind the rows that are whole."""
+    """Raises UnreadableDumpError; of a stream that breaks off, behind the rows that are whole."""
     try:
         with pa.memory_map(str(path)) as file:
             refuse_packed(file)

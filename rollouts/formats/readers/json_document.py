@@ -12,12 +12,12 @@ from rollouts.formats.readers.jsonl import BOM, parse_json_leniently
 
 
 def read_json_document(stream: BinaryIO) -> tuple[Any, bool]:
-    """The value, and False if its bytes were not UTF-8. Raises UnreadableDump for what is too long or no JSON."""
+    """The value, and False if its bytes were not UTF-8. Raises UnreadableDumpError for what is too long or no JSON."""
     return parse_json_document(read_document_bytes(stream))
 
 
 def read_document_bytes(stream: BinaryIO) -> bytes:
-    """Raises UnreadableDump for what is too long."""
+    """Raises UnreadableDumpError for what is too long."""
     read = stream.read(MAX_LINE_BYTES + 1)
     if len(read) > MAX_LINE_BYTES:
         raise UnreadableDumpError(f"It is one JSON value of more than {MAX_LINE_BYTES >> 20} MiB, too long to read.")

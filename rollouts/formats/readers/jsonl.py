@@ -34,7 +34,7 @@ def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
 
 
 def read_jsonl_rows(stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]] | LineProblem]:
-    """Number and object of each line. Raises UnreadableDump when no line holds an object."""
+    """Number and object of each line. Raises UnreadableDumpError if no line holds an object."""
     good, first = 0, None
     for number, line in lines(stream):
         try:

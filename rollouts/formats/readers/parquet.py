@@ -24,8 +24,8 @@ ColumnValues = dict[str, Any]
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
-    """The file, a text that it keeps once held once. Raises UnreadableDump, also for what is read of it in the block
-    and can't be."""
+    """Opens the file. A text that the file stores once is in memory once. Raises UnreadableDumpError, also if a read in
+    the block fails."""
     try:
         with pq.ParquetFile(path) as file:
             texts = [name for name, kind, meant in leaves(file) if kind == "BYTE_ARRAY" and meant in TEXTS]
@@ -44,14 +44,14 @@ def leaves(file: pq.ParquetFile) -> Iterator[tuple[str, str, str]]:
 
 
 def read_parquet_rows(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[ColumnValues]:
-    """Raises UnreadableDump where a few bytes unfold to more than a dump, or one of its rows, may have."""
+    """Raises UnreadableDumpError where a few bytes unfold to more than a dump, or one of its rows, may have."""
     if (count := file.metadata.num_rows) > MOST_ROWS:
         raise UnreadableDumpError(f"The Parquet file says that it has {count:,} rows; at most {MOST_ROWS:,} are read.")
     yield from read_batch_rows("Parquet", file.iter_batches(batch_size=MAX_BATCH_ROWS, columns=columns))
 
 
 def read_batch_rows(kind: str, batches: Iterable[pa.RecordBatch]) -> Iterator[ColumnValues]:
-    """The rows of batches of at most `AT_ONCE`. Raises UnreadableDump, as `rows`."""
+    """The rows of batches of at most `AT_ONCE`. Raises UnreadableDumpError, as `rows`."""
     count, all_held = 0, 0
     for batch in batches:
         held = count_batch_bytes(batch)

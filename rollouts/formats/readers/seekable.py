@@ -17,11 +17,11 @@ CHUNK = 1 << 20
 
 
 @contextmanager
-def provide_local_file(stream: BinaryIO, told: DumpContext) -> Iterator[Path]:
+def provide_local_file(stream: BinaryIO, context: DumpContext) -> Iterator[Path]:
     """The file itself where it lies plain, else a copy on the data volume that is gone after the block. Raises OSError;
     what a killed worker leaves there the sweep removes."""
-    if told.path:
-        yield told.path
+    if context.path:
+        yield context.path
         return
     path = create_incoming_path()
     try:
@@ -33,10 +33,10 @@ def provide_local_file(stream: BinaryIO, told: DumpContext) -> Iterator[Path]:
 
 
 @contextmanager
-def provide_pickle_file(stream: BinaryIO, told: DumpContext) -> Iterator[Path]:
-    """The same for what is read through `rolloutdeck.safe_pickle`. Raises UnreadableDump for what that refuses."""
-    with provide_local_file(stream, told) as path:
+def provide_pickle_file(stream: BinaryIO, context: DumpContext) -> Iterator[Path]:
+    """The same for what is read through `rolloutdeck.safe_pickle`. Raises UnreadableDumpError for what that refuses."""
+    with provide_local_file(stream, context) as path:
         try:
             yield path
         except SafePickleError as error:
-            raise UnreadableDumpError(f"{told.filename or 'The file'} cannot be read: {error}.") from error
+            raise UnreadableDumpError(f"{context.filename or 'The file'} cannot be read: {error}.") from error

@@ -23,7 +23,7 @@ def replace_nonfinite(values: list[float]) -> list[float | None]:
 
 
 def check_token_ids(tokens: list[int]) -> list[int]:
-    """Raises UnreadableDump for what no vocabulary has."""
+    """Raises UnreadableDumpError for what no vocabulary has."""
     if tokens and not 0 <= min(tokens) <= max(tokens) < 2**31:
         raise UnreadableDumpError(
             "The batch holds token ids that are none: below zero, or above two thousand millions."

@@ -18,7 +18,7 @@ from rollouts.errors import UnreadableDumpError
 
 
 def read_column_mapping(text: str) -> dict[str, str]:
-    """{part: column} as it was told. Raises UnreadableDump."""
+    """{part: column} as it was told. Raises UnreadableDumpError."""
     try:
         return parse_column_mapping(text)
     except ValueError as error:
@@ -26,7 +26,7 @@ def read_column_mapping(text: str) -> dict[str, str]:
 
 
 def resolve_column_mapping(names: Iterable[str], text: str = "") -> dict[str, str]:
-    """{part: column} of a table with these columns. Raises UnreadableDump where it holds no generation, or lacks a
+    """{part: column} of a table with these columns. Raises UnreadableDumpError where it holds no generation, or lacks a
     column that was told."""
     names, wanted = list(names), read_column_mapping(text)
     missing = [column for column in wanted.values() if column not in names]

@@ -65,10 +65,10 @@ class TableFormat:
             group_numbered_columns(row) or find_samples_column(row) or holds_rows(filename, head)
         )
 
-    def read(self, stream: BinaryIO, told: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-        """Records in the order of the rows. Raises UnreadableDump."""
-        columns = told.columns or (self.name if self.name in COLUMN_PRESETS else "")
-        yield from records(stream, told, columns)
+    def read(self, stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
+        """Records in the order of the rows. Raises UnreadableDumpError."""
+        columns = context.columns or (self.name if self.name in COLUMN_PRESETS else "")
+        yield from records(stream, context, columns)
 
 
 TOKENS, TEXT = TableFormat("token-table"), TableFormat("table")
@@ -77,7 +77,8 @@ TOKEN_ONLY_TABLE_FORMATS = (TOKENS.name, "open-instruct")
 
 
 def first_row(filename: str, head: bytes) -> Row:
-    """The first row; of a longer one the columns that its beginning names, without values. Raises UnreadableDump."""
+    """Returns the first row; if it is longer than the head, its column names without values. Raises
+    UnreadableDumpError."""
     try:
         for row in read_table_rows(io.BytesIO(head), head, DumpContext(filename)):
             if not isinstance(row, LineProblem):
@@ -112,15 +113,15 @@ def cut_names(start: bytes) -> list[str]:
 
 
 def find_table_format(columns: str) -> str:
-    """The format of a table of which these columns were told; empty where none were. Raises UnreadableDump."""
+    """The format of a table of which these columns were told; empty where none were. Raises UnreadableDumpError."""
     if not columns:
         return ""
     return TOKENS.name if has_only_tokens(told_columns(columns)) else TEXT.name
 
 
-def records(stream: BinaryIO, told: DumpContext, columns: str) -> Iterator[Record | LineProblem | SkippedRow]:
+def records(stream: BinaryIO, context: DumpContext, columns: str) -> Iterator[Record | LineProblem | SkippedRow]:
     head = stream.read(WINDOW)
-    found = narrow(read_table_rows(rewind_stream(head, stream), head, told), columns)
+    found = narrow(read_table_rows(rewind_stream(head, stream), head, context), columns)
     first = list(window(found))
     begun = [item[1] for item in first if not isinstance(item, LineProblem)]
     names = list(dict.fromkeys(key for row in begun for key in row))
@@ -140,7 +141,7 @@ def records(stream: BinaryIO, told: DumpContext, columns: str) -> Iterator[Recor
             yield SkippedRow("a row with an empty list of responses")
         for one, place in samples:
             try:
-                made = shape.record(one, told)
+                made = shape.record(one, context)
             except ValueError as error:
                 yield LineProblem(number, str(error))
                 continue

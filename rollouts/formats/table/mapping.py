@@ -40,19 +40,19 @@ class TableMapping:
         self.parts |= {name: name for name in functions if name not in self.taken}
         self.summed = "score" not in found and bool(self.parts) and explained(names, rows, self.parts.values())
 
-    def record(self, row: Row, told: DumpContext) -> Record:
+    def record(self, row: Row, context: DumpContext) -> Record:
         """Raises ValueError."""
         made = native.build_native_record(self.native(row))
         made.textless = has_only_tokens(self.found)
-        if made.textless and told.decode:
-            made.prompt, made.response = told.decode([made.prompt_ids or [], made.response_ids or []])
+        if made.textless and context.decode_tokens:
+            made.prompt, made.response = context.decode_tokens([made.prompt_ids or [], made.response_ids or []])
             made.textless = False
         self.keep(made, row)
         if made.ground_truth is None:
             made.ground_truth = to_text(truth_within(made.extras))
         if self.summed:
             made.score = sum_rewards(made.rewards)
-        if told.step is None:
+        if context.step is None:
             step = to_integer(to_float(made.extras.get("step")))
             made.extras["step"] = 0 if step is None else step
         return made
@@ -143,7 +143,7 @@ def explained(names: Sequence[str], rows: Sequence[Row], parts: Iterable[str]) -
     column = next((name for name in ADVANTAGE if name in names), "")
     if not as_trl(names) or not column:
         return False
-    told = (
+    scored_rows = (
         (
             repr(row.get("prompt")),
             sum_rewards({part: to_float(row.get(part)) for part in parts}),
@@ -151,7 +151,7 @@ def explained(names: Sequence[str], rows: Sequence[Row], parts: Iterable[str]) -
         )
         for row in rows
     )
-    return has_consistent_advantages((asked, score, to_float(advantage)) for asked, score, advantage in told)
+    return has_consistent_advantages((prompt, score, to_float(advantage)) for prompt, score, advantage in scored_rows)
 
 
 def named(column: str) -> str:

@@ -37,12 +37,12 @@ Row = dict[str, Any]
 NumberedRow = tuple[int, Row] | LineProblem
 
 
-def read_table_rows(stream: BinaryIO, head: bytes, told: DumpContext) -> Iterator[NumberedRow]:
-    """Number from 1 and values by column of each row. Raises UnreadableDump."""
+def read_table_rows(stream: BinaryIO, head: bytes, context: DumpContext) -> Iterator[NumberedRow]:
+    """Number from 1 and values by column of each row. Raises UnreadableDumpError."""
     if head.startswith(PARQUET_MAGIC):
-        return parquet_rows(stream, told)
+        return parquet_rows(stream, context)
     if head.startswith(arrow.ARROW_STREAM_MAGIC):
-        return batched_rows(stream, told)
+        return batched_rows(stream, context)
     if head.startswith(UTF_16):
         raise UnreadableDumpError("It is written in UTF-16; save it as UTF-8.")
     start = head.removeprefix(jsonl.BOM).lstrip()
@@ -105,7 +105,7 @@ def csv_rows(stream: BinaryIO) -> Iterator[NumberedRow]:
 
 
 def text_lines(stream: BinaryIO) -> Iterator[str]:
-    """Lines with their ends. Raises UnreadableDump for one that is too long."""
+    """Lines with their ends. Raises UnreadableDumpError for one that is too long."""
     first = True
     while line := stream.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
@@ -114,16 +114,16 @@ def text_lines(stream: BinaryIO) -> Iterator[str]:
         first = False
 
 
-def parquet_rows(stream: BinaryIO, told: DumpContext) -> Iterator[NumberedRow]:
-    with provide_local_file(stream, told) as path, parquet_file(path) as file:
+def parquet_rows(stream: BinaryIO, context: DumpContext) -> Iterator[NumberedRow]:
+    with provide_local_file(stream, context) as path, parquet_file(path) as file:
         for number, row in enumerate(parquet_file_rows(file), 1):
             yield number, {key: to_jsonable(value) for key, value in row.items()}
 
 
-def batched_rows(stream: BinaryIO, told: DumpContext) -> Iterator[NumberedRow]:
+def batched_rows(stream: BinaryIO, context: DumpContext) -> Iterator[NumberedRow]:
     """Of a stream that breaks off the rows before."""
     number = 0
-    with provide_local_file(stream, told) as path:
+    with provide_local_file(stream, context) as path:
         try:
             for number, row in enumerate(arrow.read_arrow_rows(path), 1):
                 yield number, {key: to_jsonable(value) for key, value in row.items()}

@@ -36,12 +36,12 @@ OF_TOKENS = frozenset(
 )
 
 
-def split_wide_row(row: Row, told: Mapping[str, str]) -> list[Row]:
+def split_wide_row(row: Row, mapping: Mapping[str, str]) -> list[Row]:
     """The rows of one that has a generation in every few columns, or its samples as objects; else the row itself.
-    `told`: {part: column} as somebody said it."""
+    `mapping`: {part: column} as the uploader gave it."""
     if any(isinstance(row.get(column), str) and LISTED.match(row[column]) for column in PLURAL if column in row):
         row = {name: opened(value) for name, value in row.items()}
-    if any(column in row for column in told.values()):
+    if any(column in row for column in mapping.values()):
         return [row]
     if column := find_samples_column(row):
         rest = {name: value for name, value in row.items() if name != column}

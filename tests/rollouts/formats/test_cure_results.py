@@ -68,7 +68,7 @@ def test_a_text_without_figures_is_refused(body: bytes) -> None:
 
 
 def test_more_steps_than_anybody_trains_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cure_results, "MOST_STEPS", 3)
+    monkeypatch.setattr(cure_results, "MAX_STEPS", 3)
     assert len(points("code response length: 1.0\n" * 3)) == 3
     with pytest.raises(UnreadableDumpError, match="more than 3 steps"):
         points("code response length: 1.0\n" * 4)

@@ -230,7 +230,7 @@ def test_samples_that_wait_for_a_filter_are_bounded(monkeypatch: pytest.MonkeyPa
     """Those that wait no longer come before what the last line says."""
     body = b"\n".join(json.dumps(sample(doc_id=at)).encode() for at in range(5)) + b"\n{torn"
     assert isinstance(read(FORMS["lm-eval"], body)[0], LineProblem)
-    monkeypatch.setattr(FORMS["lm-eval"], "MOST_HELD", 4)
+    monkeypatch.setattr(FORMS["lm-eval"], "MAX_PENDING_CHARS", 4)
     *found, problem = read(FORMS["lm-eval"], body)
     assert len(found) == 10 and isinstance(problem, LineProblem)
 

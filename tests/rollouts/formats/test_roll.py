@@ -98,6 +98,6 @@ def test_padding_on_the_left_of_a_batch_is_no_prompt() -> None:
     }  # fmt: skip
     rows, made = object.__new__(roll_mock.RollBatchReader), Record()
     rows.batch = SimpleNamespace(numbers=lambda name, row: held.get(name))  # type: ignore[assignment]
-    rows.keep_tokens(made, 0)
+    rows.set_tokens(made, 0)
     assert (made.prompt_ids, made.response_ids, made.response_mask) == ([5, 6], [7, 8], [1, 1])
     assert made.logprobs == [-0.2, -0.3]

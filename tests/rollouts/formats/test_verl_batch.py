@@ -50,7 +50,7 @@ def texts(path: Path) -> list[tuple[str, str]]:
     ],
 )
 def test_decoded_batches_are_the_texts_that_verl_wrote(folder: Path, form: Any, jsonl: str, decode: Any) -> None:
-    found = read(folder, form, decode=decode)
+    found = read(folder, form, decode_tokens=decode)
     assert sorted((one.prompt, one.response) for one in found) == texts(DUMPS / jsonl)
 
 
@@ -94,13 +94,13 @@ def test_a_batch_without_streamed_rewards_has_its_labels_and_no_score() -> None:
 
 def test_the_labels_of_0_8_lie_in_the_batch_beside_it() -> None:
     alone = read(V2 / "gen_batch.dp")
-    found = read(V2 / "gen_batch.dp", beside={"new_batch.dp": V2 / "new_batch.dp"})
+    found = read(V2 / "gen_batch.dp", sibling_paths={"new_batch.dp": V2 / "new_batch.dp"})
     assert {one.ground_truth for one in alone} == {None}
     assert len({one.group for one in found}) == 8 and all(one.ground_truth for one in found)
 
 
 def test_labels_for_another_number_of_rows_are_left_alone() -> None:
-    found = read(ASYNC / "gen_batch.dp", beside={"new_batch.dp": V2 / "new_batch.dp"})
+    found = read(ASYNC / "gen_batch.dp", sibling_paths={"new_batch.dp": V2 / "new_batch.dp"})
     assert {one.ground_truth for one in found} == {None}
 
 

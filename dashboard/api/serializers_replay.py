@@ -60,7 +60,7 @@ def serialize_pin(row: Pin, standing: PinStatus | None = None) -> dict[str, Any]
         "available": told.available,
         "prompts": told.prompts,
         "messages": told.messages,
-        "senders": [{**asdict(sender), "quiet": sender.quiet} for sender in told.senders],
+        "senders": [{**asdict(sender), "quiet": sender.is_silent} for sender in told.senders],
         "artifacts": [
             {"id": one.key, "role": one.role, "step": one.step, "state": one.state} for one in told.artifacts
         ],

@@ -134,7 +134,7 @@ def check_upload_request(scope: Mapping[str, Any], path: str) -> tuple[Upload, U
     if not token.allows("ingest"):
         raise exceptions.PermissionDenied(f"This token has the scopes {token.scopes}, this needs ingest.")
     query, writing = parse_query_string(scope), scope["method"] == "PUT"
-    header = None if key else DumpHeader.read(query)
+    header = None if key else DumpHeader.from_query(query)
     gzipped, length, part = parse_content_encoding(headers), parse_content_length(headers), parse_content_range(headers)
     check_sizes(gzipped, length, part, MAX_ARTIFACT_FILE_BYTES if key else MAX_DUMP_BYTES)
     run = permissions.find_or_open_run(token.user, token, uid, headers)

@@ -1,4 +1,4 @@
-"""A dump arrives: runs, attempts and dumps are created from the headers of an upload.
+"""Ingest: creates runs, attempts and dumps from the headers of an upload.
 
 Depends on: projects and storage.
 Invariant: every operation is idempotent by a natural key. A repeated upload returns the rows that exist.

@@ -1,4 +1,4 @@
-"""Dumps: what a dump says of itself, and the row for its bytes. Safe to call twice with the same input."""
+"""Dumps: the header of a dump and the row for its bytes. Safe to call twice with the same input."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.models import Dump, Run
 from rollouts.storage import store_raw_dump
 
-# A message usually brings a worker within milliseconds; the sweep sends a dump again when it is older than this.
+# A worker usually receives the task within milliseconds. The sweep sends a dump again when it is older than this.
 FIRST_SWEEP_DELAY = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
 class DumpHeader:
-    """What a dump says of itself. `step` is None for files that carry their own steps; `offset` in bytes; `columns`
-    says which column of a table is which part of a sample, see `rollouts/formats/table/columns.py`."""
+    """The description of a dump, sent with it.
+
+    `step` is None for files that contain their steps. `offset` is in bytes. `columns` maps the columns of a table to
+    the fields of a sample, see `rollouts/formats/table/columns.py`.
+    """
 
     attempt: str
     split: str
@@ -40,12 +43,13 @@ class DumpHeader:
     columns: str = ""
 
     @classmethod
-    def read(cls, query: Mapping[str, Any]) -> DumpHeader:
-        """From the query parameters of the upload. Raises BadInput naming the parameter."""
-        known = set(cls.__dataclass_fields__)
-        if strange := sorted(set(query) - known):
+    def from_query(cls, query: Mapping[str, Any]) -> DumpHeader:
+        """Returns the header of the upload's query parameters. Raises InvalidInputError naming the parameter."""
+        known_params = set(cls.__dataclass_fields__)
+        if unknown := sorted(set(query) - known_params):
             raise InvalidInputError(
-                f"`{strange[0][:40]}` is no parameter of a dump; known are {', '.join(sorted(known))}.", strange[0][:40]
+                f"`{unknown[0][:40]}` is not a parameter of a dump. Use: {', '.join(sorted(known_params))}.",
+                unknown[0][:40],
             )
         return cls(
             attempt=parse_text(query.get("attempt"), "attempt", most=120) or FILES,
@@ -61,68 +65,74 @@ class DumpHeader:
         )
 
     def identity(self, run: Run, sha256: str) -> str:
-        """sha256 over the natural key, each part preceded by its length. The format is no part of it; columns are where
-        they are told, so that the same table may be read anew in another way."""
-        known = asdict(self)
-        left_out = ("format",) if self.columns else ("format", "columns")
-        parts = [run.uid, sha256, *(known[name] for name in known if name not in left_out)]
+        """Returns the SHA-256 of the natural key, in which the length of each part precedes the part.
+
+        The format is not a part of the key. `columns` is one if it is set, so that the same table can be uploaded again
+        with other columns.
+        """
+        values = asdict(self)
+        excluded = ("format",) if self.columns else ("format", "columns")
+        parts = [run.uid, sha256, *(values[name] for name in values if name not in excluded)]
         key = hashlib.sha256()
         for part in parts:
-            piece = "" if part is None else str(part)
-            key.update(f"{len(piece)}:{piece}".encode())
+            text = "" if part is None else str(part)
+            key.update(f"{len(text)}:{text}".encode())
         return key.hexdigest()
 
 
 def find_dump(run: Run, header: DumpHeader, sha256: str) -> Dump | None:
-    """The dump that was accepted under the same identity, whatever became of it."""
-    return Dump.objects.filter(identity=named(header, sha256).identity(run, sha256)).first()
+    """Returns the dump that was accepted with the same identity, in any state, or None."""
+    return Dump.objects.filter(identity=fill_source(header, sha256).identity(run, sha256)).first()
 
 
-def requeue_resent_dump(known: Dump) -> Dump:
-    """Bytes that another version of their source has replaced meanwhile are its newest version again, and wait to be
-    indexed; else nothing changes. Chunks say by their generation what they belong to."""
-    same = ("run", "attempt", "split", "step_kind", "source", "producer", "generation")
-    versions = Dump.objects.filter(**{name: getattr(known, name) for name in same}).exclude(pk=known.pk)
-    later = Q(received_at__gt=known.received_at) | Q(received_at=known.received_at, pk__gt=known.pk)
-    if known.offset is not None or not versions.filter(later, Q(step=known.step) | Q(step=None)).exists():
-        return known
+def requeue_resent_dump(dump: Dump) -> Dump:
+    """Queues a resent dump again if another version of its source was uploaded after it. Otherwise changes nothing.
+
+    The resent bytes become the newest version of the source. A chunk (a dump with an offset) is never queued again: its
+    generation says which version it belongs to.
+    """
+    source_fields = ("run", "attempt", "split", "step_kind", "source", "producer", "generation")
+    versions = Dump.objects.filter(**{name: getattr(dump, name) for name in source_fields}).exclude(pk=dump.pk)
+    is_later = Q(received_at__gt=dump.received_at) | Q(received_at=dump.received_at, pk__gt=dump.pk)
+    if dump.offset is not None or not versions.filter(is_later, Q(step=dump.step) | Q(step=None)).exists():
+        return dump
     now = timezone.now()
-    # The tries of a claim go on: its worker must not take the next claim for its own.
-    Dump.objects.filter(pk=known.pk).update(
+    # The tries of a claimed dump are not reset: its worker must not take the next claim for its own.
+    Dump.objects.filter(pk=dump.pk).update(
         state=Dump.State.RECEIVED,
         tries=Case(When(state=Dump.State.INDEXING, then=F("tries")), default=0),
         received_at=now,
         due_at=now + FIRST_SWEEP_DELAY,
         message="",
     )
-    known.refresh_from_db()
-    record_activity(known.run, known.attempt)
-    return known
+    dump.refresh_from_db()
+    record_activity(dump.run, dump.attempt)
+    return dump
 
 
-def named(header: DumpHeader, sha256: str) -> DumpHeader:
-    """A dump without a source is its own source, so that sending it twice is still the same dump."""
+def fill_source(header: DumpHeader, sha256: str) -> DumpHeader:
+    """Returns the header with a source. The default is made of the hash, so a repeated upload is the same dump."""
     if header.source:
         return header
     return DumpHeader(**{**asdict(header), "source": f"upload:{sha256[:32]}"})
 
 
 def accept_dump(run: Run, header: DumpHeader, sha256: str, plain: Path, size: int) -> tuple[Dump, bool]:
-    """Makes the bytes durable, then the row; the bool says whether the dump is new. `plain` is gone afterwards.
+    """Stores the bytes, then creates the row. Returns the dump and whether it is new. Removes the file `plain`.
 
-    `size` in bytes. Raises StorageUnavailable when the disk refuses; the caller has checked the hash.
+    `size` is in bytes. The caller has checked the hash. Raises StorageUnavailableError if the disk refuses the write.
     """
-    header = named(header, sha256)
-    if known := find_dump(run, header, sha256):
+    header = fill_source(header, sha256)
+    if existing_dump := find_dump(run, header, sha256):
         plain.unlink(missing_ok=True)
-        return requeue_resent_dump(known), False
+        return requeue_resent_dump(existing_dump), False
     attempt = get_or_create_attempt(run, header.attempt)
     store_raw_dump(run.project_id, sha256, plain)
-    told = {name: value for name, value in asdict(header).items() if name != "attempt"}
+    fields = {name: value for name, value in asdict(header).items() if name != "attempt"}
     dump, created = Dump.objects.get_or_create(
         identity=header.identity(run, sha256),
         defaults={
-            **told,
+            **fields,
             "run": run,
             "attempt": attempt,
             "sha256": sha256,

@@ -1,4 +1,4 @@
-"""Runs: found by id or name, or made on first sight. Safe to call twice with the same input."""
+"""Runs: found by id or name, or created. Safe to call twice with the same input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import UID_PATTERN
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.ingest.attempts import launch
+from rollouts.ingest.attempts import register_attempt
 from rollouts.lib import parse_text, redact_secrets
 from rollouts.live import notify_run_changed
 from rollouts.models import Project, Run, RunAlias
@@ -36,30 +36,31 @@ def open_run(
     waited: timedelta = timedelta(0),
     owner: User | None = None,
 ) -> tuple[Run, bool]:
-    """The run that the caller means, made on first sight for its `owner`; the bool says whether it was made now.
+    """Returns the run of this uid or name, created for its `owner` if it is new, and whether it was created.
 
-    A known uid (or one that was joined to a run) is that run. An existing name continues only with `resume="allow"`, or
-    where the run was made ready for a launch that has not come (`pull` does), and then a new uid becomes another name
-    of that run; else the run becomes `name-2`, `name-3`, …
-    Raises BadInput for malformed words, NotThere when the run lies in the bin or in another project.
+    A known uid, or an alias of a run, is that run. An existing name continues only with `resume="allow"`, or if the run
+    was created before its first attempt (by `pull`). Then a new uid becomes an alias of that run. Otherwise the new run
+    is called `name-2`, `name-3`, …
+    `waited` is the time that the request spent in a spool.
+    Raises InvalidInputError if a value is malformed, NotFoundError if the run is in the trash or in another project.
     """
     check_run_identity(uid, resume)
-    fresh = {
+    defaults = {
         "framework": parse_text(framework, "framework", most=40),
         "config": redact_secrets(config or {}),
         "tags": parse_tags(tags),
         "owner": owner,
     }
-    wished = parse_text(name, "name", most=190).strip() or f"run-{(uid or uuid4().hex)[:8]}"
-    start = partial(launch, key=attempt, host=host, job=job, waited=waited)
+    requested_name = parse_text(name, "name", most=190).strip() or f"run-{(uid or uuid4().hex)[:8]}"
+    start = partial(register_attempt, key=attempt, host=host, job=job, waited=waited)
 
-    def joins(taken: Run) -> bool:
-        if resume or not attempt or not is_awaiting_attempt(taken):
+    def can_continue(existing_run: Run) -> bool:
+        if resume or not attempt or not is_awaiting_attempt(existing_run):
             return resume == "allow"
-        start(taken, config=config)
+        start(existing_run, config=config)
         return True
 
-    run, created = find_or_create(project, uid, wished, joins, fresh)
+    run, created = find_or_create(project, uid, requested_name, can_continue, defaults)
     if attempt:
         start(run, config=None if created else config)
     if created:
@@ -76,7 +77,7 @@ def check_run_identity(uid: str, resume: str) -> None:
 
 
 def parse_tags(tags: Any) -> list[str]:
-    """At most fifty short, different words, in their order. Raises BadInput."""
+    """Returns at most 50 different tags of at most 60 characters, in their order. Raises InvalidInputError."""
     if tags is None:
         return []
     if not isinstance(tags, list) or len(tags) > 50:
@@ -85,50 +86,52 @@ def parse_tags(tags: Any) -> list[str]:
 
 
 def find_or_create(
-    project: Project, uid: str, name: str, joins: Callable[[Run], bool], fresh: dict[str, Any]
+    project: Project, uid: str, name: str, can_continue: Callable[[Run], bool], defaults: dict[str, Any]
 ) -> tuple[Run, bool]:
-    """The uniqueness of uid and of (project, name) decides between launches that race; the loser looks again."""
+    """Returns the run and whether it was created.
+
+    Unique indexes on uid and on (project, name) decide between concurrent requests. The loser searches again.
+    """
     while True:
-        if found := known_run(project, uid):
-            return found, False
+        if run := find_run_by_uid(project, uid):
+            return run, False
         try:
             with transaction.atomic():
-                return named_run(project, uid, name, joins, fresh)
+                return find_or_create_by_name(project, uid, name, can_continue, defaults)
         except IntegrityError:
             continue
 
 
-def known_run(project: Project, uid: str) -> Run | None:
-    """The run with this uid. Raises NotThere when it is in the bin or in another project."""
+def find_run_by_uid(project: Project, uid: str) -> Run | None:
+    """Returns the run with this uid. Raises NotFoundError if it is in the trash or in another project."""
     run = Run.objects.by_uid(uid) if uid else None
     if run is None:
         return None
     if run.project_id != project.pk:
         raise NotFoundError(
-            f"The run id {uid} is not one of project {project.slug}; give the run an id of its own.", "uid"
+            f"The run id {uid} belongs to another project than {project.slug}. Use another run id.", "uid"
         )
     if run.deleted_at:
-        raise NotFoundError(f"The run {run.name} is in the bin; restore it to go on with it.", "uid")
+        raise NotFoundError(f"The run {run.name} is in the trash. Restore it to continue it.", "uid")
     return run
 
 
-def named_run(
-    project: Project, uid: str, name: str, joins: Callable[[Run], bool], fresh: dict[str, Any]
+def find_or_create_by_name(
+    project: Project, uid: str, name: str, can_continue: Callable[[Run], bool], defaults: dict[str, Any]
 ) -> tuple[Run, bool]:
     for suffix in count(1):
         candidate = name if suffix == 1 else f"{name}-{suffix}"
-        taken = Run.objects.filter(project=project, name=candidate).first()
-        if taken is None:
-            return Run.objects.create(project=project, uid=uid or uuid4().hex, name=candidate, **fresh), True
-        if not taken.deleted_at and joins(taken):
+        existing_run = Run.objects.filter(project=project, name=candidate).first()
+        if existing_run is None:
+            return Run.objects.create(project=project, uid=uid or uuid4().hex, name=candidate, **defaults), True
+        if not existing_run.deleted_at and can_continue(existing_run):
             if uid:
-                RunAlias.objects.create(uid=uid, run=taken)
-            return taken, False
+                RunAlias.objects.create(uid=uid, run=existing_run)
+            return existing_run, False
     raise AssertionError("count() does not end")
 
 
 def is_awaiting_attempt(run: Run) -> bool:
-    """Whether the run was made for a launch that has not come. Of two that come at once the second waits here, and
-    finds the other."""
+    """Returns whether the run has no attempt yet. Locks the run, so that a second concurrent request sees the first."""
     Run.objects.select_for_update(no_key=True).get(pk=run.pk)
     return not run.attempts.exists()

@@ -1,7 +1,7 @@
-"""Pins: the artifacts of a step are requested, stored, checked and protected from cleanup.
+"""Pins: request, store and check the artifacts of a step, and protect them from cleanup.
 
 Depends on: storage, ingest and the safe pickle verifier.
-Invariant: a trainer never receives a file that is not loadable. Bytes of a pinned step are never removed.
+Invariant: a trainer never receives a file that is not loadable. The bytes of a pinned step are never removed.
 """
 
 from rollouts.pins.artifact_check import check_artifact

@@ -1,4 +1,4 @@
-"""Artifacts: told by the node that has the files, fetched when a pin wants them, checked before a trainer gets them."""
+"""Artifacts: registered by the host that has the files, uploaded when a pin needs them, checked before use."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from rollouts.live import notify_run_changed
 from rollouts.models import Artifact, ArtifactQuerySet, Blob, Run
 from rollouts.storage import count_part_bytes, store_blob
 
-MOST_FACTS = 32 << 10  # bytes of JSON
+MAX_FACTS_BYTES = 32 << 10  # of JSON
 MAX_POLLING_HOSTS = 50
-MOST_WANTED = 10_000  # files
-POLL_WRITTEN = timedelta(seconds=10)  # a poll sooner than this after the last is not written down
-MAX_ORIGIN_CHARS = {"host": 120, "path": 1000, "command": 4000}  # longest, in characters
-# Where prompts are fed one by one, their ids end in the feed index that their files are dumped under.
+MAX_REQUESTED_FILES = 10_000
+MIN_POLL_INTERVAL = timedelta(seconds=10)  # a poll sooner than this after the last is not stored
+MAX_ORIGIN_CHARS = {"host": 120, "path": 1000, "command": 4000}
+# If prompts are fed one by one, their ids end in the feed index, which also names their dump files.
 FEED_INDEX_PATTERN = re.compile(r"_([0-9]{1,18})\Z")
 PER_PROMPT_ROLE = "async_rollout"  # the role whose artifacts are one prompt each
 State = Artifact.State
@@ -41,7 +41,10 @@ State = Artifact.State
 
 @dataclass(frozen=True, slots=True)
 class ArtifactManifest:
-    """What a node tells of files of one step. `origin` is {host, path, command}; `gone` says why they cannot come."""
+    """A host's description of the files of one step.
+
+    `origin` is {host, path, command}. `gone` says why the files cannot be uploaded any more.
+    """
 
     role: str
     step: int
@@ -54,27 +57,27 @@ class ArtifactManifest:
     gone: str = ""
 
     @classmethod
-    def read(cls, data: Mapping[str, Any]) -> ArtifactManifest:
-        """From the body of a request. Raises BadInput naming the field."""
+    def from_request(cls, data: Mapping[str, Any]) -> ArtifactManifest:
+        """Returns the manifest in a request body. Raises InvalidInputError with the name of the field."""
         role = parse_choice(data.get("role"), "role", ARTIFACT_ROLES, default="rollout")
         step = parse_integer(data.get("step"), "step")
         if step is None:
-            raise InvalidInputError("`step` says which step the files are of; it is missing.", "step")
+            raise InvalidInputError("`step` is required: the step of the files.", "step")
         return cls(
             role,
             step,
-            files_of(data.get("files")),
+            parse_files(data.get("files")),
             split=parse_choice(data.get("split"), "split", SPLITS, default="train"),
             step_kind=parse_choice(data.get("step_kind"), "step_kind", STEP_KINDS, default="global_step"),
-            facts=facts_of(data.get("facts")),
-            origin=origin_of(data.get("origin")),
+            facts=parse_facts(data.get("facts")),
+            origin=parse_origin(data.get("origin")),
             send_now=parse_boolean(data.get("send_now", False), "send_now"),
             gone=parse_text(data.get("gone"), "gone", most=500),
         )
 
 
-def files_of(files: Any) -> dict[str, dict[str, Any]]:
-    """Raises BadInput."""
+def parse_files(files: Any) -> dict[str, dict[str, Any]]:
+    """Returns {path: {sha256, bytes}}. Raises InvalidInputError."""
     try:
         check_manifest(files)
     except ValueError as error:
@@ -82,66 +85,72 @@ def files_of(files: Any) -> dict[str, dict[str, Any]]:
     return {str(path): {"sha256": file["sha256"], "bytes": file["bytes"]} for path, file in files.items()}
 
 
-def facts_of(facts: Any) -> dict[str, Any]:
-    """As they may be stored; names that this server does not compare are kept. Raises BadInput."""
+def parse_facts(facts: Any) -> dict[str, Any]:
+    """Returns the facts without secrets. Names that this server does not compare are stored too.
+
+    Raises InvalidInputError.
+    """
     if facts is None:
         return {}
-    if not isinstance(facts, Mapping) or len(json.dumps(facts)) > MOST_FACTS:
-        raise InvalidInputError(f"`facts` must be an object of at most {MOST_FACTS} bytes.", "facts")
+    if not isinstance(facts, Mapping) or len(json.dumps(facts)) > MAX_FACTS_BYTES:
+        raise InvalidInputError(f"`facts` must be an object of at most {MAX_FACTS_BYTES} bytes.", "facts")
     return dict(redact_secrets(dict(facts)))
 
 
-def merge_facts(known: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """What was known with what is told now. Raises BadInput where it has become too much."""
-    return facts_of({**known, **told})
+def merge_facts(stored: Mapping[str, Any], reported: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the stored facts updated with the reported ones. Raises InvalidInputError if they are too large."""
+    return parse_facts({**stored, **reported})
 
 
-def origin_of(origin: Any) -> dict[str, str]:
-    """Raises BadInput."""
+def parse_origin(origin: Any) -> dict[str, str]:
+    """Returns {host, path, command} without secrets. Raises InvalidInputError."""
     if origin is None:
         return {}
     if not isinstance(origin, Mapping):
         raise InvalidInputError("`origin` must be an object {host, path, command}.", "origin")
-    found = {name: parse_text(origin.get(name), "origin", most=most) for name, most in MAX_ORIGIN_CHARS.items()}
-    return dict(redact_secrets(found))
+    fields = {name: parse_text(origin.get(name), "origin", most=most) for name, most in MAX_ORIGIN_CHARS.items()}
+    return dict(redact_secrets(fields))
 
 
 @transaction.atomic
-def register_artifact(run: Run, attempt: str, told: ArtifactManifest) -> tuple[Artifact, bool]:
-    """The artifact with these files, made on first sight; the bool says whether it was made now.
+def register_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tuple[Artifact, bool]:
+    """Returns the artifact with these files, created if it is new, and whether it was created.
 
-    Told again: where the bytes lie is brought up to date, `send_now` stays once it was said, and what was gone may come
-    again. Its step and role stay those it was first told with. Raises BadInput.
+    A repeated report updates the origin and the facts. `send_now` remains true once it was true. A gone artifact waits
+    for its bytes again. The step and the role remain those of the first report. Raises InvalidInputError.
     """
-    key = compute_artifact_key(told.files)
-    launched = get_or_create_attempt(run, attempt)
-    fresh = {
-        "attempt": launched,
-        "role": told.role,
-        "split": told.split,
-        "step_kind": told.step_kind,
-        "step": told.step,
-        "files": told.files,
-        "bytes": count_manifest_bytes(told.files),
-        "facts": {**(told.facts or {}), "role": told.role},
-        "missing": len(told.files),
+    key = compute_artifact_key(manifest.files)
+    reporting_attempt = get_or_create_attempt(run, attempt)
+    defaults = {
+        "attempt": reporting_attempt,
+        "role": manifest.role,
+        "split": manifest.split,
+        "step_kind": manifest.step_kind,
+        "step": manifest.step,
+        "files": manifest.files,
+        "bytes": count_manifest_bytes(manifest.files),
+        "facts": {**(manifest.facts or {}), "role": manifest.role},
+        "missing": len(manifest.files),
     }
-    artifact, created = Artifact.objects.get_or_create(run=run, key=key, defaults=fresh)
+    artifact, created = Artifact.objects.get_or_create(run=run, key=key, defaults=defaults)
     artifact = Artifact.objects.select_for_update(no_key=True).get(pk=artifact.pk)
-    artifact.origin = told.origin or artifact.origin
-    artifact.facts = merge_facts(artifact.facts, {**(told.facts or {}), "role": artifact.role})
-    artifact.send_now = artifact.send_now or told.send_now
-    lose(artifact, told.gone)
+    artifact.origin = manifest.origin or artifact.origin
+    artifact.facts = merge_facts(artifact.facts, {**(manifest.facts or {}), "role": artifact.role})
+    artifact.send_now = artifact.send_now or manifest.send_now
+    update_gone_state(artifact, manifest.gone)
     artifact.save(update_fields=["origin", "facts", "send_now", "state", "message"])
     refresh_artifact(artifact)
-    record_activity(run, launched)
-    if created or told.gone:
+    record_activity(run, reporting_attempt)
+    if created or manifest.gone:
         notify_run_changed(run, split=artifact.split, step=artifact.step, topics=("pins",))
     return artifact, created
 
 
-def lose(artifact: Artifact, reason: str) -> None:
-    """Bytes that are here stay whatever became of their origin; what has not come is gone, or may come again."""
+def update_gone_state(artifact: Artifact, reason: str) -> None:
+    """Marks an incomplete artifact as gone if there is a `reason`, else as waiting again.
+
+    A complete artifact does not change: its bytes are stored, whatever happened to their origin.
+    """
     if reason and artifact.pending:
         artifact.state, artifact.message = State.GONE, reason
     elif not reason and artifact.state == State.GONE:
@@ -150,62 +159,65 @@ def lose(artifact: Artifact, reason: str) -> None:
 
 @transaction.atomic
 def refresh_artifact(artifact: Artifact) -> Artifact:
-    """Finds which of its files are here, whoever sent them. `artifact.due` says afterwards whether to check it."""
+    """Finds which files are stored, from any upload. Afterwards `artifact.due` says whether to check the artifact."""
     row = Artifact.objects.select_for_update(of=("self",), no_key=True).select_related("run").get(pk=artifact.pk)
     if row.pending:
         sizes = {file["sha256"]: file["bytes"] for file in row.files.values()}
-        known = Blob.objects.filter(project=row.run.project_id, sha256__in=list(sizes))
-        here = [blob for blob in known if blob.bytes == sizes[blob.sha256]]  # a manifest may lie about a size
-        row.blobs.set(here)
-        there = {blob.sha256 for blob in here}
-        row.missing = sum(file["sha256"] not in there for file in row.files.values())
+        same_hash = Blob.objects.filter(project=row.run.project_id, sha256__in=list(sizes))
+        blobs = [blob for blob in same_hash if blob.bytes == sizes[blob.sha256]]  # a manifest may name a wrong size
+        row.blobs.set(blobs)
+        stored_hashes = {blob.sha256 for blob in blobs}
+        row.missing = sum(file["sha256"] not in stored_hashes for file in row.files.values())
         row.save(update_fields=["missing"])
     artifact.state, artifact.missing = row.state, row.missing
     return artifact
 
 
 def list_missing_hashes(artifact: Artifact) -> list[str]:
-    """Hashes of its files that are not here, each once, in the manifest's order."""
-    here = set(artifact.blobs.values_list("sha256", flat=True))
-    return [sha for sha in dict.fromkeys(file["sha256"] for file in artifact.files.values()) if sha not in here]
+    """Returns the hashes of the files that are not stored, each once, in the order of the manifest."""
+    stored_hashes = set(artifact.blobs.values_list("sha256", flat=True))
+    return [
+        sha for sha in dict.fromkeys(file["sha256"] for file in artifact.files.values()) if sha not in stored_hashes
+    ]
 
 
 def find_file_size(artifact: Artifact, sha256: str) -> int | None:
-    """Bytes of the file with this hash; None when it is not one of the artifact's."""
+    """Returns the size in bytes of the file with this hash, None if the artifact has no such file."""
     return next((file["bytes"] for file in artifact.files.values() if file["sha256"] == sha256), None)
 
 
 def prefetch_blobs(rows: QuerySet[Artifact]) -> ArtifactQuerySet:
-    """With what is here of each, for `received`."""
-    found = rows.select_related("run", "attempt").prefetch_related(Prefetch("blobs", Blob.objects.only("sha256")))
-    assert isinstance(found, ArtifactQuerySet)
-    return found
+    """Returns the query with the blobs of each artifact, for `count_received_bytes`."""
+    with_blobs = rows.select_related("run", "attempt").prefetch_related(Prefetch("blobs", Blob.objects.only("sha256")))
+    assert isinstance(with_blobs, ArtifactQuerySet)
+    return with_blobs
 
 
 def count_received_bytes(artifact: Artifact) -> int:
-    """Bytes of it that are here, those of files half sent included."""
+    """Returns the number of stored bytes, partial uploads included."""
     if artifact.state == State.READY:
         return artifact.bytes
-    here = {blob.sha256 for blob in artifact.blobs.all()}
-    return sum(received_of(artifact, file, here) for file in artifact.files.values())
+    stored_hashes = {blob.sha256 for blob in artifact.blobs.all()}
+    return sum(count_file_bytes(artifact, file, stored_hashes) for file in artifact.files.values())
 
 
-def received_of(artifact: Artifact, file: Mapping[str, Any], here: set[str]) -> int:
-    whole = file["sha256"] in here
-    return int(file["bytes"] if whole else count_part_bytes(artifact.run.project_id, file["sha256"], file["bytes"]))
+def count_file_bytes(artifact: Artifact, file: Mapping[str, Any], stored_hashes: set[str]) -> int:
+    if file["sha256"] in stored_hashes:
+        return int(file["bytes"])
+    return count_part_bytes(artifact.run.project_id, file["sha256"], file["bytes"])
 
 
 def mark_upload_started(artifact: Artifact) -> None:
-    """The first part of a file has arrived."""
+    """Sets the state `uploading` after the first part of a file has arrived."""
     Artifact.objects.filter(pk=artifact.pk, state=State.WAITING).update(state=State.UPLOADING)
     notify_run_changed(artifact.run, topics=("pins",))
 
 
 @transaction.atomic
 def store_artifact_file(artifact: Artifact, sha256: str, plain: Any, size: int) -> Artifact:
-    """Keeps the bytes of one of its files; `plain`, a path, is gone afterwards and its hash has been checked.
+    """Stores one file of the artifact. `plain` is a path; the caller has checked its hash. The file is moved.
 
-    Raises StorageUnavailable. `artifact.due` says afterwards whether to check it.
+    Afterwards `artifact.due` says whether to check the artifact. Raises StorageUnavailableError.
     """
     blob = store_blob(artifact.run.project_id, sha256, plain, size)
     row = Artifact.objects.select_for_update(no_key=True).get(pk=artifact.pk)
@@ -219,7 +231,7 @@ def store_artifact_file(artifact: Artifact, sha256: str, plain: Any, size: int) 
 
 @dataclass(frozen=True, slots=True)
 class RequestedFile:
-    """A file that a host should send: `received` bytes of it are here."""
+    """A file that a host should upload. `received` bytes are stored already."""
 
     artifact: str
     path: str
@@ -229,59 +241,60 @@ class RequestedFile:
 
 
 def list_requested_files(run: Run, host: str = "") -> list[RequestedFile]:
-    """Files that a pin or `send_now` asks for and that are not here, of this host where one is named; in step order,
-    and of so many artifacts only as have about `MOST_WANTED`: the others are asked for when these have come.
+    """Returns the missing files that a pin or `send_now` requests, in step order, only those of `host` if it is set.
 
-    Remembers that the host has asked, so that pages can say when nobody does.
+    Returns at most about `MAX_REQUESTED_FILES` files. The others follow when these are uploaded.
+    Stores the time of the host's poll, so that pages can show when no host polls.
     """
     rows = Artifact.objects.pending().filter(run=run, missing__gt=0)
-    asked = rows.filter(send_now=True) | rows.filter(pk__in=Artifact.objects.held().values("pk"))
+    requested = rows.filter(send_now=True) | rows.filter(pk__in=Artifact.objects.held().values("pk"))
     if host:
-        polled(run, parse_text(host, "host", most=120))
-        asked = asked.filter(origin__host__in=[host, ""]) | asked.filter(origin__host__isnull=True)
-    waiting, files = [], 0
-    for row in prefetch_blobs(asked.order_by("step", "pk")).iterator(chunk_size=100):
-        waiting.append(row)
-        files += row.missing
-        if files >= MOST_WANTED:
+        record_poll(run, parse_text(host, "host", most=120))
+        requested = requested.filter(origin__host__in=[host, ""]) | requested.filter(origin__host__isnull=True)
+    waiting, file_count = [], 0
+    for artifact in prefetch_blobs(requested.order_by("step", "pk")).iterator(chunk_size=100):
+        waiting.append(artifact)
+        file_count += artifact.missing
+        if file_count >= MAX_REQUESTED_FILES:
             break
-    found = {row.pk: list(files_wanted(row)) for row in waiting}
-    lacking = {file.sha256: file for files in reversed(found.values()) for file in reversed(files)}
-    here = Blob.objects.filter(project=run.project_id, sha256__in=list(lacking)).values_list("sha256", "bytes")
-    brought = {sha256 for sha256, size in here if lacking[sha256].bytes == size and lacking.pop(sha256)}
-    for row in waiting:
-        if any(file.sha256 in brought for file in found[row.pk]):
-            refresh_artifact(row)
-    return list(lacking.values())[::-1]
+    files_by_artifact = {artifact.pk: list(iter_missing_files(artifact)) for artifact in waiting}
+    missing = {file.sha256: file for files in reversed(files_by_artifact.values()) for file in reversed(files)}
+    stored = Blob.objects.filter(project=run.project_id, sha256__in=list(missing)).values_list("sha256", "bytes")
+    found_hashes = {sha256 for sha256, size in stored if missing[sha256].bytes == size and missing.pop(sha256)}
+    for artifact in waiting:  # another upload of the project brought a file
+        if any(file.sha256 in found_hashes for file in files_by_artifact[artifact.pk]):
+            refresh_artifact(artifact)
+    return list(missing.values())[::-1]
 
 
-def files_wanted(artifact: Artifact) -> Iterable[RequestedFile]:
-    here = {blob.sha256 for blob in artifact.blobs.all()}
+def iter_missing_files(artifact: Artifact) -> Iterable[RequestedFile]:
+    stored_hashes = {blob.sha256 for blob in artifact.blobs.all()}
     for path, file in sorted(artifact.files.items()):
-        if file["sha256"] not in here:
-            so_far = received_of(artifact, file, here)
-            yield RequestedFile(artifact.key, path, file["sha256"], file["bytes"], so_far)
+        if file["sha256"] not in stored_hashes:
+            received = count_file_bytes(artifact, file, stored_hashes)
+            yield RequestedFile(artifact.key, path, file["sha256"], file["bytes"], received)
 
 
-def polled(run: Run, host: str) -> None:
+def record_poll(run: Run, host: str) -> None:
+    """Stores the time of a host's poll. Only the newest `MAX_POLLING_HOSTS` hosts of a run are stored."""
     now = timezone.now()
     with transaction.atomic():
         row = Run.objects.select_for_update(no_key=True).only("pollers").get(pk=run.pk)
-        before = find_last_poll(row, host)
-        if before and now - before < POLL_WRITTEN:
+        last_poll = find_last_poll(row, host)
+        if last_poll and now - last_poll < MIN_POLL_INTERVAL:
             return
         newest = sorted({**row.pollers, host: now.isoformat()}.items(), key=lambda item: item[1])
         Run.objects.filter(pk=run.pk).update(pollers=dict(newest[-MAX_POLLING_HOSTS:]))
 
 
 def find_last_poll(run: Run, host: str) -> datetime | None:
-    """When this host last asked which bytes are wanted."""
-    told = run.pollers.get(host)
-    return datetime.fromisoformat(told) if told else None
+    """Returns when this host last polled for requested files, or None."""
+    polled_at = run.pollers.get(host)
+    return datetime.fromisoformat(polled_at) if polled_at else None
 
 
 def explain_unavailability(artifact: Artifact) -> str:
-    """An empty string when a trainer may have its files, else the sentence that says why not."""
+    """Returns why a trainer cannot download the artifact, an empty string if it can."""
     match artifact.state:
         case State.READY:
             return ""
@@ -289,10 +302,10 @@ def explain_unavailability(artifact: Artifact) -> str:
             return f"This artifact is not safe to load and is served to nobody: {artifact.message}"
         case State.GONE:
             return f"The bytes of this artifact are gone: {artifact.message}"
-    return "The bytes of this artifact are not all here, or not checked yet; pin its step and try again."
+    return "This artifact is not fully uploaded or not checked yet. Pin its step and try again."
 
 
 def find_step_artifacts(run: Run, *, split: str, step_kind: str, step: int) -> ArtifactQuerySet:
-    """What a trainer could load again of this step, oldest first."""
+    """Returns the artifacts of this step that a trainer can load, oldest first. Tokenizers are not among them."""
     rows: ArtifactQuerySet = run.artifacts.filter(split=split, step_kind=step_kind, step=step)
     return rows.exclude(role="tokenizer").order_by("pk")

@@ -1,4 +1,4 @@
-"""Pins: what a step's generation can be replayed from is kept, and fetched if it is elsewhere."""
+"""Pins: a pin stores the artifacts that can replay a step, and requests their upload if they are missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rollouts.projects import record_audit_entry
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-MOST_NOTE = 10_000
+MAX_NOTE_CHARS = 10_000
 State = Artifact.State
 
 
@@ -39,150 +39,158 @@ def pin_step(
     step_kind: str = "global_step",
     note: str | None = None,
 ) -> tuple[Pin, bool]:
-    """Pins a step with all its artifacts. The bool: it was not pinned.
+    """Pins a step with all its artifacts. Returns the pin and whether the step was not pinned before.
 
-    Without `attempt`, of the launch whose step is shown. Pinning again changes the note if one is given, and takes what
-    has come for the step where its artifacts are gone. Raises BadInput, and NotThere where nothing could be replayed.
+    Without `attempt`, pins the step of the newest attempt that is shown. A repeated call changes the note if one is
+    given, and replaces artifacts that are gone by newer ones of the step.
+    Raises InvalidInputError, and NotFoundError if the step has nothing to replay.
     """
     Project.objects.lock(run.project)
     parse_choice(split, "split", SPLITS, default="train")
     parse_choice(step_kind, "step_kind", STEP_KINDS, default="global_step")
-    launched = attempt_for(run, split, step_kind, step, attempt)
-    found, prompts = find_replayable_artifacts(run, launched, split, step_kind, step)
-    if not found:
+    pinned_attempt = find_attempt(run, split, step_kind, step, attempt)
+    replayable, prompts = find_replayable_artifacts(run, pinned_attempt, split, step_kind, step)
+    if not replayable:
         raise NotFoundError(explain_nothing_to_pin(run, step, prompts), "step")
-    place = {"run": run, "attempt": launched, "split": split, "step_kind": step_kind, "step": step}
-    fresh = {"project": run.project, "user": by, "note": note_of(note), "prompts": prompts}
-    row, created = Pin.objects.get_or_create(**place, defaults=fresh)
-    new = created or row.removed_at is not None
+    position = {"run": run, "attempt": pinned_attempt, "split": split, "step_kind": step_kind, "step": step}
+    defaults = {"project": run.project, "user": by, "note": parse_note(note), "prompts": prompts}
+    row, created = Pin.objects.get_or_create(**position, defaults=defaults)
+    is_new = created or row.removed_at is not None
     if row.removed_at is not None:
-        row.removed_at, row.user, row.note = None, by, note_of(note)
+        row.removed_at, row.user, row.note = None, by, parse_note(note)
     elif note is not None:
-        row.note = note_of(note)
+        row.note = parse_note(note)
     row.prompts = prompts
     row.save()
-    hold(row, found, anew=new)
-    if new:
+    set_artifacts(row, replayable, is_new=is_new)
+    if is_new:
         record_audit_entry(by, "pin.create", str(row), project=run.project, run=run.uid, step=step, split=split)
     notify_run_changed(run, split=split, step=step, topics=("pins",))
-    return row, new
+    return row, is_new
 
 
-def note_of(note: str | None) -> str:
-    """Raises BadInput."""
-    return "" if note is None else parse_multiline_text(note, "note", most=MOST_NOTE)
+def parse_note(note: str | None) -> str:
+    """Returns the note, empty for None. Raises InvalidInputError."""
+    return "" if note is None else parse_multiline_text(note, "note", most=MAX_NOTE_CHARS)
 
 
-def attempt_for(run: Run, split: str, step_kind: str, step: int, key: str) -> Attempt:
-    """The launch whose step is meant. Raises NotThere."""
+def find_attempt(run: Run, split: str, step_kind: str, step: int, key: str) -> Attempt:
+    """Returns the attempt with this key. Without a key: the newest one with this step. Raises NotFoundError."""
     if key:
-        found = run.attempts.filter(key=parse_text(key, "attempt", most=120)).first()
-        if found is None:
+        attempt = run.attempts.filter(key=parse_text(key, "attempt", most=120)).first()
+        if attempt is None:
             raise NotFoundError(_("This run has no attempt {name}.").format(name=repr(key[:60])), "attempt")
-        return found
-    here = {"split": split, "step_kind": step_kind, "step": step}
-    shown = Step.objects.current().filter(run=run, **here).select_related("attempt").order_by("-attempt__number")
-    told = run.artifacts.filter(**here).select_related("attempt").order_by("-attempt__number", "-pk")
-    row = shown.first() or told.first()
+        return attempt
+    position = {"split": split, "step_kind": step_kind, "step": step}
+    steps = Step.objects.current().filter(run=run, **position).select_related("attempt").order_by("-attempt__number")
+    step_artifacts = run.artifacts.filter(**position).select_related("attempt").order_by("-attempt__number", "-pk")
+    row = steps.first() or step_artifacts.first()
     if row is None:
-        said = _("This run has no {kind} {step} ({split}).")
-        others = ", ".join(sorted(counted(run, split) - {step_kind}))
+        message = _("This run has no {kind} {step} ({split}).")
+        others = ", ".join(sorted(find_step_kinds(run, split) - {step_kind}))
         if others:
-            said = _("This run has no {kind} {step} ({split}). Its step kinds are {others}; set `step_kind`.")
-        raise NotFoundError(said.format(kind=step_kind, step=step, split=split, others=others), "step")
+            message = _("This run has no {kind} {step} ({split}). Its step kinds are {others}; set `step_kind`.")
+        raise NotFoundError(message.format(kind=step_kind, step=step, split=split, others=others), "step")
     return row.attempt
 
 
-def counted(run: Run, split: str) -> set[str]:
-    """What the run's steps of a split count, of those that are shown and those that can be replayed."""
-    there = [
+def find_step_kinds(run: Run, split: str) -> set[str]:
+    """Returns the step kinds of the run's steps and artifacts in a split."""
+    queries = [
         rows.filter(split=split).order_by().values_list("step_kind", flat=True) for rows in (run.steps, run.artifacts)
     ]
-    return {kind for kinds in there for kind in kinds.distinct()}
+    return {kind for kinds in queries for kind in kinds.distinct()}
 
 
 def find_replayable_artifacts(
     run: Run, attempt: Attempt, split: str, step_kind: str, step: int
 ) -> tuple[list[Artifact], int | None]:
-    """The artifacts that a step can be replayed from, and how many prompts it was trained on where each has its own."""
-    whole = artifacts.find_step_artifacts(run, split=split, step_kind=step_kind, step=step)
-    if found := newest(told_by(attempt, whole)):
-        return found, None
-    fed = feed_indices(run, attempt, split, step_kind, step)
-    if not fed:
+    """Returns the artifacts that can replay a step. If each prompt has its own, also returns the number of prompts."""
+    step_artifacts = artifacts.find_step_artifacts(run, split=split, step_kind=step_kind, step=step)
+    if replayable := select_newest(select_attempt_artifacts(attempt, step_artifacts)):
+        return replayable, None
+    indices = find_feed_indices(run, attempt, split, step_kind, step)
+    if not indices:
         return [], None
-    each = run.artifacts.filter(role=PER_PROMPT_ROLE, step_kind="feed_index", step__in=fed).order_by("pk")
-    return newest(told_by(attempt, each)), len(fed)
+    prompt_artifacts = run.artifacts.filter(role=PER_PROMPT_ROLE, step_kind="feed_index", step__in=indices).order_by(
+        "pk"
+    )
+    return select_newest(select_attempt_artifacts(attempt, prompt_artifacts)), len(indices)
 
 
-def told_by(attempt: Attempt, rows: ArtifactQuerySet) -> list[Artifact]:
-    """Those of this launch; else those that were watched or imported beside it; else those of any."""
-    every = list(rows.select_related("attempt"))
-    mine = [row for row in every if row.attempt_id == attempt.pk]
-    return mine or [row for row in every if FILES_ATTEMPT_PATTERN.match(row.attempt.key)] or every
+def select_attempt_artifacts(attempt: Attempt, rows: ArtifactQuerySet) -> list[Artifact]:
+    """Returns the artifacts of this attempt. If it has none: those of watched or imported files, else all."""
+    every_artifact = list(rows.select_related("attempt"))
+    own = [artifact for artifact in every_artifact if artifact.attempt_id == attempt.pk]
+    from_files = [artifact for artifact in every_artifact if FILES_ATTEMPT_PATTERN.match(artifact.attempt.key)]
+    return own or from_files or every_artifact
 
 
-def newest(rows: Iterable[Artifact]) -> list[Artifact]:
-    """The last told of each role and step; one whose bytes are gone only where there is no other."""
-    found: dict[tuple[str, int], Artifact] = {}
-    for row in rows:
-        known = found.get((row.role, row.step))
-        if known is None or row.state != State.GONE or known.state == State.GONE:
-            found[row.role, row.step] = row
-    return list(found.values())
+def select_newest(rows: Iterable[Artifact]) -> list[Artifact]:
+    """Returns the last artifact of each role and step. One whose bytes are gone is used only if there is no other."""
+    selected: dict[tuple[str, int], Artifact] = {}
+    for artifact in rows:
+        previous = selected.get((artifact.role, artifact.step))
+        if previous is None or artifact.state != State.GONE or previous.state == State.GONE:
+            selected[artifact.role, artifact.step] = artifact
+    return list(selected.values())
 
 
-def feed_indices(run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> list[int]:
-    """The feed indices of the prompts that a step was trained on, read from the ids its samples carry."""
-    of = {"run": run, "attempt": attempt, "split": split, "step_kind": step_kind, "step": step}
-    groups = Sample.objects.filter(step__in=Step.objects.filter(**of), visible=True).values_list("group", flat=True)
-    return sorted({int(found[1]) for group in groups.distinct() if (found := FEED_INDEX_PATTERN.search(group))})
+def find_feed_indices(run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> list[int]:
+    """Returns the feed indices of the prompts that a step was trained on, from the group ids of its samples."""
+    position = {"run": run, "attempt": attempt, "split": split, "step_kind": step_kind, "step": step}
+    groups = Sample.objects.filter(step__in=Step.objects.filter(**position), visible=True).values_list(
+        "group", flat=True
+    )
+    return sorted({int(match[1]) for group in groups.distinct() if (match := FEED_INDEX_PATTERN.search(group))})
 
 
 def explain_nothing_to_pin(run: Run, step: int, prompts: int | None) -> str:
+    """Returns the message for a step without artifacts. `prompts` is the number of prompts with own files."""
     if prompts:
-        said = _("None of the {prompts} prompts of step {step} has files that a trainer can load.")
-        return said.format(prompts=prompts, step=step)
+        message = _("None of the {prompts} prompts of step {step} has files that a trainer can load.")
+        return message.format(prompts=prompts, step=step)
     if not run.artifacts.exclude(role="tokenizer").exists():
         if run.framework in TRAINERS:
-            said = _("This run has no files that a trainer can load. To see how to save them, run: {command}")
-            return said.format(command=f"rolloutdeck check --trainer {run.framework}")
+            message = _("This run has no files that a trainer can load. To see how to save them, run: {command}")
+            return message.format(command=f"rolloutdeck check --trainer {run.framework}")
         return _(
             "This run has no files that a trainer can load. Turn on the trainer's rollout dump and watch its folder."
         )
     return _("Step {step} has no files that a trainer can load.").format(step=step)
 
 
-def hold(row: Pin, found: Sequence[Artifact], *, anew: bool) -> None:
-    """A pin keeps the very artifacts it was made with; a later one of a step takes the place of one that is gone."""
-    kept = [] if anew else [one for one in row.artifacts.all() if one.state != State.GONE]
-    places = {(one.role, one.step) for one in kept}
-    row.artifacts.set([*kept, *(one for one in found if (one.role, one.step) not in places)])
+def set_artifacts(row: Pin, replayable: Sequence[Artifact], *, is_new: bool) -> None:
+    """Sets the artifacts of a pin. An existing pin does not change its artifacts, except those that are gone."""
+    unchanged = [] if is_new else [artifact for artifact in row.artifacts.all() if artifact.state != State.GONE]
+    keys = {(artifact.role, artifact.step) for artifact in unchanged}
+    row.artifacts.set(
+        [*unchanged, *(artifact for artifact in replayable if (artifact.role, artifact.step) not in keys)]
+    )
     for artifact in row.artifacts.filter(state__in=(State.WAITING, State.UPLOADING)):
         artifacts.refresh_artifact(artifact)
 
 
 @transaction.atomic
 def add_artifact_to_pins(artifact: Artifact) -> list[Pin]:
-    """A pinned step takes the files of a prompt that it was trained on when they are told of later; which pins did."""
+    """Adds the late files of a prompt to the pins of the steps that were trained on it. Returns these pins."""
     if artifact.role != PER_PROMPT_ROLE:
         return []
     open_pins = Pin.objects.filter(run=artifact.run, removed_at=None, prompts__isnull=False)
-    without = open_pins.exclude(artifacts__in=artifact.run.artifacts.filter(step=artifact.step, role=PER_PROMPT_ROLE))
-    taken = [row for row in without if artifact.step in feed_indices(row.run, row.attempt, *place_of(row))]
-    for row in taken:
-        row.artifacts.add(artifact)
-    return taken
-
-
-def place_of(row: Pin) -> tuple[str, str, int]:
-    return row.split, row.step_kind, row.step
+    same_prompt = artifact.run.artifacts.filter(step=artifact.step, role=PER_PROMPT_ROLE)
+    pins = []
+    for pin in open_pins.exclude(artifacts__in=same_prompt):
+        if artifact.step in find_feed_indices(pin.run, pin.attempt, pin.split, pin.step_kind, pin.step):
+            pins.append(pin)
+    for pin in pins:
+        pin.artifacts.add(artifact)
+    return pins
 
 
 @transaction.atomic
 def update_pin_note(row: Pin, by: User, note: str) -> Pin:
-    """Changes the note. Raises BadInput."""
-    row.note = note_of(note)
+    """Changes the note. Raises InvalidInputError."""
+    row.note = parse_note(note)
     row.save(update_fields=["note"])
     record_audit_entry(by, "pin.note", str(row), project=row.project, note=row.note)
     notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
@@ -191,14 +199,14 @@ def update_pin_note(row: Pin, by: User, note: str) -> Pin:
 
 @transaction.atomic
 def remove_pin(row: Pin, by: User) -> Pin:
-    """Removes a pin; again changes nothing. Raises Conflict while the newest revision of a plan replays it."""
+    """Removes a pin. A second call changes nothing. Raises ConflictError if the newest revision of a plan uses it."""
     Project.objects.lock(row.project)
     row = Pin.objects.select_related("run", "project").get(pk=row.pk)
     if row.removed_at is not None:
         return row
     if plans := row.current_plans():
-        said = _("This pin is used by the replay plan {plans}. Remove it from the plan first.")
-        raise ConflictError(said.format(plans=", ".join(plans)))
+        message = _("This pin is used by the replay plan {plans}. Remove it from the plan first.")
+        raise ConflictError(message.format(plans=", ".join(plans)))
     row.removed_at = timezone.now()
     row.save(update_fields=["removed_at"])
     record_audit_entry(by, "pin.remove", str(row), project=row.project, run=row.run.uid, step=row.step, split=row.split)
@@ -207,12 +215,12 @@ def remove_pin(row: Pin, by: User) -> Pin:
 
 
 def find_pin(step: Step) -> Pin | None:
-    """The pin that stands on this step."""
-    place = {name: getattr(step, name) for name in ("run", "attempt", "split", "step_kind", "step")}
-    found: Pin | None = Pin.objects.filter(**place, removed_at=None).first()
-    return found
+    """Returns the pin of this step, or None."""
+    position = {name: getattr(step, name) for name in ("run", "attempt", "split", "step_kind", "step")}
+    pin: Pin | None = Pin.objects.filter(**position, removed_at=None).first()
+    return pin
 
 
 def find_bound_pins() -> QuerySet[Pin]:
-    """Those of a revision to which a run is bound that has not ended."""
+    """Returns the pins of the plan revisions that a run uses which has not ended."""
     return Pin.objects.filter(entries__revision__bindings__run__in=Run.objects.going_on())

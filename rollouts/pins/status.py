@@ -1,4 +1,4 @@
-"""The status of a pin: how far its bytes have come, and which nodes have the others."""
+"""The status of a pin: how many of its bytes are uploaded, and which hosts have the others."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rollouts.models import Artifact, Pin, Run
 from rollouts.pins import artifacts
 from rollouts.pins.artifacts import MAX_ORIGIN_CHARS
 
-QUIET = timedelta(seconds=60)  # a sender that lives polls twice in this time
+SILENT_AFTER = timedelta(seconds=60)  # a running sender polls twice in this time
 State = Artifact.State
 
 
 @dataclass(frozen=True, slots=True)
 class UploadHost:
-    """A node that has bytes which are not here, and what would send them. `asked_at`: its last poll."""
+    """A host that has missing bytes, and the command that uploads them. `asked_at` is the time of its last poll."""
 
     host: str
     path: str
@@ -27,15 +27,18 @@ class UploadHost:
     asked_at: datetime | None
 
     @property
-    def quiet(self) -> bool:
-        """Whether it has not asked for a minute, so that somebody should run `command` there."""
-        return self.asked_at is None or timezone.now() - self.asked_at > QUIET
+    def is_silent(self) -> bool:
+        """Whether the host has not polled for a minute, so that the user should run `command` there."""
+        return self.asked_at is None or timezone.now() - self.asked_at > SILENT_AFTER
 
 
 @dataclass(frozen=True, slots=True)
 class PinStatus:
-    """How far a pin's bytes are. `received` of `bytes`; `available` of `prompts`: those whose files are known and not
-    gone, where each prompt has its own. `messages` says why some are unsafe or gone; `senders` who has the others."""
+    """How complete a pin is: `received` of `bytes` are uploaded.
+
+    If each prompt has its own files, `available` of `prompts` have usable files, and `prompts` is not None.
+    `messages` says why artifacts are unsafe or gone. `senders` are the hosts that have the missing bytes.
+    """
 
     state: str
     received: int
@@ -51,35 +54,35 @@ class PinStatus:
         return 100 * self.received // self.bytes if self.bytes else 100
 
 
-def load_pin_status(row: Pin) -> PinStatus:
-    return load_pin_statuses([row])[row.pk]
+def load_pin_status(pin: Pin) -> PinStatus:
+    return load_pin_statuses([pin])[pin.pk]
 
 
-def load_pin_statuses(rows: Sequence[Pin]) -> dict[int, PinStatus]:
-    """Of several pins, by their ids."""
-    ids = [row.pk for row in rows]
-    held = artifacts.prefetch_blobs(Artifact.objects.order_by("step", "pk"))
-    found = Pin.objects.filter(pk__in=ids).select_related("run").prefetch_related(Prefetch("artifacts", held))
-    return {row.pk: build_pin_status(row, tuple(row.artifacts.all())) for row in found}
+def load_pin_statuses(pins: Sequence[Pin]) -> dict[int, PinStatus]:
+    """Returns the status of several pins by their ids."""
+    ids = [pin.pk for pin in pins]
+    with_blobs = artifacts.prefetch_blobs(Artifact.objects.order_by("step", "pk"))
+    rows = Pin.objects.filter(pk__in=ids).select_related("run").prefetch_related(Prefetch("artifacts", with_blobs))
+    return {pin.pk: build_pin_status(pin, tuple(pin.artifacts.all())) for pin in rows}
 
 
-def build_pin_status(row: Pin, held: tuple[Artifact, ...]) -> PinStatus:
-    usable = [one for one in held if one.state not in (State.GONE, State.UNSAFE)]
+def build_pin_status(pin: Pin, pinned: tuple[Artifact, ...]) -> PinStatus:
+    usable = [artifact for artifact in pinned if artifact.state not in (State.GONE, State.UNSAFE)]
     return PinStatus(
-        state=combined_state(held),
-        received=sum(artifacts.count_received_bytes(one) for one in usable),
-        bytes=sum(one.bytes for one in usable),
-        artifacts=held,
+        state=combine_states(pinned),
+        received=sum(artifacts.count_received_bytes(artifact) for artifact in usable),
+        bytes=sum(artifact.bytes for artifact in usable),
+        artifacts=pinned,
         available=len(usable),
-        prompts=row.prompts,
-        messages=tuple(dict.fromkeys(one.message for one in held if one.message)),
-        senders=find_senders(row.run, [one for one in held if one.pending and one.missing]),
+        prompts=pin.prompts,
+        messages=tuple(dict.fromkeys(artifact.message for artifact in pinned if artifact.message)),
+        senders=find_senders(pin.run, [artifact for artifact in pinned if artifact.pending and artifact.missing]),
     )
 
 
-def combined_state(held: Sequence[Artifact]) -> str:
-    """Of many artifacts: what is still to come counts first, then what can be used, then what is wrong."""
-    states = {one.state for one in held}
+def combine_states(pinned: Sequence[Artifact]) -> str:
+    """Returns the state of a pin: waiting or uploading if an artifact is, else ready if one is, else unsafe or gone."""
+    states = {artifact.state for artifact in pinned}
     if states == {State.WAITING}:
         return State.WAITING
     if states & {State.WAITING, State.UPLOADING}:
@@ -88,5 +91,7 @@ def combined_state(held: Sequence[Artifact]) -> str:
 
 
 def find_senders(run: Run, waiting: Iterable[Artifact]) -> tuple[UploadHost, ...]:
-    places = sorted({tuple(one.origin.get(name, "") for name in MAX_ORIGIN_CHARS) for one in waiting})
-    return tuple(UploadHost(host, path, command, artifacts.find_last_poll(run, host)) for host, path, command in places)
+    origins = sorted({tuple(artifact.origin.get(name, "") for name in MAX_ORIGIN_CHARS) for artifact in waiting})
+    return tuple(
+        UploadHost(host, path, command, artifacts.find_last_poll(run, host)) for host, path, command in origins
+    )

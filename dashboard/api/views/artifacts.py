@@ -92,7 +92,7 @@ class Artifacts(APIView):
         data = parse_json_body(request, self)
         attempt = parse_text(data.get("attempt"), "attempt", most=120)
         row, created = register_artifact(
-            permissions.find_or_open_requested_run(request, uid), attempt, ArtifactManifest.read(data)
+            permissions.find_or_open_requested_run(request, uid), attempt, ArtifactManifest.from_request(data)
         )
         if created:
             add_artifact_to_pins(row)

@@ -118,7 +118,7 @@ def build_pin_sources(pin: Pin, senders: Iterable[UploadHost]) -> Iterable[PinSo
         here = list(found)
         paths = tuple(one.path or _("its files") for one in here)
         commands = tuple(build_upload_command(pin, one) for one in here)
-        yield PinSource(host or _("the trainer's host"), paths, commands, any(one.quiet for one in here))
+        yield PinSource(host or _("the trainer's host"), paths, commands, any(one.is_silent for one in here))
 
 
 def build_upload_command(pin: Pin, sender: UploadHost) -> str:

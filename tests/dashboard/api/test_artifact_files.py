@@ -237,7 +237,7 @@ def test_the_bytes_of_another_size_are_no_file_of_a_manifest_that_lies(site: Sit
     assert put(site, key, files, META).status == 201
     lies = {"meta.json": {"sha256": sha(META), "bytes": 99}}
     lying = artifacts.register_artifact(
-        run, "files", artifacts.ArtifactManifest.read({"role": "rollout", "step": 4, "files": lies})
+        run, "files", artifacts.ArtifactManifest.from_request({"role": "rollout", "step": 4, "files": lies})
     )[0]
     asked = f"/api/v1/runs/u1/artifacts/{lying.key}/files/{sha(META)}/"
     assert site.send("HEAD", asked, Authorization=key).status == 404

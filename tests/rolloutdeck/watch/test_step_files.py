@@ -205,7 +205,7 @@ def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
     step(node, 1)
     follow = following()
     turns(follow)
-    monkeypatch.setattr("rollouts.pins.artifacts.MOST_FACTS", 1)  # a server that takes nothing any more
+    monkeypatch.setattr("rollouts.pins.artifacts.MAX_FACTS_BYTES", 1)  # a server that takes nothing any more
     monkeypatch.setattr(artifact_uploads, "get_host_name", lambda: "node" * 500)
     follow.collector.options = ArtifactOptions("on-pin", artifact.build_tokenizer_artifact(TOKENIZER))
     (told,) = follow.collector.upload_queue.artifacts.values()

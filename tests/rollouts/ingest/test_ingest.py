@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 def push(run: Run, body: bytes, **header: object) -> tuple[Dump, bool]:
     plain = files.create_incoming_path()
     plain.write_bytes(body)
-    told = DumpHeader.read({"attempt": "a1", "step": "3", "source": "3.jsonl", **header})
+    told = DumpHeader.from_query({"attempt": "a1", "step": "3", "source": "3.jsonl", **header})
     return dumps.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))
 
 
@@ -75,13 +75,13 @@ def test_resume_allow_passes_over_a_run_in_the_bin(project: Project, owner: obje
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now())
     other, created = runs.open_run(project, uid="u2", name="grpo", resume="allow")
     assert (other.name, created) == ("grpo-2", True)
-    with pytest.raises(NotFoundError, match="bin"):
+    with pytest.raises(NotFoundError, match="trash"):
         runs.open_run(project, uid="u1", name="grpo")
 
 
 def test_a_uid_of_another_project_is_refused(project: Project) -> None:
     runs.open_run(builders.project("code"), uid="u1", name="grpo")
-    with pytest.raises(NotFoundError, match="not one of project math"):
+    with pytest.raises(NotFoundError, match="belongs to another project than math"):
         runs.open_run(project, uid="u1", name="grpo")
 
 
@@ -178,7 +178,7 @@ def test_accepting_leaves_nothing_in_incoming(project: Project, data_dir: Path) 
 )
 def test_a_bad_dump_header_is_named(query: dict[str, str]) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        DumpHeader.read(query)
+        DumpHeader.from_query(query)
     assert caught.value.field == next(iter(query))
 
 

@@ -58,7 +58,7 @@ def test_told_again_it_is_the_same_with_the_newest_origin_and_all_facts(run: Run
 )
 def test_a_manifest_that_makes_no_sense_is_refused_with_its_field(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        artifacts.ArtifactManifest.read({"role": "rollout", "step": 1, "files": manifest_of(FILES), **wrong})
+        artifacts.ArtifactManifest.from_request({"role": "rollout", "step": 1, "files": manifest_of(FILES), **wrong})
     assert refused.value.field == field
 
 
@@ -154,7 +154,7 @@ def test_a_manifest_that_lies_about_a_size_waits_for_bytes_that_do_not_exist(run
     brought(registered(run, 3, FILES), FILES)
     [one] = manifest_of({"meta.json": meta(3)}).values()
     lies = {"role": "rollout", "step": 4, "files": {"meta.json": {**one, "bytes": 99}}, "send_now": True}
-    artifact, _ = artifacts.register_artifact(run, "files", artifacts.ArtifactManifest.read(lies))
+    artifact, _ = artifacts.register_artifact(run, "files", artifacts.ArtifactManifest.from_request(lies))
     assert (artifact.due, artifacts.list_missing_hashes(artifact)) == (False, [one["sha256"]])
     assert [file.bytes for file in artifacts.list_requested_files(run)] == [99]
 
@@ -169,7 +169,7 @@ def test_facts_do_not_grow_without_an_end(run: Run) -> None:
 
 
 def test_of_very_many_wanted_files_the_first_are_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts, "MOST_WANTED", 3)
+    monkeypatch.setattr(artifacts, "MAX_REQUESTED_FILES", 3)
     for step in (3, 1, 2):
         registered(run, step, {"meta.json": meta(step), "gen_batch.dp": b"%d" % step}, send_now=True)
     assert len(artifacts.list_requested_files(run)) == 4

@@ -192,11 +192,11 @@ def test_a_pin_says_how_many_of_its_bytes_are_here_and_who_has_the_others(run: R
     assert (before.state, before.percent, before.bytes) == ("waiting", 0, 100)
     [sender] = before.senders
     assert (sender.host, sender.path, sender.command) == tuple(HERE.values())
-    assert sender.quiet and sender.asked_at is None
+    assert sender.is_silent and sender.asked_at is None
     brought(artifact, {"a.json": files["a.json"]})
     artifacts.list_requested_files(run, "node-1")
     during = status.load_pin_status(row)
-    assert (during.state, during.percent, during.senders[0].quiet) == ("uploading", 40, False)
+    assert (during.state, during.percent, during.senders[0].is_silent) == ("uploading", 40, False)
     brought(artifact, {"b.json": files["b.json"]})
     after = status.load_pin_status(row)
     assert (after.state, after.percent, after.senders) == ("uploading", 100, ())
@@ -208,7 +208,7 @@ def test_a_sender_that_has_not_asked_for_a_minute_is_quiet(run: Run, owner: User
     asked = timezone.now() - timedelta(seconds=61)
     Run.objects.update(pollers={"node-1": asked.isoformat()})
     [sender] = status.load_pin_status(row).senders
-    assert sender.quiet and sender.asked_at == asked
+    assert sender.is_silent and sender.asked_at == asked
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,9 @@ def manifest_of(files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
 
 
 def told(files: dict[str, bytes], step: int = 1, **more: Any) -> artifacts.ArtifactManifest:
-    return artifacts.ArtifactManifest.read({"role": "rollout", "step": step, "files": manifest_of(files), **more})
+    return artifacts.ArtifactManifest.from_request(
+        {"role": "rollout", "step": step, "files": manifest_of(files), **more}
+    )
 
 
 def registered(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rolloutdeck.trainers.trl.plugin.capture import GenerationCapture
+from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 from rolloutdeck.trainers.trl.plugin.session import TrlSession
 
 ROWS, TOKENS, ANSWERS = 1024, 1000, 8
@@ -44,9 +45,11 @@ def blocked(run: Any, steps: int = 5) -> float:
     """Returns the ms that a generation blocks the trainer, median over `steps`."""
     trainer, session, times = Trainer(), TrlSession(run), []
     inputs = [{"prompt": prompt, "ground_truth": "4"} for prompt in trainer.prompts]
-    GenerationCapture(
-        trainer, lambda held: session.later(lambda: run.log_samples(held.rows(session.selection), held.step, "train"))
-    )
+
+    def log_rows(generation: CapturedGeneration) -> None:
+        run.log_samples(generation.rows(session.selection), generation.step, "train")
+
+    GenerationCapture(trainer, lambda generation: session.submit(lambda: log_rows(generation)))
     for step in range(steps):
         trainer.state.global_step = step
         began = time.perf_counter()

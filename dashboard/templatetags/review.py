@@ -17,7 +17,7 @@ register = template.Library()
 def progress(batch: ReviewBatch) -> str:
     """`3 of 40 · 7 %`"""
     told = _("{done} of {count} · {share} %")
-    return told.format(done=batch.done, count=len(batch.samples), share=batch.share)
+    return told.format(done=batch.reviewed_count, count=len(batch.samples), share=batch.reviewed_percent)
 
 
 @register.simple_tag(takes_context=True)

@@ -1,8 +1,8 @@
-"""Flagging as people do it at a table: one sample or thousands in one act, and the act undone by one key.
+"""Bulk flag actions: flag one or thousands of samples in one action, and undo it.
 
-Every act is a `Marking`, which holds what each flag was before and what the act left. Undoing puts back only what
-nobody has touched since: also what was changed and changed back stays. A flag that is put back has its old time of
-change again, so that the act before it can be undone too.
+Every action is a `Marking` row, which stores the state of each flag before the action and the state after it. Undo
+restores only flags that nobody changed since: a flag that was changed and changed back is not restored. A restored
+flag gets its old `updated_at` again, so that the action before it can be undone too.
 """
 
 from __future__ import annotations
@@ -28,146 +28,153 @@ if TYPE_CHECKING:
 
     from rollouts.query import QueryResult
 
-MOST_AT_ONCE = 2000
-UNDO_WINDOW = timedelta(days=1)  # how long an act can be undone
+MAX_SAMPLES = 2000  # per action
+UNDO_WINDOW = timedelta(days=1)  # how long an action can be undone
 
 FlagState = list[Any]  # [label, text, withdrawn]
-FlagChange = tuple[
-    Flag, FlagState | None, str | None
-]  # as the act left it; its state before, and when that was written
+FlagChange = tuple[Flag, FlagState | None, str | None]  # the changed flag, its state before, its old `updated_at`
 
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """What was undone: in words, of how many flags, how many of them had changed since and stay, and the sample where
-    the act was about one."""
+    """An undone action.
 
-    said: str
-    flags: int
-    kept: int
+    `restored_count` flags were restored. `unchanged_count` flags had changed since and were not restored. `sample` is
+    set if the action was on one sample.
+    """
+
+    description: str
+    restored_count: int
+    unchanged_count: int
     sample: str
 
 
-def collect_sample_ids(answer: QueryResult, seen: int | None = None) -> list[str]:
-    """The ids of all that a query finds, to be marked. Raises BadInput when that is more than one act may hold, or not
-    as many as the person saw."""
-    total = answer.total
-    if total > MOST_AT_ONCE:
-        said = _("The query matches {count} samples. You can flag at most {most} at once; narrow the query.")
-        raise InvalidInputError(said.format(count=f"{total:,}", most=f"{MOST_AT_ONCE:,}"))
+def collect_sample_ids(result: QueryResult, seen: int | None = None) -> list[str]:
+    """Returns the ids of all samples that a query matches.
+
+    Raises InvalidInputError if these are too many for one action, or not as many as the user saw (`seen`).
+    """
+    total = result.total
+    if total > MAX_SAMPLES:
+        message = _("The query matches {count} samples. You can flag at most {most} at once; narrow the query.")
+        raise InvalidInputError(message.format(count=f"{total:,}", most=f"{MAX_SAMPLES:,}"))
     if seen is not None and total != seen:
-        said = _("The query now matches {count} samples instead of {before}. Check the result, then flag again.")
-        raise InvalidInputError(said.format(count=f"{total:,}", before=f"{seen:,}"))
-    return list(answer.samples.order_by("pk").values_list("pk", flat=True))
+        message = _("The query now matches {count} samples instead of {before}. Check the result, then flag again.")
+        raise InvalidInputError(message.format(count=f"{total:,}", before=f"{seen:,}"))
+    return list(result.samples.order_by("pk").values_list("pk", flat=True))
 
 
 @transaction.atomic
 def flag_samples(
     run: Run, sample_ids: Iterable[str], by: User, *, label: str = "bad", reason: str = "", text: str = ""
 ) -> Marking:
-    """Flags these samples of the run for one reason, a key of the project's reasons or empty. Again by the same person
-    and reason: label and text are replaced, a withdrawn flag stands again.
+    """Flags these samples of the run for one reason: a key of the project's reasons, or empty.
 
-    The caller has checked that the person may annotate. Raises BadInput, and NotThere for a sample that the run does
-    not have.
+    A flag of the same user and reason gets the new label and text. If it was withdrawn, it is active again.
+    The caller has checked that the user may annotate. Raises InvalidInputError, and NotFoundError if the run does not
+    have a sample.
     """
-    wanted = list(dict.fromkeys(sample_ids))
+    ids = list(dict.fromkeys(sample_ids))
     flags.check_flag(run.project, label, reason, text)
-    if not wanted or len(wanted) > MOST_AT_ONCE:
-        problem = _("Select 1 to {most} samples, not {count}.")
-        raise InvalidInputError(problem.format(most=f"{MOST_AT_ONCE:,}", count=f"{len(wanted):,}"), "samples")
-    steps = locked(run, wanted)
-    standing = {flag.sample: flag for flag in Flag.objects.filter(sample__in=wanted, user=by, reason=reason)}
+    if not ids or len(ids) > MAX_SAMPLES:
+        message = _("Select 1 to {most} samples, not {count}.")
+        raise InvalidInputError(message.format(most=f"{MAX_SAMPLES:,}", count=f"{len(ids):,}"), "samples")
+    steps = lock_samples(run, ids)
+    existing = {flag.sample: flag for flag in Flag.objects.filter(sample__in=ids, user=by, reason=reason)}
     new = [
         Flag(sample=pk, step_id=steps[pk], run=run, user=by, reason=reason, label=label, text=text)
-        for pk in wanted
-        if pk not in standing
+        for pk in ids
+        if pk not in existing
     ]
     after: FlagState = [label, text, False]
-    changed = [flag for flag in standing.values() if state(flag) != after]
-    before: list[FlagChange] = [(flag, state(flag), written(flag)) for flag in changed]
+    changed = [flag for flag in existing.values() if get_state(flag) != after]
+    before: list[FlagChange] = [(flag, get_state(flag), format_updated_at(flag)) for flag in changed]
     for flag in changed:
-        put(flag, after, timezone.now())
-    made = Flag.objects.bulk_create(new)
+        set_state(flag, after, timezone.now())
+    created = Flag.objects.bulk_create(new)
     Flag.objects.bulk_update(changed, ["label", "text", "withdrawn_at", "updated_at"])
-    told(run, {steps[flag.sample] for flag in [*made, *changed]})
-    one_or_many = ngettext("{flag} on {count} sample", "{flag} on {count} samples", len(wanted))
-    said = one_or_many.format(flag=named(run, label, reason), count=f"{len(wanted):,}")
-    return kept(run, by, said, [*((flag, None, None) for flag in made), *before], after)
+    update_steps(run, {steps[flag.sample] for flag in [*created, *changed]})
+    template = ngettext("{flag} on {count} sample", "{flag} on {count} samples", len(ids))
+    description = template.format(flag=format_flag(run, label, reason), count=f"{len(ids):,}")
+    return store_action(run, by, description, [*((flag, None, None) for flag in created), *before], after)
 
 
 @transaction.atomic
 def withdraw_flag(flag: Flag, by: User) -> Marking:
-    """`flags.withdraw`, so that it can be undone."""
-    hold({flag.step_id})
+    """Withdraws a flag in an action that can be undone. The caller has checked `can_withdraw_flag`."""
+    lock_steps({flag.step_id})
     flag.refresh_from_db()
-    before, since = state(flag), written(flag)
+    before, updated_at = get_state(flag), format_updated_at(flag)
     flag = flags.apply_withdrawal(flag, by)
-    said = _("withdrawal of {flag}").format(flag=named(flag.run, flag.label, flag.reason))
-    return kept(flag.run, by, said, [(flag, before, since)] if state(flag) != before else [], state(flag))
+    description = _("withdrawal of {flag}").format(flag=format_flag(flag.run, flag.label, flag.reason))
+    after = get_state(flag)
+    return store_action(flag.run, by, description, [(flag, before, updated_at)] if after != before else [], after)
 
 
 @transaction.atomic
 def undo_flag_action(run: Run, by: User) -> UndoResult:
-    """Puts back what the person's newest act in this run changed. Raises NotThere when there is nothing to undo."""
-    newest = Marking.objects.select_for_update(no_key=True).filter(
+    """Undoes the user's newest action in this run. Raises NotFoundError if there is nothing to undo."""
+    undoable = Marking.objects.select_for_update(no_key=True).filter(
         run=run, user=by, undone_at=None, created_at__gt=timezone.now() - UNDO_WINDOW
     )
-    act = newest.order_by("-created_at", "-pk").first()
-    if act is None:
+    action = undoable.order_by("-created_at", "-pk").first()
+    if action is None:
         raise NotFoundError(_("Nothing to undo in this run. You can undo your own actions of the last 24 hours."))
-    past, left = {pk: rest for pk, *rest in act.before["was"]}, act.before["left"]
-    rows = Flag.objects.filter(pk__in=past).order_by("pk")
-    hold(set(rows.values_list("step", flat=True)))
+    changes, after = {pk: change for pk, *change in action.before["was"]}, action.before["left"]
+    rows = Flag.objects.filter(pk__in=changes).order_by("pk")
+    lock_steps(set(rows.values_list("step", flat=True)))
     now = timezone.now()
-    still = [flag for flag in rows if state(flag) == left and written(flag) == past[flag.pk][0]]
-    for flag in still:
-        before, since = past[flag.pk][1:]
-        put(flag, before or [flag.label, flag.text, True], datetime.fromisoformat(since) if since else now)
-    Flag.objects.bulk_update(still, ["label", "text", "withdrawn_at", "updated_at"])
-    act.undone_at = now
-    act.save(update_fields=["undone_at"])
-    touched = sorted({flag.sample for flag in rows})
+    unchanged = [flag for flag in rows if get_state(flag) == after and format_updated_at(flag) == changes[flag.pk][0]]
+    for flag in unchanged:
+        before, updated_at = changes[flag.pk][1:]
+        set_state(
+            flag, before or [flag.label, flag.text, True], datetime.fromisoformat(updated_at) if updated_at else now
+        )
+    Flag.objects.bulk_update(unchanged, ["label", "text", "withdrawn_at", "updated_at"])
+    action.undone_at = now
+    action.save(update_fields=["undone_at"])
+    sample_ids = sorted({flag.sample for flag in rows})
     record_audit_entry(
-        by, "flag.undo", act.said, project=run.project, run=run.uid, samples=touched[:20], flags=len(still)
+        by, "flag.undo", action.said, project=run.project, run=run.uid, samples=sample_ids[:20], flags=len(unchanged)
     )
-    told(run, {flag.step_id for flag in still})
-    return UndoResult(act.said, len(still), len(past) - len(still), touched[0] if len(touched) == 1 else "")
+    update_steps(run, {flag.step_id for flag in unchanged})
+    sample = sample_ids[0] if len(sample_ids) == 1 else ""
+    return UndoResult(action.said, len(unchanged), len(changes) - len(unchanged), sample)
 
 
-def locked(run: Run, sample_ids: Sequence[str]) -> dict[str, int]:
-    """The step of each sample, its row locked. Raises NotThere."""
-    asked = [pk for pk in sample_ids if pk.isascii() and pk.isprintable()]  # PostgreSQL takes no NUL and no half pair
-    steps = dict(Sample.objects.filter(pk__in=asked, step__run=run).values_list("pk", "step"))
+def lock_samples(run: Run, sample_ids: Sequence[str]) -> dict[str, int]:
+    """Locks the steps of the samples. Returns the step id of each sample. Raises NotFoundError."""
+    valid_ids = [pk for pk in sample_ids if pk.isascii() and pk.isprintable()]  # PostgreSQL refuses NUL and surrogates
+    steps = dict(Sample.objects.filter(pk__in=valid_ids, step__run=run).values_list("pk", "step"))
     if missing := [pk for pk in sample_ids if pk not in steps]:
-        said = _("Sample {sample} not found in {run}.")
-        raise NotFoundError(said.format(sample=missing[0][:60], run=run.name), "samples")
-    hold(set(steps.values()))
+        message = _("Sample {sample} not found in {run}.")
+        raise NotFoundError(message.format(sample=missing[0][:60], run=run.name), "samples")
+    lock_steps(set(steps.values()))
     return steps
 
 
-def hold(step_ids: set[int]) -> None:
-    """Locks the steps' rows, always in one order, so that two acts never wait for one another."""
+def lock_steps(step_ids: set[int]) -> None:
+    """Locks the rows of the steps, always in the same order, so that two actions do not deadlock."""
     list(Step.objects.select_for_update(no_key=True).filter(pk__in=step_ids).order_by("pk").values_list("pk"))
 
 
-def state(flag: Flag) -> FlagState:
+def get_state(flag: Flag) -> FlagState:
     return [flag.label, flag.text, flag.withdrawn_at is not None]
 
 
-def written(flag: Flag) -> str:
-    """When it was last changed, to the microsecond."""
+def format_updated_at(flag: Flag) -> str:
+    """Returns the time of the last change in ISO format, in UTC, with microseconds."""
     return flag.updated_at.astimezone(UTC).isoformat()
 
 
-def put(flag: Flag, wanted: FlagState, at: datetime) -> None:
-    flag.label, flag.text = wanted[0], wanted[1]
-    flag.withdrawn_at = at if wanted[2] else None
+def set_state(flag: Flag, state: FlagState, at: datetime) -> None:
+    flag.label, flag.text = state[0], state[1]
+    flag.withdrawn_at = at if state[2] else None
     flag.updated_at = at
 
 
-def told(run: Run, step_ids: set[int]) -> None:
-    """The figures of the steps, and one ring: of the step where it is one, else of the run."""
+def update_steps(run: Run, step_ids: set[int]) -> None:
+    """Updates the flag counts of the steps and sends one notification: for the step if it is one, else for the run."""
     steps = list(Step.objects.filter(pk__in=step_ids))
     for step in steps:
         Flag.objects.recount(step)
@@ -177,18 +184,19 @@ def told(run: Run, step_ids: set[int]) -> None:
         notify_run_changed(run)
 
 
-def kept(run: Run, by: User, said: str, was: list[FlagChange], left: FlagState) -> Marking:
-    """Writes the act down, unless it changed nothing; acts that can no longer be undone are forgotten."""
+def store_action(run: Run, by: User, description: str, changes: list[FlagChange], after: FlagState) -> Marking:
+    """Returns the action, stored if it changed a flag. Deletes the user's actions that can no longer be undone."""
     Marking.objects.filter(user=by, created_at__lt=timezone.now() - UNDO_WINDOW).delete()
-    rows = [[flag.pk, written(flag), before, since] for flag, before, since in was]
-    act = Marking(run=run, user=by, said=said[:200], before={"was": rows, "left": left})
-    if was:
-        act.save()
-    return act
+    rows = [[flag.pk, format_updated_at(flag), before, updated_at] for flag, before, updated_at in changes]
+    action = Marking(run=run, user=by, said=description[:200], before={"was": rows, "left": after})
+    if changes:
+        action.save()
+    return action
 
 
-def named(run: Run, label: str, reason: str) -> str:
-    names = {str(one["key"]): str(one["name"]) for one in run.project.reasons}
+def format_flag(run: Run, label: str, reason: str) -> str:
+    """Returns the reason and the label in the user's language."""
+    names = {str(entry["key"]): str(entry["name"]) for entry in run.project.reasons}
     if reason:
         return _("“{reason}” ({label})").format(reason=_(names.get(reason, reason)), label=_(label))
     return _("“{label}”").format(label=_(label))

@@ -1,6 +1,6 @@
-"""Flags: a person's mark on a sample, withdrawn but never deleted. `marking.py` raises them, one or many in an act.
+"""Flags: a user's label on a sample, withdrawn but never deleted. `bulk.py` creates them, one or many in one action.
 
-A flag hangs on the sample's id, which is the same after a re-index, so flags need no copying then.
+A flag refers to the sample's id, which is the same after a re-index, so a re-index does not copy flags.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from rollouts.projects import record_audit_entry
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser, User
 
-MOST_TEXT = 10_000
+MAX_TEXT_CHARS = 10_000
 ANNOTATORS = (Membership.Role.ANNOTATOR, Membership.Role.MAINTAINER, Membership.Role.OWNER)
-KEEPERS = (Membership.Role.MAINTAINER, Membership.Role.OWNER)
+MODERATORS = (Membership.Role.MAINTAINER, Membership.Role.OWNER)
 
 
 def can_withdraw_flag(user: User | AnonymousUser, flag: Flag) -> bool:
-    """One's own flag, or anybody's for maintainers and owners."""
+    """Returns whether the user may withdraw the flag: their own, or any flag for maintainers and owners."""
     role = flag.run.project.role_of(user)
-    return role in KEEPERS or (role in ANNOTATORS and flag.user_id == user.pk)
+    return role in MODERATORS or (role in ANNOTATORS and flag.user_id == user.pk)
 
 
 @transaction.atomic
 def apply_withdrawal(flag: Flag, by: User) -> Flag:
-    """Takes a flag back: it stays readable as withdrawn, and the audit log says who did it.
+    """Withdraws a flag. It remains readable as withdrawn, and the audit log says who withdrew it.
 
-    The caller has checked `can_withdraw`.
+    The caller has checked `can_withdraw_flag`.
     """
     step = Step.objects.select_for_update(no_key=True).get(pk=flag.step_id)
     flag.refresh_from_db()
@@ -47,28 +47,28 @@ def apply_withdrawal(flag: Flag, by: User) -> Flag:
     flag.withdrawn_at = timezone.now()
     flag.save(update_fields=["withdrawn_at", "updated_at"])
     Flag.objects.recount(step)
-    told = {"label": flag.label, "reason": flag.reason, "text": flag.text, "flagged_by": flag.user.get_username()}
-    record_audit_entry(by, "flag.withdraw", flag.sample, project=step.run.project, **told)
+    detail = {"label": flag.label, "reason": flag.reason, "text": flag.text, "flagged_by": flag.user.get_username()}
+    record_audit_entry(by, "flag.withdraw", flag.sample, project=step.run.project, **detail)
     notify_run_changed(step.run, split=step.split, step=step.step)
     return flag
 
 
 def check_flag(project: Project, label: str, reason: str, text: str) -> None:
-    """Raises BadInput for what a flag cannot hold."""
+    """Raises InvalidInputError if the label, the reason or the text of a flag is not valid."""
     if label not in FLAG_LABELS:
-        said = _("`label` must be one of {known}, not {label}.")
-        raise InvalidInputError(said.format(known=", ".join(FLAG_LABELS), label=repr(str(label)[:40])), "label")
+        message = _("`label` must be one of {known}, not {label}.")
+        raise InvalidInputError(message.format(known=", ".join(FLAG_LABELS), label=repr(str(label)[:40])), "label")
     keys = [str(entry["key"]) for entry in project.reasons]
     if reason and reason not in keys:
-        said = _("`reason` must be one of {known}, or empty; not {reason}.")
-        raise InvalidInputError(said.format(known=", ".join(keys), reason=repr(str(reason)[:40])), "reason")
-    parse_multiline_text(text, "text", most=MOST_TEXT)
+        message = _("`reason` must be one of {known}, or empty; not {reason}.")
+        raise InvalidInputError(message.format(known=", ".join(keys), reason=repr(str(reason)[:40])), "reason")
+    parse_multiline_text(text, "text", most=MAX_TEXT_CHARS)
 
 
 def load_flags(sample_ids: Sequence[str], *, withdrawn: bool = False) -> dict[str, list[Flag]]:
-    """Who flagged what: the flags of each sample, oldest first, with their users; standing ones only unless asked."""
-    chosen = Flag.objects.filter(sample__in=list(sample_ids)).select_related("user").order_by("created_at", "pk")
-    found: dict[str, list[Flag]] = defaultdict(list)
-    for flag in chosen if withdrawn else chosen.filter(withdrawn_at=None):
-        found[flag.sample].append(flag)
-    return dict(found)
+    """Returns the flags of each sample with their users, oldest first. Withdrawn flags only if `withdrawn` is set."""
+    rows = Flag.objects.filter(sample__in=list(sample_ids)).select_related("user").order_by("created_at", "pk")
+    flags: dict[str, list[Flag]] = defaultdict(list)
+    for flag in rows if withdrawn else rows.filter(withdrawn_at=None):
+        flags[flag.sample].append(flag)
+    return dict(flags)

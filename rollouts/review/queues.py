@@ -1,8 +1,8 @@
-"""Review queues: samples that somebody should look at, each queue a query, gone through in batches of one screen.
+"""Review queues: samples to review. Each queue is a query, reviewed in batches of one screen.
 
-A batch does not change while it is gone through: `upto` says which step was the newest when it was opened, no queue of
-ours asks for what its own reader does in it, and where somebody's query does (`is:unseen`, `-is:flagged`), the batch is
-told by its samples.
+A batch does not change while the user reviews it. `max_step` is the newest step when the batch was opened. The queries
+of the built-in queues do not depend on the user's own decisions. If the user's query does (`is:unseen`, `-is:flagged`),
+the batch is identified by the ids of its samples.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
     from rollouts.models import SampleQuerySet
 
-BATCH: Final = 40
-NEWEST: Final = 5  # steps that a queue of the newest steps covers
-SECONDS: Final = 2.0  # of a search through texts before what was found so far is the queue
+BATCH: Final = 40  # samples
+RECENT_STEPS: Final = 5  # steps in a queue of recent steps
+SEARCH_SECONDS: Final = 2.0  # after this time, the queue is what a text search has found so far
 MAX_SEED: Final = 9999
-BEGINNING: Final = 10  # characters of a sample's id that name it in a batch
+ID_PREFIX_CHARS: Final = 10  # characters of a sample's id that identify it in a batch
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewQueue:
-    """`term` and `ordering` are the query's; `every` step is asked, or the newest."""
+    """A queue: the `term` and the `ordering` of its query, over all steps or the most recent ones."""
 
     name: str
     title: str
-    about: str
+    description: str
     term: str = ""
     ordering: str = "score"
-    every: bool = False
+    covers_all_steps: bool = False
 
 
 RULES: Final = "(is:truncated or is:repetition or is:language-mix or is:empty or no:marker)"
@@ -52,60 +52,68 @@ REVIEW_QUEUES: Final = (
                 N_("truncated, repetition, language mix, empty or no answer marker"), RULES),
     ReviewQueue("random", N_("Random"), N_("random sample of recent steps"), ordering="order"),
     ReviewQueue("flagged", N_("Flagged by others"), N_("second opinion"),
-                "is:flagged-by-others", "-step", every=True),
-    ReviewQueue("pinned", N_("Pinned steps"), N_("samples that a later run can replay"), "is:pinned", every=True),
+                "is:flagged-by-others", "-step", covers_all_steps=True),
+    ReviewQueue("pinned", N_("Pinned steps"), N_("samples that a later run can replay"), "is:pinned",
+                covers_all_steps=True),
 )  # fmt: skip
-QUERY_QUEUE: Final = ReviewQueue("query", N_("Query"), N_("samples that match your query"), every=True)
-QUEUE_NAMES: Final = tuple(one.name for one in (*REVIEW_QUEUES, QUERY_QUEUE))
+QUERY_QUEUE: Final = ReviewQueue("query", N_("Query"), N_("samples that match your query"), covers_all_steps=True)
+QUEUE_NAMES: Final = tuple(queue.name for queue in (*REVIEW_QUEUES, QUERY_QUEUE))
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRequest:
-    """A queue of one run: of steps up to `upto`; `seed` draws the random one, `q` is the query of `OWN`, `only` are the
-    beginnings of the ids of the samples that it held when it was opened, where it is told by them."""
+    """The parameters of a queue of one run, with steps up to `max_step`.
+
+    `seed` sets the order of the random queue. `q` is the query of `QUERY_QUEUE`. `id_prefixes` are set if the batch is
+    identified by its samples.
+    """
 
     queue: ReviewQueue
     split: str
     step_kind: str
-    upto: int
+    max_step: int
     seed: int = 1
     q: str = ""
-    only: tuple[str, ...] = ()
+    id_prefixes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewBatch:
-    """`number` from 1 of `batches`; `verdicts` {sample: what the person said of it}: `fine`, or keys of reasons, empty
-    for a flag without one. `query` finds the whole queue on the page of all steps."""
+    """One batch of a queue: `number`, from 1, of `batches`.
+
+    `decisions` is {sample id: the user's review decisions}: `fine`, or the reason keys of flags (empty without a
+    reason). `query` finds the complete queue on the page of all steps. `cursor` is the oldest searched step if the
+    search ran out of time.
+    """
 
     query: str
     total: int
     number: int
     samples: list[Sample]
-    verdicts: dict[str, list[str]]
-    horizon: int | None
+    decisions: dict[str, list[str]]
+    cursor: int | None
 
     @property
     def batches(self) -> int:
         return max(1, -(-self.total // BATCH))
 
     @property
-    def done(self) -> int:
-        return sum(sample.pk in self.verdicts for sample in self.samples)
+    def reviewed_count(self) -> int:
+        return sum(sample.pk in self.decisions for sample in self.samples)
 
     @property
-    def share(self) -> int:
-        """Per cent of it that is done, rounded down."""
-        return 100 * self.done // max(1, len(self.samples))
+    def reviewed_percent(self) -> int:
+        """Rounded down."""
+        return 100 * self.reviewed_count // max(1, len(self.samples))
 
 
 def find_queue(name: str) -> ReviewQueue:
-    """The queue of this name, the first for any other."""
-    return next((one for one in (*REVIEW_QUEUES, QUERY_QUEUE) if one.name == name), REVIEW_QUEUES[0])
+    """Returns the queue with this name, or the first queue."""
+    return next((queue for queue in (*REVIEW_QUEUES, QUERY_QUEUE) if queue.name == name), REVIEW_QUEUES[0])
 
 
 def is_changeable_queue(queue: ReviewQueue, q: str) -> bool:
-    """Whether a queue asks for what changes while its samples are judged, as only a query of somebody's own does."""
+    """Returns whether review decisions change the queue. Only the query of a user can do this."""
     try:
         return queue is QUERY_QUEUE and any(map(is_changeable_term, parse_query(q).leaves()))
     except InvalidInputError:
@@ -113,89 +121,100 @@ def is_changeable_queue(queue: ReviewQueue, q: str) -> bool:
 
 
 def find_newest_step(run: Run, split: str, step_kind: str) -> int:
-    """The newest step with samples; 0 where there is none."""
-    return next(iter(newest(run, split, step_kind)), 0)
+    """Returns the newest step with samples, 0 if there is none."""
+    return next(iter(find_recent_steps(run, split, step_kind)), 0)
 
 
-def newest(run: Run, split: str, step_kind: str, upto: int | None = None) -> list[int]:
-    """The newest steps with samples, newest first."""
+def find_recent_steps(run: Run, split: str, step_kind: str, max_step: int | None = None) -> list[int]:
+    """Returns the most recent steps with samples, newest first."""
     steps = run.steps.current().filter(split=split, step_kind=step_kind, samples__gt=0)
-    there = steps if upto is None else steps.filter(step__lte=upto)
-    return list(there.order_by("-step").values_list("step", flat=True)[:NEWEST])
+    matching = steps if max_step is None else steps.filter(step__lte=max_step)
+    return list(matching.order_by("-step").values_list("step", flat=True)[:RECENT_STEPS])
 
 
-def query(run: Run, asked: QueueRequest) -> str:
-    """The queue in the query language."""
-    if asked.queue is QUERY_QUEUE:
-        own = asked.q.strip()
-        return f"step:..{asked.upto} ({own})" if own else f"step:..{asked.upto}"
-    if asked.queue.every:
-        return f"step:..{asked.upto} {asked.queue.term}"
-    first = next(iter(newest(run, asked.split, asked.step_kind, asked.upto)[::-1]), asked.upto)
-    return f"step:{first}..{asked.upto} {asked.queue.term}".strip()
+def build_query(run: Run, request: QueueRequest) -> str:
+    """Returns the queue's query in the query language."""
+    if request.queue is QUERY_QUEUE:
+        own = request.q.strip()
+        return f"step:..{request.max_step} ({own})" if own else f"step:..{request.max_step}"
+    if request.queue.covers_all_steps:
+        return f"step:..{request.max_step} {request.queue.term}"
+    first = next(
+        iter(find_recent_steps(run, request.split, request.step_kind, request.max_step)[::-1]), request.max_step
+    )
+    return f"step:{first}..{request.max_step} {request.queue.term}".strip()
 
 
-def load_review_batch(run: Run, asked: QueueRequest, by: User, number: int | None = None) -> ReviewBatch:
-    """One batch of a queue, the first in which something is left to do unless a `number` is given. Raises BadInput for
-    a query that cannot be read, StorageUnavailable."""
-    parse_query(asked.q)
-    q = query(run, asked)
-    if asked.only:
-        samples = named_by(run, asked.only)
-        return ReviewBatch(q, len(samples), 1, samples, verdicts(run, by, [one.pk for one in samples]), None)
-    found = find_samples(
+def load_review_batch(run: Run, request: QueueRequest, by: User, number: int | None = None) -> ReviewBatch:
+    """Returns one batch of a queue: the `number`, or the first batch with a sample that the user has not reviewed.
+
+    Raises InvalidInputError if the query is not valid, and StorageUnavailableError.
+    """
+    parse_query(request.q)
+    q = build_query(run, request)
+    if request.id_prefixes:
+        samples = find_samples_by_prefix(run, request.id_prefixes)
+        return ReviewBatch(
+            q, len(samples), 1, samples, load_decisions(run, by, [sample.pk for sample in samples]), None
+        )
+    result = find_samples(
         run,
-        split=asked.split,
-        step_kind=asked.step_kind,
+        split=request.split,
+        step_kind=request.step_kind,
         q=q,
-        ordering=asked.queue.ordering,
-        patience=TimeBudget(SECONDS),
+        ordering=request.queue.ordering,
+        patience=TimeBudget(SEARCH_SECONDS),
         reader=by.pk,
     )
-    rows = drawn(found.samples, asked.seed) if asked.queue.name == "random" else found.samples
-    total = found.total
-    number = first_open(run, rows, by) if number is None else min(max(1, number), max(1, -(-total // BATCH)))
+    rows = shuffle(result.samples, request.seed) if request.queue.name == "random" else result.samples
+    total = result.total
+    number = find_first_open_batch(run, rows, by) if number is None else min(max(1, number), max(1, -(-total // BATCH)))
     samples = list(rows[(number - 1) * BATCH : number * BATCH])
-    return ReviewBatch(q, total, number, samples, verdicts(run, by, [one.pk for one in samples]), found.horizon)
+    decisions = load_decisions(run, by, [sample.pk for sample in samples])
+    return ReviewBatch(q, total, number, samples, decisions, result.horizon)
 
 
 def list_id_prefixes(samples: Iterable[Sample]) -> tuple[str, ...]:
-    """By which a batch is told, see `Asked.only`."""
-    return tuple(one.pk[:BEGINNING] for one in samples)
+    """Returns the id prefixes that identify a batch, see `QueueRequest.id_prefixes`."""
+    return tuple(sample.pk[:ID_PREFIX_CHARS] for sample in samples)
 
 
-def named_by(run: Run, only: Sequence[str]) -> list[Sample]:
-    """The samples of the run whose ids begin so, in this order, at most a batch of them."""
-    begun = [one.lower() for one in only[:BATCH] if len(one) == BEGINNING and one.isascii() and one.isalnum()]
-    if not begun:
+def find_samples_by_prefix(run: Run, id_prefixes: Sequence[str]) -> list[Sample]:
+    """Returns the run's samples whose ids start with these prefixes, in this order, at most one batch."""
+    prefixes = [
+        prefix.lower()
+        for prefix in id_prefixes[:BATCH]
+        if len(prefix) == ID_PREFIX_CHARS and prefix.isascii() and prefix.isalnum()
+    ]
+    if not prefixes:
         return []
-    which = Q(*(Q(pk__startswith=one) for one in begun), _connector=Q.OR)
-    rows = Sample.objects.filter(which, step__run=run).select_related("step")[:BATCH]
-    return sorted(rows, key=lambda one: begun.index(one.pk[:BEGINNING]))
+    matching = Q(*(Q(pk__startswith=prefix) for prefix in prefixes), _connector=Q.OR)
+    rows = Sample.objects.filter(matching, step__run=run).select_related("step")[:BATCH]
+    return sorted(rows, key=lambda sample: prefixes.index(sample.pk[:ID_PREFIX_CHARS]))
 
 
-def drawn(samples: SampleQuerySet, seed: int) -> SampleQuerySet:
-    """In an order that the seed decides: ids are hashes, so those that follow any point are a random draw."""
-    point = base64.b32encode(hashlib.sha256(str(seed).encode()).digest()).decode().lower()[:52]
-    before = Case(When(pk__gte=point, then=Value(0)), default=Value(1), output_field=IntegerField())
-    return samples.order_by(before, "pk")
+def shuffle(samples: SampleQuerySet, seed: int) -> SampleQuerySet:
+    """Returns the samples in random order: ids are hashes, so the ids after a random start are a random selection."""
+    start = base64.b32encode(hashlib.sha256(str(seed).encode()).digest()).decode().lower()[:52]
+    position = Case(When(pk__gte=start, then=Value(0)), default=Value(1), output_field=IntegerField())
+    return samples.order_by(position, "pk")
 
 
-def first_open(run: Run, rows: SampleQuerySet, by: User) -> int:
-    """The number of the first batch with a sample that the person has said nothing of; of the last where there is
-    none."""
-    said = verdicts(run, by)
-    ids = list(rows.values_list("pk", flat=True)[: len(said) + 1])  # among which one is left, if any is
-    return next((at for at, pk in enumerate(ids) if pk not in said), max(0, len(ids) - 1)) // BATCH + 1
+def find_first_open_batch(run: Run, rows: SampleQuerySet, by: User) -> int:
+    """Returns the number of the first batch with a sample that the user has not reviewed, or of the last batch."""
+    decisions = load_decisions(run, by)
+    ids = list(rows.values_list("pk", flat=True)[: len(decisions) + 1])  # contains an open sample if there is one
+    last = max(0, len(ids) - 1)
+    return next((position for position, pk in enumerate(ids) if pk not in decisions), last) // BATCH + 1
 
 
-def verdicts(run: Run, by: User, ids: Sequence[str] | None = None) -> dict[str, list[str]]:
-    """What the person said of these samples, see `Batch`; of all in the run by default."""
-    which = {"user": by, "run": run} | ({} if ids is None else {"sample__in": ids})
-    found: dict[str, list[str]] = defaultdict(list)
-    for sample in Seen.objects.filter(fine=True, **which).values_list("sample", flat=True):
-        found[sample].append("fine")
-    flags = Flag.objects.filter(withdrawn_at=None, **which).order_by("created_at", "pk")
+def load_decisions(run: Run, by: User, ids: Sequence[str] | None = None) -> dict[str, list[str]]:
+    """Returns the user's review decisions on these samples, see `ReviewBatch`. Default: on all samples of the run."""
+    filters = {"user": by, "run": run} | ({} if ids is None else {"sample__in": ids})
+    decisions: dict[str, list[str]] = defaultdict(list)
+    for sample in Seen.objects.filter(fine=True, **filters).values_list("sample", flat=True):
+        decisions[sample].append("fine")
+    flags = Flag.objects.filter(withdrawn_at=None, **filters).order_by("created_at", "pk")
     for sample, reason in flags.values_list("sample", "reason"):
-        found[sample].append(reason)
-    return dict(found)
+        decisions[sample].append(reason)
+    return dict(decisions)

@@ -1,6 +1,6 @@
-"""What a person has looked at: by having a sample open for a second, or by saying that nothing is wrong with it.
+"""Viewed marks: a user had a sample open for a second, or marked it OK.
 
-The marks are one's own: nobody else sees them, and they ring no bell.
+The marks are private to their user and send no notification.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from rollouts.models import Marking, Run, Sample, Seen
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-MOST_AT_ONCE = 500
+MAX_SAMPLES = 500  # per call
 
 
 @dataclass(frozen=True, slots=True)
 class ViewerState:
-    """Who asks, by id, and how many marks they have in a run; with the newest mark this names the state of them all,
-    for what is kept of answers."""
+    """A user's id and the number and the newest id of their marks in a run. Used as a part of cache keys."""
 
     pk: int | None
     marks: int
@@ -35,56 +34,61 @@ class ViewerState:
 
 
 def mark_viewed(run: Run, sample_ids: Iterable[str], by: User) -> int:
-    """Marks these samples of the run as looked at and gives how many they are; ids that the run does not have are left
-    out, a sample that was marked before stays as it is. Raises BadInput for more than `MOST_AT_ONCE`."""
-    wanted = [pk for pk in dict.fromkeys(sample_ids) if pk.isascii() and pk.isalnum()]
-    if len(wanted) > MOST_AT_ONCE:
-        told = _("You can mark at most {most} samples at once, not {count}.")
-        raise InvalidInputError(told.format(most=MOST_AT_ONCE, count=f"{len(wanted):,}"), "samples")
-    there = Sample.objects.filter(pk__in=wanted, step__run=run).values_list("pk", flat=True)
-    rows = [Seen(sample=pk, run=run, user=by) for pk in there]
+    """Marks these samples of the run as viewed. Returns their number.
+
+    Ignores ids that the run does not have. Does not change existing marks.
+    Raises InvalidInputError for more than `MAX_SAMPLES` ids.
+    """
+    ids = [pk for pk in dict.fromkeys(sample_ids) if pk.isascii() and pk.isalnum()]
+    if len(ids) > MAX_SAMPLES:
+        message = _("You can mark at most {most} samples at once, not {count}.")
+        raise InvalidInputError(message.format(most=MAX_SAMPLES, count=f"{len(ids):,}"), "samples")
+    sample_pks = Sample.objects.filter(pk__in=ids, step__run=run).values_list("pk", flat=True)
+    rows = [Seen(sample=pk, run=run, user=by) for pk in sample_pks]
     Seen.objects.bulk_create(rows, ignore_conflicts=True)
     return len(rows)
 
 
 @transaction.atomic
 def approve_sample(run: Run, sample_id: str, by: User) -> Seen:
-    """Says that nothing is wrong with a sample. The caller has checked that the person may annotate.
+    """Marks a sample as OK. The caller has checked that the user may annotate.
 
-    Raises NotThere for a sample that the run does not have.
+    Raises NotFoundError if the run does not have the sample.
     """
     if not (sample_id.isascii() and sample_id.isalnum()) or not Sample.objects.filter(pk=sample_id, step__run=run):
-        told = _("Sample {sample} not found in {run}.")
-        raise NotFoundError(told.format(sample=sample_id[:60], run=run.name), "sample")
-    own = Seen.objects.filter(sample=sample_id, run=run, user=by)
-    standing = own.filter(fine=True).first()
-    while standing is None:  # a look of the same person may come between the two
-        own.filter(fine=False).delete()
+        message = _("Sample {sample} not found in {run}.")
+        raise NotFoundError(message.format(sample=sample_id[:60], run=run.name), "sample")
+    own_marks = Seen.objects.filter(sample=sample_id, run=run, user=by)
+    mark = own_marks.filter(fine=True).first()
+    while mark is None:  # a concurrent request of the same user may add a viewed mark between the two statements
+        own_marks.filter(fine=False).delete()
         Seen.objects.bulk_create([Seen(sample=sample_id, run=run, user=by, fine=True)], ignore_conflicts=True)
-        standing = own.filter(fine=True).first()
-    return standing
+        mark = own_marks.filter(fine=True).first()
+    return mark
 
 
 def undo_review_action(run: Run, by: User) -> UndoResult:
-    """Undoes the person's newest act in this run: flags, or the word that a sample is fine, which is then as if nobody
-    had looked at it. Raises NotThere when there is nothing to undo."""
+    """Undoes the user's newest action in this run: a flag action or an OK mark.
+
+    A sample whose OK mark is undone counts as not viewed. Raises NotFoundError if there is nothing to undo.
+    """
     since = timezone.now() - UNDO_WINDOW
-    word = Seen.objects.filter(run=run, user=by, fine=True, at__gt=since).order_by("-at", "-pk").first()
-    flagged = Marking.objects.filter(run=run, user=by, undone_at=None, created_at__gt=since)
-    if word is None or flagged.filter(created_at__gt=word.at).exists():
+    ok_mark = Seen.objects.filter(run=run, user=by, fine=True, at__gt=since).order_by("-at", "-pk").first()
+    flag_actions = Marking.objects.filter(run=run, user=by, undone_at=None, created_at__gt=since)
+    if ok_mark is None or flag_actions.filter(created_at__gt=ok_mark.at).exists():
         return undo_flag_action(run, by)
-    word.delete()
-    return UndoResult(_("“OK” on 1 sample"), 0, 0, word.sample)
+    ok_mark.delete()
+    return UndoResult(_("“OK” on 1 sample"), 0, 0, ok_mark.sample)
 
 
 def load_viewed_marks(samples: Iterable[Sample], reader: int) -> dict[str, bool]:
-    """Of these samples, read with their steps, those that the person has looked at, and whether they are fine."""
-    listed = list(samples)
-    runs = {sample.step.run_id for sample in listed}
-    rows = Seen.objects.filter(user=reader, run__in=runs, sample__in=[sample.pk for sample in listed])
+    """Returns {sample id: is marked OK} of the viewed ones of these samples. Load them with their steps."""
+    sample_list = list(samples)
+    runs = {sample.step.run_id for sample in sample_list}
+    rows = Seen.objects.filter(user=reader, run__in=runs, sample__in=[sample.pk for sample in sample_list])
     return dict(rows.values_list("sample", "fine"))
 
 
 def load_viewer_state(run: Run, user: int | None) -> ViewerState:
-    told = Seen.objects.filter(run=run, user=user).aggregate(rows=Count("pk"), newest=Max("pk"))
-    return ViewerState(user, told["rows"], told["newest"] or 0)
+    marks = Seen.objects.filter(run=run, user=user).aggregate(rows=Count("pk"), newest=Max("pk"))
+    return ViewerState(user, marks["rows"], marks["newest"] or 0)

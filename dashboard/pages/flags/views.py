@@ -113,13 +113,13 @@ def undo_last_action_view(request: HttpRequest, uid: str) -> HttpResponse:
     except RolloutError as error:
         return respond_error(request, error, "run", run.uid)
     words = _("Undone: {act}.")
-    if undone.kept:
+    if undone.unchanged_count:
         words = ngettext(
             "Undone: {act}. {count} flag was changed since then and was not reverted.",
             "Undone: {act}. {count} flags were changed since then and were not reverted.",
-            undone.kept,
+            undone.unchanged_count,
         )
-    words = words.format(act=undone.said, count=undone.kept)
+    words = words.format(act=undone.description, count=undone.unchanged_count)
     return respond_success(request, words, "run", run.uid, sample=undone.sample)
 
 

@@ -33,7 +33,7 @@ def build_queue_rows(run: Run, asked: QueueRequest, batch: ReviewBatch | None, r
         QueueRow(
             one,
             explain_queue_entry(asked, one, marks.get(one.sample.pk, []), names),
-            ", ".join(format_decision(word, names) for word in batch.verdicts.get(one.sample.pk, [])),
+            ", ".join(format_decision(word, names) for word in batch.decisions.get(one.sample.pk, [])),
         )
         for one in listed
     ]
@@ -68,5 +68,5 @@ def find_next_sample(batch: ReviewBatch | None, pk: str) -> str:
     none left."""
     ids = [sample.pk for sample in batch.samples] if batch else []
     at = ids.index(pk) + 1 if pk in ids else 0
-    todo = [one for one in (*ids[at:], *ids[:at]) if batch and one not in batch.verdicts and one != pk]
+    todo = [one for one in (*ids[at:], *ids[:at]) if batch and one not in batch.decisions and one != pk]
     return todo[0] if todo else ""

@@ -164,7 +164,7 @@ def load_queue(request: HttpRequest, run: Run, look: ReviewUrlState) -> QueueRes
     except InvalidInputError as problem:
         return QueueResult(look, asked, newest, error=render_query_error(look.q, problem))
     drawn = str(seed) if asked.queue.name == "random" else ""
-    exact = replace(look, run=run.uid, upto=str(asked.upto), seed=drawn, batch=str(batch.number))
+    exact = replace(look, run=run.uid, upto=str(asked.max_step), seed=drawn, batch=str(batch.number))
     if is_changeable_queue(asked.queue, asked.q) and not look.ids:
         exact = replace(exact, batch="1", ids=",".join(list_id_prefixes(batch.samples)))
     return QueueResult(exact, asked, newest, batch)
@@ -178,7 +178,7 @@ def build_review_context(request: HttpRequest, run: Run, look: ReviewUrlState, r
         "tab": "review", "found": found, "look": found.look,
         "rows": queue_list.build_queue_rows(run, found.asked, found.batch, request.user.pk),
         "may_judge": role_allows(role, "annotator"), "queues": build_queue_tabs(found.look),
-        "about": _(found.asked.queue.about),
+        "about": _(found.asked.queue.description),
     }  # fmt: skip
     if panel == "queue":
         return frame
@@ -198,7 +198,7 @@ def build_review_context(request: HttpRequest, run: Run, look: ReviewUrlState, r
 def build_queue_tabs(look: ReviewUrlState) -> list[QueueTab]:
     """The queues as tabs; the query's where there is a query."""
     shown = [*REVIEW_QUEUES, QUERY_QUEUE] if look.q.strip() else REVIEW_QUEUES
-    return [QueueTab(_(one.title), _(one.about), look.other(one.name), one is look.named) for one in shown]
+    return [QueueTab(_(one.title), _(one.description), look.other(one.name), one is look.named) for one in shown]
 
 
 def choose_sample(request: HttpRequest, run: Run, found: QueueResult) -> Sample | None:
@@ -210,7 +210,7 @@ def choose_sample(request: HttpRequest, run: Run, found: QueueResult) -> Sample 
         return sample
     if not found.batch or not found.batch.samples:
         return None
-    todo = [one for one in found.batch.samples if one.pk not in found.batch.verdicts]
+    todo = [one for one in found.batch.samples if one.pk not in found.batch.decisions]
     sample = (todo or found.batch.samples)[0]
     sample.step.run = run
     return sample

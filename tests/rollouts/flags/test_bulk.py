@@ -91,7 +91,7 @@ def test_what_was_changed_since_stays(run: Run, mate: User) -> None:
     bulk.flag_samples(run, [first, second], mate)
     builders.flag(first, mate, text="and here is why")
     undone = bulk.undo_flag_action(run, mate)
-    assert (undone.flags, undone.kept) == (1, 1)
+    assert (undone.restored_count, undone.unchanged_count) == (1, 1)
     assert set(flags.load_flags([first, second])) == {first}
 
 
@@ -111,7 +111,7 @@ def test_a_flag_that_its_owner_raised_and_withdrew_since_stays_withdrawn(run: Ru
     builders.flag(first, mate, text="why")
     flags.apply_withdrawal(flag, mate)
     undone = bulk.undo_flag_action(run, owner)
-    assert (undone.flags, undone.kept) == (0, 1)
+    assert (undone.restored_count, undone.unchanged_count) == (0, 1)
     assert (flags.load_flags([first]), counted(run)) == ({}, [0, 0])
 
 
@@ -121,7 +121,7 @@ def test_an_act_is_undone_after_the_act_that_came_upon_it_was_undone(run: Run, m
     bulk.flag_samples(run, [first], mate, text="looped")
     bulk.withdraw_flag(Flag.objects.get(), owner)
     undone = [bulk.undo_flag_action(run, by) for by in (owner, mate, mate)]
-    assert [(one.flags, one.kept) for one in undone] == [(1, 0)] * 3
+    assert [(one.restored_count, one.unchanged_count) for one in undone] == [(1, 0)] * 3
     assert flags.load_flags([first]) == {}
 
 
@@ -155,7 +155,7 @@ def test_all_that_a_query_finds_is_marked_unless_it_is_more_than_was_seen_or_tha
     assert sorted(bulk.collect_sample_ids(answer, 4)) == sorted(samples(run, score__gt=0))
     with pytest.raises(InvalidInputError, match="now matches 4 samples instead of 3"):
         bulk.collect_sample_ids(answer, 3)
-    monkeypatch.setattr(bulk, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(bulk, "MAX_SAMPLES", 3)
     with pytest.raises(InvalidInputError, match="matches 4 samples. You can flag at most 3 at once"):
         bulk.collect_sample_ids(answer)
 
@@ -166,7 +166,7 @@ def test_samples_of_another_run_none_and_too_many_are_refused(
     other = filled(builders.run(project, "other"))
     with pytest.raises(NotFoundError, match="in grpo"):
         bulk.flag_samples(run, [*samples(run), samples(other)[0]], mate)
-    monkeypatch.setattr(bulk, "MOST_AT_ONCE", 5)
+    monkeypatch.setattr(bulk, "MAX_SAMPLES", 5)
     for wrong in ([], samples(run)):
         with pytest.raises(InvalidInputError, match="Select 1 to 5 samples"):
             bulk.flag_samples(run, wrong, mate)
@@ -181,4 +181,4 @@ def test_an_act_on_hundreds_takes_as_many_queries_as_one_on_two(
     with django_assert_max_num_queries(24):
         bulk.flag_samples(run, samples(run), mate)
     with django_assert_max_num_queries(24):
-        assert bulk.undo_flag_action(run, mate).flags == 400
+        assert bulk.undo_flag_action(run, mate).restored_count == 400

@@ -108,7 +108,10 @@ def test_undo_takes_the_newest_act_back_a_flag_or_a_fine(run: Run, mate: User, o
     bulk.flag_samples(run, [third], mate, reason="other")
     viewed.approve_sample(run, second, owner)  # another person's act is theirs
     assert viewed.undo_review_action(run, mate).sample == third
-    assert (viewed.undo_review_action(run, mate).said, found(run, "is:seen", mate)) == ("“OK” on 1 sample", set())
+    assert (viewed.undo_review_action(run, mate).description, found(run, "is:seen", mate)) == (
+        "“OK” on 1 sample",
+        set(),
+    )
     assert viewed.undo_review_action(run, mate).sample == first
     assert not Flag.objects.filter(withdrawn_at=None).exists()
     with pytest.raises(NotFoundError, match="Nothing to undo in this run"):

@@ -76,4 +76,4 @@ def test_a_shell_is_told_that_a_response_has_no_text_yet(product: Product) -> No
     brought(product, "async", DATA / "verl_skip/async")
     command = [sys.executable, "-m", "rolloutdeck", "samples", "--project", "tokens", "--run", "async", "--text"]
     told = subprocess.run(command, env=product.environ, capture_output=True, text=True, timeout=60)
-    assert "only its tokens were recorded; `rolloutdeck import --tokenizer PATH` brings the text" in told.stdout
+    assert "only token ids were recorded; `rolloutdeck import --tokenizer PATH` adds the text" in told.stdout

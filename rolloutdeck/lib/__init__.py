@@ -2,20 +2,27 @@
 
 Depends on: the standard library and `rolloutdeck.protocol`.
 Invariant: a request never raises into the training.
+Names are imported when they are first used: a trainer pays for what it imports.
 """
 
-from rolloutdeck.lib.download import DownloadError, DownloadProgress, download_file, hash_file
-from rolloutdeck.lib.environment import Settings, find_home_folder, is_same_server, load_local_server
-from rolloutdeck.lib.http import (
-    FileSlice,
-    RunClient,
-    ServerClient,
-    ServerResponse,
-    ServerUnreachableError,
-    build_run_headers,
-)
-from rolloutdeck.lib.log import OnceLogger, log_or_print, logger
-from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner, is_safe_to_follow
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rolloutdeck.lib.download import DownloadError, DownloadProgress, download_file, hash_file
+    from rolloutdeck.lib.environment import Settings, find_home_folder, is_same_server, load_local_server
+    from rolloutdeck.lib.http import (
+        FileSlice,
+        RunClient,
+        ServerClient,
+        ServerResponse,
+        ServerUnreachableError,
+        build_run_headers,
+    )
+    from rolloutdeck.lib.log import OnceLogger, log_or_print, logger
+    from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner, is_safe_to_follow
 
 __all__ = [
     "DownloadError", "DownloadProgress", "FileSlice", "OnceLogger", "RunClient", "ServerClient", "ServerResponse",
@@ -23,3 +30,32 @@ __all__ = [
     "find_folder_owner", "find_home_folder", "hash_file", "is_safe_to_follow", "is_same_server",
     "load_local_server", "log_or_print", "logger",
 ]  # fmt: skip
+
+_MODULES = {
+    "DownloadError": "download",
+    "DownloadProgress": "download",
+    "download_file": "download",
+    "hash_file": "download",
+    "Settings": "environment",
+    "find_home_folder": "environment",
+    "is_same_server": "environment",
+    "load_local_server": "environment",
+    "FileSlice": "http",
+    "RunClient": "http",
+    "ServerClient": "http",
+    "ServerResponse": "http",
+    "ServerUnreachableError": "http",
+    "build_run_headers": "http",
+    "OnceLogger": "log",
+    "log_or_print": "log",
+    "logger": "log",
+    "detect_created_owner": "symlinks",
+    "find_folder_owner": "symlinks",
+    "is_safe_to_follow": "symlinks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -87,7 +87,7 @@ def test_v1_replays_the_prompts_without_a_flag_and_says_what_it_left_out(
     until(lambda: events(product, "v1-unflagged"))
     assert events(product, "v1-unflagged") == [(2, "hit", 2)]
     why = reason(product, "v1-unflagged", 2)
-    assert "without 1 of its 2 prompts (2 of 4 rows), in which 1 flagged sample is" in why
+    assert "without 1 of its 2 prompts (2 of 4 rows): these prompts have 1 flagged" in why
     assert "V1 repeats prompts until its batch is full." in why
 
 

@@ -13,13 +13,13 @@ export async function requestPanel(panel, url, { signal, quiet = false } = {}) {
   if (quiet && etags.has(key)) headers["If-None-Match"] = etags.get(key);
   countRequests(quiet ? 0 : 1);
   try {
-    const answer = await fetch(url, { headers, signal, cache: "no-store", credentials: "same-origin" });
-    if (answer.status === 304) return null;
-    if (answer.headers.has("HX-Retarget")) return null;
-    if (answer.redirected || answer.headers.has("HX-Refresh")) return location.reload(), null;
-    if (!answer.ok) throw new Error(fill(gettext("The server returned status {status}."), { status: answer.status }));
-    etags.set(key, answer.headers.get("ETag"));
-    return await answer.text();
+    const response = await fetch(url, { headers, signal, cache: "no-store", credentials: "same-origin" });
+    if (response.status === 304) return null;
+    if (response.headers.has("HX-Retarget")) return null;
+    if (response.redirected || response.headers.has("HX-Refresh")) return location.reload(), null;
+    if (!response.ok) throw new Error(fill(gettext("The server returned status {status}."), { status: response.status }));
+    etags.set(key, response.headers.get("ETag"));
+    return await response.text();
   } finally {
     countRequests(quiet ? 0 : -1);
   }

@@ -4,7 +4,7 @@ document.addEventListener("input", (event) => {
   const among = event.target.dataset?.narrow;
   if (!among) return;
   const word = event.target.value.trim().toLowerCase();
-  for (const one of document.querySelectorAll(among)) one.hidden = !one.textContent.toLowerCase().includes(word);
+  for (const item of document.querySelectorAll(among)) item.hidden = !item.textContent.toLowerCase().includes(word);
 });
 
 document.addEventListener("keydown", (event) => {
@@ -25,5 +25,5 @@ document.addEventListener("keydown", (event) => {
   const among = event.target.dataset?.narrow;
   if (!among || event.key !== "Enter" || event.isComposing) return;
   event.preventDefault();
-  [...document.querySelectorAll(among)].find((one) => !one.hidden)?.querySelector("a, input")?.click();
+  [...document.querySelectorAll(among)].find((item) => !item.hidden)?.querySelector("a, input")?.click();
 });

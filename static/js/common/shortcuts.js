@@ -12,17 +12,18 @@ let hintTimer = 0;
 export const onEscape = (handler) => escapeHandlers.push(handler);
 
 // Elements that a key can click. Buttons in a closed drawer are hidden only by CSS and do not count.
-export const pressable = (selector) => [...document.querySelectorAll(selector)].filter((one) => one.checkVisibility() && !one.disabled);
+const isPressable = (element) => element.checkVisibility() && !element.disabled;
+export const pressable = (selector) => [...document.querySelectorAll(selector)].filter(isPressable);
 
 // If several elements have the key, the one in the focused sample wins.
 function press(selector) {
   const all = pressable(selector);
-  const found = all.find((one) => one.closest("[data-id]:focus-within")) ?? all[0];
-  if (!found) return false;
-  if (found.matches(TYPING)) {
-    found.focus();
-    found.select?.();
-  } else found.click();
+  const target = all.find((element) => element.closest("[data-id]:focus-within")) ?? all[0];
+  if (!target) return false;
+  if (target.matches(TYPING)) {
+    target.focus();
+    target.select?.();
+  } else target.click();
   return true;
 }
 
@@ -35,7 +36,7 @@ const LIVE = "[data-key]:not([hidden], :disabled)";
 
 // Footer and help show only keys that work on this page. A range like 1–6 works if its first key works.
 function showUsableKeys(rows) {
-  const here = new Set([...document.querySelectorAll(LIVE)].map((one) => one.dataset.key));
+  const here = new Set([...document.querySelectorAll(LIVE)].map((element) => element.dataset.key));
   const does = ({ textContent: key }) => ANYWHERE.test(key) || here.has(key[1] === "–" ? key[0] : key);
   for (const row of document.querySelectorAll(rows)) row.hidden = ![...row.querySelectorAll("kbd")].some(does);
 }
@@ -49,13 +50,13 @@ document.querySelector("[data-help]")?.addEventListener("click", () => showUsabl
 
 // The hint lists the possible second keys. It closes on the next key or after a timeout.
 function openHint() {
-  const targets = new Map(pressable("[data-go]").map((one) => [one.dataset.go, one.title || one.textContent.trim()]));
+  const targets = new Map(pressable("[data-go]").map((element) => [element.dataset.go, element.title || element.textContent.trim()]));
   if (!targets.size) return false;
   const hint = Object.assign(document.createElement("p"), { id: "going", className: "toast going" });
   hint.setAttribute("role", "status");
   for (const [key, label] of targets) {
-    const one = hint.appendChild(document.createElement("span"));
-    one.append(Object.assign(document.createElement("kbd"), { textContent: key }), ` ${label}`);
+    const element = hint.appendChild(document.createElement("span"));
+    element.append(Object.assign(document.createElement("kbd"), { textContent: key }), ` ${label}`);
   }
   document.body.append(hint);
   hintTimer = setTimeout(closeHint, GO_TIMEOUT);

@@ -38,11 +38,11 @@ async function renderDiffs() {
 
 if (panel) {
   document.addEventListener("click", (event) => {
-    const found = event.target.closest("#compare [data-swap], #pairs > tr[data-href]");
+    const link = event.target.closest("#compare [data-swap], #pairs > tr[data-href]");
     const other = event.target.closest("a, button")?.matches(":not([data-swap])");
-    if (!found || other || !isPlainClick(event) || String(getSelection())) return;
+    if (!link || other || !isPlainClick(event) || String(getSelection())) return;
     event.preventDefault();
-    swap(found.getAttribute("href") ?? found.dataset.href);
+    swap(link.getAttribute("href") ?? link.dataset.href);
   });
   document.addEventListener("deck:settled", renderDiffs);
   onEscape(() => {

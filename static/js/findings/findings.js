@@ -17,8 +17,8 @@ document.addEventListener("mousedown", (event) => {
 
 const elementOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement);
 const textOf = (range) => {
-  const found = elementOf(range.startContainer)?.closest(TEXT);
-  return found?.closest(SAMPLE) ? found : null;
+  const text = elementOf(range.startContainer)?.closest(TEXT);
+  return text?.closest(SAMPLE) ? text : null;
 };
 
 // The selection now: another one may be made before quote.js is loaded. It counts only in the sample of the button.

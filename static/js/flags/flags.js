@@ -13,12 +13,12 @@ const picks = () => import("../step/row_selection.js");
 let moveOn = false;
 
 function open() {
-  const found = box();
-  if (!found) return;
-  found.open = !found.open;
-  if (!found.open) return;
-  found.scrollIntoView({ block: "nearest" });
-  found.querySelector("form").focus({ preventScroll: true }); // otherwise Enter would open a focused link
+  const details = box();
+  if (!details) return;
+  details.open = !details.open;
+  if (!details.open) return;
+  details.scrollIntoView({ block: "nearest" });
+  details.querySelector("form").focus({ preventScroll: true }); // otherwise Enter would open a focused link
 }
 
 document.addEventListener("click", (event) => {
@@ -47,13 +47,13 @@ document.addEventListener(
 document.addEventListener(
   "keydown",
   (event) => {
-    const found = box();
-    if (!found?.open || event.ctrlKey || event.metaKey || event.altKey) return;
+    const details = box();
+    if (!details?.open || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.matches("input, textarea, select")) return;
-    const reason = found.querySelector(`[data-reason="${CSS.escape(event.key)}"]`);
-    if (reason) moveOn = found.id === "flag-box";
+    const reason = details.querySelector(`[data-reason="${CSS.escape(event.key)}"]`);
+    if (reason) moveOn = details.id === "flag-box";
     if (reason) reason.click();
-    else if (event.key === "Enter" && !event.target.closest("button, a")) found.querySelector("[name=text]").focus();
+    else if (event.key === "Enter" && !event.target.closest("button, a")) details.querySelector("[name=text]").focus();
     else return;
     event.preventDefault();
     event.stopImmediatePropagation();
@@ -62,18 +62,18 @@ document.addEventListener(
 );
 
 onEscape(() => {
-  const found = box();
-  if (!found?.open) return false;
-  found.open = false;
-  found.querySelector("[name=text]")?.blur();
+  const details = box();
+  if (!details?.open) return false;
+  details.open = false;
+  details.querySelector("[name=text]")?.blur();
   return true;
 });
 
 document.addEventListener("htmx:afterRequest", (event) => {
   if (!event.detail.elt.matches?.("[data-flag-form]") || !event.detail.successful) return;
-  const found = box();
+  const details = box();
   if (document.querySelector("#flags .error-line")) return;
-  if (found) found.open = false;
+  if (details) details.open = false;
   forget(document.querySelector("#sample article")?.dataset.id);
   if (moveOn) move(1);
   moveOn = false;

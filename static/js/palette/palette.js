@@ -24,31 +24,32 @@ const described = new Map(
 );
 
 // The label of a button without its key.
-function text(one) {
-  const copy = one.cloneNode(true);
+function text(element) {
+  const copy = element.cloneNode(true);
   for (const extra of copy.querySelectorAll("kbd, svg")) extra.remove();
   return copy.textContent.trim().replace(/\s+/g, " ");
 }
 
-function name(one) {
-  const label = one.getAttribute("aria-label") || one.title;
-  const written = text(one);
-  return label || (WORDS.test(written) ? written : described.get(one.dataset.key)) || written;
+function name(element) {
+  const label = element.getAttribute("aria-label") || element.title;
+  const written = text(element);
+  return label || (WORDS.test(written) ? written : described.get(element.dataset.key)) || written;
 }
 
 const item = (kind, label, key, act, detail = "") => ({ kind, name: label, key, act, detail });
 
 function collect() {
-  const actions = pressable("[data-key]").map((one) => {
-    const does = described.get(one.dataset.key) ?? "";
-    return item("command", name(one), one.dataset.key, () => (one.matches("input, select, textarea") ? one.focus() : one.click()), does);
+  const actions = pressable("[data-key]").map((element) => {
+    const { key } = element.dataset;
+    const press = () => (element.matches("input, select, textarea") ? element.focus() : element.click());
+    return item("command", name(element), key, press, described.get(key) ?? "");
   });
-  const links = pressable("[data-go], nav.tabs a").map((one) => {
-    const keys = one.dataset.go ? `o ${one.dataset.go}` : "";
-    return item("page", one.title || text(one), keys, () => one.click());
+  const links = pressable("[data-go], nav.tabs a").map((element) => {
+    const keys = element.dataset.go ? `o ${element.dataset.go}` : "";
+    return item("page", element.title || text(element), keys, () => element.click());
   });
   const once = new Map();
-  for (const one of [...actions, ...links]) if (!once.has(one.kind + one.name)) once.set(one.kind + one.name, one);
+  for (const entry of [...actions, ...links]) if (!once.has(entry.kind + entry.name)) once.set(entry.kind + entry.name, entry);
   return [...once.values()];
 }
 
@@ -68,14 +69,14 @@ function scattered(name, word) {
 }
 
 // The score of a match; null if the item does not match. The server returns only candidates. Descriptions match by full words.
-function rank(words, one) {
+function rank(words, entry) {
   let total = 0;
-  const label = one.name.toLowerCase();
+  const label = entry.name.toLowerCase();
   for (const word of words.toLowerCase().split(/\s+/).filter(Boolean)) {
     const index = label.indexOf(word);
     let score;
     if (index >= 0) score = 100 + word.length + (begins(label, index) ? 50 : 0);
-    else if (one.detail.toLowerCase().includes(word)) score = 20;
+    else if (entry.detail.toLowerCase().includes(word)) score = 20;
     else score = scattered(label, word);
     if (score === null) return null;
     total += score;
@@ -84,15 +85,15 @@ function rank(words, one) {
 }
 
 // The matches, best first; equal scores keep their order.
-function sortMatches(words, items, view = (one) => one) {
-  const found = items.map((one) => [rank(words, view(one)), one]).filter(([score]) => score !== null);
-  return found.sort(([a], [b]) => b - a).map(([, one]) => one);
+function sortMatches(words, items, view = (entry) => entry) {
+  const found = items.map((entry) => [rank(words, view(entry)), entry]).filter(([score]) => score !== null);
+  return found.sort(([a], [b]) => b - a).map(([, entry]) => entry);
 }
 
 function findMatches() {
   const words = box.value.trim();
   const mine = sortMatches(words, offered);
-  const of = (kind, all) => all.filter((one) => one.kind === kind);
+  const of = (kind, all) => all.filter((entry) => entry.kind === kind);
   if (!words) return [...of("page", mine), ...places.slice(0, RECENT), ...of("command", mine)];
   return [...of("step", places), ...mine, ...places.filter(({ kind }) => kind !== "step")].slice(0, MAX_SHOWN);
 }
@@ -103,14 +104,14 @@ async function search() {
   const words = box.value.trim();
   const query = new URLSearchParams({ q: words, run: dialog.dataset.run ?? "" });
   try {
-    const answer = await fetch(`${dialog.dataset.url}?${query}`, { signal: searching.signal });
-    if (!answer.ok || answer.redirected) throw new Error(answer.status);
-    const found = (await answer.json()).places;
+    const response = await fetch(`${dialog.dataset.url}?${query}`, { signal: searching.signal });
+    if (!response.ok || response.redirected) throw new Error(response.status);
+    const results = (await response.json()).places;
     const withProject = ({ name, detail }) => ({ name: `${detail} ${name}`, detail: "" });
-    const runs = sortMatches(words, found.filter(({ kind }) => kind === "run"), withProject);
-    const best = [...runs.slice(0, MAX_RUNS), ...found.filter(({ kind }) => kind !== "run")];
+    const runs = sortMatches(words, results.filter(({ kind }) => kind === "run"), withProject);
+    const best = [...runs.slice(0, MAX_RUNS), ...results.filter(({ kind }) => kind !== "run")];
     const act = (url) => (newTab) => (newTab ? open(url) : location.assign(url));
-    places = best.map((one) => item(one.kind, one.name, "", act(one.url), one.detail));
+    places = best.map((entry) => item(entry.kind, entry.name, "", act(entry.url), entry.detail));
     renderList();
   } catch (error) {
     if (error.name !== "AbortError") status.textContent = gettext("Could not load the runs. Server unreachable.");
@@ -119,23 +120,23 @@ async function search() {
 
 // --- rendering --------------------------------------------------------------------------------------------------------
 
-function option(one, index) {
+function option(entry, index) {
   const row = Object.assign(document.createElement("div"), { id: `palette-${index}`, className: "palette-row" });
   row.setAttribute("role", "option");
   row.dataset.at = index;
-  const kind = Object.assign(document.createElement("span"), { className: "kind muted", textContent: KINDS[one.kind] });
-  const label = Object.assign(document.createElement("bdi"), { className: "clip", textContent: one.name });
-  const description = one.kind === "command" && one.name.length >= DESCRIPTIVE ? "" : one.detail;
+  const kind = Object.assign(document.createElement("span"), { className: "kind muted", textContent: KINDS[entry.kind] });
+  const label = Object.assign(document.createElement("bdi"), { className: "clip", textContent: entry.name });
+  const description = entry.kind === "command" && entry.name.length >= DESCRIPTIVE ? "" : entry.detail;
   const detail = Object.assign(document.createElement("span"), { className: "muted clip detail", textContent: description });
   row.append(kind, label, detail);
-  for (const key of one.key.split(" ").filter(Boolean)) row.append(Object.assign(document.createElement("kbd"), { textContent: key }));
+  for (const key of entry.key.split(" ").filter(Boolean)) row.append(Object.assign(document.createElement("kbd"), { textContent: key }));
   return row;
 }
 
 function renderList() {
   const before = shown[at]?.name;
   shown = findMatches();
-  at = Math.max(0, at && before ? shown.findIndex((one) => one.name === before) : 0);
+  at = Math.max(0, at && before ? shown.findIndex((entry) => entry.name === before) : 0);
   list.replaceChildren(...shown.map(option));
   const count = fill(ngettext("{count} result", "{count} results", shown.length), { count: shown.length });
   const name = box.value.trim().slice(0, 60);
@@ -154,10 +155,10 @@ function choose(index) {
 }
 
 function runItem(index, newTab) {
-  const one = shown[index];
-  if (!one) return;
+  const entry = shown[index];
+  if (!entry) return;
   dialog.close();
-  one.act(newTab);
+  entry.act(newTab);
 }
 
 const MOVES = {

@@ -4,25 +4,25 @@ import { onEscape } from "../common/shortcuts.js";
 const box = () => document.getElementById("pin-box");
 
 // Immediately, not after the browser's toggle: a fast user has pressed the next key by then.
-function toggle(found) {
-  found.open = !found.open;
-  if (found.open) (found.querySelector("#pin-note") ?? found.querySelector("summary")).focus();
+function toggle(details) {
+  details.open = !details.open;
+  if (details.open) (details.querySelector("#pin-note") ?? details.querySelector("summary")).focus();
 }
 
 function close() {
-  const found = box();
-  if (!found?.open) return false;
-  found.open = false;
-  found.querySelector("summary").focus();
+  const details = box();
+  if (!details?.open) return false;
+  details.open = false;
+  details.querySelector("summary").focus();
   return true;
 }
 
 onEscape(close);
 document.addEventListener("click", (event) => {
-  const found = box();
+  const details = box();
   if (event.target.closest("#pin-box > summary")) {
     event.preventDefault();
-    toggle(found);
+    toggle(details);
   } else if (event.target.closest("[data-pin-close]")) close();
-  else if (found?.open && !event.target.closest("#pin")) found.open = false;
+  else if (details?.open && !event.target.closest("#pin")) details.open = false;
 });

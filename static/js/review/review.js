@@ -34,14 +34,14 @@ async function saveDecision(fields, submitter) {
   if (!id || sending.has(id)) return;
   sending.add(id);
   form.action = form.dataset.verdict.replace("ID", id);
-  const answer = postForm(form, fields, submitter);
+  const request = postForm(form, fields, submitter);
   form.reset();
   done(id, true);
   const row = nextRow(id);
   row?.scrollIntoView({ block: "nearest" });
   if (row) show(row.dataset.id);
   try {
-    const result = await answer;
+    const result = await request;
     showMessage(row ? result.said : gettext("Batch complete."));
   } catch (error) {
     done(id, false);

@@ -11,11 +11,11 @@ let dwelling, sending, address;
 const row = (id) => document.getElementById(`r-${id}`);
 
 function markRow(id) {
-  const found = row(id);
-  if (!found || found.hasAttribute("data-fine")) return;
+  const element = row(id);
+  if (!element || element.hasAttribute("data-fine")) return;
   const fine = viewed.get(id) === "fine";
-  found.dataset.look = fine ? gettext("OK") : gettext("viewed");
-  found.toggleAttribute("data-fine", fine);
+  element.dataset.look = fine ? gettext("OK") : gettext("viewed");
+  element.toggleAttribute("data-fine", fine);
 }
 
 const markRows = () => viewed.forEach((_, id) => markRow(id));
@@ -41,8 +41,8 @@ async function send() {
   const headers = JSON.parse(document.body.getAttribute("hx-headers"));
   const body = new URLSearchParams({ samples: ids.join() });
   try {
-    const answer = await fetch(address, { method: "POST", body, headers, keepalive: true, credentials: "same-origin" });
-    if (answer.status >= 500) throw new Error(answer.statusText);
+    const response = await fetch(address, { method: "POST", body, headers, keepalive: true, credentials: "same-origin" });
+    if (response.status >= 500) throw new Error(response.statusText);
     if (waiting.size) sending ??= setTimeout(send, BATCH_DELAY);
   } catch {
     for (const id of ids) waiting.add(id);

@@ -231,10 +231,10 @@ async function load() {
   reading = true;
   again = false;
   try {
-    const answer = await fetch(root.dataset.charts, etag ? { cache: "no-store", headers: { "If-None-Match": etag } } : {});
-    if (answer.ok) {
-      etag = answer.headers.get("ETag");
-      await render(await answer.json());
+    const response = await fetch(root.dataset.charts, etag ? { cache: "no-store", headers: { "If-None-Match": etag } } : {});
+    if (response.ok) {
+      etag = response.headers.get("ETag");
+      await render(await response.json());
     }
   } catch {
     // live_updates.js shows that the server is away, and sends a notification when it is back.

@@ -24,17 +24,17 @@ export function differences(there, here) {
 
 // Text as the server renders it: invisible and direction-changing characters show their code (see `plain` in text.py).
 export function showInvisible(text) {
-  const made = document.createDocumentFragment();
+  const fragment = document.createDocumentFragment();
   let at = 0;
-  for (const found of text.matchAll(INVISIBLE)) {
-    const [char] = found;
+  for (const match of text.matchAll(INVISIBLE)) {
+    const [char] = match;
     const sign = Object.assign(document.createElement("i"), { className: "acting", textContent: char < " " ? "" : char });
     sign.dataset.code = `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
-    made.append(text.slice(at, found.index), sign);
-    at = found.index + 1;
+    fragment.append(text.slice(at, match.index), sign);
+    at = match.index + 1;
   }
-  made.append(text.slice(at));
-  return made;
+  fragment.append(text.slice(at));
+  return fragment;
 }
 
 const TAGS = { there: "del", here: "ins" };
@@ -47,9 +47,9 @@ export function renderDiff(element, parts) {
 }
 
 function renderChange({ text, side }) {
-  const made = document.createElement(TAGS[side]);
-  made.append(showInvisible(text));
-  return made;
+  const fragment = document.createElement(TAGS[side]);
+  fragment.append(showInvisible(text));
+  return fragment;
 }
 
 // Text that both have. The middle of a long part is collapsed.

@@ -71,8 +71,8 @@ function search(start, jump = true) {
   clear();
   text = collectText();
   const literal = words.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-  const found = words ? [...text.full.matchAll(new RegExp(literal, "gi"))] : [];
-  hits = found.map((match) => [match.index, match.index + match[0].length]);
+  const matches = words ? [...text.full.matchAll(new RegExp(literal, "gi"))] : [];
+  hits = matches.map((match) => [match.index, match.index + match[0].length]);
   at = start;
   if (can && hits.length) CSS.highlights.set("find", new Highlight(...hits.slice(0, MAX_MARKED).map(range)));
   go(0, jump);
@@ -87,8 +87,8 @@ export function moveBy(by) {
 function go(by, jump = true) {
   if (hits.length) at = (at + by + hits.length) % hits.length;
   const [number, count] = [at + 1, hits.length].map((value) => value.toLocaleString("en"));
-  const found = () => fill(gettext("{at} of {count}"), { at: number, count });
-  bar().querySelector("output").textContent = hits.length ? found() : field().value ? gettext("no match in this sample") : "";
+  const position = () => fill(gettext("{at} of {count}"), { at: number, count });
+  bar().querySelector("output").textContent = hits.length ? position() : field().value ? gettext("no match in this sample") : "";
   drawMap();
   if (!hits.length) return;
   const here = range(hits[at]);

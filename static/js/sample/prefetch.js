@@ -19,11 +19,11 @@ export async function prefetch(near, query, buildUrl) {
   const soon = nearby.slice(0, 2).some((id) => missing.includes(id));
   if (loading || !missing.length || (missing.length < MIN_BATCH && !soon)) return;
   const ids = missing.slice(0, ready.size ? MAX_BATCH : MAX_FIRST);
-  const answer = fetchPanes(buildUrl(ids));
-  for (const id of ids) ready.set(id, answer.then((panes) => panes[id] ?? null));
+  const loaded = fetchPanes(buildUrl(ids));
+  for (const id of ids) ready.set(id, loaded.then((panes) => panes[id] ?? null));
   for (const id of ready.keys()) if (ready.size > MAX_CACHED && !nearby.includes(id)) ready.delete(id);
   loading = true;
-  await answer;
+  await loaded;
   loading = false;
   prefetch(near, current, buildUrl); // the view may have changed meanwhile
 }
@@ -31,8 +31,8 @@ export async function prefetch(near, query, buildUrl) {
 // Returns nothing if the request fails: then each pane is loaded when it is opened.
 async function fetchPanes(url) {
   try {
-    const answer = await fetch(url, { cache: "no-store", credentials: "same-origin" });
-    return answer.ok && !answer.redirected ? await answer.json() : {};
+    const response = await fetch(url, { cache: "no-store", credentials: "same-origin" });
+    return response.ok && !response.redirected ? await response.json() : {};
   } catch {
     return {};
   }

@@ -37,9 +37,9 @@ const CLICKS = {
 // Copies the text from the server, not from the page, which contains marks, collapsed parts and cuts.
 async function copyFile(url) {
   try {
-    const answer = await fetch(url, { credentials: "same-origin" });
-    if (!answer.ok) throw new Error();
-    await copyText(await answer.text());
+    const response = await fetch(url, { credentials: "same-origin" });
+    if (!response.ok) throw new Error();
+    await copyText(await response.text());
     showMessage(gettext("Copied"));
   } catch {
     showMessage(gettext("Could not copy. Server unreachable."));
@@ -49,10 +49,10 @@ async function copyFile(url) {
 if (pane) {
   document.addEventListener("click", (event) => {
     for (const [selector, act] of Object.entries(CLICKS)) {
-      const found = event.target.closest(selector);
-      if (!found) continue;
+      const element = event.target.closest(selector);
+      if (!element) continue;
       event.preventDefault();
-      return act(found);
+      return act(element);
     }
   });
   pane.addEventListener("submit", (event) => {

@@ -61,8 +61,8 @@ document.addEventListener("click", (event) => {
   }
   const button = event.target.closest("[data-next-low]");
   if (!button) return;
-  const found = revealNext("[data-tokens] .low");
-  if (found) showValues(found);
+  const next = revealNext("[data-tokens] .low");
+  if (next) showValues(next);
   else if (button.dataset.lowAfter) goTo(button.dataset.lowAfter);
   else showMessage(gettext("No more low-probability tokens"));
 });

@@ -44,8 +44,8 @@ const toParts = (changes) =>
 
 function compareWords(diff, there, here, deadline) {
   const timeout = Math.max(1, deadline - performance.now());
-  const found = diff.diffArrays(pieces(there), pieces(here), { timeout });
-  return found && toParts(found);
+  const changes = diff.diffArrays(pieces(there), pieces(here), { timeout });
+  return changes && toParts(changes);
 }
 
 // Removed lines and the lines that replace them are compared by words.
@@ -54,9 +54,9 @@ function compareLines(diff, lines, deadline) {
   for (let at = 0; at < lines.length; at += 1) {
     const [now, next] = [lines[at], lines[at + 1]];
     const pair = now.removed && next?.added && words(now.value) <= MAX_WORDS && words(next.value) <= MAX_WORDS;
-    const found = pair && performance.now() < deadline && compareWords(diff, now.value, next.value, deadline);
-    if (found) at += 1;
-    parts.push(...(found || toParts([now])));
+    const changes = pair && performance.now() < deadline && compareWords(diff, now.value, next.value, deadline);
+    if (changes) at += 1;
+    parts.push(...(changes || toParts([now])));
   }
   return parts;
 }

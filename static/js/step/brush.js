@@ -14,14 +14,14 @@ const score = (share, { low, high }) => Number(high) - ((share - 0.08) / 0.84) *
 function buildTerms({ left, right, top, bottom }, data) {
   const span = data.high - data.low;
   const least = score(bottom, data), most = score(top, data);
-  const found = [];
+  const terms = [];
   if (least > data.low || most < data.high) {
-    found.push(`score:${least <= data.low ? "" : short(least, span)}..${most >= data.high ? "" : short(most, span)}`);
+    terms.push(`score:${least <= data.low ? "" : short(least, span)}..${most >= data.high ? "" : short(most, span)}`);
   }
   if (left > 0 || right < 1) {
-    found.push(`${data.keyX}:${left ? Math.floor(left * data.right) : ""}..${right < 1 ? Math.ceil(right * data.right) : ""}`);
+    terms.push(`${data.keyX}:${left ? Math.floor(left * data.right) : ""}..${right < 1 ? Math.ceil(right * data.right) : ""}`);
   }
-  return found.join(" ");
+  return terms.join(" ");
 }
 
 function shares(chart, from, to) {

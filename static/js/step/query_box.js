@@ -97,9 +97,9 @@ async function complete() {
   url.searchParams.set("q", box.value);
   url.searchParams.set("at", [...box.value.slice(0, at)].length);
   try {
-    const answer = await fetch(url, { signal: loading.signal, credentials: "same-origin" });
-    if (!answer.ok) return close();
-    renderChoices(await answer.json());
+    const response = await fetch(url, { signal: loading.signal, credentials: "same-origin" });
+    if (!response.ok) return close();
+    renderChoices(await response.json());
   } catch {
     // Aborted by the next key, or the server does not respond: the box works without completion.
   }
@@ -108,9 +108,9 @@ async function complete() {
 // The server counts characters; a text field counts UTF-16 code units.
 const unit = (count) => [...box.value].slice(0, count).join("").length;
 
-function renderChoices(found) {
-  choices = found.choices;
-  span = [unit(found.start), unit(found.end)];
+function renderChoices(completions) {
+  choices = completions.choices;
+  span = [unit(completions.start), unit(completions.end)];
   if (!choices.length || document.activeElement !== box) return close();
   active = -1;
   list.replaceChildren(...choices.map(option), hint());

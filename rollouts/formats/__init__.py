@@ -10,12 +10,8 @@ from rollouts.errors import UnreadableDumpError
 from rollouts.formats import (
     cure,
     cure_results,
-    inspect_log,
-    lighteval,
-    lm_eval,
     native,
     nemo_rl,
-    openai_batch,
     rllm,
     roll_jsonl,
     roll_mock,
@@ -28,6 +24,7 @@ from rollouts.formats import (
     verl_metrics,
 )
 from rollouts.formats.base import HEAD_BYTES, DumpContext, Format
+from rollouts.formats.evals import inspect_log, lighteval, lm_eval, openai_batch
 from rollouts.formats.table import format as table
 from rollouts.formats.table.format import TOKEN_ONLY_TABLE_FORMATS, find_table_format
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rollouts.errors import UnreadableDumpError
-from rollouts.formats import openai_batch, select_format
+from rollouts.formats import select_format
+from rollouts.formats.evals import openai_batch
 from rollouts.samples.record import LineProblem, Record, SkippedRow
 from tests.rollouts.support.trainer_dumps import DATA, read
 

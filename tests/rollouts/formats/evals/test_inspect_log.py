@@ -13,7 +13,7 @@ import zstandard
 
 from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDumpError
-from rollouts.formats import inspect_log
+from rollouts.formats.evals import inspect_log
 from rollouts.formats.readers import zip_members
 from rollouts.samples.record import LineProblem, Record, SkippedRow
 from tests.rollouts.support.trainer_dumps import read

@@ -1,0 +1,1 @@
+"""Formats of evaluation harnesses, which evaluate checkpoints of a training."""

@@ -21,7 +21,7 @@ from rollouts.findings import exhibits
 from rollouts.findings.exhibits import Quote
 from rollouts.lib import parse_multiline_text, parse_text
 from rollouts.live import notify_topics
-from rollouts.models import Exhibit, Finding, Project, Run, Sample
+from rollouts.models import EvidenceItem, Finding, Project, Run, Sample
 from rollouts.projects import record_audit_entry
 from rollouts.samples import load_body
 
@@ -84,7 +84,7 @@ def restore_finding(finding: Finding, by: User) -> Finding:
 
 def add_sample_evidence(
     finding: Finding, sample: Sample, by: User, *, quotes: Sequence[Quote] = (), words: Any = ""
-) -> Exhibit:
+) -> EvidenceItem:
     """Shows a sample with the quoted ranges. Again: what was held stays, further quotes join it. Raises BadInput."""
     return store_sample_evidence(
         finding, sample, exhibits.snapshot_sample(sample, load_body(sample), quotes), by, quotes, words
@@ -94,20 +94,20 @@ def add_sample_evidence(
 @transaction.atomic
 def store_sample_evidence(
     finding: Finding, sample: Sample, new: dict[str, Any], by: User, quotes: Sequence[Quote], words: Any
-) -> Exhibit:
+) -> EvidenceItem:
     """`show_sample` with what `exhibits.of_sample` made before the lock was taken."""
     if len(quotes) > MAX_QUOTES:
         raise InvalidInputError(
             _("A sample can have at most {most} quotes in a finding.").format(most=MAX_QUOTES), "quotes"
         )
     row = held(finding)
-    shown = row.exhibits.filter(kind=Exhibit.Kind.SAMPLE, sample=sample.pk).first()
+    shown = row.exhibits.filter(kind=EvidenceItem.Kind.SAMPLE, sample=sample.pk).first()
     if shown is None:
-        return added(row, Exhibit.Kind.SAMPLE, sample.step.run, new, by, words, sample=sample.pk)
+        return added(row, EvidenceItem.Kind.SAMPLE, sample.step.run, new, by, words, sample=sample.pk)
     return joined(row, shown, quotes, words)
 
 
-def joined(finding: Finding, shown: Exhibit, quotes: Sequence[Quote], words: Any) -> Exhibit:
+def joined(finding: Finding, shown: EvidenceItem, quotes: Sequence[Quote], words: Any) -> EvidenceItem:
     kept = shown.shown
     further = [asdict(quote) for quote in quotes if asdict(quote) not in kept["quotes"]]
     if len(kept["quotes"]) + len(further) > MAX_QUOTES:
@@ -123,7 +123,7 @@ def joined(finding: Finding, shown: Exhibit, quotes: Sequence[Quote], words: Any
     return shown
 
 
-def further_words(shown: Exhibit, words: Any) -> str:
+def further_words(shown: EvidenceItem, words: Any) -> str:
     """The exhibit's words with these after them, unless they stand there already. Raises BadInput."""
     said = noted(words, "words")
     if said in shown.words:
@@ -143,31 +143,31 @@ def add_query_evidence(
     q: str = "",
     ordering: str = "score",
     words: Any = "",
-) -> Exhibit:
+) -> EvidenceItem:
     """Shows what a query finds now: how many, their figures, the first of them. Raises BadInput."""
     where: dict[str, Any] = {"split": split, "step": step, "step_kind": step_kind, "attempt": attempt}
     new = exhibits.snapshot_query(run, **where, q=q, ordering=ordering, reader=by.pk)
-    return store_evidence(finding, Exhibit.Kind.QUERY, run, new, by, words)
+    return store_evidence(finding, EvidenceItem.Kind.QUERY, run, new, by, words)
 
 
 def add_chart_evidence(
     finding: Finding, runs: Sequence[Run], names: Sequence[str], by: User, *, attempt: str = "current", words: Any = ""
-) -> Exhibit:
+) -> EvidenceItem:
     """Shows metrics of one run or several in one chart, as the points that there are now. Raises BadInput, NotThere."""
     new = exhibits.snapshot_charts(runs, names, attempt)
-    return store_evidence(finding, Exhibit.Kind.CHART, runs[0], new, by, words)
+    return store_evidence(finding, EvidenceItem.Kind.CHART, runs[0], new, by, words)
 
 
 @transaction.atomic
 def store_evidence(
-    finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any
-) -> Exhibit:
+    finding: Finding, kind: EvidenceItem.Kind, run: Run, new: dict[str, Any], by: User, words: Any
+) -> EvidenceItem:
     """`show_query` or `show_charts` with what `exhibits` made before the lock was taken.
 
     Exactly this is held once, so that a form may be sent twice; other words join those it has.
     """
     row = held(finding)
-    same: Exhibit | None = row.exhibits.filter(kind=kind, held=json.dumps(new)).first()
+    same: EvidenceItem | None = row.exhibits.filter(kind=kind, held=json.dumps(new)).first()
     if same is None:
         return added(row, kind, run, new, by, words)
     said = further_words(same, words)
@@ -179,13 +179,13 @@ def store_evidence(
 
 
 @transaction.atomic
-def set_evidence_note(exhibit: Exhibit, words: Any, *, began: Any = None) -> Exhibit:
+def set_evidence_note(exhibit: EvidenceItem, words: Any, *, began: Any = None) -> EvidenceItem:
     """Other words beside the exhibit, by somebody who began with the words `began`; None does not ask.
 
     Raises BadInput, NotThere when it was taken out, and Outdated when other words stand there than `began`.
     """
     finding = held(exhibit.finding)
-    row: Exhibit | None = finding.exhibits.filter(pk=exhibit.pk).first()
+    row: EvidenceItem | None = finding.exhibits.filter(pk=exhibit.pk).first()
     if row is None:
         raise NotFoundError(_(GONE))
     wanted = noted(words, "words")
@@ -200,7 +200,7 @@ def set_evidence_note(exhibit: Exhibit, words: Any, *, began: Any = None) -> Exh
 
 
 @transaction.atomic
-def move_evidence(exhibit: Exhibit, places: int) -> None:
+def move_evidence(exhibit: EvidenceItem, places: int) -> None:
     """Moves an exhibit down by so many places, up where that is negative."""
     row = held(exhibit.finding)
     order = list(row.exhibits.all())
@@ -210,14 +210,14 @@ def move_evidence(exhibit: Exhibit, places: int) -> None:
     order.insert(min(max(at + places, 0), len(order) - 1), order.pop(at))
     for place, one in enumerate(order):
         one.place = place
-    Exhibit.objects.bulk_update(order, ["place"])
+    EvidenceItem.objects.bulk_update(order, ["place"])
     touched(row)
 
 
 @transaction.atomic
-def remove_evidence(exhibit: Exhibit, by: User) -> None:
+def remove_evidence(exhibit: EvidenceItem, by: User) -> None:
     row = held(exhibit.finding)
-    if Exhibit.objects.filter(pk=exhibit.pk).delete()[0]:
+    if EvidenceItem.objects.filter(pk=exhibit.pk).delete()[0]:
         touched(row)
         record_audit_entry(
             by, "finding.take_out", f"{exhibit.kind} of {row.title}", project=row.project, finding=row.pk
@@ -234,14 +234,14 @@ def held(finding: Finding, *, removed: bool = False) -> Finding:
 
 
 def added(
-    finding: Finding, kind: Exhibit.Kind, run: Run, new: dict[str, Any], by: User, words: Any, sample: str = ""
-) -> Exhibit:
+    finding: Finding, kind: EvidenceItem.Kind, run: Run, new: dict[str, Any], by: User, words: Any, sample: str = ""
+) -> EvidenceItem:
     figures = finding.exhibits.aggregate(count=Count("pk"), last=Max("place"))
     if figures["count"] >= MAX_EVIDENCE_ITEMS:
         raise InvalidInputError(
             _("A finding can have at most {most} items. Start a new finding.").format(most=MAX_EVIDENCE_ITEMS)
         )
-    row = Exhibit.objects.create(
+    row = EvidenceItem.objects.create(
         finding=finding,
         kind=kind,
         place=0 if figures["last"] is None else figures["last"] + 1,

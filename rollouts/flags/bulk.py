@@ -1,8 +1,8 @@
 """Bulk flag actions: flag one or thousands of samples in one action, and undo it.
 
-Every action is a `Marking` row, which stores the state of each flag before the action and the state after it. Undo
-restores only flags that nobody changed since: a flag that was changed and changed back is not restored. A restored
-flag gets its old `updated_at` again, so that the action before it can be undone too.
+Every action is a `BulkFlagAction` row, which stores the state of each flag before and after the action. Undo restores
+only flags that nobody changed since: a flag that was changed and changed back is not restored. A restored flag gets
+its old `updated_at` again, so that the action before it can be undone too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.utils.translation import ngettext
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import flags
 from rollouts.live import notify_run_changed
-from rollouts.models import Flag, Marking, Run, Sample, Step
+from rollouts.models import BulkFlagAction, Flag, Run, Sample, Step
 from rollouts.projects import record_audit_entry
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def collect_sample_ids(result: QueryResult, seen: int | None = None) -> list[str
 @transaction.atomic
 def flag_samples(
     run: Run, sample_ids: Iterable[str], by: User, *, label: str = "bad", reason: str = "", text: str = ""
-) -> Marking:
+) -> BulkFlagAction:
     """Flags these samples of the run for one reason: a key of the project's reasons, or empty.
 
     A flag of the same user and reason gets the new label and text. If it was withdrawn, it is active again.
@@ -100,7 +100,7 @@ def flag_samples(
 
 
 @transaction.atomic
-def withdraw_flag(flag: Flag, by: User) -> Marking:
+def withdraw_flag(flag: Flag, by: User) -> BulkFlagAction:
     """Withdraws a flag in an action that can be undone. The caller has checked `can_withdraw_flag`."""
     lock_steps({flag.step_id})
     flag.refresh_from_db()
@@ -114,7 +114,7 @@ def withdraw_flag(flag: Flag, by: User) -> Marking:
 @transaction.atomic
 def undo_flag_action(run: Run, by: User) -> UndoResult:
     """Undoes the user's newest action in this run. Raises NotFoundError if there is nothing to undo."""
-    undoable = Marking.objects.select_for_update(no_key=True).filter(
+    undoable = BulkFlagAction.objects.select_for_update(no_key=True).filter(
         run=run, user=by, undone_at=None, created_at__gt=timezone.now() - UNDO_WINDOW
     )
     action = undoable.order_by("-created_at", "-pk").first()
@@ -184,11 +184,11 @@ def update_steps(run: Run, step_ids: set[int]) -> None:
         notify_run_changed(run)
 
 
-def store_action(run: Run, by: User, description: str, changes: list[FlagChange], after: FlagState) -> Marking:
+def store_action(run: Run, by: User, description: str, changes: list[FlagChange], after: FlagState) -> BulkFlagAction:
     """Returns the action, stored if it changed a flag. Deletes the user's actions that can no longer be undone."""
-    Marking.objects.filter(user=by, created_at__lt=timezone.now() - UNDO_WINDOW).delete()
+    BulkFlagAction.objects.filter(user=by, created_at__lt=timezone.now() - UNDO_WINDOW).delete()
     rows = [[flag.pk, format_updated_at(flag), before, updated_at] for flag, before, updated_at in changes]
-    action = Marking(run=run, user=by, said=description[:200], before={"was": rows, "left": after})
+    action = BulkFlagAction(run=run, user=by, said=description[:200], before={"was": rows, "left": after})
     if changes:
         action.save()
     return action

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rollouts.formats import TOKEN_ONLY_FORMATS
-from rollouts.models import Dump, Sighting
+from rollouts.models import Dump, DuplicateSource
 from rollouts.samples import (
     FIELD_POSITIONS,
     IndexRow,
@@ -37,7 +37,7 @@ IndexRowLoader = Callable[[Dump], IndexRowBuilder]
 
 def merge_dumps(
     step_id: int, live: Sequence[Dump], old: Sequence[Dump], slims: IndexRowLoader
-) -> tuple[list[IndexRow], list[Sighting]]:
+) -> tuple[list[IndexRow], list[DuplicateSource]]:
     """Rows by owner, hidden ones from the newest superseded dump that has them, and the sightings."""
     merged = StepMerger(step_id, slims)
     telling, joining = parted(live)
@@ -73,7 +73,7 @@ class StepMerger:
         self.step_id = step_id
         self.slims = slims
         self.rows: dict[str, IndexRow] = {}
-        self.sights: list[Sighting] = []
+        self.sights: list[DuplicateSource] = []
         self.places: dict[tuple[str, int | None], str] = {}
         self.traits: dict[str, ResponseTraits] = {}
         self.ends: IntermediateTracker[str] = IntermediateTracker()  # each producer counts its trajectories by itself
@@ -130,7 +130,7 @@ class StepMerger:
                 self.share(sample, version, row, place)
 
     def share(self, sample: str, version: Dump, row: IndexRow, place: TrajectoryPosition) -> None:
-        self.sights.append(Sighting(sample=sample, dump_id=version.pk, ordinal=row[FIELD_POSITIONS["ordinal"]]))
+        self.sights.append(DuplicateSource(sample=sample, dump_id=version.pk, ordinal=row[FIELD_POSITIONS["ordinal"]]))
         whole = fill_missing_values(self.rows[sample], row)
         if place.judged and sample not in self.judged:
             self.judged.add(sample)

@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from rollouts.errors import StorageUnavailableError
 from rollouts.formats import ADDITIVE_FORMATS
 from rollouts.indexing.merge import merge_dumps
-from rollouts.models import Dump, Sample, Sighting, Step
+from rollouts.models import Dump, DuplicateSource, Sample, Step
 from rollouts.samples import (
     INDEX_ROW_COLUMNS,
     IndexRow,
@@ -42,7 +42,7 @@ def reconcile_step(step: Step, dump: Dump, slim: IndexRowBuilder) -> list[IndexR
     mark(dump, live, old)
     Sample.objects.filter(step=step).delete()
     if versions == [dump]:
-        Sighting.objects.filter(dump=dump).delete()
+        DuplicateSource.objects.filter(dump=dump).delete()
         found = slim.rows(step.pk, dump.pk)
         rows = list(found) if slim.count <= HELD_ROWS else None
         insert_index_rows(found if rows is None else rows)
@@ -51,8 +51,8 @@ def reconcile_step(step: Step, dump: Dump, slim: IndexRowBuilder) -> list[IndexR
         step.pk, live, old, lambda version: slim if version.pk == dump.pk else from_body(version)
     )
     insert_index_rows(rows)
-    Sighting.objects.filter(dump__in=versions).delete()
-    Sighting.objects.bulk_create(sights, batch_size=5000)
+    DuplicateSource.objects.filter(dump__in=versions).delete()
+    DuplicateSource.objects.bulk_create(sights, batch_size=5000)
     return rows
 
 

@@ -2,8 +2,8 @@
 
 from rollouts.models.artifacts import Artifact, ArtifactQuerySet, Blob
 from rollouts.models.dumps import Dump, DumpQuerySet, Segment
-from rollouts.models.findings import Exhibit, Finding, FindingQuerySet
-from rollouts.models.flag_actions import Marking
+from rollouts.models.findings import EvidenceItem, Finding, FindingQuerySet
+from rollouts.models.flag_actions import BulkFlagAction
 from rollouts.models.metrics import Block, MetricRow, Series
 from rollouts.models.pins import Binding, Entry, Pin, Replay, ReplayPlan, Revision
 from rollouts.models.projects import AuditEntry, Membership, Project, ProjectQuerySet, default_reasons
@@ -17,15 +17,16 @@ from rollouts.models.runs import (
     RunQuerySet,
     compute_median_gap,
 )
-from rollouts.models.samples import Flag, Sample, SampleQuerySet, Sighting
+from rollouts.models.samples import DuplicateSource, Flag, Sample, SampleQuerySet
 from rollouts.models.steps import Step, StepQuerySet
 from rollouts.models.tokens import Token, hash_secret
-from rollouts.models.viewed import Seen
+from rollouts.models.viewed import ViewedSample
 
 __all__ = [
     "MAX_TIMED_STEPS", "SILENT_AFTER", "SILENT_AFTER_STEPS", "compute_median_gap", "Artifact", "ArtifactQuerySet",
-    "Attempt", "AuditEntry", "Binding", "Blob", "Block", "Dump", "DumpQuerySet", "Entry", "Exhibit", "Finding",
-    "FindingQuerySet", "Flag", "Marking", "Membership", "MetricRow", "Pin", "Project", "ProjectQuerySet", "Replay",
-    "ReplayPlan", "Revision", "Run", "RunAlias", "RunQuerySet", "Sample", "SampleQuerySet", "Seen", "Segment",
-    "Series", "Sighting", "Step", "StepQuerySet", "Token", "default_reasons", "hash_secret",
+    "Attempt", "AuditEntry", "Binding", "Blob", "Block", "BulkFlagAction", "Dump", "DumpQuerySet",
+    "DuplicateSource", "Entry", "EvidenceItem", "Finding", "FindingQuerySet", "Flag", "Membership", "MetricRow",
+    "Pin", "Project", "ProjectQuerySet", "Replay", "ReplayPlan", "Revision", "Run", "RunAlias", "RunQuerySet",
+    "Sample", "SampleQuerySet", "Segment", "Series", "Step", "StepQuerySet", "Token", "ViewedSample",
+    "default_reasons", "hash_secret",
 ]  # fmt: skip

@@ -40,7 +40,7 @@ class Finding(models.Model):
         return self.title
 
 
-class Exhibit(models.Model):
+class EvidenceItem(models.Model):
     """A sample, a query's counts or charts, as they were when somebody showed them here.
 
     `held` is all that is shown, as JSON in ASCII: later data cannot change it, and NUL in a generation, which no
@@ -63,6 +63,7 @@ class Exhibit(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
+        db_table = "rollouts_exhibit"
         ordering = ["place", "pk"]
 
     def __str__(self) -> str:

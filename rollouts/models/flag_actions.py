@@ -8,7 +8,7 @@ from django.db import models
 from rollouts.models.runs import Run
 
 
-class Marking(models.Model):
+class BulkFlagAction(models.Model):
     """One person's act on the flags of one run's samples, few or many: what `undo` puts back.
 
     `said` names it in words. `before` is {"was": [[flag id, its `updated_at` as the act left it, its state before the
@@ -24,6 +24,7 @@ class Marking(models.Model):
     undone_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        db_table = "rollouts_marking"
         indexes = [models.Index(fields=["run", "user", "-created_at"], name="marking_by_news")]
 
     def __str__(self) -> str:

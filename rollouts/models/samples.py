@@ -59,7 +59,7 @@ class Sample(models.Model):
         return self.id
 
 
-class Sighting(models.Model):
+class DuplicateSource(models.Model):
     """The same sample in a second dump (a file and a plug-in both tell of it): its fields join, it counts once."""
 
     sample = models.CharField(max_length=52, db_index=True)
@@ -67,6 +67,7 @@ class Sighting(models.Model):
     ordinal = models.PositiveIntegerField()
 
     class Meta:
+        db_table = "rollouts_sighting"
         constraints = [models.UniqueConstraint(fields=["dump", "sample"], name="one_sighting_per_dump")]
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from django.db import models
 from rollouts.models.runs import Run
 
 
-class Seen(models.Model):
+class ViewedSample(models.Model):
     """This person looked at this sample. Hangs on the sample's id, as a flag does, so it survives a re-index.
 
     `fine`: they said that nothing is wrong with it. A row never changes: another word on the sample is a new row in
@@ -22,7 +22,7 @@ class Seen(models.Model):
     at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        verbose_name_plural = "seen"
+        db_table = "rollouts_seen"
         constraints = [models.UniqueConstraint(fields=["user", "run", "sample"], name="one_look_per_person")]
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import StorageUnavailableError
 from rollouts.lib import MAX_FOUND_IDS, Cache
-from rollouts.models import Dump, Sighting
+from rollouts.models import Dump, DuplicateSource
 from rollouts.query.ast import (
     And,
     InvalidQueryError,
@@ -93,7 +93,7 @@ def dumps_of(scope: QueryScope) -> QuerySet[Dump]:
 
 def has_several_bodies(scope: QueryScope) -> bool:
     """Whether any sample has more than one body."""
-    return dumps_of(scope).filter(Exists(Sighting.objects.filter(dump=OuterRef("pk")))).exists()
+    return dumps_of(scope).filter(Exists(DuplicateSource.objects.filter(dump=OuterRef("pk")))).exists()
 
 
 def list_body_parts(scope: QueryScope) -> list[BodyFilePart]:
@@ -142,7 +142,7 @@ def translated(scope: QueryScope, ids: list[str]) -> list[str]:
     found = set(ids)
     for dump in dumps_of(scope).filter(source__startswith=Dump.ARTIFACT_PREFIX).select_related("segment"):
         own = [name for table in scan_dump_rows(dump, ["id"]) for name in table["id"].to_pylist()]
-        sights = Sighting.objects.filter(dump=dump).values_list("ordinal", "sample")
+        sights = DuplicateSource.objects.filter(dump=dump).values_list("ordinal", "sample")
         found.update(sample for ordinal, sample in sights if ordinal < len(own) and own[ordinal] in found)
     return list(found) if len(found) > len(ids) else ids
 

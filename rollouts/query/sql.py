@@ -21,7 +21,7 @@ from django.db.models.lookups import GreaterThan
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Flag, Pin, Replay, Run, Sample, Seen, Step, StepQuerySet
+from rollouts.models import Flag, Pin, Replay, Run, Sample, Step, StepQuerySet, ViewedSample
 from rollouts.query import group_outcomes
 from rollouts.query.ast import (
     PERSONAL_PROPERTIES,
@@ -221,7 +221,7 @@ def personal(name: str, scope: QueryScope) -> Q:
     if name == "flagged-by-others":
         others = Flag.objects.filter(run=scope.run, withdrawn_at=None).exclude(user=scope.reader)
         return Q(pk__in=others.values("sample"))
-    looked = Seen.objects.filter(user=scope.reader, run=scope.run)
+    looked = ViewedSample.objects.filter(user=scope.reader, run=scope.run)
     found = Q(pk__in=(looked.filter(fine=True) if name == "fine" else looked).values("sample"))
     return ~found if name == "unseen" else found
 

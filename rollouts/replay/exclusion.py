@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from rolloutdeck.protocol import FactDifference, compare_facts
 from rolloutdeck.trainer_api import masks_flagged, only_trained
 from rollouts.errors import StorageUnavailableError
-from rollouts.models import Artifact, Dump, Flag, Pin, Sample, Sighting
+from rollouts.models import Artifact, Dump, DuplicateSource, Flag, Pin, Sample
 from rollouts.pins import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
 from rollouts.samples import load_bodies
 
@@ -120,7 +120,7 @@ class FlaggedRowIndex:
     def __init__(self, samples: Iterable[str], whole: Iterable[Artifact] = ()) -> None:
         rows = list(Sample.objects.filter(pk__in=list(samples)).values_list("pk", "dump", "ordinal", "group"))
         self.groups = {sample: group for sample, _, _, group in rows}
-        seen = Sighting.objects.filter(sample__in=list(self.groups)).values_list("sample", "dump", "ordinal")
+        seen = DuplicateSource.objects.filter(sample__in=list(self.groups)).values_list("sample", "dump", "ordinal")
         self._at = [(sample, dump, ordinal) for sample, dump, ordinal, _ in rows] + list(seen)
         dumps = {dump for _, dump, _ in self._at}
         made = Dump.objects.filter(pk__in=dumps, source__startswith=Dump.ARTIFACT_PREFIX)

@@ -18,7 +18,7 @@ from django.db.models import Case, IntegerField, Q, Value, When
 from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Flag, Run, Sample, Seen
+from rollouts.models import Flag, Run, Sample, ViewedSample
 from rollouts.query import TimeBudget, find_samples, is_changeable_term, parse_query
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def load_decisions(run: Run, by: User, ids: Sequence[str] | None = None) -> dict
     """Returns the user's review decisions on these samples, see `ReviewBatch`. Default: on all samples of the run."""
     filters = {"user": by, "run": run} | ({} if ids is None else {"sample__in": ids})
     decisions: dict[str, list[str]] = defaultdict(list)
-    for sample in Seen.objects.filter(fine=True, **filters).values_list("sample", flat=True):
+    for sample in ViewedSample.objects.filter(fine=True, **filters).values_list("sample", flat=True):
         decisions[sample].append("fine")
     flags = Flag.objects.filter(withdrawn_at=None, **filters).order_by("created_at", "pk")
     for sample, reason in flags.values_list("sample", "reason"):

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import UNDO_WINDOW, UndoResult, undo_flag_action
-from rollouts.models import Marking, Run, Sample, Seen
+from rollouts.models import BulkFlagAction, Run, Sample, ViewedSample
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -44,13 +44,13 @@ def mark_viewed(run: Run, sample_ids: Iterable[str], by: User) -> int:
         message = _("You can mark at most {most} samples at once, not {count}.")
         raise InvalidInputError(message.format(most=MAX_SAMPLES, count=f"{len(ids):,}"), "samples")
     sample_pks = Sample.objects.filter(pk__in=ids, step__run=run).values_list("pk", flat=True)
-    rows = [Seen(sample=pk, run=run, user=by) for pk in sample_pks]
-    Seen.objects.bulk_create(rows, ignore_conflicts=True)
+    rows = [ViewedSample(sample=pk, run=run, user=by) for pk in sample_pks]
+    ViewedSample.objects.bulk_create(rows, ignore_conflicts=True)
     return len(rows)
 
 
 @transaction.atomic
-def approve_sample(run: Run, sample_id: str, by: User) -> Seen:
+def approve_sample(run: Run, sample_id: str, by: User) -> ViewedSample:
     """Marks a sample as OK. The caller has checked that the user may annotate.
 
     Raises NotFoundError if the run does not have the sample.
@@ -58,11 +58,12 @@ def approve_sample(run: Run, sample_id: str, by: User) -> Seen:
     if not (sample_id.isascii() and sample_id.isalnum()) or not Sample.objects.filter(pk=sample_id, step__run=run):
         message = _("Sample {sample} not found in {run}.")
         raise NotFoundError(message.format(sample=sample_id[:60], run=run.name), "sample")
-    own_marks = Seen.objects.filter(sample=sample_id, run=run, user=by)
+    own_marks = ViewedSample.objects.filter(sample=sample_id, run=run, user=by)
     mark = own_marks.filter(fine=True).first()
     while mark is None:  # a concurrent request of the same user may add a viewed mark between the two statements
         own_marks.filter(fine=False).delete()
-        Seen.objects.bulk_create([Seen(sample=sample_id, run=run, user=by, fine=True)], ignore_conflicts=True)
+        new_mark = ViewedSample(sample=sample_id, run=run, user=by, fine=True)
+        ViewedSample.objects.bulk_create([new_mark], ignore_conflicts=True)
         mark = own_marks.filter(fine=True).first()
     return mark
 
@@ -73,8 +74,8 @@ def undo_review_action(run: Run, by: User) -> UndoResult:
     A sample whose OK mark is undone counts as not viewed. Raises NotFoundError if there is nothing to undo.
     """
     since = timezone.now() - UNDO_WINDOW
-    ok_mark = Seen.objects.filter(run=run, user=by, fine=True, at__gt=since).order_by("-at", "-pk").first()
-    flag_actions = Marking.objects.filter(run=run, user=by, undone_at=None, created_at__gt=since)
+    ok_mark = ViewedSample.objects.filter(run=run, user=by, fine=True, at__gt=since).order_by("-at", "-pk").first()
+    flag_actions = BulkFlagAction.objects.filter(run=run, user=by, undone_at=None, created_at__gt=since)
     if ok_mark is None or flag_actions.filter(created_at__gt=ok_mark.at).exists():
         return undo_flag_action(run, by)
     ok_mark.delete()
@@ -85,10 +86,10 @@ def load_viewed_marks(samples: Iterable[Sample], reader: int) -> dict[str, bool]
     """Returns {sample id: is marked OK} of the viewed ones of these samples. Load them with their steps."""
     sample_list = list(samples)
     runs = {sample.step.run_id for sample in sample_list}
-    rows = Seen.objects.filter(user=reader, run__in=runs, sample__in=[sample.pk for sample in sample_list])
+    rows = ViewedSample.objects.filter(user=reader, run__in=runs, sample__in=[sample.pk for sample in sample_list])
     return dict(rows.values_list("sample", "fine"))
 
 
 def load_viewer_state(run: Run, user: int | None) -> ViewerState:
-    marks = Seen.objects.filter(run=run, user=user).aggregate(rows=Count("pk"), newest=Max("pk"))
+    marks = ViewedSample.objects.filter(run=run, user=user).aggregate(rows=Count("pk"), newest=Max("pk"))
     return ViewerState(user, marks["rows"], marks["newest"] or 0)

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import NotFoundError, StorageUnavailableError
-from rollouts.models import Dump, Sample, Segment, Sighting
+from rollouts.models import Dump, DuplicateSource, Sample, Segment
 from rollouts.samples import parquet
 from rollouts.samples.record import Record
 from rollouts.storage import get_body_file_path
@@ -38,7 +38,7 @@ def load_bodies(samples: Sequence[Sample]) -> dict[str, SampleBody]:
     owners = {sample.id: sample.dump_id for sample in samples}
     for sample in samples:
         samples_by_dump[sample.dump_id][sample.ordinal] = sample.id
-    for sighting in Sighting.objects.filter(sample__in=list(owners)):
+    for sighting in DuplicateSource.objects.filter(sample__in=list(owners)):
         samples_by_dump[sighting.dump_id][sighting.ordinal] = sighting.sample
     dumps = Dump.objects.filter(pk__in=samples_by_dump).select_related("segment").order_by("received_at", "pk")
     sources: dict[str, list[tuple[Dump, Record]]] = defaultdict(list)

@@ -144,7 +144,7 @@ def page(name: str, things: dict[str, str]) -> str:
 
 def state() -> list[Any]:
     """Every row of the product, but what tells who was here last and what somebody has looked at."""
-    models = [one for one in apps.get_app_config("rollouts").get_models() if one.__name__ != "Seen"]
+    models = [one for one in apps.get_app_config("rollouts").get_models() if one.__name__ != "ViewedSample"]
     passing = {"used_at", "seen_at", "version", "updated_at"}
     names = {model: [field.attname for field in model._meta.fields if field.name not in passing] for model in models}
     return [list(model._default_manager.order_by("pk").values_list(*fields)) for model, fields in names.items()]

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 
 from rollouts.findings import findings
 from rollouts.ingest import runs
-from rollouts.models import Project, Run, Sample, Seen
+from rollouts.models import Project, Run, Sample, ViewedSample
 from rollouts.review import viewed
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -53,4 +53,4 @@ def test_a_run_that_is_held_takes_what_people_have_seen(project: Project, owner:
     with transaction.atomic():
         runs.is_awaiting_attempt(run)
         elsewhere(lambda: viewed.mark_viewed(run, [sample], owner))
-    assert Seen.objects.filter(run=run).count() == 1
+    assert ViewedSample.objects.filter(run=run).count() == 1

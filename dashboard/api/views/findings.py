@@ -35,7 +35,7 @@ from rollouts.findings import (
     update_finding,
 )
 from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text
-from rollouts.models import Exhibit, Finding, Run
+from rollouts.models import EvidenceItem, Finding, Run
 from rollouts.samples import load_body
 
 FINDING_WRITE_ROLE = permissions.ROLE_BY_SCOPE["annotate"]
@@ -196,7 +196,7 @@ def writable_finding_or_404(request: Request, pk: int) -> Finding:
     return row
 
 
-def evidence_item_or_404(request: Request, pk: int, exhibit_pk: int) -> Exhibit:
+def evidence_item_or_404(request: Request, pk: int, exhibit_pk: int) -> EvidenceItem:
     finding = writable_finding_or_404(request, pk)
     row = finding.exhibits.select_related("finding__project", "user").filter(pk=min(exhibit_pk, 2**63 - 1)).first()
     if row is None:
@@ -204,7 +204,7 @@ def evidence_item_or_404(request: Request, pk: int, exhibit_pk: int) -> Exhibit:
     return row
 
 
-def create_sample_item(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
+def create_sample_item(request: Request, row: Finding, data: dict[str, Any]) -> EvidenceItem:
     sample = permissions.sample_or_404(request, parse_text(data["sample"], "sample", most=60))
     same_project(row, sample.step.run)
     body = load_body(sample)
@@ -225,7 +225,7 @@ def quote(body: Any, one: Any) -> Quote:
     return build_quote(body, str(one["field"]), start, end)
 
 
-def create_query_item(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
+def create_query_item(request: Request, row: Finding, data: dict[str, Any]) -> EvidenceItem:
     return add_query_evidence(
         row,
         run_of(request, row, data),
@@ -240,7 +240,7 @@ def create_query_item(request: Request, row: Finding, data: dict[str, Any]) -> E
     )
 
 
-def create_charts_item(request: Request, row: Finding, data: dict[str, Any]) -> Exhibit:
+def create_charts_item(request: Request, row: Finding, data: dict[str, Any]) -> EvidenceItem:
     names, uids = strings(data["names"], "names", 300), strings(data.get("runs") or [], "runs", 64)
     first = run_of(request, row, data)
     others = [permissions.run_or_404(request, uid) for uid in uids[: MAX_CHART_RUNS - 1] if uid != first.uid]
@@ -290,7 +290,7 @@ def serialize_full_finding(row: Finding) -> dict[str, Any]:
     }
 
 
-def serialize_evidence_item(row: Exhibit) -> dict[str, Any]:
+def serialize_evidence_item(row: EvidenceItem) -> dict[str, Any]:
     return {
         "id": row.pk,
         "kind": row.kind,

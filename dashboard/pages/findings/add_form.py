@@ -44,7 +44,7 @@ from rollouts.findings import (
 )
 from rollouts.lib import parse_choice, parse_integer
 from rollouts.metrics import list_metric_names
-from rollouts.models import Exhibit, Finding, Project, Run, Sample
+from rollouts.models import EvidenceItem, Finding, Project, Run, Sample
 from rollouts.query import find_samples
 from rollouts.samples import load_body
 
@@ -53,7 +53,7 @@ MAX_CHART_RUNS = 8
 MAX_QUOTES_AT_ONCE = 10
 MAX_QUOTE_CHARS = 100_000  # characters, before it is looked for
 
-SaveItem = Callable[[Finding, User, str], Exhibit]
+SaveItem = Callable[[Finding, User, str], EvidenceItem]
 
 
 @dataclass(slots=True)
@@ -215,14 +215,14 @@ def query_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) -> 
     run = looked.run
     if run and looked.where:
         new = snapshot_query(run, **looked.where)
-        yield lambda row, by, words: store_evidence(row, Exhibit.Kind.QUERY, run, new, by, words)
+        yield lambda row, by, words: store_evidence(row, EvidenceItem.Kind.QUERY, run, new, by, words)
 
 
 def charts_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) -> Iterator[SaveItem]:
     run, names = looked.run, request.POST.getlist("names")
     if run and names:
         new = snapshot_charts(runs_of(request, looked), names, request.POST.get("attempt", "") or "current")
-        yield lambda row, by, words: store_evidence(row, Exhibit.Kind.CHART, run, new, by, words)
+        yield lambda row, by, words: store_evidence(row, EvidenceItem.Kind.CHART, run, new, by, words)
 
 
 def find_or_create_finding(request: HttpRequest, looked: EvidenceSource) -> Finding:

@@ -21,17 +21,18 @@ from dashboard.pages.common import (
     replace_control_characters,
 )
 from dashboard.pages.findings import svg_chart
-from rollouts.models import Exhibit, Finding, Run
+from rollouts.models import EvidenceItem, Finding, Run
 
 MAX_MARKED_RANGES = 200
-CALLED = {Exhibit.Kind.SAMPLE: N_("Sample"), Exhibit.Kind.QUERY: N_("Query"), Exhibit.Kind.CHART: N_("Chart")}
+Kind = EvidenceItem.Kind
+CALLED = {Kind.SAMPLE: N_("Sample"), Kind.QUERY: N_("Query"), Kind.CHART: N_("Chart")}
 
 
 @dataclass(slots=True)
-class EvidenceItem:
+class PresentedItem:
     """An exhibit with what its template needs. `path` leads to what it shows, where that is still there."""
 
-    exhibit: Exhibit
+    exhibit: EvidenceItem
     held: dict[str, Any]
     path: str
     first: bool
@@ -43,7 +44,7 @@ class EvidenceItem:
 
     @property
     def called(self) -> str:
-        return _(CALLED[Exhibit.Kind(self.kind)])
+        return _(CALLED[Kind(self.kind)])
 
     @property
     def words(self) -> SafeString:
@@ -109,22 +110,22 @@ class EvidenceItem:
         return build_item_message(self)
 
 
-def build_evidence_items(finding: Finding) -> list[EvidenceItem]:
+def build_evidence_items(finding: Finding) -> list[PresentedItem]:
     """The exhibits in their order. A run in the bin, or gone, has no link."""
     rows = list(finding.exhibits.select_related("run", "user"))
     return [
-        EvidenceItem(row, held := row.shown, path_of(row, held), at == 0, at == len(rows) - 1)
+        PresentedItem(row, held := row.shown, path_of(row, held), at == 0, at == len(rows) - 1)
         for at, row in enumerate(rows)
     ]
 
 
-def path_of(row: Exhibit, held: dict[str, Any]) -> str:
+def path_of(row: EvidenceItem, held: dict[str, Any]) -> str:
     run = row.run
     if run is None or run.deleted_at is not None:
         return ""
-    if row.kind == Exhibit.Kind.SAMPLE:
+    if row.kind == Kind.SAMPLE:
         return reverse("sample", args=[row.sample])
-    if row.kind == Exhibit.Kind.QUERY:
+    if row.kind == Kind.QUERY:
         return query_path(run, held)
     return reverse("run", args=[run.uid])
 
@@ -186,12 +187,12 @@ def render_quoted_text(whole: str, ranges: Iterable[tuple[int, int]]) -> SafeStr
     return mark_safe("".join([*parts, render_text(whole[at:])]))
 
 
-def build_item_message(one: EvidenceItem) -> str:
+def build_item_message(one: PresentedItem) -> str:
     held = one.held
-    if one.kind == Exhibit.Kind.SAMPLE:
+    if one.kind == Kind.SAMPLE:
         head = [one.place, describe_score(held["score"]), describe_expected_answer(held), *one.facts]
         lines = [" · ".join(part for part in head if part), *quotes_of(held)]
-    elif one.kind == Exhibit.Kind.QUERY:
+    elif one.kind == Kind.QUERY:
         mean = held["scores"]["mean"]
         counts = _("{total} of {all} samples").format(total=f"{held['total']:,}", all=f"{held['of']:,}")
         scores = "" if mean is None else " · " + _("mean score {score}").format(score=format_number(mean))
@@ -223,7 +224,7 @@ def quotes_of(held: dict[str, Any]) -> list[str]:
     return ["\n".join(f"> {line}" for line in said.strip().splitlines()) for said in told]
 
 
-def build_finding_message(finding: Finding, exhibits: list[EvidenceItem], path: str) -> str:
+def build_finding_message(finding: Finding, exhibits: list[PresentedItem], path: str) -> str:
     """The whole finding as a block for a chat."""
     parts = [finding.title, finding.note, *(one.chat for one in exhibits), build_absolute_url(path)]
     return "\n\n".join(part for part in parts if part)

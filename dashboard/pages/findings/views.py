@@ -33,7 +33,7 @@ from rollouts.findings import (
     update_finding,
 )
 from rollouts.lib import parse_integer
-from rollouts.models import Exhibit, Finding
+from rollouts.models import EvidenceItem, Finding
 
 PANELS = {"findings": "findings/table.html", "finding": "findings/detail.html"}
 MAX_FINDINGS = 200
@@ -143,7 +143,7 @@ def remove_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_evidence_item_view(request: HttpRequest, pk: int) -> HttpResponse:
     """`do` moves an exhibit `up` or `down`, takes it `out`, or saves the `words` beside it, as `edit` does."""
-    rows = Exhibit.objects.filter(finding__in=visible_findings(request)).select_related("finding__project")
+    rows = EvidenceItem.objects.filter(finding__in=visible_findings(request)).select_related("finding__project")
     row = rows.filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
         raise Http404(_("Item not found, or you have no access to it."))

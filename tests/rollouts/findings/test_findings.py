@@ -15,7 +15,7 @@ from rollouts.flags import bulk
 from rollouts.indexing.indexer import reindex_run
 from rollouts.maintenance import sweep
 from rollouts.metrics import series
-from rollouts.models import AuditEntry, Exhibit, Finding, Project, Run, Sample
+from rollouts.models import AuditEntry, EvidenceItem, Finding, Project, Run, Sample
 from rollouts.runs import trash
 from rollouts.samples import bodies
 from rollouts.samples.record import MetricPoint
@@ -134,7 +134,7 @@ def test_a_very_long_text_is_held_up_to_a_bound_that_is_said_and_quoted_beyond_i
     indexed(run, lines(generation("long", long)), step=2)
     one = Sample.objects.select_related("step__run", "step__attempt").get(step__step=2)
     findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, "the end")])
-    shown = Exhibit.objects.get().shown
+    shown = EvidenceItem.objects.get().shown
     assert (len(shown["response"]), shown["lengths"]["response"]) == (exhibits.MAX_SNAPSHOT_CHARS, len(long))
     assert shown["quotes"][0]["text"] == "the end"
 
@@ -182,17 +182,17 @@ def test_exhibits_are_moved_and_taken_out(run: Run, finding: Finding, mate: User
 
 def test_words_that_somebody_else_changed_since_are_not_overwritten(run: Run, finding: Finding, mate: User) -> None:
     exhibit = findings.add_sample_evidence(finding, sample(run), mate, words="one\r\ntwo")
-    other = Exhibit.objects.get()
+    other = EvidenceItem.objects.get()
     findings.set_evidence_note(exhibit, "his", began="one\r\ntwo")
     with pytest.raises(OutdatedError, match="another user changed this comment"):
         findings.set_evidence_note(other, "hers", began="one\r\ntwo")
     assert findings.set_evidence_note(other, "his", began="one\r\ntwo").words == "his", "the same again"
-    assert findings.set_evidence_note(other, "hers").words == Exhibit.objects.get().words == "hers", "unasked"
+    assert findings.set_evidence_note(other, "hers").words == EvidenceItem.objects.get().words == "hers", "unasked"
 
 
 def test_nothing_is_said_of_what_was_taken_out_meanwhile(run: Run, finding: Finding, mate: User) -> None:
     exhibit = findings.add_sample_evidence(finding, sample(run), mate)
-    findings.remove_evidence(Exhibit.objects.get(), mate)
+    findings.remove_evidence(EvidenceItem.objects.get(), mate)
     with pytest.raises(NotFoundError, match="This item was removed"):
         findings.set_evidence_note(exhibit, "late")
 

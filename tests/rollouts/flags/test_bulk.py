@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import bulk, flags
-from rollouts.models import AuditEntry, Flag, Marking, Project, Run, Sample
+from rollouts.models import AuditEntry, BulkFlagAction, Flag, Project, Run, Sample
 from rollouts.query import search
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -62,7 +62,7 @@ def test_an_act_on_one_step_rings_for_that_step(run: Run, mate: User, rings: lis
 def test_flagging_again_changes_nothing_and_leaves_nothing_to_undo(run: Run, mate: User, rings: list[Any]) -> None:
     bulk.flag_samples(run, samples(run), mate)
     assert bulk.flag_samples(run, samples(run), mate).pk is None
-    assert (Flag.objects.count(), Marking.objects.count(), len(rings)) == (6, 1, 1)
+    assert (Flag.objects.count(), BulkFlagAction.objects.count(), len(rings)) == (6, 1, 1)
 
 
 def test_undo_withdraws_what_was_new_and_puts_back_what_was_changed(run: Run, mate: User) -> None:
@@ -142,7 +142,7 @@ def test_nobody_undoes_what_another_did_nor_what_was_done_in_another_run_or_long
     for who, where in ((owner, run), (mate, builders.run(project, "other"))):
         with pytest.raises(NotFoundError):
             bulk.undo_flag_action(where, who)
-    Marking.objects.update(created_at=timezone.now() - timedelta(days=2))
+    BulkFlagAction.objects.update(created_at=timezone.now() - timedelta(days=2))
     with pytest.raises(NotFoundError):
         bulk.undo_flag_action(run, mate)
     assert counted(run) == [1, 0]

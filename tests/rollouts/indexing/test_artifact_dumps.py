@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rollouts.indexing import artifact_dumps, indexer
-from rollouts.models import Artifact, Dump, Run, Sample, Sighting, Step
+from rollouts.models import Artifact, Dump, DuplicateSource, Run, Sample, Step
 from rollouts.query import body_scan, search
 from rollouts.samples import bodies
 from rollouts.storage import blobs
@@ -169,7 +169,7 @@ def test_a_v0_batch_joins_by_prompt_and_decoded_response_though_its_rows_are_per
     assert with_tokens(run) == 32
     step = Step.objects.get()
     assert (step.samples, step.facets["tokens"]) == (32, 32)
-    assert Sighting.objects.count() == 32
+    assert DuplicateSource.objects.count() == 32
 
 
 def test_without_a_tokenizer_a_v0_batch_adds_nothing_to_a_step_that_has_text(run: Run) -> None:
@@ -303,6 +303,6 @@ def figures() -> tuple[Any, ...]:
     samples = Sample.objects.order_by("id").values_list(
         "id", "dump", "ordinal", "visible", "score", "correct", "facets"
     )
-    sights = Sighting.objects.order_by("sample", "dump").values_list("sample", "dump", "ordinal")
+    sights = DuplicateSource.objects.order_by("sample", "dump").values_list("sample", "dump", "ordinal")
     steps = Step.objects.values_list("samples", "groups", "score_mean", "facets")
     return list(samples), list(sights), list(steps), list(Dump.objects.order_by("pk").values_list("state", flat=True))

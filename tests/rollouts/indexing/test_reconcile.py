@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.indexing import indexer
-from rollouts.models import Attempt, Dump, Run, Sample, Sighting, Step
+from rollouts.models import Attempt, Dump, DuplicateSource, Run, Sample, Step
 from rollouts.samples import bodies
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
 from tests.support import builders
@@ -24,7 +24,7 @@ def figures() -> tuple[Any, ...]:
     samples = Sample.objects.order_by("id").values_list(
         "id", "dump__sha256", "ordinal", "visible", "score", "advantage"
     )
-    sights = Sighting.objects.order_by("sample", "dump__sha256").values_list("sample", "dump__sha256", "ordinal")
+    sights = DuplicateSource.objects.order_by("sample", "dump__sha256").values_list("sample", "dump__sha256", "ordinal")
     steps = Step.objects.values_list("samples", "groups", "score_mean", "facets")
     states = Dump.objects.order_by("received_at", "pk").values_list("state", flat=True)
     return list(samples), list(sights), list(steps), list(states)
@@ -94,7 +94,7 @@ def test_a_sample_whose_owner_is_superseded_finds_a_home_in_its_other_source(run
         ("3", True),
     }
     assert Sample.objects.get(tail="1").dump == plugin
-    assert not Sighting.objects.exists()
+    assert not DuplicateSource.objects.exists()
 
 
 @pytest.mark.one_database

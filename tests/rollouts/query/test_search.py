@@ -15,7 +15,7 @@ from django.db import connection
 from rollouts.errors import InvalidInputError, StorageUnavailableError
 from rollouts.indexing.indexer import index_dump, reindex_run
 from rollouts.ingest import dumps
-from rollouts.models import Dump, Pin, Project, Replay, Run, Sample, Sighting
+from rollouts.models import Dump, DuplicateSource, Pin, Project, Replay, Run, Sample
 from rollouts.query import body_scan
 from rollouts.query.ast import InvalidQueryError, QueryNode
 from rollouts.query.body_scan import BodyFilePart, TimeBudget, answer_cache, list_body_parts, merge_pieces
@@ -224,7 +224,7 @@ def test_a_search_that_asks_samples_of_two_bodies_goes_on_too_where_it_stopped(r
         assert beyond is None or found.horizon < beyond
         beyond = found.horizon
     assert sorted(set(steps)) == list(range(1, 31))
-    assert Sighting.objects.count() == 58
+    assert DuplicateSource.objects.count() == 58
 
 
 def test_what_one_scan_of_a_search_left_out_no_other_reads() -> None:

@@ -64,7 +64,7 @@ def test_a_text_that_a_batch_joined_is_found_in_the_batch(run: Run, owner: User)
     flag(sample, owner)
     (rows,) = exclusion.find_exclusions([pin])[pin.pk].artifacts.values()
     (record,) = rows.records["gen_batch.dp"]
-    assert exclusion.Sighting.objects.get(sample=sample.id).ordinal == record
+    assert exclusion.DuplicateSource.objects.get(sample=sample.id).ordinal == record
     assert rows.prompts == 1
 
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import bulk, flags
 from rollouts.indexing.indexer import index_dump, reindex_run
-from rollouts.models import Flag, Project, Run, Seen
+from rollouts.models import Flag, Project, Run, ViewedSample
 from rollouts.query import completion
 from rollouts.query.search import find_samples
 from rollouts.review import viewed
@@ -46,7 +46,7 @@ def test_looking_again_changes_nothing_and_ids_that_the_run_does_not_have_are_le
     viewed.approve_sample(run, every[0], mate)
     before = viewed.load_viewer_state(run, mate.pk)
     assert viewed.mark_viewed(run, [every[0], samples(other)[0], "nope", "a\x00b", "\ud800"], mate) == 1
-    assert (viewed.load_viewer_state(run, mate.pk), Seen.objects.count()) == (before, 1)
+    assert (viewed.load_viewer_state(run, mate.pk), ViewedSample.objects.count()) == (before, 1)
     assert found(run, "is:fine", mate) == {every[0]}
 
 
@@ -82,9 +82,9 @@ def test_a_look_that_comes_while_one_says_fine_breaks_nothing(
     wanted = samples(run)[0]
     delete, left = QuerySet.delete, [1]
 
-    def delete_late(rows: QuerySet[Seen]) -> tuple[int, dict[str, int]]:
+    def delete_late(rows: QuerySet[ViewedSample]) -> tuple[int, dict[str, int]]:
         told = delete(rows)
-        if left and rows.model is Seen:
+        if left and rows.model is ViewedSample:
             left.pop()
             viewed.mark_viewed(run, [wanted], mate)
         return told
@@ -92,7 +92,7 @@ def test_a_look_that_comes_while_one_says_fine_breaks_nothing(
     monkeypatch.setattr(QuerySet, "delete", delete_late)
     assert viewed.approve_sample(run, wanted, mate).fine
     assert not left
-    assert list(Seen.objects.values_list("sample", "fine")) == [(wanted, True)]
+    assert list(ViewedSample.objects.values_list("sample", "fine")) == [(wanted, True)]
 
 
 @pytest.mark.parametrize("bad", ["nope", "", "a\x00", "\ud800"])
@@ -121,7 +121,7 @@ def test_undo_takes_the_newest_act_back_a_flag_or_a_fine(run: Run, mate: User, o
 
 def test_only_the_words_of_the_last_day_are_undone(run: Run, mate: User) -> None:
     viewed.approve_sample(run, samples(run)[0], mate)
-    Seen.objects.update(at=timezone.now() - timedelta(days=2))
+    ViewedSample.objects.update(at=timezone.now() - timedelta(days=2))
     with pytest.raises(NotFoundError):
         viewed.undo_review_action(run, mate)
 

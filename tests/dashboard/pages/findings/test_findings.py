@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts.findings import findings
 from rollouts.metrics import series
-from rollouts.models import Exhibit, Finding, Project, Run, Sample
+from rollouts.models import EvidenceItem, Finding, Project, Run, Sample
 from rollouts.runs import trash
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, indexed, lines
@@ -65,7 +65,7 @@ def test_a_sample_with_its_quote_and_the_query_become_a_new_finding(run: Run, re
     shown = page(reader, f"/findings/{Finding.objects.get().pk}/")
     for said in ("Wrong", "is 1\n#### 1</blockquote>", "<em>see</em>", "expected", "of 4</span>", "train step 1"):
         assert said in shown, said
-    assert [one.kind for one in Exhibit.objects.all()] == ["sample", "query"]
+    assert [one.kind for one in EvidenceItem.objects.all()] == ["sample", "query"]
 
 
 def test_the_finding_used_last_is_offered_first(run: Run, project: Project, mate: User, reader: Client) -> None:
@@ -187,7 +187,7 @@ def test_words_are_changed_and_nobodys_are_lost(run: Run, reader: Client, findin
     assert reader.post(here, {**form, "words": "first"}).status_code == 303
     answer = reader.post(here, {**form, "words": "my half hour of work"})
     text = answer.content.decode()
-    assert (answer.status_code, Exhibit.objects.get().words) == (400, "first")
+    assert (answer.status_code, EvidenceItem.objects.get().words) == (400, "first")
     assert "another user changed this comment" in text and "my half hour of work</textarea>" in text
     assert 'name="began" value="first"' in text, "the next save knows what stands there"
 
@@ -300,7 +300,7 @@ def test_a_query_that_finds_nothing_is_added_by_the_same_key_by_those_who_may(
     assert "score&gt;9" in shown and "0 of 4, step 1" in shown
     told = {"show": "query", "run": run.uid, "step": "1", "split": "train", "q": "score>9", "title": "None is above 9"}
     add(reader, **told)
-    assert json.loads(Exhibit.objects.get().held)["total"] == 0
+    assert json.loads(EvidenceItem.objects.get().held)["total"] == 0
     client.force_login(builders.member(project, "vera", "viewer"))
     assert 'data-key="q"' not in page(client, address)
 

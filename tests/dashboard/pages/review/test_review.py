@@ -12,7 +12,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts.models import Flag, Pin, Project, Run, Sample, Seen
+from rollouts.models import Flag, Pin, Project, Run, Sample, ViewedSample
 from rollouts.review import queues, viewed
 from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.push import generation, indexed, lines
@@ -128,7 +128,7 @@ def test_nobody_marks_what_they_may_not_see(run: Run, stranger: User, client: Cl
     client.force_login(stranger)
     assert look(client, run, pk).status_code == client.post(f"/samples/{pk}/verdict/", {"fine": "1"}).status_code == 404
     assert client.get(f"/review/?run={run.uid}").status_code == 404
-    assert not Seen.objects.exists()
+    assert not ViewedSample.objects.exists()
 
 
 def test_too_many_at_once_are_refused_in_a_sentence(run: Run, reader: Client) -> None:
@@ -155,7 +155,7 @@ def test_a_verdict_is_a_flag_or_the_word_fine_and_either_means_looked_at(run: Ru
     told = reader.post(f"/samples/{second}/verdict/", {"reason": "truncated", "text": " so "}, headers=JSON)
     assert told.json() == {"said": "Flagged: “truncated” (bad) on 1 sample."}
     assert Flag.objects.get().text == "so"
-    assert dict(Seen.objects.filter(user=mate).values_list("sample", "fine")) == {first: True, second: False}
+    assert dict(ViewedSample.objects.filter(user=mate).values_list("sample", "fine")) == {first: True, second: False}
     assert undone(reader, run) == second
     assert undone(reader, run) == first
 
@@ -170,7 +170,7 @@ def undone(client: Client, run: Run) -> str:
 def test_a_verdict_that_cannot_be_is_refused_in_a_sentence(run: Run, reader: Client) -> None:
     answer = reader.post(f"/samples/{samples(run)[0]}/verdict/", {"reason": "bored"}, headers=JSON)
     assert (answer.status_code, "`reason` must be one of" in answer.json()["said"]) == (400, True)
-    assert not Seen.objects.exists()
+    assert not ViewedSample.objects.exists()
 
 
 # --- queues -----------------------------------------------------------------------------------------------------------

@@ -16,9 +16,11 @@ register = template.Library()
 @register.simple_tag
 def solved(line: PromptRunHistory) -> str:
     """`31 of 40 steps`."""
-    if not line.judged:
+    if not line.evaluated_steps:
         return ""
-    return _("{solved} of {judged}").format(solved=f"{len(line.solved):,}", judged=f"{len(line.judged):,}")
+    return _("{solved} of {judged}").format(
+        solved=f"{len(line.solved_steps):,}", judged=f"{len(line.evaluated_steps):,}"
+    )
 
 
 @register.simple_tag
@@ -26,12 +28,12 @@ def facts(line: PromptRunHistory) -> SafeString:
     """Whether and when the prompt was solved: by one answer at least."""
     steps = len(line.steps)
     asked = ngettext("sampled at {count} step", "sampled at {count} steps", steps).format(count=f"{steps:,}")
-    if not line.judged:
+    if not line.evaluated_steps:
         unjudged = _("correctness unknown")
         return format_html('<span>{}</span><span class="muted">{}</span>', asked, unjudged)
-    if not line.solved:
+    if not line.solved_steps:
         return format_html('<span class="tag bad">{}</span><span>{}</span>', _("NEVER SOLVED"), asked)
-    first, last = line.solved[0].step, line.solved[-1].step
+    first, last = line.solved_steps[0].step, line.solved_steps[-1].step
     told = at_step(_("first solved at step {step}"), first) + format_html("<span>{}</span>", asked)
     if line.regressed:
         lost = at_step(_("last solved at step {step}"), last)
@@ -46,11 +48,11 @@ def at_step(said: str, step: int) -> SafeString:
 
 def since(line: PromptRunHistory) -> str:
     """From which step on every step was solved, of a prompt that the last one solves."""
-    lost = next((one.step for one in reversed(line.judged) if not one.solved), None)
+    lost = next((one.step for one in reversed(line.evaluated_steps) if not one.solved), None)
     if lost is None:
         return _("at every step")
-    first = next(one.step for one in line.judged if one.step > lost)
-    said = _("since step {step}") if first == line.solved[0].step else _("again since step {step}")
+    first = next(one.step for one in line.evaluated_steps if one.step > lost)
+    said = _("since step {step}") if first == line.solved_steps[0].step else _("again since step {step}")
     return said.format(step=first)
 
 

@@ -62,7 +62,7 @@ def export_link(context: template.Context, kind: str) -> str:
 def review_link(context: template.Context) -> str:
     """The result of the query as a review queue."""
     ask, row = context["ask"], context["row"]
-    q = split_terms(ask.q).plus(f"step:{row.step}") if row else ask.q.strip()
+    q = split_terms(ask.q).add(f"step:{row.step}") if row else ask.q.strip()
     asked = {"run": context["run"].uid, "split": ask.split, "q": q}
     return f"{reverse('review')}?{urlencode({key: value for key, value in asked.items() if value}, safe=':<>=')}"
 

@@ -29,7 +29,7 @@ class ComparedPair:
     no verdict. `change`: the widest difference between the mean score of A and another cell's."""
 
     prompts: tuple[ComparedPrompt, ...]
-    right: str
+    solved_by: str
     change: float
 
     @property
@@ -42,13 +42,13 @@ class ComparisonRow:
     """A pair as lists show it, or a prompt that some cell lacks (None there)."""
 
     prompts: tuple[ComparedPrompt | None, ...]
-    right: str = ""
+    solved_by: str = ""
     change: float | None = None
 
     @property
-    def truths(self) -> list[str]:
+    def ground_truths(self) -> list[str]:
         """Heads of the ground truths; several where the same text is asked with different ones."""
-        return sorted(set().union(*(prompt.truths for prompt in self.prompts if prompt)))
+        return sorted(set().union(*(prompt.ground_truths for prompt in self.prompts if prompt)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ComparedMean:
     interval: tuple[float, float] | None = None
 
     @property
-    def sure(self) -> bool:
+    def is_significant(self) -> bool:
         """Is there a difference, as far as these prompts can tell?"""
         return self.interval is not None and (self.interval[0] > 0 or self.interval[1] < 0)
 
@@ -73,7 +73,7 @@ class SourceComparison:
     name: str
     prompts: int
     k: int
-    figures: dict[str, list[ComparedMean]]
+    statistics: dict[str, list[ComparedMean]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +81,31 @@ class Comparison:
     pairs: list[ComparedPair]
     outcomes: dict[str, int]
     sources: list[SourceComparison]
-    left: list[list[ComparedPrompt]]
+    unpaired_prompts: list[list[ComparedPrompt]]
     by_task: int
     unit: str
-    inferred: bool
+    truncation_inferred: bool
 
     @property
-    def unjudged(self) -> int:
-        return sum(not pair.right for pair in self.pairs)
+    def unevaluated_count(self) -> int:
+        return sum(not pair.solved_by for pair in self.pairs)
 
-    def rows(self, only: str = "") -> list[ComparisonRow]:
+    def list_rows(self, only: str = "") -> list[ComparisonRow]:
         """Those with the widest change first. `only`: a key of `outcomes`, `unjudged`, or `unpaired`; empty for all
         pairs."""
         if only == "unpaired":
-            return self.unpaired()
+            return self.list_unpaired_rows()
         wanted = "" if only == "unjudged" else only
         return [
-            ComparisonRow(pair.prompts, pair.right, pair.change)
+            ComparisonRow(pair.prompts, pair.solved_by, pair.change)
             for pair in self.pairs
-            if not only or pair.right == wanted
+            if not only or pair.solved_by == wanted
         ]
 
-    def unpaired(self) -> list[ComparisonRow]:
+    def list_unpaired_rows(self) -> list[ComparisonRow]:
         """Prompts that some cell lacks, those of A first."""
-        found: dict[str, list[ComparedPrompt | None]] = defaultdict(lambda: [None] * len(self.left))
-        for at, prompts in enumerate(self.left):
+        found: dict[str, list[ComparedPrompt | None]] = defaultdict(lambda: [None] * len(self.unpaired_prompts))
+        for at, prompts in enumerate(self.unpaired_prompts):
             for prompt in prompts:
                 found[prompt.key][at] = prompt
         return [ComparisonRow(tuple(prompts)) for prompts in found.values()]
@@ -132,12 +132,12 @@ def compared(steps: tuple[tuple[int, datetime, int, int], ...]) -> Comparison:
     told = bool(prompts) and all(None not in prompt.tokens for prompt in prompts)
     return Comparison(
         pairs,
-        dict(Counter(pair.right for pair in pairs if pair.right)),
+        dict(Counter(pair.solved_by for pair in pairs if pair.solved_by)),
         by_source(pairs, "tokens" if told else "chars"),
-        found.left,
+        found.unpaired,
         found.by_task,
         "tokens" if told else "chars",
-        any(prompt.inferred for prompt in prompts),
+        any(prompt.truncation_inferred for prompt in prompts),
     )
 
 
@@ -158,16 +158,18 @@ def by_source(pairs: Sequence[ComparedPair], unit: str) -> list[SourceComparison
 
 
 def source(name: str, pairs: Sequence[ComparedPair], unit: str) -> SourceComparison:
-    k = min((prompt.judged for pair in pairs for prompt in pair.prompts if prompt.judged), default=0)
+    k = min((prompt.evaluated_count for pair in pairs for prompt in pair.prompts if prompt.evaluated_count), default=0)
     measures: dict[str, Callable[[ComparedPrompt], float | None]] = {
         "score": lambda prompt: prompt.score,
-        "pass@1": lambda prompt: prompt.right / prompt.judged if prompt.judged else None,
+        "pass@1": lambda prompt: prompt.correct_count / prompt.evaluated_count if prompt.evaluated_count else None,
         "pass@k": lambda prompt: (
-            bootstrap.compute_pass_at_k(k, prompt.right, prompt.judged) if prompt.judged and k > 1 else None
+            bootstrap.compute_pass_at_k(k, prompt.correct_count, prompt.evaluated_count)
+            if prompt.evaluated_count and k > 1
+            else None
         ),
-        "maj@n": lambda prompt: prompt.majority if k > 1 else None,
+        "maj@n": lambda prompt: prompt.majority_accuracy if k > 1 else None,
         "length": lambda prompt: mean(prompt.tokens if unit == "tokens" else prompt.chars),
-        "truncated": lambda prompt: mean(prompt.cut),
+        "truncated": lambda prompt: mean(prompt.truncated),
     }
     return SourceComparison(name, len(pairs), k, figures(pairs, measures))
 

@@ -44,38 +44,38 @@ class ComparedPrompt:
     source: str = ""
     ids: list[str] = field(default_factory=list)
     scores: list[float | None] = field(default_factory=list)
-    rights: list[bool | None] = field(default_factory=list)
+    correctness: list[bool | None] = field(default_factory=list)
     chars: list[int | None] = field(default_factory=list)
     tokens: list[int | None] = field(default_factory=list)
-    cut: list[bool] = field(default_factory=list)
+    truncated: list[bool] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
-    truths: set[str] = field(default_factory=set)
-    inferred: bool = False
+    ground_truths: set[str] = field(default_factory=set)
+    truncation_inferred: bool = False
 
     def add(self, row: Mapping[str, Any]) -> None:
         looks_cut = bool(row["facets"] & TEXT_PROPERTY_BITS["trunc?"])
         self.source = self.source or row["data_source"]
         self.ids.append(row["pk"])
         self.scores.append(row["score"])
-        self.rights.append(row["correct"])
+        self.correctness.append(row["correct"])
         self.chars.append(None if row["facets"] & TEXT_PROPERTY_BITS["no-text"] else row["chars"])
         self.tokens.append(row["tokens"])
-        self.cut.append(looks_cut if row["truncated"] is None else row["truncated"])
-        self.inferred |= row["truncated"] is None
+        self.truncated.append(looks_cut if row["truncated"] is None else row["truncated"])
+        self.truncation_inferred |= row["truncated"] is None
         self.answers.append(extract_tail_answer(row["tail"]))
-        self.truths |= {row["expected"]} - {""}
+        self.ground_truths |= {row["expected"]} - {""}
 
     @property
-    def judged(self) -> int:
-        return sum(right is not None for right in self.rights)
+    def evaluated_count(self) -> int:
+        return sum(right is not None for right in self.correctness)
 
     @property
-    def right(self) -> int:
-        return sum(right is True for right in self.rights)
+    def correct_count(self) -> int:
+        return sum(right is True for right in self.correctness)
 
     @property
     def solved(self) -> bool | None:
-        return is_solved(self.right, self.judged)
+        return is_solved(self.correct_count, self.evaluated_count)
 
     @property
     def score(self) -> float | None:
@@ -83,21 +83,21 @@ class ComparedPrompt:
         return sum(known) / len(known) if known else None
 
     @property
-    def majority(self) -> float | None:
+    def majority_accuracy(self) -> float | None:
         """The share of right ones among the answers that were given most often; None where no answer is known."""
         votes = Counter(
-            text for text, right in zip(self.answers, self.rights, strict=True) if text and right is not None
+            text for text, right in zip(self.answers, self.correctness, strict=True) if text and right is not None
         )
         if not votes:
             return None
         chosen = {text for text, count in votes.items() if count == max(votes.values())}
-        rights = [right for text, right in zip(self.answers, self.rights, strict=True) if text in chosen]
+        rights = [right for text, right in zip(self.answers, self.correctness, strict=True) if text in chosen]
         return sum(right is True for right in rights) / sum(right is not None for right in rights)
 
     @property
-    def example(self) -> str:
+    def example_id(self) -> str:
         """The first sample that came out as most of them did."""
-        said = (pk for pk, right in zip(self.ids, self.rights, strict=True) if right is self.solved)
+        said = (pk for pk, right in zip(self.ids, self.correctness, strict=True) if right is self.solved)
         return next(said, self.ids[0])
 
 
@@ -107,7 +107,7 @@ class Pairing:
 
     pairs: list[tuple[ComparedPrompt, ...]]
     by_task: int
-    left: list[list[ComparedPrompt]]
+    unpaired: list[list[ComparedPrompt]]
 
 
 def extract_tail_answer(tail: str) -> str:

@@ -31,11 +31,11 @@ class ComparisonTarget:
     letter: str
     run: Run
     step: Step
-    asked: str
+    requested_step: str
 
     @property
     def name(self) -> str:
-        return f"{self.run.uid}@{self.asked}"
+        return f"{self.run.uid}@{self.requested_step}"
 
 
 def load_comparison_targets(runs: RunQuerySet, of: str, split: str = "") -> list[ComparisonTarget]:

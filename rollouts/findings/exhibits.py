@@ -144,7 +144,7 @@ def snapshot_query(
         "of": find_samples(run, **where).total,
         "notes": list(answer.notes),
         "scores": scores,
-        "counts": {term: count for term, count in answer.facets().items() if count},
+        "counts": {term: count for term, count in answer.count_properties().items() if count},
         "rows": [serialize_index_row(row) for row in rows],
     }
 

@@ -12,8 +12,8 @@ from rollouts.prompts.history import (
     find_best_answer,
     find_comparison_step,
     find_prompt_samples,
+    find_run_history,
     is_solved,
-    line_of,
     load_prompt_answers,
     load_prompt_history,
 )
@@ -21,6 +21,6 @@ from rollouts.prompts.history import (
 __all__ = [
     "GroupResponse", "GroupView", "HEATMAP_KINDS", "HEATMAP_ORDERS", "HeatmapRow", "PromptHeatmap",
     "PromptRunHistory", "PromptStepStats", "find_best_answer", "find_comparison_step", "find_group_step",
-    "find_highest_scored", "find_prompt_samples", "is_solved", "line_of", "load_group_view", "load_prompt_answers",
-    "load_prompt_heatmap", "load_prompt_history",
+    "find_highest_scored", "find_prompt_samples", "find_run_history", "is_solved", "load_group_view",
+    "load_prompt_answers", "load_prompt_heatmap", "load_prompt_history",
 ]  # fmt: skip

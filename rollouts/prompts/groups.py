@@ -30,9 +30,9 @@ class GroupResponse:
     sample: Sample
     text: str | None
     answer: str
-    whole: bool
-    cut: bool
-    truth: str | None
+    expanded: bool
+    is_long: bool
+    ground_truth: str | None
     unit_tests: UnitTestResults | None = None
 
 
@@ -64,7 +64,7 @@ class AnswerGroup:
         return len(self.responses)
 
     @property
-    def right(self) -> int:
+    def correct_count(self) -> int:
         return sum(one.sample.correct is True for one in self.responses)
 
     @property
@@ -73,15 +73,17 @@ class AnswerGroup:
         return fmean(scores) if scores else None
 
     @property
-    def verdict(self) -> str:
+    def correctness(self) -> str:
         """`right` where all are, `3 right` where some are."""
-        if not self.right:
+        if not self.correct_count:
             return ""
-        return _("correct") if self.right == self.count else _("{count} correct").format(count=self.right)
+        return (
+            _("correct") if self.correct_count == self.count else _("{count} correct").format(count=self.correct_count)
+        )
 
     @property
-    def open(self) -> bool:
-        return any(one.whole for one in self.responses)
+    def has_expanded(self) -> bool:
+        return any(one.expanded for one in self.responses)
 
 
 @dataclass(slots=True)
@@ -93,10 +95,10 @@ class GroupView:
     step: Step
     group: str
     prompt: str
-    prompts: int
+    prompt_count: int
     samples: list[Sample]
     responses: list[GroupResponse]
-    inner: int
+    intermediate_count: int
 
     @property
     def unnamed(self) -> bool:
@@ -112,41 +114,41 @@ class GroupView:
         return fmean(self.scores) if self.scores else None
 
     @property
-    def spread(self) -> float | None:
+    def score_std(self) -> float | None:
         return pstdev(self.scores) if len(self.scores) > 1 else None
 
     @property
-    def flat(self) -> bool:
+    def zero_variance(self) -> bool:
         """Zero variance, by the rule of `is:zerovar`: two scores or more, all equal."""
         return len(self.scores) > 1 and min(self.scores) == max(self.scores)
 
     @property
-    def judged(self) -> int:
+    def evaluated_count(self) -> int:
         return sum(one.correct is not None for one in self.samples)
 
     @property
-    def right(self) -> int:
+    def correct_count(self) -> int:
         return sum(one.correct is True for one in self.samples)
 
     @property
-    def wrong(self) -> int:
-        return self.judged - self.right
+    def wrong_count(self) -> int:
+        return self.evaluated_count - self.correct_count
 
-    def only(self, verdict: str) -> GroupView:
+    def filter_responses(self, verdict: str) -> GroupView:
         """This board with the responses of one of `VERDICTS`; as it is for any other word."""
         if verdict not in VERDICTS:
             return self
         return replace(self, responses=[one for one in self.responses if one.sample.correct is VERDICTS[verdict]])
 
     @property
-    def truth(self) -> str | None:
-        return next((one.truth for one in self.responses if one.truth is not None), None)
+    def ground_truth(self) -> str | None:
+        return next((one.ground_truth for one in self.responses if one.ground_truth is not None), None)
 
     @property
-    def shared(self) -> int:
+    def shared_prefix_chars(self) -> int:
         """Characters with which all texts begin that are shown from their beginning: whole lines or words of them, 0
         where that is less than `SHARED`."""
-        texts = [one.text for one in self.responses if one.text and (one.whole or not one.cut)]
+        texts = [one.text for one in self.responses if one.text and (one.expanded or not one.is_long)]
         if len(texts) < 2:
             return 0
         same = commonprefix(texts)
@@ -155,22 +157,22 @@ class GroupView:
         return len(same) if len(same) >= SHARED else 0
 
     @property
-    def folded(self) -> bool:
+    def collapsed(self) -> bool:
         return len(self.samples) > FOLD_ABOVE
 
     @property
-    def cut(self) -> bool:
+    def has_long_response(self) -> bool:
         """Is some text longer than its end that is shown first?"""
-        return any(one.cut for one in self.responses)
+        return any(one.is_long for one in self.responses)
 
-    def folds(self) -> list[AnswerGroup]:
+    def group_by_answer(self) -> list[AnswerGroup]:
         """By answer, the most frequent first, those without one last."""
         found: dict[str, list[GroupResponse]] = {}
         for one in self.responses:
             found.setdefault(one.answer, []).append(one)
         return sorted(
             (AnswerGroup(answer, ones) for answer, ones in found.items()),
-            key=lambda fold: (not fold.answer, -fold.count, -fold.right, fold.answer),
+            key=lambda fold: (not fold.answer, -fold.count, -fold.correct_count, fold.answer),
         )
 
 

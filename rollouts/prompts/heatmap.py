@@ -28,31 +28,31 @@ class HeatmapRow:
 
     key: str
     source: str
-    cells: tuple[float | None, ...]
+    values: tuple[float | None, ...]
     solved: tuple[bool, ...]
     sample: str
 
     @property
-    def first(self) -> int | None:
+    def first_solved(self) -> int | None:
         """The place of the first step at which it was solved."""
         return next((at for at, yes in enumerate(self.solved) if yes), None)
 
     @property
-    def known(self) -> list[float]:
-        return [value for value in self.cells if value is not None]
+    def known_values(self) -> list[float]:
+        return [value for value in self.values if value is not None]
 
     @property
     def kind(self) -> str:
         """`never` solved, solved `always`, `regressed`: solved before but not where it was seen last; else `mixed`."""
-        seen = [yes for yes, value in zip(self.solved, self.cells, strict=True) if value is not None]
+        seen = [yes for yes, value in zip(self.solved, self.values, strict=True) if value is not None]
         if not any(seen):
             return "never"
         return "always" if all(seen) else "mixed" if seen[-1] else "regressed"
 
     @property
-    def fall(self) -> float:
+    def drop(self) -> float:
         """From its best to its last."""
-        return max(self.known) - self.known[-1]
+        return max(self.known_values) - self.known_values[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +60,27 @@ class PromptHeatmap:
     """`lines` of the prompts that at least two of the shown `steps` have, of `every` steps there are."""
 
     steps: tuple[int, ...]
-    every: int
-    judged: bool
-    lines: tuple[HeatmapRow, ...]
+    total_steps: int
+    evaluated: bool
+    rows: tuple[HeatmapRow, ...]
 
-    def counts(self) -> dict[str, int]:
-        found = dict.fromkeys(HEATMAP_KINDS, 0) | {"all": len(self.lines)}
-        for line in self.lines:
+    def count_kinds(self) -> dict[str, int]:
+        found = dict.fromkeys(HEATMAP_KINDS, 0) | {"all": len(self.rows)}
+        for line in self.rows:
             found[line.kind] += 1
         return found
 
-    def chosen(self, kind: str, order: str) -> list[HeatmapRow]:
-        found = [line for line in self.lines if kind in ("all", line.kind)]
-        mean = {line.key: sum(line.known) / len(line.known) for line in found}
+    def select_rows(self, kind: str, order: str) -> list[HeatmapRow]:
+        found = [line for line in self.rows if kind in ("all", line.kind)]
+        mean = {line.key: sum(line.known_values) / len(line.known_values) for line in found}
         if order == "easiest":
             return sorted(found, key=lambda line: (-mean[line.key], line.key))
         if order == "regressed":
-            return sorted(found, key=lambda line: (-line.fall, line.key))
+            return sorted(found, key=lambda line: (-line.drop, line.key))
         if order == "first solved":
-            return sorted(found, key=lambda line: (len(self.steps) if line.first is None else line.first, line.key))
+            return sorted(
+                found, key=lambda line: (len(self.steps) if line.first_solved is None else line.first_solved, line.key)
+            )
         return sorted(found, key=lambda line: (mean[line.key], line.key))
 
 
@@ -114,14 +116,14 @@ def drawn(found: tuple[HeatmapStep, ...], every: int) -> PromptHeatmap:
         if place[step] >= newest.get(key, (-1, ""))[0]:
             sources[key], newest[key] = source, (place[step], sample)
     lines = [
-        line_of(key, values, len(found), sources[key], newest[key][1])
+        build_row(key, values, len(found), sources[key], newest[key][1])
         for key, values in cells.items()
         if len(values) > 1
     ]
     return PromptHeatmap(tuple(step for _, step, *_ in found), every, judged, tuple(lines))
 
 
-def line_of(key: str, told: dict[int, HeatmapValue], width: int, source: str, sample: str) -> HeatmapRow:
+def build_row(key: str, told: dict[int, HeatmapValue], width: int, source: str, sample: str) -> HeatmapRow:
     cells = [told.get(at, (None, False)) for at in range(width)]
     return HeatmapRow(key, source, tuple(value for value, _ in cells), tuple(yes for _, yes in cells), sample)
 

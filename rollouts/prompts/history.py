@@ -20,12 +20,12 @@ class PromptStepStats(NamedTuple):
     step: int
     answers: int
     mean: float | None
-    right: int
-    judged: int
+    correct: int
+    evaluated: int
 
     @property
     def solved(self) -> bool:
-        return is_solved(self.right, self.judged) or False
+        return is_solved(self.correct, self.evaluated) or False
 
 
 @dataclass(slots=True)
@@ -38,17 +38,17 @@ class PromptRunHistory:
     steps: list[PromptStepStats] = field(default_factory=list)
 
     @property
-    def judged(self) -> list[PromptStepStats]:
-        return [one for one in self.steps if one.judged]
+    def evaluated_steps(self) -> list[PromptStepStats]:
+        return [one for one in self.steps if one.evaluated]
 
     @property
-    def solved(self) -> list[PromptStepStats]:
+    def solved_steps(self) -> list[PromptStepStats]:
         return [one for one in self.steps if one.solved]
 
     @property
     def regressed(self) -> bool:
         """Solved before, and not at the last step that was judged."""
-        return bool(self.solved) and not self.judged[-1].solved
+        return bool(self.solved_steps) and not self.evaluated_steps[-1].solved
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ class PromptHistory:
     """`lines`: the run first, then its earlier attempts, then the other runs with the latest news; `left` are how many
     more there are. `expected` are the heads of the ground truths that came with the prompt."""
 
-    lines: list[PromptRunHistory]
-    left: int
+    histories: list[PromptRunHistory]
+    omitted_count: int
     expected: list[str]
 
 
@@ -95,7 +95,9 @@ def rank(line: PromptRunHistory, own: Run) -> tuple[bool, float, int]:
     return (line.run != own, -line.run.seen_at.timestamp() if line.run != own else 0.0, -number if number else -(10**9))
 
 
-def line_of(lines: Sequence[PromptRunHistory], run: Run, attempt: Attempt | None, kind: str) -> PromptRunHistory | None:
+def find_run_history(
+    lines: Sequence[PromptRunHistory], run: Run, attempt: Attempt | None, kind: str
+) -> PromptRunHistory | None:
     """The line of a run, or of one of its earlier attempts; of several axes the one that pages show, if it is there."""
     own = [line for line in lines if line.run == run and line.attempt == attempt]
     return next((line for line in own if line.kind == kind), own[0] if own else None)
@@ -120,7 +122,7 @@ def find_comparison_step(line: PromptRunHistory, step: int) -> tuple[PromptStepS
     earlier = [one for one in line.steps if one.step < step]
     here = next((one for one in line.steps if one.step == step), None)
     solved = [one for one in earlier if one.solved]
-    if here and here.judged and not here.solved and solved:
+    if here and here.evaluated and not here.solved and solved:
         return solved[-1], "the last step that solved it"
     return (earlier[-1], "the step before") if earlier else None
 

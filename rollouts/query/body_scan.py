@@ -46,22 +46,22 @@ class TimeBudget:
     asks again with the last `horizon` comes further. Steps up to `horizon` were not searched; None once all were."""
 
     seconds: float
-    beyond: int | None = None
-    horizon: int | None = None
-    began: float = field(default_factory=monotonic)
+    before_step: int | None = None
+    cursor: int | None = None
+    started: float = field(default_factory=monotonic)
 
-    def ends(self, left: Sequence[BodyFilePart]) -> bool:
+    def is_over(self, left: Sequence[BodyFilePart]) -> bool:
         """Whether to stop before `left`; a file of which the steps are not known has to be read."""
         newest = None if any(part.newest is None for part in left) else max(part.newest or 0 for part in left)
         if newest is None:
             return False
-        if self.horizon is not None and newest <= self.horizon:  # another scan of the same search ended here
+        if self.cursor is not None and newest <= self.cursor:  # another scan of the same search ended here
             return True
-        if monotonic() - self.began < self.seconds:
+        if monotonic() - self.started < self.seconds:
             return False
-        if self.beyond is not None and newest >= self.beyond:
+        if self.before_step is not None and newest >= self.before_step:
             return False
-        self.horizon = newest if self.horizon is None else max(newest, self.horizon)
+        self.cursor = newest if self.cursor is None else max(newest, self.cursor)
         return True
 
 
@@ -120,14 +120,14 @@ def merge_pieces(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[in
     return () if len(whole) > MOST_PIECES or whole == [(0, size)] else tuple(whole)
 
 
-def scan_bodies(scope: QueryScope, node: QueryNode, patience: TimeBudget | None = None) -> list[str]:
+def scan_bodies(scope: QueryScope, node: QueryNode, time_budget: TimeBudget | None = None) -> list[str]:
     """Ids of the samples of which any body answers `node`; some may lie outside the scope.
 
     Raises BadQuery for a key that no body has, StorageUnavailable.
     """
     for last in (False, False, True):
         try:
-            return translated(scope, scanned(list_body_parts(scope), node, patience))
+            return translated(scope, scanned(list_body_parts(scope), node, time_budget))
         except (FileNotFoundError, StorageUnavailableError):  # folding has moved rows to another file since
             if last:
                 said = _("Cannot read the sample texts of this run. Try again, or re-index the run.")
@@ -150,7 +150,7 @@ def translated(scope: QueryScope, ids: list[str]) -> list[str]:
 def scanned(
     files: Sequence[BodyFilePart],
     node: QueryNode,
-    patience: TimeBudget | None = None,
+    time_budget: TimeBudget | None = None,
 ) -> list[str]:
     ids: list[str] = []
     keys: set[str] = set()
@@ -159,7 +159,7 @@ def scanned(
         for found, here in answers(portion, node):
             ids += found
             keys |= here
-        if patience and (left := files[start + len(portion) :]) and patience.ends(left):
+        if time_budget and (left := files[start + len(portion) :]) and time_budget.is_over(left):
             return ids
     if files:
         refuse_unknown(node, keys)

@@ -85,7 +85,7 @@ class CompletionContext:
         asked = list(terms)
         if not self.counting:
             return [None] * len(asked)
-        tests = {f"n{at}": Count("pk", filter=self.rest.asks(term)) for at, term in enumerate(asked)}
+        tests = {f"n{at}": Count("pk", filter=self.rest.build_term_condition(term)) for at, term in enumerate(asked)}
         counts = self.rest.samples.order_by().aggregate(**tests) if tests else {}
         return [counts[f"n{at}"] for at in range(len(asked))]
 
@@ -113,7 +113,7 @@ def complete_query(run: Run, q: str, at: int | None = None, **where: Any) -> Que
 def placed(run: Run, rest: str, where: dict[str, Any]) -> CompletionContext:
     whole = search.find_samples(run, **where)
     counting = whole.total <= MOST_COUNTED
-    every = whole if counting else whole.newest(MOST_LOOKED_AT)
+    every = whole if counting else whole.limit_to_newest(MOST_LOOKED_AT)
     try:
         parse_query(rest)
         left = search.find_samples(run, **where, q=rest) if counting and rest.strip() else every
@@ -179,14 +179,14 @@ def numbers(place: CompletionContext) -> list[CompletionChoice]:
     return [
         CompletionChoice(name, "number", ranged(_(ABOUT[name]), told[f"low_{name}"], told[f"high_{name}"]), whole=False)
         for name in NUMBER_FIELDS
-        if told[f"low_{name}"] is not None and not (name == "step" and place.every.scope.one is not None)
+        if told[f"low_{name}"] is not None and not (name == "step" and place.every.scope.step_id is not None)
     ]
 
 
 def names(place: CompletionContext) -> tuple[list[CompletionChoice], list[CompletionChoice]]:
     """Those that are asked often, and the others."""
     shown = ["is", "no", "source", *(name for name in NAME_FIELDS if name != "source")]
-    if place.every.scope.one is not None:
+    if place.every.scope.step_id is not None:
         shown.remove("split")
     found = [CompletionChoice(f"{name}:", "name", _(ABOUT[name]), whole=False) for name in shown]
     return found[:3], found[3:]

@@ -23,7 +23,7 @@ HAVING: Final = {
 def find_unrecorded_fields(query: Query, scope: QueryScope) -> list[str]:
     """The words of the query that ask for something which no sample of its step has; none said of several steps, whose
     samples may be millions. Logged keys are not among them: those that nobody logged are errors."""
-    if query.root is None or scope.one is None:
+    if query.root is None or scope.step_id is None:
         return []
     asked = [name for leaf in wanted(query.root) if (name := word(leaf)) in HAVING]
     return [name for name in dict.fromkeys(asked) if not scope.samples().filter(HAVING[name]).exists()]

@@ -37,23 +37,23 @@ SAMPLE_ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
 
 @dataclass
 class QueryResult:
-    """The answer to a query: `samples` is lazy and in a stable order, so it can be sliced into pages. Where patience
+    """The answer to a query: `samples` is lazy and in a stable order, so it can be sliced into pages. Where time_budget
     ended before the search did, it is the answer for the steps after `horizon`."""
 
     query: Query
     scope: QueryScope
     samples: SampleQuerySet
-    horizon: int | None = None
+    cursor: int | None = None
     condition: Q = field(default_factory=Q)
 
-    def newest(self, most: int) -> QueryResult:
+    def limit_to_newest(self, most: int) -> QueryResult:
         """The same in the newest steps that hold at most `most` samples together, and in one step at least; itself
         where all steps hold no more."""
-        start = first_of_newest(self.scope, most) if self.scope.one is None else None
+        start = first_of_newest(self.scope, most) if self.scope.step_id is None else None
         if start is None:
             return self
-        if self.horizon is not None:
-            start = max(start, self.horizon + 1)
+        if self.cursor is not None:
+            start = max(start, self.cursor + 1)
         scope = replace(self.scope, steps=self.scope.steps.filter(step__gte=start))
         samples = scope.samples().filter(self.condition).select_related("step")
         return replace(self, scope=scope, samples=samples.order_by(*self.samples.query.order_by))
@@ -62,7 +62,7 @@ class QueryResult:
     def searched(self) -> tuple[int, int]:
         """(steps searched, steps to search)"""
         total = self.scope.steps.count()
-        return (total if self.horizon is None else self.scope.steps.filter(step__gt=self.horizon).count()), total
+        return (total if self.cursor is None else self.scope.steps.filter(step__gt=self.cursor).count()), total
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -71,22 +71,22 @@ class QueryResult:
 
     @cached_property
     def total(self) -> int:
-        if self.query.root is None and self.scope.one is None:
+        if self.query.root is None and self.scope.step_id is None:
             return self.scope.steps.aggregate(total=Sum("samples"))["total"] or 0
         return self.samples.order_by().count()
 
-    def facets(self) -> dict[str, int]:
+    def count_properties(self) -> dict[str, int]:
         """{term: how many of the found samples it would leave}; groups, not samples, where the catalog counts those."""
         single = [one.term for one in PROPERTY_CATALOG if one.of == "samples"]
-        terms = {term: self.asks(term) for term in ("score<=0", *single, "is:flagged")}
+        terms = {term: self.build_term_condition(term) for term in ("score<=0", *single, "is:flagged")}
         every = self.samples.order_by()
         counts = every.aggregate(**{f"n{at}": Count("pk", filter=term) for at, term in enumerate(terms.values())})
         found = {term: counts[f"n{at}"] for at, term in enumerate(terms)}
         for term in (one.term for one in PROPERTY_CATALOG if one.of == "groups"):
-            found[term] = every.filter(self.asks(term)).values("step", "group").distinct().count()
+            found[term] = every.filter(self.build_term_condition(term)).values("step", "group").distinct().count()
         return found
 
-    def asks(self, term: str) -> Q:
+    def build_term_condition(self, term: str) -> Q:
         """A term that columns answer, as a condition on samples of the same scope."""
         root = parse_query(term).root
         assert root is not None, "a term asks something"
@@ -102,14 +102,14 @@ def find_samples(
     q: str | Query = "",
     ordering: str = "score",
     step_kind: str = "",
-    patience: body_scan.TimeBudget | None = None,
+    time_budget: body_scan.TimeBudget | None = None,
     reader: int | None = None,
 ) -> QueryResult:
     """The visible samples of one step, or of all of them when `step` is None, that answer `q`.
 
     `split` empty means both; `attempt` empty means the current steps, `all` every attempt, else one attempt's key.
-    `ordering` is a key of `ORDERINGS`, with `-` before it the other way round. With `patience` the newest steps may be
-    all that is searched, see `QueryResult`. `reader` is the id of who asks, for `is:unseen` and its like.
+    `ordering` is a key of `ORDERINGS`, with `-` before it the other way round. With `time_budget` only the
+    newest steps may be searched, see `QueryResult`. `reader` is the id of who asks, for `is:unseen` and its like.
     Raises InvalidInputError (InvalidQueryError with the span, for `q`) and StorageUnavailableError.
     """
     query = parse_query(q) if isinstance(q, str) else q
@@ -117,9 +117,9 @@ def find_samples(
     scope = build_scope(
         run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root, reader=reader
     )
-    asked = ConditionBuilder(scope, patience).answered(query.root) if query.root is not None else Q()
+    asked = ConditionBuilder(scope, time_budget).answered(query.root) if query.root is not None else Q()
     samples = scope.samples().filter(asked)
-    horizon = patience.horizon if patience else None
+    horizon = time_budget.cursor if time_budget else None
     if horizon is not None:
         samples = samples.filter(step__step__gt=horizon)
     return QueryResult(query, scope, samples.select_related("step").order_by(*order), horizon, asked)
@@ -152,7 +152,7 @@ class ConditionBuilder:
     """Turns a whole query into one condition; what is asked of bodies is scanned in as few passes as can be."""
 
     scope: QueryScope
-    patience: body_scan.TimeBudget | None = None
+    time_budget: body_scan.TimeBudget | None = None
 
     @cached_property
     def apart(self) -> bool:
@@ -161,7 +161,7 @@ class ConditionBuilder:
 
     def answered(self, node: QueryNode) -> Q:
         if self.at_once(node):
-            return Q(pk__among=body_scan.scan_bodies(self.scope, node, self.patience))
+            return Q(pk__among=body_scan.scan_bodies(self.scope, node, self.time_budget))
         if isinstance(node, Not):
             return ~self.answered(node.part)
         if not isinstance(node, And | Or):

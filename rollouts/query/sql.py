@@ -71,12 +71,12 @@ class QueryScope:
 
     run: Run
     steps: StepQuerySet
-    one: int | None
+    step_id: int | None
     reader: int | None = None
 
     def samples(self) -> Any:
         """The visible samples of these steps, as a QuerySet."""
-        inside = Q(step=self.one) if self.one is not None else Q(step__in=self.steps.values("pk"))
+        inside = Q(step=self.step_id) if self.step_id is not None else Q(step__in=self.steps.values("pk"))
         return Sample.objects.filter(inside, visible=True)
 
 
@@ -243,8 +243,8 @@ def solved(scope: QueryScope, *, by_all: bool) -> Q:
 
 def in_groups(scope: QueryScope, kind: str) -> Q:
     """Samples of groups of a kind that `alike` knows; a group is one of its step."""
-    if scope.one is not None:
-        return Q(group__among=getattr(group_outcomes.find_step_group_outcomes(scope.one), kind))
+    if scope.step_id is not None:
+        return Q(group__among=getattr(group_outcomes.find_step_group_outcomes(scope.step_id), kind))
     found = group_outcomes.find_group_outcomes(scope.steps)
     names = [f"{step}/{group}" for step, groups in found.items() for group in getattr(groups, kind)]
     return Q(Among(Concat(Cast("step", CharField()), Value("/"), "group"), names))

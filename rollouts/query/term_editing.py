@@ -26,35 +26,35 @@ class QueryTerms:
     """`either` where the query is one choice between terms (`a or b`), which is then its only term."""
 
     query: str
-    all: tuple[QueryTerm, ...]
-    either: bool = False
+    terms: tuple[QueryTerm, ...]
+    is_choice: bool = False
 
-    def holds(self, added: str) -> bool:
+    def contains(self, added: str) -> bool:
         """Whether every term of `added` is one of these, as written."""
-        own = {term.text for term in self.all}
-        return not self.either and all(term.text in own for term in split_terms(added).all)
+        own = {term.text for term in self.terms}
+        return not self.is_choice and all(term.text in own for term in split_terms(added).terms)
 
-    def plus(self, added: str) -> str:
+    def add(self, added: str) -> str:
         """The query narrowed by `added`; a choice goes into parentheses first."""
-        own = f"({self.query.strip()})" if self.either else self.query.strip()
+        own = f"({self.query.strip()})" if self.is_choice else self.query.strip()
         return f"{own} {added}".strip()
 
-    def without(self, added: str) -> str:
+    def remove(self, added: str) -> str:
         """The query without the terms of `added`."""
-        gone = {term.text for term in split_terms(added).all}
+        gone = {term.text for term in split_terms(added).terms}
         return self.cut(lambda term: term.text in gone)
 
-    def without_keys(self, *keys: str) -> str:
+    def remove_keys(self, *keys: str) -> str:
         """The query without its terms about these numbers."""
         return self.cut(lambda term: key_of(term.node) in keys)
 
     def cut(self, drop: Any) -> str:
-        if self.either:
+        if self.is_choice:
             return self.query.strip()
-        return " ".join(term.text for term in self.all if not drop(term))
+        return " ".join(term.text for term in self.terms if not drop(term))
 
-    def toggled(self, added: str) -> str:
-        return self.without(added) if self.holds(added) else self.plus(added)
+    def toggle(self, added: str) -> str:
+        return self.remove(added) if self.contains(added) else self.add(added)
 
 
 @cached(MAX_QUERY_TERMS)
@@ -69,12 +69,12 @@ def split_terms(q: str) -> QueryTerms:
         return QueryTerms(q, ())
     top: Any = tree.children[0]
     parts = top.children if top.data == "both" else [top]
-    return QueryTerms(q, tuple(term(q, part) for part in parts), either=top.data == "either" and not inside(top))
+    return QueryTerms(q, tuple(term(q, part) for part in parts), is_choice=top.data == "either" and not inside(top))
 
 
 def find_number_ranges(q: str) -> list[RangeTerm]:
     """What a query that can be read demands of numbers."""
-    return [term.node for term in split_terms(q).all if isinstance(term.node, RangeTerm)]
+    return [term.node for term in split_terms(q).terms if isinstance(term.node, RangeTerm)]
 
 
 def term(q: str, tree: Any) -> QueryTerm:

@@ -163,7 +163,7 @@ def load_review_batch(run: Run, request: QueueRequest, by: User, number: int | N
         step_kind=request.step_kind,
         q=q,
         ordering=request.queue.ordering,
-        patience=TimeBudget(SEARCH_SECONDS),
+        time_budget=TimeBudget(SEARCH_SECONDS),
         reader=by.pk,
     )
     rows = shuffle(result.samples, request.seed) if request.queue.name == "random" else result.samples
@@ -171,7 +171,7 @@ def load_review_batch(run: Run, request: QueueRequest, by: User, number: int | N
     number = find_first_open_batch(run, rows, by) if number is None else min(max(1, number), max(1, -(-total // BATCH)))
     samples = list(rows[(number - 1) * BATCH : number * BATCH])
     decisions = load_decisions(run, by, [sample.pk for sample in samples])
-    return ReviewBatch(q, total, number, samples, decisions, result.horizon)
+    return ReviewBatch(q, total, number, samples, decisions, result.cursor)
 
 
 def list_id_prefixes(samples: Iterable[Sample]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ class Compare(APIView):
         result = compare_steps(found)
         only = parse_choice(query.get("only"), "only", (*result.outcomes, "unjudged", "unpaired"), default="")
         pages = ApiPagination()
-        page = pages.paginate_queryset(result.rows(only), request, self) or []
+        page = pages.paginate_queryset(result.list_rows(only), request, self) or []
         answer = pages.get_paginated_response([serialize_comparison_row(row) for row in page])
         return Response({**serialize_comparison(found, result), **dict(answer.data or {})})
 
@@ -59,18 +59,18 @@ def serialize_comparison(found: list[ComparisonTarget], result: Comparison) -> d
     return {
         "cells": [serialize_comparison_target(cell) for cell in found],
         "outcomes": result.outcomes,
-        "unjudged": result.unjudged,
+        "unjudged": result.unevaluated_count,
         "paired_by_task": result.by_task,
-        "unpaired": [len(left) for left in result.left],
+        "unpaired": [len(left) for left in result.unpaired_prompts],
         "length_unit": result.unit,
-        "truncated_inferred": result.inferred,
+        "truncated_inferred": result.truncation_inferred,
         "sources": [
             {
                 "data_source": source.name or None,
                 "prompts": source.prompts,
                 "k": source.k,
                 "figures": {
-                    name: [serialize_statistic(one) for one in figures] for name, figures in source.figures.items()
+                    name: [serialize_statistic(one) for one in figures] for name, figures in source.statistics.items()
                 },
             }
             for source in result.sources
@@ -91,7 +91,7 @@ def serialize_statistic(one: ComparedMean) -> dict[str, Any]:
 
 def serialize_comparison_row(row: ComparisonRow) -> dict[str, Any]:
     cells = [prompt and serialize_compared_prompt(prompt) for prompt in row.prompts]
-    return {"right": row.right, "change": row.change, "expected": row.truths, "cells": cells}
+    return {"right": row.solved_by, "change": row.change, "expected": row.ground_truths, "cells": cells}
 
 
 def serialize_compared_prompt(prompt: ComparedPrompt) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def serialize_compared_prompt(prompt: ComparedPrompt) -> dict[str, Any]:
         "prompt_key": prompt.key,
         "data_source": prompt.source,
         "score": prompt.score,
-        "right": prompt.right,
-        "judged": prompt.judged,
+        "right": prompt.correct_count,
+        "judged": prompt.evaluated_count,
         "samples": prompt.ids,
     }

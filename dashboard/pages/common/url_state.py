@@ -79,18 +79,18 @@ class StepUrlState(UrlState):
 
     def toggled(self, term: str) -> str:
         """The link of a chip: the query with `term` added, or without it."""
-        return self.link(q=split_terms(self.q).toggled(term), sel="")
+        return self.link(q=split_terms(self.q).toggle(term), sel="")
 
     def brushed(self, term: str, *keys: str) -> str:
         """The link of a part of a chart: `term` in place of what the query says of these numbers."""
-        return self.link(q=split_terms(self.rest(*keys)).plus(term), sel="")
+        return self.link(q=split_terms(self.rest(*keys)).add(term), sel="")
 
     def rest(self, *keys: str) -> str:
         """The query without its terms about these numbers, ready for others to follow."""
-        return split_terms(split_terms(self.q).without_keys(*keys)).plus("")
+        return split_terms(split_terms(self.q).remove_keys(*keys)).add("")
 
     def has(self, term: str) -> bool:
-        return split_terms(self.q).holds(term)
+        return split_terms(self.q).contains(term)
 
 
 def clean_param(value: str) -> str:

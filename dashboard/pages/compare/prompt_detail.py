@@ -96,7 +96,7 @@ def load_answer_columns(
 def choose_sample_id(prompt: ComparedPrompt, nth: int) -> str:
     """The sample to show; empty where the cell has fewer responses."""
     if not nth:
-        return prompt.example
+        return prompt.example_id
     return prompt.ids[nth - 1] if nth <= len(prompt.ids) else ""
 
 

@@ -55,7 +55,7 @@ def build_outcome_chips(
     every = TARGET_LETTERS[: len(found)]
     alone = [letter for letter in every if letter in result.outcomes or len(found) == 2]
     mixed = sorted(key for key in result.outcomes if len(key) not in (1, len(found)) and key != NONE_CORRECT)
-    unpaired = len(result.unpaired())
+    unpaired = len(result.list_unpaired_rows())
     named = [
         ("", _("All paired"), len(result.pairs)),
         (every, format_all_correct(found), result.outcomes.get(every, 0)),
@@ -64,7 +64,7 @@ def build_outcome_chips(
     named += [(key, format_correct_only_in(key), result.outcomes[key]) for key in mixed]
     wrong = _("Both wrong") if len(found) == 2 else _("All wrong")
     named += [(NONE_CORRECT, wrong, result.outcomes.get(NONE_CORRECT, 0))]
-    named += [("unjudged", _("Not evaluated"), result.unjudged)] if result.unjudged else []
+    named += [("unjudged", _("Not evaluated"), result.unevaluated_count)] if result.unevaluated_count else []
     named += [("unpaired", _("Not paired"), unpaired)] if unpaired else []
     return [OutcomeChip(name, count, key == only, link(only=key, start=0)) for key, name, count in named]
 
@@ -109,8 +109,10 @@ class StatisticsRow:
 
 def find_measures(result: Comparison) -> list[tuple[str, str]]:
     """[(measure, what its column is called)], those with a figure."""
-    known = [name for name in MEASURES if any(one.value is not None for s in result.sources for one in s.figures[name])]
-    if all(source.figures["score"] == source.figures["pass@1"] for source in result.sources):
+    known = [
+        name for name in MEASURES if any(one.value is not None for s in result.sources for one in s.statistics[name])
+    ]
+    if all(source.statistics["score"] == source.statistics["pass@1"] for source in result.sources):
         known = [name for name in known if name != "score"]
     ks = {source.k for source in result.sources}
     k = str(ks.pop()) if len(ks) == 1 else "k"
@@ -119,7 +121,7 @@ def find_measures(result: Comparison) -> list[tuple[str, str]]:
         "score": _("score"),
         "pass@k": f"pass@{k}",
         "length": unit,
-        "truncated": _("truncated?") if result.inferred else _("truncated"),
+        "truncated": _("truncated?") if result.truncation_inferred else _("truncated"),
     }
     return [(name, called.get(name, name)) for name in known]
 
@@ -128,7 +130,7 @@ def build_statistics_rows(result: Comparison) -> list[StatisticsRow]:
     names = [name for name, _ in find_measures(result)]
     made: list[StatisticsRow] = []
     for source in result.sources:
-        cells = list(zip(*(source.figures[name] for name in names), strict=True))
+        cells = list(zip(*(source.statistics[name] for name in names), strict=True))
         for at, figures in enumerate(cells):
             values = [format_statistic(name, one) for name, one in zip(names, figures, strict=True)]
             made.append(StatisticsRow(source.name, source.prompts, 0 if at else len(cells), TARGET_LETTERS[at], values))
@@ -151,7 +153,9 @@ def format_statistic(name: str, figure: ComparedMean) -> FormattedStatistic:
     if figure.change is None:
         return FormattedStatistic(said(figure.value) + unit)
     span = f"[{said(figure.interval[0], True)}, {said(figure.interval[1], True)}]" if figure.interval else ""
-    grade = {1: "good", -1: "bad", 0: "sure"}[better * (1 if figure.change > 0 else -1)] if figure.sure else ""
+    grade = (
+        {1: "good", -1: "bad", 0: "sure"}[better * (1 if figure.change > 0 else -1)] if figure.is_significant else ""
+    )
     return FormattedStatistic(said(figure.value) + unit, said(figure.change, True), span, grade)
 
 
@@ -172,17 +176,17 @@ class PromptRow:
 
     @property
     def right(self) -> str:
-        return self.row.right if self.row.right != NONE_CORRECT else ""
+        return self.row.solved_by if self.row.solved_by != NONE_CORRECT else ""
 
 
 def build_prompt_rows(page: Sequence[ComparisonRow], found: Sequence[ComparisonTarget]) -> list[PromptRow]:
     """With the samples that stand for the prompts, in one query."""
-    ids = [prompt.example for row in page for prompt in row.prompts if prompt]
+    ids = [prompt.example_id for row in page for prompt in row.prompts if prompt]
     samples = Sample.objects.in_bulk(ids)
     return [build_prompt_row(row, found, samples) for row in page]
 
 
 def build_prompt_row(row: ComparisonRow, found: Sequence[ComparisonTarget], samples: dict[str, Sample]) -> PromptRow:
-    answers = [PromptAnswer(prompt, samples.get(prompt.example)) if prompt else None for prompt in row.prompts]
+    answers = [PromptAnswer(prompt, samples.get(prompt.example_id)) if prompt else None for prompt in row.prompts]
     at, first = next((at, prompt) for at, prompt in enumerate(row.prompts) if prompt)
     return PromptRow(row, answers, found[at].run.uid, first.key)

@@ -115,7 +115,7 @@ def build_picker_context(
     """Fields for the cells that there are, two at least, and one more."""
     runs = list(permissions.visible_runs(request).select_related("project").order_by("-seen_at")[:MAX_OFFERED_RUNS])
     runs += [run for run in dict.fromkeys(cell.run for cell in found) if run not in runs]
-    fields: list[tuple[str, Run | None, str]] = [(cell.letter, cell.run, cell.asked) for cell in found]
+    fields: list[tuple[str, Run | None, str]] = [(cell.letter, cell.run, cell.requested_step) for cell in found]
     if len(fields) == 1:
         fields.append(("B", choose_partner_run(found[0].run, runs), ""))
     elif not fields and asked.of:
@@ -143,7 +143,7 @@ def partners(
     if len(found) != 1:
         return []
     [cell] = found
-    here, split = f"{cell.run.uid}@{cell.asked}", cell.step.split
+    here, split = f"{cell.run.uid}@{cell.requested_step}", cell.step.split
     steps = Step.objects.filter(split=split, superseded=False)
     others = [run for run in runs if run.project_id == cell.run.project_id and run != cell.run]
     having = set(steps.filter(run__in=others).values_list("run_id", flat=True).distinct())
@@ -170,7 +170,7 @@ def build_comparison_context(
 ) -> dict[str, Any]:
     known = {**result.outcomes, "unjudged": 1, "unpaired": 1}
     only = asked.only if asked.only in known else ""
-    rows = result.rows(only)
+    rows = result.list_rows(only)
     open_at = prompt_detail.find_row_position(rows, asked.sel)
     projects = {cell.run.project.slug: cell.run.project for cell in found}
     split = found[0].step.split
@@ -182,7 +182,7 @@ def build_comparison_context(
         "chips": table.build_outcome_chips(result, found, only, asked.link),
         "splits": [(one, asked.link(split=one, only=""), one == split) for one in SPLITS],
         "measures": table.find_measures(result),
-        "votes": any(one.value is not None for one in result.sources[0].figures["maj@n"]),
+        "votes": any(one.value is not None for one in result.sources[0].statistics["maj@n"]),
         "lines": table.build_statistics_rows(result),
         **build_rows_context(asked, only, rows, asked.start if open_at is None else open_at // ROWS * ROWS, found),
         "settings": settings(found),
@@ -193,7 +193,7 @@ def build_comparison_context(
         "rules": table.render_correctness_rules({project.correct for project in projects.values()}),
         "unpaired_link": asked.link(only="unpaired", start=0),
         "all_link": asked.link(only="", start=0),
-        "left": [(cell, len(left)) for cell, left in zip(found, result.left, strict=True)],
+        "left": [(cell, len(left)) for cell, left in zip(found, result.unpaired_prompts, strict=True)],
         **(build_open_prompt_context(asked, only, rows, open_at, found) if open_at is not None else {}),
     }
 

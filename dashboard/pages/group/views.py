@@ -73,10 +73,10 @@ def build_group_context(request: HttpRequest, run: Run, word: str, name: str) ->
     if found is None:
         said = _("{split} step {step} of this run has no group {group}.")
         raise Http404(said.format(split=split, step=row.step, group=name[:80]))
-    shown = found.only(only)
+    shown = found.filter_responses(only)
     way = build_neighbour_links(request, run, split, found, ask)
     words = parse_highlight_words(ask.q)
-    dim = 0 if diff or words else shown.shared  # a hit may lie across the end of what is dimmed
+    dim = 0 if diff or words else shown.shared_prefix_chars  # a hit may lie across the end of what is dimmed
     return {
         "run": run, "project": run.project, "ask": ask, "split": split, "row": row, "current": row.step,
         "tab": "samples", "strip": load_step_strip(run, split, attempt), "board": shown,
@@ -94,19 +94,19 @@ def build_group_context(request: HttpRequest, run: Run, word: str, name: str) ->
 
 def build_correctness_chips(found: GroupView, only: str, here: str) -> list[tuple[str, int, str, bool]]:
     """[(name, count, link, on)] of all responses, the right ones and the wrong; none where one of these is empty."""
-    if not found.right or not found.wrong:
+    if not found.correct_count or not found.wrong_count:
         return []
     named = (
         ("", _("All"), len(found.samples)),
-        ("right", _("Correct"), found.right),
-        ("wrong", _("Wrong"), found.wrong),
+        ("right", _("Correct"), found.correct_count),
+        ("wrong", _("Wrong"), found.wrong_count),
     )
     return [(name, count, f"{here}only={key}" if key else here[:-1], key == only) for key, name, count in named]
 
 
 def build_response_columns(found: GroupView, dim: int) -> list[dict[str, Any]]:
     """Of a board that is not folded, the first eight with a key."""
-    if found.folded:
+    if found.collapsed:
         return []
     return [
         build_response_column(*pair, dim, key=str(at)) for at, pair in enumerate(pair_with_rows(found.responses), 1)
@@ -114,8 +114,8 @@ def build_response_columns(found: GroupView, dim: int) -> list[dict[str, Any]]:
 
 
 def build_identical_groups(found: GroupView, dim: int) -> list[dict[str, Any]]:
-    every = found.folds()
-    if not found.folded:
+    every = found.group_by_answer()
+    if not found.collapsed:
         return [{"fold": fold} for fold in every]
     heads = dict(pair_with_rows(found.responses))
     return [
@@ -131,7 +131,7 @@ def pair_with_rows(responses: list[GroupResponse]) -> list[tuple[GroupResponse, 
 def build_response_column(one: GroupResponse, head: SampleRow, dim: int, key: str = "") -> dict[str, Any]:
     """`same`: how all responses begin, where this one is shown from its beginning; `text`: what follows."""
     text = one.text or ""
-    cut = dim if one.whole or not one.cut else 0
+    cut = dim if one.expanded or not one.is_long else 0
     return {
         "one": one,
         "head": head,

@@ -108,7 +108,7 @@ def build_history_bar(
     scored = [one for one in steps if one.mean is not None]
     total = sum(one.answers for one in scored)
     mean = sum((one.mean or 0.0) * one.answers for one in scored) / total if total else None
-    right, judged, count = (sum(getattr(one, name) for one in steps) for name in ("right", "judged", "answers"))
+    right, judged, count = (sum(getattr(one, name) for one in steps) for name in ("correct", "evaluated", "answers"))
     width = 100 / scale.slots
     first, last = steps[0].step, steps[-1].step
     title = format_bar_title(first, last, mean, count) + (

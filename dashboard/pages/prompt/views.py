@@ -32,7 +32,7 @@ from rollouts.prompts import (
     PromptStepStats,
     find_best_answer,
     find_comparison_step,
-    line_of,
+    find_run_history,
     load_prompt_answers,
     load_prompt_history,
 )
@@ -88,7 +88,7 @@ def build_prompt_context(request: HttpRequest, run: Run, key: str, panel: str) -
     split = look.split or splits[0]
     told = load_prompt_history(run, key, split)
     track = load_step_strip(run, split)
-    line = chosen_line(run, look, told.lines, split)
+    line = chosen_line(run, look, told.histories, split)
     shown: dict[str, Any] = {
         "run": run, "project": run.project, "ask": StepUrlState(split=look.split),
         "look": look, "split": split, "key": key,
@@ -97,7 +97,11 @@ def build_prompt_context(request: HttpRequest, run: Run, key: str, panel: str) -
     if panel in {"strip", "alive"}:
         return shown
     here = find_requested_prompt_step(line, look, request, key) if line else None
-    shown |= {"here": here, "drawn": build_history_rows(told.lines, line, here, look, key), "axis": axis(told.lines)}
+    shown |= {
+        "here": here,
+        "drawn": build_history_rows(told.histories, line, here, look, key),
+        "axis": axis(told.histories),
+    }
     if panel == "lines" or line is None or here is None:
         return shown
     return shown | build_answers_context(request, line, here, look, key, split)
@@ -120,8 +124,8 @@ def splits_of(run: Run, key: str) -> list[str]:
 def chosen_line(run: Run, look: PromptUrlState, lines: list[PromptRunHistory], split: str) -> PromptRunHistory | None:
     attempt = attempt_or_404(run, look.attempt)
     kind = find_step_kind(run, split)
-    old = line_of(lines, run, attempt, kind) if attempt else None
-    return old or line_of(lines, run, None, kind)
+    old = find_run_history(lines, run, attempt, kind) if attempt else None
+    return old or find_run_history(lines, run, None, kind)
 
 
 def find_requested_prompt_step(

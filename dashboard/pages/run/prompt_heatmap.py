@@ -59,7 +59,7 @@ def build_heatmap_context(request: HttpRequest, run: Run) -> dict[str, Any]:
     only = told["only"] if told["only"] in HEATMAP_KINDS else "all"
     order = told["order"] if told["order"] in HEATMAP_ORDERS else HEATMAP_ORDERS[0]
     found = load_prompt_heatmap(run, split, find_step_kind(run, split))
-    lines = found.chosen(only, order)
+    lines = found.select_rows(only, order)
     start = min(parse_row_offset(told["start"]), len(lines))
     link = HeatmapUrlState(run, split, only, order)
     return {
@@ -67,7 +67,8 @@ def build_heatmap_context(request: HttpRequest, run: Run) -> dict[str, Any]:
         "heat_split": split,
         "heat_rows": build_heatmap_rows(run, split, found, lines[start : start + ROWS]),
         "heat_kinds": [
-            (_(KIND_NAMES[kind]), count, link.to(only=kind), kind == only) for kind, count in found.counts().items()
+            (_(KIND_NAMES[kind]), count, link.to(only=kind), kind == only)
+            for kind, count in found.count_kinds().items()
         ],
         "heat_orders": [(_(ORDER_NAMES[one]), link.to(order=one), one == order) for one in HEATMAP_ORDERS],
         "heat_splits": [(one, link.to(split=one, only="all"), one == split) for one in splits],
@@ -97,7 +98,7 @@ def build_heatmap_rows(run: Run, split: str, found: PromptHeatmap, lines: list[H
         HeatmapDisplayRow(
             line,
             texts.get(line.sample, ""),
-            None if line.first is None else found.steps[line.first],
+            None if line.first_solved is None else found.steps[line.first_solved],
             [build_heatmap_cell(run, split, found, line, at) for at in range(len(found.steps))],
         )
         for line in lines
@@ -107,13 +108,13 @@ def build_heatmap_rows(run: Run, split: str, found: PromptHeatmap, lines: list[H
 def build_heatmap_cell(
     run: Run, split: str, found: PromptHeatmap, line: HeatmapRow, at: int
 ) -> HeatmapDisplayCell | None:
-    value = line.cells[at]
+    value = line.values[at]
     if value is None:
         return None
     step = found.steps[at]
     query = urlencode({"split": split, "q": f"prompt:{line.key}"}, safe=":")
     text = format_number(round(value, 2), 0 if value in (0, 1) else 2).replace("-", "−").removeprefix("0")
-    said = _("step {step}: {value} correct") if found.judged else _("step {step}: {value} mean score")
+    said = _("step {step}: {value} correct") if found.evaluated else _("step {step}: {value} mean score")
     said = said.format(step=step, value=format_number(value))
     return HeatmapDisplayCell(grade_cell(value), text or "0", f"{reverse('step', args=[run.uid, step])}?{query}", said)
 

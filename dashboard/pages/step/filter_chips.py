@@ -41,7 +41,7 @@ def count_not_viewed(result: query_result.StepQueryResult) -> int:
     """How many of what was found the person has not looked at; 0 while they have looked at none, and nothing is new."""
     if not result.marked:
         return 0
-    looked = result.found.samples.order_by().filter(result.found.asks("is:seen")).count()
+    looked = result.found.samples.order_by().filter(result.found.build_term_condition("is:seen")).count()
     return result.total - looked if looked else 0
 
 

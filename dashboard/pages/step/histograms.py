@@ -128,16 +128,16 @@ def compute_result_statistics(found: QueryResult, spans: ChartAxes) -> ResultSta
         judged=Count("correct"),
         right=Count("pk", filter=Q(correct=True)),
         groups=Count("group", distinct=True),
-        length=Avg("chars", filter=~found.asks("no:text")),
-        zero_or_less=Count("pk", filter=found.asks("score<=0")),
-        **{f"bin{at}": Count("pk", filter=found.asks(one.term)) for at, one in enumerate(blank)},
+        length=Avg("chars", filter=~found.build_term_condition("no:text")),
+        zero_or_less=Count("pk", filter=found.build_term_condition("score<=0")),
+        **{f"bin{at}": Count("pk", filter=found.build_term_condition(one.term)) for at, one in enumerate(blank)},
     )
     inside = [counts.pop(f"bin{at}") for at in range(len(blank))]
     most = max([*inside, 1])
     bins = [
         replace(one, count=count, height=round(100 * count / most, 1)) for one, count in zip(blank, inside, strict=True)
     ]
-    if found.scope.one is None:  # groups of two steps may have one name
+    if found.scope.step_id is None:  # groups of two steps may have one name
         counts["groups"] = 0
     return ResultStatistics(**counts, bins=bins, sources=compute_source_statistics(final))
 

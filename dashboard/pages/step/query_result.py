@@ -41,7 +41,7 @@ class ResultScope:
 
     @cached_property
     def newest(self) -> QueryResult:
-        return self.every.newest(MAX_COUNTED_SAMPLES)
+        return self.every.limit_to_newest(MAX_COUNTED_SAMPLES)
 
     @cached(MAX_QUERY_RESULTS)
     def axes(self) -> ChartAxes:
@@ -69,7 +69,7 @@ class StepQueryResult:
     @cached_property
     def newest(self) -> QueryResult:
         """What charts and chips are of."""
-        return self.found.newest(MAX_COUNTED_SAMPLES)
+        return self.found.limit_to_newest(MAX_COUNTED_SAMPLES)
 
     @property
     def counted(self) -> tuple[int, int] | None:
@@ -90,7 +90,7 @@ class StepQueryResult:
     @property
     def horizon(self) -> int | None:
         """Steps up to this one are still to be searched."""
-        return self.found.horizon
+        return self.found.cursor
 
     @property
     def unrecorded(self) -> list[str]:
@@ -120,7 +120,7 @@ class StepQueryResult:
 
     @cached(MAX_QUERY_RESULTS)
     def facets(self) -> dict[str, int]:
-        return self.newest.facets()
+        return self.newest.count_properties()
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -152,7 +152,7 @@ def load_query_result(
     step = row.pk if row else None
     place = ResultScope(every, (run.pk, run.created_at, run.version, step, split, ask.attempt))
     own = (reader,) if found.query.personal else ()
-    key = (*place.key, "" if error else ask.q, choose_order(ask, row), found.horizon, *own)
+    key = (*place.key, "" if error else ask.q, choose_order(ask, row), found.cursor, *own)
     return StepQueryResult(found, place, key, ask, error, marked=bool(reader and reader.marks))
 
 
@@ -171,10 +171,10 @@ def search_step(
     row: Step | None,
     ask: StepUrlState,
     q: str,
-    patience: TimeBudget | None = None,
+    time_budget: TimeBudget | None = None,
     reader: int | None = None,
 ) -> QueryResult:
-    """The whole answer, unless there is `patience`."""
+    """The whole answer, unless there is `time_budget`."""
     if row is None:
         return find_samples(
             run,
@@ -183,7 +183,7 @@ def search_step(
             attempt=ask.attempt,
             q=q,
             ordering=choose_order(ask, row),
-            patience=patience,
+            time_budget=time_budget,
             reader=reader,
         )
     return find_samples(

@@ -134,7 +134,7 @@ def count_by_bin(
     final: QuerySet[Sample], found: QueryResult, blank: list[ScoreBin], edges: list[int], column: str
 ) -> Counter[tuple[int, int]]:
     """{(bin, column): trajectories}"""
-    bins = [When(found.asks(one.term), then=Value(at)) for at, one in enumerate(blank)]
+    bins = [When(found.build_term_condition(one.term), then=Value(at)) for at, one in enumerate(blank)]
     wide = [When(**{f"{column}__lt": edge}, then=Value(at)) for at, edge in enumerate(edges[1:-1])]
     rows = (
         final.annotate(

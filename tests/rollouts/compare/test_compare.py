@@ -33,19 +33,19 @@ def test_prompts_are_told_apart_by_who_solves_them(run: Run) -> None:
     evaluated(run, 2, *asked("a", 1), *asked("b", 0), *asked("c", 1), *asked("d", 0))
     result = found(f"{run.uid}@1,{run.uid}@latest")
     assert result.outcomes == {"AB": 1, "A": 1, "B": 1, "none": 1}
-    assert [len(left) for left in result.left] == [1, 0]
+    assert [len(left) for left in result.unpaired_prompts] == [1, 0]
     assert {abs(pair.change) for pair in result.pairs[:2]} == {1.0} and result.pairs[3].change == 0
-    assert [row.right for row in result.rows("A")] == ["A"] and len(result.rows()) == 4
-    ((kept, lacking),) = (row.prompts for row in result.rows("unpaired"))
-    assert kept and kept.right == 1 and lacking is None
+    assert [row.solved_by for row in result.list_rows("A")] == ["A"] and len(result.list_rows()) == 4
+    ((kept, lacking),) = (row.prompts for row in result.list_rows("unpaired"))
+    assert kept and kept.correct_count == 1 and lacking is None
 
 
 def test_a_prompt_counts_as_solved_where_half_of_its_judged_answers_are_right(run: Run) -> None:
     evaluated(run, 1, *asked("a", 1, 0, None), *asked("b", None))
     evaluated(run, 2, *asked("a", 1, 0, 0), *asked("b", 1))
     result = found(f"{run.uid}@1,{run.uid}@2")
-    assert result.outcomes == {"A": 1} and result.unjudged == 1
-    assert [row.right for row in result.rows("unjudged")] == [""]
+    assert result.outcomes == {"A": 1} and result.unevaluated_count == 1
+    assert [row.solved_by for row in result.list_rows("unjudged")] == [""]
 
 
 def test_a_step_that_goes_while_it_is_compared_is_said_to_be_gone(run: Run) -> None:
@@ -74,7 +74,9 @@ def test_prompts_that_changed_their_text_are_paired_by_their_row_of_the_data_set
     evaluated(run, 2, row("a?", 1, 0), row("b?", 2, 0, "math"), row("c?", 3, 0), row("same", 8, 0))
     result = found(f"{run.uid}@1,{run.uid}@2")
     assert result.by_task == 1 and len(result.pairs) == 2
-    assert [prompt.key for prompt in result.left[0]] and [len(left) for left in result.left] == [3, 2]
+    assert [prompt.key for prompt in result.unpaired_prompts[0]] and [
+        len(left) for left in result.unpaired_prompts
+    ] == [3, 2]
 
 
 def test_each_data_source_is_measured_and_differences_are_against_the_first_cell(run: Run) -> None:
@@ -85,11 +87,11 @@ def test_each_data_source_is_measured_and_differences_are_against_the_first_cell
     whole, first, second = found(f"{run.uid}@1,{run.uid}@2").sources
     assert (whole.name, first.name, second.name) == ("", "easy", "hard")
     assert (whole.prompts, first.prompts, second.prompts, first.k) == (70, 40, 30, 2)
-    before, after = first.figures["pass@1"]
+    before, after = first.statistics["pass@1"]
     assert (before.value, after.value, after.change) == (0.75, 1.0, 0.25)
-    assert after.interval and 0.1 < after.interval[0] < 0.25 < after.interval[1] < 0.4 and after.sure
-    assert [figure.value for figure in first.figures["pass@k"]] == [1.0, 1.0]
-    assert second.figures["pass@1"][1].change == 0 and not second.figures["pass@1"][1].sure
+    assert after.interval and 0.1 < after.interval[0] < 0.25 < after.interval[1] < 0.4 and after.is_significant
+    assert [figure.value for figure in first.statistics["pass@k"]] == [1.0, 1.0]
+    assert second.statistics["pass@1"][1].change == 0 and not second.statistics["pass@1"][1].is_significant
 
 
 def test_the_majority_decides_where_answers_are_known(run: Run) -> None:
@@ -99,14 +101,14 @@ def test_the_majority_decides_where_answers_are_known(run: Run) -> None:
     evaluated(run, 1, *votes(("#### 4", 1), ("#### 4", 1), ("#### 5", 0), ("no idea", 0)), *asked("b", 1, 0, 0))
     evaluated(run, 2, *votes(("#### 4", 1), ("\\boxed{5}", 0), ("#### 5", 0)), *asked("b", 1, 0, 0))
     (every,) = found(f"{run.uid}@1,{run.uid}@2").sources
-    assert [figure.value for figure in every.figures["maj@n"]] == [1.0, 0.0]
-    assert [figure.value for figure in every.figures["pass@1"]] == pytest.approx([5 / 12, 1 / 3])
+    assert [figure.value for figure in every.statistics["maj@n"]] == [1.0, 0.0]
+    assert [figure.value for figure in every.statistics["pass@1"]] == pytest.approx([5 / 12, 1 / 3])
 
 
 def test_one_answer_per_prompt_has_neither_a_majority_nor_a_pass_at_more(run: Run) -> None:
     evaluated(run, 1, *asked("a", 1, says="#### 4"))
     (every,) = found(f"{run.uid}@1,{run.uid}@1").sources
-    assert every.figures["maj@n"][0].value is None and every.figures["pass@k"][0].value is None
+    assert every.statistics["maj@n"][0].value is None and every.statistics["pass@k"][0].value is None
 
 
 @pytest.mark.parametrize(
@@ -129,8 +131,8 @@ def test_lengths_are_in_tokens_only_where_every_sample_has_them(run: Run) -> Non
     evaluated(run, 2, *asked("a", 1, response_ids=[5]))
     evaluated(run, 3, *asked("a", 1))
     tokens, chars = found(f"{run.uid}@1,{run.uid}@2"), found(f"{run.uid}@1,{run.uid}@3")
-    assert (tokens.unit, [figure.value for figure in tokens.sources[0].figures["length"]]) == ("tokens", [3.0, 1.0])
-    assert (chars.unit, [figure.value for figure in chars.sources[0].figures["length"]]) == ("chars", [2.0, 2.0])
+    assert (tokens.unit, [figure.value for figure in tokens.sources[0].statistics["length"]]) == ("tokens", [3.0, 1.0])
+    assert (chars.unit, [figure.value for figure in chars.sources[0].statistics["length"]]) == ("chars", [2.0, 2.0])
 
 
 def test_truncation_that_nobody_logged_is_said_to_be_inferred(run: Run) -> None:
@@ -138,8 +140,11 @@ def test_truncation_that_nobody_logged_is_said_to_be_inferred(run: Run) -> None:
     evaluated(run, 2, *asked("a", 1, finish_reason="stop"))
     evaluated(run, 3, *asked("a", 1))
     exact = found(f"{run.uid}@1,{run.uid}@2")
-    assert [figure.value for figure in exact.sources[0].figures["truncated"]] == [1.0, 0.0] and not exact.inferred
-    assert found(f"{run.uid}@1,{run.uid}@3").inferred
+    assert [figure.value for figure in exact.sources[0].statistics["truncated"]] == [
+        1.0,
+        0.0,
+    ] and not exact.truncation_inferred
+    assert found(f"{run.uid}@1,{run.uid}@3").truncation_inferred
 
 
 def test_more_than_two_cells_are_compared_with_the_first(run: Run) -> None:
@@ -147,7 +152,7 @@ def test_more_than_two_cells_are_compared_with_the_first(run: Run) -> None:
         evaluated(run, step, *[row for n, score in enumerate(scores) for row in asked(f"q{n}", score)])
     result = found(",".join(f"{run.uid}@{step}" for step in (1, 2, 3)))
     assert result.outcomes == {"AB": 1, "BC": 1, "none": 1}
-    assert [figure.change for figure in result.sources[0].figures["pass@1"]] == pytest.approx([None, 1 / 3, 0])
+    assert [figure.change for figure in result.sources[0].statistics["pass@1"]] == pytest.approx([None, 1 / 3, 0])
 
 
 def test_what_arrives_later_is_in_the_next_comparison(run: Run) -> None:
@@ -192,7 +197,7 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: py
 def test_the_same_text_with_other_ground_truths_is_shown_as_such(run: Run) -> None:
     evaluated(run, 1, *asked("a", 1, ground_truth="4"))
     evaluated(run, 2, *asked("a", 0, ground_truth="5"))
-    assert [row.truths for row in found(f"{run.uid}@1,{run.uid}@2").rows()] == [["4", "5"]]
+    assert [row.ground_truths for row in found(f"{run.uid}@1,{run.uid}@2").list_rows()] == [["4", "5"]]
 
 
 def test_the_config_is_told_where_it_differs(run: Run, project: Project) -> None:

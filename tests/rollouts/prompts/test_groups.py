@@ -28,9 +28,9 @@ def board_of(run: Run, rows: list[dict[str, Any]], **asked: Any) -> GroupView:
 def test_responses_fold_by_answer_the_most_frequent_first_and_none_last(run: Run) -> None:
     answers = ["204"] * 17 + [""] * 10 + ["210"] * 9 + ["7"]
     found = board_of(run, [answered(n, answer) for n, answer in enumerate(answers)])
-    told = [(fold.count, fold.answer, fold.verdict) for fold in found.folds()]
+    told = [(fold.count, fold.answer, fold.correctness) for fold in found.group_by_answer()]
     assert told == [(17, "204", "correct"), (9, "210", ""), (1, "7", ""), (10, "", "")]
-    assert found.folded and not found.flat and (found.right, found.judged) == (17, 37)
+    assert found.collapsed and not found.zero_variance and (found.correct_count, found.evaluated_count) == (17, 37)
 
 
 def test_the_lowest_score_comes_first_and_what_has_none_last(run: Run) -> None:
@@ -45,7 +45,7 @@ def test_the_lowest_score_comes_first_and_what_has_none_last(run: Run) -> None:
 )
 def test_zero_variance_is_two_equal_scores_or_more(run: Run, scores: list[float | None], flat: bool) -> None:
     rows = [{**answered(n, str(n)), "score": score} for n, score in enumerate(scores)]
-    assert board_of(run, rows).flat is flat
+    assert board_of(run, rows).zero_variance is flat
 
 
 def test_a_response_is_cut_to_its_end_unless_it_is_asked_for_whole(run: Run) -> None:
@@ -54,27 +54,27 @@ def test_a_response_is_cut_to_its_end_unless_it_is_asked_for_whole(run: Run) -> 
     assert {len(one.text or "") for one in ends.responses} == {groups.TAIL_CHARS}
     second = ends.responses[1].sample
     found = groups.load_group_view(ends.step, "g", whole=(second.pk[:8],))
-    assert found and [one.whole for one in found.responses] == [False, True, False]
+    assert found and [one.expanded for one in found.responses] == [False, True, False]
     assert found.responses[1].text == rows[1]["response"]
     every = groups.load_group_view(ends.step, "g", every=True)
-    assert every and all(one.whole for one in every.responses)
+    assert every and all(one.expanded for one in every.responses)
 
 
 def test_a_folded_board_is_never_whole_at_once(run: Run) -> None:
     found = board_of(run, [answered(n, "204") for n in range(9)], every=True)
-    assert not any(one.whole for one in found.responses)
+    assert not any(one.expanded for one in found.responses)
 
 
 def test_a_trajectory_stands_once_by_its_last_sample(run: Run) -> None:
     rows = [answered(n, str(n), trajectory=str(n // 2), turn=n % 2) for n in range(4)]
     found = board_of(run, rows)
     assert sorted(str(one.answer) for one in found.responses) == ["1", "3"]
-    assert found.inner == 2
+    assert found.intermediate_count == 2
 
 
 def test_prompts_that_differ_within_a_group_are_counted(run: Run) -> None:
     found = board_of(run, [answered(0, "1"), {**answered(1, "2"), "prompt": "another"}])
-    assert (found.prompt, found.prompts) == ("17*12?", 2)
+    assert (found.prompt, found.prompt_count) == ("17*12?", 2)
 
 
 def test_a_group_that_is_not_there_has_no_board(run: Run) -> None:
@@ -106,22 +106,22 @@ def begun(*texts: str) -> list[dict[str, Any]]:
     ],
 )
 def test_what_all_texts_begin_with_ends_with_a_word(run: Run, texts: list[str], same: int) -> None:
-    assert board_of(run, begun(*texts)).shared == same
+    assert board_of(run, begun(*texts)).shared_prefix_chars == same
 
 
 def test_only_texts_that_are_shown_from_their_beginning_share_one(run: Run) -> None:
     rows = [answered(n, "204") | {"response": "The same long beginning of all. " * 40 + str(n)} for n in range(3)]
     found = board_of(run, rows)
-    assert found.shared == 0
+    assert found.shared_prefix_chars == 0
     pks = tuple(one.sample.pk for one in found.responses[:2])
     whole = groups.load_group_view(found.step, "g", whole=pks)
-    assert whole and whole.shared == 40 * 32
+    assert whole and whole.shared_prefix_chars == 40 * 32
 
 
 def test_a_board_holds_the_right_or_the_wrong_ones_alone(run: Run) -> None:
     found = board_of(run, [answered(n, answer) for n, answer in enumerate(["204", "7", "204"])])
-    assert [len(found.only(word).responses) for word in ("right", "wrong", "", "odd")] == [2, 1, 3, 3]
-    assert (found.right, found.wrong) == (2, 1)
+    assert [len(found.filter_responses(word).responses) for word in ("right", "wrong", "", "odd")] == [2, 1, 3, 3]
+    assert (found.correct_count, found.wrong_count) == (2, 1)
 
 
 def test_a_response_without_a_score_is_not_the_best_where_others_lost_points() -> None:

@@ -40,30 +40,30 @@ def run(project: Project) -> Run:
 
 def kinds(run: Run) -> dict[str, str]:
     """Kind by the first letter of the prompt, which is its data source."""
-    return {line.source: line.kind for line in heatmap.load_prompt_heatmap(run, "eval", "global_step").lines}
+    return {line.source: line.kind for line in heatmap.load_prompt_heatmap(run, "eval", "global_step").rows}
 
 
 def test_prompts_are_told_apart_by_their_course(run: Run) -> None:
     assert kinds(run) == {"n": "never", "a": "always", "l": "mixed", "f": "regressed", "h": "mixed"}
     found = heatmap.load_prompt_heatmap(run, "eval", "global_step")
-    assert found.counts() == {"all": 5, "never": 1, "regressed": 1, "mixed": 2, "always": 1}
-    assert found.judged
+    assert found.count_kinds() == {"all": 5, "never": 1, "regressed": 1, "mixed": 2, "always": 1}
+    assert found.evaluated
     assert found.steps == (1, 2, 3)
 
 
 def test_a_step_that_lacks_a_prompt_has_no_value_for_it(run: Run) -> None:
-    half = next(line for line in heatmap.load_prompt_heatmap(run, "eval", "global_step").lines if line.source == "h")
-    assert half.cells == (None, 0.0, 1.0)
-    assert half.first == 2
+    half = next(line for line in heatmap.load_prompt_heatmap(run, "eval", "global_step").rows if line.source == "h")
+    assert half.values == (None, 0.0, 1.0)
+    assert half.first_solved == 2
 
 
 def test_prompts_come_in_the_order_that_is_asked_for(run: Run) -> None:
     found = heatmap.load_prompt_heatmap(run, "eval", "global_step")
-    assert [line.source for line in found.chosen("all", "hardest")][0] == "n"
-    assert [line.source for line in found.chosen("all", "easiest")][0] == "a"
-    assert [line.source for line in found.chosen("all", "regressed")][0] == "f"
-    assert [line.source for line in found.chosen("all", "first solved")][0] == "a"
-    assert [line.source for line in found.chosen("never", "hardest")] == ["n"]
+    assert [line.source for line in found.select_rows("all", "hardest")][0] == "n"
+    assert [line.source for line in found.select_rows("all", "easiest")][0] == "a"
+    assert [line.source for line in found.select_rows("all", "regressed")][0] == "f"
+    assert [line.source for line in found.select_rows("all", "first solved")][0] == "a"
+    assert [line.source for line in found.select_rows("never", "hardest")] == ["n"]
 
 
 def test_responses_of_one_prompt_are_a_share(project: Project) -> None:
@@ -71,8 +71,8 @@ def test_responses_of_one_prompt_are_a_share(project: Project) -> None:
     for step in (1, 2):
         rows = [{"prompt": "q", "response": f"{n}", "score": n % 2, "acc": n % 2} for n in range(4)]
         indexed(run, lines(*rows), step=step, source=f"{step}", format="native")
-    (line,) = heatmap.load_prompt_heatmap(run, "train", "global_step").lines
-    assert line.cells == (0.5, 0.5)
+    (line,) = heatmap.load_prompt_heatmap(run, "train", "global_step").rows
+    assert line.values == (0.5, 0.5)
 
 
 def test_without_a_rule_a_cell_is_the_mean_score(project: Project) -> None:
@@ -84,9 +84,9 @@ def test_without_a_rule_a_cell_is_the_mean_score(project: Project) -> None:
             run, lines({"prompt": "q", "response": "r", "score": -0.5}), step=step, source=f"{step}", format="native"
         )
     found = heatmap.load_prompt_heatmap(run, "train", "global_step")
-    assert not found.judged
-    assert found.lines[0].cells == (-0.5, -0.5)
-    assert found.lines[0].kind == "never"
+    assert not found.evaluated
+    assert found.rows[0].values == (-0.5, -0.5)
+    assert found.rows[0].kind == "never"
 
 
 def test_many_steps_are_thinned_with_both_ends_kept() -> None:

@@ -31,7 +31,7 @@ def told(run: Run, split: str = "train") -> history.PromptHistory:
 
 
 def own(run: Run) -> history.PromptRunHistory:
-    found = history.line_of(told(run).lines, run, None, "global_step")
+    found = history.find_run_history(told(run).histories, run, None, "global_step")
     assert found is not None
     return found
 
@@ -40,10 +40,10 @@ def test_it_says_at_which_steps_the_prompt_was_solved(run: Run) -> None:
     for step, accs in [(1, [0, 0]), (2, [0, 1]), (4, [1, 1])]:
         asked(run, step, list(accs))
     line = own(run)
-    assert [(one.step, one.answers, one.mean, one.right) for one in line.steps] == [
+    assert [(one.step, one.answers, one.mean, one.correct) for one in line.steps] == [
         (1, 2, 0.0, 0), (2, 2, 0.5, 1), (4, 2, 1.0, 2),
     ]  # fmt: skip
-    assert [one.step for one in line.solved] == [2, 4] and not line.regressed
+    assert [one.step for one in line.solved_steps] == [2, 4] and not line.regressed
 
 
 def test_a_prompt_that_the_last_step_does_not_solve_any_more_has_regressed(run: Run) -> None:
@@ -60,7 +60,7 @@ def test_a_prompt_that_the_last_step_does_not_solve_any_more_has_regressed(run: 
 def test_what_nobody_judged_was_neither_solved_nor_lost(run: Run) -> None:
     asked(run, 1, [None])
     line = own(run)
-    assert (line.judged, line.solved, line.regressed) == ([], [], False)
+    assert (line.evaluated_steps, line.solved_steps, line.regressed) == ([], [], False)
     assert history.find_comparison_step(line, 1) is None
 
 
@@ -74,11 +74,11 @@ def test_earlier_attempts_and_other_runs_of_the_project_have_lines_of_their_own(
     binned = builders.run(project, "binned")
     asked(binned, 1, [1])
     Run.objects.filter(pk=binned.pk).update(deleted_at=binned.created_at)
-    found = told(run).lines
+    found = told(run).histories
     assert [(line.run.name, line.attempt and line.attempt.key, [one.step for one in line.steps]) for line in found] == [
         ("grpo", None, [1, 2, 3]), ("grpo", "a", [3]), ("other", None, [7]),
     ]  # fmt: skip
-    assert [one.right for one in found[0].steps] == [0, 0, 1]
+    assert [one.correct for one in found[0].steps] == [0, 0, 1]
 
 
 def test_a_trajectory_counts_once_and_a_split_by_itself(run: Run) -> None:
@@ -86,7 +86,7 @@ def test_a_trajectory_counts_once_and_a_split_by_itself(run: Run) -> None:
     indexed(run, lines(*turns), format="native")
     asked(run, 1, [1], split="eval")
     assert [(one.answers, one.mean) for one in own(run).steps] == [(1, 2.0)]
-    assert [line.steps[0].answers for line in told(run, "eval").lines] == [1]
+    assert [line.steps[0].answers for line in told(run, "eval").histories] == [1]
 
 
 def test_different_ground_truths_of_one_text_are_told(run: Run) -> None:
@@ -122,6 +122,6 @@ def test_a_thousand_steps_cost_as_many_queries_as_one(run: Run) -> None:
 def test_one_right_answer_of_four_does_not_solve_a_prompt_on_its_history_or_on_the_map(run: Run) -> None:
     asked(run, 1, [1, 0, 0, 0])
     asked(run, 2, [1, 1, 0, 0])
-    assert [one.step for one in own(run).solved] == [2]
-    (line,) = heatmap.load_prompt_heatmap(run, "train", "global_step").lines
+    assert [one.step for one in own(run).solved_steps] == [2]
+    (line,) = heatmap.load_prompt_heatmap(run, "train", "global_step").rows
     assert line.solved == (False, True)

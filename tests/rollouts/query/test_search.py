@@ -197,13 +197,13 @@ def test_a_search_of_many_steps_shows_the_newest_first_and_goes_on_where_it_stop
         push(run, [{"response": f"needle {step}"}, {"response": "hay"}], step=step)
     beyond, seen = None, []
     while True:
-        found = find_samples(run, q="-hay", patience=TimeBudget(0.0, beyond))
+        found = find_samples(run, q="-hay", time_budget=TimeBudget(0.0, beyond))
         steps = {sample.step.step for sample in found.samples}
         seen.append(found.searched)
-        if found.horizon is None:
+        if found.cursor is None:
             break
-        assert steps == set(range(found.horizon + 1, 31))
-        beyond = found.horizon
+        assert steps == set(range(found.cursor + 1, 31))
+        beyond = found.cursor
     assert steps == set(range(1, 31))
     assert [done for done, _ in seen] == [8, 16, 24, 30]
     assert {total for _, total in seen} == {30}
@@ -216,28 +216,28 @@ def test_a_search_that_asks_samples_of_two_bodies_goes_on_too_where_it_stopped(r
         push(run, [{**row, "late": int(row["response"] == "hay")} for row in rows], step=step, source="late")
     beyond = None
     while True:
-        found = find_samples(run, q="-late=1 question", patience=TimeBudget(0.0, beyond))
+        found = find_samples(run, q="-late=1 question", time_budget=TimeBudget(0.0, beyond))
         steps = [sample.step.step for sample in found.samples]
-        if found.horizon is None:
+        if found.cursor is None:
             break
-        assert sorted(steps) == list(range(found.horizon + 1, 31))
-        assert beyond is None or found.horizon < beyond
-        beyond = found.horizon
+        assert sorted(steps) == list(range(found.cursor + 1, 31))
+        assert beyond is None or found.cursor < beyond
+        beyond = found.cursor
     assert sorted(set(steps)) == list(range(1, 31))
     assert DuplicateSource.objects.count() == 58
 
 
 def test_what_one_scan_of_a_search_left_out_no_other_reads() -> None:
-    patience = TimeBudget(60.0, horizon=5)
-    assert patience.ends([BodyFilePart("x", (), 5)]) and not patience.ends([BodyFilePart("x", (), 6)])
-    assert patience.horizon == 5
+    time_budget = TimeBudget(60.0, cursor=5)
+    assert time_budget.is_over([BodyFilePart("x", (), 5)]) and not time_budget.is_over([BodyFilePart("x", (), 6)])
+    assert time_budget.cursor == 5
 
 
 def test_a_key_of_old_steps_is_no_mistake_while_the_newest_are_searched(run: Run) -> None:
     for step in range(2, 12):
         push(run, [{"response": "x"}], step=step)
-    assert find_samples(run, q="lang=zh", patience=TimeBudget(0.0)).total == 0
-    assert find_samples(run, q="lang=zh", patience=TimeBudget(60.0)).total == 1
+    assert find_samples(run, q="lang=zh", time_budget=TimeBudget(0.0)).total == 0
+    assert find_samples(run, q="lang=zh", time_budget=TimeBudget(60.0)).total == 1
 
 
 def test_superseded_steps_are_searched_on_request_only(run: Run) -> None:
@@ -293,7 +293,11 @@ def test_a_page_of_one_step_is_an_indexed_query(run: Run) -> None:
 
 def left(run: Run, **asked: Any) -> dict[str, int]:
     """The chips that would leave something."""
-    return {term: count for term, count in find_samples(run, split="train", step=1, **asked).facets().items() if count}
+    return {
+        term: count
+        for term, count in find_samples(run, split="train", step=1, **asked).count_properties().items()
+        if count
+    }
 
 
 def test_chips_count_over_the_current_query(run: Run, mate: User) -> None:
@@ -302,7 +306,7 @@ def test_chips_count_over_the_current_query(run: Run, mate: User) -> None:
     others = {"is:language-mix": 1, "is:empty": 1, "is:zerovar": 1, "is:solve-all": 1}
     assert left(run, q="group:b") == here
     assert left(run) == {**here, **others}
-    assert find_samples(run, split="train", step=1, q="余数").facets()["is:zerovar"] == 1
+    assert find_samples(run, split="train", step=1, q="余数").count_properties()["is:zerovar"] == 1
 
 
 def test_zero_variance_here_is_what_the_step_counts(run: Run) -> None:
@@ -339,7 +343,7 @@ def test_a_body_that_is_gone_is_said_in_one_sentence(run: Run) -> None:
 def test_a_run_without_dumps_has_no_answers_and_no_errors(project: Project) -> None:
     run = builders.run(project, "empty")
     assert find_samples(run, q="foo acc=1 score<1").total == 0
-    assert set(find_samples(run).facets().values()) == {0}
+    assert set(find_samples(run).count_properties().values()) == {0}
 
 
 def test_another_runs_samples_are_never_found(run: Run, project: Project) -> None:

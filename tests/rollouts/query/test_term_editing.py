@@ -41,16 +41,16 @@ PIECES = [
     ],
 )
 def test_a_term_is_added_once_and_taken_away_again(q: str, added: str, then: str) -> None:
-    assert term_editing.split_terms(q).toggled(added) == then
+    assert term_editing.split_terms(q).toggle(added) == then
 
 
 def test_a_brush_takes_the_place_of_what_the_query_said_of_its_numbers() -> None:
     q = "score<0.2 -len>=9 foo len:1..5 n=3 score!=0 (score>0 or bar)"
-    assert term_editing.split_terms(q).without_keys("score", "len") == "foo n=3 (score>0 or bar)"
+    assert term_editing.split_terms(q).remove_keys("score", "len") == "foo n=3 (score>0 or bar)"
 
 
 def test_a_choice_is_left_whole() -> None:
-    assert term_editing.split_terms("score>0 or len>9").without_keys("score") == "score>0 or len>9"
+    assert term_editing.split_terms("score>0 or len>9").remove_keys("score") == "score>0 or len>9"
 
 
 @given(st.lists(st.sampled_from(PIECES)).map(" ".join))
@@ -59,6 +59,6 @@ def test_the_terms_of_a_query_put_together_ask_the_same(q: str) -> None:
     try:
         asked = parse_query(q)
     except InvalidQueryError:
-        assert [term.text for term in found.all] == [q.strip()]
+        assert [term.text for term in found.terms] == [q.strip()]
     else:
         assert parse_query(found.cut(lambda term: False)).root == asked.root

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from typing import Any
 
 from rolloutdeck.client import FileChangedError, build_tokenizer_artifact
 from rolloutdeck.errors import UsageError
@@ -108,10 +109,13 @@ def parse_artifact_options(args: argparse.Namespace, default: str) -> ArtifactOp
         raise UsageError(f"{args.tokenizer} can't be read: {error.strerror or error}.") from error
 
 
-def send_request(server: ServerClient, method: str, path: str, **options: object) -> ServerResponse:
-    """Returns the successful response. Raises UsageError with the server's message if it is an error."""
+def send_request(server: ServerClient, method: str, path: str, body: Any = None, **options: Any) -> ServerResponse:
+    """Sends a request, with `body` as JSON if it is given, and returns the successful response.
+
+    Raises UsageError with the server's message if the response is an error.
+    """
     try:
-        response = server.request(method, path, **options)  # type: ignore[arg-type]
+        response = server.request(method, path, **options) if body is None else server.send_json(method, path, body)
     except ServerUnreachableError as error:
         raise UsageError(f"The server does not answer: {error}.") from error
     if not response.is_success:

@@ -20,7 +20,7 @@ from rolloutdeck.cli.common import (
 )
 from rolloutdeck.cli.samples import remove_control_characters
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib import ServerClient, ServerUnreachableError, Settings
+from rolloutdeck.lib import ServerClient, Settings
 from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.replay import (
     Placement,
@@ -97,7 +97,7 @@ def _create_run(
     body: dict[str, Any] = {"project": project, "name": name, "resume": "allow", "framework": args.trainer}
     body |= {"config": _read_argument_settings(args)} if args.config else {}
     body |= {"uid": settings.run_id} if settings.run_id else {}
-    response = _post(server, "runs/", body)
+    response = send_request(server, "POST", "runs/", body).json()
     print_message(f"Created the run {name} in {project}. The next training with this name continues it.")
     return _load_run(server, response["id"])
 
@@ -157,9 +157,9 @@ def _load_plan(
     Raises UsageError if the plan is empty or the run is bound to another revision.
     """
     body = {"plan": name, "facts": dict(requirements.facts), "bind": bind}
-    response = _post(server, f"runs/{quote(run['id'], safe='')}/replay-plan/", body)
+    response = send_request(server, "POST", f"runs/{quote(run['id'], safe='')}/replay-plan/", body)
     try:
-        plan = parse_plan(response)
+        plan = parse_plan(response.json())
     except ValueError as error:
         raise UsageError(format_sentence(str(error))) from error
     if not plan.entries:
@@ -168,17 +168,6 @@ def _load_plan(
     if requested and requested != str(plan.revision):
         raise UsageError(f"The run {run['name']} is bound to {plan}. To replay {name}, use another run name.")
     return plan
-
-
-def _post(server: ServerClient, path: str, body: dict[str, Any]) -> Any:
-    """Returns the JSON of the response. Raises UsageError if the request fails."""
-    try:
-        response = server.send_json("POST", path, body)
-    except ServerUnreachableError as error:
-        raise UsageError(f"The server does not answer: {error}.") from error
-    if not response.is_success:
-        raise UsageError(format_sentence(response.error_message))
-    return response.json()
 
 
 def _build_placements(plan: PlanRevision, requirements: RunRequirements, max_steps: int | None) -> list[Placement]:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from rolloutdeck.cli.common import build_server_client, format_sentence, load_settings, print_message, require_project
+from rolloutdeck.cli.common import (
+    build_server_client,
+    format_sentence,
+    load_settings,
+    print_message,
+    require_project,
+    send_request,
+)
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib import ServerUnreachableError
 from rolloutdeck.protocol import TOKEN_SCOPES
 
 
@@ -19,12 +25,9 @@ def main(args: argparse.Namespace) -> int:
     if not scopes:
         raise UsageError(f"--scope is empty. Use one or more of {','.join(TOKEN_SCOPES)}.")
     body = {"name": args.name, "project": project, "scopes": scopes}
-    try:
-        response = build_server_client(settings).send_json("POST", "tokens/", body)
-    except ServerUnreachableError as error:
-        raise UsageError(f"The server does not answer: {error}.") from error
+    response = send_request(build_server_client(settings), "POST", "tokens/", body)
     token = response.json()
-    secret = token.get("token") if response.is_success and isinstance(token, dict) else None
+    secret = token.get("token") if isinstance(token, dict) else None
     if not isinstance(secret, str):
         raise UsageError(format_sentence(response.error_message))
     print_message(

@@ -1,9 +1,8 @@
-"""What can be done with the runs that are selected in the list: compared, tagged, indexed anew, put away, deleted,
-brought back."""
+"""The actions on the selected runs of the list: compare, overlay, tag, re-index, archive, delete, restore."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +22,7 @@ from dashboard.pages.common import clean_param, get_return_url, get_signed_in_us
 from dashboard.pages.run import MAX_OVERLAYS
 from rollouts.compare import TARGET_LETTERS
 from rollouts.errors import ConflictError, InvalidInputError, RolloutError
-from rollouts.models import Project, Run
+from rollouts.models import Run
 from rollouts.runs import (
     TRASH_RETENTION,
     archive_runs,
@@ -41,56 +40,71 @@ SCOPE_BY_ACTION = dict.fromkeys(("tag", "untag", "index", "archive", "unarchive"
 @login_required
 @require_POST
 def apply_bulk_action_view(request: HttpRequest) -> HttpResponse:
-    """Does `do` with each `run`; all of them or none, for whoever may do it with every one."""
-    what = request.POST.get("do", "")
-    runs = find_selected_runs(request, request.POST.getlist("run"), binned=what == "restore")
-    again = HttpResponseRedirect(get_return_url(request, "runs"))
-    if not runs:
-        messages.error(request, _("Select runs first: use their checkboxes or press x."))
-        return again
-    if what in LINKS:
-        return redirect(LINKS[what](runs))
+    """Applies the action `do` to each `run`: to all of them, or to none if the user may not change one of them."""
+    action = request.POST.get("do", "")
+    runs = find_selected_runs(request, request.POST.getlist("run"), in_trash=action == "restore")
+    if runs and (url := build_page_url(action, runs)):
+        return redirect(url)
     try:
-        messages.success(request, apply_bulk_action(what, runs, get_signed_in_user(request), request))
-    except (PermissionDenied, RolloutError) as refused:
-        messages.error(request, str(refused))
-    return again
+        if not runs:
+            raise InvalidInputError(_("Select runs first: use their checkboxes or press x."), "run")
+        messages.success(request, apply_bulk_action(action, runs, get_signed_in_user(request), request))
+    except (PermissionDenied, RolloutError) as error:
+        messages.error(request, str(error))
+    return HttpResponseRedirect(get_return_url(request, "runs"))
 
 
-def find_selected_runs(request: HttpRequest, uids: Sequence[str], *, binned: bool = False) -> list[Run]:
-    """The runs of these uids that the person may see, in their order."""
-    seen = permissions.trashed_runs(request) if binned else permissions.visible_runs(request)
-    wanted = [clean_param(uid)[:64] for uid in uids[:MAX_SELECTED_RUNS]]
-    found = {run.uid: run for run in seen.filter(uid__in=wanted).select_related("project")}
-    return [found[uid] for uid in dict.fromkeys(wanted) if uid in found]
+def find_selected_runs(request: HttpRequest, uids: Sequence[str], *, in_trash: bool = False) -> list[Run]:
+    """The runs with these uids that the user may see, in the order of the uids."""
+    visible = permissions.trashed_runs(request) if in_trash else permissions.visible_runs(request)
+    requested = [clean_param(uid)[:64] for uid in uids[:MAX_SELECTED_RUNS]]
+    runs = {run.uid: run for run in visible.filter(uid__in=requested).select_related("project")}
+    return [runs[uid] for uid in dict.fromkeys(requested) if uid in runs]
 
 
-def apply_bulk_action(what: str, runs: Sequence[Run], by: User, request: HttpRequest) -> str:
-    """What came of it, in a sentence. Raises PermissionDenied, BadInput."""
-    if what not in SCOPE_BY_ACTION:
+def build_page_url(action: str, runs: Sequence[Run]) -> str:
+    """The URL of the page that an action leads to; empty if the action changes the runs."""
+    match action:
+        case "compare":
+            targets = ",".join(f"{run.uid}@latest" for run in runs[: len(TARGET_LETTERS)])
+            return f"{reverse('compare')}?of={quote(targets, safe='@,')}"
+        case "overlay":
+            others = ",".join(run.uid for run in runs[1 : MAX_OVERLAYS + 1])
+            return reverse("run", args=[runs[0].uid]) + (f"?runs={others}" if others else "")
+        case "delete":
+            return f"{reverse('tidy-delete')}?" + "&".join(f"run={run.uid}" for run in runs)
+        case _other:
+            return ""
+
+
+def apply_bulk_action(action: str, runs: Sequence[Run], user: User, request: HttpRequest) -> str:
+    """Returns a message about the result. Raises PermissionDenied, InvalidInputError."""
+    if action not in SCOPE_BY_ACTION:
         raise InvalidInputError(_("Choose an action for the selected runs."), "do")
-    require_role_in_projects(by, runs, SCOPE_BY_ACTION[what])
-    word = clean_param(request.POST.get("tag", "")).strip()
-    if what in ("tag", "untag") and not word:
-        raise InvalidInputError(_("Enter a tag first."), "tag")
-    if what in ("tag", "untag"):
-        return describe_bulk_result(what, tag_runs(runs, by, word, off=what == "untag"), tag=word)
-    if what == "index":
-        return describe_bulk_result(what, reindex_runs(runs, by))
-    if what == "restore":
-        return describe_bulk_result(what, len([restore_run(run, by) for run in runs]))
-    return describe_bulk_result(what, archive_runs(runs, by, back=what == "unarchive"))
+    require_role_in_projects(user, runs, SCOPE_BY_ACTION[action])
+    tag = clean_param(request.POST.get("tag", "")).strip()
+    if action in ("tag", "untag"):
+        if not tag:
+            raise InvalidInputError(_("Enter a tag first."), "tag")
+        count = tag_runs(runs, user, tag, off=action == "untag")
+    elif action == "index":
+        count = reindex_runs(runs, user)
+    elif action == "restore":
+        count = len([restore_run(run, user) for run in runs])
+    else:
+        count = archive_runs(runs, user, back=action == "unarchive")
+    return format_bulk_result(action, count, tag=tag)
 
 
-def require_role_in_projects(by: User, runs: Sequence[Run], scope: str) -> None:
-    """Raises PermissionDenied that names the project."""
+def require_role_in_projects(user: User, runs: Sequence[Run], scope: str) -> None:
+    """Raises PermissionDenied with the name of the project."""
     for project in {run.project_id: run.project for run in runs}.values():
-        permissions.require_role(by, project, permissions.ROLE_BY_SCOPE[scope])
+        permissions.require_role(user, project, permissions.ROLE_BY_SCOPE[scope])
 
 
-def describe_bulk_result(what: str, count: int, **holes: str) -> str:
-    """What was done with how many runs, or dumps of theirs."""
-    said = {
+def format_bulk_result(action: str, count: int, **values: str) -> str:
+    """What was done with how many runs, or with how many of their dumps."""
+    texts = {
         "tag": ngettext("Tag {tag} added to {count} run.", "Tag {tag} added to {count} runs.", count),
         "untag": ngettext("Tag {tag} removed from {count} run.", "Tag {tag} removed from {count} runs.", count),
         "index": ngettext("Re-indexing {count} dump.", "Re-indexing {count} dumps.", count),
@@ -107,71 +121,42 @@ def describe_bulk_result(what: str, count: int, **holes: str) -> str:
             count,
         ),
     }
-    return said[what].format(count=count, **holes)
-
-
-# --- to other pages ---------------------------------------------------------------------------------------------------
-
-
-def build_compare_link(runs: Sequence[Run]) -> str:
-    cells = ",".join(f"{run.uid}@latest" for run in runs[: len(TARGET_LETTERS)])
-    return f"{reverse('compare')}?of={quote(cells, safe='@,')}"
-
-
-def build_overlay_url(runs: Sequence[Run]) -> str:
-    address = reverse("run", args=[runs[0].uid])
-    others = ",".join(run.uid for run in runs[1 : MAX_OVERLAYS + 1])
-    return f"{address}?runs={others}" if others else address
-
-
-def build_deletion_link(runs: Sequence[Run]) -> str:
-    return f"{reverse('tidy-delete')}?" + "&".join(f"run={run.uid}" for run in runs)
-
-
-LINKS: dict[str, Callable[[Sequence[Run]], str]] = {
-    "compare": build_compare_link,
-    "overlay": build_overlay_url,
-    "delete": build_deletion_link,
-}
-
-
-# --- deletion ---------------------------------------------------------------------------------------------------------
+    return texts[action].format(count=count, **values)
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_runs_view(request: HttpRequest) -> HttpResponse:
-    """Says what would go, and does it when told so: 409 while one of the runs has pins, and then none goes."""
+    """GET shows what would be deleted. POST moves the runs to the trash; 409 if one of them has pins."""
     return trash_selected_runs(request) if request.method == "POST" else render_delete_page(request)
 
 
-def render_delete_page(request: HttpRequest, said: str = "", status: int = 200) -> HttpResponse:
-    told = request.POST if request.method == "POST" else request.GET
-    runs = find_selected_runs(request, told.getlist("run"))
+def render_delete_page(request: HttpRequest, error: str = "", status: int = 200) -> HttpResponse:
+    params = request.POST if request.method == "POST" else request.GET
+    runs = find_selected_runs(request, params.getlist("run"))
     if not runs:
         return redirect("runs")
-    return render(request, "runs/delete.html", build_delete_context(runs, request) | {"said": said}, status=status)
+    return render(request, "runs/delete.html", build_delete_context(runs, request) | {"error": error}, status=status)
 
 
 def build_delete_context(runs: Sequence[Run], request: HttpRequest) -> dict[str, Any]:
-    found = load_run_sizes(runs)
-    projects_of: dict[int, Project] = {run.project_id: run.project for run in runs}
-    roles = {pk: one.role_of(get_signed_in_user(request)) for pk, one in projects_of.items()}
-    lines = [(run, found[run.pk], role_allows(roles[run.project_id], "owner")) for run in runs]
+    sizes, user = load_run_sizes(runs), get_signed_in_user(request)
+    roles = {project.pk: project.role_of(user) for project in {run.project_id: run.project for run in runs}.values()}
+    rows = [(run, sizes[run.pk], role_allows(roles[run.project_id], "owner")) for run in runs]
     return {
-        "lines": lines,
-        "pinned": [run for run, weight, _ in lines if weight.pins],
-        "forbidden": [run for run, _, may in lines if not may],
+        "rows": rows,
+        "pinned": [run for run, size, _ in rows if size.pins],
+        "forbidden": [run for run, _, may_delete in rows if not may_delete],
         "days": TRASH_RETENTION.days,
     }
 
 
 def trash_selected_runs(request: HttpRequest) -> HttpResponse:
-    runs, by = find_selected_runs(request, request.POST.getlist("run")), get_signed_in_user(request)
-    require_role_in_projects(by, runs, "admin")
+    runs, user = find_selected_runs(request, request.POST.getlist("run")), get_signed_in_user(request)
+    require_role_in_projects(user, runs, "admin")
     try:
-        move_runs_to_trash(runs, by)
-    except ConflictError as pinned:
-        return render_delete_page(request, str(pinned), 409)
-    messages.success(request, describe_bulk_result("bin", len(runs), days=str(TRASH_RETENTION.days)))
+        move_runs_to_trash(runs, user)
+    except ConflictError as error:
+        return render_delete_page(request, str(error), 409)
+    messages.success(request, format_bulk_result("bin", len(runs), days=str(TRASH_RETENTION.days)))
     return redirect("runs")

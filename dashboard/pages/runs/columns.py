@@ -1,4 +1,4 @@
-"""The columns of the run list: what each shows of a run, and what it sorts and groups by."""
+"""The columns of the run list: the cell of each, and the value it sorts and groups by."""
 
 from __future__ import annotations
 
@@ -23,46 +23,50 @@ from dashboard.pages.common import (
     render_text,
     render_time,
 )
-from rollouts.models import Run
-from rollouts.runs import flatten_config, format_config_value
+from rollouts.models import Run, Step
+from rollouts.runs import format_config_value
 
 CONFIG_PREFIX: Final = "config:"
 LAST_VALUE_PREFIX: Final = "last:"
 MAX_CONFIG_CHARS: Final = 200
 MAX_COLUMNS: Final = 24
 MAX_NAME_LENGTH: Final = 24  # of a metric or config key in a header
+MAX_NUMBER: Final = 10**300  # a larger integer of a config does not fit into a float
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run and what is known of it."""
+    """`last` maps the name of a metric to its last value."""
 
     run: Run
     status: str
-    spark: RunSparkline
+    sparkline: RunSparkline
     config: Mapping[str, Any] = field(default_factory=dict)
     last: Mapping[str, float | None] = field(default_factory=dict)
 
-
-def render_status_cell(line: RunRow) -> SafeString:
-    muted = mark_safe(' class="muted"') if line.status == "finished" else ""
-    return format_html(
-        '<span class="dot {}"></span> <span{}>{}</span>', line.status, muted, format_run_status(line.status)
-    )
+    @property
+    def step(self) -> Step | None:
+        """The latest step."""
+        return self.sparkline.last
 
 
-def render_step_cell(line: RunRow) -> SafeString | str:
-    if not line.spark.last:
+def render_status_cell(row: RunRow) -> SafeString:
+    muted = mark_safe(' class="muted"') if row.status == "finished" else ""
+    label = format_run_status(row.status)
+    return format_html('<span class="dot {}"></span> <span{}>{}</span>', row.status, muted, label)
+
+
+def render_step_cell(row: RunRow) -> SafeString | str:
+    if not row.step:
         return ""
-    address = reverse("step", args=[line.run.uid, "latest"])
-    return format_html('<a class="quiet" href="{}">{}</a>', address, format_number(line.spark.last.step, 0))
+    url = reverse("step", args=[row.run.uid, "latest"])
+    return format_html('<a class="quiet" href="{}">{}</a>', url, format_number(row.step.step, 0))
 
 
-def render_score_cell(line: RunRow) -> SafeString | str:
-    last = line.spark.last
-    value = "" if last is None or last.score_mean is None else format_number(last.score_mean)
-    told = format_html('<span class="spark-value">{}</span>', value) if value else mark_safe("")
-    return told + render_sparkline(line.spark.points) if line.spark.points else told
+def render_score_cell(row: RunRow) -> SafeString | str:
+    score = row.step.score_mean if row.step else None
+    value = mark_safe("") if score is None else format_html('<span class="spark-value">{}</span>', format_number(score))
+    return value + render_sparkline(row.sparkline.points) if row.sparkline.points else value
 
 
 def render_sparkline(points: str) -> SafeString:
@@ -74,227 +78,166 @@ def render_sparkline(points: str) -> SafeString:
     )
 
 
-def format_truncated_cell(line: RunRow) -> str:
-    last = line.spark.last
-    return format_percent(last.truncated, last.samples) if last else ""
+def format_truncated_cell(row: RunRow) -> str:
+    return format_percent(row.step.truncated, row.step.samples) if row.step else ""
 
 
-def render_flags_cell(line: RunRow) -> SafeString:
-    if not line.spark.flags:
+def compute_truncated_share(row: RunRow) -> float | None:
+    step = row.step
+    return None if step is None or step.truncated is None else step.truncated / max(1, step.samples)
+
+
+def render_flags_cell(row: RunRow) -> SafeString:
+    if not row.sparkline.flags:
         return mark_safe('<span class="muted">0</span>')
-    return format_html('<span class="tag flag">⚑ {}</span>', format_number(line.spark.flags, 0))
+    return format_html('<span class="tag flag">⚑ {}</span>', format_number(row.sparkline.flags, 0))
 
 
-def render_tags_cell(line: RunRow) -> SafeString:
-    """Each a link to the runs that have it."""
-    root = reverse("runs")
-    told = ((root, quote_tag(str(tag)), render_text(str(tag))) for tag in line.run.tags)
-    return format_html_join(" ", '<a class="tag plain" href="{}?name=tag:{}">{}</a>', told)
+def render_tags_cell(row: RunRow) -> SafeString:
+    """Each tag is a link to the runs that have it."""
+    url = reverse("runs")
+    tags = ((url, quote_tag(str(tag)), render_text(str(tag))) for tag in row.run.tags)
+    return format_html_join(" ", '<a class="tag plain" href="{}?name=tag:{}">{}</a>', tags)
 
 
 def quote_tag(tag: str) -> str:
-    return quote(f'"{tag}"' if any(sign.isspace() for sign in tag) else tag)
+    return quote(f'"{tag}"' if any(character.isspace() for character in tag) else tag)
 
 
-def render_project_cell(line: RunRow) -> SafeString:
-    slug = line.run.project.slug
+def render_project_cell(row: RunRow) -> SafeString:
+    slug = row.run.project.slug
     return format_html('<a class="quiet muted" href="{}?project={}">{}</a>', reverse("runs"), slug, slug)
 
 
-def render_framework_cell(line: RunRow) -> SafeString:
-    return render_text(line.run.framework)
-
-
-def format_owner_cell(line: RunRow) -> str:
-    return line.run.owner.get_username() if line.run.owner else ""
+def format_owner_cell(row: RunRow) -> str:
+    return row.run.owner.get_username() if row.run.owner else ""
 
 
 @dataclass(frozen=True, slots=True)
 class RunColumn:
-    """`shown` draws the cell, `value` is what it sorts and groups by; None stands last either way."""
+    """`render` gives the cell. `value` gives what the column sorts and groups by; None is last in both orders."""
 
     key: str
     title: str
-    shown: Callable[[RunRow], SafeString | str]
+    render: Callable[[RunRow], SafeString | str]
     value: Callable[[RunRow], Any]
     style: str = ""
-    about: str = ""
+    description: str = ""
 
     @property
-    def called(self) -> str:
-        """The title in the reader's language; keys of configs and metrics stay as they are."""
+    def label(self) -> str:
+        """The translated title. Keys of configs and metrics are not translated."""
         return self.title if self.key.startswith((CONFIG_PREFIX, LAST_VALUE_PREFIX)) else _(self.title)
 
     @property
     def hint(self) -> str:
-        return _(self.about) if self.about and self.key in BUILT_IN_COLUMNS else self.about
-
-
-def compute_truncated_share(line: RunRow) -> float | None:
-    last = line.spark.last
-    return None if last is None or last.truncated is None else last.truncated / max(1, last.samples)
-
-
-def format_tags(line: RunRow) -> str | None:
-    return ", ".join(map(str, line.run.tags)) or None
+        return _(self.description) if self.description and self.key in BUILT_IN_COLUMNS else self.description
 
 
 TIME_STYLE: Final = "num muted nowrap"
-BUILT_IN_COLUMNS: Final = {
-    one.key: one
-    for one in (
-        RunColumn("status", N_("status"), render_status_cell, lambda line: line.status, "nowrap"),
-        RunColumn("step", N_("step"), render_step_cell, lambda line: line.spark.last and line.spark.last.step, "num"),
-        RunColumn(
-            "score",
-            N_("score"),
-            render_score_cell,
-            lambda line: line.spark.last and line.spark.last.score_mean,
-            "nowrap",
-        ),
-        RunColumn(
-            "trunc",
-            N_("trunc"),
-            format_truncated_cell,
-            compute_truncated_share,
-            "num",
-            N_("truncated at the latest step"),
-        ),
-        RunColumn("flagged", N_("flagged"), render_flags_cell, lambda line: line.spark.flags, "num"),
-        RunColumn(
-            "owner", N_("owner"), format_owner_cell, lambda line: format_owner_cell(line) or None, "muted nowrap"
-        ),
-        RunColumn("tags", N_("tags"), render_tags_cell, format_tags, "tags"),
-        RunColumn(
-            "framework", N_("framework"), render_framework_cell, lambda line: line.run.framework or None, "muted"
-        ),
-        RunColumn("project", N_("project"), render_project_cell, lambda line: line.run.project.slug),
-        RunColumn(
-            "created",
-            N_("created"),
-            lambda line: render_time(line.run.created_at),
-            lambda line: line.run.created_at,
-            TIME_STYLE,
-        ),
-        RunColumn(
-            "updated",
-            N_("updated"),
-            lambda line: render_time(line.run.seen_at),
-            lambda line: line.run.seen_at,
-            TIME_STYLE,
-        ),
-    )
-}
-NAME_COLUMN: Final = RunColumn("name", N_("run"), lambda line: line.run.name, lambda line: line.run.name.lower())
-DEFAULT_COLUMN_KEYS: Final = (
-    "status",
-    "step",
-    "score",
-    "trunc",
-    "flagged",
-    "owner",
-    "tags",
-    "framework",
-    "project",
-    "updated",
+COLUMNS: Final = (
+    RunColumn("status", N_("status"), render_status_cell, lambda row: row.status, "nowrap"),
+    RunColumn("step", N_("step"), render_step_cell, lambda row: row.step and row.step.step, "num"),
+    RunColumn("score", N_("score"), render_score_cell, lambda row: row.step and row.step.score_mean, "nowrap"),
+    RunColumn(
+        "trunc", N_("trunc"), format_truncated_cell, compute_truncated_share, "num", N_("truncated at the latest step")
+    ),
+    RunColumn("flagged", N_("flagged"), render_flags_cell, lambda row: row.sparkline.flags, "num"),
+    RunColumn("owner", N_("owner"), format_owner_cell, lambda row: format_owner_cell(row) or None, "muted nowrap"),
+    RunColumn("tags", N_("tags"), render_tags_cell, lambda row: ", ".join(map(str, row.run.tags)) or None, "tags"),
+    RunColumn(
+        "framework",
+        N_("framework"),
+        lambda row: render_text(row.run.framework),
+        lambda row: row.run.framework or None,
+        "muted",
+    ),
+    RunColumn("project", N_("project"), render_project_cell, lambda row: row.run.project.slug),
+    RunColumn(
+        "created",
+        N_("created"),
+        lambda row: render_time(row.run.created_at),
+        lambda row: row.run.created_at,
+        TIME_STYLE,
+    ),
+    RunColumn(
+        "updated", N_("updated"), lambda row: render_time(row.run.seen_at), lambda row: row.run.seen_at, TIME_STYLE
+    ),
 )
+BUILT_IN_COLUMNS: Final = {column.key: column for column in COLUMNS}
+DEFAULT_COLUMN_KEYS: Final = tuple(key for key in BUILT_IN_COLUMNS if key != "created")
+NAME_COLUMN: Final = RunColumn("name", N_("run"), lambda row: row.run.name, lambda row: row.run.name.lower())
 
 
 def find_column(key: str) -> RunColumn | None:
-    """One that is asked for by name; None for what is no column."""
+    """The column with this key. None if there is no such column."""
     if key in BUILT_IN_COLUMNS:
         return BUILT_IN_COLUMNS[key]
     if key == NAME_COLUMN.key:
         return NAME_COLUMN
-    if key.startswith(CONFIG_PREFIX) and len(key) > len(CONFIG_PREFIX):
-        return build_config_column(key)
-    if key.startswith(LAST_VALUE_PREFIX) and len(key) > len(LAST_VALUE_PREFIX):
-        return build_metric_column(key)
+    for prefix, build_column in ((CONFIG_PREFIX, build_config_column), (LAST_VALUE_PREFIX, build_metric_column)):
+        if key.startswith(prefix) and key != prefix:
+            return build_column(key, key.removeprefix(prefix))
     return None
 
 
-def build_config_column(key: str) -> RunColumn:
-    name = key.removeprefix(CONFIG_PREFIX)
+def build_config_column(key: str, name: str) -> RunColumn:
     return RunColumn(
         key,
         shorten_dotted_name(name),
-        lambda line: render_config_cell(line, name),
-        lambda line: get_config_value(line, name),
+        lambda row: render_config_cell(row, name),
+        lambda row: get_config_value(row, name),
         "num clip mono",
         name,
     )
 
 
-def get_config_value(line: RunRow, name: str) -> Any:
-    value = line.config.get(name)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if value is None or number else format_config_value(value)
+def get_config_value(row: RunRow, name: str) -> Any:
+    value = row.config.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if value is None or is_number else format_config_value(value)
 
 
-def render_config_cell(line: RunRow, name: str) -> SafeString | str:
-    if name not in line.config:
+def render_config_cell(row: RunRow, name: str) -> SafeString | str:
+    if name not in row.config:
         return ""
-    value = format_config_value(line.config[name])
+    value = format_config_value(row.config[name])
     return render_text(value if len(value) <= MAX_CONFIG_CHARS else value[: MAX_CONFIG_CHARS - 1] + "…")
 
 
-def build_metric_column(key: str) -> RunColumn:
-    name = key.removeprefix(LAST_VALUE_PREFIX)
+def build_metric_column(key: str, name: str) -> RunColumn:
     return RunColumn(
         key,
         shorten_dotted_name(name),
-        lambda line: format_number(line.last.get(name), 3),
-        lambda line: line.last.get(name),
+        lambda row: format_number(row.last.get(name), 3),
+        lambda row: row.last.get(name),
         "num mono",
         _("last value of {name}").format(name=name),
     )
 
 
 def shorten_dotted_name(name: str) -> str:
-    """As many of a long dotted name's last parts as fit: they tell more than its first."""
+    """As many of the last parts of a dotted name as fit."""
     if len(name) <= MAX_NAME_LENGTH:
         return name
     parts = name.split(".")
-    kept = parts.pop()[-MAX_NAME_LENGTH:]
-    while parts and len(kept) + len(parts[-1]) < MAX_NAME_LENGTH:
-        kept = f"{parts.pop()}.{kept}"
-    return f"…{kept}"
+    end = parts.pop()[-MAX_NAME_LENGTH:]
+    while parts and len(end) + len(parts[-1]) < MAX_NAME_LENGTH:
+        end = f"{parts.pop()}.{end}"
+    return f"…{end}"
 
 
 def find_columns(keys: Sequence[str]) -> list[RunColumn]:
-    found = [find_column(key) for key in dict.fromkeys(keys)]
-    return [one for one in found if one is not None and one is not NAME_COLUMN][:MAX_COLUMNS]
+    columns = [find_column(key) for key in dict.fromkeys(keys)]
+    return [column for column in columns if column is not None and column is not NAME_COLUMN][:MAX_COLUMNS]
 
 
-def build_run_rows(
-    runs: Sequence[Run],
-    states: Mapping[int, str],
-    sparks: Mapping[int, RunSparkline],
-    last: Mapping[str, Mapping[str, float | None]],
-    *,
-    deep: bool,
-) -> list[RunRow]:
-    return [
-        RunRow(
-            run,
-            states[run.pk],
-            sparks.get(run.pk, RunSparkline()),
-            flatten_config(run.config) if deep else {},
-            last.get(run.uid, {}),
-        )
-        for run in runs
-    ]
-
-
-def sort_run_rows(found: Sequence[RunRow], by: RunColumn, *, down: bool) -> list[RunRow]:
-    """Numbers apart from words, what has no value last; equal ones stay in their order."""
-    ranked = [(build_column_sort_key(by.value(line)), line) for line in found]
-    known = [(place, line) for place, line in ranked if place is not None]
-    known.sort(key=itemgetter(0), reverse=down)
-    return [line for _, line in known] + [line for place, line in ranked if place is None]
-
-
-MAX_NUMBER = 10**300  # a whole number of a config may be larger than any float
+def sort_run_rows(rows: Sequence[RunRow], by: RunColumn, *, descending: bool) -> list[RunRow]:
+    """A stable sort: numbers before words, rows without a value last."""
+    keyed = [(build_column_sort_key(by.value(row)), row) for row in rows]
+    known = [(key, row) for key, row in keyed if key is not None]
+    known.sort(key=itemgetter(0), reverse=descending)
+    return [row for _, row in known] + [row for key, row in keyed if key is None]
 
 
 def build_column_sort_key(value: Any) -> tuple[int, float, str] | None:

@@ -1,4 +1,4 @@
-"""What the address of the run list asks for: filter, columns, order, groups, page."""
+"""The URL of the run list: filter, columns, order, groups, page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_COLUMN_KEY_CHARS: Final = 320
 
 @dataclass(frozen=True, slots=True)
 class RunsUrlState:
-    """`show` is `archived` or `bin` for the runs that are out of the way; `group` and `sort` are columns."""
+    """`show` is empty for active runs, `archived`, or `bin` for runs in the trash. `group` and `sort` are columns."""
 
     name: str = ""
     project: str = ""
@@ -30,58 +30,59 @@ class RunsUrlState:
     start: int = 0
 
     @classmethod
-    def of(cls, query: QueryDict) -> RunsUrlState:
-        """Unknown words fall back to the default: an old link still opens."""
-        given = {key: clean_param(query.get(key, "")).strip() for key in ("name", "project", "show", "sort", "group")}
+    def from_query(cls, query: QueryDict) -> RunsUrlState:
+        """Unknown values fall back to the default, so that old links still open."""
+        names = ("name", "project", "show", "sort", "group")
+        name, project, show, sort, group = (clean_param(query.get(key, "")).strip() for key in names)
         return cls(
-            given["name"],
-            given["project"],
-            given["show"] if given["show"] in SHOWS else "",
-            given["sort"] if run_columns.find_column(given["sort"].removeprefix("-")) else DEFAULT_SORT,
-            given["group"] if run_columns.find_column(given["group"]) else "",
+            name,
+            project,
+            show if show in SHOWS else "",
+            sort if run_columns.find_column(sort.removeprefix("-")) else DEFAULT_SORT,
+            group if run_columns.find_column(group) else "",
             parse_column_keys(query.getlist("col")),
             parse_row_offset(clean_param(query.get("start", ""))),
         )
 
     def link(self, **changes: Any) -> str:
-        state = replace(self, **changes)
-        usual = RunsUrlState()
+        """`?…` of this state with some changes."""
+        state, default = replace(self, **changes), RunsUrlState()
         names = ("project", "name", "show", "group", "sort")
-        pairs = [(key, getattr(state, key)) for key in names if getattr(state, key) != getattr(usual, key)]
-        pairs += [("col", one) for one in state.col]
+        pairs = [(name, getattr(state, name)) for name in names if getattr(state, name) != getattr(default, name)]
+        pairs += [("col", key) for key in state.col]
         pairs += [("start", str(state.start))] if state.start else []
-        return "?" + "&".join(f"{key}={quote(value, safe=':/@=.,')}" for key, value in pairs)
+        return "?" + "&".join(f"{name}={quote(value, safe=':/@=.,')}" for name, value in pairs)
 
-    def turned(self, key: str) -> str:
-        """The link of a column's header: sort by it, best first, or turn its order round."""
-        down = f"-{key}"
-        return self.link(sort=key if self.sort == down else down, start=0)
+    def column_link(self, key: str) -> str:
+        """The link of a column header: sorts by the column, descending first, or reverses its order."""
+        descending = f"-{key}"
+        return self.link(sort=key if self.sort == descending else descending, start=0)
 
     @property
     def order(self) -> run_columns.RunColumn:
-        found = run_columns.find_column(self.sort.removeprefix("-"))
-        assert found is not None  # `of` lets nothing else in
-        return found
+        column = run_columns.find_column(self.sort.removeprefix("-"))
+        assert column is not None  # checked by `from_query`
+        return column
 
     @property
-    def down(self) -> bool:
+    def descending(self) -> bool:
         return self.sort.startswith("-")
 
-    def needs(self, prefix: str) -> list[str]:
-        """The config keys or metrics that the shown columns, the order and the groups ask for."""
+    def find_names(self, prefix: str) -> list[str]:
+        """The config keys or metrics that the columns, the order and the groups need."""
         keys = dict.fromkeys([*self.col, self.group, self.sort.removeprefix("-")])
         return [key.removeprefix(prefix) for key in keys if key.startswith(prefix) and key != prefix]
 
 
-def parse_column_keys(words: list[str]) -> tuple[str, ...]:
-    found = [clean_param(word)[:MAX_COLUMN_KEY_CHARS] for word in words]
-    return tuple(dict.fromkeys(word for word in found if run_columns.find_column(word)))[: run_columns.MAX_COLUMNS]
+def parse_column_keys(values: list[str]) -> tuple[str, ...]:
+    keys = [clean_param(value)[:MAX_COLUMN_KEY_CHARS] for value in values]
+    return tuple(dict.fromkeys(key for key in keys if run_columns.find_column(key)))[: run_columns.MAX_COLUMNS]
 
 
 def parse_columns_cookie(request: HttpRequest) -> tuple[str, ...]:
-    """The columns that this browser chose last."""
+    """The columns that were last chosen in this browser."""
     return parse_column_keys(QueryDict(request.COOKIES.get(COLUMNS_COOKIE, "")[:4000]).getlist("col"))
 
 
 def serialize_columns_cookie(columns: tuple[str, ...]) -> str:
-    return "&".join(f"col={quote(one, safe=':/@.')}" for one in columns)
+    return "&".join(f"col={quote(key, safe=':/@.')}" for key in columns)

@@ -61,13 +61,7 @@ from dashboard.pages.common.status_strip import (
     render_status_strip,
 )
 from dashboard.pages.common.step_strip import find_default_split, find_step_kind, load_step_strip
-from dashboard.pages.common.streaming import (
-    MIN_STREAMED_CHARS,
-    DeferredContent,
-    render_with_deferred,
-    should_stream,
-    stream_with_deferred,
-)
+from dashboard.pages.common.streaming import MIN_STREAMED_CHARS, DeferredContent, render_with_deferred
 from dashboard.pages.common.url_state import StepUrlState, UrlState, clean_param, parse_integer_param, parse_step_number
 
 __all__ = [
@@ -84,6 +78,5 @@ __all__ = [
     "render_page_or_panel", "render_query_error", "render_sample_marks", "render_sample_rows", "render_score",
     "render_status_strip", "render_step_bars", "render_text", "render_text_line", "render_time",
     "render_unavailable_page", "render_with_deferred", "replace_control_characters", "respond_error",
-    "respond_success", "role_allows", "set_cache_headers", "should_stream", "split_into_blocks",
-    "stream_with_deferred",
+    "respond_success", "role_allows", "set_cache_headers", "split_into_blocks",
 ]  # fmt: skip

@@ -34,7 +34,7 @@ def render_page_or_panel(
 
     `state` is all that the answer depends on besides address and person. While it stays the same, a page that asks
     again gets 304 and `build_context` is not called. The answer is not cached without state, with a message to show
-    once, or if its context has `unread` or may get it later (`late_main`).
+    once, or if its context has `unread`.
     """
     panel = get_requested_panel(request)
     told = not panel and len(get_messages(request)) > 0
@@ -51,7 +51,7 @@ def render_page_or_panel(
     )
     for name, value in headers.items():
         response[name] = value
-    return set_cache_headers(response, "" if {"unread", "late_main"} & shown.keys() else etag)
+    return set_cache_headers(response, "" if "unread" in shown else etag)
 
 
 def compute_etag(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:

@@ -54,7 +54,7 @@ class TextView:
         return mark_safe("".join(self.page.whole()))
 
     @property
-    def late(self) -> DeferredContent:
+    def deferred(self) -> DeferredContent:
         return DeferredContent(self.page.whole, len(self.page.written))
 
 

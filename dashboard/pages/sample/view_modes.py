@@ -59,7 +59,7 @@ def build_raw_context(body: Any, asked: ViewInput) -> dict[str, Any]:
     if body.textless:
         return {"command": build_tokenizer_command(asked.sample.step.run)}
     response = text_view.build_text_view(body.response, asked.words)
-    return {"response": response, "late": response.late, "landmarks": response.landmarks}
+    return {"response": response, "deferred": response.deferred, "landmarks": response.landmarks}
 
 
 def build_math_context(body: Any, asked: ViewInput) -> dict[str, Any]:

@@ -9,14 +9,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    DeferredContent,
-    StepUrlState,
-    load_step_strip,
-    render_page_or_panel,
-    should_stream,
-    stream_with_deferred,
-)
+from dashboard.pages.common import StepUrlState, load_step_strip, render_page_or_panel
 from dashboard.pages.pins import build_pin_box
 from dashboard.pages.sample import pane
 from rollouts.models import Sample
@@ -65,11 +58,4 @@ def build_sample_context(request: HttpRequest, one: Sample, role: str, panel: st
     frame["strip"] = load_step_strip(run, one.step.split)
     if panel in {"strip", "alive"}:
         return frame
-
-    def inside() -> dict[str, Any]:
-        return frame | build_pin_box(run, one.step, role) | pane.build_pane_context(request, one, ask, role)
-
-    if not should_stream(request, one.chars):
-        return inside()
-    main = DeferredContent(lambda: stream_with_deferred("sample/main.html", inside(), request), one.chars)
-    return frame | {"sample": one, "late": main, "late_main": True}
+    return frame | build_pin_box(run, one.step, role) | pane.build_pane_context(request, one, ask, role)

@@ -1,4 +1,4 @@
-"""A page with a very long text begins to arrive before the rest of it is looked up and drawn, and is the same page."""
+"""A page with a very long text begins to arrive before the text is rendered, and is the same page."""
 
 from __future__ import annotations
 
@@ -75,28 +75,13 @@ def test_the_page_up_to_a_long_text_arrives_before_the_text_is_drawn(
     assert f"{8999}. so the number é{8999} &amp; &lt;b&gt;more" in text_of(page)
 
 
-def test_the_frame_of_a_long_sample_arrives_before_its_text_is_read(
+def test_a_page_whose_text_cannot_be_drawn_says_so_and_keeps_its_frame(
     site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.force_login(mate)
-    seen, waited, read = threading.Event(), [], related.load_bodies
-
-    def when_seen(samples: Any) -> Any:
-        waited.append(seen.wait(20))
-        return read(samples)
-
-    monkeypatch.setattr(related, "load_bodies", when_seen)
-    with asked(site, client, f"/samples/{sample.pk}/") as answer:
-        page = read_in_two(answer, b'id="main"', seen)
-    assert waited == [True]
-    assert page.count("<article") == 1 and page.endswith("</html>\n")
-
-
-def test_a_page_whose_rest_cannot_be_drawn_says_so_and_keeps_its_frame(
-    site: Site, sample: Sample, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client.force_login(mate)
-    monkeypatch.setattr(repetition, "find_repetitions", lambda text: 1 / 0)
+    folds = repetition.find_repetitions
+    limit = streaming.MIN_STREAMED_CHARS
+    monkeypatch.setattr(repetition, "find_repetitions", lambda text: folds(text) if len(text) <= limit else 1 / 0)
     with asked(site, client, f"/samples/{sample.pk}/") as answer:
         page = answer.read().decode()
     assert "Could not render the rest of this page" in page

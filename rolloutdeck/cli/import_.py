@@ -231,7 +231,7 @@ def iter_parts(found: DumpFile, attempt: str, report: ImportReport) -> Iterator[
     """
     with found.path.open("rb") as file:
         stamp = build_file_stamp(found.path.stat())
-        if found.kind.arrives == "whole":
+        if found.kind.arrives == "complete":
             if not is_complete_file(file, stamp[0], found.path.suffix):
                 report.truncated.append(found.source)
             sha256, body = hash_open_file(file)

@@ -48,7 +48,7 @@ def main(args: argparse.Namespace) -> int:
     _print_plan(plan, run is not None, args.steps)
     if plan and not run_name:
         print_message("Use --run NAME to check whether the plan fits that run.")
-    return 1 if any(entry.refused for entry in plan.entries) else 0
+    return 1 if any(entry.is_incompatible for entry in plan.entries) else 0
 
 
 def _find_replaying_run(server: ServerClient, name: str, project: str) -> dict[str, Any] | None:
@@ -83,9 +83,9 @@ def _print_plan(plan: PlanRevision, has_run: bool, steps: int) -> None:
 def _print_differences(differences: Sequence[tuple[int, FactDifference]]) -> None:
     """Prints the differences by target step. Facts that are unknown on both sides share one line."""
     for target, difference in differences:
-        if not difference.untold:
+        if not difference.unknown_on_both_sides:
             print(f"  step {target}: {_describe_difference(difference)}")
-    if unknown := dict.fromkeys(difference.fact for _, difference in differences if difference.untold):
+    if unknown := dict.fromkeys(difference.fact for _, difference in differences if difference.unknown_on_both_sides):
         print(f"  unknown on both sides, not compared: {remove_control_characters(', '.join(unknown), lines=False)}")
 
 
@@ -95,7 +95,7 @@ def _print_entries(entries: Sequence[PlanEntry], *, has_run: bool) -> None:
         name = remove_control_characters(str(entry.source.get("name", "")), lines=False)
         source = f"step {entry.source.get('step')} of {name}"
         state = _find_worst_state([artifact.state for artifact in entry.artifacts])
-        result = [RESULT_LABELS[entry.refused]] if has_run else []
+        result = [RESULT_LABELS[entry.is_incompatible]] if has_run else []
         rows.append((str(entry.target_step), str(entry.pin), source, state, *result))
     columns = [column for column in range(len(rows[0])) if any(row[column] for row in rows[1:])]
     widths = {column: max(len(row[column]) for row in rows) for column in columns}

@@ -244,13 +244,13 @@ def _print_result(
         by_source.setdefault(str(placement.entry), []).append(placement.number)
     for source, steps in by_source.items():
         _print_safe(f"Step {format_step_ranges(steps)} replays {source}.")
-    for text in requirements.notes(numbers, moved=moved):
+    for text in requirements.build_notes(numbers, moved=moved):
         print_message(f"Note: {text}")
     summary = f"{format_count(len(numbers), 'step')} of plan {plan} for {run['name']}"
     _print_safe(f"{summary} in {pull.folder.path}, {pull.bytes:,} bytes downloaded.")
-    if requirements.named_by:
-        _print_safe("The trainer finds the files only with these settings: " + " ".join(requirements.named_by))
+    if requirements.folder_settings:
+        _print_safe("The trainer finds the files only with these settings: " + " ".join(requirements.folder_settings))
     print_message(f"To send the training's data to this run: {upload_command}")
     print_message("Start the training with:")
-    for setting in requirements.flags(str(pull.folder.path), numbers):
+    for setting in requirements.build_settings(str(pull.folder.path), numbers):
         print(setting)

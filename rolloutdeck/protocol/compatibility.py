@@ -47,7 +47,7 @@ class FactDifference:
         return self.pinned is None or self.asking is None
 
     @property
-    def untold(self) -> bool:
+    def unknown_on_both_sides(self) -> bool:
         """Whether the fact is unknown on both sides and only a warning. A fact that could refuse, such as the
         tokenizer, remains a warning even if both sides do not know it."""
         return is_unknown_on_both_sides(self.fact, self.pinned, self.asking)

@@ -4,7 +4,6 @@ Depends on: `rolloutdeck.protocol`, `rolloutdeck.safe_pickle` and `rolloutdeck.l
 Invariant: a step folder is complete or absent, and only files that are loadable are placed.
 """
 
-from rolloutdeck.replay.exclude_prompts import write_without_prompts
 from rolloutdeck.replay.folder import PULL_MANIFEST, ReplayFolder
 from rolloutdeck.replay.placement import (
     Placement,
@@ -15,7 +14,7 @@ from rolloutdeck.replay.placement import (
     find_layout_steps,
 )
 from rolloutdeck.replay.plan import DEFAULT_PLAN, PinnedArtifact, PlanEntry, PlanFile, PlanRevision, parse_plan
-from rolloutdeck.replay.pull import PlanPull
+from rolloutdeck.replay.pull import PlanPull, write_without_prompts
 
 __all__ = [
     "DEFAULT_PLAN", "PULL_MANIFEST", "PinnedArtifact", "Placement", "PlanEntry", "PlanFile", "PlanPull",

@@ -18,7 +18,17 @@ MAX_LAYOUT_STEPS = 1_000_000  # for plans that continue after their last target
 
 
 class RunRequirements(Protocol):
-    """What a run with certain settings loads, and from where; built by `read_requirements` of a trainer's module."""
+    """What a run with certain settings loads, and from where; built by `read_requirements` of a trainer's module.
+
+    folder_settings: the settings that determine the folder, as lines to paste.
+    first: the number of the run's first step. total_steps: the number of its steps; None if it is not configured.
+    shared: the files of all steps are in one folder, each with a different name.
+    formats: file name, or suffix like `.pt` -> allowed formats, as named by `check_file_safety`. `json` means plain
+    JSON of any size. A file that is not listed is a marker file: small plain JSON.
+    repairable: names of the files that may need a repair (`safe_pickle.rewrite.drop_columns`).
+    excludable: names or suffixes of the files that `write_without_flagged` supports.
+    repeats_prompts: the trainer fills a batch that has too few prompts by repeating prompts.
+    """
 
     @property
     def trainer(self) -> str: ...
@@ -27,76 +37,50 @@ class RunRequirements(Protocol):
     @property
     def facts(self) -> Mapping[str, Any]: ...
     @property
-    def named_by(self) -> Sequence[str]:
-        """The settings that determine the folder, as lines to paste."""
-        ...
-
+    def folder_settings(self) -> Sequence[str]: ...
     @property
-    def first(self) -> int:
-        """The number of the run's first step."""
-        ...
-
+    def first(self) -> int: ...
     @property
-    def total_steps(self) -> int | None:
-        """The number of steps of the run, starting at `first`; None if the settings do not define it."""
-        ...
-
+    def total_steps(self) -> int | None: ...
     @property
-    def shared(self) -> bool:
-        """Whether the files of all steps are in one folder, each with a different name."""
-        ...
-
+    def shared(self) -> bool: ...
     @property
-    def formats(self) -> Mapping[str, Collection[str]]:
-        """File name, or suffix like `.pt` -> allowed formats, as named by `check_file_safety`.
-
-        `json` means plain JSON of any size. A file that is not listed is a marker file: small plain JSON.
-        """
-        ...
-
+    def formats(self) -> Mapping[str, Collection[str]]: ...
     @property
-    def mends(self) -> Collection[str]:
-        """Names of the files that may need a repair (`safe_pickle.rewrite.drop_columns`)."""
-        ...
-
+    def repairable(self) -> Collection[str]: ...
     @property
-    def excludes(self) -> Collection[str]:
-        """Names or suffixes of the files that `without` can write without their flagged records."""
-        ...
-
+    def excludable(self) -> Collection[str]: ...
     @property
-    def repeats(self) -> bool:
-        """Whether the trainer fills a batch that has too few prompts by repeating prompts."""
-        ...
+    def repeats_prompts(self) -> bool: ...
 
-    def step_folder(self, step: int) -> PurePosixPath: ...
-    def called(self, name: str, step: int) -> str:
+    def get_step_folder(self, step: int) -> PurePosixPath: ...
+    def get_file_name(self, name: str, step: int) -> str:
         """Returns the name of an artifact's file in the folder of this step."""
         ...
 
-    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         """Writes `source` without the flagged records of `file` to `target`, and returns a message about the change.
 
         Raises NotReplayableError, SafePickleError.
         """
         ...
 
-    def members(self, role: str, files: Collection[str]) -> list[str]:
+    def select_files(self, role: str, files: Collection[str]) -> list[str]:
         """Returns the files of an artifact that are loaded. The file that makes a folder complete is last.
 
         Raises NotReplayableError.
         """
         ...
 
-    def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
+    def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         """Returns the number of the step folder for an artifact of a pinned step that is replayed at `step`."""
         ...
 
-    def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
+    def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         """Returns messages for the user about a replay of these steps."""
         ...
 
-    def flags(self, root: str, steps: Sequence[int]) -> list[str]:
+    def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
         """Returns the trainer's settings that load these steps from `root`."""
         ...
 
@@ -106,10 +90,10 @@ class Placement:
     """The folder of one step.
 
     folder: path below the target folder. number: number of the folder. step: the step of the run that loads it.
-    names: file -> name in the folder, if it differs from the name in the artifact.
     moved: the rows are replayed next to other rows than those they were generated with: at another step, or because
     some rows are excluded.
-    without: file -> flagged records. answers: rows per prompt, if complete prompts are excluded with the records.
+    flagged_rows: file -> records to exclude. answers_per_prompt: if complete prompts are excluded with them.
+    file_names: file -> name in the folder, if it differs from the name in the artifact.
     """
 
     folder: PurePosixPath
@@ -118,17 +102,17 @@ class Placement:
     entry: PlanEntry = field(compare=False)
     files: tuple[PlanFile, ...] = ()
     moved: bool = False
-    without: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    answers: int = 0
-    names: Mapping[str, str] = field(default_factory=dict)
+    flagged_rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    answers_per_prompt: int = 0
+    file_names: Mapping[str, str] = field(default_factory=dict)
 
-    def called(self, file: PlanFile) -> str:
+    def get_file_name(self, file: PlanFile) -> str:
         """Returns the name of the file in the folder."""
-        return self.names.get(file.name, file.name)
+        return self.file_names.get(file.name, file.name)
 
     @property
     def paths(self) -> list[PurePosixPath]:
-        return [self.folder / self.called(file) for file in self.files]
+        return [self.folder / self.get_file_name(file) for file in self.files]
 
 
 def match_file_name(names: Iterable[str], file: str) -> str:
@@ -138,8 +122,7 @@ def match_file_name(names: Iterable[str], file: str) -> str:
 
 
 def find_layout_steps(plan: PlanRevision, requirements: RunRequirements, max_steps: int | None) -> range:
-    """Returns the steps that get a folder: the first `max_steps`, else all steps of the run; for `cache` until the
-    last target.
+    """Returns the steps that get a folder: the first `max_steps`, else all of the run; for `cache` to the last target.
 
     Raises UsageError if the number of steps is unknown and the plan replays every step after its last target.
     """
@@ -166,11 +149,8 @@ def build_placements(
     """
     entries = {entry.target_step: entry for entry in plan.entries}
     too_early = NotReplayableError(f"the first step of this run is {requirements.first}")
-    skipped = {
-        target: describe_skipped_entry(plan, entry, too_early)
-        for target, entry in entries.items()
-        if target < requirements.first
-    }
+    early = (entry for entry in plan.entries if entry.target_step < requirements.first)
+    skipped = {entry.target_step: describe_skipped_entry(plan, entry, too_early) for entry in early}
     placements: dict[int, Placement] = {}
     if plan.action == "cache":  # only targets are replayed; the range of steps may be much larger
         steps = [target for target in sorted(entries) if target in steps]
@@ -181,10 +161,8 @@ def build_placements(
         entry = entries[target]
         try:
             for placement in _build_entry_placements(entry, requirements, step, exclude_flagged=plan.exclude_flagged):
-                if placement.number in placements:
-                    raise UsageError(
-                        f"{placements[placement.number].entry} and {entry} need the same folder {placement.folder}."
-                    )
+                if other := placements.get(placement.number):
+                    raise UsageError(f"{other.entry} and {entry} need the same folder {placement.folder}.")
                 placements[placement.number] = placement
         except NotReplayableError as error:
             skipped[target] = describe_skipped_entry(plan, entry, error)
@@ -209,26 +187,35 @@ def _build_entry_placements(
     if not entry.artifacts:
         raise NotReplayableError("the pin has no replayable files")
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
-    selected = [(artifact, requirements.members(artifact.role, artifact.files)) for artifact in entry.artifacts]
-    if entry.refused:
-        detail = f", without its flagged rows ({describe_smaller_batch(requirements)})"
-        raise NotReplayableError(entry.refusals + (detail if exclude_flagged and _count_flagged(entry) else ""))
-    entry.check()
+    selected = [(artifact, requirements.select_files(artifact.role, artifact.files)) for artifact in entry.artifacts]
+    if entry.is_incompatible:
+        excludes = exclude_flagged and _count_flagged(entry)
+        detail = f", without its flagged rows ({describe_smaller_batch(requirements)})" if excludes else ""
+        raise NotReplayableError(entry.incompatibilities + detail)
+    entry.check_files_available()
     if exclude_flagged:
         _check_flagged(entry, requirements)
     placements = []
     for artifact, names in selected:
-        if exclude_flagged and artifact.whole:
+        if exclude_flagged and artifact.fully_flagged:
             continue
-        number = requirements.place(source, kind, artifact.step, step)
+        number = requirements.get_folder_number(source, kind, artifact.step, step)
         if number < 0:
             raise NotReplayableError(f"its prompt {artifact.step} would be placed before the first prompt")
-        files = tuple(entry.file(artifact, name) for name in names)
-        without = dict(artifact.flagged) if exclude_flagged else {}
-        moved = step != source or bool(without)
-        folder = requirements.step_folder(number)
-        target_names = {name: requirements.called(name, number) for name in names}
-        placements.append(Placement(folder, number, step, entry, files, moved, without, artifact.answers, target_names))
+        flagged_rows = dict(artifact.flagged) if exclude_flagged else {}
+        placements.append(
+            Placement(
+                requirements.get_step_folder(number),
+                number,
+                step,
+                entry,
+                files=tuple(entry.build_file(artifact, name) for name in names),
+                moved=step != source or bool(flagged_rows),
+                flagged_rows=flagged_rows,
+                answers_per_prompt=artifact.answers_per_prompt,
+                file_names={name: requirements.get_file_name(name, number) for name in names},
+            )
+        )
     return placements
 
 
@@ -238,24 +225,23 @@ def _count_flagged(entry: PlanEntry) -> int:
 
 def _check_flagged(entry: PlanEntry, requirements: RunRequirements) -> None:
     """Raises NotReplayableError if the flagged samples can't be excluded, or if nothing would remain."""
-    if _count_flagged(entry) and not requirements.excludes:
+    count = _count_flagged(entry)
+    if count and not requirements.excludable:
         raise NotReplayableError(f"it has flagged rows, and {requirements.trainer} can only replay a complete step")
-    unplaced = int(entry.source.get("unplaced", entry.source.get("flagged")) or 0)
-    if unplaced:
-        count = _count_flagged(entry)
+    if unplaced := int(entry.source.get("unplaced", count) or 0):
         raise NotReplayableError(
             f"{unplaced} of its {count} flagged samples can't be found in its files, so they can't be excluded"
         )
-    if all(artifact.whole for artifact in entry.artifacts):
+    if all(artifact.fully_flagged for artifact in entry.artifacts):
         raise NotReplayableError("all its prompts are flagged")
-    names = [name for artifact in entry.artifacts for name in artifact.flagged if not artifact.whole]
-    if not all(match_file_name(requirements.excludes, name) for name in names):
+    names = [name for artifact in entry.artifacts for name in artifact.flagged if not artifact.fully_flagged]
+    if not all(match_file_name(requirements.excludable, name) for name in names):
         raise NotReplayableError(f"it has flagged rows, and {requirements.trainer} stores a row in several files")
 
 
 def describe_smaller_batch(requirements: RunRequirements) -> str:
     """Returns what the trainer does with a batch that has fewer rows."""
-    if requirements.repeats:
+    if requirements.repeats_prompts:
         return f"{requirements.trainer} repeats prompts until its batch is full"
     return f"{requirements.trainer} needs exactly as many rows as its batch has"
 
@@ -265,4 +251,4 @@ def find_flagged_prompts(plan: PlanRevision, requirements: RunRequirements) -> I
     for entry in plan.entries if plan.exclude_flagged else ():
         source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))
         for step in entry.excluded_prompts:
-            yield requirements.place(source, kind, step, entry.target_step), entry
+            yield requirements.get_folder_number(source, kind, step, entry.target_step), entry

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.protocol import FactDifference, check_manifest, is_incompatible, resolve_target, resolve_targets
+from rolloutdeck.protocol import FactDifference, check_manifest, is_incompatible, resolve_target
 
 DEFAULT_PLAN = "default"
 
@@ -32,7 +32,7 @@ class PinnedArtifact:
     files: {relative path: {"sha256", "bytes"}}. url: its URL on the server.
     state, message: reported by the server; "" if it reports none.
     flagged: file -> indexes (from 0) of the records that a user flagged bad.
-    whole: all prompts of the artifact have a flagged record.
+    fully_flagged: all prompts of the artifact have a flagged record.
     """
 
     key: str
@@ -44,11 +44,11 @@ class PinnedArtifact:
     step_kind: str = "global_step"
     state: str = ""
     flagged: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    whole: bool = False
+    fully_flagged: bool = False
     message: str = ""
 
     @property
-    def answers(self) -> int:
+    def answers_per_prompt(self) -> int:
         """The number of consecutive rows per prompt; 0 if it is unknown or does not match the number of rows."""
         prompts, answers, rows = (self.facts.get(name) for name in ("prompts", "samples_per_prompt", "rows"))
         is_consistent = isinstance(answers, int) and isinstance(prompts, int) and prompts * answers == rows
@@ -66,15 +66,14 @@ class PlanEntry:
     differences: tuple[FactDifference, ...] = ()
 
     @property
-    def refused(self) -> bool:
+    def is_incompatible(self) -> bool:
         """Whether the run must not replay the pin."""
         return is_incompatible(self.differences)
 
     @property
-    def refusals(self) -> str:
-        """The differences that prevent the replay, as text; empty if there are none."""
-        refused = (difference for difference in self.differences if difference.verdict == "refuse")
-        return "; ".join(map(format_difference, refused))
+    def incompatibilities(self) -> str:
+        """The differences that prevent the replay, as text; empty if there are nitem."""
+        return "; ".join(format_difference(item) for item in self.differences if item.verdict == "refuse")
 
     @property
     def warnings(self) -> str:
@@ -87,16 +86,15 @@ class PlanEntry:
     @property
     def excluded_prompts(self) -> list[int]:
         """The prompts that are excluded because of a flag, for trainers with files for each prompt."""
-        return sorted(artifact.step for artifact in self.artifacts if artifact.whole)
+        return sorted(artifact.step for artifact in self.artifacts if artifact.fully_flagged)
 
-    def file(self, artifact: PinnedArtifact, name: str) -> PlanFile:
+    def build_file(self, artifact: PinnedArtifact, name: str) -> PlanFile:
         file = artifact.files[name]
         address = f"runs/{self.source.get('run')}/artifacts/{artifact.key}/files/{file['sha256']}/"
         return PlanFile(name, str(file["sha256"]), int(file["bytes"]), address)
 
-    def check(self) -> None:
-        """Raises NotReplayableError if the files will never be available, UsageError if they are not on the server
-        yet."""
+    def check_files_available(self) -> None:
+        """Raises NotReplayableError if the files are lost or unsafe, UsageError if they are not on the server yet."""
         for artifact in self.artifacts:
             if artifact.state in ("unsafe", "gone"):
                 raise NotReplayableError(f"its files are {artifact.state}: {artifact.message.rstrip('.')}")
@@ -133,10 +131,6 @@ class PlanRevision:
         """Returns the entry that this step replays; None if the step generates."""
         target = resolve_target(self.action, self.targets, step)
         return next((entry for entry in self.entries if entry.target_step == target), None)
-
-    def strip(self, steps: int) -> list[tuple[int, int | None]]:
-        """Returns (step, target or None) for the steps 1 to `steps`."""
-        return resolve_targets(self.action, self.targets, range(1, steps + 1))
 
 
 def parse_plan(response: Any) -> PlanRevision:

@@ -23,7 +23,7 @@ from rolloutdeck.lib import (
     hash_file,
 )
 from rolloutdeck.replay.folder import ReplayFolder, StepFiles
-from rolloutdeck.replay.placement import Placement, RunRequirements, match_file_name
+from rolloutdeck.replay.placement import Placement, RunRequirements, describe_smaller_batch, match_file_name
 from rolloutdeck.replay.plan import PlanEntry, PlanFile
 from rolloutdeck.safe_pickle import SafePickleError, check_file_safety, rewrite
 
@@ -108,23 +108,24 @@ class PlanPull:
 
     def _prepare_files(self, placement: Placement, blobs: Mapping[str, Path]) -> StepFiles:
         files = placement.files
-        return [(placement.called(file), *self._prepare_file(placement, file, blobs[file.sha256])) for file in files]
+        return [(placement.get_file_name(file), *self._prepare_file(placement, file, blobs)) for file in files]
 
-    def _prepare_file(self, placement: Placement, file: PlanFile, blob: Path) -> tuple[str, Path]:
+    def _prepare_file(self, placement: Placement, file: PlanFile, blobs: Mapping[str, Path]) -> tuple[str, Path]:
         """Returns hash and path of the trainer's file: unchanged, unless it has flagged rows or needs a repair."""
-        key = file.sha256, placement.moved, placement.without.get(file.name, ())
+        key = file.sha256, placement.moved, placement.flagged_rows.get(file.name, ())
         if key not in self._prepared:
-            self._prepared[key] = self._repair_if_needed(placement, file, *self._exclude_flagged(placement, file, blob))
+            sha256, blob = self._exclude_flagged(placement, file, blobs[file.sha256])
+            self._prepared[key] = self._repair_if_needed(placement, file, sha256, blob)
         return self._prepared[key]
 
     def _exclude_flagged(self, placement: Placement, file: PlanFile, blob: Path) -> tuple[str, Path]:
-        """Returns hash and path of the file without its flagged records."""
-        flagged = placement.without.get(file.name, ())
+        flagged = placement.flagged_rows.get(file.name, ())
         if not flagged:
             return file.sha256, blob
-        path = blob.with_name(f"{blob.name}.without-{build_exclusion_tag(flagged)}")
+        tag = hashlib.sha256(repr(sorted(flagged)).encode()).hexdigest()[:12]
+        path = blob.with_name(f"{blob.name}.without-{tag}")
         try:
-            message = self.requirements.without(placement, file, blob, path)
+            message = self.requirements.write_without_flagged(placement, file, blob, path)
         except (SafePickleError, ImportError) as error:
             raise NotReplayableError(f"{file.name} can't be replayed without its flagged rows: {error}") from error
         check_loadable_file(path, file.name, self.requirements)
@@ -132,35 +133,27 @@ class PlanPull:
         return hash_file(path), path
 
     def _repair_if_needed(self, placement: Placement, file: PlanFile, sha256: str, blob: Path) -> tuple[str, Path]:
-        if not match_file_name(self.requirements.mends, file.name):
+        if not match_file_name(self.requirements.repairable, file.name):
             return sha256, blob
         columns = find_columns_to_drop(blob, file.name, moved=placement.moved)
-        return self._drop_columns(placement, file, blob, columns) if columns else (sha256, blob)
-
-    def _drop_columns(
-        self, placement: Placement, file: PlanFile, blob: Path, columns: tuple[str, ...]
-    ) -> tuple[str, Path]:
+        if not columns:
+            return sha256, blob
         path = blob.with_name(f"{blob.name}.without-{'-'.join(columns)}")
         try:
-            difference = rewrite.drop_columns(blob, path, columns)
+            repair = rewrite.drop_columns(blob, path, columns)
         except SafePickleError as error:
             raise UsageError(f"{file.name} of {placement.entry} can't be repaired: {error}") from error
         check_loadable_file(path, file.name, self.requirements)
-        dropped = ", ".join(difference.dropped)
+        dropped = ", ".join(repair.dropped)
         self._report(
             f"{file.name} of {placement.entry} is replayed without {dropped}: {self.requirements.trainer} would fail "
-            f"on them. Its {difference.rows} rows and all other fields are unchanged."
+            f"on them. Its {repair.rows} rows and all other fields are unchanged."
         )
         return hash_file(path), path
 
     def _report(self, message: str) -> None:
         self.repaired.append(message)
         self.on_message(message)
-
-
-def build_exclusion_tag(flagged: Sequence[int]) -> str:
-    """Returns 12 hex digits that identify these records, for the name of a file without them."""
-    return hashlib.sha256(repr(sorted(flagged)).encode()).hexdigest()[:12]
 
 
 def check_loadable_file(path: Path, name: str, requirements: RunRequirements) -> None:
@@ -188,13 +181,38 @@ def _check_json_file(path: Path, name: str, max_bytes: int | None) -> None:
 
 def find_columns_to_drop(blob: Path, name: str, *, moved: bool) -> tuple[str, ...]:
     """Returns the columns that must be dropped before the trainer can load the batch. Raises UsageError."""
-    try:
-        from rolloutdeck.safe_pickle.batches import open_batch
-        from rolloutdeck.safe_pickle.rewrite import columns_to_drop
-    except ImportError as error:
-        raise UsageError(f"Reading {name} needs numpy. Run this command where the trainer is installed.") from error
+    from rolloutdeck.safe_pickle.batches import open_batch
+
     try:
         with open_batch(blob) as batch:
-            return columns_to_drop(batch, moved)
+            return rewrite.columns_to_drop(batch, moved)
     except SafePickleError as error:
         raise UsageError(f"{name} can't be read: {error}") from error
+
+
+def write_without_prompts(
+    requirements: RunRequirements, placement: Placement, file: PlanFile, source: Path, target: Path
+) -> str:
+    """Writes a batch without the prompts that have a flagged row. Returns a message about what was excluded, and why
+    it is more than the flagged samples.
+
+    Raises SafePickleError, ImportError (numpy), and NotReplayableError if the trainer needs another number of rows.
+    """
+    flagged = placement.flagged_rows[file.name]
+    excluded = rewrite.exclude_prompts(source, target, flagged, placement.answers_per_prompt)
+    rows, effect = requirements.facts.get("rows"), ""
+    if requirements.repeats_prompts:
+        smaller_batch = describe_smaller_batch(requirements)
+        effect = f" {smaller_batch[0].upper()}{smaller_batch[1:]}."
+    elif isinstance(rows, int) and excluded.rows_left != rows:
+        raise NotReplayableError(
+            f"{file.name} has {excluded.rows_left} rows without its flagged prompts, and {requirements.trainer} "
+            f"needs {rows}. Withdraw the flags, or configure that many prompts per step"
+        )
+    prompts, all_rows = excluded.prompts + excluded.prompts_left, excluded.rows + excluded.rows_left
+    return (
+        f"{file.name} of {placement.entry} is replayed without {excluded.prompts} of its {prompts} prompts "
+        f"({excluded.rows} of {all_rows} rows): these prompts have {len(flagged)} flagged "
+        f"{'sample' if len(flagged) == 1 else 'samples'}. All answers to a prompt are excluded, because advantages "
+        f"compare them. Rolloutdeck wrote this file; its other rows are unchanged.{effect}"
+    )

@@ -31,7 +31,7 @@ class FileHead:
     unseen: bool = False
 
     @classmethod
-    def of(cls, start: bytes) -> FileHead:
+    def from_bytes(cls, start: bytes) -> FileHead:
         """Parses the first 20 lines of `start`. Invalid lines are skipped, so a truncated line does not hide others."""
         rows = []
         for line in start.split(b"\n")[:20]:
@@ -44,7 +44,7 @@ class FileHead:
         first = re.match(rb'\s*\{\s*"([^"\\]{1,200})"\s*:', start)
         return cls(tuple(rows), first.group(1).decode("utf-8", "replace") if first else "", start)
 
-    def has(self, key: str) -> bool:
+    def has_key(self, key: str) -> bool:
         return any(key in row for row in self.rows) or self.first_key == key
 
 
@@ -53,7 +53,7 @@ class FileKind:
     """A kind of file.
 
     format: the server's name of the format. what: a description. pattern: what the file names look like.
-    arrives: `whole` for a file that is written once, `append` for a file that grows.
+    arrives: `complete` for a file that is written once, `append` for a file that grows.
     recognise(name, head): whether a file is of this kind, by its name and first rows.
     step(path): the step in the name of the file or its folders; None if there is none.
     line_step(line): the step of one line of a growing file; None if there is none.
@@ -69,7 +69,7 @@ class FileKind:
     format: str
     what: str
     pattern: str
-    arrives: Literal["whole", "append"]
+    arrives: Literal["complete", "append"]
     recognise: Callable[[str, FileHead], bool]
     step: Callable[[Path], int | None] = lambda path: None
     line_step: Callable[[bytes], int | None] = lambda line: None

@@ -18,7 +18,7 @@ def _step_of(path: PurePath) -> int | None:
 
 
 def _is_samples(name: str, head: FileHead) -> bool:
-    return head.has("tail_version") and head.has("completion")
+    return head.has_key("tail_version") and head.has_key("completion")
 
 
 KINDS = (

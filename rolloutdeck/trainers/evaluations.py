@@ -22,7 +22,7 @@ def _step_of(path: PurePath) -> int | None:
 
 
 def _is_samples(name: str, head: FileHead) -> bool:
-    return head.has("doc_id") and head.has("filtered_resps")
+    return head.has_key("doc_id") and head.has_key("filtered_resps")
 
 
 def _is_details(name: str, head: FileHead) -> bool:
@@ -34,7 +34,7 @@ def _is_log(name: str, head: FileHead) -> bool:
 
 
 KINDS = tuple(
-    FileKind(format, what, pattern, "whole", recognise, step=_step_of, stepless=True, split=lambda path: "eval")
+    FileKind(format, what, pattern, "complete", recognise, step=_step_of, stepless=True, split=lambda path: "eval")
     for format, what, pattern, recognise in (
         ("lm-eval", "samples of an evaluation", "samples_*.jsonl", _is_samples),
         ("lighteval", "details of an evaluation", "details_*.parquet", _is_details),

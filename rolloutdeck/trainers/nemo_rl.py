@@ -22,12 +22,12 @@ def _split_of(path: PurePath) -> str:
 
 
 def _is_samples(name: str, head: FileHead) -> bool:
-    return head.has("content") or head.first_key == "agent_ref"
+    return head.has_key("content") or head.first_key == "agent_ref"
 
 
 KINDS = (
     FileKind(
-        "nemo-rl", "samples of a step", "*_data_step*.jsonl", "whole", _is_samples, step=_step_of, split=_split_of
+        "nemo-rl", "samples of a step", "*_data_step*.jsonl", "complete", _is_samples, step=_step_of, split=_split_of
     ),
 )
 

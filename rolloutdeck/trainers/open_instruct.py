@@ -13,7 +13,7 @@ from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
 
 
 def _is_shard(name: str, head: FileHead) -> bool:
-    return head.has("response_tokens") and head.has("prompt_tokens")
+    return head.has_key("response_tokens") and head.has_key("prompt_tokens")
 
 
 def _parse_step(line: bytes) -> int | None:

@@ -32,7 +32,7 @@ def _is_episode(name: str, head: FileHead) -> bool:
 
 KINDS = (
     FileKind(
-        "rllm-episode", "an episode", "episode_*.json", "whole", _is_episode, step=_step_of, split=_split_of,
+        "rllm-episode", "an episode", "episode_*.json", "complete", _is_episode, step=_step_of, split=_split_of,
         stepless=True,
     ),
 )  # fmt: skip

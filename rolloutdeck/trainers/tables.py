@@ -132,10 +132,10 @@ def _is_logged(name: str, head: FileHead) -> bool:
 
 
 _BATCH = FileKind(
-    "openai-batch", "answers of a batch", "*.jsonl", "whole", _is_batch, step=_step_of, stepless=True, split=_split_of
+    "openai-batch", "answers of a batch", "*.jsonl", "complete", _is_batch, _step_of, stepless=True, split=_split_of
 )
 KINDS = (_BATCH, *(
-    FileKind("table", "a table of samples", pattern, "whole", recognise, step=_step_of, stepless=True, guessed=True,
+    FileKind("table", "a table of samples", pattern, "complete", recognise, step=_step_of, stepless=True, guessed=True,
              split=_split_of, producer=_shard_of)
     for pattern, recognise in (
         ("*.csv", _is_csv), ("*.tsv", _is_csv), ("*.jsonl", _is_rows), ("*.parquet", _is_parquet),

@@ -26,7 +26,7 @@ def _step_of(path: PurePath) -> int | None:
 
 def _is_episodes(name: str, head: FileHead) -> bool:
     return (
-        head.has("traces") or head.has("nodes") or not head.rows
+        head.has_key("traces") or head.has_key("nodes") or not head.rows
     )  # its first line may be longer than the bytes that were read
 
 

@@ -46,7 +46,7 @@ def read_compressed_head(path: Path, max_bytes: int) -> FileHead:
         except zlib.error:
             break
         compressed = decompressor.unused_data
-    return FileHead.of(start)
+    return FileHead.from_bytes(start)
 
 
 def build_compressed_kind(kind: FileKind) -> FileKind:
@@ -55,7 +55,7 @@ def build_compressed_kind(kind: FileKind) -> FileKind:
     """
     return replace(
         kind,
-        arrives="whole",
+        arrives="complete",
         step=lambda path: kind.step(remove_compression_suffix(path)),
         split=lambda path: kind.split(remove_compression_suffix(path)),
     )

@@ -130,7 +130,7 @@ class Follower:
             ):
                 continue
             is_stable = self._is_unchanged(source, stamp)
-            if kind.arrives == "whole" and not self._is_ready(source, stamp, path in closed_files, is_stable):
+            if kind.arrives == "complete" and not self._is_ready(source, stamp, path in closed_files, is_stable):
                 self.pending += self._truncated.get(source) != stamp or path in closed_files
                 continue
             changed.append(
@@ -154,7 +154,7 @@ class Follower:
 
     def find_complete_files(self) -> list[DumpFile]:
         """Returns all complete files, sent or not, in the order of their writing."""
-        entries = [entry for entry in self._list_candidates() if entry[2].arrives == "whole" and entry[1][0]]
+        entries = [entry for entry in self._list_candidates() if entry[2].arrives == "complete" and entry[1][0]]
         entries.sort(key=lambda entry: (entry[1][1], entry[2].step(entry[0]) or 0))
         return [self._build_dump_file(path, self._build_source(path), kind) for path, _, kind in entries]
 
@@ -337,7 +337,7 @@ def _find_closed_files(entries: Sequence[tuple[Path, Stamp, FileKind]]) -> set[P
     """
     files_by_folder: dict[Path, list[tuple[int, int, Path]]] = {}
     for path, stamp, kind in entries:
-        step = kind.step(path) if kind.arrives == "whole" else None
+        step = kind.step(path) if kind.arrives == "complete" else None
         if step is not None:
             files_by_folder.setdefault(path.parent, []).append((stamp[1], step, path))
     return {path for files in files_by_folder.values() for _, _, path in sorted(files)[:-1]}

@@ -77,7 +77,7 @@ def read_file_head(path: Path) -> FileHead:
             return FileHead(start=start + file.read(max(0, min(rest, LONG_HEAD_BYTES))))
         if b"\n" not in start and len(start) == HEAD_BYTES:
             start += file.read(LONG_HEAD_BYTES - HEAD_BYTES)
-    return FileHead.of(start)
+    return FileHead.from_bytes(start)
 
 
 def detect_file_kind(

@@ -140,13 +140,13 @@ def group_differences(draft: PlanDraft, found: Mapping[int, EntryCompatibility])
 
 
 def find_known_differences(judged: EntryCompatibility | None) -> list[FactDifference]:
-    """Differences without those of `untold`."""
-    return [one for one in judged.differences if not one.untold] if judged else []
+    """Differences without the facts that both sides do not know."""
+    return [one for one in judged.differences if not one.unknown_on_both_sides] if judged else []
 
 
 def find_unknown_facts(found: Mapping[int, EntryCompatibility]) -> list[str]:
     """Facts that neither a pin nor the run tells and that would only warn: one line names them."""
-    names = {one.fact for judged in found.values() for one in judged.differences if one.untold}
+    names = {one.fact for judged in found.values() for one in judged.differences if one.unknown_on_both_sides}
     return sorted(names, key=COMPATIBILITY_FACTS.index)
 
 

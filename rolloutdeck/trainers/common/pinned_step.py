@@ -22,8 +22,8 @@ def check_pinned_step(plan: PlanRevision, entry: PlanEntry, unit: str = "") -> N
 
     `unit` is set if flagged samples can't be excluded from the pin, e.g. "a step of TRL".
     """
-    if entry.refused:
-        raise NotReplayableError(entry.refusals)
+    if entry.is_incompatible:
+        raise NotReplayableError(entry.incompatibilities)
     if unit and plan.exclude_flagged and entry.source.get("flagged"):
         raise NotReplayableError(f"the plan leaves out what is flagged, and {unit} is replayed whole or not at all")
 
@@ -36,7 +36,7 @@ def download_pinned_file(entry: PlanEntry, artifact: PinnedArtifact, name: str) 
     """
     if artifact.state not in ("", "ready"):
         raise NotReplayableError(f"its files are not on the server ({artifact.state})")
-    settings, file = Settings.from_environment(), entry.file(artifact, name)
+    settings, file = Settings.from_environment(), entry.build_file(artifact, name)
     server = ServerClient(settings.url, settings.token, settings.ca_bundle)
     with tempfile.TemporaryDirectory(prefix="rolloutdeck-replay-") as folder:
         path = Path(folder, Path(name).name)

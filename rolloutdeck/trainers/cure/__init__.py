@@ -111,23 +111,23 @@ def _is_list(name: str, head: FileHead) -> bool:
 REQUIRED_SETTINGS = ("pretrained_model=MODEL", "dataset=NAME")
 KINDS = (
     FileKind(
-        "cure-outputs", "programs and tests of a step", "outputs-rl-*.json", "whole", _is_list, step=find_cure_step,
+        "cure-outputs", "programs and tests of a step", "outputs-rl-*.json", "complete", _is_list, step=find_cure_step,
         split=lambda path: "train", step_kind="iteration",
     ),
     FileKind(
-        "cure-outputs", "programs and tests of an evaluation", "outputs-eval-*.json", "whole", _is_list,
+        "cure-outputs", "programs and tests of an evaluation", "outputs-eval-*.json", "complete", _is_list,
         step=find_eval_step, split=lambda path: "eval", step_kind="iteration",
     ),
     FileKind(
-        "cure-data", "what a step trained on", "rl_*data.json", "whole", _is_list, step=find_cure_step,
+        "cure-data", "what a step trained on", "rl_*data.json", "complete", _is_list, step=find_cure_step,
         split=lambda path: "train", step_kind="iteration", joins=True,
     ),
     FileKind(
-        "cure-results", "metrics of a training", "results-rl-*.txt", "whole", _is_results, step=find_results_step,
+        "cure-results", "metrics of a training", "results-rl-*.txt", "complete", _is_results, step=find_results_step,
         step_kind="iteration", holds="metrics",
     ),
     FileKind(
-        "cure-results", "metrics of evaluations", "results-eval-*.txt", "whole", _is_results, step=find_eval_step,
+        "cure-results", "metrics of evaluations", "results-eval-*.txt", "complete", _is_results, step=find_eval_step,
         step_kind="iteration", holds="metrics",
     ),
 )  # fmt: skip

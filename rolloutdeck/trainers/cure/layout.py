@@ -38,12 +38,12 @@ class CureRequirements:
     total_steps: int | None = None
     trainer: str = "CURE"
     role: str = ROLE
-    named_by: tuple[str, ...] = ()
+    folder_settings: tuple[str, ...] = ()
     first: int = 0
     shared: bool = False
-    mends: tuple[str, ...] = ()
-    excludes: tuple[str, ...] = (".json",)
-    repeats: bool = False
+    repairable: tuple[str, ...] = ()
+    excludable: tuple[str, ...] = (".json",)
+    repeats_prompts: bool = False
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".json": ("json",)})
 
     @property
@@ -51,13 +51,13 @@ class CureRequirements:
         """The file name of the outputs that reward.py and execute.py read."""
         return f"outputs-rl-{escape_model_name(self.model)}-{self.dataset}.json"
 
-    def step_folder(self, step: int) -> PurePosixPath:
+    def get_step_folder(self, step: int) -> PurePosixPath:
         return PurePosixPath(f"step_{step}")
 
-    def called(self, name: str, step: int) -> str:
+    def get_file_name(self, name: str, step: int) -> str:
         return self.outputs if OUTPUTS_FILE.match(PurePosixPath(name).name) else name
 
-    def members(self, role: str, files: Collection[str]) -> list[str]:
+    def select_files(self, role: str, files: Collection[str]) -> list[str]:
         """Returns the rewards and the outputs they were computed from. Raises NotReplayableError."""
         outputs = [name for name in files if OUTPUTS_FILE.match(name)]
         reward_files = next((list(names) for names in (SEPARATE_FILES, JOINT_FILES) if set(names) <= set(files)), [])
@@ -69,27 +69,27 @@ class CureRequirements:
             )
         return [*outputs, *reward_files]
 
-    def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
+    def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         return step
 
-    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         from rolloutdeck.trainers.cure.exclude import write_without_answers
 
-        description = write_without_answers(file.name, source, target, placement.without[file.name])
+        description = write_without_answers(file.name, source, target, placement.flagged_rows[file.name])
         return f"{file.name} of {placement.entry} {description}"
 
-    def flags(self, root: str, steps: Sequence[int]) -> list[str]:
+    def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
         """Returns the commands, to run in CURE's folder. Steps after the first train the model that CURE saved."""
         lines = []
         for step in steps:
             model = self.model if step == self.first else f"ckpt/{self.optimized}"
-            files = f"{shlex.quote(f'{root}/{self.step_folder(step)}')}/*.json"
+            files = f"{shlex.quote(f'{root}/{self.get_step_folder(step)}')}/*.json"
             # Pulled files are read-only, and CURE's next stages overwrite these files.
             lines.append(f"mkdir -p {DATA} && install -m 644 {files} {DATA}/")
             lines.append(f"(cd optimization && python -m train --pretrain {shlex.quote(model)})")
         return lines
 
-    def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
+    def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         arguments = f"--pretrained_model {shlex.quote(self.model)} --dataset {shlex.quote(self.dataset)}"
         return [
             "These commands take the place of run.py, which generates at the start of each step. Run them in CURE's "

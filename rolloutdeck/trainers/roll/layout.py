@@ -37,33 +37,33 @@ class RollRequirements:
     agents: bool
     trainer: str = "ROLL"
     role: str = ROLE
-    named_by: tuple[str, ...] = ()
+    folder_settings: tuple[str, ...] = ()
     first: int = 0
     shared: bool = True
-    mends: tuple[str, ...] = ()
-    excludes: tuple[str, ...] = (".pkl",)
-    repeats: bool = False
+    repairable: tuple[str, ...] = ()
+    excludable: tuple[str, ...] = (".pkl",)
+    repeats_prompts: bool = False
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".pkl": (FORMAT,)})
 
-    def step_folder(self, step: int) -> PurePosixPath:
+    def get_step_folder(self, step: int) -> PurePosixPath:
         return PurePosixPath("train")
 
-    def called(self, name: str, step: int) -> str:
+    def get_file_name(self, name: str, step: int) -> str:
         return f"step_{step:06d}.pkl"
 
-    def members(self, role: str, files: Collection[str]) -> list[str]:
+    def select_files(self, role: str, files: Collection[str]) -> list[str]:
         """Returns the one batch of the step. Raises NotReplayableError."""
         names = [name for name in files if name.endswith(".pkl")]
         if role != self.role or len(names) != 1:
             raise NotReplayableError("it is not a batch that ROLL's rollout_mock wrote")
         return names
 
-    def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
+    def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         return step
 
-    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         """Sets the flagged rows' response mask to 0 and keeps the rows, since ROLL needs exactly its number of rows."""
-        flagged = placement.without[file.name]
+        flagged = placement.flagged_rows[file.name]
         rewrite.zero_rows(source, target, "response_mask", flagged)
         rows = "row" if len(flagged) == 1 else "rows"
         return (
@@ -71,7 +71,7 @@ class RollRequirements:
             "they count in the rewards of their group and in nothing else. All other bytes are the pinned ones."
         )
 
-    def flags(self, root: str, steps: Sequence[int]) -> list[str]:
+    def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
         """Returns the lines of the run's YAML file."""
         lines = ["rollout_mock:", "  enable: true", "  mode: mock", f"  dump_dir: {json.dumps(root)}"]
         return [
@@ -85,7 +85,7 @@ class RollRequirements:
         available = set(steps)
         return next(count for count in range(len(available) + 1) if self.first + count not in available)
 
-    def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
+    def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         return [text for text in (self._describe_gap(steps), self._describe_validation()) if text] + [
             "ROLL still starts its inference engines and reward workers; they generate nothing."
         ]

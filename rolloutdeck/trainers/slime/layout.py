@@ -42,35 +42,35 @@ class SlimeRequirements:
     trainer: str = "slime"
     role: str = "rollout"
     shared: bool = True
-    repeats: bool = False
-    named_by: Sequence[str] = ()
-    mends: Collection[str] = ()
-    excludes: Collection[str] = (".pt",)
+    repeats_prompts: bool = False
+    folder_settings: Sequence[str] = ()
+    repairable: Collection[str] = ()
+    excludable: Collection[str] = (".pt",)
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".pt": ("torch",)})
 
     @property
     def total_steps(self) -> int | None:
         return None if self.end is None else max(0, self.end - self.first)
 
-    def step_folder(self, step: int) -> PurePosixPath:
+    def get_step_folder(self, step: int) -> PurePosixPath:
         return FOLDER
 
-    def called(self, name: str, step: int) -> str:
+    def get_file_name(self, name: str, step: int) -> str:
         return f"{step}.pt"
 
-    def members(self, role: str, files: Collection[str]) -> list[str]:
+    def select_files(self, role: str, files: Collection[str]) -> list[str]:
         """Returns the one file of a rollout. Raises NotReplayableError."""
         names = [name for name in files if PurePosixPath(name).suffix == ".pt"]
         if role != self.role or len(names) != 1 or len(files) != 1:
             raise NotReplayableError("it is not a rollout of slime, which is one .pt file")
         return names
 
-    def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
+    def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         return step
 
-    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         """Marks the flagged samples as removed. Returns a description. Raises SafePickleError, ImportError (numpy)."""
-        flagged = placement.without[file.name]
+        flagged = placement.flagged_rows[file.name]
         total = rewrite.mask_samples(source, target, flagged)
         return (
             f"{file.name} of {placement.entry}: {len(flagged)} of its {total} samples "
@@ -78,7 +78,7 @@ class SlimeRequirements:
             "still compared with theirs. The file is written by Rolloutdeck; everything else in it is as pinned."
         )
 
-    def flags(self, root: str, steps: Sequence[int]) -> list[str]:
+    def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
         """Returns the arguments that load these rollouts, quoted for a shell."""
         plain = root.replace("{", "{{").replace("}", "}}")  # slime uses `str.format` on the template
         template = shlex.quote(f"{plain}/{FOLDER}/{{rollout_id}}.pt")
@@ -88,7 +88,7 @@ class SlimeRequirements:
         start, end = _find_block(steps)
         return [*lines, f"--start-rollout-id {start}", f"--num-rollout {end}"]
 
-    def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
+    def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         """Returns what the user must know before the start, one sentence each."""
         start, end = _find_block(steps)
         notes = [

@@ -30,7 +30,7 @@ def _is_parquet(name: str, head: FileHead) -> bool:
 
 
 KINDS = (
-    FileKind("trl-completions", "samples of a step", "completions_*.parquet", "whole", _is_parquet, step=_step_of),
+    FileKind("trl-completions", "samples of a step", "completions_*.parquet", "complete", _is_parquet, step=_step_of),
 )
 
 

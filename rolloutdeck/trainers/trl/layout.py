@@ -38,32 +38,32 @@ class TrlRequirements:
     role: str = "rollout"
     first: int = 1
     shared: bool = False
-    repeats: bool = False
-    named_by: Sequence[str] = ()
-    mends: Collection[str] = ()
-    excludes: Collection[str] = ()
+    repeats_prompts: bool = False
+    folder_settings: Sequence[str] = ()
+    repairable: Collection[str] = ()
+    excludable: Collection[str] = ()
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".json": ("json",)})
 
-    def step_folder(self, step: int) -> PurePosixPath:
+    def get_step_folder(self, step: int) -> PurePosixPath:
         return PurePosixPath(f"step_{step:06d}")
 
-    def called(self, name: str, step: int) -> str:
+    def get_file_name(self, name: str, step: int) -> str:
         return name
 
-    def members(self, role: str, files: Collection[str]) -> list[str]:
+    def select_files(self, role: str, files: Collection[str]) -> list[str]:
         """Returns one file for each generation of the step, in order. Raises NotReplayableError."""
         expected = [f"rollout-{call}.json" for call in range(len(files))]
         if role != self.role or not files or set(expected) != set(files):
             raise NotReplayableError("it is not a step that a RolloutdeckCallback of TRL stored")
         return expected
 
-    def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
+    def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         return step
 
-    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         raise NotReplayableError("a step of TRL is replayed whole or not at all")
 
-    def flags(self, root: str, steps: Sequence[int]) -> list[str]:
+    def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
         """Returns the lines for the training script."""
         folder = json.dumps(root, ensure_ascii=False)
         return [
@@ -71,7 +71,7 @@ class TrlRequirements:
             f"trainer = GRPOTrainer(..., rollout_func=replay_rollout_func(folder={folder}))",
         ]
 
-    def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
+    def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         """Returns what the user must know before the start, one sentence each."""
         condition = (
             "A step is replayed if its prompts are those that were answered, in the same order: the same data set, "

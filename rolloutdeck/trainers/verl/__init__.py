@@ -33,7 +33,8 @@ def _is_samples_file(name: str, head: FileHead) -> bool:
 
     A metrics file may have such a name too (an experiment named 7).
     """
-    return _step_of(PurePath(name)) is not None and head.has("input") and not any(_is_metrics(row) for row in head.rows)
+    has_step = _step_of(PurePath(name)) is not None
+    return has_step and head.has_key("input") and not any(map(_is_metrics, head.rows))
 
 
 def _is_metrics_file(name: str, head: FileHead) -> bool:
@@ -52,7 +53,7 @@ KINDS = (
     FileKind(
         "verl-metrics", "metrics", "*.jsonl", "append", _is_metrics_file, line_step=_metrics_step, holds="metrics"
     ),
-    FileKind("verl-jsonl", "samples of a step", "*.jsonl", "whole", _is_samples_file, step=_step_of),
+    FileKind("verl-jsonl", "samples of a step", "*.jsonl", "complete", _is_samples_file, step=_step_of),
 )
 
 
@@ -65,7 +66,7 @@ def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, s
         return "eval", "it has a file of step 0, which only validation writes"
     sorted_steps = sorted(set(steps))
     has_gaps = any(later - earlier > 1 for earlier, later in pairwise(sorted_steps))
-    if has_gaps and any(head.has("reward") for head in heads):
+    if has_gaps and any(head.has_key("reward") for head in heads):
         return "eval", "its rows have the key reward and its steps have gaps"
     return "train", "it has no file of step 0"
 

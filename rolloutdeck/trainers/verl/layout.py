@@ -48,9 +48,9 @@ _READERS = {"rollout_tq": "the V1 trainer", "rollout": "the V0 trainer", "async_
 class VerlRequirements:
     """What a run of verl requires.
 
-    `facts` are those of `compatibility`; `folder` is below the dump_dir and contains the step folders; `named_by` are
-    the settings in its name; `inner` is the number of folders per step in V1 (0: the files are in the step's own
-    folder); `stride` is the number of prompts, the unit of fully async's step folders, per training step; `total_steps`
+    `facts` are those of `compatibility`; `folder` is below the dump_dir and contains the step folders;
+    `folder_settings` are the settings in its name; `inner` is the number of folders per step in V1 (0: the files are in
+    the step's own folder); `stride` is the number of prompts, the unit of fully async's step folders, per training step; `total_steps`
     is None if the settings have none, and in fully async, where a plan may count prompts. `formats`: file name ->
     allowed formats, as `safe_pickle.check_file_safety` names them.
     """
@@ -59,7 +59,7 @@ class VerlRequirements:
     role: str
     folder: PurePosixPath
     facts: Mapping[str, Any]
-    named_by: tuple[str, ...]
+    folder_settings: tuple[str, ...]
     inner: int = 0
     stride: int = 1
     total_steps: int | None = None
@@ -70,31 +70,31 @@ class VerlRequirements:
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: FORMATS)
 
     @property
-    def mends(self) -> tuple[str, ...]:
+    def repairable(self) -> tuple[str, ...]:
         """The files that may need a repair of `safe_pickle.rewrite` before this trainer can load them."""
         return (GEN,) if self.role == "rollout" and not self.v2 else ()
 
     @property
-    def excludes(self) -> tuple[str, ...]:
+    def excludable(self) -> tuple[str, ...]:
         """The files whose rows can be excluded; in 0.8 the labels of the rows are in a separate file."""
         return () if self.v2 else (GEN, TQ)
 
     @property
-    def repeats(self) -> bool:
+    def repeats_prompts(self) -> bool:
         """Whether a smaller batch works: V1 repeats the prompts until its batch is full; V0 fails on a batch of another
         size."""
         return self.role == "rollout_tq"
 
-    def step_folder(self, step: int) -> PurePosixPath:
+    def get_step_folder(self, step: int) -> PurePosixPath:
         return self.folder / (f"genstep_{step:06d}" if self.v2 else str(step))
 
-    def called(self, name: str, step: int) -> str:
+    def get_file_name(self, name: str, step: int) -> str:
         return name
 
-    def without(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
+    def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         return write_without_prompts(self, placement, file, source, target)
 
-    def members(self, role: str, files: Collection[str]) -> list[str]:
+    def select_files(self, role: str, files: Collection[str]) -> list[str]:
         """Returns the artifact's files that the trainer loads from a step's folder, markers last. Raises
         NotReplayableError."""
         if role != self.role:
@@ -122,7 +122,7 @@ class VerlRequirements:
             return [GEN, META]
         return [f"{inner}/{name}" for name in (TQ, META) for inner in range(self.inner)]
 
-    def place(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
+    def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         """Returns the step folder of an artifact of a pinned step that is replayed at `step`.
 
         Fully async counts prompts in its folders: the prompts of a training step keep their distances, moved by
@@ -132,7 +132,7 @@ class VerlRequirements:
             return step
         return artifact_step + (step - source_step) * (1 if step_kind == "feed_index" else self.stride)
 
-    def flags(self, root: str, steps: Sequence[int]) -> list[str]:
+    def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
         """Returns the overrides that replay exactly these step folders below `root`, quoted for a shell."""
         if self.v2:
             settings: dict[str, object] = {
@@ -153,7 +153,7 @@ class VerlRequirements:
         settings = {"enable": True, "dump_dir": quote_hydra_value(root), "steps": listed, "action": "cache"}
         return [format_override(f"skip.{self.role}.{name}", value) for name, value in settings.items()]
 
-    def notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
+    def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         """Returns what the user must know before the start, one sentence each."""
         return [
             text
@@ -167,7 +167,7 @@ class VerlRequirements:
         ]
 
     def _describe_moved_labels(self, moved: bool) -> str:
-        if not self.mends or not moved:
+        if not self.repairable or not moved:
             return ""
         return (
             "The V0 trainer takes ground truth, data source and uid from the live batch: at a step that is not the "
@@ -217,7 +217,7 @@ def read_requirements(settings: TrainerSettings) -> VerlRequirements:
         role=role,
         folder=folder,
         facts=build_setting_facts(settings, trainer),
-        named_by=_list_folder_settings(settings, shape),
+        folder_settings=_list_folder_settings(settings, shape),
         inner=shape["inner"] if role == "rollout_tq" else 0,
         stride=shape["stride"],
         warms_up=trainer == "V1" and get_trainer_mode(settings) != "sync",

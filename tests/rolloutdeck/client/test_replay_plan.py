@@ -42,7 +42,7 @@ def test_a_run_gets_its_plan_and_keeps_the_revision(training: TrainersRun, node:
     assert (plan.name, plan.revision, plan.action) == ("default", 1, "repeat")
     assert [plan.resolve(at) is not None for at in (1, 2, 3, 4)] == [False, False, True, True]
     entry = plan.resolve(3)
-    assert entry and entry.pin == pin.pk and entry.source["step"] == 7 and not entry.refused
+    assert entry and entry.pin == pin.pk and entry.source["step"] == 7 and not entry.is_incompatible
     [source] = entry.artifacts
     assert (source.role, source.state, set(source.files)) == ("rollout", "ready", {"gen_batch.dp", "meta.json"})
     assert {one.fact for one in entry.differences if one.unknown} >= {"tokenizer", "model"}
@@ -55,7 +55,7 @@ def test_a_run_gets_its_plan_and_keeps_the_revision(training: TrainersRun, node:
 def test_a_plan_that_does_not_fit_says_why(training: TrainersRun, node: Path, owner: User) -> None:
     planned(training, owner, node)
     entry = training.replay_plan(facts={"role": "rollout_tq", "rows": 32}, bind=False).resolve(3)
-    assert entry and entry.refused
+    assert entry and entry.is_incompatible
     assert [(one.fact, one.pinned, one.asking) for one in entry.differences if one.verdict == "refuse"] == [
         ("role", "rollout", "rollout_tq")
     ]

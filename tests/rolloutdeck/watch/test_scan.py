@@ -145,4 +145,4 @@ def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_deeply_nested_line_is_no_dump_and_no_crash() -> None:
-    assert FileHead.of(b"[" * 100_000 + b"\n").rows == ()
+    assert FileHead.from_bytes(b"[" * 100_000 + b"\n").rows == ()

@@ -157,7 +157,7 @@ def test_the_folder_is_the_one_in_which_real_verl_looks(tmp_path: Path) -> None:
     for (role, _), found in zip(cases, json.loads(printed.splitlines()[-1]), strict=True):
         asked = read_requirements(dict(load.flatten_settings(found["config"])))
         assert asked.role == role
-        assert str(tmp_path / asked.step_folder(7)) == found["folders"][role]
+        assert str(tmp_path / asked.get_step_folder(7)) == found["folders"][role]
 
 
 def test_a_dump_on_which_v0_would_end_is_mended_so_that_it_does_not(product: Product, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def find_flagged_samples(entry: PlanEntry) -> list[int]:
         raise NotReplayableError(
             f"{unplaced} of its flagged samples can't be found in its file, so they can't be excluded"
         )
-    if source.whole:
+    if source.fully_flagged:
         raise NotReplayableError("all its samples are flagged")
     return list(source.flagged.get(name, ()))
 

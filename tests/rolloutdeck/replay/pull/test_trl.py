@@ -114,7 +114,7 @@ def test_a_trainers_arguments_say_how_many_rows_a_step_has() -> None:
 )
 def test_other_files_are_no_step_of_trl(files: list[str]) -> None:
     with pytest.raises(NotReplayableError, match="not a step that a RolloutdeckCallback of TRL stored"):
-        trl.TRAINER.read_requirements(CONFIG).members("rollout", files)
+        trl.TRAINER.read_requirements(CONFIG).select_files("rollout", files)
 
 
 @pytest.mark.parametrize("corrects", [False, True])

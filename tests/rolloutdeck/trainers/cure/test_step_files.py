@@ -131,14 +131,14 @@ def test_outputs_without_rewards_are_no_step(tmp_path: Path) -> None:
 
 def test_a_run_asks_for_files_named_for_its_model_and_data_set() -> None:
     found = asking(pretrained_model="/models/My Coder", dataset="LeetCode")
-    assert found.called(BASE, 3) == "outputs-rl-.models.My Coder-LeetCode.json"
-    assert found.called(CODE, 3) == CODE
-    assert found.members("rollout", [CODE, CASE, BASE]) == [BASE, CODE, CASE]
-    assert (found.first, found.shared, str(found.step_folder(4))) == (0, False, "step_4")
+    assert found.get_file_name(BASE, 3) == "outputs-rl-.models.My Coder-LeetCode.json"
+    assert found.get_file_name(CODE, 3) == CODE
+    assert found.select_files("rollout", [CODE, CASE, BASE]) == [BASE, CODE, CASE]
+    assert (found.first, found.shared, str(found.get_step_folder(4))) == (0, False, "step_4")
 
 
 def test_the_commands_train_on_each_step_with_the_model_that_the_one_before_saved() -> None:
-    assert asking(pretrained_model="My Model").flags("/in to", [0, 2]) == [
+    assert asking(pretrained_model="My Model").build_settings("/in to", [0, 2]) == [
         "mkdir -p optimization/temp_data && install -m 644 '/in to/step_0'/*.json optimization/temp_data/",
         "(cd optimization && python -m train --pretrain 'My Model')",
         "mkdir -p optimization/temp_data && install -m 644 '/in to/step_2'/*.json optimization/temp_data/",
@@ -147,7 +147,7 @@ def test_the_commands_train_on_each_step_with_the_model_that_the_one_before_save
 
 
 def test_it_is_told_that_model_written_code_runs_without_a_sandbox() -> None:
-    notes = " ".join(asking().notes([0], moved=False))
+    notes = " ".join(asking().build_notes([0], moved=False))
     assert "It runs generated programs without a sandbox" in notes
     assert "reward.py --pretrained_model Qwen/Qwen2.5-7B-Instruct --dataset CodeContests" in notes
 
@@ -155,8 +155,8 @@ def test_it_is_told_that_model_written_code_runs_without_a_sandbox() -> None:
 @pytest.mark.parametrize(("files", "separate"), [((CODE, CASE, BASE), False), ((BOTH, BASE), True)])
 def test_rewards_of_the_other_way_to_train_are_refused(files: tuple[str, ...], separate: bool) -> None:
     with pytest.raises(NotReplayableError, match=f"this run has separate_training={separate}"):
-        asking(separate_training=separate).members("rollout", files)
-    assert asking().members("rollout", files)
+        asking(separate_training=separate).select_files("rollout", files)
+    assert asking().select_files("rollout", files)
 
 
 @pytest.mark.parametrize("config", [{}, {"pretrained_model": "m"}, {"train_dataset": "D"}, {"max_steps": 3}])

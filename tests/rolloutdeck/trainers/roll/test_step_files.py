@@ -97,17 +97,17 @@ def test_a_run_asks_for_batches_of_the_shape_of_its_settings() -> None:
 def test_of_a_run_of_agents_nothing_is_known_but_the_format() -> None:
     found = asking(**{"train_env_manager.group_size": 4})
     assert set(found.facts) == {"role", "format", "serialisation", "parameter_sync_step"}
-    assert "eval_steps: 0" in found.flags("/into", [0])
+    assert "eval_steps: 0" in found.build_settings("/into", [0])
 
 
 def test_every_step_from_0_on_is_a_file_of_one_folder() -> None:
     found = asking()
     assert (found.first, found.shared, found.total_steps) == (0, True, 3)
-    assert found.step_folder(12) / found.called("step_000040.pkl", 12) == Path("train/step_000012.pkl")
+    assert found.get_step_folder(12) / found.get_file_name("step_000040.pkl", 12) == Path("train/step_000012.pkl")
 
 
 def test_the_lines_for_its_yaml_load_as_many_steps_as_there_are_without_a_gap() -> None:
-    assert asking().flags("/data/my runs", [0, 1, 4]) == [
+    assert asking().build_settings("/data/my runs", [0, 1, 4]) == [
         "rollout_mock:",
         "  enable: true",
         "  mode: mock",
@@ -118,16 +118,16 @@ def test_the_lines_for_its_yaml_load_as_many_steps_as_there_are_without_a_gap() 
 
 
 def test_a_gap_is_told_as_roll_ends_there() -> None:
-    (gap,) = [text for text in asking().notes([0, 1, 4], moved=True) if "max_steps" in text]
+    (gap,) = [text for text in asking().build_notes([0, 1, 4], moved=True) if "max_steps" in text]
     assert "max_steps is 2, as step 2 has none, and later steps are not reached" in gap
-    assert not any("max_steps" in text for text in asking().notes([0, 1, 2], moved=True))
-    assert any("max_steps is 0, as step 0 has none" in text for text in asking().notes([5], moved=True))
+    assert not any("max_steps" in text for text in asking().build_notes([0, 1, 2], moved=True))
+    assert any("max_steps is 0, as step 0 has none" in text for text in asking().build_notes([5], moved=True))
 
 
 def test_a_step_of_several_files_is_none_of_rolls() -> None:
     with pytest.raises(NotReplayableError, match="not a batch that ROLL's rollout_mock wrote"):
-        asking().members("rollout", ["gen_batch.dp", "meta.json"])
-    assert asking().members("rollout", ["step_000001.pkl"]) == ["step_000001.pkl"]
+        asking().select_files("rollout", ["gen_batch.dp", "meta.json"])
+    assert asking().select_files("rollout", ["step_000001.pkl"]) == ["step_000001.pkl"]
 
 
 def test_a_run_of_several_domains_is_refused_as_each_would_load_the_same_file() -> None:

@@ -157,7 +157,7 @@ def test_a_data_source_that_cannot_be_counted_on_is_no_reason_to_generate(
 def entry(names: tuple[str, ...] = ("0.pt",), **told: Any) -> PlanEntry:
     files = {name: {"sha256": "0" * 64, "bytes": 1} for name in names}
     whole, flagged = bool(told.pop("whole", False)), told.pop("found", {})
-    return PlanEntry(0, 1, told, (PinnedArtifact("a", "rollout", 0, files, whole=whole, flagged=flagged),))
+    return PlanEntry(0, 1, told, (PinnedArtifact("a", "rollout", 0, files, fully_flagged=whole, flagged=flagged),))
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_a_run_says_what_it_loads_by_its_arguments() -> None:
 
 
 def test_a_folder_with_braces_is_no_part_of_the_template_that_slime_fills_in() -> None:
-    (words, *_) = slime.TRAINER.read_requirements(SHAPE).flags("/data/{me}", [0])
+    (words, *_) = slime.TRAINER.read_requirements(SHAPE).build_settings("/data/{me}", [0])
     assert shlex.split(words)[1].format(rollout_id=0) == "/data/{me}/rollout_data/0.pt"
 
 
@@ -113,7 +113,7 @@ def test_a_dump_of_another_trainer_is_no_rollout() -> None:
     asking = slime.TRAINER.read_requirements(SHAPE)
     for role, files in (("rollout_tq", ["0.pt"]), ("rollout", ["gen_batch.dp"]), ("rollout", ["0.pt", "1.pt"])):
         with pytest.raises(NotReplayableError, match="not a rollout of slime"):
-            asking.members(role, files)
+            asking.select_files(role, files)
 
 
 def test_the_spot_of_a_file_is_that_file() -> None:

@@ -45,7 +45,7 @@ def asks(config: dict[str, Any], **changed: Any) -> VerlRequirements:
 )
 def test_the_folder_is_named_as_this_trainer_names_it(config: dict[str, Any], role: str, step: str) -> None:
     found = read_requirements(config)
-    assert (found.role, str(found.step_folder(3))) == (role, step)
+    assert (found.role, str(found.get_step_folder(3))) == (role, step)
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -110,18 +110,18 @@ def test_a_rollout_correction_is_a_fact(value: str | None, told: bool) -> None:
 
 
 def test_the_flags_are_the_resolved_steps_and_nothing_else() -> None:
-    assert asks(V0).flags("/d/replay", [4, 2]) == [
+    assert asks(V0).build_settings("/d/replay", [4, 2]) == [
         "skip.rollout.enable=True",
         "skip.rollout.dump_dir=/d/replay",
         "'skip.rollout.steps=[2,4]'",
         "skip.rollout.action=cache",
     ]
-    assert asks(NAMED).flags("/d", [1])[0] == "skip.rollout_tq.enable=True"
-    assert asks(ASYNC).flags("/d", [1])[0] == "skip.async_rollout.enable=True"
+    assert asks(NAMED).build_settings("/d", [1])[0] == "skip.rollout_tq.enable=True"
+    assert asks(ASYNC).build_settings("/d", [1])[0] == "skip.async_rollout.enable=True"
 
 
 def test_verl_0_8_is_told_up_to_which_step_and_not_to_validate() -> None:
-    assert asks(V2).flags("/d", [1, 2]) == [
+    assert asks(V2).build_settings("/d", [1, 2]) == [
         "actor_rollout_ref.rollout.skip.enable=True",
         "actor_rollout_ref.rollout.skip.dump_dir=/d",
         "actor_rollout_ref.rollout.skip.max_dump_step=2",
@@ -129,20 +129,23 @@ def test_verl_0_8_is_told_up_to_which_step_and_not_to_validate() -> None:
         "trainer.val_before_train=False",
         "trainer.test_freq=-1",
     ]
-    assert "steps 1 to 2" in asks(V2).notes([3], moved=False)[0]
+    assert "steps 1 to 2" in asks(V2).build_notes([3], moved=False)[0]
 
 
 @pytest.mark.parametrize("root", ["/a b/c", "/it's", '/say "hi"', "/a=b", "/x,y", "/日本"])
 def test_the_flags_survive_a_shell_and_come_back_as_they_were(root: str) -> None:
-    words = [word for flag in asks(V0).flags(root, [1]) for word in shlex.split(flag)]
+    words = [word for flag in asks(V0).build_settings(root, [1]) for word in shlex.split(flag)]
     told = load.parse_overrides(words)["skip.rollout.dump_dir"]
     assert told.replace('\\"', '"') == root
 
 
 def test_a_step_has_the_files_of_its_trainer_with_the_marker_last() -> None:
-    assert asks(V0).members("rollout", {"meta.json", "gen_batch.dp", "new_batch.dp"}) == ["gen_batch.dp", "meta.json"]
-    assert asks(NAMED).members("rollout_tq", {"0/meta.json", "0/tq_batch.pt"}) == ["0/tq_batch.pt", "0/meta.json"]
-    assert asks(V2).members("rollout", {"new_batch.dp", "meta.json", "gen_batch.dp"})[-1] == "meta.json"
+    assert asks(V0).select_files("rollout", {"meta.json", "gen_batch.dp", "new_batch.dp"}) == [
+        "gen_batch.dp",
+        "meta.json",
+    ]
+    assert asks(NAMED).select_files("rollout_tq", {"0/meta.json", "0/tq_batch.pt"}) == ["0/tq_batch.pt", "0/meta.json"]
+    assert asks(V2).select_files("rollout", {"new_batch.dp", "meta.json", "gen_batch.dp"})[-1] == "meta.json"
 
 
 @pytest.mark.parametrize(
@@ -180,12 +183,17 @@ def test_fully_async_moves_the_prompts_of_a_step_by_what_the_steps_between_take(
 
 
 def test_only_batches_of_v0_may_need_a_repair() -> None:
-    assert [read_requirements(config).mends for config in (V0, NAMED, ASYNC, V2)] == [("gen_batch.dp",), (), (), ()]
+    assert [read_requirements(config).repairable for config in (V0, NAMED, ASYNC, V2)] == [
+        ("gen_batch.dp",),
+        (),
+        (),
+        (),
+    ]
 
 
 def test_v0_at_another_step_carries_its_warning() -> None:
-    assert "at a step that is not the pinned one, or if rows are excluded" in asks(V0).notes([2], moved=True)[0]
-    assert asks(V0).notes([2], moved=False) == []
+    assert "at a step that is not the pinned one, or if rows are excluded" in asks(V0).build_notes([2], moved=True)[0]
+    assert asks(V0).build_notes([2], moved=False) == []
     assert "warm-up" in asks(NAMED, trainer__v1__trainer_mode="colocate_async").notes([1], moved=False)[0]
 
 

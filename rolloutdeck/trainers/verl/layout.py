@@ -50,9 +50,9 @@ class VerlRequirements:
 
     `facts` are those of `compatibility`; `folder` is below the dump_dir and contains the step folders;
     `folder_settings` are the settings in its name; `inner` is the number of folders per step in V1 (0: the files are in
-    the step's own folder); `stride` is the number of prompts, the unit of fully async's step folders, per training step; `total_steps`
-    is None if the settings have none, and in fully async, where a plan may count prompts. `formats`: file name ->
-    allowed formats, as `safe_pickle.check_file_safety` names them.
+    the step's own folder); `stride` is the number of prompts, the unit of fully async's step folders, per training
+    step; `total_steps` is None if the settings have none, and in fully async, where a plan may count prompts.
+    `formats`: file name -> allowed formats, as `safe_pickle.check_file_safety` names them.
     """
 
     trainer: str

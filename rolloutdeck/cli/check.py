@@ -27,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
     issues = trainer.check_settings(settings, complete=complete)
     _print_issues(issues)
     _print_environment(trainer)
-    return 1 if any(issue.lost for issue in issues) else 0
+    return 1 if any(issue.lost_data for issue in issues) else 0
 
 
 def _load_trainer_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
@@ -40,12 +40,12 @@ def _load_trainer_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bo
 
 
 def _print_issues(issues: Sequence[SettingsIssue]) -> None:
-    losing = [issue for issue in issues if issue.lost]
-    for issue in [*losing, *(issue for issue in issues if not issue.lost)]:
-        print(f"{'LOST' if issue.lost else 'NOTE'}  {issue.title}.")
-        if issue.lost:
-            print(f"      {issue.lost}")
-        for line in issue.paste:
+    losing = [issue for issue in issues if issue.lost_data]
+    for issue in [*losing, *(issue for issue in issues if not issue.lost_data)]:
+        print(f"{'LOST' if issue.lost_data else 'NOTE'}  {issue.title}.")
+        if issue.lost_data:
+            print(f"      {issue.lost_data}")
+        for line in issue.fix:
             print(f"          {line}")
     print(f"{format_count(len(losing), 'setting')} would lose data." if losing else "No setting would lose data.")
 
@@ -53,7 +53,7 @@ def _print_issues(issues: Sequence[SettingsIssue]) -> None:
 def _print_instructions(trainer: Trainer) -> None:
     print(f"{trainer.instructions}\n")
     _print_lines(trainer.recommended_lines())
-    if lines := trainer.keep_lines():
+    if lines := trainer.store_lines():
         print("\nTo pin steps and replay them later, also let the trainer store those steps:\n")
         _print_lines(lines)
     if trainer.watch_tree:

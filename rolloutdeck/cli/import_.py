@@ -204,7 +204,7 @@ def _describe_content(found: ScanResult) -> str:
 
 def _upload_file(target: UploadTarget, found: DumpFile, report: ImportReport, bar: ProgressBar) -> None:
     """Uploads one file and adds the result to the report. Raises RetryLaterError, UsageError."""
-    axis = "metrics" if found.kind.holds == "metrics" else found.split
+    axis = "metrics" if found.kind.content == "metrics" else found.split
     new = False
     try:
         for part in iter_parts(found, target.attempt, report):
@@ -218,9 +218,9 @@ def _upload_file(target: UploadTarget, found: DumpFile, report: ImportReport, ba
         raise UsageError(f"{found.path} can't be read: {error.strerror or error}.") from error
     report.files[axis] += 1
     report.known[axis] += not new
-    if found.step is None and found.kind.holds == "samples":
+    if found.step is None and found.kind.content == "samples":
         report.stepless.add(found.source)
-    if found.step is not None and found.kind.holds == "samples":
+    if found.step is not None and found.kind.content == "samples":
         report.steps.setdefault(axis, set()).add(found.step)
 
 
@@ -231,7 +231,7 @@ def iter_parts(found: DumpFile, attempt: str, report: ImportReport) -> Iterator[
     """
     with found.path.open("rb") as file:
         stamp = build_file_stamp(found.path.stat())
-        if found.kind.arrives == "complete":
+        if not found.kind.grows:
             if not is_complete_file(file, stamp[0], found.path.suffix):
                 report.truncated.append(found.source)
             sha256, body = hash_open_file(file)
@@ -336,7 +336,7 @@ def _describe_indexed(dumps: Sequence[dict[str, Any]]) -> str:
 
     Rows that add columns to the samples of other files are counted separately.
     """
-    joins = {kind.format for kind in list_kinds() if kind.joins}
+    joins = {kind.format for kind in list_kinds() if kind.adds_columns}
     rows: Counter[str] = Counter()
     for dump in dumps:
         rows["point" if dump["step"] is None else "joined" if dump["format"] in joins else "sample"] += dump["rows"]

@@ -181,13 +181,13 @@ def _summarize_parts(sent: Sequence[FilePart]) -> str:
     """Returns the steps of the parts by split, for example `train steps 1-3, metrics (1 piece)`."""
     steps_by_split: dict[str, set[int]] = {}
     for part in sent:
-        if part.file.step is not None and part.file.kind.holds == "samples":
+        if part.file.step is not None and part.file.kind.content == "samples":
             steps_by_split.setdefault(part.file.split, set()).add(part.file.step)
     summary = [
         f"{split} step{'s' if len(steps) > 1 else ''} {format_step_ranges(list(steps))}"
         for split, steps in steps_by_split.items()
     ]
-    if metrics := sum(part.file.kind.holds == "metrics" or part.file.step is None for part in sent):
+    if metrics := sum(part.file.kind.content == "metrics" or part.file.step is None for part in sent):
         summary.append(f"metrics ({format_count(metrics, 'piece')})")
     return ", ".join(summary)
 

@@ -5,10 +5,11 @@ The plan comes from the server (`plan.py`). The trainer's module says what is lo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.protocol import resolve_target
@@ -17,10 +18,11 @@ from rolloutdeck.replay.plan import PlanEntry, PlanFile, PlanRevision
 MAX_LAYOUT_STEPS = 1_000_000  # for plans that continue after their last target
 
 
-class RunRequirements(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class RunRequirements(ABC):
     """What a run with certain settings loads, and from where; built by `read_requirements` of a trainer's module.
 
-    folder_settings: the settings that determine the folder, as lines to paste.
+    facts: see `protocol/compatibility.py`. folder_settings: the settings that determine the folder, as lines to paste.
     first: the number of the run's first step. total_steps: the number of its steps; None if it is not configured.
     shared: the files of all steps are in one folder, each with a different name.
     formats: file name, or suffix like `.pt` -> allowed formats, as named by `check_file_safety`. `json` means plain
@@ -30,59 +32,50 @@ class RunRequirements(Protocol):
     repeats_prompts: the trainer fills a batch that has too few prompts by repeating prompts.
     """
 
-    @property
-    def trainer(self) -> str: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def facts(self) -> Mapping[str, Any]: ...
-    @property
-    def folder_settings(self) -> Sequence[str]: ...
-    @property
-    def first(self) -> int: ...
-    @property
-    def total_steps(self) -> int | None: ...
-    @property
-    def shared(self) -> bool: ...
-    @property
-    def formats(self) -> Mapping[str, Collection[str]]: ...
-    @property
-    def repairable(self) -> Collection[str]: ...
-    @property
-    def excludable(self) -> Collection[str]: ...
-    @property
-    def repeats_prompts(self) -> bool: ...
+    trainer: str
+    role: str = "rollout"
+    facts: Mapping[str, Any]
+    formats: Mapping[str, Collection[str]]
+    folder_settings: Sequence[str] = ()
+    first: int = 1
+    total_steps: int | None = None
+    shared: bool = False
+    repairable: Collection[str] = ()
+    excludable: Collection[str] = ()
+    repeats_prompts: bool = False
 
+    @abstractmethod
     def get_step_folder(self, step: int) -> PurePosixPath: ...
+
     def get_file_name(self, name: str, step: int) -> str:
         """Returns the name of an artifact's file in the folder of this step."""
-        ...
+        return name
 
+    @abstractmethod
     def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         """Writes `source` without the flagged records of `file` to `target`, and returns a message about the change.
 
-        Raises NotReplayableError, SafePickleError.
+        Raises NotReplayableError, SafePickleError, ImportError (numpy).
         """
-        ...
 
+    @abstractmethod
     def select_files(self, role: str, files: Collection[str]) -> list[str]:
         """Returns the files of an artifact that are loaded. The file that makes a folder complete is last.
 
         Raises NotReplayableError.
         """
-        ...
 
     def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         """Returns the number of the step folder for an artifact of a pinned step that is replayed at `step`."""
-        ...
+        return step
 
+    @abstractmethod
     def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
-        """Returns messages for the user about a replay of these steps."""
-        ...
+        """Returns what the user must know before a replay of these steps, one sentence each."""
 
+    @abstractmethod
     def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
-        """Returns the trainer's settings that load these steps from `root`."""
-        ...
+        """Returns the trainer's settings that load these steps from `root`, quoted for where they are pasted."""
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,15 @@ from rolloutdeck.trainer_api.types import (
     StepLocation,
     Trainer,
     TrainerFiles,
+    TrainerSettings,
+    assume_split,
+    match_step,
+    parse_row_step,
 )
 
 __all__ = [
     "FileHead", "FileKind", "FunctionReference", "LoadableStep", "SettingsIssue", "StepLocation", "TRAINERS",
-    "Trainer", "TrainerFiles", "find_loader", "find_steps", "find_writer", "first_step", "list_kinds",
-    "list_others", "load_step_readers", "load_trainer", "masks_flagged", "only_trained", "read_step",
+    "Trainer", "TrainerFiles", "TrainerSettings", "assume_split", "find_loader", "find_steps", "find_writer",
+    "first_step", "list_kinds", "list_others", "load_step_readers", "load_trainer", "masks_flagged", "match_step",
+    "only_trained", "parse_row_step", "read_step",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+TrainerSettings = Mapping[str, Any]  # the dotted name of a setting -> its value
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,13 @@ class FileHead:
     """The beginning of a file.
 
     rows: its first readable JSON objects. first_key: the first JSON key, if even the first line is too long.
-    start: the first bytes. unseen: the file is compressed and only its name is known.
+    start: the first bytes. name_only: the file is compressed and only its name is known.
     """
 
     rows: tuple[dict[str, Any], ...] = ()
     first_key: str = ""
     start: bytes = b""
-    unseen: bool = False
+    name_only: bool = False
 
     @classmethod
     def from_bytes(cls, start: bytes) -> FileHead:
@@ -52,42 +53,61 @@ class FileHead:
 class FileKind:
     """A kind of file.
 
-    format: the server's name of the format. what: a description. pattern: what the file names look like.
-    arrives: `complete` for a file that is written once, `append` for a file that grows.
-    recognise(name, head): whether a file is of this kind, by its name and first rows.
+    format: the server's name of the format. pattern: what the file names look like.
+    matches(name, head): whether a file is of this kind, by its name and first rows.
+    grows: rows are appended to the file; otherwise it is written once.
     step(path): the step in the name of the file or its folders; None if there is none.
     line_step(line): the step of one line of a growing file; None if there is none.
     split(path): the split in the name of the file; "" if there is none.
-    holds: the content, `samples` or `metrics`.
     stepless: files without a step in their name are accepted; their rows contain the step.
     step_kind: the unit of the step numbers.
-    joins: the rows add columns to samples of another file of the same step.
+    adds_columns: the rows add columns to samples of another file of the same step.
     guessed: the kind is recognised by its columns only. Next to files of a trainer, such a file has the same samples.
     producer(path): distinguishes files with different samples of the same step; "" if only their paths differ.
     """
 
     format: str
-    what: str
+    description: str
     pattern: str
-    arrives: Literal["complete", "append"]
-    recognise: Callable[[str, FileHead], bool]
+    matches: Callable[[str, FileHead], bool]
+    grows: bool = False
     step: Callable[[Path], int | None] = lambda path: None
     line_step: Callable[[bytes], int | None] = lambda line: None
     split: Callable[[Path], str] = lambda path: ""
-    holds: Literal["samples", "metrics"] = "samples"
+    content: Literal["samples", "metrics"] = "samples"
     stepless: bool = False
     step_kind: str = "global_step"
-    joins: bool = False
+    adds_columns: bool = False
     guessed: bool = False
     producer: Callable[[Path], str] = lambda path: ""
+
+
+def match_step(pattern: re.Pattern[str], name: str) -> int | None:
+    """Returns the number in the last group of `pattern` if it matches the start of the name."""
+    match = pattern.match(name)
+    return int(match[match.re.groups]) if match else None
+
+
+def parse_row_step(line: bytes) -> int | None:
+    """Returns the whole number `step` of a JSON line."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return step if isinstance(step, int) and not isinstance(step, bool) else None
+
+
+def assume_split(split: str, reason: str) -> Callable[[Sequence[FileHead], Sequence[int]], tuple[str, str]]:
+    """Returns a `guess_split` for files that do not show their split."""
+    return lambda heads, steps: (split, reason)
 
 
 @dataclass(frozen=True)
 class StepLocation:
     """The location of a replayable step that is stored or being written. Its batch has not been read yet.
 
-    files: paths below `path`. reason: why the step can't be used; "" if it can. open: more files may be written.
-    dumps: the files are also read as samples. fleeting: the trainer will overwrite the files.
+    files: paths below `path`. reason: why the step can't be used; "" if it can. grows: more files may be written.
+    has_samples: the files are also read as samples. overwritten: the trainer will overwrite the files.
     """
 
     trainer: str
@@ -95,9 +115,9 @@ class StepLocation:
     layout: str
     files: tuple[str, ...]
     reason: str = ""
-    open: bool = False
-    dumps: bool = False
-    fleeting: bool = False
+    grows: bool = False
+    has_samples: bool = False
+    overwritten: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,11 +139,11 @@ class LoadableStep:
 
 @dataclass(frozen=True)
 class SettingsIssue:
-    """An issue in a trainer's settings. lost: the data that would be lost ("" for a hint); paste: lines that fix it."""
+    """An issue in a trainer's settings. lost_data: what would be lost ("" for a hint). fix: lines that prevent it."""
 
     title: str
-    lost: str = ""
-    paste: tuple[str, ...] = field(default=())
+    lost_data: str = ""
+    fix: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,16 +189,16 @@ class Trainer(TrainerFiles):
     guess_settings(project, run, pinned, facts): the settings of a run that is not known: those of the pinned run
     (`pinned`), or settings that fit the `facts` of a pinned step.
     recommended_lines(): the recommended settings in the trainer's syntax; `instructions` says where to put them.
-    keep_lines(): the settings that let a run store generated steps in a replayable form.
+    store_lines(): the settings that let a run store generated steps in a replayable form.
     """
 
     loads: tuple[str, ...]
     instructions: str
     check_settings: FunctionReference[..., list[SettingsIssue]]
-    read_requirements: FunctionReference[[Mapping[str, Any]], RunRequirements]
-    guess_settings: FunctionReference[[str, str, Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+    read_requirements: FunctionReference[[TrainerSettings], RunRequirements]
+    guess_settings: FunctionReference[[str, str, TrainerSettings, Mapping[str, Any]], dict[str, Any]]
     recommended_lines: FunctionReference[[], list[str]]
-    keep_lines: FunctionReference[[], list[str]]
+    store_lines: FunctionReference[[], list[str]]
     first_step: int = 1
     # A run that loads the files of `pull` never generates, and stops at a step without files.
     replays_only: bool = False

@@ -6,10 +6,9 @@ areal/infra/workflow_executor.py:934, AReaL cbff54d6.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split
 
 
 def _step_of(path: PurePath) -> int | None:
@@ -21,15 +20,13 @@ def _is_samples(name: str, head: FileHead) -> bool:
     return head.has_key("tail_version") and head.has_key("completion")
 
 
-KINDS = (
-    FileKind(
-        "areal", "samples of a version", "*.jsonl", "append", _is_samples, step=_step_of, step_kind="policy_version"
+FILES = TrainerFiles(
+    name="areal",
+    kinds=(
+        FileKind(
+            "areal", "samples of a version", "*.jsonl", _is_samples, grows=True, step=_step_of,
+            step_kind="policy_version",
+        ),
     ),
-)
-
-
-def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    return "train", "no folder is named eval-rollout"
-
-
-FILES = TrainerFiles(name="areal", kinds=KINDS, guess_split=guess_split)
+    guess_split=assume_split("train", "no folder is named eval-rollout"),
+)  # fmt: skip

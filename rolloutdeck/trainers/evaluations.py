@@ -9,10 +9,9 @@ The step is that of the checkpoint if a folder's name states it: `checkpoint-400
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split
 from rolloutdeck.trainers.tables import parse_step_name
 
 
@@ -34,8 +33,8 @@ def _is_log(name: str, head: FileHead) -> bool:
 
 
 KINDS = tuple(
-    FileKind(format, what, pattern, "complete", recognise, step=_step_of, stepless=True, split=lambda path: "eval")
-    for format, what, pattern, recognise in (
+    FileKind(format, description, pattern, matches, step=_step_of, stepless=True, split=lambda path: "eval")
+    for format, description, pattern, matches in (
         ("lm-eval", "samples of an evaluation", "samples_*.jsonl", _is_samples),
         ("lighteval", "details of an evaluation", "details_*.parquet", _is_details),
         ("inspect", "a log of an evaluation", "*.eval", _is_log),
@@ -43,9 +42,4 @@ KINDS = tuple(
     )
 )
 
-
-def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    return "eval", "it is an evaluation"
-
-
-FILES = TrainerFiles(name="evaluations", kinds=KINDS, guess_split=guess_split)
+FILES = TrainerFiles(name="evaluations", kinds=KINDS, guess_split=assume_split("eval", "it is an evaluation"))

@@ -6,35 +6,21 @@ allenai/open-instruct e6c3044a.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-
-from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split, parse_row_step
 
 
 def _is_shard(name: str, head: FileHead) -> bool:
     return head.has_key("response_tokens") and head.has_key("prompt_tokens")
 
 
-def _parse_step(line: bytes) -> int | None:
-    try:
-        step = json.loads(line)["step"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return step if isinstance(step, int) and not isinstance(step, bool) else None
-
-
-KINDS = (
-    FileKind(
-        "open-instruct", "samples", "*_rollouts_*.jsonl", "append", _is_shard, line_step=_parse_step, stepless=True
-    ),
-)
-
-
-def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    return "train", "open-instruct writes no evaluation"
-
-
 FILES = TrainerFiles(
-    name="open_instruct", kinds=KINDS, guess_split=guess_split, others={"*_metadata.jsonl": "a line about a run"}
-)
+    name="open_instruct",
+    kinds=(
+        FileKind(
+            "open-instruct", "samples", "*_rollouts_*.jsonl", _is_shard, grows=True, line_step=parse_row_step,
+            stepless=True,
+        ),
+    ),
+    guess_split=assume_split("train", "open-instruct writes no evaluation"),
+    others={"*_metadata.jsonl": "a line about a run"},
+)  # fmt: skip

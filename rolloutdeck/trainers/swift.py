@@ -8,9 +8,8 @@ swift/ray/megatron/base_trainer.py:254, modelscope/ms-swift 3602360a.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split
 
 _COLUMNS_START = re.compile(rb'\s*\{\s*"(?:step|gen_step)"\s*:\s*\[')
 _STEP_COLUMNS = ("step", "gen_step")
@@ -22,11 +21,8 @@ def _is_completions(name: str, head: FileHead) -> bool:
     return any(next(iter(row), "") in _STEP_COLUMNS and {"prompt", "completion"} <= set(row) for row in head.rows)
 
 
-KINDS = (FileKind("swift", "completions", "completions.jsonl", "append", _is_completions, stepless=True),)
-
-
-def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    return "train", "the files of ms-swift do not state it"
-
-
-FILES = TrainerFiles(name="swift", kinds=KINDS, guess_split=guess_split)
+FILES = TrainerFiles(
+    name="swift",
+    kinds=(FileKind("swift", "completions", "completions.jsonl", _is_completions, grows=True, stepless=True),),
+    guess_split=assume_split("train", "the files of ms-swift do not state it"),
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import PurePath
 
 from rolloutdeck.protocol import (
@@ -19,18 +19,14 @@ from rolloutdeck.protocol import (
     has_generation_columns,
     parse_logged_columns,
 )
-from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split
 
 _STEP_NAME = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
 _UNDERSCORES = bytes.maketrans(b" -", b"__")
 _EVAL = re.compile(r"(?:\A|[^a-z])(?:val|valid|validation|evals?|evaluation|test|dev)(?:[^a-z]|\Z)", re.IGNORECASE)
 _SHARD = re.compile(r"-(\d{5,6}-of-\d{5,6})\.")  # `data-00001-of-00003.arrow`, as Hugging Face's datasets name them
-_METADATA_FILES = (
-    "dataset_info.json",
-    "dataset_infos.json",
-    "dataset_dict.json",
-    "state.json",
-)  # metadata of a data set; some have its column names
+# Metadata of a data set; some have its column names.
+_METADATA_FILES = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _STEP_ONLY = re.compile(r"\d{1,7}\Z")  # longer ones are dates and times
 
 
@@ -45,12 +41,12 @@ def _step_of(path: PurePath) -> int | None:
 def parse_step_name(name: str) -> int | None:
     """Returns the step in the name of a file or folder: `step_12`, `checkpoint-400`."""
     match = _STEP_NAME.search(name)
-    return int(match.group(1)) if match else None
+    return int(match[1]) if match else None
 
 
 def _shard_of(path: PurePath) -> str:
     """Returns the shard: equal rows of two shards are two samples, like equal rows in one file."""
-    return match.group(1) if (match := _SHARD.search(path.name)) else ""
+    return match[1] if (match := _SHARD.search(path.name)) else ""
 
 
 def _split_of(path: PurePath) -> str:
@@ -69,7 +65,6 @@ def _is_rows(name: str, head: FileHead) -> bool:
 
 
 def _is_json(name: str, head: FileHead) -> bool:
-    """Returns whether the file is one JSON document of generations, or lines."""
     if name in _METADATA_FILES:
         return False
     return (
@@ -97,25 +92,18 @@ def read_table_columns(path: PurePath, head: FileHead) -> list[str]:
 
 
 def _is_parquet(name: str, head: FileHead) -> bool:
-    """Returns whether the footer has columns of generations, each name after its length."""
-    column_names = {column for words in COMMON_COLUMN_NAMES.values() for column in words}
-    start = head.start[4:].lower().translate(_UNDERSCORES)  # lengths are smaller than any letter, so they do not change
-    return has_generation_columns(
-        [column for column in sorted(column_names) if bytes([len(column)]) + column.encode() in start]
-    )
+    return _has_length_prefixed_columns(head.start[4:], lambda length: bytes([length]))  # in the footer
 
 
 def _is_arrow(name: str, head: FileHead) -> bool:
-    """Returns whether the schema, at the start, has columns of generations, each name after its length."""
-    column_names = {column for words in COMMON_COLUMN_NAMES.values() for column in words}
-    start = head.start[8:].lower().translate(_UNDERSCORES)
-    return has_generation_columns(
-        [
-            column
-            for column in sorted(column_names)
-            if len(column).to_bytes(4, "little") + column.encode() + b"\0" in start
-        ]
-    )
+    return _has_length_prefixed_columns(head.start[8:], lambda length: length.to_bytes(4, "little"), b"\0")
+
+
+def _has_length_prefixed_columns(start: bytes, encode_length: Callable[[int], bytes], end: bytes = b"") -> bool:
+    """Returns whether a schema has columns of generations, each name after its length."""
+    names = sorted({column for words in COMMON_COLUMN_NAMES.values() for column in words})
+    start = start.lower().translate(_UNDERSCORES)  # lengths are smaller than any letter, so they do not change
+    return has_generation_columns([name for name in names if encode_length(len(name)) + name.encode() + end in start])
 
 
 def _is_batch(name: str, head: FileHead) -> bool:
@@ -132,25 +120,19 @@ def _is_logged(name: str, head: FileHead) -> bool:
 
 
 _BATCH = FileKind(
-    "openai-batch", "answers of a batch", "*.jsonl", "complete", _is_batch, _step_of, stepless=True, split=_split_of
+    "openai-batch", "answers of a batch", "*.jsonl", _is_batch, step=_step_of, stepless=True, split=_split_of
 )
 KINDS = (_BATCH, *(
-    FileKind("table", "a table of samples", pattern, "complete", recognise, step=_step_of, stepless=True, guessed=True,
+    FileKind("table", "a table of samples", pattern, matches, step=_step_of, stepless=True, guessed=True,
              split=_split_of, producer=_shard_of)
-    for pattern, recognise in (
+    for pattern, matches in (
         ("*.csv", _is_csv), ("*.tsv", _is_csv), ("*.jsonl", _is_rows), ("*.parquet", _is_parquet),
         ("*.arrow", _is_arrow), ("*.table.json", _is_logged), ("*.json", _is_json),
     )
 ))  # fmt: skip
-
-
-def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    return "train", "the table does not state it"
-
-
 FILES = TrainerFiles(
     name="tables",
     kinds=KINDS,
-    guess_split=guess_split,
+    guess_split=assume_split("train", "the table does not state it"),
     others=dict.fromkeys(_METADATA_FILES, "metadata of a data set"),
 )

@@ -14,33 +14,32 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
-from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles
+from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, match_step
 
 _FOLDER = re.compile(r"step_(\d{1,18})\Z")
 
 
 def _step_of(path: PurePath) -> int | None:
-    matches = (_FOLDER.match(folder.name) for folder in path.parents)
-    return next((int(match.group(1)) for match in matches if match), None)
+    steps = (match_step(_FOLDER, folder.name) for folder in path.parents)
+    return next((step for step in steps if step is not None), None)
 
 
 def _is_episodes(name: str, head: FileHead) -> bool:
-    return (
-        head.has_key("traces") or head.has_key("nodes") or not head.rows
-    )  # its first line may be longer than the bytes that were read
+    # Without rows, the first line is longer than the bytes that were read.
+    return head.has_key("traces") or head.has_key("nodes") or not head.rows
 
 
 def _is_stream(name: str, head: FileHead) -> bool:
-    if head.unseen:  # those that are full are compressed
+    if head.name_only:  # those that are full are compressed
         return True
     return bool(head.rows) and isinstance(head.rows[0].get("traces"), list) and "run" in head.rows[0]
 
 
 KINDS = (
-    FileKind("verifiers", "episodes", "traces.jsonl", "append", _is_episodes, step=_step_of, stepless=True),
+    FileKind("verifiers", "episodes", "traces.jsonl", _is_episodes, grows=True, step=_step_of, stepless=True),
     FileKind(
-        "verifiers", "episodes of a training", "[0-9][0-9][0-9][0-9][0-9].jsonl", "append", _is_stream, stepless=True,
-        split=lambda path: "train",
+        "verifiers", "episodes of a training", "[0-9][0-9][0-9][0-9][0-9].jsonl", _is_stream, grows=True,
+        stepless=True, split=lambda path: "train",
     ),
 )  # fmt: skip
 

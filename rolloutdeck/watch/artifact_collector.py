@@ -114,7 +114,7 @@ class ArtifactCollector:
             if self._is_unchanged(location, stamps):
                 new_steps.append((location, stamps))
             else:
-                self.incomplete_count += not location.open
+                self.incomplete_count += not location.grows
         return new_steps
 
     def collect(self) -> int:
@@ -201,7 +201,7 @@ class ArtifactCollector:
             artifact = self.options.build_step_artifact(step)
             if artifact.stamps != stamps:  # else it could mix the files of two steps, or facts of other bytes
                 raise FileChangedError(f"{location.path} changed while it was read")
-            self.add(artifact, self.options.mode == "now" or location.fleeting)
+            self.add(artifact, self.options.mode == "now" or location.overwritten)
         except (FileChangedError, OSError):  # the next scan finds it again
             self.incomplete_count += 1
             return False
@@ -246,7 +246,7 @@ class ArtifactCollector:
         if last_stamps != stamps:
             since = time.monotonic()
             self._stable_since[location.path] = stamps, since
-        is_stable = time.monotonic() - since >= (GROWING_SECONDS if location.open else QUIET_SECONDS)
+        is_stable = time.monotonic() - since >= (GROWING_SECONDS if location.grows else QUIET_SECONDS)
         return is_stable and last_stamps == stamps
 
 

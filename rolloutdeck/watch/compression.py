@@ -36,7 +36,7 @@ def is_compressed(path: PurePath) -> bool:
 def read_compressed_head(path: Path, max_bytes: int) -> FileHead:
     """Returns the first rows of a gzip file; no rows for a zstd file. Raises OSError."""
     if path.suffix != GZIP:
-        return FileHead(unseen=True)
+        return FileHead(name_only=True)
     with path.open("rb") as file:
         compressed, start = file.read(max_bytes), b""
     while compressed and len(start) < max_bytes:
@@ -55,7 +55,7 @@ def build_compressed_kind(kind: FileKind) -> FileKind:
     """
     return replace(
         kind,
-        arrives="complete",
+        grows=False,
         step=lambda path: kind.step(remove_compression_suffix(path)),
         split=lambda path: kind.split(remove_compression_suffix(path)),
     )

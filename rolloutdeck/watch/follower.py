@@ -130,7 +130,7 @@ class Follower:
             ):
                 continue
             is_stable = self._is_unchanged(source, stamp)
-            if kind.arrives == "complete" and not self._is_ready(source, stamp, path in closed_files, is_stable):
+            if not kind.grows and not self._is_ready(source, stamp, path in closed_files, is_stable):
                 self.pending += self._truncated.get(source) != stamp or path in closed_files
                 continue
             changed.append(
@@ -154,7 +154,7 @@ class Follower:
 
     def find_complete_files(self) -> list[DumpFile]:
         """Returns all complete files, sent or not, in the order of their writing."""
-        entries = [entry for entry in self._list_candidates() if entry[2].arrives == "complete" and entry[1][0]]
+        entries = [entry for entry in self._list_candidates() if not entry[2].grows and entry[1][0]]
         entries.sort(key=lambda entry: (entry[1][1], entry[2].step(entry[0]) or 0))
         return [self._build_dump_file(path, self._build_source(path), kind) for path, _, kind in entries]
 
@@ -198,7 +198,7 @@ class Follower:
         return kind
 
     def _build_dump_file(self, path: Path, source: str, kind: FileKind) -> DumpFile:
-        if kind.holds == "metrics":
+        if kind.content == "metrics":
             return DumpFile(
                 path, source, kind, "train", kind.step(path), self.options.step_kind("metrics", kind.step_kind)
             )
@@ -237,7 +237,7 @@ class Follower:
         Raises OSError if the file can't be read. A file that changes meanwhile yields nothing and is found again.
         """
         with candidate.file.path.open("rb") as opened:
-            if candidate.file.kind.arrives == "append":
+            if candidate.file.kind.grows:
                 yield from self._read_new_lines(opened, candidate.file)
             else:
                 yield from self._read_complete_file(opened, candidate)
@@ -261,7 +261,7 @@ class Follower:
         if stamp[1] < self.state.attempt_start:  # written by the previous attempt
             yield FilePart(file, self.state.previous_attempt, sha256, stamp[0], stamp, body)
             return
-        if sent and sent.attempt == self.state.attempt and file.step is not None and file.kind.holds == "samples":
+        if sent and sent.attempt == self.state.attempt and file.step is not None and file.kind.content == "samples":
             self._open_attempt_if_rewritten(file, file.step, stamp[1])
         yield FilePart(file, self.state.attempt, sha256, stamp[0], stamp, body)
 
@@ -320,7 +320,7 @@ class Follower:
 
 def build_step_axis(file: DumpFile) -> str:
     """Returns the axis of the file's steps. Steps are compared only within one axis."""
-    has_samples = file.step is not None and file.kind.holds == "samples"
+    has_samples = file.step is not None and file.kind.content == "samples"
     return f"{file.split if has_samples else 'metrics'}/{file.step_kind}"
 
 
@@ -337,7 +337,7 @@ def _find_closed_files(entries: Sequence[tuple[Path, Stamp, FileKind]]) -> set[P
     """
     files_by_folder: dict[Path, list[tuple[int, int, Path]]] = {}
     for path, stamp, kind in entries:
-        step = kind.step(path) if kind.arrives == "complete" else None
+        step = None if kind.grows else kind.step(path)
         if step is not None:
             files_by_folder.setdefault(path.parent, []).append((stamp[1], step, path))
     return {path for files in files_by_folder.values() for _, _, path in sorted(files)[:-1]}

@@ -94,9 +94,9 @@ def detect_file_kind(
     head = read_file_head(path)
     for known in candidates:
         kind = compression.build_compressed_kind(known) if compression.is_compressed(path) else known
-        if kind.holds == "samples" and not kind.stepless and kind.step(path) is None:
+        if kind.content == "samples" and not kind.stepless and kind.step(path) is None:
             continue
-        if is_format_given or kind.recognise(name, head):
+        if is_format_given or kind.matches(name, head):
             return kind, head
     return None, head
 
@@ -167,7 +167,7 @@ def scan_folders(paths: Sequence[Path], options: ScanOptions) -> ScanResult:
 
 def has_trainer_samples(kinds: Iterable[FileKind]) -> bool:
     """Whether some of the files are known to be samples that a trainer wrote."""
-    return any(kind.holds == "samples" and not kind.guessed for kind in kinds)
+    return any(kind.content == "samples" and not kind.guessed for kind in kinds)
 
 
 def _skip_guessed(by_folder: dict[Path, list[tuple[DumpFile, FileHead]]], skipped: dict[str, list[str]]) -> None:
@@ -184,7 +184,8 @@ def _add_loadable_steps(paths: Sequence[Path], base: Path, result: ScanResult) -
     """
     claimed = set()
     for location in dict.fromkeys(location for path in paths for location in find_steps(path)):
-        claimed |= set() if location.dumps else {location.path, *(location.path / name for name in location.files)}
+        if not location.has_samples:
+            claimed |= {location.path, *(location.path / name for name in location.files)}
         step = location.reason or read_step(location)
         if isinstance(step, LoadableStep):
             result.steps.append(step)
@@ -224,7 +225,7 @@ def _assign_split(
     guessed: dict[tuple[str, str], list[Path]],
 ) -> Iterable[DumpFile]:
     """Yields the files with their split. Adds a folder whose split is guessed to `guessed`, under split and reason."""
-    samples = [(file, head) for file, head in members if file.kind.holds == "samples"]
+    samples = [(file, head) for file, head in members if file.kind.content == "samples"]
     unnamed = [(file, head) for file, head in samples if not file.kind.split(file.path)]
     split = ""
     if unnamed:
@@ -232,7 +233,7 @@ def _assign_split(
         if reason:
             guessed.setdefault((split, reason), []).append(folder)
     for file, _ in members:
-        if file.kind.holds == "metrics":
+        if file.kind.content == "metrics":
             yield file
         else:
             file_split = options.split or file.kind.split(file.path) or split

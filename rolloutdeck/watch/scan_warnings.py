@@ -37,7 +37,7 @@ def group_steps_by_split(files: Iterable[DumpFile]) -> dict[tuple[str, str], Ste
     folders: dict[tuple[str, str], StepsByFolder] = {}
     for file in files:
         kind = file.kind
-        if file.step is not None and not kind.joins and kind.arrives == "complete" and kind.holds == "samples":
+        if file.step is not None and not kind.adds_columns and not kind.grows and kind.content == "samples":
             folders.setdefault((file.split, file.step_kind), {}).setdefault(file.path.parent, set()).add(file.step)
     return folders
 

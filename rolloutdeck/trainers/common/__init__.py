@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from rolloutdeck.trainers.common.pulled import is_pulled
     from rolloutdeck.trainers.common.session import EXIT_SECONDS, TrainerSession
     from rolloutdeck.trainers.common.token_selection import TokenSelection
+    from rolloutdeck.trainers.common.values import drop_none, parse_int
 
 __all__ = [
     "EXIT_SECONDS", "ReplayStoppedError", "TokenSelection", "TrainerSession", "bind_arguments", "catch_errors",
-    "check_pinned_step", "download_pinned_file", "is_pulled", "lazy_names", "once_logger", "patch_when_imported",
-    "report_not_replayed", "wrap_method",
+    "check_pinned_step", "download_pinned_file", "drop_none", "is_pulled", "lazy_names", "once_logger", "parse_int",
+    "patch_when_imported", "report_not_replayed", "wrap_method",
 ]  # fmt: skip
 
 _MODULES = {
@@ -46,6 +47,8 @@ _MODULES = {
     "EXIT_SECONDS": "session",
     "TrainerSession": "session",
     "TokenSelection": "token_selection",
+    "drop_none": "values",
+    "parse_int": "values",
 }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer
+from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer, assume_split, match_step
 
 _STEP_FOLDER = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
 OUTPUTS_FILE = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")
@@ -66,8 +66,8 @@ def _is_results(name: str, head: FileHead) -> bool:
 
 
 def _parse_folder_step(path: Path) -> int | None:
-    matches = (_STEP_FOLDER.match(folder.name) for folder in path.parents)
-    return next((int(match.group(1)) for match in matches if match), None)
+    steps = (match_step(_STEP_FOLDER, folder.name) for folder in path.parents)
+    return next((step for step in steps if step is not None), None)
 
 
 def _count_lines(folder: Path, pattern: str, line: bytes) -> int:
@@ -111,37 +111,31 @@ def _is_list(name: str, head: FileHead) -> bool:
 REQUIRED_SETTINGS = ("pretrained_model=MODEL", "dataset=NAME")
 KINDS = (
     FileKind(
-        "cure-outputs", "programs and tests of a step", "outputs-rl-*.json", "complete", _is_list, step=find_cure_step,
+        "cure-outputs", "programs and tests of a step", "outputs-rl-*.json", _is_list, step=find_cure_step,
         split=lambda path: "train", step_kind="iteration",
     ),
     FileKind(
-        "cure-outputs", "programs and tests of an evaluation", "outputs-eval-*.json", "complete", _is_list,
+        "cure-outputs", "programs and tests of an evaluation", "outputs-eval-*.json", _is_list,
         step=find_eval_step, split=lambda path: "eval", step_kind="iteration",
     ),
     FileKind(
-        "cure-data", "what a step trained on", "rl_*data.json", "complete", _is_list, step=find_cure_step,
-        split=lambda path: "train", step_kind="iteration", joins=True,
+        "cure-data", "what a step trained on", "rl_*data.json", _is_list, step=find_cure_step,
+        split=lambda path: "train", step_kind="iteration", adds_columns=True,
     ),
     FileKind(
-        "cure-results", "metrics of a training", "results-rl-*.txt", "complete", _is_results, step=find_results_step,
-        step_kind="iteration", holds="metrics",
+        "cure-results", "metrics of a training", "results-rl-*.txt", _is_results, step=find_results_step,
+        step_kind="iteration", content="metrics",
     ),
     FileKind(
-        "cure-results", "metrics of evaluations", "results-eval-*.txt", "complete", _is_results, step=find_eval_step,
-        step_kind="iteration", holds="metrics",
+        "cure-results", "metrics of evaluations", "results-eval-*.txt", _is_results, step=find_eval_step,
+        step_kind="iteration", content="metrics",
     ),
 )  # fmt: skip
-
-
-def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    """Is not called: the name of each file states its split."""
-    return "train", "CURE names its evaluations"
-
 
 TRAINER = Trainer(
     name="cure",
     kinds=KINDS,
-    guess_split=guess_split,
+    guess_split=assume_split("train", "CURE names its evaluations"),
     loads=("cure",),
     instructions="CURE has no setting that stores a step: start this in its folder, before run.py:",
     first_step=0,
@@ -151,7 +145,7 @@ TRAINER = Trainer(
     read_requirements=FunctionReference("rolloutdeck.trainers.cure.layout:read_requirements"),
     guess_settings=FunctionReference("rolloutdeck.trainers.cure.layout:guess_settings"),
     recommended_lines=FunctionReference("rolloutdeck.trainers.cure.settings_check:recommended_lines"),
-    keep_lines=FunctionReference("rolloutdeck.trainers.cure.settings_check:store_lines"),
+    store_lines=FunctionReference("rolloutdeck.trainers.cure.settings_check:store_lines"),
     find_steps=FunctionReference("rolloutdeck.trainers.cure.step_files:find_steps"),
     read_step=FunctionReference("rolloutdeck.trainers.cure.step_files:read_step"),
 )

@@ -15,36 +15,28 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.replay import Placement, PlanFile
+from rolloutdeck.replay import Placement, PlanFile, RunRequirements
+from rolloutdeck.trainer_api import TrainerSettings
 from rolloutdeck.trainers.cure import OUTPUTS_FILE, REQUIRED_SETTINGS
-from rolloutdeck.trainers.cure.step_files import CURE_FACTS, JOINT_FILES, ROLE, SEPARATE_FILES
+from rolloutdeck.trainers.cure.step_files import CURE_FACTS, JOINT_FILES, SEPARATE_FILES
 
 MODEL, TRAINED, STEPS, SEPARATE = "pretrained_model", "optimized_model_name", "total_steps", "separate_training"
 DATA = "optimization/temp_data"
 DATASETS = ("dataset", "train_dataset")  # the argument of reward.py and the setting of the config
 
-TrainerSettings = Mapping[str, Any]
 
-
-@dataclass(frozen=True)
-class CureRequirements:
+@dataclass(frozen=True, kw_only=True)
+class CureRequirements(RunRequirements):
     """What a run of CURE requires. `separate`: programs and tests are trained separately, None if unknown."""
 
+    trainer: str = "CURE"
+    formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".json": ("json",)})
+    first: int = 0
+    excludable: Collection[str] = (".json",)
     model: str
     dataset: str
-    facts: Mapping[str, Any]
     separate: bool | None = None
     optimized: str = "optimized"
-    total_steps: int | None = None
-    trainer: str = "CURE"
-    role: str = ROLE
-    folder_settings: tuple[str, ...] = ()
-    first: int = 0
-    shared: bool = False
-    repairable: tuple[str, ...] = ()
-    excludable: tuple[str, ...] = (".json",)
-    repeats_prompts: bool = False
-    formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".json": ("json",)})
 
     @property
     def outputs(self) -> str:
@@ -68,9 +60,6 @@ class CureRequirements:
                 f"it has {' and '.join(reward_files)}, and this run has {SEPARATE}={self.separate}"
             )
         return [*outputs, *reward_files]
-
-    def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
-        return step
 
     def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         from rolloutdeck.trainers.cure.exclude import write_without_answers

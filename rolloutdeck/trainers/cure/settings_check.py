@@ -6,12 +6,7 @@ No setting of CURE stores steps: each step overwrites the files of the step befo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from rolloutdeck.trainer_api import SettingsIssue
-
-TrainerSettings = Mapping[str, Any]
+from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings
 
 WATCH = "rolloutdeck watch optimization evaluation --project PROJECT --run RUN"
 
@@ -30,7 +25,7 @@ def _check_overwriting(settings: TrainerSettings) -> list[SettingsIssue]:
     steps = settings.get("total_steps")
     step_count = f" {steps} steps" if isinstance(steps, int) else " steps"
     title = f"the{step_count} write over temp_data/outputs-rl-*.json and rl_*data.json: only a watch keeps them apart"
-    return [SettingsIssue(title, paste=(WATCH,))]
+    return [SettingsIssue(title, fix=(WATCH,))]
 
 
 def _check_evaluations(settings: TrainerSettings) -> list[SettingsIssue]:
@@ -38,7 +33,7 @@ def _check_evaluations(settings: TrainerSettings) -> list[SettingsIssue]:
     if not isinstance(every, int) or (isinstance(steps, int) and every > steps):
         return []
     title = "each eval writes over temp_data/outputs-eval-*.json, without the lengths of its responses"
-    return [SettingsIssue(title, paste=(WATCH,))]
+    return [SettingsIssue(title, fix=(WATCH,))]
 
 
 def _check_joint_training(settings: TrainerSettings) -> list[SettingsIssue]:

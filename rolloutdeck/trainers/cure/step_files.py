@@ -52,9 +52,9 @@ def _find_location(folder: Path, names: set[str]) -> StepLocation | None:
         )
     except OSError:  # removed meanwhile
         return None
-    return StepLocation(
-        "cure", folder, "temp_data", (*rewards, newest), "" if complete else MIXED_CURE_STEPS, dumps=True, fleeting=True
-    )
+    reason = "" if complete else MIXED_CURE_STEPS
+    files = (*rewards, newest)
+    return StepLocation("cure", folder, "temp_data", files, reason, has_samples=True, overwritten=True)
 
 
 def _get_oldest_change(folder: Path, names: Iterable[str]) -> float:

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer
+from rolloutdeck.trainer_api import FileKind, FunctionReference, Trainer, assume_split, match_step
 from rolloutdeck.trainers.common import lazy_names
 
 __getattr__ = lazy_names(__name__, {"roll.tracker": ("track",)})
@@ -18,42 +16,24 @@ _COLUMNS = re.compile(rb'\s*\{\s*"[^"\\]{1,80}"\s*:\s*\[')
 _CLASS = b"roll.distributed.scheduler.protocol"
 
 
-def _parse_step(pattern: re.Pattern[str], path: PurePath) -> int | None:
-    match = pattern.match(path.name)
-    return int(match.group(1)) if match else None
-
-
 KINDS = (
     FileKind(
-        "roll-jsonl",
-        "samples of a step",
-        "rollout_dump_data.step_*.jsonl",
-        "complete",
-        lambda name, head: bool(_COLUMNS.match(head.start)),
-        step=lambda path: _parse_step(_ROWS, path),
+        "roll-jsonl", "samples of a step", "rollout_dump_data.step_*.jsonl",
+        lambda name, head: bool(_COLUMNS.match(head.start)), step=lambda path: match_step(_ROWS, path.name),
     ),
     FileKind(
-        "roll-mock",
-        "a batch to load again",
-        "step_*.pkl",
-        "complete",
+        "roll-mock", "a batch to load again", "step_*.pkl",
         lambda name, head: head.start.startswith(b"\x80") and _CLASS in head.start,
-        step=lambda path: _parse_step(_MOCK, path),
-        joins=True,
+        step=lambda path: match_step(_MOCK, path.name), adds_columns=True,
     ),
-)
-
-
-def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    """Returns `train`: a validation of RLVR is never dumped; that of agents has the file name of the training step."""
-    return "train", "ROLL writes what it trains on under this name"
-
+)  # fmt: skip
 
 TRAINER = Trainer(
     name="roll",
     kinds=KINDS,
     others={"worker_state_pipeline.json": "states of a pipeline's checkpoints"},
-    guess_split=guess_split,
+    # A validation of RLVR is never dumped; that of agents has the file name of the training step.
+    guess_split=assume_split("train", "ROLL writes what it trains on under this name"),
     loads=("roll-mock",),
     instructions="Add these to ROLL's YAML, with folders that the machine running `rolloutdeck watch` sees:",
     first_step=0,
@@ -64,7 +44,7 @@ TRAINER = Trainer(
     read_requirements=FunctionReference("rolloutdeck.trainers.roll.layout:read_requirements"),
     guess_settings=FunctionReference("rolloutdeck.trainers.roll.layout:guess_settings"),
     recommended_lines=FunctionReference("rolloutdeck.trainers.roll.settings_check:recommended_lines"),
-    keep_lines=FunctionReference("rolloutdeck.trainers.roll.settings_check:store_lines"),
+    store_lines=FunctionReference("rolloutdeck.trainers.roll.settings_check:store_lines"),
     find_steps=FunctionReference("rolloutdeck.trainers.roll.step_files:find_steps"),
     read_step=FunctionReference("rolloutdeck.trainers.roll.step_files:read_step"),
 )

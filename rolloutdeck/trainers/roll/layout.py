@@ -15,9 +15,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.replay import Placement, PlanFile
+from rolloutdeck.replay import Placement, PlanFile, RunRequirements
 from rolloutdeck.safe_pickle import rewrite
-from rolloutdeck.trainers.roll.step_files import FORMAT, ROLE, ROLL_FACTS
+from rolloutdeck.trainer_api import TrainerSettings
+from rolloutdeck.trainers.common import drop_none
+from rolloutdeck.trainers.roll.step_files import FORMAT, ROLL_FACTS
 
 PROMPTS, SAMPLES_PER_PROMPT = "rollout_batch_size", "num_return_sequences_in_group"
 PROMPT, RESPONSE, SEQUENCE = "prompt_length", "response_length", "sequence_length"
@@ -25,25 +27,17 @@ STEPS, VALIDATION = "max_steps", "validation"
 _DOMAIN_PREFIX = "actor_train.data_args.domain_interleave_probs."
 _AGENT_PREFIXES = ("train_env_manager.", "custom_envs.")
 
-TrainerSettings = Mapping[str, Any]
 
-
-@dataclass(frozen=True)
-class RollRequirements:
+@dataclass(frozen=True, kw_only=True)
+class RollRequirements(RunRequirements):
     """What a run of ROLL requires. `agents`: its rows are turns of agents, whose number is not known in advance."""
 
-    facts: Mapping[str, Any]
-    total_steps: int | None
-    agents: bool
     trainer: str = "ROLL"
-    role: str = ROLE
-    folder_settings: tuple[str, ...] = ()
+    formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".pkl": (FORMAT,)})
     first: int = 0
     shared: bool = True
-    repairable: tuple[str, ...] = ()
-    excludable: tuple[str, ...] = (".pkl",)
-    repeats_prompts: bool = False
-    formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".pkl": (FORMAT,)})
+    excludable: Collection[str] = (".pkl",)
+    agents: bool
 
     def get_step_folder(self, step: int) -> PurePosixPath:
         return PurePosixPath("train")
@@ -52,14 +46,10 @@ class RollRequirements:
         return f"step_{step:06d}.pkl"
 
     def select_files(self, role: str, files: Collection[str]) -> list[str]:
-        """Returns the one batch of the step. Raises NotReplayableError."""
         names = [name for name in files if name.endswith(".pkl")]
         if role != self.role or len(names) != 1:
             raise NotReplayableError("it is not a batch that ROLL's rollout_mock wrote")
         return names
-
-    def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
-        return step
 
     def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         """Sets the flagged rows' response mask to 0 and keeps the rows, since ROLL needs exactly its number of rows."""
@@ -72,10 +62,8 @@ class RollRequirements:
         )
 
     def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
-        """Returns the lines of the run's YAML file."""
-        lines = ["rollout_mock:", "  enable: true", "  mode: mock", f"  dump_dir: {json.dumps(root)}"]
         return [
-            *lines,
+            *("rollout_mock:", "  enable: true", "  mode: mock", f"  dump_dir: {json.dumps(root)}"),
             f"max_steps: {self.count_steps_without_gap(steps)}",
             "eval_steps: 0" if self.agents else "validation: null",
         ]
@@ -86,8 +74,12 @@ class RollRequirements:
         return next(count for count in range(len(available) + 1) if self.first + count not in available)
 
     def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
-        return [text for text in (self._describe_gap(steps), self._describe_validation()) if text] + [
-            "ROLL still starts its inference engines and reward workers; they generate nothing."
+        gap = self._describe_gap(steps)
+        setting = "eval_steps: 0" if self.agents else "validation: null"
+        return [
+            *([gap] if gap else []),
+            f"Validation would load its own files, which a plan does not have; {setting} turns it off.",
+            "ROLL still starts its inference engines and reward workers; they generate nothing.",
         ]
 
     def _describe_gap(self, steps: Sequence[int]) -> str:
@@ -100,10 +92,6 @@ class RollRequirements:
         )
         unused = ", and later steps are not reached" if has_later_steps else ""
         return f"{condition}{unused}. The plan's action repeat or repeat_last fills such steps."
-
-    def _describe_validation(self) -> str:
-        setting = "eval_steps: 0 turns it off" if self.agents else "validation: null turns it off"
-        return f"Validation would load its own files, which a plan does not have; {setting}."
 
 
 def read_requirements(settings: TrainerSettings) -> RollRequirements:
@@ -125,9 +113,9 @@ def read_requirements(settings: TrainerSettings) -> RollRequirements:
     agents = any(name.startswith(_AGENT_PREFIXES) for name in settings)
     steps = _get_number(settings, STEPS)
     return RollRequirements(
-        {**ROLL_FACTS, **({} if agents else _build_shape_facts(settings))},
-        steps if steps and steps > 0 else None,
-        agents,
+        facts={**ROLL_FACTS, **({} if agents else _build_shape_facts(settings))},
+        total_steps=steps if steps and steps > 0 else None,
+        agents=agents,
     )
 
 
@@ -150,7 +138,7 @@ def _build_shape_facts(settings: TrainerSettings) -> dict[str, Any]:
         "max_response_length": response,
         "model": settings.get("pretrain"),
     }
-    return {name: value for name, value in facts.items() if value is not None}
+    return drop_none(facts)
 
 
 def _get_number(settings: TrainerSettings, name: str) -> int | None:
@@ -172,4 +160,4 @@ def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mappi
         PROMPT: facts.get("max_prompt_length"),
         RESPONSE: facts.get("max_response_length"),
     }
-    return {name: value for name, value in settings.items() if value is not None}
+    return drop_none(settings)

@@ -4,12 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from rolloutdeck.trainer_api import SettingsIssue
-
-TrainerSettings = Mapping[str, Any]
+from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings
 
 FOLDER = "/shared/rl/PROJECT/${exp_name}"
 DUMP = f"rollout_dump_dir: {FOLDER}/rollout"
@@ -180,7 +175,7 @@ def _check_metrics(settings: TrainerSettings) -> list[SettingsIssue]:
     lines += [] if _has_metrics_folder(settings) or _check_dump_folder(settings) else [f"  folder: {FOLDER}/rollout"]
     if lines and any(name.startswith("tracker_kwargs.") for name in settings):
         lines.append("  # then the present settings of tracker_kwargs")
-    return [SettingsIssue(title, paste=(f"track_with: {TRACKER}", *(["tracker_kwargs:", *lines] if lines else [])))]
+    return [SettingsIssue(title, fix=(f"track_with: {TRACKER}", *(["tracker_kwargs:", *lines] if lines else [])))]
 
 
 def _has_metrics_folder(settings: TrainerSettings) -> bool:

@@ -61,7 +61,7 @@ def _find_location(path: Path) -> StepLocation | None:
     except OSError:
         return None
     return (
-        StepLocation("roll", path, "mock", (path.name,), "" if complete else TRUNCATED_BATCHES, dumps=True)
+        StepLocation("roll", path, "mock", (path.name,), "" if complete else TRUNCATED_BATCHES, has_samples=True)
         if is_batch
         else None
     )

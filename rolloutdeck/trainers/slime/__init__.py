@@ -9,10 +9,8 @@ without `{rollout_id}` gives a name without the step; then the file itself state
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer
+from rolloutdeck.trainer_api import FileKind, FunctionReference, Trainer, assume_split, match_step
 from rolloutdeck.trainers.common import lazy_names
 
 __getattr__ = lazy_names(
@@ -31,11 +29,6 @@ FORGED_ROLLOUT_FUNCTION = "slime.rollout.forge_load.generate_rollout"
 SLIME_HEAD_BYTES = 1024  # the first bytes of a file, which identify its kind
 
 
-def _parse_step(pattern: re.Pattern[str], path: PurePath) -> int | None:
-    match = pattern.match(path.name)
-    return int(match.group(1)) if match else None
-
-
 def is_slime_dump(start: bytes, *, trained: bool) -> bool:
     """Returns whether a file starts like slime's dumps of rollouts, or of training data if `trained`.
 
@@ -48,35 +41,16 @@ def is_slime_dump(start: bytes, *, trained: bool) -> bool:
 
 KINDS = (
     FileKind(
-        "slime-rollout",
-        "samples of a rollout",
-        "*.pt",
-        "complete",
-        lambda name, head: is_slime_dump(head.start, trained=False),
-        step=lambda path: _parse_step(_ROLLOUT, path),
-        split=lambda path: "eval" if _EVAL.search(path.name) else "train",
-        stepless=True,
-        step_kind="rollout_id",
+        "slime-rollout", "samples of a rollout", "*.pt", lambda name, head: is_slime_dump(head.start, trained=False),
+        step=lambda path: match_step(_ROLLOUT, path.name),
+        split=lambda path: "eval" if _EVAL.search(path.name) else "train", stepless=True, step_kind="rollout_id",
     ),
     FileKind(
-        "slime-train",
-        "what a rollout was trained with",
-        "*.pt",
-        "complete",
-        lambda name, head: is_slime_dump(head.start, trained=True),
-        step=lambda path: _parse_step(_TRAIN, path),
-        split=lambda path: "train",
-        stepless=True,
-        step_kind="rollout_id",
-        joins=True,
+        "slime-train", "what a rollout was trained with", "*.pt",
+        lambda name, head: is_slime_dump(head.start, trained=True), step=lambda path: match_step(_TRAIN, path.name),
+        split=lambda path: "train", stepless=True, step_kind="rollout_id", adds_columns=True,
     ),
-)
-
-
-def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    """Is not called: the name of each file states its split."""
-    return "train", "only the names of files say it"
-
+)  # fmt: skip
 
 TRAINER = Trainer(
     name="slime",
@@ -85,7 +59,7 @@ TRAINER = Trainer(
         "global_dataset_state_dict_*.pt": "states of a data source",
         "*.trace_timeline_cache.json": "caches of a trace viewer",
     },
-    guess_split=guess_split,
+    guess_split=assume_split("train", "only the names of files say it"),
     loads=("slime-rollout",),
     instructions="Add these to the arguments of slime's train.py:",
     first_step=0,
@@ -97,7 +71,7 @@ TRAINER = Trainer(
     read_requirements=FunctionReference("rolloutdeck.trainers.slime.layout:read_requirements"),
     guess_settings=FunctionReference("rolloutdeck.trainers.slime.layout:guess_settings"),
     recommended_lines=FunctionReference("rolloutdeck.trainers.slime.settings_check:recommended_lines"),
-    keep_lines=FunctionReference("rolloutdeck.trainers.slime.settings_check:store_lines"),
+    store_lines=FunctionReference("rolloutdeck.trainers.slime.settings_check:store_lines"),
     find_steps=FunctionReference("rolloutdeck.trainers.slime.step_files:find_steps"),
     read_step=FunctionReference("rolloutdeck.trainers.slime.step_files:read_step"),
     environment_lines=FunctionReference("rolloutdeck.trainers.slime.settings_check:environment_lines"),

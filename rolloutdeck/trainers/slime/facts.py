@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rolloutdeck.trainers.common import drop_none, parse_int
+
 SLIME_ROLLOUT_FORMAT = "slime-rollout"
 
 
 def build_argument_facts(arguments: Mapping[str, Any], rows: int | None = None) -> dict[str, Any]:
-    """Returns the facts of a run with these arguments. `rows`: the number it generated, if known. Unknown facts are
-    omitted."""
+    """Returns the facts of a run with these arguments. `rows`: the number it generated, if known."""
     prompts, samples_per_prompt = (
-        parse_int(arguments.get("rollout_batch_size")),
-        parse_int(arguments.get("n_samples_per_prompt")),
+        parse_int(arguments.get(name)) for name in ("rollout_batch_size", "n_samples_per_prompt")
     )
     if rows is None and prompts and samples_per_prompt:
         rows = prompts * samples_per_prompt
@@ -29,8 +29,4 @@ def build_argument_facts(arguments: Mapping[str, Any], rows: int | None = None) 
         "parameter_sync_step": 1,
         "model": arguments.get("hf_checkpoint"),
     }
-    return {name: value for name, value in facts.items() if value is not None}
-
-
-def parse_int(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return drop_none(facts)

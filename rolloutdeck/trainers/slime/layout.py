@@ -20,37 +20,27 @@ from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.protocol import format_step_ranges
-from rolloutdeck.replay import Placement, PlanFile
+from rolloutdeck.replay import Placement, PlanFile, RunRequirements
 from rolloutdeck.safe_pickle import rewrite
+from rolloutdeck.trainer_api import TrainerSettings
+from rolloutdeck.trainers.common import drop_none, parse_int
 from rolloutdeck.trainers.slime import FORGED_ROLLOUT_FUNCTION
-from rolloutdeck.trainers.slime.facts import build_argument_facts, parse_int
+from rolloutdeck.trainers.slime.facts import build_argument_facts
 
 FOLDER = PurePosixPath("rollout_data")
 REQUIRED_ARGUMENTS = ("rollout_batch_size", "n_samples_per_prompt")
 
-TrainerSettings = Mapping[str, Any]
 
+@dataclass(frozen=True, kw_only=True)
+class SlimeRequirements(RunRequirements):
+    """What a run of slime loads. `forge`: in the second way."""
 
-@dataclass(frozen=True)
-class SlimeRequirements:
-    """What a run of slime loads. `forge`: in the second way. `end`: the id after its last rollout, None if unknown."""
-
-    facts: Mapping[str, Any]
-    first: int = 0
-    end: int | None = None
-    forge: bool = False
     trainer: str = "slime"
-    role: str = "rollout"
-    shared: bool = True
-    repeats_prompts: bool = False
-    folder_settings: Sequence[str] = ()
-    repairable: Collection[str] = ()
-    excludable: Collection[str] = (".pt",)
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".pt": ("torch",)})
-
-    @property
-    def total_steps(self) -> int | None:
-        return None if self.end is None else max(0, self.end - self.first)
+    first: int = 0
+    shared: bool = True
+    excludable: Collection[str] = (".pt",)
+    forge: bool = False
 
     def get_step_folder(self, step: int) -> PurePosixPath:
         return FOLDER
@@ -59,17 +49,13 @@ class SlimeRequirements:
         return f"{step}.pt"
 
     def select_files(self, role: str, files: Collection[str]) -> list[str]:
-        """Returns the one file of a rollout. Raises NotReplayableError."""
         names = [name for name in files if PurePosixPath(name).suffix == ".pt"]
         if role != self.role or len(names) != 1 or len(files) != 1:
             raise NotReplayableError("it is not a rollout of slime, which is one .pt file")
         return names
 
-    def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
-        return step
-
     def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
-        """Marks the flagged samples as removed. Returns a description. Raises SafePickleError, ImportError (numpy)."""
+        """Marks the flagged samples as removed."""
         flagged = placement.flagged_rows[file.name]
         total = rewrite.mask_samples(source, target, flagged)
         return (
@@ -79,7 +65,6 @@ class SlimeRequirements:
         )
 
     def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
-        """Returns the arguments that load these rollouts, quoted for a shell."""
         plain = root.replace("{", "{{").replace("}", "}}")  # slime uses `str.format` on the template
         template = shlex.quote(f"{plain}/{FOLDER}/{{rollout_id}}.pt")
         lines = [f"--load-debug-rollout-data {template}"]
@@ -89,7 +74,6 @@ class SlimeRequirements:
         return [*lines, f"--start-rollout-id {start}", f"--num-rollout {end}"]
 
     def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
-        """Returns what the user must know before the start, one sentence each."""
         start, end = _find_block(steps)
         notes = [
             f"This way slime replays and generates nothing: the run is rollouts {start} to {end - 1}. A run that "
@@ -97,9 +81,8 @@ class SlimeRequirements:
             "rolloutdeck.trainers.slime.generate_rollout` and ROLLOUTDECK_PLAN, and needs no files."
         ]
         if start > self.first:
-            notes.append(
-                f"It starts at {start}, since the plan has nothing for {format_step_ranges(range(self.first, start))}."
-            )
+            earlier = format_step_ranges(range(self.first, start))
+            notes.append(f"It starts at {start}, since the plan has nothing for {earlier}.")
         if later := [step for step in steps if step >= end]:
             effect = "loads rollout 0 in its place" if self.forge else "ends there"
             notes.append(
@@ -123,10 +106,11 @@ def read_requirements(settings: TrainerSettings) -> SlimeRequirements:
     arguments = {name.removeprefix("--").replace("-", "_"): value for name, value in settings.items()}
     if missing := [name for name in REQUIRED_ARGUMENTS if parse_int(arguments.get(name)) is None]:
         raise UsageError(f"The run's arguments have no {', '.join(missing)}; give them with --set NAME=NUMBER.")
+    first, end = parse_int(arguments.get("start_rollout_id")) or 0, parse_int(arguments.get("num_rollout"))
     return SlimeRequirements(
         facts=build_argument_facts(arguments),
-        first=parse_int(arguments.get("start_rollout_id")) or 0,
-        end=parse_int(arguments.get("num_rollout")),
+        first=first,
+        total_steps=None if end is None else max(0, end - first),
         forge=arguments.get("rollout_function_path") == FORGED_ROLLOUT_FUNCTION,
     )
 
@@ -138,5 +122,5 @@ def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mappi
         "n_samples_per_prompt": facts.get("samples_per_prompt"),
         "rollout_max_response_len": facts.get("max_response_length"),
     }
-    arguments = dict(pinned) or {name: value for name, value in known.items() if value is not None}
+    arguments = dict(pinned) or drop_none(known)
     return {name: value for name, value in arguments.items() if name not in ("start_rollout_id", "num_rollout")}

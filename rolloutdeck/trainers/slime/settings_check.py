@@ -7,12 +7,9 @@ import json
 import shlex
 from collections.abc import Mapping
 from string import Formatter
-from typing import Any
 
-from rolloutdeck.trainer_api import SettingsIssue
+from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings
 from rolloutdeck.trainers.slime import FORGED_ROLLOUT_FUNCTION
-
-TrainerSettings = Mapping[str, Any]
 
 DETAILS = "--dump-details /shared/rl/PROJECT/RUN"
 FUNCTION_PREFIX = "rolloutdeck.trainers.slime."
@@ -59,7 +56,7 @@ def _check_dumps(settings: TrainerSettings) -> list[SettingsIssue]:
         return []
     title = "neither --dump-details nor --save-debug-rollout-data is given"
     if _has_log_function(settings):
-        return [SettingsIssue(f"{title}: samples are recorded, but no rollout can be pinned", paste=(DETAILS,))]
+        return [SettingsIssue(f"{title}: samples are recorded, but no rollout can be pinned", fix=(DETAILS,))]
     return [SettingsIssue(title, "What is generated is written nowhere.", (LOG, DETAILS))]
 
 
@@ -98,7 +95,7 @@ def _check_template(name: str, template: str) -> list[SettingsIssue]:
     if name == TRAIN and "rank" not in fields:
         hints.append(
             SettingsIssue(
-                f"{argument} has no {{rank}}: versions where each rank writes keep the last one's", paste=(suggestion,)
+                f"{argument} has no {{rank}}: versions where each rank writes keep the last one's", fix=(suggestion,)
             )
         )
     if not template.startswith(("/", "$")):
@@ -130,7 +127,7 @@ def _check_evals(settings: TrainerSettings) -> list[SettingsIssue]:
     title = "the dump of an eval is one list of all its data sets, without their names"
     if sets > 1:
         return [SettingsIssue(title, f"Which of the {sets} data sets a sample is of.", (LOG_EVAL,))]
-    return [SettingsIssue(title, paste=(LOG_EVAL,))] if settings.get("eval_config") else []
+    return [SettingsIssue(title, fix=(LOG_EVAL,))] if settings.get("eval_config") else []
 
 
 def _check_filter(settings: TrainerSettings) -> list[SettingsIssue]:

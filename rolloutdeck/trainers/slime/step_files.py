@@ -44,7 +44,8 @@ def find_steps(root: Path) -> list[StepLocation]:
 
 
 def _build_location(path: Path, pulled: bool) -> StepLocation:
-    return StepLocation("slime", path, "rollout", (path.name,), PULLED_ROLLOUTS if pulled else "", dumps=not pulled)
+    reason = PULLED_ROLLOUTS if pulled else ""
+    return StepLocation("slime", path, "rollout", (path.name,), reason, has_samples=not pulled)
 
 
 def _is_candidate(path: Path) -> bool:

@@ -6,10 +6,8 @@ Source: TRL 1.16.0 and 1.9.2 (`GRPOTrainer.log` with `log_completions`). See `tr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer
+from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer, assume_split, match_step
 from rolloutdeck.trainers.common import lazy_names
 
 __getattr__ = lazy_names(
@@ -20,30 +18,21 @@ __getattr__ = lazy_names(
 _FILE = re.compile(r"completions_(\d{1,18})\.parquet\Z")
 
 
-def _step_of(path: PurePath) -> int | None:
-    match = _FILE.match(path.name)
-    return int(match.group(1)) if match else None
-
-
 def _is_parquet(name: str, head: FileHead) -> bool:
     return head.start.startswith(b"PAR1")
 
 
-KINDS = (
-    FileKind("trl-completions", "samples of a step", "completions_*.parquet", "complete", _is_parquet, step=_step_of),
-)
-
-
-def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
-    """Returns `train`: an eval overwrites the file of its step, and no column states the split of a row."""
-    return "train", "TRL writes the rows of an eval into the train file of its step"
-
-
 TRAINER = Trainer(
     name="trl",
-    kinds=KINDS,
+    kinds=(
+        FileKind(
+            "trl-completions", "samples of a step", "completions_*.parquet", _is_parquet,
+            step=lambda path: match_step(_FILE, path.name),
+        ),
+    ),
     others={"trainer_state.json": "states of a trainer's checkpoints"},
-    guess_split=guess_split,
+    # An eval overwrites the file of its step, and no column states the split of a row.
+    guess_split=assume_split("train", "TRL writes the rows of an eval into the train file of its step"),
     loads=("trl-rollout",),
     instructions=(
         "Add this to the arguments of GRPOTrainer or RLOOTrainer, after\n"
@@ -53,6 +42,6 @@ TRAINER = Trainer(
     read_requirements=FunctionReference("rolloutdeck.trainers.trl.layout:read_requirements"),
     guess_settings=FunctionReference("rolloutdeck.trainers.trl.layout:guess_settings"),
     recommended_lines=FunctionReference("rolloutdeck.trainers.trl.settings_check:recommended_lines"),
-    keep_lines=FunctionReference("rolloutdeck.trainers.trl.settings_check:store_lines"),
+    store_lines=FunctionReference("rolloutdeck.trainers.trl.settings_check:store_lines"),
     replay_lines=FunctionReference("rolloutdeck.trainers.trl.settings_check:replay_lines"),
-)
+)  # fmt: skip

@@ -16,7 +16,9 @@ from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.protocol import UNLIMITED_LENGTH
-from rolloutdeck.replay import Placement, PlanFile
+from rolloutdeck.replay import Placement, PlanFile, RunRequirements
+from rolloutdeck.trainer_api import TrainerSettings
+from rolloutdeck.trainers.common import drop_none, parse_int
 
 TRL_ROLLOUT_FORMAT = "trl-rollout"
 GENERATIONS, BATCH, ROWS = "num_generations", "generation_batch_size", "per_device_train_batch_size"
@@ -25,46 +27,26 @@ PROMPT, RESPONSE = "max_prompt_length", "max_completion_length"
 VLLM, CORRECTION = "use_vllm", "vllm_importance_sampling_correction"
 
 
-TrainerSettings = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class TrlRequirements:
+@dataclass(frozen=True, kw_only=True)
+class TrlRequirements(RunRequirements):
     """What a GRPOTrainer with `replay_rollout_func(folder=…)` loads."""
 
-    facts: Mapping[str, Any]
-    total_steps: int | None = None
     trainer: str = "TRL"
-    role: str = "rollout"
-    first: int = 1
-    shared: bool = False
-    repeats_prompts: bool = False
-    folder_settings: Sequence[str] = ()
-    repairable: Collection[str] = ()
-    excludable: Collection[str] = ()
     formats: Mapping[str, Collection[str]] = field(default_factory=lambda: {".json": ("json",)})
 
     def get_step_folder(self, step: int) -> PurePosixPath:
         return PurePosixPath(f"step_{step:06d}")
 
-    def get_file_name(self, name: str, step: int) -> str:
-        return name
-
     def select_files(self, role: str, files: Collection[str]) -> list[str]:
-        """Returns one file for each generation of the step, in order. Raises NotReplayableError."""
         expected = [f"rollout-{call}.json" for call in range(len(files))]
         if role != self.role or not files or set(expected) != set(files):
             raise NotReplayableError("it is not a step that a RolloutdeckCallback of TRL stored")
         return expected
 
-    def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
-        return step
-
     def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         raise NotReplayableError("a step of TRL is replayed whole or not at all")
 
     def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
-        """Returns the lines for the training script."""
         folder = json.dumps(root, ensure_ascii=False)
         return [
             "from rolloutdeck.trainers.trl import replay_rollout_func",
@@ -72,15 +54,16 @@ class TrlRequirements:
         ]
 
     def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
-        """Returns what the user must know before the start, one sentence each."""
         condition = (
             "A step is replayed if its prompts are those that were answered, in the same order: the same data set, "
             "seed, batch size and num_generations. All other steps, and every eval, are generated; no server is used."
         )
-        moved_note = (
-            "Some steps have other numbers than when they were generated: their prompts must be the same there."
-        )
-        return [condition, moved_note] if moved else [condition]
+        if not moved:
+            return [condition]
+        return [
+            condition,
+            "Some steps have other numbers than when they were generated: their prompts must be the same there.",
+        ]
 
 
 def read_requirements(settings: TrainerSettings) -> TrlRequirements:
@@ -101,25 +84,23 @@ def read_requirements(settings: TrainerSettings) -> TrlRequirements:
         "rows": rows,
         "prompts": rows // generations,
         "samples_per_prompt": generations,
-        "max_prompt_length": get_positive_int(settings, PROMPT)
-        or UNLIMITED_LENGTH,  # TRL 1.x truncates no prompt and has no such setting
+        # TRL 1.x truncates no prompt and has no such setting.
+        "max_prompt_length": get_positive_int(settings, PROMPT) or UNLIMITED_LENGTH,
         "max_response_length": get_positive_int(settings, RESPONSE),
         "parameter_sync_step": 1,
         "rollout_correction": has_rollout_correction(settings),
     }
-    max_steps = get_positive_int(settings, "max_steps")
-    return TrlRequirements({name: value for name, value in facts.items() if value is not None}, max_steps)
+    return TrlRequirements(facts=drop_none(facts), total_steps=get_positive_int(settings, "max_steps"))
 
 
 def has_rollout_correction(settings: TrainerSettings) -> bool | None:
-    """Returns whether the rollout is corrected: by default if vLLM generated it, `grpo_trainer.py:2860`. None if
-    unknown."""
+    """Returns whether the rollout is corrected: by default if vLLM generated it (`grpo_trainer.py:2860`)."""
     return settings[VLLM] is True and settings.get(CORRECTION) is not False if VLLM in settings else None
 
 
 def get_positive_int(settings: TrainerSettings, name: str) -> int | None:
-    value = settings.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    value = parse_int(settings.get(name))
+    return value if value and value > 0 else None
 
 
 def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,4 +112,4 @@ def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mappi
         RESPONSE: facts.get("max_response_length"),
         VLLM: facts.get("rollout_correction"),
     }
-    return dict(pinned) or {name: value for name, value in known.items() if value is not None}
+    return dict(pinned) or drop_none(known)

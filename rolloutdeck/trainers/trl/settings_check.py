@@ -4,13 +4,9 @@ the queue `_logs`), `trainer/rloo_trainer.py`, `trainer/grpo_config.py`."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from importlib import metadata
-from typing import Any
 
-from rolloutdeck.trainer_api import SettingsIssue
-
-TrainerSettings = Mapping[str, Any]
+from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings
 
 CALLBACK = "callbacks=[RolloutdeckCallback()]"
 TRAINERS_WITHOUT_FILE = {
@@ -41,7 +37,7 @@ def check_settings(settings: TrainerSettings, *, complete: bool) -> list[Setting
         ]
     if _has_config_elsewhere(settings):
         title = "log_completions, logging_steps and eval_strategy are not in this file: give them as well, as key=value"
-        return [*findings, SettingsIssue(title, paste=(CALLBACK,))]
+        return [*findings, SettingsIssue(title, fix=(CALLBACK,))]
     return [
         *findings,
         *_check_written(settings, version),

@@ -6,15 +6,13 @@ Source: verl 0.9.1: `trainer/ppo/ray_trainer.py` and `trainer/ppo/v1/trainer_bas
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import PurePath
 from typing import Any
 
-from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer
+from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer, match_step, parse_row_step
 
 _STEP_FILE = re.compile(r"(\d{1,18})\.jsonl\Z")
 
@@ -23,38 +21,27 @@ def _is_metrics(row: Mapping[str, Any]) -> bool:
     return set(row) == {"step", "data"} and isinstance(row["data"], dict)
 
 
-def _step_of(path: PurePath) -> int | None:
-    match = _STEP_FILE.match(path.name)
-    return int(match.group(1)) if match else None
-
-
 def _is_samples_file(name: str, head: FileHead) -> bool:
     """Returns whether the file is a `{step}.jsonl` of generations.
 
     A metrics file may have such a name too (an experiment named 7).
     """
-    has_step = _step_of(PurePath(name)) is not None
-    return has_step and head.has_key("input") and not any(map(_is_metrics, head.rows))
+    return bool(_STEP_FILE.match(name)) and head.has_key("input") and not any(map(_is_metrics, head.rows))
 
 
 def _is_metrics_file(name: str, head: FileHead) -> bool:
     return _is_metrics(head.rows[0]) if head.rows else False
 
 
-def _metrics_step(line: bytes) -> int | None:
-    try:
-        step = json.loads(line)["step"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return step if isinstance(step, int) and not isinstance(step, bool) else None
-
-
 KINDS = (
     FileKind(
-        "verl-metrics", "metrics", "*.jsonl", "append", _is_metrics_file, line_step=_metrics_step, holds="metrics"
+        "verl-metrics", "metrics", "*.jsonl", _is_metrics_file, grows=True, line_step=parse_row_step, content="metrics"
     ),
-    FileKind("verl-jsonl", "samples of a step", "*.jsonl", "complete", _is_samples_file, step=_step_of),
-)
+    FileKind(
+        "verl-jsonl", "samples of a step", "*.jsonl", _is_samples_file,
+        step=lambda path: match_step(_STEP_FILE, path.name),
+    ),
+)  # fmt: skip
 
 
 def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, str]:
@@ -90,7 +77,7 @@ TRAINER = Trainer(
     read_requirements=FunctionReference("rolloutdeck.trainers.verl.layout:read_requirements"),
     guess_settings=FunctionReference("rolloutdeck.trainers.verl.facts:guess_settings"),
     recommended_lines=FunctionReference("rolloutdeck.trainers.verl.settings_check:recommended_lines"),
-    keep_lines=FunctionReference("rolloutdeck.trainers.verl.settings_check:store_lines"),
+    store_lines=FunctionReference("rolloutdeck.trainers.verl.settings_check:store_lines"),
     find_steps=FunctionReference("rolloutdeck.trainers.verl.step_files:find_steps"),
     read_step=FunctionReference("rolloutdeck.trainers.verl.step_files:read_step"),
     environment_lines=FunctionReference("rolloutdeck.trainers.verl.settings_check:environment_lines"),

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rolloutdeck.errors import UsageError
+from rolloutdeck.trainer_api import TrainerSettings
 from rolloutdeck.trainers.verl.settings_check import RAY_ENV_PREFIX, SKIP_ROLE_BY_TRAINER, detect_verl_trainer
-
-TrainerSettings = Mapping[str, Any]
 
 EXPERIMENT, PROJECT = "trainer.experiment_name", "trainer.project_name"
 SAMPLES_PER_PROMPT, PROMPT, RESPONSE = (

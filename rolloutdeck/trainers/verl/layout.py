@@ -12,10 +12,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.replay import Placement, PlanFile, write_without_prompts
+from rolloutdeck.replay import Placement, PlanFile, RunRequirements, write_without_prompts
+from rolloutdeck.trainer_api import TrainerSettings
 from rolloutdeck.trainer_config import parse_scalar
 from rolloutdeck.trainers.verl.facts import (
     BATCH,
@@ -27,7 +27,6 @@ from rolloutdeck.trainers.verl.facts import (
     SAMPLES_PER_PROMPT,
     V1_SKIP_SETTING,
     V2_SKIP_PREFIX,
-    TrainerSettings,
     build_batch_shape,
     build_setting_facts,
     get_trainer_mode,
@@ -44,52 +43,24 @@ _ESCAPED_PART = re.compile(r'(\\*)("|\Z)')
 _READERS = {"rollout_tq": "the V1 trainer", "rollout": "the V0 trainer", "async_rollout": "the fully async trainer"}
 
 
-@dataclass(frozen=True)
-class VerlRequirements:
-    """What a run of verl requires.
+@dataclass(frozen=True, kw_only=True)
+class VerlRequirements(RunRequirements):
+    """What a run of verl requires. `total_steps` is None in fully async, where a plan may count prompts.
 
-    `facts` are those of `compatibility`; `folder` is below the dump_dir and contains the step folders;
-    `folder_settings` are the settings in its name; `inner` is the number of folders per step in V1 (0: the files are in
-    the step's own folder); `stride` is the number of prompts, the unit of fully async's step folders, per training
-    step; `total_steps` is None if the settings have none, and in fully async, where a plan may count prompts.
-    `formats`: file name -> allowed formats, as `safe_pickle.check_file_safety` names them.
+    `folder` is below the dump_dir and contains the step folders; `inner` is the number of folders per step in V1 (0:
+    the files are in the step's own folder); `stride` is the number of prompts, the unit of fully async's step folders,
+    per training step.
     """
 
-    trainer: str
-    role: str
+    formats: Mapping[str, Collection[str]] = field(default_factory=lambda: FORMATS)
     folder: PurePosixPath
-    facts: Mapping[str, Any]
-    folder_settings: tuple[str, ...]
     inner: int = 0
     stride: int = 1
-    total_steps: int | None = None
     warms_up: bool = False
     v2: bool = False
-    first: int = 1
-    shared: bool = False
-    formats: Mapping[str, Collection[str]] = field(default_factory=lambda: FORMATS)
-
-    @property
-    def repairable(self) -> tuple[str, ...]:
-        """The files that may need a repair of `safe_pickle.rewrite` before this trainer can load them."""
-        return (GEN,) if self.role == "rollout" and not self.v2 else ()
-
-    @property
-    def excludable(self) -> tuple[str, ...]:
-        """The files whose rows can be excluded; in 0.8 the labels of the rows are in a separate file."""
-        return () if self.v2 else (GEN, TQ)
-
-    @property
-    def repeats_prompts(self) -> bool:
-        """Whether a smaller batch works: V1 repeats the prompts until its batch is full; V0 fails on a batch of another
-        size."""
-        return self.role == "rollout_tq"
 
     def get_step_folder(self, step: int) -> PurePosixPath:
         return self.folder / (f"genstep_{step:06d}" if self.v2 else str(step))
-
-    def get_file_name(self, name: str, step: int) -> str:
-        return name
 
     def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
         return write_without_prompts(self, placement, file, source, target)
@@ -135,62 +106,37 @@ class VerlRequirements:
     def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
         """Returns the overrides that replay exactly these step folders below `root`, quoted for a shell."""
         if self.v2:
-            settings: dict[str, object] = {
-                "enable": True,
-                "dump_dir": quote_hydra_value(root),
-                "max_dump_step": max(steps, default=0),
-            }
-            lines = [
-                format_override(f"{V2_SKIP_PREFIX}{name}", value)
-                for name, value in {**settings, "action": "cache"}.items()
-            ]
-            return [
-                *lines,
-                format_override("trainer.val_before_train", False),
-                format_override("trainer.test_freq", -1),
-            ]
-        listed = "[" + ",".join(map(str, sorted(steps))) + "]"
-        settings = {"enable": True, "dump_dir": quote_hydra_value(root), "steps": listed, "action": "cache"}
-        return [format_override(f"skip.{self.role}.{name}", value) for name, value in settings.items()]
+            prefix, selection = V2_SKIP_PREFIX, {"max_dump_step": str(max(steps, default=0))}
+            validation: dict[str, object] = {"trainer.val_before_train": False, "trainer.test_freq": -1}
+        else:
+            prefix, selection = f"skip.{self.role}.", {"steps": "[" + ",".join(map(str, sorted(steps))) + "]"}
+            validation = {}
+        settings = {"enable": True, "dump_dir": quote_hydra_value(root), **selection, "action": "cache"}
+        overrides = {**{f"{prefix}{name}": value for name, value in settings.items()}, **validation}
+        return [format_override(name, value) for name, value in overrides.items()]
 
     def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
-        """Returns what the user must know before the start, one sentence each."""
-        return [
-            text
-            for text in (
-                self._describe_moved_labels(moved),
-                self._describe_warm_up(),
-                self._describe_gaps(steps),
-                self._describe_async_order(),
+        notes = []
+        if self.repairable and moved:
+            notes.append(
+                "The V0 trainer takes ground truth, data source and uid from the live batch: at a step that is not the "
+                "pinned one, or if rows are excluded, the run's own JSONL shows those of another prompt. Tokens and "
+                "rewards are the pinned ones."
             )
-            if text
-        ]
-
-    def _describe_moved_labels(self, moved: bool) -> str:
-        if not self.repairable or not moved:
-            return ""
-        return (
-            "The V0 trainer takes ground truth, data source and uid from the live batch: at a step that is not the "
-            "pinned one, or if rows are excluded, the run's own JSONL shows those of another prompt. Tokens and "
-            "rewards are the pinned ones."
-        )
-
-    def _describe_warm_up(self) -> str:
-        if not self.warms_up:
-            return ""
-        return "While skip.rollout_tq is enabled, the async modes of V1 skip their warm-up batches for the whole run."
-
-    def _describe_gaps(self, steps: Sequence[int]) -> str:
-        if not self.v2:
-            return ""
-        gaps = sorted(set(range(1, max(steps, default=0) + 1)) - set(steps))
-        condition = "verl 0.8 counts generations from 1, validation too, so validation must be off"
-        return f"{condition}; it will generate and write steps {gaps[0]} to {gaps[-1]}." if gaps else f"{condition}."
-
-    def _describe_async_order(self) -> str:
-        if self.role != "async_rollout":
-            return ""
-        return "Fully async trains in the order of completion: the steps below count prompts as they are fed."
+        if self.warms_up:
+            notes.append(
+                "While skip.rollout_tq is enabled, the async modes of V1 skip their warm-up batches for the whole run."
+            )
+        if self.v2:
+            gaps = sorted(set(range(1, max(steps, default=0) + 1)) - set(steps))
+            effect = f"; it will generate and write steps {gaps[0]} to {gaps[-1]}" if gaps else ""
+            condition = "verl 0.8 counts generations from 1, validation too, so validation must be off"
+            notes.append(f"{condition}{effect}.")
+        if self.role == "async_rollout":
+            notes.append(
+                "Fully async trains in the order of completion: the steps below count prompts as they are fed."
+            )
+        return notes
 
 
 def read_requirements(settings: TrainerSettings) -> VerlRequirements:
@@ -212,18 +158,22 @@ def read_requirements(settings: TrainerSettings) -> VerlRequirements:
     folder = PurePosixPath(name) / "GBS{gbs}_N{n}_in{prompt}_out{response}".format(**shape)
     if folder.is_absolute() or ".." in folder.parts or "\0" in name:
         raise UsageError(f"{EXPERIMENT} and {PROJECT} give the folder {name!r}, which is outside of --into.")
+    total_steps = parse_optional_number(settings, "trainer.total_training_steps") if trainer != "fully async" else None
     return VerlRequirements(
         trainer="V2" if v2 else trainer,
         role=role,
         folder=folder,
         facts=build_setting_facts(settings, trainer),
         folder_settings=_list_folder_settings(settings, shape),
+        repairable=(GEN,) if role == "rollout" and not v2 else (),
+        # In 0.8 the labels of the rows are in a separate file.
+        excludable=() if v2 else (GEN, TQ),
+        # V1 repeats prompts until its batch is full; V0 fails on a batch of another size.
+        repeats_prompts=role == "rollout_tq",
         inner=shape["inner"] if role == "rollout_tq" else 0,
         stride=shape["stride"],
         warms_up=trainer == "V1" and get_trainer_mode(settings) != "sync",
-        total_steps=None
-        if trainer == "fully async"
-        else parse_optional_number(settings, "trainer.total_training_steps"),
+        total_steps=total_steps,
         v2=v2,
     )
 

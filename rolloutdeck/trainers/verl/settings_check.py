@@ -8,11 +8,8 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from rolloutdeck.trainer_api import SettingsIssue
-
-TrainerSettings = Mapping[str, Any]
+from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings
 
 ROLLOUT_DIR, VAL_DIR = "trainer.rollout_data_dir", "trainer.validation_data_dir"
 FOLDERS = {
@@ -113,7 +110,7 @@ def _check_relative(name: str, path: object) -> SettingsIssue | None:
         return None
     return SettingsIssue(
         f"{name}={path} is a relative path: it counts from the working directory of a Ray actor, on its node",
-        paste=(format_override(name, FOLDERS[name]),),
+        fix=(format_override(name, FOLDERS[name]),),
     )
 
 
@@ -135,7 +132,7 @@ def _check_metrics_file(settings: TrainerSettings) -> list[SettingsIssue]:
         SettingsIssue(
             "neither VERL_FILE_LOGGER_PATH nor VERL_FILE_LOGGER_ROOT is in Ray's environment: unless the shell sets "
             "one, the metrics file is in the working directory of a Ray actor, temporary for a submitted job",
-            paste=(shlex.quote(FILE_LOGGER_ROOT),),
+            fix=(shlex.quote(FILE_LOGGER_ROOT),),
         )
     ]
 

@@ -32,7 +32,7 @@ def check(complete: bool = False, **changed: Any) -> list[Any]:
 def mended(finding: Any, **changed: Any) -> list[Any]:
     """What is still found after the printed lines were put on the trainer's command line."""
     settings = {**GOOD, **{name.replace("__", "."): value for name, value in changed.items()}}
-    pasted = configuration.parse_overrides(word for line in finding.paste for word in shlex.split(line))
+    pasted = configuration.parse_overrides(word for line in finding.fix for word in shlex.split(line))
     return verl.check_settings({**settings, **pasted}, complete=False)
 
 
@@ -74,8 +74,8 @@ LOSING: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changed", "says"), LOSING)
 def test_each_way_of_losing_data_is_found_and_its_lines_mend_it(changed: dict[str, Any], says: str) -> None:
     (finding,) = check(**changed)
-    assert says in f"{finding.title} {finding.lost}" and finding.lost
-    assert [left for left in mended(finding, **changed) if left.lost] == []
+    assert says in f"{finding.title} {finding.lost_data}" and finding.lost_data
+    assert [left for left in mended(finding, **changed) if left.lost_data] == []
 
 
 def test_generations_that_a_logger_shows_are_not_lost() -> None:
@@ -92,7 +92,7 @@ def test_our_plugin_takes_everything_whatever_files_are_written() -> None:
 def test_the_right_skip_role_is_no_finding_and_a_wrong_one_moves_with_its_steps() -> None:
     assert check(skip__rollout_tq__enable=True) == []
     (finding,) = check(skip__rollout__enable=True, skip__rollout__steps=[1, 2])
-    assert "'skip.rollout_tq.steps=[1,2]'" in finding.paste
+    assert "'skip.rollout_tq.steps=[1,2]'" in finding.fix
 
 
 def test_a_run_that_never_validates_needs_no_folder_for_it() -> None:
@@ -102,7 +102,7 @@ def test_a_run_that_never_validates_needs_no_folder_for_it() -> None:
 def test_what_is_only_doubtful_is_a_hint() -> None:
     (relative,) = check(trainer__rollout_data_dir="dumps/rollout")
     (unnamed,) = check(**{"ray_kwargs__ray_init__runtime_env__env_vars__VERL_FILE_LOGGER_ROOT": ...})
-    assert not relative.lost and not unnamed.lost
+    assert not relative.lost_data and not unnamed.lost_data
 
 
 def test_a_whole_configuration_without_the_switch_is_of_the_old_trainer() -> None:
@@ -183,7 +183,7 @@ def test_without_settings_the_recommended_ones_are_printed_and_pass_the_check(
     out = capsys.readouterr().out
     assert "+ray_kwargs.ray_init.runtime_env.env_vars.ROLLOUTDECK_URL=" in out and "watch --tree" in out
     assert "skip.rollout_tq.enable=True" in out and "experiment_name}/skip'" in out
-    pasted = [word for line in [*verl.recommended_lines(), *verl.keep_lines()] for word in shlex.split(line)]
+    pasted = [word for line in [*verl.recommended_lines(), *verl.store_lines()] for word in shlex.split(line)]
     assert main(["check", "--trainer", "verl", *pasted]) == 0
 
 

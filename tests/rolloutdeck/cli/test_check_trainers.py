@@ -55,7 +55,7 @@ def found(check: Any, changed: Settings) -> list[SettingsIssue]:
 
 @pytest.mark.parametrize("check", GOOD)
 def test_settings_that_keep_everything_lose_nothing(check: Any) -> None:
-    assert [finding for finding in found(check, {}) if finding.lost] == []
+    assert [finding for finding in found(check, {}) if finding.lost_data] == []
     assert check is cure_check or found(check, {}) == []
 
 
@@ -104,9 +104,9 @@ def pasted(check: Any, lines: tuple[str, ...], folder: Path) -> Settings:
 def test_each_silent_loss_is_found_and_its_lines_mend_it(
     check: Any, changed: Settings, says: str, tmp_path: Path
 ) -> None:
-    (finding,) = [one for one in found(check, changed) if one.lost]
-    assert says in f"{finding.title} {finding.lost}"
-    assert [one for one in found(check, {**changed, **pasted(check, finding.paste, tmp_path)}) if one.lost] == []
+    (finding,) = [one for one in found(check, changed) if one.lost_data]
+    assert says in f"{finding.title} {finding.lost_data}"
+    assert [one for one in found(check, {**changed, **pasted(check, finding.fix, tmp_path)}) if one.lost_data] == []
 
 
 HINTS: list[Case] = [
@@ -143,19 +143,19 @@ HINTS: list[Case] = [
 def test_what_a_user_should_know_without_a_loss_is_a_hint(check: Any, changed: Settings, says: str) -> None:
     findings = found(check, changed)
     assert [finding.title for finding in findings if says in finding.title]
-    assert not [finding for finding in findings if finding.lost]
+    assert not [finding for finding in findings if finding.lost_data]
 
 
 def test_loading_in_slime_skips_evals_and_the_other_way_keeps_them() -> None:
-    (finding,) = [one for one in found(slime_check, {"load_debug_rollout_data": "/d/{rollout_id}.pt"}) if one.lost]
-    assert finding.lost == "Evals are skipped." and "nothing is generated" in finding.title
-    other = load.parse_overrides(word for line in finding.paste for word in shlex.split(line))
+    (finding,) = [one for one in found(slime_check, {"load_debug_rollout_data": "/d/{rollout_id}.pt"}) if one.lost_data]
+    assert finding.lost_data == "Evals are skipped." and "nothing is generated" in finding.title
+    other = load.parse_overrides(word for line in finding.fix for word in shlex.split(line))
     assert ["of rollout 0, again" in one.title for one in found(slime_check, other)] == [True]
 
 
 def test_a_rollout_func_that_an_old_trl_never_calls_is_found() -> None:
-    (finding,) = [one for one in found(settings_check, {"rollout_func": "f", "trl_version": "0.28.0"}) if one.lost]
-    assert "generates without a word" in finding.lost
+    (finding,) = [one for one in found(settings_check, {"rollout_func": "f", "trl_version": "0.28.0"}) if one.lost_data]
+    assert "generates without a word" in finding.lost_data
     assert found(settings_check, {"rollout_func": "f", "trl_version": "0.29.0"}) == []
     assert found(settings_check, {"rollout_func": "f", "trl_version": "0.28.0", "use_vllm": True}) == []
 
@@ -180,7 +180,7 @@ def test_a_checkpoint_of_trl_tells_what_was_lost_and_nothing_that_it_can_not_kno
 
 def test_a_script_of_trl_that_leaves_its_config_to_a_command_line_is_not_judged_by_defaults() -> None:
     (finding,) = settings_check.check_settings({"trainer": "GRPOTrainer", "args": "training_args"}, complete=False)
-    assert not finding.lost and "are not in this file" in finding.title
+    assert not finding.lost_data and "are not in this file" in finding.title
 
 
 def test_roll_looks_at_the_environments_that_are_trained_on() -> None:
@@ -204,22 +204,22 @@ def test_roll_looks_at_the_environments_that_are_trained_on() -> None:
 )
 def test_what_check_says_to_paste_for_roll_is_enough_the_first_time(changed: Settings, tmp_path: Path) -> None:
     before = {"rollout_dump_dir": None, "track_with": "wandb", **changed}
-    lines = tuple(line for one in found(roll_check, before) for line in one.paste)
+    lines = tuple(line for one in found(roll_check, before) for line in one.fix)
     after = found(roll_check, {**before, **pasted(roll_check, lines, tmp_path)})
-    assert [one for one in after if one.lost] == []
+    assert [one for one in after if one.lost_data] == []
 
 
 @pytest.mark.parametrize("own", ["sft_train.data_args.file_name", "chosen_key", "student.data_args.file_name"])
 def test_pipelines_of_roll_that_generate_nothing_lose_no_samples(own: str) -> None:
     findings = found(roll_check, {"rollout_dump_dir": None, own: "x", "validation.data_args.file_name": ["v.jsonl"]})
-    assert "generates nothing" in findings[0].title and [one.title for one in findings if one.lost] == [
+    assert "generates nothing" in findings[0].title and [one.title for one in findings if one.lost_data] == [
         "track_with: rolloutdeck without a folder"
     ]
 
 
 def test_what_a_tracker_of_roll_is_told_already_is_not_said_to_be_replaced() -> None:
     findings = found(roll_check, {"track_with": "wandb", "tracker_kwargs.api_key": "secret"})
-    assert "present settings of tracker_kwargs" in findings[0].paste[-1] and "secret" not in str(findings)
+    assert "present settings of tracker_kwargs" in findings[0].fix[-1] and "secret" not in str(findings)
 
 
 FORMS: dict[Any, Callable[[str], Settings]] = {

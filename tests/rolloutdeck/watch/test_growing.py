@@ -69,7 +69,7 @@ def test_a_file_that_is_written_anew_each_step_is_the_next_step(follower: Follow
     for step, reward in enumerate(("0.5", "-0.5", "1.0")):
         results.write_text("code response length: 1, case response length: 2\ncode acc: 1\n" * (step + 1))
         data.write_text(f'[{{"prompt": "q", "response": "a", "reward": {reward}}}]')
-        steps += [(piece.file.kind.holds, piece.file.step, piece.attempt) for piece in sent(follower)]
+        steps += [(piece.file.kind.content, piece.file.step, piece.attempt) for piece in sent(follower)]
     assert [told for told in steps if told[0] == "samples"] == [("samples", step, "files") for step in range(3)]
     assert [told for told in steps if told[0] == "metrics"] == [("metrics", 0, "files")] * 3  # their first step's
 

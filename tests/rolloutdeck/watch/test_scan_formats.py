@@ -90,7 +90,7 @@ def test_the_chunks_of_prime_rls_stream_are_episodes_of_a_training(tmp_path: Pat
     assert found(tmp_path) == [
         (f"traces/{name}", "train", None, "global_step", "verifiers") for name in ("00000.jsonl.zst", "00001.jsonl")
     ]
-    assert [one.kind.arrives for one in survey(tmp_path).files] == ["complete", "append"]
+    assert [one.kind.grows for one in survey(tmp_path).files] == [False, True]
     assert {one.split for one in survey(tmp_path, ScanOptions(split="eval")).files} == {"eval"}
     assert survey(tmp_path).skipped[scan.UNREAD_ZSTD_FILES] == ["traces/rows.jsonl.zst"]
 

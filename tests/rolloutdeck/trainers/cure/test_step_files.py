@@ -67,7 +67,7 @@ def test_rewards_and_the_answers_that_they_are_of_are_a_step(tmp_path: Path) -> 
     assert asking().facts == facts
     found = LoadableStep(folder, "rollout", 0, "iteration", (CODE, CASE, BASE), "temp_data", facts)
     assert told(tmp_path) == found
-    assert spot_in(tmp_path).dumps and spot_in(tmp_path).fleeting
+    assert spot_in(tmp_path).has_samples and spot_in(tmp_path).overwritten
 
 
 def test_the_newest_outputs_are_the_steps(tmp_path: Path) -> None:

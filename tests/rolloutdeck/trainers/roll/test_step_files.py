@@ -56,7 +56,7 @@ def test_a_batch_of_training_is_a_step_with_its_facts(tmp_path: Path) -> None:
         path.parent, "rollout", 7, "global_step", (path.name,), "mock", FACTS
     )
     assert registry.find_steps(path) == [spot]
-    assert spot.dumps
+    assert spot.has_samples
 
 
 def test_a_batch_that_is_still_being_written_waits_and_one_that_was_damaged_is_left_out(tmp_path: Path) -> None:

@@ -70,4 +70,4 @@ def test_a_step_for_which_the_disk_has_no_room_costs_that_step_alone(tmp_path: P
 def test_watch_and_import_know_the_file(tmp_path: Path) -> None:
     RollTracker(tmp_path).log({"a": 1}, step=0)
     [found] = scan_folders([tmp_path], ScanOptions()).files
-    assert (found.kind.format, found.kind.holds) == ("verl-metrics", "metrics")
+    assert (found.kind.format, found.kind.content) == ("verl-metrics", "metrics")

@@ -118,7 +118,7 @@ def test_a_dump_of_another_trainer_is_no_rollout() -> None:
 
 def test_the_spot_of_a_file_is_that_file() -> None:
     path = DATA / "rollout_data/1.pt"
-    assert find_steps(path) == [StepLocation("slime", path, "rollout", ("1.pt",), dumps=True)]
+    assert find_steps(path) == [StepLocation("slime", path, "rollout", ("1.pt",), has_samples=True)]
 
 
 @pytest.mark.parametrize("odd", [[1], {"a": 1}, float("nan"), "x"])

@@ -171,15 +171,15 @@ def test_a_step_has_the_files_of_its_trainer_with_the_marker_last() -> None:
 )
 def test_what_a_trainer_cannot_load_is_told(config: dict[str, Any], role: str, files: set[str], reason: str) -> None:
     with pytest.raises(NotReplayableError, match=reason):
-        read_requirements(config).members(role, files)
+        read_requirements(config).select_files(role, files)
 
 
 def test_fully_async_moves_the_prompts_of_a_step_by_what_the_steps_between_take() -> None:
-    assert asks(V0).place(3, "global_step", 3, 5) == 5
+    assert asks(V0).get_folder_number(3, "global_step", 3, 5) == 5
     found = asks(ASYNC)  # 16 prompts a training step
-    assert [found.place(3, "global_step", prompt, 3) for prompt in (33, 47)] == [33, 47]
-    assert [found.place(3, "global_step", prompt, 5) for prompt in (33, 47)] == [65, 79]
-    assert found.place(4, "feed_index", 4, 9) == 9
+    assert [found.get_folder_number(3, "global_step", prompt, 3) for prompt in (33, 47)] == [33, 47]
+    assert [found.get_folder_number(3, "global_step", prompt, 5) for prompt in (33, 47)] == [65, 79]
+    assert found.get_folder_number(4, "feed_index", 4, 9) == 9
 
 
 def test_only_batches_of_v0_may_need_a_repair() -> None:
@@ -194,7 +194,7 @@ def test_only_batches_of_v0_may_need_a_repair() -> None:
 def test_v0_at_another_step_carries_its_warning() -> None:
     assert "at a step that is not the pinned one, or if rows are excluded" in asks(V0).build_notes([2], moved=True)[0]
     assert asks(V0).build_notes([2], moved=False) == []
-    assert "warm-up" in asks(NAMED, trainer__v1__trainer_mode="colocate_async").notes([1], moved=False)[0]
+    assert "warm-up" in asks(NAMED, trainer__v1__trainer_mode="colocate_async").build_notes([1], moved=False)[0]
 
 
 def test_a_run_of_which_nothing_is_known_is_shaped_like_the_pinned_batch() -> None:

@@ -150,10 +150,10 @@ def test_the_first_step_of_an_async_v1_run_may_still_get_inner_folders(tmp_path:
     sync, several = tree_of(tmp_path / "a"), tree_of(tmp_path / "b", "GBS1_N4_in128_out256")
     copied(inner, sync / "1/0")
     copied(inner, several / "1/0")
-    assert [spot.open for spot in find_steps(tmp_path / "a")] == [False]
-    assert [spot.open for spot in find_steps(tmp_path / "b")] == [True]
+    assert [spot.grows for spot in find_steps(tmp_path / "a")] == [False]
+    assert [spot.grows for spot in find_steps(tmp_path / "b")] == [True]
     copied(inner, several / "2/0")
-    assert [spot.open for spot in find_steps(tmp_path / "b")] == [False, False]
+    assert [spot.grows for spot in find_steps(tmp_path / "b")] == [False, False]
 
 
 def test_a_batch_of_one_prompt_is_fully_async_only_if_it_says_so(tmp_path: Path) -> None:

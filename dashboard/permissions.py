@@ -1,4 +1,4 @@
-"""Who may do what, at the door of pages, API and uploads. What you may not see does not exist: 404."""
+"""Permissions of pages, API and uploads. An object that the user may not see is a 404."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from django.http.request import split_domain_port, validate_host
 from django.utils.translation import gettext as _
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
-from rest_framework.permissions import BasePermission
+from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from rolloutdeck.protocol import PROJECT_HEADER, RESUME_HEADER, RUN_HEADER, UID_PATTERN
-from rollouts.errors import NotFoundError
+from rolloutdeck.protocol import PROJECT_HEADER, RESUME_HEADER, RUN_HEADER, SHA256_PATTERN, UID_PATTERN
+from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import open_run
 from rollouts.lib import parse_text
-from rollouts.models import Membership, Project, ProjectQuerySet, Run, RunQuerySet, Sample, Token
+from rollouts.models import Artifact, Membership, Project, ProjectQuerySet, Run, RunQuerySet, Sample, Token
+from rollouts.pins import find_file_size
 from rollouts.projects import create_project
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView  # which itself imports this module, see settings.REST_FRAMEWORK
 
-# What a person of a role may do is what a token of these scopes may do.
+# The role that a user needs for what a token of the scope may do.
 ROLE_BY_SCOPE = {
     "read": Membership.Role.VIEWER,
     "annotate": Membership.Role.ANNOTATOR,
@@ -36,11 +37,11 @@ ROLE_BY_SCOPE = {
 }
 ROLE_RANKS = {role: rank for rank, role in enumerate(["", *Membership.Role.values])}
 
-Caller = HttpRequest | Request | User | AnonymousUser
+Caller = HttpRequest | Request | Token | User | AnonymousUser
 
 
 class TokenAuthentication(BaseAuthentication):
-    """`Authorization: Bearer rd_…`. A wrong token is refused even where a browser session would do."""
+    """`Authorization: Bearer rd_…`. A wrong token is refused also if the request has a valid session."""
 
     def authenticate(self, request: Request) -> tuple[User, Token] | None:
         header = request.META.get("HTTP_AUTHORIZATION", "")
@@ -54,167 +55,167 @@ class TokenAuthentication(BaseAuthentication):
 
 
 def authenticate_token(header: str) -> Token:
-    """The live token of an Authorization header. Raises AuthenticationFailed."""
+    """The valid token of an Authorization header. Raises AuthenticationFailed."""
     kind, _, secret = header.partition(" ")
     if kind.lower() != "bearer" or not secret.strip():
         raise AuthenticationFailed("Send `Authorization: Bearer <token>`.")
     token = Token.find(secret.strip())
     if token is None:
         raise AuthenticationFailed(
-            "This token is unknown, expired or revoked; make one with `rolloutdeck token create`."
+            "This token is unknown, expired or revoked. Create one with `rolloutdeck token create`."
         )
     return token
 
 
 class HasScope(BasePermission):
-    """A view names the scope of each method in `scopes`; reading needs `read` unless it says otherwise."""
+    """A view has the scope of each method in `scopes`. Default: `read` for reading, `admin` for writing."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         if not request.user.is_authenticated:
             return False
-        if isinstance(request.auth, Token) and not request.auth.allows(get_required_scope(request, view)):
-            held, needed = request.auth.scopes, get_required_scope(request, view)
+        default = "read" if request.method in SAFE_METHODS else "admin"
+        needed = getattr(view, "scopes", {}).get(request.method, default)
+        if isinstance(request.auth, Token) and not request.auth.allows(needed):
+            scopes = request.auth.scopes
             raise PermissionDenied(
-                f"This token has the scopes {held}, this needs {needed}; "
-                f"`rolloutdeck token create NAME --scope {held},{needed}` makes one that has it."
+                f"This token has the scopes {scopes}, this needs {needed}. "
+                f"Create one that has it: `rolloutdeck token create NAME --scope {scopes},{needed}`."
             )
         return True
 
 
-def get_required_scope(request: Request, view: APIView) -> str:
-    wanted = getattr(view, "scopes", {}).get(request.method)
-    if wanted is None:
-        wanted = "read" if request.method in ("GET", "HEAD", "OPTIONS") else "admin"
-    return str(wanted)
+def resolve_caller(caller: Caller) -> tuple[User | AnonymousUser, Token | None]:
+    """The user, and the token if the caller sent one."""
+    if isinstance(caller, HttpRequest | Request):
+        token = getattr(caller, "auth", None)
+        return caller.user, token if isinstance(token, Token) else None
+    return (caller.user, caller) if isinstance(caller, Token) else (caller, None)
 
 
-def resolve_caller(who: Caller) -> tuple[User | AnonymousUser, Token | None]:
-    """The person, and the token where one speaks for them."""
-    if isinstance(who, HttpRequest | Request):
-        token = getattr(who, "auth", None)
-        return who.user, token if isinstance(token, Token) else None
-    return who, None
-
-
-def require_user(who: Caller) -> User:
-    """Whoever asks, where `HasScope` has let only people in. Raises PermissionDenied for nobody."""
-    user = resolve_caller(who)[0]
+def require_user(caller: Caller) -> User:
+    """The signed-in user. Raises PermissionDenied if there is none."""
+    user = resolve_caller(caller)[0]
     if not isinstance(user, User):
         raise PermissionDenied(_("Sign in first."))
     return user
 
 
-def visible_projects(who: Caller) -> ProjectQuerySet:
-    """Projects that the person may see, less those that the token is not for."""
-    user, token = resolve_caller(who)
-    found: ProjectQuerySet = Project.objects.visible_to(user)
-    return found.filter(pk=token.project_id) if token and token.project_id else found
+def visible_projects(caller: Caller) -> ProjectQuerySet:
+    """Projects that the user may see and the token may access."""
+    user, token = resolve_caller(caller)
+    projects: ProjectQuerySet = Project.objects.visible_to(user)
+    return projects.filter(pk=token.project_id) if token and token.project_id else projects
 
 
-def visible_runs(who: Caller) -> RunQuerySet:
-    """`Run.objects.visible_to`, less the projects that the token is not for."""
-    user, token = resolve_caller(who)
-    found: RunQuerySet = Run.objects.visible_to(user)
-    return found.filter(project=token.project_id) if token and token.project_id else found
+def visible_runs(caller: Caller) -> RunQuerySet:
+    """Runs that the user may see and the token may access, without the trash."""
+    user, token = resolve_caller(caller)
+    runs: RunQuerySet = Run.objects.visible_to(user)
+    return runs.filter(project=token.project_id) if token and token.project_id else runs
 
 
-def trashed_runs(who: Caller) -> RunQuerySet:
-    """Runs in the bin of the projects that the person may see."""
-    found: RunQuerySet = Run.objects.filter(project__in=visible_projects(who)).exclude(deleted_at=None)
-    return found
+def trashed_runs(caller: Caller) -> RunQuerySet:
+    """Runs in the trash of the visible projects."""
+    runs: RunQuerySet = Run.objects.filter(project__in=visible_projects(caller)).exclude(deleted_at=None)
+    return runs
 
 
-def run_or_404(who: Caller, uid: str, *, scope: str = "read") -> Run:
-    """The run with this uid or alias. Raises Http404 when it is not theirs to see, PermissionDenied when it is theirs
-    to see but not to change."""
-    run = visible_runs(who).select_related("project").by_uid(uid) if UID_PATTERN.match(uid) else None
+def find_run(caller: Caller, uid: str) -> Run | None:
+    """The visible run with this uid or alias."""
+    return visible_runs(caller).select_related("project").by_uid(uid) if UID_PATTERN.match(uid) else None
+
+
+def run_or_404(caller: Caller, uid: str, *, scope: str = "read") -> Run:
+    """The run with this uid or alias. Raises Http404, and PermissionDenied if the user may see but not change it."""
+    run = find_run(caller, uid)
     if run is None:
         raise Http404(_("Run {name} not found, or you have no access to it.").format(name=repr(uid[:64])))
-    if scope != "read":  # who sees it may read it
-        require_role(who, run.project, ROLE_BY_SCOPE[scope])
+    if scope != "read":  # a user who sees the run may read it
+        require_role(caller, run.project, ROLE_BY_SCOPE[scope])
     return run
 
 
-def sample_or_404(who: Caller, pk: str) -> Sample:
-    """The sample with this id, with its step, attempt and run. Raises Http404 when it is not theirs to see."""
+def sample_or_404(caller: Caller, pk: str) -> Sample:
+    """The sample with this id, with its step, attempt and run. Raises Http404."""
     rows = Sample.objects.select_related("step__attempt", "step__run__project")
-    sample = rows.filter(pk=pk, step__run__in=visible_runs(who)).first() if pk.isascii() and pk.isalnum() else None
+    sample = rows.filter(pk=pk, step__run__in=visible_runs(caller)).first() if pk.isascii() and pk.isalnum() else None
     if sample is None:
         raise Http404(_("Sample {name} not found, or you have no access to it.").format(name=repr(pk[:60])))
     return sample
 
 
-def project_or_404(who: Caller, slug: str, *, scope: str = "read") -> Project:
-    """As `run_or_404`, for a project's slug."""
-    project: Project | None = visible_projects(who).filter(slug=slug).first() if "\x00" not in slug else None
+def project_or_404(caller: Caller, slug: str, *, scope: str = "read") -> Project:
+    """The project with this slug. Raises Http404, and PermissionDenied if the user may see but not change it."""
+    project: Project | None = visible_projects(caller).filter(slug=slug).first() if "\x00" not in slug else None
     if project is None:
         raise Http404(_("Project {name} not found, or you have no access to it.").format(name=repr(slug[:80])))
     if scope != "read":
-        require_role(who, project, ROLE_BY_SCOPE[scope])
+        require_role(caller, project, ROLE_BY_SCOPE[scope])
     return project
 
 
-def require_role(who: Caller, project: Project, role: str) -> None:
-    """Raises PermissionDenied when the person's role in the project is below `role`."""
-    has = project.role_of(resolve_caller(who)[0])
-    if ROLE_RANKS[has] < ROLE_RANKS[role]:
-        said = _("This needs the {role} role in {project}; your role is {has}.")
-        raise PermissionDenied(said.format(role=role, project=project.slug, has=has or _("none")))
+def artifact_file_or_404(run: Run, key: str, sha256: str) -> tuple[Artifact, int]:
+    """The artifact and the size of its file in bytes. Raises Http404, InvalidInputError."""
+    if not SHA256_PATTERN.match(key) or not SHA256_PATTERN.match(sha256):
+        raise InvalidInputError("An artifact and its files are named by a sha256: 64 lower-case hex digits.")
+    artifact = Artifact.objects.select_related("run").filter(run=run, key=key).first()
+    size = find_file_size(artifact, sha256) if artifact else None
+    if artifact is None or size is None:
+        raise Http404(f"This run has no artifact {key[:12]}… with a file {sha256[:12]}…. Register it first.")
+    return artifact, size
 
 
-def project_for_ingest(user: User, token: Token | None, slug: str) -> Project:
-    """Where a new run goes. Ingest never creates a project, except with the token of a person's own machine, which has
-    the scope admin and is bound to no project. Raises NotThere, PermissionDenied."""
+def require_role(caller: Caller, project: Project, role: str) -> None:
+    """Raises PermissionDenied if the user's role in the project is lower than `role`."""
+    actual = project.role_of(resolve_caller(caller)[0])
+    if ROLE_RANKS[actual] < ROLE_RANKS[role]:
+        message = _("This needs the {role} role in {project}; your role is {has}.")
+        raise PermissionDenied(message.format(role=role, project=project.slug, has=actual or _("none")))
+
+
+def project_for_ingest(caller: Caller, slug: str) -> Project:
+    """The project of a new run. Ingest creates a project only with the local token of a user's machine, which has the
+    scope admin and belongs to no project. Raises NotFoundError, PermissionDenied."""
+    user, token = require_user(caller), resolve_caller(caller)[1]
     bound = token.project if token else None
+    visible = None if bound else Project.objects.visible_to(user).filter(slug=slug).first()
     if bound and slug in ("", bound.slug):
-        require_role(user, bound, ROLE_BY_SCOPE["ingest"])
-        return bound
-    project = None if bound else Project.objects.visible_to(user).filter(slug=slug).first()
-    if (
-        project is None
-        and token
-        and not bound
-        and token.allows("admin")
-        and not Project.objects.filter(slug=slug).exists()
-    ):
+        project = bound
+    elif visible:
+        project = visible
+    elif token and not bound and token.allows("admin") and not Project.objects.filter(slug=slug).exists():
         project = create_project(slug, user)[0]
-    if project is None:
-        raise NotFoundError(
-            f"There is no project {slug!r} that you may write to; make it with `rolloutdeck token create`.", "project"
-        )
+    else:
+        message = f"There is no project {slug!r}, or you have no access. Create it with `rolloutdeck token create`."
+        raise NotFoundError(message, "project")
     require_role(user, project, ROLE_BY_SCOPE["ingest"])
     return project
 
 
-def find_or_open_run(user: User, token: Token | None, uid: str, headers: Mapping[str, str]) -> Run:
-    """The run that data arrives for; a server that never saw it makes it from the client's headers.
+def find_or_open_run(caller: Caller, uid: str, headers: Mapping[str, str]) -> Run:
+    """The run that data arrives for. A server that does not know it creates it from the client's headers.
 
-    `headers` by lower-case name, values percent-encoded UTF-8. Raises NotThere, Http404, PermissionDenied, BadInput.
+    `headers` by lower-case name, values percent-encoded UTF-8. Raises NotFoundError, Http404, PermissionDenied,
+    InvalidInputError.
     """
-    seen = Run.objects.visible_to(user)
-    if token and token.project_id:
-        seen = seen.filter(project=token.project_id)
-    run = seen.select_related("project").by_uid(uid) if UID_PATTERN.match(uid) else None
+    run = find_run(caller, uid)
     if run is not None:
-        require_role(user, run.project, ROLE_BY_SCOPE["ingest"])
+        require_role(caller, run.project, ROLE_BY_SCOPE["ingest"])
         return run
-    told = {
-        name: parse_text(unquote(headers.get(name.lower(), "")), name, most=200)
-        for name in (PROJECT_HEADER, RUN_HEADER, RESUME_HEADER)
-    }
-    if not told[RUN_HEADER]:
+    slug, name, resume = (
+        parse_text(unquote(headers.get(header.lower(), "")), header, most=200)
+        for header in (PROJECT_HEADER, RUN_HEADER, RESUME_HEADER)
+    )
+    if not name:
         raise Http404(
-            f"There is no run {uid[:64]!r} that you may see; {PROJECT_HEADER} and {RUN_HEADER} would make it."
+            f"There is no run {uid[:64]!r}, or you have no access. {PROJECT_HEADER} and {RUN_HEADER} would create it."
         )
-    project = project_for_ingest(user, token, told[PROJECT_HEADER])
-    name, resume = told[RUN_HEADER], told[RESUME_HEADER]
-    return open_run(project, uid=uid, name=name, resume=resume, owner=user)[0]
+    project = project_for_ingest(caller, slug)
+    return open_run(project, uid=uid, name=name, resume=resume, owner=require_user(caller))[0]
 
 
 def find_or_open_requested_run(request: Request, uid: str) -> Run:
-    """Returns the run that an API client writes to. Creates it from the client's headers if this server has none."""
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    return find_or_open_run(require_user(request), resolve_caller(request)[1], uid, headers)
+    return find_or_open_run(request, uid, request.headers)
 
 
 def is_own_host(host: str) -> bool:

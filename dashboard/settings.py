@@ -169,10 +169,8 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["dashboard.permissions.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["dashboard.api.renderers.OrjsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["dashboard.api.parsers.LenientJSON"],
-    "DEFAULT_PAGINATION_CLASS": "dashboard.api.pagination.ApiPagination",
     "DEFAULT_SCHEMA_CLASS": "dashboard.api.schema.ApiSchema",
     "EXCEPTION_HANDLER": "dashboard.api.exceptions.handle_api_exception",
-    "PAGE_SIZE": 50,
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Rolloutdeck",

@@ -1,4 +1,4 @@
-"""The HTTP API below `/api/v1/`: one module per resource in `views/`, shared parts beside it.
+"""The HTTP API below `/api/v1/`: one module per resource in `views/`, the shared parts next to it.
 
 Depends on: `dashboard.permissions` and the domain.
 Invariant: a view parses, calls one function of the domain and renders. Unknown parameters are errors.

@@ -1,4 +1,4 @@
-"""The API's description: OpenAPI for programs, a plain page for people."""
+"""The description of the API: OpenAPI for programs, a page for users."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class SchemaView(APIView):
 
 def generate_schema() -> dict[str, Any]:
     generator: Any = SchemaGenerator
-    found: dict[str, Any] = generator().get_schema(request=None, public=True)
-    found["info"]["version"] = spectacular_settings.VERSION
-    return found
+    schema: dict[str, Any] = generator().get_schema(request=None, public=True)
+    schema["info"]["version"] = spectacular_settings.VERSION
+    return schema
 
 
 @login_required
 def api_docs_page(request: HttpRequest) -> HttpResponse:
-    """Every address with its methods, parameters and bodies, in the order of the schema."""
+    """Every URL with its methods, parameters and bodies, in the order of the schema."""
     calls = [
-        {"method": method.upper(), "path": path, **call, "fields": fields_of(call)}
+        {"method": method.upper(), "path": path, **call, "fields": list_body_fields(call)}
         for path, methods in generate_schema()["paths"].items()
         for method, call in methods.items()
     ]
     return render(request, "api/docs.html", {"calls": calls, "about": spectacular_settings.DESCRIPTION})
 
 
-def fields_of(call: dict[str, Any]) -> list[tuple[str, str]]:
+def list_body_fields(call: dict[str, Any]) -> list[tuple[str, str]]:
     content = call.get("requestBody", {}).get("content", {}).get("application/json", {})
     properties = content.get("schema", {}).get("properties", {})
     return [(name, field["description"]) for name, field in properties.items()]

@@ -1,7 +1,8 @@
-"""Every error of the API in one shape: {"error": {"code", "message", "field"?}}."""
+"""Every error of the API has one shape: {"error": {"code", "message", "field"?}}."""
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import Any
 
@@ -31,44 +32,43 @@ def build_error_body(code: str, message: str, field: str = "") -> dict[str, Any]
     return {"error": {"code": code, "message": message, **({"field": field} if field else {})}}
 
 
-def describe_exception(problem: BaseException) -> tuple[int, dict[str, Any]] | None:
-    """Status and body for what went wrong; None for what is our own mistake."""
-    match problem:
+def describe_exception(error: BaseException) -> tuple[int, dict[str, Any]] | None:
+    """Status and body of the response. None for an error of the server itself."""
+    match error:
         case RolloutError():
-            field = problem.field if isinstance(problem, InvalidInputError) else ""
-            status = STATUS_BY_CODE.get(problem.code, 400)
-            return (507 if is_disk_full(problem) else status), build_error_body(problem.code, str(problem), field)
+            field = error.field if isinstance(error, InvalidInputError) else ""
+            status = 507 if is_disk_full(error) else STATUS_BY_CODE.get(error.code, 400)
+            return status, build_error_body(error.code, str(error), field)
         case Http404():
-            return 404, build_error_body("not_found", str(problem) or "There is nothing here.")
+            return 404, build_error_body("not_found", str(error) or "Not found.")
         case PermissionDenied():
-            return 403, build_error_body("permission_denied", str(problem) or "You may not do this.")
+            return 403, build_error_body("permission_denied", str(error) or "You may not do this.")
         case exceptions.APIException():
-            return problem.status_code, build_error_body(*get_first_error(problem))
+            return error.status_code, build_error_body(*get_first_error(error))
         case RequestDataTooBig():
-            return 413, build_error_body("too_large", "The body is larger than this server takes.")
+            return 413, build_error_body("too_large", "The body is larger than this server accepts.")
         case SuspiciousOperation():
             return 400, build_error_body("bad_input", "The request is malformed.")
         case OperationalError():
-            log.warning("The database does not answer: %s", problem)
-            if is_disk_full(problem):
-                return 507, build_error_body(
-                    "database_unavailable", "The disk of the server's database is full; make room first."
-                )
-            return 503, build_error_body("database_unavailable", "The database is busy or down; try again in a moment.")
+            log.warning("The database does not answer: %s", error)
+            status, message = 503, "The database is busy or down. Try again in a moment."
+            if is_disk_full(error):
+                status, message = 507, "The disk of the server's database is full. Free some space first."
+            return status, build_error_body("database_unavailable", message)
     return None
 
 
-def is_disk_full(problem: BaseException) -> bool:
-    """Whether the file system, SQLite or PostgreSQL says so."""
-    cause = problem.__cause__
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the file system, SQLite or PostgreSQL reports a full disk."""
+    cause = error.__cause__
     if isinstance(cause, OSError):
-        return cause.errno in (28, 122)  # ENOSPC, EDQUOT
+        return cause.errno in (errno.ENOSPC, errno.EDQUOT)
     return getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(cause, "sqlstate", "") == "53100"
 
 
-def get_first_error(problem: exceptions.APIException) -> tuple[str, str, str]:
-    """Code, one sentence and field; of several field errors the first."""
-    detail: Any = problem.detail
+def get_first_error(error: exceptions.APIException) -> tuple[str, str, str]:
+    """Code, message and field of the first error."""
+    detail: Any = error.detail
     field = ""
     while isinstance(detail, dict | list) and detail:
         if isinstance(detail, dict):
@@ -76,30 +76,31 @@ def get_first_error(problem: exceptions.APIException) -> tuple[str, str, str]:
             field = field or str(name)
         else:
             detail = detail[0]
-    code = getattr(detail, "code", problem.default_code)
+    code = getattr(detail, "code", error.default_code)
     return ("bad_input" if field else str(code)), str(detail), field
 
 
-def handle_api_exception(problem: Exception, context: dict[str, Any]) -> Response | None:
+def handle_api_exception(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's exception handler."""
-    described = describe_exception(problem)
+    described = describe_exception(error)
     if described is None:
         return None
     set_rollback()
+    status, body = described
     headers = {}
-    if getattr(problem, "auth_header", None):
-        headers["WWW-Authenticate"] = str(problem.auth_header)  # type: ignore[attr-defined]
-    if described[0] in (503, 507):
+    if auth_header := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = str(auth_header)
+    if status in (503, 507):
         headers["Retry-After"] = "5"
-    return Response(described[1], status=described[0], headers=headers)
+    return Response(body, status=status, headers=headers)
 
 
 class UnknownAddressView(APIView):
-    """Any address below /api/ that is none of ours."""
+    """Any other URL below /api/."""
 
     authentication_classes = ()
     permission_classes = ()
     schema = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        raise Http404(f"There is no {request.path[:200]} in this API; see /api/docs/.")
+        raise Http404(f"There is no {request.path[:200]} in this API, see /api/docs/.")

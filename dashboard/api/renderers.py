@@ -1,4 +1,4 @@
-"""Answers as JSON."""
+"""Responses as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT
 
 
 class OrjsonRenderer(JSONRenderer):
-    """The framework's JSON, written by orjson: a page of curves has a hundred thousand numbers."""
+    """DRF's JSON, written by orjson, because a page of curves has a hundred thousand numbers."""
 
     def render(
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
@@ -23,5 +23,5 @@ class OrjsonRenderer(JSONRenderer):
             return bytes(super().render(data, accepted_media_type, renderer_context))
         try:
             return orjson.dumps(data, default=JSONEncoder().default, option=OPTIONS)
-        except TypeError:  # half a surrogate pair, or an integer beyond 64 bits
+        except TypeError:  # an unpaired surrogate, or an integer of more than 64 bits
             return json.dumps(data, cls=JSONEncoder).encode()

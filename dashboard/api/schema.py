@@ -1,4 +1,4 @@
-"""The API's description. A view says once, in `takes`, what its methods take: that is checked and that is described."""
+"""The OpenAPI schema. Parameters and bodies come from `takes` of the views, so the schema shows what is checked."""
 
 from __future__ import annotations
 
@@ -8,35 +8,31 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 
-AcceptedParams = dict[
-    str, dict[str, str]
-]  # method -> name of a query parameter or of a field of the body -> what it is
-
-PAGED = {"page": "From 1.", "page_size": "At most 500."}
-UPLOAD = {
-    "attempt": "The launch; `files` unless told.",
+PAGE_PARAMS = {"page": "From 1.", "page_size": "At most 500."}
+UPLOAD_PARAMS = {
+    "attempt": "Key of the attempt, `files` by default.",
     "split": "train (default) or eval.",
-    "step": "None for files that carry their own steps.",
+    "step": "None for files that contain their own steps.",
     "step_kind": "global_step (default), rollout_id, policy_version, feed_index or iteration.",
-    "source": "Producer and relative path, or a uuid per call; other bytes from the same source supersede.",
-    "format": "A name from docs/formats.md, or native; found by the server unless told.",
-    "offset": "Of a chunk of an append file, in bytes; a chunk ends in a newline.",
-    "generation": "Rises when an append file starts anew.",
-    "producer": "Only where several processes generate for the same step.",
-    "columns": "Of a table: part=column with commas between them, where the columns' names do not tell.",
+    "source": "Producer and relative path, or a uuid per call. Other bytes from the same source supersede.",
+    "format": "A name from docs/formats.md, or native. Detected by the server by default.",
+    "offset": "Of a chunk of an append file, in bytes. A chunk ends in a newline.",
+    "generation": "Increases when an append file starts again.",
+    "producer": "Only if several processes generate for the same step.",
+    "columns": "Of a table: part=column, separated by commas, if the names of the columns are not clear.",
 }
 DUMP = "The file, or a chunk of an append file, plain or gzipped."
-FILE = "A file that the artifact's manifest names, plain or gzipped; verified whole, also when it is known."
+FILE = "A file in the artifact's manifest, plain or gzipped; completely verified, also if it is known."
 PARTS = (
-    "201 new, 200 known, with a receipt {sha256, bytes}; 409 when the hash differs, 413 when it is too large, 507 when "
-    "the disk is full. A long body may come in parts with `Content-Range: bytes first-last/total`, each answered 202 "
-    "{received}; `bytes */total` asks how far it is. A run that the server never saw is made from the headers "
-    "X-Rolloutdeck-Project and X-Rolloutdeck-Run; X-Rolloutdeck-Resume: allow joins the run of that name."
+    "201 new, 200 known, with a receipt {sha256, bytes}; 409 if the hash differs, 413 if it is too large, 507 if the "
+    "disk is full. A long body can be sent in parts with `Content-Range: bytes first-last/total`, each answered 202 "
+    "{received}; `bytes */total` asks how many bytes have arrived. An unknown run is created from the headers "
+    "X-Rolloutdeck-Project and X-Rolloutdeck-Run; X-Rolloutdeck-Resume: allow continues the run of that name."
 )
 
 
 class ApiSchema(AutoSchema):
-    """Parameters and bodies from the view's `takes`; the prose is the methods' docstrings."""
+    """Parameters and bodies from the view's `takes`, descriptions from the docstrings of its methods."""
 
     @property
     def taken(self) -> dict[str, str]:
@@ -45,52 +41,44 @@ class ApiSchema(AutoSchema):
     def get_override_parameters(self) -> list[Any]:
         if self.method != "GET":
             return []
-        paged = PAGED if getattr(self.view, "paged", False) else {}
-        return [build_parameter(name, words) for name, words in {**self.taken, **paged}.items()]
+        params = self.taken | (PAGE_PARAMS if getattr(self.view, "paged", False) else {})
+        return [OpenApiParameter(name, OpenApiTypes.STR, description=text) for name, text in params.items()]
 
     def get_request_serializer(self) -> Any:
         if self.method in ("GET", "DELETE"):
             return None
-        fields = {name: {"description": words} for name, words in self.taken.items()}
+        fields = {name: {"description": text} for name, text in self.taken.items()}
         return {"application/json": {"type": "object", "properties": fields, "additionalProperties": False}}
 
     def get_response_serializers(self) -> Any:
         return None if self.method == "DELETE" else OpenApiTypes.OBJECT
 
     def get_operation_id(self) -> str:
-        return (
-            f"{self.view.__class__.__module__.rpartition('.')[2]}_{self.view.__class__.__name__}_{self.method}".lower()
-        )
-
-
-def build_parameter(name: str, words: str) -> OpenApiParameter:
-    return OpenApiParameter(name, OpenApiTypes.STR, description=words)
+        view = type(self.view)
+        return f"{view.__module__.rpartition('.')[2]}_{view.__name__}_{self.method}".lower()
 
 
 def add_upload_operations(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
-    """Adds the PUTs that are answered before Django."""
+    """Adds the PUTs of `dashboard/uploads/app.py`."""
     dumps = result["paths"]["/api/v1/runs/{uid}/dumps/{sha256}/"]
-    dumps["put"] = build_upload_operation(dumps["get"], "uploads_put", DUMP, UPLOAD)
+    dumps["put"] = build_upload_operation(dumps["get"], "uploads_put", DUMP, UPLOAD_PARAMS)
     files = result["paths"]["/api/v1/runs/{uid}/artifacts/{key}/files/{sha256}/"]
     files["put"] = build_upload_operation(files["get"], "uploads_file", FILE, {})
     return result
 
 
-def build_upload_operation(get: dict[str, Any], name: str, words: str, taken: dict[str, str]) -> dict[str, Any]:
+def build_upload_operation(get: dict[str, Any], name: str, body: str, params: dict[str, str]) -> dict[str, Any]:
     query = [
-        {"in": "query", "name": name, "schema": {"type": "string"}, "description": words}
-        for name, words in taken.items()
+        {"in": "query", "name": param, "schema": {"type": "string"}, "description": text}
+        for param, text in params.items()
     ]
+    responses = {"201": "Stored.", "200": "Known.", "202": "Part."}
     return {
         "operationId": name,
-        "description": f"{words} {PARTS}",
+        "description": f"{body} {PARTS}",
         "tags": ["runs"],
         "parameters": [*get.get("parameters", []), *query],
         "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
         "security": get.get("security", []),
-        "responses": {
-            "201": {"description": "Stored."},
-            "200": {"description": "Known."},
-            "202": {"description": "Part."},
-        },
+        "responses": {status: {"description": text} for status, text in responses.items()},
     }

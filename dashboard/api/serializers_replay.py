@@ -1,76 +1,67 @@
-"""Artifacts, pins, plans and replays as the API shows them; the words are those of the design and stay."""
+"""Artifacts, pins, plans and replays as JSON. The field names are part of the API."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dashboard.api.serializers import build_public_url, serialize_pin_source
-from rolloutdeck.protocol import FactDifference
+from dashboard.api.serializers import build_public_url, pick_fields, serialize_pin_source
 from rollouts.models import Artifact, Pin, Revision, Run
 from rollouts.pins import PinStatus, count_received_bytes, list_missing_hashes, load_pin_status
 from rollouts.replay import EntryCompatibility, ExcludedRows, ReplayTimeline, ReplayTimelineStep
 
 
 def serialize_artifact(row: Artifact) -> dict[str, Any]:
-    """One of `artifacts.with_blobs`."""
+    """An artifact from `prefetch_blobs`."""
     return {
         "id": row.key,
         "run": row.run.uid,
         "attempt": row.attempt.key,
-        "split": row.split,
-        "step_kind": row.step_kind,
-        "step": row.step,
-        "role": row.role,
-        "state": row.state,
-        "message": row.message,
-        "bytes": row.bytes,
         "received": count_received_bytes(row),
-        "files": row.files,
-        "facts": row.facts,
-        "origin": row.origin,
-        "send_now": row.send_now,
         "url": build_files_url(row),
-        "created_at": row.created_at,
-        "ready_at": row.ready_at,
+        **pick_fields(row, "split", "step_kind", "step", "role", "state", "message", "bytes"),
+        **pick_fields(row, "files", "facts", "origin", "send_now", "created_at", "ready_at"),
     }
 
 
+def serialize_registered_artifact(row: Artifact) -> dict[str, Any]:
+    """The response for the node that registers an artifact."""
+    return {"id": row.key, "state": row.state, "step": row.step, "missing": list_missing_hashes(row)}
+
+
 def build_files_url(row: Artifact) -> str:
-    """Below the server's address; the sha256 of a file follows."""
+    """Relative to the server's URL. The sha256 of a file is appended."""
     return f"/api/v1/runs/{row.run.uid}/artifacts/{row.key}/files/"
 
 
-def serialize_pin(row: Pin, standing: PinStatus | None = None) -> dict[str, Any]:
-    """A pin with how far its bytes are."""
-    told = standing or load_pin_status(row)
+def serialize_pin(row: Pin, status: PinStatus | None = None) -> dict[str, Any]:
+    """A pin and how many of its bytes are uploaded."""
+    status = status or load_pin_status(row)
+    artifacts = [
+        {"id": artifact.key, **pick_fields(artifact, "role", "step", "state")} for artifact in status.artifacts
+    ]
     return {
         "id": row.pk,
         "project": row.project.slug,
         **serialize_pin_source(row),
         "attempt": row.attempt.key,
-        "split": row.split,
-        "note": row.note,
         "user": row.user.get_username(),
         "url": build_public_url(f"/runs/{row.run.uid}/steps/{row.step}/"),
-        "state": told.state,
-        "bytes": told.bytes,
-        "received": told.received,
-        "available": told.available,
-        "prompts": told.prompts,
-        "messages": told.messages,
-        "senders": [{**asdict(sender), "quiet": sender.is_silent} for sender in told.senders],
-        "artifacts": [
-            {"id": one.key, "role": one.role, "step": one.step, "state": one.state} for one in told.artifacts
-        ],
-        "created_at": row.created_at,
-        "removed_at": row.removed_at,
+        **pick_fields(row, "split", "note", "created_at", "removed_at"),
+        "state": status.state,
+        "bytes": status.bytes,
+        "received": status.received,
+        "available": status.available,
+        "prompts": status.prompts,
+        "messages": status.messages,
+        "senders": [{**asdict(sender), "quiet": sender.is_silent} for sender in status.senders],
+        "artifacts": artifacts,
     }
 
 
 def serialize_plan_revision(name: str, revision: Revision | None) -> dict[str, Any]:
-    """A revision without its entries; number 0 while there is none."""
+    """A revision without its entries. Number 0 if there is none."""
     return {
         "plan": name,
         "revision": revision.number if revision else 0,
@@ -83,10 +74,11 @@ def serialize_plan_revision(name: str, revision: Revision | None) -> dict[str, A
 
 
 def serialize_plan_entries(rows: Sequence[EntryCompatibility]) -> list[dict[str, Any]]:
-    """The entries of a plan for the run that asks: what to load, from where, and in what it differs.
+    """The entries of a plan for the run that requests it: what to load, from where, and the differences.
 
-    `flagged` of a source counts its samples that are flagged bad; `unplaced` those of them that are in none of its
-    files. Of an artifact, `flagged` is file -> records from 0, and `whole` that nothing of it is without a flag.
+    In `source`, `flagged` counts the samples that are flagged bad, and `unplaced` counts those of them that are in none
+    of its files. In an artifact, `flagged` is {file: record numbers from 0}, and `whole` means that all its samples are
+    flagged.
     """
     return [
         {
@@ -98,49 +90,40 @@ def serialize_plan_entries(rows: Sequence[EntryCompatibility]) -> list[dict[str,
                 "flagged": row.excluded.flagged,
                 "unplaced": row.excluded.unplaced,
             },
-            "artifacts": [serialize_artifact_to_load(one, row.excluded.artifacts.get(one.pk)) for one in row.artifacts],
-            "differences": serialize_differences(row.differences),
+            "artifacts": [
+                serialize_artifact_to_load(artifact, row.excluded.artifacts.get(artifact.pk))
+                for artifact in row.artifacts
+            ],
+            "differences": [asdict(difference) for difference in row.differences],
         }
         for row in rows
     ]
 
 
 def serialize_artifact_to_load(row: Artifact, excluded: ExcludedRows | None) -> dict[str, Any]:
-    names = ("role", "step_kind", "step", "state", "message", "facts", "files")
-    told = {
+    return {
+        "id": row.key,
+        **pick_fields(row, "role", "step_kind", "step", "state", "message", "facts", "files"),
         "flagged": {path: list(records) for path, records in excluded.records.items()} if excluded else {},
         "whole": bool(excluded and excluded.whole),
+        "url": build_files_url(row),
     }
-    return {"id": row.key, **{name: getattr(row, name) for name in names}, **told, "url": build_files_url(row)}
-
-
-def serialize_differences(rows: Iterable[FactDifference]) -> list[dict[str, Any]]:
-    return [asdict(row) for row in rows]
 
 
 def serialize_timeline_step(row: ReplayTimelineStep) -> dict[str, Any]:
-    told = {name: getattr(row, name) for name in ("step", "step_kind", "state", "rows", "seconds", "saved", "reason")}
-    return {
-        **told,
-        "pin": row.pin.pk if row.pin else None,
-        "source": serialize_pin_source(row.pin) if row.pin else None,
-    }
+    values = pick_fields(row, "step", "step_kind", "state", "rows", "seconds", "saved", "reason")
+    pin = row.pin
+    return {**values, "pin": pin.pk if pin else None, "source": serialize_pin_source(pin) if pin else None}
 
 
 def serialize_replay_timeline(row: ReplayTimeline) -> dict[str, Any]:
     totals = {"rows": row.rows, "seconds": row.seconds, "saved": row.saved, "estimated": row.estimated}
-    return {"cells": [serialize_timeline_step(one) for one in row.cells], "counts": row.counts, "totals": totals}
+    return {"cells": [serialize_timeline_step(step) for step in row.cells], "counts": row.counts, "totals": totals}
 
 
-def serialize_registered_artifact(row: Artifact) -> dict[str, Any]:
-    """What a node that told of an artifact needs to know."""
-    return {"id": row.key, "state": row.state, "step": row.step, "missing": list_missing_hashes(row)}
-
-
-def serialize_binding(run: Run) -> Mapping[str, Any]:
-    """The revision that a run is bound to; None of a run that is not bound yet."""
-    bound = getattr(run, "binding", None)
-    if bound is None:
+def serialize_binding(run: Run) -> dict[str, Any]:
+    """The revision that a run is bound to. None if the run is not bound."""
+    binding = getattr(run, "binding", None)
+    if binding is None:
         return {"bound": None}
-    name = str(bound.revision) if bound.revision else ""
-    return {"bound": {"revision": name, "created_at": bound.created_at}}
+    return {"bound": {"revision": str(binding.revision or ""), "created_at": binding.created_at}}

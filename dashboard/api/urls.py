@@ -1,4 +1,4 @@
-"""Addresses below /api/. PUT of dumps and files is answered before Django, see `dashboard/uploads/app.py`."""
+"""URLs below /api/. PUT of dumps and files is in `dashboard/uploads/app.py`, in front of Django."""
 
 from __future__ import annotations
 

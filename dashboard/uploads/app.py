@@ -137,7 +137,7 @@ def check_upload_request(scope: Mapping[str, Any], path: str) -> tuple[Upload, U
     header = None if key else DumpHeader.from_query(query)
     gzipped, length, part = parse_content_encoding(headers), parse_content_length(headers), parse_content_range(headers)
     check_sizes(gzipped, length, part, MAX_ARTIFACT_FILE_BYTES if key else MAX_DUMP_BYTES)
-    run = permissions.find_or_open_run(token.user, token, uid, headers)
+    run = permissions.find_or_open_run(token, uid, headers)
     target = DumpTarget.find(run, header, sha256, writing=writing) if header else FileTarget.find(run, key, sha256)
     sends = writing and not (part and part[0] < 0)
     known = None if sends and target.verifies else target.known()

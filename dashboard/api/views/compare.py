@@ -1,20 +1,17 @@
-"""Steps of runs, held against each other prompt by prompt."""
+"""Steps of runs, compared prompt by prompt."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from dashboard import permissions
-from dashboard.api.pagination import ApiPagination
-from dashboard.api.parsers import parse_query_params
-from dashboard.api.schema import AcceptedParams
+from dashboard.api.base import ApiView
+from dashboard.api.serializers import pick_fields
 from rolloutdeck.protocol import SPLITS
 from rollouts.compare import (
-    ComparedMean,
     ComparedPrompt,
     Comparison,
     ComparisonRow,
@@ -24,82 +21,74 @@ from rollouts.compare import (
     load_comparison_targets,
 )
 from rollouts.errors import InvalidInputError
-from rollouts.lib import parse_choice
 
 
-class Compare(APIView):
+class Compare(ApiView):
     """A comparison."""
 
     paged = True
-    takes: ClassVar[AcceptedParams] = {
+    takes = {
         "GET": {
-            "of": "Two to six cells `run@step` with commas between them: a run's id or name, a number or latest.",
-            "split": "train or eval; eval where all runs have these steps of it, unless told.",
-            "only": "A key of `outcomes` (letters of the cells that solve a prompt, or none), unjudged, or unpaired.",
+            "of": "Two to six steps `run@step`, separated by commas: a run's id or name, and a number or latest.",
+            "split": "train or eval. Default: eval if all runs have these steps of it.",
+            "only": "A key of `outcomes` (letters of the steps that solve a prompt, or none), unjudged, or unpaired.",
         }
     }
 
     def get(self, request: Request) -> Response:
-        """Figures per data source over the prompts that all cells answered, differences against the first with their
-        95 % interval, the differing config, and the prompts, those with the widest change first."""
-        query = parse_query_params(request, self)
-        split = parse_choice(query.get("split"), "split", SPLITS, default="")
-        found = load_comparison_targets(permissions.visible_runs(request), query.get("of", ""), split)
-        if len(found) < 2:
-            raise InvalidInputError("`of` needs two cells or more, like `of=run@200,other@latest`.", "of")
-        result = compare_steps(found)
-        only = parse_choice(query.get("only"), "only", (*result.outcomes, "unjudged", "unpaired"), default="")
-        pages = ApiPagination()
-        page = pages.paginate_queryset(result.list_rows(only), request, self) or []
-        answer = pages.get_paginated_response([serialize_comparison_row(row) for row in page])
-        return Response({**serialize_comparison(found, result), **dict(answer.data or {})})
+        """Statistics per data source over the prompts that all steps have, differences from the first step with their
+        95 % interval, the config differences, and the prompts, those with the largest change first."""
+        query = self.parse_query()
+        split = query.choice("split", SPLITS)
+        targets = load_comparison_targets(permissions.visible_runs(request), query.get("of", ""), split)
+        if len(targets) < 2:
+            raise InvalidInputError("`of` needs at least two steps, for example `of=run@200,other@latest`.", "of")
+        comparison = compare_steps(targets)
+        only = query.choice("only", (*comparison.outcomes, "unjudged", "unpaired"))
+        extra = serialize_comparison(targets, comparison)
+        return self.paginate(comparison.list_rows(only), serialize_comparison_row, extra)
 
 
-def serialize_comparison(found: list[ComparisonTarget], result: Comparison) -> dict[str, Any]:
+def serialize_comparison(targets: list[ComparisonTarget], comparison: Comparison) -> dict[str, Any]:
     return {
-        "cells": [serialize_comparison_target(cell) for cell in found],
-        "outcomes": result.outcomes,
-        "unjudged": result.unevaluated_count,
-        "paired_by_task": result.by_task,
-        "unpaired": [len(left) for left in result.unpaired_prompts],
-        "length_unit": result.unit,
-        "truncated_inferred": result.truncation_inferred,
+        "cells": [serialize_comparison_target(target) for target in targets],
+        "outcomes": comparison.outcomes,
+        "unjudged": comparison.unevaluated_count,
+        "paired_by_task": comparison.by_task,
+        "unpaired": [len(prompts) for prompts in comparison.unpaired_prompts],
+        "length_unit": comparison.unit,
+        "truncated_inferred": comparison.truncation_inferred,
         "sources": [
             {
                 "data_source": source.name or None,
                 "prompts": source.prompts,
                 "k": source.k,
                 "figures": {
-                    name: [serialize_statistic(one) for one in figures] for name, figures in source.statistics.items()
+                    name: [{"value": mean.value, "change": mean.change, "interval": mean.interval} for mean in means]
+                    for name, means in source.statistics.items()
                 },
             }
-            for source in result.sources
+            for source in comparison.sources
         ],
-        "config": [{"key": key, "values": values} for key, values in find_config_differences(found)],
+        "config": [{"key": key, "values": values} for key, values in find_config_differences(targets)],
     }
 
 
-def serialize_comparison_target(cell: ComparisonTarget) -> dict[str, Any]:
-    step = cell.step
-    told = {"split": step.split, "step_kind": step.step_kind, "step": step.step}
-    return {"letter": cell.letter, "run": cell.run.uid, "name": cell.run.name, **told}
-
-
-def serialize_statistic(one: ComparedMean) -> dict[str, Any]:
-    return {"value": one.value, "change": one.change, "interval": one.interval}
+def serialize_comparison_target(target: ComparisonTarget) -> dict[str, Any]:
+    step = pick_fields(target.step, "split", "step_kind", "step")
+    return {"letter": target.letter, "run": target.run.uid, "name": target.run.name, **step}
 
 
 def serialize_comparison_row(row: ComparisonRow) -> dict[str, Any]:
-    cells = [prompt and serialize_compared_prompt(prompt) for prompt in row.prompts]
-    return {"right": row.solved_by, "change": row.change, "expected": row.ground_truths, "cells": cells}
+    prompts = [prompt and serialize_compared_prompt(prompt) for prompt in row.prompts]
+    return {"right": row.solved_by, "change": row.change, "expected": row.ground_truths, "cells": prompts}
 
 
 def serialize_compared_prompt(prompt: ComparedPrompt) -> dict[str, Any]:
-    return {
-        "prompt_key": prompt.key,
-        "data_source": prompt.source,
+    values = {
         "score": prompt.score,
         "right": prompt.correct_count,
         "judged": prompt.evaluated_count,
         "samples": prompt.ids,
     }
+    return {"prompt_key": prompt.key, "data_source": prompt.source, **values}

@@ -1,20 +1,16 @@
-"""Findings: a title, a note, and exhibits that hold what they show."""
+"""Findings: a title, a note, and evidence items that store what they show."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import Q, QuerySet
-from django.http import Http404
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from dashboard import permissions
-from dashboard.api.pagination import ApiPagination
-from dashboard.api.parsers import parse_json_body, parse_query_params
-from dashboard.api.schema import AcceptedParams
-from dashboard.api.serializers import build_public_url
+from dashboard.api.base import ApiView, Params, filter_by_owner, row_or_404
+from dashboard.api.serializers import build_public_url, pick_fields
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.errors import InvalidInputError
 from rollouts.findings import (
@@ -34,147 +30,138 @@ from rollouts.findings import (
     set_evidence_note,
     update_finding,
 )
-from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text
+from rollouts.lib import parse_integer, parse_text
 from rollouts.models import EvidenceItem, Finding, Run
 from rollouts.samples import load_body
 
 FINDING_WRITE_ROLE = permissions.ROLE_BY_SCOPE["annotate"]
-MAX_QUOTE_CHARS = 100_000  # characters of a quote, before it is looked for
+MAX_QUOTE_CHARS = 100_000  # of a quote that is searched in the sample
 MAX_CHART_RUNS = 8
 
 
-class Findings(APIView):
+class Findings(ApiView):
     """Findings."""
 
     scopes = {"POST": "annotate"}
     paged = True
-    takes: ClassVar[AcceptedParams] = {
-        "GET": {
-            "project": "A slug.",
-            "name": "Words of its title or note.",
-            "removed": "true: those that were removed.",
-        },
-        "POST": {"project": "A slug.", "title": "What was seen, in a line.", "note": "Markdown."},
+    takes = {
+        "GET": {"project": "A slug.", "name": "Part of the title or note.", "removed": "true: removed findings."},
+        "POST": {"project": "A slug.", "title": "The observation in one line.", "note": "Markdown."},
     }
 
     def get(self, request: Request) -> Response:
-        """Findings you may see, those with the latest news first."""
-        query = parse_query_params(request, self)
-        rows = visible_findings(request).filter(
-            removed_at__isnull=not parse_boolean(query.get("removed", "false"), "removed")
-        )
-        if "project" in query:
-            rows = rows.filter(project=permissions.project_or_404(request, query["project"]))
+        """Findings you may see, most recently updated first."""
+        query = self.parse_query()
+        rows = visible_findings(request).filter(removed_at__isnull=not query.boolean("removed"))
+        rows = filter_by_owner(rows, request, query)
         if name := query.get("name"):
             rows = rows.filter(Q(title__icontains=name) | Q(note__icontains=name))
-        pages = ApiPagination()
-        page = pages.paginate_queryset(rows.order_by("-updated_at", "-pk"), request, self) or []
-        return pages.get_paginated_response([serialize_finding(row) for row in page])
+        return self.paginate(rows.order_by("-updated_at", "-pk"), serialize_finding)
 
     def post(self, request: Request) -> Response:
-        """Begin a finding in `project`."""
-        data = parse_json_body(request, self)
-        project = permissions.project_or_404(request, parse_text(data.get("project"), "project", most=80))
+        """Create a finding in `project`."""
+        data = self.parse_body()
+        project = permissions.project_or_404(request, data.text("project", 80))
         permissions.require_role(request, project, FINDING_WRITE_ROLE)
-        row = create_finding(project, permissions.require_user(request), title=data.get("title"), note=data.get("note"))
-        return Response(serialize_full_finding(row), status=201)
+        finding = create_finding(project, self.user, title=data.get("title"), note=data.get("note"))
+        return Response(serialize_full_finding(finding), status=201)
 
 
-class OneFinding(APIView):
+class OneFinding(ApiView):
     """One finding."""
 
     scopes = {"PATCH": "annotate", "DELETE": "annotate"}
-    takes: ClassVar[AcceptedParams] = {
+    takes = {
         "PATCH": {
-            "title": "A line.",
+            "title": "One line.",
             "note": "Markdown.",
-            "version": "The version that you read; 412 when somebody has changed it since.",
+            "version": "The version that you have read; 412 if the finding has changed since.",
             "removed": "false: restore it.",
         }
     }
 
     def get(self, request: Request, pk: int) -> Response:
-        """A finding with all that its exhibits hold."""
+        """A finding with its evidence items."""
         return Response(serialize_full_finding(finding_or_404(request, pk)))
 
     def patch(self, request: Request, pk: int) -> Response:
-        """Change `title` or `note`; `removed: false` restores a finding that was removed."""
-        data = parse_json_body(request, self)
-        row = writable_finding_or_404(request, pk)
+        """Change `title` or `note`; `removed: false` restores a removed finding."""
+        data = self.parse_body()
+        finding = writable_finding_or_404(request, pk)
         if "removed" in data:
-            if parse_boolean(data["removed"], "removed"):
+            if data.boolean("removed"):
                 raise InvalidInputError("Send DELETE to remove a finding.", "removed")
-            row = restore_finding(row, permissions.require_user(request))
-        version = parse_integer(data.get("version"), "version")
-        return Response(
-            serialize_full_finding(update_finding(row, title=data.get("title"), note=data.get("note"), version=version))
-        )
+            finding = restore_finding(finding, self.user)
+        version = data.integer("version")
+        finding = update_finding(finding, title=data.get("title"), note=data.get("note"), version=version)
+        return Response(serialize_full_finding(finding))
 
     def delete(self, request: Request, pk: int) -> Response:
-        """Remove a finding; it can be restored."""
-        parse_query_params(request, self)
-        remove_finding(writable_finding_or_404(request, pk), permissions.require_user(request))
+        """Remove a finding. It can be restored."""
+        self.parse_query()
+        remove_finding(writable_finding_or_404(request, pk), self.user)
         return Response(status=204)
 
 
-class Exhibits(APIView):
-    """What a finding shows."""
+class Exhibits(ApiView):
+    """Evidence items of a finding."""
 
     scopes = {"POST": "annotate"}
-    takes: ClassVar[AcceptedParams] = {
+    takes = {
         "POST": {
-            "sample": "Its id, to show it.",
-            "quotes": "With it: texts that it has, or ranges {field: response or prompt, start, end} in characters.",
-            "run": "Its id, to show a query of it or its charts.",
-            "q": "A query; what it finds now is held.",
-            "split": "train or eval; both unless told.",
-            "step": "A number; all steps unless told.",
+            "sample": "Id of a sample to show.",
+            "quotes": "With `sample`: texts in it, or ranges {field: response or prompt, start, end} in characters.",
+            "run": "Id of the run whose query or charts to show.",
+            "q": "A query. Its current result is stored.",
+            "split": "train or eval; both by default.",
+            "step": "A number; all steps by default.",
             "step_kind": "What the number counts.",
-            "attempt": "`current` (default), `all`, or one attempt's key.",
-            "ordering": "As that of samples/.",
-            "names": "Metrics, to show their curves in one chart.",
+            "attempt": "`current` (default), `all`, or the key of an attempt.",
+            "ordering": "As for samples/.",
+            "names": "Metrics to show in one chart.",
             "runs": "Ids of further runs in that chart.",
-            "words": "What it shows, Markdown.",
+            "words": "A note in Markdown.",
         }
     }
 
     def post(self, request: Request, pk: int) -> Response:
-        """Show a `sample`, the query `q` of a `run`, or the curves `names` of a `run`, as they are now."""
-        data = parse_json_body(request, self)
-        row = writable_finding_or_404(request, pk)
-        if sum(name in data for name in ("sample", "q", "names")) != 1:
-            raise InvalidInputError("Say one of `sample`, `q` (with `run`) and `names` (with `run`).", "sample")
-        show = create_sample_item if "sample" in data else create_query_item if "q" in data else create_charts_item
-        return Response(serialize_evidence_item(show(request, row, data)), status=201)
+        """Add a `sample`, the query `q` of a `run`, or the curves `names` of a `run`, as they are now."""
+        data = self.parse_body()
+        finding = writable_finding_or_404(request, pk)
+        kinds = {"sample": create_sample_item, "q": create_query_item, "names": create_charts_item}
+        chosen = [create for name, create in kinds.items() if name in data]
+        if len(chosen) != 1:
+            raise InvalidInputError("Send one of `sample`, `q` (with `run`) and `names` (with `run`).", "sample")
+        return Response(serialize_evidence_item(chosen[0](request, finding, data)), status=201)
 
 
-class OneExhibit(APIView):
-    """One exhibit."""
+class OneExhibit(ApiView):
+    """One evidence item."""
 
     scopes = {"PATCH": "annotate", "DELETE": "annotate"}
-    takes: ClassVar[AcceptedParams] = {
+    takes = {
         "PATCH": {
-            "words": "What it shows, Markdown.",
-            "began": "The words that you read; 412 when somebody has changed them since.",
-            "move": "Places down; up where negative.",
+            "words": "A note in Markdown.",
+            "began": "The note that you have read; 412 if it has changed since.",
+            "move": "Number of positions to move down; negative: up.",
         }
     }
 
     def patch(self, request: Request, pk: int, exhibit_pk: int) -> Response:
-        """Change the `words` beside it, or `move` it."""
-        data = parse_json_body(request, self)
-        row = evidence_item_or_404(request, pk, exhibit_pk)
+        """Change the note `words` of the item, or `move` the item."""
+        data = self.parse_body()
+        item = evidence_item_or_404(request, pk, exhibit_pk)
         if "words" in data:
-            row = set_evidence_note(row, data["words"], began=data.get("began"))
-        if move := parse_integer(data.get("move"), "move", least=-MAX_EVIDENCE_ITEMS, most=MAX_EVIDENCE_ITEMS):
-            move_evidence(row, move)
-            row.refresh_from_db()
-        return Response(serialize_evidence_item(row))
+            item = set_evidence_note(item, data["words"], began=data.get("began"))
+        if move := data.integer("move", least=-MAX_EVIDENCE_ITEMS, most=MAX_EVIDENCE_ITEMS):
+            move_evidence(item, move)
+            item.refresh_from_db()
+        return Response(serialize_evidence_item(item))
 
     def delete(self, request: Request, pk: int, exhibit_pk: int) -> Response:
-        """Take it out of the finding."""
-        parse_query_params(request, self)
-        remove_evidence(evidence_item_or_404(request, pk, exhibit_pk), permissions.require_user(request))
+        """Remove the item from the finding."""
+        self.parse_query()
+        remove_evidence(evidence_item_or_404(request, pk, exhibit_pk), self.user)
         return Response(status=204)
 
 
@@ -184,118 +171,99 @@ def visible_findings(request: Request) -> QuerySet[Finding]:
 
 
 def finding_or_404(request: Request, pk: int) -> Finding:
-    row: Finding | None = visible_findings(request).filter(pk=pk).first() if pk < 2**63 else None
-    if row is None:
-        raise Http404(f"There is no finding {pk} that you may see.")
-    return row
+    return row_or_404(visible_findings(request), pk, "finding")
 
 
 def writable_finding_or_404(request: Request, pk: int) -> Finding:
-    row = finding_or_404(request, pk)
-    permissions.require_role(request, row.project, FINDING_WRITE_ROLE)
-    return row
+    finding = finding_or_404(request, pk)
+    permissions.require_role(request, finding.project, FINDING_WRITE_ROLE)
+    return finding
 
 
 def evidence_item_or_404(request: Request, pk: int, exhibit_pk: int) -> EvidenceItem:
-    finding = writable_finding_or_404(request, pk)
-    row = finding.exhibits.select_related("finding__project", "user").filter(pk=min(exhibit_pk, 2**63 - 1)).first()
-    if row is None:
-        raise Http404(f"This finding has no exhibit {exhibit_pk}.")
-    return row
+    items = writable_finding_or_404(request, pk).exhibits.select_related("finding__project", "user")
+    return row_or_404(items, exhibit_pk, "evidence item")
 
 
-def create_sample_item(request: Request, row: Finding, data: dict[str, Any]) -> EvidenceItem:
-    sample = permissions.sample_or_404(request, parse_text(data["sample"], "sample", most=60))
-    same_project(row, sample.step.run)
+def create_sample_item(request: Request, finding: Finding, data: Params) -> EvidenceItem:
+    sample = permissions.sample_or_404(request, data.text("sample", 60))
+    check_same_project(finding, sample.step.run)
     body = load_body(sample)
-    asked_for = data.get("quotes") or []
-    if not isinstance(asked_for, list) or len(asked_for) > MAX_QUOTES:
+    requested = data.get("quotes") or []
+    if not isinstance(requested, list) or len(requested) > MAX_QUOTES:
         raise InvalidInputError(f"`quotes` must be a list of at most {MAX_QUOTES} texts or ranges.", "quotes")
-    quotes = [quote(body, one) for one in asked_for]
-    return add_sample_evidence(row, sample, permissions.require_user(request), quotes=quotes, words=data.get("words"))
+    quotes = [parse_quote(body, value) for value in requested]
+    user = permissions.require_user(request)
+    return add_sample_evidence(finding, sample, user, quotes=quotes, words=data.get("words"))
 
 
-def quote(body: Any, one: Any) -> Quote:
-    """Raises BadInput."""
-    if isinstance(one, str) and len(one) <= MAX_QUOTE_CHARS:
-        return find_quote(body, one)
-    if not isinstance(one, dict) or set(one) != {"field", "start", "end"}:
+def parse_quote(body: Any, value: Any) -> Quote:
+    """Raises InvalidInputError."""
+    if isinstance(value, str) and len(value) <= MAX_QUOTE_CHARS:
+        return find_quote(body, value)
+    if not isinstance(value, dict) or set(value) != {"field", "start", "end"}:
         raise InvalidInputError("A quote is a text of the sample, or {field, start, end}.", "quotes")
-    start, end = (parse_integer(one[name], f"quotes.{name}") or 0 for name in ("start", "end"))
-    return build_quote(body, str(one["field"]), start, end)
+    start, end = (parse_integer(value[name], f"quotes.{name}") or 0 for name in ("start", "end"))
+    return build_quote(body, str(value["field"]), start, end)
 
 
-def create_query_item(request: Request, row: Finding, data: dict[str, Any]) -> EvidenceItem:
+def create_query_item(request: Request, finding: Finding, data: Params) -> EvidenceItem:
     return add_query_evidence(
-        row,
-        run_of(request, row, data),
+        finding,
+        find_requested_run(request, finding, data),
         permissions.require_user(request),
-        split=parse_choice(data.get("split"), "split", SPLITS, default=""),
-        step=parse_integer(data.get("step"), "step"),
-        step_kind=parse_choice(data.get("step_kind"), "step_kind", STEP_KINDS, default=""),
-        attempt="" if data.get("attempt") == "current" else parse_text(data.get("attempt"), "attempt", most=120),
-        q=parse_text(data["q"], "q", most=8000),
-        ordering=parse_text(data.get("ordering"), "ordering", most=40) or "score",
+        split=data.choice("split", SPLITS),
+        step=data.integer("step"),
+        step_kind=data.choice("step_kind", STEP_KINDS),
+        attempt=data.attempt(),
+        q=data.text("q", 8000),
+        ordering=data.text("ordering", 40) or "score",
         words=data.get("words"),
     )
 
 
-def create_charts_item(request: Request, row: Finding, data: dict[str, Any]) -> EvidenceItem:
-    names, uids = strings(data["names"], "names", 300), strings(data.get("runs") or [], "runs", 64)
-    first = run_of(request, row, data)
+def create_charts_item(request: Request, finding: Finding, data: Params) -> EvidenceItem:
+    names, uids = parse_texts(data["names"], "names", 300), parse_texts(data.get("runs") or [], "runs", 64)
+    first = find_requested_run(request, finding, data)
     others = [permissions.run_or_404(request, uid) for uid in uids[: MAX_CHART_RUNS - 1] if uid != first.uid]
-    for other in others:
-        same_project(row, other)
-    attempt = parse_text(data.get("attempt"), "attempt", most=120) or "current"
-    by = permissions.require_user(request)
-    return add_chart_evidence(row, [first, *others], names, by, attempt=attempt, words=data.get("words"))
+    for run in others:
+        check_same_project(finding, run)
+    attempt, user = data.text("attempt", 120) or "current", permissions.require_user(request)
+    return add_chart_evidence(finding, [first, *others], names, user, attempt=attempt, words=data.get("words"))
 
 
-def run_of(request: Request, row: Finding, data: dict[str, Any]) -> Run:
-    run = permissions.run_or_404(request, parse_text(data.get("run"), "run", most=64))
-    same_project(row, run)
+def find_requested_run(request: Request, finding: Finding, data: Params) -> Run:
+    run = permissions.run_or_404(request, data.text("run", 64))
+    check_same_project(finding, run)
     return run
 
 
-def same_project(row: Finding, run: Run) -> None:
-    if run.project_id != row.project_id:
-        raise InvalidInputError(f"The finding belongs to {row.project.slug}, {run.name} does not.", "run")
+def check_same_project(finding: Finding, run: Run) -> None:
+    if run.project_id != finding.project_id:
+        raise InvalidInputError(f"The finding belongs to {finding.project.slug}, {run.name} does not.", "run")
 
 
-def strings(value: Any, field: str, most: int) -> list[str]:
+def parse_texts(value: Any, field: str, most: int) -> list[str]:
     if not isinstance(value, list):
         raise InvalidInputError(f"`{field}` must be a list of strings.", field)
-    return [parse_text(one, field, most=most) for one in value]
+    return [parse_text(text, field, most=most) for text in value]
 
 
 def serialize_finding(row: Finding) -> dict[str, Any]:
     return {
         "id": row.pk,
         "project": row.project.slug,
-        "title": row.title,
-        "note": row.note,
         "user": row.user.get_username(),
-        "version": row.version,
         "url": build_public_url(f"/findings/{row.pk}/"),
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-        "removed_at": row.removed_at,
+        **pick_fields(row, "title", "note", "version", "created_at", "updated_at", "removed_at"),
     }
 
 
 def serialize_full_finding(row: Finding) -> dict[str, Any]:
-    return {
-        **serialize_finding(row),
-        "exhibits": [serialize_evidence_item(one) for one in row.exhibits.select_related("user")],
-    }
+    items = [serialize_evidence_item(item) for item in row.exhibits.select_related("user")]
+    return {**serialize_finding(row), "exhibits": items}
 
 
 def serialize_evidence_item(row: EvidenceItem) -> dict[str, Any]:
-    return {
-        "id": row.pk,
-        "kind": row.kind,
-        "words": row.words,
-        "user": row.user.get_username(),
-        "created_at": row.created_at,
-        "held": row.shown,
-    }
+    values = pick_fields(row, "kind", "words", "created_at")
+    return {"id": row.pk, "user": row.user.get_username(), "held": row.shown, **values}

@@ -1,4 +1,4 @@
-"""Is it alive, and how is it doing: `/healthz` for load balancers, `/metrics` for Prometheus."""
+"""Health and statistics of the server: `/healthz` for load balancers, `/metrics` for Prometheus."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from rollouts.storage import count_free_bytes
 
 log = logging.getLogger(__name__)
 
-ServerMetric = tuple[str, str, str, Iterable[tuple[str, float]]]  # name, type, help, [(labels, value)]
+Gauge = tuple[str, str, Iterable[tuple[str, float]]]  # name, help, [(labels, value)]
 
 
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """200 while this process can answer and reach its database."""
+    """200 while this process answers and reaches its database."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-    except Error:  # it names host and user, and anybody may ask
+    except Error:  # its text has host and user, and this URL is public
         log.exception("The database does not answer.")
-        return JsonResponse({"status": "down", "database": "does not answer; the server's log says why"}, status=503)
+        return JsonResponse({"status": "down", "database": "no answer, see the server's log"}, status=503)
     return JsonResponse({"status": "ok"})
 
 
@@ -39,15 +39,10 @@ def healthz(request: HttpRequest) -> JsonResponse:
 def prometheus_metrics_view(request: HttpRequest) -> HttpResponse:
     """Prometheus text. Needs a token with the scope read, unless the server is bound to loopback."""
     if not is_loopback() and not has_read_token(request):
-        denied = HttpResponse(
-            "Send `Authorization: Bearer <token>` with the scope read.\n", status=401, content_type="text/plain"
-        )
-        denied["WWW-Authenticate"] = "Bearer"
-        return denied
-    return HttpResponse(
-        "".join(map(format_prometheus_metric, collect_server_metrics())),
-        content_type="text/plain; version=0.0.4; charset=utf-8",
-    )
+        message = "Send `Authorization: Bearer <token>` with the scope read.\n"
+        return HttpResponse(message, status=401, content_type="text/plain", headers={"WWW-Authenticate": "Bearer"})
+    text = "".join(format_gauge(*gauge) for gauge in collect_gauges())
+    return HttpResponse(text, content_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def is_loopback() -> bool:
@@ -61,28 +56,23 @@ def has_read_token(request: HttpRequest) -> bool:
         return False
 
 
-def collect_server_metrics() -> list[ServerMetric]:
-    states = dict(Dump.objects.values_list("state").annotate(Count("pk")).order_by("state"))
+def collect_gauges() -> list[Gauge]:
+    counts = dict(Dump.objects.values_list("state").annotate(Count("pk")).order_by("state"))
     waiting = Dump.objects.filter(state__in=(Dump.State.RECEIVED, Dump.State.INDEXING))
     oldest = waiting.aggregate(oldest=Min("received_at"))["oldest"]
     age = (timezone.now() - oldest).total_seconds() if oldest else 0.0
+    states = [(f'{{state="{state}"}}', counts.get(state, 0)) for state in Dump.State.values]
     return [
-        (
-            "dumps",
-            "gauge",
-            "Dumps by state.",
-            [(f'{{state="{state}"}}', states.get(state, 0)) for state in Dump.State.values],
-        ),
-        ("oldest_unindexed_seconds", "gauge", "Age of the oldest dump that is not indexed yet.", [("", age)]),
-        ("runs", "gauge", "Runs, the bin included.", [("", Run.objects.count())]),
-        ("steps", "gauge", "Steps, superseded ones included.", [("", Step.objects.count())]),
-        ("samples", "gauge", "Samples, those of older versions included.", [("", Sample.objects.count())]),
-        ("flags", "gauge", "Flags that stand.", [("", Flag.objects.filter(withdrawn_at=None).count())]),
-        ("free_bytes", "gauge", "Room left on the data volume.", [("", count_free_bytes())]),
+        ("dumps", "Dumps by state.", states),
+        ("oldest_unindexed_seconds", "Age of the oldest dump that is not indexed yet.", [("", age)]),
+        ("runs", "Runs, also those in the trash.", [("", Run.objects.count())]),
+        ("steps", "Steps, also superseded ones.", [("", Step.objects.count())]),
+        ("samples", "Samples, also those of older versions.", [("", Sample.objects.count())]),
+        ("flags", "Flags that are not withdrawn.", [("", Flag.objects.filter(withdrawn_at=None).count())]),
+        ("free_bytes", "Free space on the data volume.", [("", count_free_bytes())]),
     ]
 
 
-def format_prometheus_metric(figure: ServerMetric) -> str:
-    name, kind, explained, values = figure
-    lines = [f"# HELP rolloutdeck_{name} {explained}", f"# TYPE rolloutdeck_{name} {kind}"]
+def format_gauge(name: str, description: str, values: Iterable[tuple[str, float]]) -> str:
+    lines = [f"# HELP rolloutdeck_{name} {description}", f"# TYPE rolloutdeck_{name} gauge"]
     return "\n".join([*lines, *(f"rolloutdeck_{name}{labels} {value}" for labels, value in values)]) + "\n"

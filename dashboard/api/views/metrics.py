@@ -1,16 +1,14 @@
-"""Metrics of a run: points in, curves out."""
+"""Metrics of a run: writes points, returns curves."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from dashboard import permissions
-from dashboard.api.parsers import parse_json_body, parse_query_params
-from dashboard.api.schema import AcceptedParams
+from dashboard.api.base import ApiView
 from rolloutdeck.protocol import STEP_KINDS
 from rollouts.errors import InvalidInputError
 from rollouts.ingest import get_or_create_attempt, record_activity
@@ -19,86 +17,82 @@ from rollouts.live import notify_run_changed
 from rollouts.metrics import append_points, list_metric_names, load_curves
 from rollouts.samples import MetricPoint
 
-MAX_POINTS = 10_000  # steps in one request
-MAX_METRIC_NAMES = 200  # curves in one answer
+MAX_POINTS = 10_000  # in one request
+MAX_METRIC_NAMES = 200  # in one response
 
 
-class Metrics(APIView):
+class Metrics(ApiView):
     """Curves."""
 
     scopes = {"POST": "ingest"}
-    takes: ClassVar[AcceptedParams] = {
+    takes = {
         "GET": {
             "name": "A metric; may be repeated.",
-            "max_points": "Thin to this many, keeping extremes.",
-            "attempt": "`current` (default: nothing superseded), `all`, or one attempt's key.",
+            "max_points": "Downsample to this number of points; extremes are kept.",
+            "attempt": "`current` (default: nothing superseded), `all`, or the key of an attempt.",
         },
         "POST": {
-            "attempt": "Key of the launch.",
+            "attempt": "Key of the attempt.",
             "points": "[{step, step_kind?, time, values: {name: number or null}}]",
-            "wire": "Version of the client's words.",
+            "wire": "Protocol version of the client.",
         },
     }
 
     def get(self, request: Request, uid: str) -> Response:
-        """The curves named by `name` (repeated), thinned to `max_points` keeping extremes; without `name`, the names.
-
-        `attempt` is `current` (default), `all` or one attempt's key.
-        """
-        query = parse_query_params(request, self)
+        """The curves of each `name`, downsampled to `max_points`. Without `name`: the names."""
+        query = self.parse_query()
         run = permissions.run_or_404(request, uid)
         names = [parse_text(name, "name", most=300) for name in request.query_params.getlist("name")]
         if len(names) > MAX_METRIC_NAMES:
             raise InvalidInputError(f"At most {MAX_METRIC_NAMES} names in one request.", "name")
-        most = parse_integer(query.get("max_points"), "max_points", most=1_000_000) or 0
-        attempt = parse_text(query.get("attempt"), "attempt", most=120) or "current"
+        most = query.integer("max_points", most=1_000_000) or 0
+        attempt = query.text("attempt", 120) or "current"
         if not names:
             return Response({"names": list_metric_names(run, "" if attempt in ("current", "all") else attempt)})
-        curves = load_curves([run], names, max_points=most, attempt=attempt)[run.uid]
-        return Response({"series": curves})
+        return Response({"series": load_curves([run], names, max_points=most, attempt=attempt)[run.uid]})
 
     def post(self, request: Request, uid: str) -> Response:
         """Add points: `{attempt, points: [{step, step_kind?, time, values: {name: number or null}}]}`."""
-        data = parse_json_body(request, self)
-        points = points_of(data.get("points"))
+        data = self.parse_body()
+        points = parse_points(data.get("points"))
         run = permissions.find_or_open_requested_run(request, uid)
-        attempt = get_or_create_attempt(run, parse_text(data.get("attempt"), "attempt", most=120))
-        stored = append_points(run, attempt, points)
+        attempt = get_or_create_attempt(run, data.text("attempt", 120))
+        count = append_points(run, attempt, points)
         record_activity(run, attempt)
         notify_run_changed(run)
-        return Response({"points": stored})
+        return Response({"points": count})
 
 
-def points_of(rows: Any) -> list[MetricPoint]:
-    """Raises BadInput that says which point is wrong."""
+def parse_points(rows: Any) -> list[MetricPoint]:
+    """Raises InvalidInputError, which names the wrong point."""
     if not isinstance(rows, list) or len(rows) > MAX_POINTS:
         raise InvalidInputError(f"`points` must be a list of at most {MAX_POINTS} points.", "points")
-    return [point_of(row, f"points[{at}]") for at, row in enumerate(rows)]
+    return [parse_point(row, f"points[{index}]") for index, row in enumerate(rows)]
 
 
-def point_of(row: Any, place: str) -> MetricPoint:
+def parse_point(row: Any, field: str) -> MetricPoint:
     if not isinstance(row, dict):
-        raise InvalidInputError(f"`{place}` must be an object with step and values.", place)
-    step, time, values = row.get("step"), row.get("time"), row.get("values")
-    if (step := parse_integer(step, f"{place}.step")) is None:
-        raise InvalidInputError(f"`{place}.step` is missing.", f"{place}.step")
-    if time is not None and not is_number(time):
-        raise InvalidInputError(f"`{place}.time` must be seconds since 1970.", f"{place}.time")
+        raise InvalidInputError(f"`{field}` must be an object with step and values.", field)
+    time, values = row.get("time"), row.get("values")
+    if (step := parse_integer(row.get("step"), f"{field}.step")) is None:
+        raise InvalidInputError(f"`{field}.step` is missing.", f"{field}.step")
+    if not is_number_or_null(time):
+        raise InvalidInputError(f"`{field}.time` must be seconds since 1970.", f"{field}.time")
     if not isinstance(values, dict):
-        raise InvalidInputError(f"`{place}.values` must be {{name: number or null}}.", f"{place}.values")
+        raise InvalidInputError(f"`{field}.values` must be {{name: number or null}}.", f"{field}.values")
     for name, value in values.items():
-        if value is not None and not is_number(value):
-            raise InvalidInputError(f"`{place}.values` holds {name[:80]!r}, which is no number.", f"{place}.values")
-    kind = parse_choice(row.get("step_kind"), f"{place}.step_kind", STEP_KINDS, default="global_step")
-    return MetricPoint(step, {name: as_float(value) for name, value in values.items()}, kind, as_float(time))
+        if not is_number_or_null(value):
+            raise InvalidInputError(f"`{field}.values`: {name[:80]!r} is not a number.", f"{field}.values")
+    kind = parse_choice(row.get("step_kind"), f"{field}.step_kind", STEP_KINDS, default="global_step")
+    return MetricPoint(step, {name: to_float(value) for name, value in values.items()}, kind, to_float(time))
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
+def is_number_or_null(value: Any) -> bool:
+    return value is None or isinstance(value, int | float)
 
 
-def as_float(value: Any) -> float | None:
-    """Also of an integer beyond what a float holds."""
+def to_float(value: Any) -> float | None:
+    """None also for an integer that is too large for a float."""
     try:
         return None if value is None else float(value)
     except OverflowError:

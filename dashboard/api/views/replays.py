@@ -1,78 +1,67 @@
-"""What came of a plan at each step of a run."""
+"""The result of a replay plan at each step of a run."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from dashboard import permissions
-from dashboard.api import serializers, serializers_replay
-from dashboard.api.pagination import ApiPagination
-from dashboard.api.parsers import parse_json_body, parse_query_params
-from dashboard.api.schema import AcceptedParams
+from dashboard.api.base import ApiView
+from dashboard.api.serializers import serialize_replay
+from dashboard.api.serializers_replay import serialize_replay_timeline
 from rolloutdeck.protocol import REPLAY_OUTCOMES, STEP_KINDS
 from rollouts.errors import InvalidInputError
-from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text
 from rollouts.replay import load_replay_timeline, record_replay_outcome
 
 
-class Replays(APIView):
+class Replays(ApiView):
     """Replay events of a run."""
 
     scopes = {"POST": "ingest"}
     paged = True
-    takes: ClassVar[AcceptedParams] = {
+    takes = {
         "GET": {
             "step": "A number.",
             "outcome": f"{', '.join(REPLAY_OUTCOMES)}.",
-            "strip": "true: one cell per step, and totals, instead of events.",
+            "strip": "true: one cell per step and totals, instead of events.",
         },
         "POST": {
-            "attempt": "Key of the launch.",
+            "attempt": "Key of the attempt.",
             "step": "A number.",
-            "step_kind": "What the step counts; global_step unless told.",
+            "step_kind": "What the step counts, global_step by default.",
             "outcome": "hit (replayed), miss (generated) or refused (generated, see reason).",
-            "pin": "Its id; the one that the plan has there unless told.",
-            "rows": "How many were loaded.",
-            "seconds": "How long loading took.",
-            "reason": "Why it was refused, or generated.",
-            "wire": "Version of the client's words.",
+            "pin": "Its id. Default: the pin of the plan at this step.",
+            "rows": "Number of loaded rows.",
+            "seconds": "Time to load them.",
+            "reason": "Why it was refused or generated.",
+            "wire": "Protocol version of the client.",
         },
     }
 
     def get(self, request: Request, uid: str) -> Response:
         """Events in step order; `strip=true` for one cell per step with totals."""
-        query = parse_query_params(request, self)
+        query = self.parse_query()
         run = permissions.run_or_404(request, uid)
-        if parse_boolean(query.get("strip", "false"), "strip"):
-            return Response(serializers_replay.serialize_replay_timeline(load_replay_timeline(run)))
+        if query.boolean("strip"):
+            return Response(serialize_replay_timeline(load_replay_timeline(run)))
         rows = run.replays.select_related("attempt", "pin__run").order_by("step", "attempt__number", "pk")
-        if (step := parse_integer(query.get("step"), "step")) is not None:
-            rows = rows.filter(step=step)
-        if outcome := parse_choice(query.get("outcome"), "outcome", REPLAY_OUTCOMES, default=""):
-            rows = rows.filter(outcome=outcome)
-        pages = ApiPagination()
-        page = pages.paginate_queryset(rows, request, self) or []
-        return pages.get_paginated_response([serializers.serialize_replay(row) for row in page])
+        return self.paginate(rows.filter(**query.filters(outcome=REPLAY_OUTCOMES)), serialize_replay)
 
     def post(self, request: Request, uid: str) -> Response:
-        """Tell what happened at a step; again for the same step replaces it."""
-        data = parse_json_body(request, self)
-        step = parse_integer(data.get("step"), "step")
+        """Report the result of a step. A second report for the same step replaces the first."""
+        data = self.parse_body()
+        step = data.integer("step")
         if step is None:
-            raise InvalidInputError("`step` says which step this is of; it is missing.", "step")
-        row, created = record_replay_outcome(
+            raise InvalidInputError("`step` is missing: the step of the result.", "step")
+        event, created = record_replay_outcome(
             permissions.find_or_open_requested_run(request, uid),
-            parse_text(data.get("attempt"), "attempt", most=120),
+            data.text("attempt", 120),
             step,
             data.get("outcome", ""),
-            step_kind=parse_choice(data.get("step_kind"), "step_kind", STEP_KINDS, default="global_step"),
-            pin=parse_integer(data.get("pin"), "pin"),
+            step_kind=data.choice("step_kind", STEP_KINDS, default="global_step"),
+            pin=data.integer("pin"),
             rows=data.get("rows"),
             seconds=data.get("seconds"),
             reason=data.get("reason"),
         )
-        return Response(serializers.serialize_replay(row), status=201 if created else 200)
+        return Response(serialize_replay(event), status=201 if created else 200)

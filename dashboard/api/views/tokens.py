@@ -1,78 +1,79 @@
-"""Tokens: made, listed and revoked by owners of a project."""
+"""Tokens: created, listed and revoked by owners of a project."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import Http404
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from dashboard import permissions
-from dashboard.api import serializers
-from dashboard.api.pagination import ApiPagination
-from dashboard.api.parsers import parse_json_body, parse_query_params
-from dashboard.api.schema import AcceptedParams
-from rollouts.lib import parse_integer, parse_text
-from rollouts.models import Membership, Project, ProjectQuerySet, Token
+from dashboard.api.base import ApiView
+from dashboard.api.serializers import serialize_token
+from rollouts.models import Membership, Project, Token
 from rollouts.projects import create_project, create_token, revoke_token
 
 
-def owned_projects(request: Request) -> ProjectQuerySet:
-    """Projects in which the person is owner, less those the token is not for."""
-    visible, user = permissions.visible_projects(request), permissions.require_user(request)
-    if user.is_superuser:
-        return visible
-    mine = Membership.objects.filter(user=user, role=Membership.Role.OWNER)
-    return visible.filter(pk__in=mine.values("project"))
-
-
-class Tokens(APIView):
+class Tokens(ApiView):
     """Tokens."""
 
     scopes = {"GET": "admin", "POST": "admin"}
     paged = True
-    takes: ClassVar[AcceptedParams] = {
+    takes = {
         "POST": {
-            "name": "What it is for.",
-            "project": "A slug, made if nobody has it; left out: all that you may see.",
+            "name": "Its purpose.",
+            "project": "A slug; the project is created if it does not exist. Default: all projects that you may see.",
             "scopes": "Some of ingest, read, annotate, admin; a list or comma-separated.",
-            "days": "Ends after so many; without it, when revoked.",
+            "days": "Days until it expires. Default: it does not expire.",
         }
     }
 
     def get(self, request: Request) -> Response:
         """Your tokens and those of the projects you own; never their secrets."""
-        parse_query_params(request, self)
+        self.parse_query()
         _, token = permissions.resolve_caller(request)
-        mine = (
-            Q(user=request.user) if not (token and token.project_id) else Q(user=request.user, project=token.project_id)
-        )
-        rows = Token.objects.filter(mine | Q(project__in=owned_projects(request))).select_related("user", "project")
-        pages = ApiPagination()
-        page = pages.paginate_queryset(rows.order_by("-pk"), request, self) or []
-        return pages.get_paginated_response([serializers.serialize_token(row) for row in page])
+        own = {"user": self.user, **({"project": token.project_id} if token and token.project_id else {})}
+        rows = manageable_tokens(request, Q(**own)).select_related("user", "project")
+        return self.paginate(rows.order_by("-pk"), serialize_token)
 
     def post(self, request: Request) -> Response:
-        """Make a token for `project` (made if it is missing) with `scopes`; the answer alone holds the secret."""
-        data = parse_json_body(request, self)
-        slug = parse_text(data.get("project"), "project", most=80)
-        project = project_for_token(request, slug)
-        days = parse_integer(data.get("days"), "days", least=1, most=36_500)
-        token, secret = create_token(
-            permissions.require_user(request),
-            name=data.get("name") or "",
-            scopes=data.get("scopes"),
-            project=project,
-            days=days,
-        )
-        return Response({**serializers.serialize_token(token), "token": secret}, status=201)
+        """Create a token with `scopes` for `project`, which is created if necessary. Only this response has the
+        secret."""
+        data = self.parse_body()
+        project = find_or_create_project(request, data.text("project", 80))
+        days = data.integer("days", least=1, most=36_500)
+        name, scopes = data.get("name") or "", data.get("scopes")
+        token, secret = create_token(self.user, name=name, scopes=scopes, project=project, days=days)
+        return Response({**serialize_token(token), "token": secret}, status=201)
 
 
-def project_for_token(request: Request, slug: str) -> Project | None:
-    """The project, made if nobody has it; None for a token that reaches all that its person may see."""
+class OneToken(ApiView):
+    """One token."""
+
+    scopes = {"DELETE": "admin"}
+
+    def delete(self, request: Request, pk: int) -> Response:
+        """Revoke it. It stops working at once."""
+        _, token = permissions.resolve_caller(request)
+        own = Q(pk=token.pk) if token and token.project_id else Q(user=self.user)
+        row = manageable_tokens(request, own).filter(pk=pk).first()
+        if row is None:
+            raise Http404("There is no such token that you may revoke.")
+        revoke_token(row, self.user)
+        return Response(status=204)
+
+
+def manageable_tokens(request: Request, own: Q) -> QuerySet[Token]:
+    """The caller's `own` tokens, and those of the projects that the caller owns and its token may access."""
+    projects, user = permissions.visible_projects(request), permissions.require_user(request)
+    if not user.is_superuser:
+        owned = Membership.objects.filter(user=user, role=Membership.Role.OWNER)
+        projects = projects.filter(pk__in=owned.values("project"))
+    return Token.objects.filter(own | Q(project__in=projects))
+
+
+def find_or_create_project(request: Request, slug: str) -> Project | None:
+    """The project of a new token. None for a token for all projects that the user may see."""
     _, token = permissions.resolve_caller(request)
     bound = token.project if token else None
     slug = slug or (bound.slug if bound else "")
@@ -81,19 +82,3 @@ def project_for_token(request: Request, slug: str) -> Project | None:
     if bound is None and not Project.objects.filter(slug=slug).exists():
         return create_project(slug, permissions.require_user(request))[0]
     return permissions.project_or_404(request, slug, scope="admin")
-
-
-class OneToken(APIView):
-    """One token."""
-
-    scopes = {"DELETE": "admin"}
-
-    def delete(self, request: Request, pk: int) -> Response:
-        """Revoke it: from now on nobody gets in with it."""
-        _, token = permissions.resolve_caller(request)
-        own = Q(user=request.user) if not (token and token.project_id) else Q(pk=token.pk)
-        row = Token.objects.filter(own | Q(project__in=owned_projects(request)), pk=pk).first()
-        if row is None:
-            raise Http404("There is no such token that you may revoke.")
-        revoke_token(row, permissions.require_user(request))
-        return Response(status=204)

@@ -25,6 +25,7 @@ from rollouts.formats import (
 )
 from rollouts.formats.base import HEAD_BYTES, DumpContext, Format
 from rollouts.formats.evals import inspect_log, lighteval, lm_eval, openai_batch
+from rollouts.formats.readers.jsonl import EMPTY_FILE
 from rollouts.formats.table import format as table
 from rollouts.formats.table.format import TOKEN_ONLY_TABLE_FORMATS, find_table_format
 
@@ -63,7 +64,7 @@ def select_format(filename: str, head: bytes, format_name: str = "") -> Format:
                 return form
         raise UnreadableDumpError(f"`{format_name}` is not a format this server reads; it reads {names}.")
     if not head.strip():
-        raise UnreadableDumpError("The file is empty: its writer was stopped before the first line.")
+        raise UnreadableDumpError(EMPTY_FILE)
     for form in FORMATS:
         if form.sniff(filename, head):
             return form

@@ -15,7 +15,7 @@ HEAD_BYTES = 64 << 10  # the size of the head that `sniff` gets
 @dataclass(frozen=True, slots=True)
 class DumpContext:
     """The metadata of a dump. `step` is None if the upload has no step; then `extras["step"]` of each record is used.
-    `columns` is the column mapping of a table, in the form that `formats.table.columns.read_column_mapping` parses.
+    `columns` is the column mapping of a table, in the form that `formats.table.mapping.read_column_mapping` parses.
 
     For a file of an artifact: `path` is its uncompressed file; `sibling_paths` are the other files of its manifest, by
     name; `facts`, see `rolloutdeck.protocol.compatibility`; `decode_tokens` converts token ids to text, None if the

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers import json_document
+from rollouts.formats.readers.json_document import read_json_document
 from rollouts.formats.readers.jsonl import BROKEN_UTF8
+from rollouts.formats.readers.values import JsonObject, get_list
 from rollouts.samples import LineProblem, Record, describe_json_type, to_float, to_integer, to_json
 
 END = "<|im_end|>"
@@ -36,7 +37,6 @@ ROLES = {"code": "coder", "case": "tester"}
 
 MAX_CASE_CHARS = 1000  # of a test input or output; the ground truth and the tester's sample have the full text
 Table = list[list[bool]]
-Task = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,16 @@ class CureFormat:
 
     def read(self, stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
         """Yields records in the order of the array. Raises UnreadableDumpError."""
-        entries, is_valid_utf8 = json_document.read_json_document(stream)
+        entries, is_utf8 = read_json_document(stream)
         if not isinstance(entries, list):
             raise UnreadableDumpError(f"It holds {describe_json_type(entries)} where a list is expected.")
-        if not is_valid_utf8:
+        if not is_utf8:
             yield LineProblem(1, BROKEN_UTF8, repaired=True)
+        build = build_samples if self.name == "cure-outputs" else build_trained_sample
         problems: list[LineProblem] = []
         for number, entry in enumerate(entries, 1):
             try:
-                yield from (
-                    build_samples(entry, context)
-                    if self.name == "cure-outputs"
-                    else [build_trained_sample(entry, context)]
-                )
+                yield from build(entry, context)
             except ValueError as error:
                 problems.append(LineProblem(number, f"entry {number} of the list {error}"))
         if entries and len(problems) == len(entries):
@@ -74,8 +71,8 @@ class CureFormat:
 FORMATS = (CureFormat("cure-outputs"), CureFormat("cure-data"))
 
 
-def build_trained_sample(entry: Any, context: DumpContext) -> Record:
-    """Returns the sample of an entry that the trainer gets. Raises ValueError if it has no prompt and response."""
+def build_trained_sample(entry: Any, context: DumpContext) -> Iterator[Record]:
+    """Yields the sample of an entry that the trainer gets. Raises ValueError if it has no prompt and response."""
     row = entry if isinstance(entry, dict) else {}
     if not isinstance(row.get("prompt"), str) or not isinstance(row.get("response"), str):
         raise ValueError("has no `prompt` and `response`")
@@ -86,7 +83,7 @@ def build_trained_sample(entry: Any, context: DumpContext) -> Record:
     made.extras = {key: value for key, value in row.items() if key not in ("prompt", "response", "reward")}
     if match and match["role"]:
         made.extras["role"] = ROLES[match["role"]]
-    return made
+    yield made
 
 
 def build_samples(task: Any, context: DumpContext) -> Iterator[Record]:
@@ -123,7 +120,7 @@ class Matrix:
     truth: str | None
 
     @classmethod
-    def from_task(cls, task: Task) -> Matrix | None:
+    def from_task(cls, task: JsonObject) -> Matrix | None:
         """Returns None if the programs were not run or there are none. Raises ValueError for another table form."""
         table, printed = task.get("all_case_bool_table"), task.get("all_case_exe_results")
         inputs, outputs = get_texts(task, "all_case_input"), get_texts(task, "all_case_output")
@@ -136,7 +133,7 @@ class Matrix:
         if not table:
             return None
         if not is_table(table):
-            raise ValueError("has an `all_case_bool_table` that is no table of true and false")
+            raise ValueError("has an `all_case_bool_table` that is not a table of true and false")
         tests = [{"input": text, "output": output} for text, output in zip(inputs, outputs, strict=False)]
         cases = [{key: text[:MAX_CASE_CHARS] for key, text in test.items()} for test in tests]
         given = max(0, min(given, len(table[0])))
@@ -150,27 +147,26 @@ class Matrix:
 
 
 def is_table(value: Any) -> bool:
-    rows = isinstance(value, list) and all(isinstance(row, list) for row in value)
-    return (
-        rows and len({len(row) for row in value}) == 1 and all(isinstance(cell, bool) for row in value for cell in row)
-    )
+    if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+        return False
+    return len({len(row) for row in value}) == 1 and all(isinstance(cell, bool) for row in value for cell in row)
 
 
-def join_halves(task: Task, name: str) -> Any:
+def join_halves(task: JsonObject, name: str) -> Any:
     """Joins the two halves of the table of an evaluation: the given tests, then the tests of the tester."""
     given, own = get_nested_list(task, f"test_{name}"), get_nested_list(task, f"case_{name}")
     return [[*first, *second] for first, second in zip(given, own or [[]] * len(given), strict=False)]
 
 
-def get_nested_list(task: Task, key: str) -> list[list[Any]]:
+def get_nested_list(task: JsonObject, key: str) -> list[list[Any]]:
     """Returns a list of lists; empty if there is none. Raises ValueError for any other value."""
     value = task.get(key) or []
     if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
-        raise ValueError(f"has a `{key}` that is no list of lists")
+        raise ValueError(f"has a `{key}` that is not a list of lists")
     return value
 
 
-def get_texts(task: Task, key: str) -> list[str]:
+def get_texts(task: JsonObject, key: str) -> list[str]:
     """Returns a list of texts. Raises ValueError for any other value."""
     value = task.get(key)
     if value is None:
@@ -180,13 +176,8 @@ def get_texts(task: Task, key: str) -> list[str]:
     return [text if isinstance(text, str) else to_json(text) for text in value]
 
 
-def get_lengths(task: Task, key: str) -> Sequence[Any]:
-    value = task.get(key)
-    return value if isinstance(value, list) else ()
-
-
-def build_programs(task: Task, matrix: Matrix | None) -> Iterator[Record]:
-    prompt, token_counts = str(task.get("code_generation_prompt", "")), get_lengths(task, "code_response_length")
+def build_programs(task: JsonObject, matrix: Matrix | None) -> Iterator[Record]:
+    prompt, token_counts = str(task.get("code_generation_prompt", "")), get_list(task, "code_response_length")
     programs = get_texts(task, "generated_code")
     for index, response in enumerate(get_texts(task, "full_code_generation")):
         made = Record(prompt, response, index=index, extras={"role": "coder"})
@@ -211,8 +202,8 @@ def set_test_results(made: Record, matrix: Matrix, index: int) -> None:
         made.ground_truth = matrix.truth
 
 
-def build_tests(task: Task, matrix: Matrix | None) -> Iterator[Record]:
-    prompt, token_counts = str(task.get("case_generation_prompt", "")), get_lengths(task, "case_response_length")
+def build_tests(task: JsonObject, matrix: Matrix | None) -> Iterator[Record]:
+    prompt, token_counts = str(task.get("case_generation_prompt", "")), get_list(task, "case_response_length")
     parts = {key: get_texts(task, key) for key in ("case_input", "case_output", "case_text")}
     for index, response in enumerate(get_texts(task, "full_case_generation")):
         made = Record(prompt, response, index=index, extras={"role": "tester"})

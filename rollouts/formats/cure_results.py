@@ -11,7 +11,7 @@ execute.py:233-256, eval.py:870-905 of Gen-Verse/CURE 69fe174.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from rollouts.errors import UnreadableDumpError
@@ -40,23 +40,19 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[MetricPoint | LineP
     match = FILE.match(context.filename.rpartition("/")[2])
     split = match["split"] if match else "rl"
     blocks: list[Values] = []
-    yield from _read_blocks(_read_lines(stream), split, blocks)
+    yield from read_blocks(stream, split, blocks)
     if not any(blocks):
-        raise UnreadableDumpError("It holds none of the figures that CURE writes.")
+        raise UnreadableDumpError("It holds no metrics of CURE.")
     first = context.step or 0
     steps = [(first, blocks[-1])] if split == "eval" else list(enumerate(blocks, first))
     yield from (MetricPoint(step, values, context.step_kind) for step, values in steps if values)
 
 
-def _read_lines(stream: BinaryIO) -> Iterator[bytes]:
-    return iter(lambda: stream.readline(MAX_LINE_BYTES), b"")
-
-
-def _read_blocks(lines: Iterable[bytes], split: str, blocks: list[Values]) -> Iterator[LineProblem]:
+def read_blocks(stream: BinaryIO, split: str, blocks: list[Values]) -> Iterator[LineProblem]:
     """Appends the metrics of each step to `blocks`; yields a problem for each line without one. Raises
     UnreadableDumpError."""
     setting = ""
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), 1):
         text = line.decode("utf-8", "replace").strip()
         if line.startswith(FIRST_LINES[split]) or not blocks:
             if len(blocks) == MAX_STEPS:
@@ -64,21 +60,21 @@ def _read_blocks(lines: Iterable[bytes], split: str, blocks: list[Values]) -> It
             blocks.append({})
         if match := SETTING.match(text):
             setting = f"BoN ({match['tuple']})/"
-        elif metrics := dict(_parse_metrics(text)):
+        elif metrics := dict(parse_metrics(text)):
             prefix = ("eval/" if split == "eval" else "") + (setting if text.startswith("acc:") else "")
             blocks[-1] |= {prefix + key: value for key, value in metrics.items()}
         elif text:
-            yield LineProblem(number, "holds no figure that CURE writes")
+            yield LineProblem(number, "holds no metric of CURE")
 
 
-def _parse_metrics(text: str) -> Iterator[tuple[str, float]]:
+def parse_metrics(text: str) -> Iterator[tuple[str, float]]:
     for part in text.split(", "):
         words, _, number = part.rpartition(": ")
         if words and NUMBER.match(number):
-            yield _normalize_name(words), float(number)
+            yield normalize_name(words), float(number)
 
 
-def _normalize_name(words: str) -> str:
+def normalize_name(words: str) -> str:
     """Returns one name for the different names of training and evaluation: a `unit test` is a `case`."""
     words = IGNORED_WORDS.sub("", words).strip().replace("unit test", "case")
     role, _, rest = words.partition(" ")

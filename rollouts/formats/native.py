@@ -8,12 +8,14 @@ from typing import Any, BinaryIO
 
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import read_jsonl_rows
-from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integer, to_json, to_text
+from rollouts.formats.readers.jsonl import convert_rows, read_jsonl_rows
+from rollouts.formats.readers.values import JsonObject
+from rollouts.samples import LineProblem, Record, is_number, to_float, to_integer, to_json, to_text
 
 name = "native"
 
-NANS = frozenset(("nan", "inf", "infinity"))  # in lower case, without a sign
+NAN_TEXTS = frozenset(("nan", "inf", "infinity"))  # in lower case, without a sign
+BOOLEAN_TEXTS = {"True": True, "true": True, "False": False, "false": False}
 HEAD = re.compile(rb'\s*\{.*"prompt"\s*:\s*["\[]', re.DOTALL)
 
 
@@ -21,19 +23,12 @@ def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) and b'"response"' in head
 
 
-def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
-    for row in read_jsonl_rows(stream):
-        if isinstance(row, LineProblem):
-            yield row
-            continue
-        try:
-            yield build_native_record(row[1])
-        except ValueError as error:
-            yield LineProblem(row[0], str(error))
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
+    """Yields records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
+    return convert_rows(read_jsonl_rows(stream), build_native_record)
 
 
-def build_native_record(row: dict[str, Any]) -> Record:
+def build_native_record(row: JsonObject) -> Record:
     """Converts a row. Raises ValueError if prompt or response is missing or not text. A value of the wrong type goes
     into `extras`, unchanged."""
     if "prompt" not in row or "response" not in row:
@@ -42,24 +37,22 @@ def build_native_record(row: dict[str, Any]) -> Record:
     for key, value in row.items():
         if value is None or key in ("prompt", "response"):
             continue
-        read_value = FIELDS.get(key)
-        converted = read_value(value) if read_value else None
-        if converted is None:
-            store_extra(made, key, value)
-        else:
+        convert = FIELDS.get(key)
+        converted = convert(value) if convert else None
+        if converted is not None:
             setattr(made, key, converted)
+        elif not convert or not is_missing_number(value):
+            made.extras[key] = None if value != value else value
     return made
 
 
-def store_extra(made: Record, key: str, value: Any) -> None:
-    """Stores a value as an extra. A NaN, or the text "nan", under a known key counts as missing and is dropped."""
-    if key in FIELDS and (isinstance(value, float) or (isinstance(value, str) and value.lower().lstrip("+-") in NANS)):
-        return
-    made.extras[key] = None if value != value else value
+def is_missing_number(value: Any) -> bool:
+    """Returns whether a value of a known key that is not valid is a NaN, or text such as "nan"."""
+    return isinstance(value, float) or (isinstance(value, str) and value.lower().lstrip("+-") in NAN_TEXTS)
 
 
-def parts(value: Any) -> dict[str, float | None] | None:
-    """Returns reward parts {name: number}; None unless every part is a number, numeric text or null."""
+def to_rewards(value: Any) -> dict[str, float | None] | None:
+    """Returns {name: number}; None unless every value is a number, numeric text or null."""
     if not isinstance(value, dict):
         return None
     if not all(part is None or isinstance(part, (int, float, str)) for part in value.values()):
@@ -67,21 +60,17 @@ def parts(value: Any) -> dict[str, float | None] | None:
     return {str(key): to_float(part) for key, part in value.items()}
 
 
-def whole_number(value: Any) -> int | None:
-    return to_integer(value)
-
-
 def to_label(value: Any) -> str | None:
     """Returns a short name: text, or a number as text."""
     if isinstance(value, str):
         return value
-    return to_json(value) if isinstance(value, (int, float)) and value == value else None
+    return to_json(value) if is_number(value) and value == value else None
 
 
 def to_boolean(value: Any) -> bool | None:
-    if isinstance(value, (bool, int, float)) and value in (0, 1):
+    if is_number(value) and value in (0, 1):
         return bool(value)
-    return {"True": True, "true": True, "False": False, "false": False}.get(value) if isinstance(value, str) else None
+    return BOOLEAN_TEXTS.get(value) if isinstance(value, str) else None
 
 
 def to_token_ids(value: Any) -> list[int] | None:
@@ -89,9 +78,9 @@ def to_token_ids(value: Any) -> list[int] | None:
 
 
 def to_mask(value: Any) -> list[int] | None:
-    if isinstance(value, list) and all(i in (0, 1) for i in value if isinstance(i, (bool, int, float))):
-        return [int(i) for i in value] if all(isinstance(i, (bool, int, float)) for i in value) else None
-    return None
+    if not isinstance(value, list) or not all(isinstance(i, (int, float)) and i in (0, 1) for i in value):
+        return None
+    return [int(i) for i in value]
 
 
 def to_floats(value: Any) -> list[float | None] | None:
@@ -101,16 +90,16 @@ def to_floats(value: Any) -> list[float | None] | None:
     return [None if i is None else to_float(i) for i in value]
 
 
-def advantages(value: Any) -> list[float | None] | None:
+def to_advantages(value: Any) -> list[float | None] | None:
     """Returns one number per token, or one number for the full response as in GRPO."""
-    return to_floats([value]) if isinstance(value, (int, float)) else to_floats(value)
+    return to_floats([value]) if is_number(value) else to_floats(value)
 
 
-def to_messages(value: Any) -> list[dict[str, Any]] | None:
+def to_messages(value: Any) -> list[JsonObject] | None:
     return value if isinstance(value, list) and all(isinstance(item, dict) for item in value) else None
 
 
-def mapping(value: Any) -> dict[str, Any] | None:
+def to_object(value: Any) -> JsonObject | None:
     return value if isinstance(value, dict) else None
 
 
@@ -120,12 +109,12 @@ def to_list(value: Any) -> list[Any] | None:
 
 FIELDS: dict[str, Callable[[Any], Any]] = {
     "score": to_float,
-    "rewards": parts,
+    "rewards": to_rewards,
     "messages": to_messages,
     "group": to_label,
-    "index": whole_number,
+    "index": to_integer,
     "trajectory": to_label,
-    "turn": whole_number,
+    "turn": to_integer,
     "ground_truth": to_text,
     "data_source": to_label,
     "finish_reason": to_label,
@@ -135,10 +124,10 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "response_mask": to_mask,
     "logprobs": to_floats,
     "ref_logprobs": to_floats,
-    "advantages": advantages,
-    "policy_version": whole_number,
-    "timing": mapping,
-    "metrics": mapping,
+    "advantages": to_advantages,
+    "policy_version": to_integer,
+    "timing": to_object,
+    "metrics": to_object,
     "segments": to_list,
     "tools": to_list,
 }

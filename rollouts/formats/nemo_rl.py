@@ -1,12 +1,13 @@
-"""NeMo-RL: `train_data_step{N}.jsonl` and `val_data_step{N}.jsonl`, a line per sample.
+"""NeMo-RL: `train_data_step{N}.jsonl` and `val_data_step{N}.jsonl`, one line per sample.
 
-Each value is in a list of one, because the batch is written by an iterator of batches of one. `idx` is not.
+Each value except `idx` is in a list of one, because the batch is written by an iterator of batches of one.
 
 | key                                       | in the record                                                        |
 |-------------------------------------------|----------------------------------------------------------------------|
 | content                                   | train: the texts of the messages, without their roles; val: messages |
-| rewards                                   | score; with dynamic sampling of all, `filtered_rewards` of the kept   |
-| token_ids, token_loss_mask, input_lengths | ids and mask, cut to their real length: the batch is padded           |
+| rewards                                   | score; with dynamic sampling of all samples, the selected ones are   |
+|                                           | in `filtered_rewards`                                                |
+| token_ids, token_loss_mask, input_lengths | ids and mask without the padding of the batch                        |
 | advantages, generation_logprobs           | per token of the response                                            |
 | prev_logprobs, sample_loss_mask, agent_ref| extras, unchanged                                                    |
 
@@ -25,9 +26,9 @@ from typing import Any, BinaryIO
 from rollouts.formats.base import DumpContext
 from rollouts.formats.native import to_floats, to_mask, to_token_ids
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import read_jsonl_rows
-from rollouts.formats.readers.values import to_jsonable
-from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integer, to_json
+from rollouts.formats.readers.jsonl import convert_rows, read_jsonl_rows
+from rollouts.formats.readers.values import JsonObject, to_jsonable
+from rollouts.samples import LineProblem, Record, to_float, to_integer, to_json
 
 name = "nemo-rl"
 
@@ -38,34 +39,24 @@ KNOWN_KEYS = frozenset(
      "prev_logprobs", "idx")
 )  # fmt: skip
 
-Row = dict[str, Any]
-
 
 def sniff(filename: str, head: bytes) -> bool:
     return bool(HEAD.match(head)) and (bool(FILE.search(filename)) or b'"input_lengths": [' in head)
 
 
-def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
-    for found in read_jsonl_rows(stream):
-        if isinstance(found, LineProblem):
-            yield found
-            continue
-        try:
-            yield convert_row(found[1])
-        except ValueError as error:
-            yield LineProblem(found[0], str(error))
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
+    """Yields records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
+    return convert_rows(read_jsonl_rows(stream), convert_row)
 
 
-def convert_row(row: Row) -> Record:
-    """Converts a row. Raises ValueError if it has no content."""
+def convert_row(row: JsonObject) -> Record:
+    """Raises ValueError if the row has no content."""
     row = {key: unwrap(value) if key != "idx" else value for key, value in row.items()}
     made = build_record(row.get("content"))
     made.score = to_float(row.get("rewards"))
     set_tokens(made, row)
-    made.extras |= {
-        key: to_jsonable(value) for key, value in row.items() if key not in KNOWN_KEYS and value is not None
-    }
+    extras = {key: value for key, value in row.items() if key not in KNOWN_KEYS and value is not None}
+    made.extras |= {key: to_jsonable(value) for key, value in extras.items()}
     return made
 
 
@@ -80,27 +71,26 @@ def build_record(content: Any) -> Record:
     if not isinstance(content, list) or not content:
         raise ValueError("has no `content`")
     if chat.is_conversation(content):
-        at = chat.find_response_start(content)
-        return Record(chat.render_prompt(content[:at]), chat.render_response(content[at:]), content)
+        return Record(*chat.render_conversation(content), content)
     texts = [text if isinstance(text, str) else to_json(text) for text in content]
-    at = 1 + len(texts) % 2 if len(texts) > 1 else 0
-    return Record("\n".join(texts[:at]), "\n".join(texts[at:]))
+    start = 1 + len(texts) % 2 if len(texts) > 1 else 0
+    return Record("\n".join(texts[:start]), "\n".join(texts[start:]))
 
 
-def set_tokens(made: Record, row: Row) -> None:
+def set_tokens(made: Record, row: JsonObject) -> None:
     """Sets the tokens. The response starts at the first trained token; tokens after `input_lengths` are padding."""
     tokens, trained = to_token_ids(row.get("token_ids")), to_mask(row.get("token_loss_mask"))
     if tokens is None or trained is None or len(tokens) != len(trained):
         return
     end = to_integer(row.get("input_lengths"))
     end = len(tokens) if end is None or not 0 <= end <= len(tokens) else end
-    start = next((at for at, is_trained in enumerate(trained[:end]) if is_trained), end)
+    start = trained.index(1, 0, end) if 1 in trained[:end] else end
     made.prompt_ids, made.response_ids = tokens[:start], tokens[start:end]
     made.response_mask = trained[start:end]
     for field, key in (("advantages", "advantages"), ("logprobs", "generation_logprobs")):
         values = to_floats(row.get(key))
         if values is not None and len(values) == len(tokens):
             setattr(made, field, values[start:end])
-    before = to_floats(row.get("prev_logprobs"))
-    if before is not None:
-        made.extras["prev_logprobs"] = before[start:end]
+    previous = to_floats(row.get("prev_logprobs"))
+    if previous is not None:
+        made.extras["prev_logprobs"] = previous[start:end]

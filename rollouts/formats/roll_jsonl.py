@@ -28,34 +28,27 @@ from typing import Any, BinaryIO
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.jsonl import (
-    parse_json_leniently,
-    parse_prompt,
-    parse_response_text,
-    read_jsonl_rows,
-    render_messages,
-)
-from rollouts.formats.readers.values import parse_continuation, to_jsonable
+from rollouts.formats.readers.chat import is_conversation
+from rollouts.formats.readers.jsonl import parse_json_leniently, parse_prompt, parse_response_text, read_jsonl_rows
+from rollouts.formats.readers.values import JsonObject, collect_extras, get_object, to_jsonable
 from rollouts.samples import LineProblem, Record, to_float, to_integer, to_text
 
 name = "roll-jsonl"
 
 FILE = re.compile(r"(?:.*/)?rollout_dump_data\.step_\d+\.jsonl\Z", re.DOTALL)
-COLUMNS = re.compile(rb'\s*\{\s*"[^"\\]{1,80}"\s*:\s*\[')
-ANSWERS = re.compile(rb'"(?:responses|trajectory_data)"\s*:\s*\[')
+HEAD = re.compile(rb'\s*\{\s*"[^"\\]{1,80}"\s*:\s*\[')
+RESPONSE_HEAD = re.compile(rb'"(?:responses|trajectory_data)"\s*:\s*\[')
 RLVR_COLUMNS = frozenset(("prompt", "messages", "responses", "scores", "id", "ground_truth", "source", "global_step"))
-AGENTIC = frozenset(("messages", "tools", "global_step"))
-
-Row = dict[str, Any]
+AGENTIC_COLUMNS = frozenset(("messages", "tools", "global_step"))
 
 
 def sniff(filename: str, head: bytes) -> bool:
-    return bool(COLUMNS.match(head)) and (bool(FILE.match(filename)) or bool(ANSWERS.search(head)))
+    return bool(HEAD.match(head)) and (bool(FILE.match(filename)) or bool(RESPONSE_HEAD.search(head)))
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
-    """Yields records in the order of the rows. Raises UnreadableDumpError if no line holds columns with answers."""
-    groups, found = GroupAssigner(), False
+    """Yields records in the order of the rows. Raises UnreadableDumpError if no line holds columns with responses."""
+    groups, has_responses = GroupAssigner(), False
     for line in read_jsonl_rows(stream):
         if isinstance(line, LineProblem):
             yield line
@@ -64,82 +57,80 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
         if not {"responses", "trajectory_data"} & set(columns):
             yield LineProblem(line[0], "has no column `responses` or `trajectory_data`")
             continue
-        found = True
-        yield from records(columns, context, groups)
-    if not found:
+        has_responses = True
+        yield from read_columns(columns, context, groups)
+    if not has_responses:
         raise UnreadableDumpError("No line of it holds a column `responses` or `trajectory_data`.")
 
 
-def records(
+def read_columns(
     columns: dict[str, list[Any]], context: DumpContext, groups: GroupAssigner
 ) -> Iterator[Record | LineProblem]:
     count = len(columns.get("responses", columns.get("trajectory_data", ())))
     for key in [key for key, values in columns.items() if len(values) != count]:
         length = len(columns.pop(key))
-        yield LineProblem(1, f"its column `{key}` has {length:,} values, not {count:,}; it is left out", repaired=True)
-    for at in range(count):
-        row = {key: values[at] for key, values in columns.items()}
+        yield LineProblem(1, f"its column `{key}` has {length:,} values, not {count:,}; it is excluded", repaired=True)
+    for index in range(count):
+        row = {key: values[index] for key, values in columns.items()}
         try:
-            made = agentic(row) if "trajectory_data" in row else rlvr(row, groups)
+            made = build_agentic_record(row) if "trajectory_data" in row else build_rlvr_record(row, groups)
         except ValueError as error:
-            yield LineProblem(at + 1, f"row {at + 1}: {error}")
+            yield LineProblem(index + 1, f"row {index + 1}: {error}")
             continue
         if (step := to_integer(row.get("global_step"))) != context.step:
             made.extras["step"] = step
         yield made
 
 
-def rlvr(row: Row, groups: GroupAssigner) -> Record:
+def build_rlvr_record(row: JsonObject, groups: GroupAssigner) -> Record:
     """Raises ValueError if prompt or response is not text."""
-    spoken = decode_json_text(row.get("messages"))
-    prompt, messages = parse_prompt(spoken if row.get("prompt") is None else row["prompt"])
-    made = Record(prompt, parse_response_text(row["responses"]), messages or native.to_messages(spoken))
+    conversation = decode_json_text(row.get("messages"))
+    prompt, messages = parse_prompt(conversation if row.get("prompt") is None else row["prompt"])
+    made = Record(prompt, parse_response_text(row["responses"]), messages or native.to_messages(conversation))
     made.score = to_float(row.get("scores"))
     made.group, made.index, made.trajectory = groups.assign(row.get("domain"), row.get("id"))
     made.ground_truth = to_text(row.get("ground_truth"))
     made.data_source = native.to_label(row.get("source"))
-    made.extras |= collect_extra_columns(row, RLVR_COLUMNS)
+    made.extras |= collect_extras(row, RLVR_COLUMNS, decode_value)
     return made
 
 
-def agentic(row: Row) -> Record:
+def build_agentic_record(row: JsonObject) -> Record:
     """Raises ValueError if there is no list of messages."""
-    spoken = decode_json_text(row.get("messages"))
-    if not isinstance(spoken, list) or render_messages(spoken) is None:
-        raise ValueError("its `messages` are no list of messages")
-    first = next((at for at, turn in enumerate(spoken) if turn["role"] == "assistant"), len(spoken))
-    prompt, asked = parse_prompt(spoken[:first])
-    made = Record(prompt, parse_continuation(spoken[first:]), asked)
+    turns = decode_json_text(row.get("messages"))
+    if not is_conversation(turns):
+        raise ValueError("its `messages` are not a list of messages")
+    first = next((index for index, turn in enumerate(turns) if turn["role"] == "assistant"), len(turns))
+    prompt, messages = parse_prompt(turns[:first])
+    made = Record(prompt, render_continuation(turns[first:]), messages)
     made.tools = native.to_list(decode_json_text(row.get("tools"))) or None
-    made.extras |= collect_extra_columns(row, AGENTIC)
-    data = made.extras.get("trajectory_data")
-    keep_trajectory(made, data if isinstance(data, dict) else {})
+    made.extras |= collect_extras(row, AGENTIC_COLUMNS, decode_value)
+    set_trajectory_values(made, get_object(made.extras, "trajectory_data"))
     made.data_source = made.data_source or native.to_label(row.get("exp_name"))
     return made
 
 
-def keep_trajectory(made: Record, data: Row) -> None:
+def render_continuation(messages: list[JsonObject]) -> str:
+    """Renders a response of one or several turns. The prompt ends with the role of the first turn."""
+    text = parse_response_text(messages)
+    return text.removeprefix("assistant\n") if len(messages) > 1 else text
+
+
+def set_trajectory_values(made: Record, data: JsonObject) -> None:
     """Sets the fields that `trajectory_data` has. All of it is also in the extras."""
-    env, reward, failure = part(data, "env_info"), part(data, "reward_info"), part(data, "failure_info")
+    env, failure = get_object(data, "env_info"), get_object(data, "failure_info")
     made.trajectory = native.to_label(data.get("trajectory_id"))
     made.group = native.to_label(env.get("group_id"))
     made.data_source = native.to_label(env.get("tag"))
-    made.score = to_float(reward.get("episode_reward"))
+    made.score = to_float(get_object(data, "reward_info").get("episode_reward"))
     made.finish_reason = native.to_label(failure.get("stop_reason", data.get("finish_reason")))
-    made.truncated = native.to_boolean(part(data, "length_info").get("truncated"))
+    made.truncated = native.to_boolean(get_object(data, "length_info").get("truncated"))
     if mode := native.to_label(env.get("mode")):
         made.extras["mode"] = mode
 
 
-def part(data: Row, key: str) -> Row:
-    found = data.get(key)
-    return found if isinstance(found, dict) else {}
-
-
-def collect_extra_columns(row: Row, known: frozenset[str]) -> dict[str, Any]:
-    """Returns the other columns that are not empty. Decodes JSON that was written as text."""
-    found = {key: to_jsonable(decode_json_text(value)) for key, value in row.items() if key not in known}
-    return {key: value for key, value in found.items() if value not in (None, "", [], {})}
+def decode_value(value: Any) -> Any:
+    return to_jsonable(decode_json_text(value))
 
 
 def decode_json_text(value: Any) -> Any:

@@ -25,17 +25,23 @@ from rolloutdeck.safe_pickle.batches import RolloutBatch, open_roll_batch
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.jsonl import parse_prompt
+from rollouts.formats.readers.jsonl import parse_prompt_or_empty
 from rollouts.formats.readers.seekable import provide_pickle_file
-from rollouts.formats.readers.values import binarize_mask, check_token_ids, replace_nonfinite, to_jsonable
-from rollouts.formats.roll_jsonl import RLVR_COLUMNS, GroupAssigner, collect_extra_columns, decode_json_text
+from rollouts.formats.readers.values import (
+    binarize_mask,
+    check_token_ids,
+    collect_extras,
+    replace_nonfinite,
+    to_jsonable,
+)
+from rollouts.formats.roll_jsonl import RLVR_COLUMNS, GroupAssigner, decode_json_text, decode_value
 from rollouts.samples import Record, to_float, to_integer, to_text
 
 name = "roll-mock"
 
 CLASS = b"roll.distributed.scheduler.protocol"
 WINDOW = 16  # rows that are decoded together
-OF_AGENTS = frozenset(("group_ids", "traj_id", "step", "tags", "episode_scores"))
+KNOWN_COLUMNS = RLVR_COLUMNS | frozenset(("group_ids", "traj_id", "step", "tags", "episode_scores"))
 
 
 def sniff(filename: str, head: bytes) -> bool:
@@ -61,42 +67,40 @@ class RollBatchReader:
 
     def read(self) -> Iterator[Record]:
         for start in range(0, self.batch.rows, WINDOW):
-            window = [self.record(row) for row in range(start, min(start + WINDOW, self.batch.rows))]
+            window = [self.build_record(row) for row in range(start, min(start + WINDOW, self.batch.rows))]
             if self.context.decode_tokens is not None:
                 responses = self.context.decode_tokens([made.response_ids or [] for made in window])
                 for made, response in zip(window, responses, strict=True):
                     made.response, made.textless = response, False
             yield from window
 
-    def record(self, row: int) -> Record:
-        values = {name: column[row] for name, column in self.columns.items()}
-        spoken = decode_json_text(to_jsonable(values.get("messages")))
-        prompt, messages = parse_prompt_or_empty(to_jsonable(values.get("prompt")) or spoken)
-        made = Record(prompt, "", messages or native.to_messages(spoken), textless=True)
+    def build_record(self, row: int) -> Record:
+        values = {name: to_jsonable(column[row]) for name, column in self.columns.items()}
+        conversation = decode_json_text(values.get("messages"))
+        prompt, messages = parse_prompt_or_empty(values.get("prompt") or conversation)
+        made = Record(prompt, "", messages or native.to_messages(conversation), textless=True)
         self.set_tokens(made, row)
         self.set_position(made, values)
-        made.ground_truth = to_text(to_jsonable(values.get("ground_truth")))
-        made.data_source = native.to_label(to_jsonable(values.get("source", values.get("tags"))))
-        made.extras |= collect_extra_columns(
-            {key: to_jsonable(value) for key, value in values.items()}, RLVR_COLUMNS | OF_AGENTS
-        )
+        made.ground_truth = to_text(values.get("ground_truth"))
+        made.data_source = native.to_label(values.get("source", values.get("tags")))
+        made.extras |= collect_extras(values, KNOWN_COLUMNS, decode_value)
         if self.step != self.context.step:
             made.extras["step"] = self.step
         return made
 
     def set_tokens(self, made: Record, row: int) -> None:
         """Sets the tokens. The response starts at the first generated token; it is empty if there is none."""
-        tokens, attended, written = (
+        tokens, attention, response = (
             self.batch.numbers(name, row) for name in ("input_ids", "attention_mask", "response_mask")
         )
         assert tokens is not None
-        if attended is None or written is None or not len(tokens) == len(attended) == len(written):
+        if attention is None or response is None or not len(tokens) == len(attention) == len(response):
             raise UnreadableDumpError("The batch's masks are not as long as its tokens.")
-        begin = next((at for at, one in enumerate(attended) if one), 0)
-        end = begin + sum(map(bool, attended))
-        first = next((at for at, one in enumerate(written) if one), end)
-        made.prompt_ids, made.response_ids = check_token_ids(tokens[begin:first]), check_token_ids(tokens[first:end])
-        made.response_mask = binarize_mask(written[first:end])
+        start = next((index for index, value in enumerate(attention) if value), 0)
+        end = start + sum(map(bool, attention))
+        first = next((index for index, value in enumerate(response) if value), end)
+        made.prompt_ids, made.response_ids = check_token_ids(tokens[start:first]), check_token_ids(tokens[first:end])
+        made.response_mask = binarize_mask(response[first:end])
         logprobs = self.batch.numbers("infer_logprobs", row)
         if logprobs is not None and len(logprobs) == len(tokens) - 1 and first:
             made.logprobs = replace_nonfinite(logprobs[first - 1 : end - 1])
@@ -105,15 +109,7 @@ class RollBatchReader:
 
     def set_position(self, made: Record, values: dict[str, Any]) -> None:
         made.group, made.index, made.trajectory = self.groups.assign(
-            to_jsonable(values.get("domain")), to_jsonable(values.get("id", values.get("group_ids")))
+            values.get("domain"), values.get("id", values.get("group_ids"))
         )
-        if (trajectory := native.to_label(to_jsonable(values.get("traj_id")))) is not None:
-            made.trajectory, made.turn = trajectory, to_integer(to_jsonable(values.get("step")))
-
-
-def parse_prompt_or_empty(value: Any) -> tuple[str, list[dict[str, Any]] | None]:
-    """Parses a prompt; empty for a value that is neither text nor messages (an agentic batch has only tokens)."""
-    try:
-        return parse_prompt(value)
-    except ValueError:
-        return "", None
+        if (trajectory := native.to_label(values.get("traj_id"))) is not None:
+            made.trajectory, made.turn = trajectory, to_integer(values.get("step"))

@@ -3,13 +3,13 @@
 
 | in a sample                           | becomes                                                                    |
 |---------------------------------------|----------------------------------------------------------------------------|
-| prompt (text or messages), response   | as recorded, special tokens and all                                        |
+| prompt (text or messages), response   | as recorded, including special tokens                                      |
 | tokens, response_length               | prompt and response ids                                                    |
 | loss_mask, rollout_log_probs          | response mask, log-probs                                                   |
 | reward                                | score; of a dict its `score`, else `reward`, else its only number, and the |
-|                                       | others parts of the reward: which one `--reward-key` means is not in it    |
-| group_index                           | group. An eval flattens its data sets, each of which counts from 0, so     |
-|                                       | the same number with another prompt is another group                       |
+|                                       | others parts of the reward, because the file lacks the `--reward-key`      |
+| group_index                           | group. An eval joins its data sets, each of which counts from 0, so the    |
+|                                       | same number with another prompt is another group                           |
 | index, rollout_id                     | trajectory: one execution that was cut into several samples has one        |
 |                                       | `rollout_id`, which is not the step, and its samples are turns             |
 | label, status, weight_versions        | ground truth, finish reason and truncated, policy version                  |
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
@@ -33,14 +33,14 @@ from rollouts.formats import native
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers.jsonl import parse_prompt, parse_response_text
 from rollouts.formats.readers.seekable import provide_pickle_file
-from rollouts.formats.readers.values import summarize_value, to_jsonable
+from rollouts.formats.readers.values import collect_extras, summarize_value, to_jsonable
 from rollouts.samples import LineProblem, Record, is_number, to_float, to_integer, to_text
 
 name = "slime-rollout"
 
-EVAL = re.compile(r"(?<![a-z])eval_\d[^/]*\Z", re.IGNORECASE)
-SCORES = ("score", "reward")  # of a reward dict
-SOURCES = ("source_name", "data_source", "dataset", "dataset_name")  # of `metadata`
+EVAL_FILE = re.compile(r"(?<![a-z])eval_\d[^/]*\Z", re.IGNORECASE)
+SCORE_KEYS = ("score", "reward")  # of a reward dict
+SOURCE_KEYS = ("source_name", "data_source", "dataset", "dataset_name")  # of `metadata`
 # Keys that are stored in fields of the record.
 KNOWN_KEYS = frozenset(
     ("group_index", "index", "rollout_id", "prompt", "tokens", "response", "response_length", "label", "reward",
@@ -57,7 +57,7 @@ def sniff(filename: str, head: bytes) -> bool:
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
     """Yields records in the order of the samples. Raises UnreadableDumpError for any other file."""
     with provide_pickle_file(stream, context) as path, open_torch_dict(path) as saved:
-        yield from records(saved, context)
+        yield from read_records(saved, context)
 
 
 def get_saved_samples(saved: SlimeSampleDict, what: str) -> list[Any]:
@@ -68,47 +68,34 @@ def get_saved_samples(saved: SlimeSampleDict, what: str) -> list[Any]:
     return samples
 
 
-def records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | LineProblem]:
+def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | LineProblem]:
     samples, step = get_saved_samples(saved, "rollout"), to_integer(to_jsonable(saved.get("rollout_id")))
-    groups, trajectories = (
-        SlimeGroupAssigner(),
-        None if is_eval(context) else TrajectoryAssigner(map(names_of, samples)),
-    )
-    rows = RowConverter()
-    for place, sample in enumerate(samples):
-        row = rows.plain(sample)
-        if not isinstance(row, dict):
-            yield LineProblem(place + 1, "is no sample")
-            continue
+    is_eval = context.split == "eval" or EVAL_FILE.search(context.filename)
+    trajectories = None if is_eval else TrajectoryAssigner(samples, "rollout_id", "index")
+    groups, converter = SlimeGroupAssigner(), RowConverter()
+    for position, sample in enumerate(samples):
+        row = converter.plain(sample)
         try:
-            made = record(row)
+            if not isinstance(row, dict):
+                raise ValueError("is not a sample")
+            made = build_record(row)
         except ValueError as error:
-            yield LineProblem(place + 1, str(error))
+            yield LineProblem(position + 1, str(error))
             continue
         made.group, made.index = groups.assign(to_integer(row.get("group_index")), made.prompt)
         if trajectories:
-            made.trajectory, made.turn = trajectories.assign(place)
+            made.trajectory, made.turn = trajectories.assign(position)
         if step != context.step:
             made.extras["step"] = step
         yield made
 
 
-def is_eval(context: DumpContext) -> bool:
-    return context.split == "eval" or bool(EVAL.search(context.filename))
-
-
-def names_of(sample: Any) -> tuple[int | None, int | None]:
-    """Returns rollout_id and index, the input of `TrajectoryAssigner`."""
-    row = sample if isinstance(sample, dict) else {}
-    return to_integer(row.get("rollout_id")), to_integer(row.get("index"))
-
-
-def record(row: SlimeSampleDict) -> Record:
+def build_record(row: SlimeSampleDict) -> Record:
     """Raises ValueError if prompt or response is neither text nor messages."""
     prompt, messages = parse_prompt(to_jsonable(row.get("prompt")))
     made = Record(prompt, parse_response_text(to_jsonable(row.get("response"))), messages)
-    keep_tokens(made, row)
-    keep_reward(made, to_jsonable(row.get("reward")))
+    set_tokens(made, row)
+    set_reward(made, to_jsonable(row.get("reward")))
     made.ground_truth = to_text(to_jsonable(row.get("label")))
     made.finish_reason = native.to_label(row.get("status"))
     made.truncated = None if made.finish_reason is None else made.finish_reason == "truncated"
@@ -117,32 +104,41 @@ def record(row: SlimeSampleDict) -> Record:
     set_policy_version(made, row.get("weight_versions"))
     metadata = row.get("metadata")
     if isinstance(metadata, dict):
-        made.data_source = next((native.to_label(metadata[key]) for key in SOURCES if metadata.get(key)), None)
-    made.extras |= collect_extras(row)
+        made.data_source = next((native.to_label(metadata[key]) for key in SOURCE_KEYS if metadata.get(key)), None)
+    extras = collect_extras(row, KNOWN_KEYS, summarize_value)
+    made.extras |= {key: value for key, value in extras.items() if value != 0}  # also without False
     return made
 
 
-def keep_tokens(made: Record, row: SlimeSampleDict) -> None:
+def set_tokens(made: Record, row: SlimeSampleDict) -> None:
     """Sets the arrays that have the length of the response. Other arrays would be aligned to the wrong tokens."""
-    tokens, length = native.to_token_ids(row.get("tokens")), to_integer(row.get("response_length"))
-    if tokens is None or length is None or not 0 <= length <= len(tokens):
+    length = split_tokens(made, row.get("tokens"), row.get("response_length"))
+    if length is None:
         return
-    made.prompt_ids, made.response_ids = tokens[: len(tokens) - length], tokens[len(tokens) - length :]
-    for ours, theirs, read_values in (
+    for field, key, convert in (
         ("response_mask", "loss_mask", native.to_mask),
         ("logprobs", "rollout_log_probs", native.to_floats),
     ):
-        found = read_values(row.get(theirs))
-        if found is not None and len(found) == length:
-            setattr(made, ours, found)
+        values = convert(row.get(key))
+        if values is not None and len(values) == length:
+            setattr(made, field, values)
 
 
-def keep_reward(made: Record, reward: Any) -> None:
+def split_tokens(made: Record, tokens: Any, response_length: Any) -> int | None:
+    """Sets prompt and response ids. Returns the length of the response; None if tokens or length are not valid."""
+    ids, length = native.to_token_ids(tokens), to_integer(response_length)
+    if ids is None or length is None or not 0 <= length <= len(ids):
+        return None
+    made.prompt_ids, made.response_ids = ids[: len(ids) - length], ids[len(ids) - length :]
+    return length
+
+
+def set_reward(made: Record, reward: Any) -> None:
     if not isinstance(reward, dict):
         made.score = to_float(reward)
         return
     parts = {key: to_float(value) for key, value in reward.items() if is_number(value)}
-    main = next((key for key in SCORES if key in parts), next(iter(parts)) if len(parts) == 1 else None)
+    main = next((key for key in SCORE_KEYS if key in parts), next(iter(parts)) if len(parts) == 1 else None)
     made.score = parts.pop(main, None) if main else None
     made.rewards = parts
     made.extras |= {key: value for key, value in reward.items() if not is_number(value) and value is not None}
@@ -153,17 +149,10 @@ def set_policy_version(made: Record, versions: Any) -> None:
     if not isinstance(versions, list) or not versions:
         return
     first = versions[0]
-    made.policy_version = (
-        int(first) if isinstance(first, str) and re.fullmatch(r"\d{1,18}", first) else to_integer(first)
-    )
+    is_numeric = isinstance(first, str) and re.fullmatch(r"\d{1,18}", first)
+    made.policy_version = int(first) if is_numeric else to_integer(first)
     if len(set(map(str, versions))) > 1 or made.policy_version is None:
         made.extras["weight_versions"] = summarize_value(versions)
-
-
-def collect_extras(row: SlimeSampleDict) -> dict[str, Any]:
-    """Returns the other keys that are not empty."""
-    found = {str(key): summarize_value(value) for key, value in row.items() if key not in KNOWN_KEYS}
-    return {key: value for key, value in found.items() if value not in (None, False, [], {}, "")}
 
 
 class SlimeGroupAssigner:
@@ -190,19 +179,21 @@ class SlimeGroupAssigner:
 
 
 class TrajectoryAssigner:
-    """Assigns trajectories: samples with the same `rollout_id` are turns of one; others have their own, by `index`.
+    """Assigns trajectories: samples of the same rollout are turns of one; others have their own, by index.
 
-    Gives the same result for the train dump of the same rollout, so that the two are merged.
+    `rollout_key` and `index_key` are the keys of both in a sample. Gives the same result for the train dump of the same
+    rollout, so that the two are merged.
     """
 
-    def __init__(self, names: Iterator[tuple[int | None, int | None]]) -> None:
-        self.names = list(names)
+    def __init__(self, samples: Iterable[Any], rollout_key: str, index_key: str) -> None:
+        rows = [sample if isinstance(sample, dict) else {} for sample in samples]
+        self.names = [(to_integer(row.get(rollout_key)), to_integer(row.get(index_key))) for row in rows]
         self.counts = Counter(rollout for rollout, _ in self.names if rollout is not None)
         self.turns: Counter[int] = Counter()
 
-    def assign(self, at: int) -> tuple[str | None, int | None]:
+    def assign(self, position: int) -> tuple[str | None, int | None]:
         """Returns trajectory and turn of the sample at this position. Call it in order."""
-        rollout, index = self.names[at]
+        rollout, index = self.names[position]
         if rollout is not None and self.counts[rollout] > 1:
             self.turns[rollout] += 1
             return str(rollout), self.turns[rollout] - 1

@@ -6,7 +6,7 @@
 | loss_masks, rollout_log_probs          | response mask, log-probs                 |
 | ref_log_probs, advantages              | log-probs of the reference, advantages   |
 | rewards                                | `normalized_reward`                      |
-| raw_reward of the file, by place       | score                                    |
+| raw_reward of the file, by position    | score                                    |
 | truncated, source_names                | truncated, data source                   |
 
 It has no text and adds no samples to a step with a rollout dump: it is merged into that by trajectory, see
@@ -27,7 +27,7 @@ from rollouts.formats import native
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers.seekable import provide_pickle_file
 from rollouts.formats.readers.values import summarize_value, to_jsonable
-from rollouts.formats.slime_rollout import SlimeSampleDict, TrajectoryAssigner, get_saved_samples
+from rollouts.formats.slime_rollout import SlimeSampleDict, TrajectoryAssigner, get_saved_samples, split_tokens
 from rollouts.samples import LineProblem, Record, to_float, to_integer
 
 name = "slime-train"
@@ -51,26 +51,25 @@ def sniff(filename: str, head: bytes) -> bool:
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
     """Yields records in the order of the rollout. Raises UnreadableDumpError for any other file."""
     with provide_pickle_file(stream, context) as path, open_torch_dict(path) as saved:
-        yield from records(saved, context)
+        yield from read_records(saved, context)
 
 
-def records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | LineProblem]:
+def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | LineProblem]:
     if saved.get("format_version") != VERSION:
-        raise UnreadableDumpError(
-            f"A train dump of version {to_jsonable(saved.get('format_version'))}; {VERSION} is read."
-        )
+        version = to_jsonable(saved.get("format_version"))
+        raise UnreadableDumpError(f"It is a train dump of version {version}; only version {VERSION} is supported.")
     samples, step = get_saved_samples(saved, "train dump"), to_integer(to_jsonable(saved.get("rollout_id")))
-    trajectories = TrajectoryAssigner(map(names_of, samples))
+    trajectories = TrajectoryAssigner(samples, "rollout_ids", "sample_index")
     raw = saved.get("raw_reward")
     scores = raw if isinstance(raw, list) and len(raw) == len(samples) else []
-    rows, window = RowConverter(), list[Record]()
-    for place, sample in enumerate(samples):
-        row = rows.plain(sample)
+    converter, window = RowConverter(), list[Record]()
+    for position, sample in enumerate(samples):
+        row = converter.plain(sample)
         if not isinstance(row, dict):
-            yield LineProblem(place + 1, "is no sample")
+            yield LineProblem(position + 1, "is not a sample")
             continue
-        made = record(row, scores)
-        made.trajectory, made.turn = trajectories.assign(place)
+        made = build_record(row, scores)
+        made.trajectory, made.turn = trajectories.assign(position)
         if step != context.step:
             made.extras["step"] = step
         window.append(made)
@@ -80,19 +79,13 @@ def records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | L
     yield from decode_window(window, context)
 
 
-def names_of(sample: Any) -> tuple[int | None, int | None]:
-    row = sample if isinstance(sample, dict) else {}
-    return to_integer(row.get("rollout_ids")), to_integer(row.get("sample_index"))
-
-
-def record(row: SlimeSampleDict, scores: Sequence[Any]) -> Record:
+def build_record(row: SlimeSampleDict, scores: Sequence[Any]) -> Record:
     made = Record(textless=True)
-    tokens, length = native.to_token_ids(row.get("tokens")), to_integer(row.get("response_lengths"))
-    if tokens is not None and length is not None and 0 <= length <= len(tokens):
-        made.prompt_ids, made.response_ids = tokens[: len(tokens) - length], tokens[len(tokens) - length :]
-    set_arrays(made, row, length)
-    place = to_integer(row.get("rollout_position"))
-    made.score = to_float(to_jsonable(scores[place])) if place is not None and 0 <= place < len(scores) else None
+    split_tokens(made, row.get("tokens"), row.get("response_lengths"))
+    set_arrays(made, row, to_integer(row.get("response_lengths")))
+    position = to_integer(row.get("rollout_position"))
+    if position is not None and 0 <= position < len(scores):
+        made.score = to_float(to_jsonable(scores[position]))
     made.truncated = native.to_boolean(row.get("truncated"))
     made.data_source = native.to_label(row.get("source_names"))
     if (normalized := to_float(row.get("rewards"))) is not None:
@@ -105,11 +98,11 @@ def set_arrays(made: Record, row: SlimeSampleDict, length: int | None) -> None:
     for key, value in row.items():
         if key in KNOWN_KEYS or value is None:
             continue
-        read_values = native.to_mask if key == "loss_masks" else native.to_floats
-        found = read_values(value) if isinstance(value, list) and len(value) == length else None
-        if found is not None and key in ARRAYS:
-            setattr(made, ARRAYS[key], found)
-        elif found is not None and (known := [one for one in found if one is not None]):
+        convert = native.to_mask if key == "loss_masks" else native.to_floats
+        values = convert(value) if isinstance(value, list) and len(value) == length else None
+        if values is not None and key in ARRAYS:
+            setattr(made, ARRAYS[key], values)
+        elif values is not None and (known := [number for number in values if number is not None]):
             made.extras[f"{key}_mean"] = fmean(known)
         elif not isinstance(value, list):
             made.extras[str(key)] = summarize_value(value)

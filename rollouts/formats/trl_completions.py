@@ -1,8 +1,8 @@
 """TRL's completions, `completions_{step:05d}.parquet`: what GRPOTrainer writes at each log with `log_completions`.
 
-Columns, in this order: step, prompt, completion, a double per reward function (NaN where it gave None), what
-`log_extra` was given (by name), advantage. Until 1.14 prompt and completion are text, since 1.15 lists of messages
-where the data set is conversational.
+Columns, in this order: step, prompt, completion, a double per reward function (NaN if it returned None), the values
+of `log_extra` (by name), advantage. Until 1.14 prompt and completion are text; since 1.15 they are lists of messages
+if the data set is conversational.
 
 - The file has no weights of the reward functions, and a number from `log_extra` looks like a reward. The score is the
   sum of the doubles, as with the default weights of TRL, if the sum is consistent with the advantages: of two
@@ -28,48 +28,43 @@ import pyarrow.parquet as pq
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
+from rollouts.formats.readers.jsonl import convert_rows
 from rollouts.formats.readers.parquet import open_parquet, read_parquet_rows
 from rollouts.formats.readers.seekable import provide_local_file
-from rollouts.formats.readers.values import to_jsonable
+from rollouts.formats.readers.values import JsonObject, to_jsonable
 from rollouts.samples import LineProblem, Record, to_float, to_integer, to_text
 
 name = "trl-completions"
 
-MAGIC = b"PAR1"
 FILE = re.compile(r"(?:.*/)?completions_\d+\.parquet\Z", re.DOTALL)
-KNOWN = ("step", "prompt", "completion", "advantage")
-SAME = 1e-6  # advantages this close are equal: TRL computes them in float32
-
-Row = dict[str, Any]
+KNOWN_COLUMNS = ("step", "prompt", "completion", "advantage")
+TOLERANCE = 1e-6  # advantages this close are equal: TRL computes them in float32
 
 
 def sniff(filename: str, head: bytes) -> bool:
-    return head.startswith(MAGIC) and bool(FILE.match(filename))
+    return head.startswith(b"PAR1") and bool(FILE.match(filename))
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
     """Yields records in the order of the rows. Raises UnreadableDumpError for any other file."""
     with provide_local_file(stream, context) as path, open_parquet(path) as file:
-        yield from records(file, context)
+        yield from read_records(file, context)
 
 
-def records(file: pq.ParquetFile, context: DumpContext) -> Iterator[Record | LineProblem]:
+def read_records(file: pq.ParquetFile, context: DumpContext) -> Iterator[Record | LineProblem]:
     schema, count = file.schema_arrow, file.metadata.num_rows
     if not {"prompt", "completion"} <= set(schema.names) or len(set(schema.names)) != len(schema.names):
         raise UnreadableDumpError("The Parquet file holds no completions: it has no columns `prompt` and `completion`.")
     if not count:
         raise UnreadableDumpError("The Parquet file has no rows.")
-    parts = [field.name for field in schema if pa.types.is_floating(field.type) and field.name not in KNOWN]
+    parts = [field.name for field in schema if pa.types.is_floating(field.type) and field.name not in KNOWN_COLUMNS]
     scored = bool(parts) and scores_match_advantages(file, parts)
-    for line, row in enumerate(read_parquet_rows(file), 1):
-        try:
-            yield record(row, context, parts, scored)
-        except ValueError as error:
-            yield LineProblem(line, str(error))
+    rows = enumerate(read_parquet_rows(file), 1)
+    yield from convert_rows(rows, lambda row: build_record(row, context, parts, scored))
 
 
-def record(row: Row, context: DumpContext, parts: Sequence[str], scored: bool) -> Record:
-    """Raises ValueError if its prompt or completion is neither text nor messages."""
+def build_record(row: JsonObject, context: DumpContext, parts: Sequence[str], scored: bool) -> Record:
+    """Raises ValueError if prompt or completion is neither text nor messages."""
     made = Record(*chat.parse_prompt_response(remove_null_keys(row["prompt"]), remove_null_keys(row["completion"])))
     made.rewards = {part: to_float(row[part]) for part in parts}
     made.score = sum_rewards(made.rewards) if scored else None
@@ -78,7 +73,7 @@ def record(row: Row, context: DumpContext, parts: Sequence[str], scored: bool) -
     if row.get("step") != context.step:
         made.extras["step"] = to_integer(row.get("step"))
     for key, value in row.items():
-        if key in parts or key in KNOWN or value is None:
+        if key in parts or key in KNOWN_COLUMNS or value is None:
             continue
         if key == "ground_truth":
             made.ground_truth = to_text(to_jsonable(value))
@@ -91,8 +86,9 @@ def remove_null_keys(value: Any) -> Any:
     """Removes the null keys that Parquet adds to a message because another message has them."""
     if not isinstance(value, list):
         return to_jsonable(value)
-    kept = [{key: one for key, one in turn.items() if one is not None} for turn in value if isinstance(turn, dict)]
-    return to_jsonable(kept) if len(kept) == len(value) else value
+    if not all(isinstance(turn, dict) for turn in value):
+        return value
+    return to_jsonable([{key: inner for key, inner in turn.items() if inner is not None} for turn in value])
 
 
 def sum_rewards(rewards: dict[str, float | None]) -> float | None:
@@ -119,15 +115,15 @@ def has_consistent_advantages(rows: Iterable[tuple[str, float | None, float | No
     for prompt, score, advantage in rows:
         if score is not None and advantage is not None:
             groups.setdefault(prompt, []).append((score, advantage))
-    return all(in_order(sorted(group)) for group in groups.values())
+    return all(is_ordered(sorted(group)) for group in groups.values())
 
 
-def in_order(group: Sequence[tuple[float, float]]) -> bool:
+def is_ordered(group: Sequence[tuple[float, float]]) -> bool:
     """Returns whether the advantages of (score, advantage) pairs, sorted by score, never fall and differ if the scores
     differ."""
     for (less, below), (more, above) in pairwise(group):
-        if above < below - SAME or (more - less > SAME and abs(above - below) <= SAME):
+        if above < below - TOLERANCE or (more - less > TOLERANCE and abs(above - below) <= TOLERANCE):
             return False
-        if more - less <= SAME and abs(above - below) > max(SAME, 1e-3 * abs(above)):
+        if more - less <= TOLERANCE and abs(above - below) > max(TOLERANCE, 1e-3 * abs(above)):
             return False
     return True

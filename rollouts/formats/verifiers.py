@@ -1,15 +1,15 @@
-"""Episodes of prime-rl and verifiers: `traces.jsonl`, appended, one a line.
+"""Episodes of prime-rl and verifiers: `traces.jsonl`, appended, one line per episode.
 
-| line                                                         | since                        |
-|--------------------------------------------------------------|------------------------------|
+| line                                                          | since                        |
+|---------------------------------------------------------------|------------------------------|
 | an episode with the `traces` of its agents, its group and run | verifiers 0.4, August 2026   |
-| a trace itself, with its own `run`                           | before                       |
+| a trace itself, with its own `run`                            | before                       |
 
-A trace is a graph of messages: each way from its root to a leaf is a sample, since a harness that compacts its context
-or calls itself branches. A message holds the tokens that it adds; log-probs and advantages stand for sampled tokens
-only. The score is the sum of score times weight; null, where scoring did not run, is no score.
-prime-rl writes every arrival to `all` and what was trained to `effective`: the same samples, which count once. Later it
-writes one stream of training and evaluations in chunks, `00000.jsonl`: the episodes of the told split are read.
+A trace is a graph of messages. Each path from its root to a leaf is a sample: a harness that compacts its context or
+calls itself creates branches. A message has the tokens that it adds; log-probs and advantages exist for sampled tokens
+only. The score is the sum of score times weight, and unknown if scoring did not run (null).
+prime-rl writes all episodes to `all` and the trained ones to `effective`: they are the same samples. Later versions
+write training and evaluations to the same chunks, `00000.jsonl`: only the episodes of the upload's split are read.
 Source: verifiers/v1/{episode,trace,graph}.py, PrimeIntellect-ai/verifiers a60a606e and 91d4f69e; `FileMonitor` in
 src/prime_rl/monitors/file.py, PrimeIntellect-ai/prime-rl 559b4477, and file/monitor.py, 048a6e23.
 """
@@ -22,24 +22,23 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from rollouts.formats.base import DumpContext
-from rollouts.formats.native import to_boolean, to_floats, to_token_ids
+from rollouts.formats.native import to_boolean, to_floats, to_object, to_token_ids
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.jsonl import read_jsonl_rows
-from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integer, to_text
+from rollouts.formats.readers.values import JsonObject, get_list, get_object
+from rollouts.samples import LineProblem, Record, SkippedRow, is_number, to_float, to_integer, to_text
 
 name = "verifiers"
 
 HEAD = re.compile(rb'\s*\{.*"(?:traces|nodes)"\s*:\s*\[', re.DOTALL)
 FILE = re.compile(r"(?:\A|/)traces\.jsonl\Z")
-TRAINED = re.compile(r"(?:\A|/)effective/traces\.jsonl\Z")
-CHUNK = re.compile(r"(?:\A|/)\d{5}\.jsonl\Z")
+TRAINED_FILE = re.compile(r"(?:\A|/)effective/traces\.jsonl\Z")
+CHUNK_FILE = re.compile(r"(?:\A|/)\d{5}\.jsonl\Z")
 SPLITS = {"train": "a training", "eval": "an evaluation"}
-TRUTHS = ("answer", "ground_truth", "solution")
-MOST_CHARS = 256 << 20  # of all branches of an episode: each repeats what stands before it
-NODE_CHARS = 64  # that a node takes besides its text
-SUMMED = ("prompt_tokens", "cached_input_tokens", "completion_tokens", "reasoning_tokens", "cost")
-
-Thing = dict[str, Any]
+GROUND_TRUTH_KEYS = ("answer", "ground_truth", "solution")
+MAX_EPISODE_CHARS = 256 << 20  # of all its branches: each repeats the messages that it shares with others
+NODE_CHARS = 64  # of a node, in addition to its text
+USAGE_KEYS = ("prompt_tokens", "cached_input_tokens", "completion_tokens", "reasoning_tokens", "cost")
 
 
 def sniff(filename: str, head: bytes) -> bool:
@@ -47,209 +46,178 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
-    trained, mixed = bool(TRAINED.search(context.filename)), bool(CHUNK.search(context.filename))
-    for found in read_jsonl_rows(stream):
-        if isinstance(found, LineProblem):
-            yield found
+    """Yields records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
+    is_trained, is_chunk = bool(TRAINED_FILE.search(context.filename)), bool(CHUNK_FILE.search(context.filename))
+    for row in read_jsonl_rows(stream):
+        if isinstance(row, LineProblem):
+            yield row
             continue
-        line, row = found
-        if "trace_id" in row and "branches" in row:
-            yield SkippedRow("what prime-rl tells later of a trace")
+        line, episode = row
+        if "trace_id" in episode and "branches" in episode:
+            yield SkippedRow("a later update of a trace by prime-rl")
             continue
-        if not isinstance(row.get("traces"), list) and not isinstance(row.get("nodes"), list):
-            yield LineProblem(line, "is no episode: it has neither `traces` nor `nodes`")
+        if not isinstance(episode.get("traces"), list) and not isinstance(episode.get("nodes"), list):
+            yield LineProblem(line, "is not an episode: it has neither `traces` nor `nodes`")
             continue
-        if mixed and (split := get_episode_split(row)) and split != context.split:
-            yield SkippedRow(f"an episode of {SPLITS[split]}: --split {split} takes those")
+        if is_chunk and (split := get_episode_split(episode)) and split != context.split:
+            yield SkippedRow(f"an episode of {SPLITS[split]}: use --split {split} to read it")
             continue
         try:
-            made = list(samples(row))
+            made = list(build_samples(episode))
         except ValueError as error:
             yield LineProblem(line, str(error))
             continue
         for record in made:
-            record.extras |= {"trained": True} if trained else {}
+            record.extras |= {"trained": True} if is_trained else {}
         yield from made
         if not made:
-            yield SkippedRow("an episode that failed before the model said anything")
+            yield SkippedRow("an episode that failed before the first answer of the model")
 
 
-def get_episode_split(episode: Thing) -> str:
-    """`train` or `eval`, as prime-rl stamps its traces or its run says; empty where neither does."""
-    kinds = [part(trace, "info").get("kind") for trace in listed(episode.get("traces")) if isinstance(trace, dict)]
-    run = part(episode, "run")
-    return next(
-        (kind for kind in (*kinds, part(run, "work").get("type"), run.get("type")) if kind in ("train", "eval")), ""
-    )
+def get_episode_split(episode: JsonObject) -> str:
+    """Returns `train` or `eval`, from the traces of prime-rl or from the run; empty if unknown."""
+    kinds = [get_object(trace, "info").get("kind") for trace in get_list(episode, "traces")]
+    run = get_object(episode, "run")
+    kinds += [get_object(run, "work").get("type"), run.get("type")]
+    return next((kind for kind in kinds if kind in ("train", "eval")), "")
 
 
-def samples(row: Thing) -> Iterator[Record]:
-    traces = row["traces"] if isinstance(row.get("traces"), list) else [row]
-    room = Room()
-    for trace in traces:
-        if isinstance(trace, dict):
-            yield from branches(row, trace, room)
+def build_samples(episode: JsonObject) -> Iterator[Record]:
+    """Yields one sample per leaf with an answer of the model. Raises ValueError if the episode is too large."""
+    budget = CharBudget()
+    for trace in get_list(episode, "traces") if isinstance(episode.get("traces"), list) else [episode]:
+        nodes = [node if isinstance(node, dict) else {} for node in get_list(trace, "nodes")]
+        paths = [path for path in find_paths(nodes, budget) if any(node.get("sampled") for node in path)]
+        for turn, path in enumerate(paths):
+            messages = [node["message"] for node in path]
+            start = next(index for index, node in enumerate(path) if node.get("sampled"))
+            texts = chat.render_prompt(messages[:start]), chat.render_response(messages[start:])
+            made = Record(*texts, messages, trajectory=to_text(trace.get("id")), turn=turn if len(paths) > 1 else None)
+            set_tokens(made, path)
+            set_trace_values(made, trace)
+            set_episode_values(made, episode, trace)
+            yield made
 
 
-class Room:
-    """What the branches of an episode may still hold."""
+class CharBudget:
+    """The characters that the other branches of an episode may have."""
 
     def __init__(self) -> None:
-        self.left = MOST_CHARS
+        self.left = MAX_EPISODE_CHARS
 
-    def take(self, chars: int) -> None:
-        """Raises ValueError."""
+    def spend(self, chars: int) -> None:
+        """Raises ValueError if they exceed the limit."""
         self.left -= chars
         if self.left < 0:
-            raise ValueError(f"its branches hold more than {MOST_CHARS:,} characters together")
+            raise ValueError(f"its branches have more than {MAX_EPISODE_CHARS:,} characters together")
 
 
-def branches(episode: Thing, trace: Thing, room: Room) -> Iterator[Record]:
-    """A sample for each leaf of the graph below which the model said something."""
-    nodes = [node if isinstance(node, dict) else {} for node in listed(trace.get("nodes"))]
-    paths = [path for path in ways(nodes, room) if any(node.get("sampled") for node in path)]
-    for place, path in enumerate(paths):
-        made = spoken(path)
-        keep_tokens(made, path)
-        made.trajectory, made.turn = to_text(trace.get("id")), place if len(paths) > 1 else None
-        keep_trace(made, trace)
-        keep_episode(made, episode, trace)
-        yield made
-
-
-def is_message(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("role"), str)
-
-
-def part(thing: Thing, key: str) -> Thing:
-    """The object under a key; {} for anything else."""
-    value = thing.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def ways(nodes: Sequence[Thing], room: Room) -> Iterator[list[Thing]]:
-    """The paths from a root to each leaf, in the order of the leaves. A parent stands before its children; what is no
-    message is passed over. Raises ValueError for paths that hold more than there is room for."""
+def find_paths(nodes: Sequence[JsonObject], budget: CharBudget) -> Iterator[list[JsonObject]]:
+    """Yields the path from the root to each leaf, in the order of the leaves. Skips nodes that are not messages.
+    Parents precede their children. Raises ValueError if the paths exceed the budget."""
     parents = [to_integer(node.get("parent")) for node in nodes]
-    sizes = [size(node) if is_message(node.get("message")) else 0 for node in nodes]
-    inner = set[int | None]()
+    sizes = [count_chars(node) if chat.is_message(node.get("message")) else 0 for node in nodes]
+    inner_nodes = set[int | None]()
     for child in reversed(range(len(nodes))):
-        if sizes[child] or child in inner:
-            inner.add(parents[child])
-    for leaf in (place for place in range(len(nodes)) if sizes[place] and place not in inner):
-        path, at = [leaf], parents[leaf]
-        while at is not None and 0 <= at < path[-1]:
-            path.append(at)
-            room.take(sizes[at] or NODE_CHARS)  # what is passed over takes time
-            at = parents[at]
-        yield [nodes[at] for at in reversed(path) if sizes[at]]
+        if sizes[child] or child in inner_nodes:
+            inner_nodes.add(parents[child])
+    for leaf in (index for index in range(len(nodes)) if sizes[index] and index not in inner_nodes):
+        path, parent = [leaf], parents[leaf]
+        while parent is not None and 0 <= parent < path[-1]:
+            path.append(parent)
+            budget.spend(sizes[parent] or NODE_CHARS)  # a skipped node takes time
+            parent = parents[parent]
+        yield [nodes[index] for index in reversed(path) if sizes[index]]
 
 
-def size(node: Thing) -> int:
-    """About how many characters a node takes in a record."""
-    tokens = node.get("token_ids")
-    return NODE_CHARS + len(chat.render_message(node["message"])) + (len(tokens) if isinstance(tokens, list) else 0)
+def count_chars(node: JsonObject) -> int:
+    """Returns about how many characters a node has in a record."""
+    return NODE_CHARS + len(chat.render_message(node["message"])) + len(get_list(node, "token_ids"))
 
 
-def spoken(path: Sequence[Thing]) -> Record:
-    """The response begins with the first message that a call of the model made."""
-    messages = [node["message"] for node in path]
-    at = next(at for at, node in enumerate(path) if node.get("sampled"))
-    return Record(chat.render_prompt(messages[:at]), chat.render_response(messages[at:]), messages)
-
-
-def keep_tokens(made: Record, path: Sequence[Thing]) -> None:
-    """Ids, mask and what is told per token, where every message has its tokens."""
-    tokens = [to_token_ids(node.get("token_ids") or []) for node in path]
-    masks = [[bool(one) for one in listed(node.get("mask"))] for node in path]
-    if not any(tokens) or [len(one or ()) for one in tokens] != [len(one) for one in masks]:
+def set_tokens(made: Record, path: Sequence[JsonObject]) -> None:
+    """Sets ids, mask and the arrays per token, if every message has its tokens."""
+    tokens = [to_token_ids(node.get("token_ids") or []) or [] for node in path]
+    masks = [list(map(bool, get_list(node, "mask"))) for node in path]
+    if not any(tokens) or list(map(len, tokens)) != list(map(len, masks)):
         return
-    every, sampled = list(chain.from_iterable(one or [] for one in tokens)), list(chain.from_iterable(masks))
-    start = next((at for at, one in enumerate(sampled) if one), len(sampled))
-    made.prompt_ids, made.response_ids = every[:start], every[start:]
-    made.response_mask = [int(one) for one in sampled[start:]]
+    all_tokens, sampled = list(chain.from_iterable(tokens)), list(chain.from_iterable(masks))
+    start = sampled.index(True) if True in sampled else len(sampled)
+    made.prompt_ids, made.response_ids = all_tokens[:start], all_tokens[start:]
+    made.response_mask = list(map(int, sampled[start:]))
     for field, key in (("logprobs", "logprobs"), ("advantages", "advantages"), ("ref_logprobs", "reference_logprobs")):
-        setattr(made, field, spread([node.get(key) for node in path], masks, start))
+        setattr(made, field, align_values([node.get(key) for node in path], masks, start))
 
 
-def spread(values: Sequence[Any], masks: Sequence[Sequence[bool]], start: int) -> list[float | None] | None:
-    """What is told of sampled tokens, a place for each token from `start` on; None where nothing fits."""
-    result: list[float | None] = []
-    known = False
+def align_values(values: Sequence[Any], masks: Sequence[Sequence[bool]], start: int) -> list[float | None] | None:
+    """Aligns the values of sampled tokens to all tokens from `start` on; None if no list has the right length."""
+    aligned: list[float | None] = []
+    is_known = False
     for value, mask in zip(values, masks, strict=True):
-        found = to_floats(value) if value else None
-        if found is not None and len(found) == sum(mask):
-            known, each = True, iter(found)
-            result += [next(each) if is_sampled else None for is_sampled in mask]
+        numbers = to_floats(value) if value else None
+        if numbers is not None and len(numbers) == sum(mask):
+            is_known, remaining = True, iter(numbers)
+            aligned += [next(remaining) if is_sampled else None for is_sampled in mask]
         else:
-            result += [None] * len(mask)
-    return result[start:] if known else None
+            aligned += [None] * len(mask)
+    return aligned[start:] if is_known else None
 
 
-def keep_trace(made: Record, trace: Thing) -> None:
-    """What the record of one agent says."""
-    parts = {str(key): reward(value) for key, value in part(trace, "rewards").items()}
-    made.rewards = {key: score for key, (score, _) in parts.items()}
-    scored = [score * weight for score, weight in parts.values() if score is not None]
-    made.score = sum(scored) if scored else to_float(trace.get("reward"))
-    made.metrics = trace["metrics"] if isinstance(trace.get("metrics"), dict) else None
-    made.timing = trace["timing"] if isinstance(trace.get("timing"), dict) else None
-    made.tools = listed(trace.get("tools")) or None
-    calls = [call for call in listed(trace.get("calls")) if isinstance(call, dict)]
+def set_trace_values(made: Record, trace: JsonObject) -> None:
+    """Sets the values that a trace has for one agent."""
+    rewards = {str(key): parse_reward(value) for key, value in get_object(trace, "rewards").items()}
+    made.rewards = {key: score for key, (score, _) in rewards.items()}
+    weighted = [score * weight for score, weight in rewards.values() if score is not None]
+    made.score = sum(weighted) if weighted else to_float(trace.get("reward"))
+    made.metrics, made.timing = to_object(trace.get("metrics")), to_object(trace.get("timing"))
+    made.tools = get_list(trace, "tools") or None
+    calls = [call for call in get_list(trace, "calls") if isinstance(call, dict)]
     reasons = [call["finish_reason"] for call in calls if isinstance(call.get("finish_reason"), str)]
     stop = trace.get("stop_condition")
     made.finish_reason = reasons[-1] if reasons else to_text(stop)
     made.truncated = to_boolean(trace.get("is_truncated"))
-    info, agent = part(trace, "info"), part(trace, "agent")
+    info, agent = get_object(trace, "info"), get_object(trace, "agent")
     if made.advantages is None and (advantage := to_float(info.get("advantage"))) is not None:
         made.advantages = [advantage]
-    kept = {
+    extras = {
         "agent": agent.get("name"),
         "model": next((call["model"] for call in calls if call.get("model")), None),
         "trainable": agent.get("trainable"),
         "stop_condition": stop,
         "ok": trace.get("ok"),
-        "errors": listed(trace.get("errors")),
-        "usage": usage(calls),
+        "errors": get_list(trace, "errors"),
+        "usage": sum_usage(calls),
         "info": info,
     }
-    made.extras |= {key: value for key, value in kept.items() if value not in (None, [], {})}
+    made.extras |= {key: value for key, value in extras.items() if value not in (None, [], {})}
 
 
-def reward(value: Any) -> tuple[float | None, float]:
-    """Score and weight: `{score, weight}`, a plain number before, null where scoring did not run."""
+def parse_reward(value: Any) -> tuple[float | None, float]:
+    """Returns score and weight of `{score, weight}`, or of a plain number as in older versions."""
     if isinstance(value, dict):
         weight = to_float(value.get("weight"))
         return to_float(value.get("score")), 1.0 if weight is None else weight
     return to_float(value), 1.0
 
 
-def usage(calls: Sequence[Thing]) -> dict[str, float]:
-    """Tokens of all calls; what no call reports is not there, which is not zero."""
-    reports = [call["usage"] for call in calls if isinstance(call.get("usage"), dict)]
-    values_by_key = {
-        key: [report[key] for report in reports if isinstance(report.get(key), (int, float))] for key in SUMMED
-    }
-    return {key: sum(values) for key, values in values_by_key.items() if values}
+def sum_usage(calls: Sequence[JsonObject]) -> dict[str, float]:
+    """Returns the sums of token counts and cost over all calls, without the keys that no call reports."""
+    reports = [get_object(call, "usage") for call in calls]
+    values = {key: [report[key] for report in reports if is_number(report.get(key))] for key in USAGE_KEYS}
+    return {key: sum(numbers) for key, numbers in values.items() if numbers}
 
 
-def keep_episode(made: Record, episode: Thing, trace: Thing) -> None:
-    """What all traces of an episode share: its task, its group, the run and the step that it was made for."""
-    task, env = part(trace, "task") or part(episode, "task"), part(episode, "env")
-    data = part(task, "data")
-    run = part(episode, "run") or part(trace, "run")
-    work = part(run, "work") or run
-    policy = part(work, "policy")
-    made.group = to_text(part(episode, "group").get("id") or task.get("hash") or task.get("key"))
+def set_episode_values(made: Record, episode: JsonObject, trace: JsonObject) -> None:
+    """Sets the values that all traces of an episode share: task, group, run and step."""
+    task, env = get_object(trace, "task") or get_object(episode, "task"), get_object(episode, "env")
+    data = get_object(task, "data")
+    run = get_object(episode, "run") or get_object(trace, "run")
+    work = get_object(run, "work") or run
+    policy = get_object(work, "policy")
+    made.group = to_text(get_object(episode, "group").get("id") or task.get("hash") or task.get("key"))
     made.data_source = to_text(env.get("name") or env.get("id") or None)
-    made.ground_truth = next((to_text(data[key]) for key in TRUTHS if data.get(key) is not None), None)
+    made.ground_truth = next((to_text(data[key]) for key in GROUND_TRUTH_KEYS if data.get(key) is not None), None)
     made.policy_version = to_integer(policy.get("end"))
-    whose = episode.get("id") if "traces" in episode else None
-    kept = {"episode": whose, "task": data, "policy": policy}
-    made.extras |= {key: value for key, value in kept.items() if value}
+    extras = {"episode": episode.get("id") if "traces" in episode else None, "task": data, "policy": policy}
+    made.extras |= {key: value for key, value in extras.items() if value}
     made.extras["step"] = to_integer(work.get("step")) or 0

@@ -3,17 +3,16 @@
 | in the record        | gen_batch.dp                                     | tq_batch.pt                               |
 |----------------------|--------------------------------------------------|-------------------------------------------|
 | ids, mask, log-probs | prompts, responses, response_mask, rollout_log_probs, without padding                        |
-| score                | sum of rm_scores, where the reward was streamed                                              |
-| rewards              | the columns that its meta's `reward_extra_keys`  | `extra_fields` -> `reward_extra_info`     |
-|                      | names                                            |                                           |
-| group, trajectory    | n rows in a row; `uid` where rewards were not    | its key `{uuid}_{session}_{output}`       |
+| score                | sum of rm_scores, if the reward was streamed                                                 |
+| rewards              | the columns in `reward_extra_keys` of its meta   | `extra_fields` -> `reward_extra_info`     |
+| group, trajectory    | n consecutive rows; `uid` if rewards were not    | its key `{uuid}_{session}_{output}`       |
 |                      | streamed                                         |                                           |
-| ground truth, source | only where rewards were not streamed; 0.8 has    | reward_model, data_source                 |
-|                      | them in the `new_batch.dp` beside it             |                                           |
+| ground truth, source | only if rewards were not streamed; 0.8 has them  | reward_model, data_source                 |
+|                      | in the `new_batch.dp` next to it                 |                                           |
 | messages             | raw_prompt                                                                                   |
 
-They have no text. If the tokenizer of the run is known, it is decoded as verl does for its JSONL; else the prompt is
-built from its messages and the response is textless. Rows with the tag `is_padding` fill a batch and are skipped.
+They have no text. If the tokenizer of the run is known, tokens are decoded as verl does for its JSONL; else the prompt
+is rendered from its messages and the response is textless. Rows with the tag `is_padding` fill a batch and are skipped.
 Source: `AgentLoopWorker._postprocess`, `RolloutSkip.dump`, `RolloutTqSkip._dump`;
 `rolloutdeck.safe_pickle` reads the bytes.
 """
@@ -30,13 +29,20 @@ from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches import RolloutBatch, RowTokens, open_batch
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.jsonl import parse_prompt
-from rollouts.formats.readers.values import binarize_mask, check_token_ids, replace_nonfinite, to_jsonable
+from rollouts.formats.readers.jsonl import parse_prompt_or_empty
+from rollouts.formats.readers.values import (
+    binarize_mask,
+    check_token_ids,
+    collect_extras,
+    get_object,
+    replace_nonfinite,
+    to_jsonable,
+)
 from rollouts.formats.verl_jsonl import assign_position
-from rollouts.samples import Record, SkippedRow, to_float, to_integer, to_text
+from rollouts.samples import Record, SkippedRow, is_number, to_float, to_integer, to_text
 
 WINDOW = 16  # rows that are decoded together
-NEW = "new_batch.dp"
+LABEL_FILE = "new_batch.dp"
 # Columns that are stored in fields of the record, or that repeat them.
 KNOWN_COLUMNS = frozenset(
     ("raw_prompt", "prompt", "uid", "session_id", "data_source", "reward_model", "reward_extra_info", "extra_fields",
@@ -60,7 +66,9 @@ class VerlBatchFormat:
     def read(self, stream: BinaryIO, context: DumpContext) -> Iterator[Record | SkippedRow]:
         """Yields records in the order of the rows. Raises UnreadableDumpError."""
         if context.path is None:
-            raise UnreadableDumpError(f"A {self.filename} is no dump to log: keep its folder with `log_artifact`.")
+            raise UnreadableDumpError(
+                f"A {self.filename} cannot be logged as a dump. Log its folder with `log_artifact`."
+            )
         try:
             with open_batch(context.path) as batch:
                 yield from VerlBatchReader(batch, context).read()
@@ -78,7 +86,7 @@ class VerlBatchReader:
         self.batch = batch
         self.context = context
         self.columns = {name: batch.column(name) for name in batch.columns if is_needed(name)}
-        self.columns = {**load_label_columns(context.sibling_paths.get(NEW), batch.rows), **self.columns}
+        self.columns = {**load_label_columns(context.sibling_paths.get(LABEL_FILE), batch.rows), **self.columns}
         keys = batch.meta.get("reward_extra_keys")
         self.reward_keys = [key for key in keys if isinstance(key, str)] if isinstance(keys, list | tuple) else []
         self.n = to_integer(context.facts.get("samples_per_prompt")) or 0
@@ -88,22 +96,25 @@ class VerlBatchReader:
         for start in range(0, self.batch.rows, WINDOW):
             window = range(start, min(start + WINDOW, self.batch.rows))
             tokens = [self.batch.tokens(row) for row in window]
-            prompts = self.texts([one.prompt_ids for one in tokens])
-            responses = self.texts([one.response_ids for one in tokens])
-            for row, one, prompt, response in zip(window, tokens, prompts, responses, strict=False):
-                yield SkippedRow("padding") if self.batch.is_padding(row) else self.record(row, one, prompt, response)
+            prompts = self.decode([row_tokens.prompt_ids for row_tokens in tokens])
+            responses = self.decode([row_tokens.response_ids for row_tokens in tokens])
+            for row, row_tokens, prompt, response in zip(window, tokens, prompts, responses, strict=False):
+                if self.batch.is_padding(row):
+                    yield SkippedRow("padding")
+                else:
+                    yield self.build_record(row, row_tokens, prompt, response)
 
-    def texts(self, ids: list[list[int]]) -> Iterator[str | None]:
+    def decode(self, ids: list[list[int]]) -> Iterator[str | None]:
         return iter(self.context.decode_tokens(ids)) if self.context.decode_tokens else repeat(None)
 
-    def record(self, row: int, tokens: RowTokens, prompt: str | None, response: str | None) -> Record:
+    def build_record(self, row: int, tokens: RowTokens, prompt: str | None, response: str | None) -> Record:
         values = {name: values[row] for name, values in self.columns.items()}
-        messages, asked = conversation(values.get("raw_prompt", values.get("prompt")))
-        made = Record(asked if prompt is None else prompt, response or "", messages, textless=response is None)
-        keep_tokens(made, tokens)
+        rendered, messages = parse_prompt_or_empty(to_jsonable(values.get("raw_prompt", values.get("prompt"))))
+        made = Record(rendered if prompt is None else prompt, response or "", messages, textless=response is None)
+        set_tokens(made, tokens)
         made.truncated = len(tokens.response_ids) >= self.longest if self.longest else None
         self.set_position(made, row, values.get("uid"))
-        self.keep_values(made, values)
+        self.set_values(made, values)
         return made
 
     def set_position(self, made: Record, row: int, uid: Any) -> None:
@@ -113,15 +124,12 @@ class VerlBatchReader:
         made.group = uid if isinstance(uid, str) else str(row // self.n) if self.n else None
         made.index = row % self.n if self.n else None
 
-    def keep_values(self, made: Record, values: dict[str, Any]) -> None:
+    def set_values(self, made: Record, values: dict[str, Any]) -> None:
         """Sets reward extras, labels, and the keys that an agent loop added."""
-        inner = values.get("extra_fields")
-        values = {**values, **inner} if isinstance(inner, dict) else values
-        extra = values.get("reward_extra_info")
-        keep_rewards(made, {key: values[key] for key in self.reward_keys if key in values})
-        keep_rewards(made, extra if isinstance(extra, dict) else {})
-        truth = values.get("reward_model")
-        made.ground_truth = to_text(to_jsonable(truth.get("ground_truth"))) if isinstance(truth, dict) else None
+        values = {**values, **get_object(values, "extra_fields")}
+        set_rewards(made, {key: values[key] for key in self.reward_keys if key in values})
+        set_rewards(made, get_object(values, "reward_extra_info"))
+        made.ground_truth = to_text(to_jsonable(get_object(values, "reward_model").get("ground_truth")))
         source = values.get("data_source")
         made.data_source = source if isinstance(source, str) else None
         made.metrics = to_jsonable(values["metrics"]) if isinstance(values.get("metrics"), dict) else None
@@ -129,9 +137,9 @@ class VerlBatchReader:
         numbers = {"num_turns": turns, "dataset_index": to_integer(values.get("index"))}
         made.policy_version = to_integer(values.get("min_global_steps"))
         made.extras |= {key: value for key, value in numbers.items() if value is not None}
-        made.extras |= collect_extras({key: value for key, value in values.items() if key not in self.reward_keys})
+        made.extras |= collect_extras(values, KNOWN_COLUMNS.union(self.reward_keys))
         if isinstance(row := values.get("extra_info"), dict):  # the agent loop adds its keys here too
-            made.extras["extra_info"] = collect_extras({key: value for key, value in row.items() if key not in values})
+            made.extras["extra_info"] = collect_extras(row, KNOWN_COLUMNS.union(values))
 
 
 def is_needed(name: str) -> bool:
@@ -157,16 +165,7 @@ def get_padded_length(batch: RolloutBatch) -> int:
     return field.shape[1] if field and not field.jagged and len(field.shape) == 2 else 0
 
 
-def conversation(value: Any) -> tuple[list[dict[str, Any]] | None, str]:
-    """Returns the messages of a prompt and their text; None and an empty text for any other value."""
-    try:
-        text, messages = parse_prompt(to_jsonable(value))
-    except ValueError:
-        return None, ""
-    return messages, text
-
-
-def keep_tokens(made: Record, tokens: RowTokens) -> None:
+def set_tokens(made: Record, tokens: RowTokens) -> None:
     made.prompt_ids, made.response_ids = check_token_ids(tokens.prompt_ids), check_token_ids(tokens.response_ids)
     made.response_mask = binarize_mask(tokens.response_mask) if tokens.response_mask is not None else None
     made.logprobs = replace_nonfinite(tokens.logprobs) if tokens.logprobs is not None else None
@@ -174,16 +173,10 @@ def keep_tokens(made: Record, tokens: RowTokens) -> None:
         made.score = to_float(sum(tokens.rm_scores))
 
 
-def keep_rewards(made: Record, extra: dict[Any, Any]) -> None:
+def set_rewards(made: Record, extra: dict[Any, Any]) -> None:
     """Stores numbers as reward parts, and other values (e.g. a parsed answer) as extras."""
     for key, value in extra.items():
-        if isinstance(value, (bool, int, float)):
+        if is_number(value):
             made.rewards[str(key)] = to_float(value)
         elif value is not None:
             made.extras[str(key)] = to_jsonable(value)
-
-
-def collect_extras(values: dict[Any, Any]) -> dict[str, Any]:
-    """Returns the values of a row that are not in the record and not empty."""
-    found = {str(key): to_jsonable(value) for key, value in values.items() if key not in KNOWN_COLUMNS}
-    return {key: value for key, value in found.items() if value not in (None, [], {}, "")}

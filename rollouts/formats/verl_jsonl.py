@@ -1,6 +1,6 @@
 """verl's generation dumps, `{step}.jsonl`: V0, V1, fully async and the key sets of 2025.
 
-| written by              | keys beside input, output, score, step                  | groups                       |
+| written by              | other keys than input, output, score, step              | groups                       |
 |-------------------------|---------------------------------------------------------|------------------------------|
 | V0 rollout, fully async | gts (null in fully async), reward extras, request_id     | equal prompts (rows shuffled)|
 | V0 validation           | gts, reward, reward extras                               | dataset order, n in a row    |
@@ -24,52 +24,51 @@ from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.batches import PADDING_KEY
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.jsonl import parse_prompt, parse_response_text, read_jsonl_rows
+from rollouts.formats.readers.jsonl import NumberedRow, parse_prompt, parse_response_text, read_jsonl_rows
+from rollouts.formats.readers.values import JsonObject
 from rollouts.samples import LineProblem, Record, SkippedRow, text_to_float, to_float, to_integer, to_text
 
 name = "verl-jsonl"
 
 HEAD = re.compile(rb'\s*\{\s*"input"\s*:\s*["\[]')
-FIRST_KEYS = re.compile(rb'"(?:input|output|score|gts)"\s*:')
+KEYS = re.compile(rb'"(?:input|output|score|gts)"\s*:')
 UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})\Z", re.DOTALL)  # prompt, session, output
-BASE = frozenset(
+KNOWN_KEYS = frozenset(
     ("input", "output", "gts", "score", "step", "reward", "uid", "data_source", "finish_reason", "messages")
 )
 # Numbers that a run may add to its rows and that are not rewards.
-NO_REWARDS = frozenset(("response_length", "prompt_length", "num_turns", "sample", "index", "request_id"))
+OTHER_NUMBERS = frozenset(("response_length", "prompt_length", "num_turns", "sample", "index", "request_id"))
 # The reward keys of verl's own reward functions: a string under them is a number that `default=str` wrote.
 REWARD_KEYS = frozenset(("score", "reward", "acc", "format", "overlong_reward", "format_reward"))
 WINDOW_ROWS, WINDOW_CHARS = 2048, 16 << 20
-
-Row = dict[str, Any]
 
 
 def sniff(filename: str, head: bytes) -> bool:
     if head.lstrip().startswith(b"["):  # a JSON list, as other tools write it
         return False
-    return bool(HEAD.match(head)) or len(set(FIRST_KEYS.findall(head[:65536]))) >= 3
+    return bool(HEAD.match(head)) or len(set(KEYS.findall(head[:65536]))) >= 3
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
+    """Yields records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
     keys = KeyClassifier()
     order = DatasetOrder() if context.split == "eval" else None
-    for window in windows(read_jsonl_rows(stream)):
+    for window in split_windows(read_jsonl_rows(stream)):
         generations = [row for row in window if isinstance(row, dict)]
         keys.learn(generations)
         if order:
             order.learn([row["input"] for row in generations if not isinstance(row.get("uid"), str)])
         for row in window:
-            yield record(row, context, keys, order) if isinstance(row, dict) else row
+            yield build_record(row, context, keys, order) if isinstance(row, dict) else row
 
 
-def windows(found: Iterator[tuple[int, Row] | LineProblem]) -> Iterator[list[Row | LineProblem | SkippedRow]]:
+def split_windows(rows: Iterator[NumberedRow]) -> Iterator[list[JsonObject | LineProblem | SkippedRow]]:
     """Yields rows in bounded lists, because the meaning of a key depends on its neighbours. Replaces padding and lines
     of another form by `SkippedRow` and `LineProblem`."""
-    window: list[Row | LineProblem | SkippedRow] = []
+    window: list[JsonObject | LineProblem | SkippedRow] = []
     chars = 0
-    for item in found:
-        window.append(item if isinstance(item, LineProblem) else check_row(*item))
+    for row in rows:
+        window.append(row if isinstance(row, LineProblem) else check_row(*row))
         if isinstance(window[-1], dict):
             chars += len(window[-1]["output"])
         if len(window) >= WINDOW_ROWS or chars >= WINDOW_CHARS:
@@ -79,7 +78,7 @@ def windows(found: Iterator[tuple[int, Row] | LineProblem]) -> Iterator[list[Row
         yield window
 
 
-def check_row(line: int, row: Row) -> Row | LineProblem | SkippedRow:
+def check_row(line: int, row: JsonObject) -> JsonObject | LineProblem | SkippedRow:
     """Returns the row with prompt and response as text, or the reason why it is not a sample."""
     prompt, response = row.get("input"), row.get("output")
     if type(prompt) is str and type(response) is str and (prompt or response):
@@ -110,18 +109,18 @@ class KeyClassifier:
         self.kinds: set[tuple[str, type]] = set()
         self.rewards: dict[str, bool] = {}
 
-    def learn(self, window: list[Row]) -> None:
+    def learn(self, window: list[JsonObject]) -> None:
         new = {(key, type(value)) for row in window for key, value in row.items()} - self.kinds
         words = {key for key, kind in new if kind is str and key not in self.numeric}
         self.kinds |= new
-        self.numeric |= {key for key, kind in self.kinds if kind in (int, float, bool)} - NO_REWARDS
+        self.numeric |= {key for key, kind in self.kinds if kind in (int, float, bool)} - OTHER_NUMBERS
         words -= self.numeric
-        for key in words - BASE:
+        for key in words - KNOWN_KEYS:
             if all(row.get(key) in ("True", "False", None) for row in window):
                 self.numeric.add(key)
-        self.rewards = {key: key in self.numeric for key, _ in self.kinds if key not in BASE}
+        self.rewards = {key: key in self.numeric for key, _ in self.kinds if key not in KNOWN_KEYS}
 
-    def distribute(self, row: Row, made: Record) -> None:
+    def distribute(self, row: JsonObject, made: Record) -> None:
         """Stores the other keys of the row as rewards or extras of the record."""
         rewards, extras = made.rewards, made.extras
         for key, value in row.items():
@@ -137,7 +136,7 @@ class KeyClassifier:
                 extras[key] = value
 
 
-def record(row: Row, context: DumpContext, keys: KeyClassifier, order: DatasetOrder | None) -> Record:
+def build_record(row: JsonObject, context: DumpContext, keys: KeyClassifier, order: DatasetOrder | None) -> Record:
     made = Record(row["input"], row["output"], row.get("messages"), to_float(row.get("score")))
     made.ground_truth = to_text(row.get("gts"))
     if "reward" in row:
@@ -185,11 +184,10 @@ class DatasetOrder:
     def learn(self, prompts: list[str]) -> None:
         if self.n or not prompts:
             return
-        starts = [0, *(at for at, (one, two) in enumerate(pairwise(prompts), 1) if one != two)]
+        starts = [0, *(index for index, (a, b) in enumerate(pairwise(prompts), 1) if a != b)]
         runs = [end - start for start, end in pairwise([*starts, len(prompts)])]
         self.n = min(runs)
-        often = Counter(prompts).values()
-        self.is_scattered = self.n == 1 and len(starts) > 1 and min(often) > 1
+        self.is_scattered = self.n == 1 and len(starts) > 1 and min(Counter(prompts).values()) > 1
 
     def assign(self, prompt: str) -> tuple[str | None, int | None]:
         if self.is_scattered:

@@ -32,6 +32,6 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[MetricPoint | LineP
 def build_point(line: int, row: dict[str, Any], context: DumpContext) -> MetricPoint | LineProblem:
     step, data = to_integer(row.get("step")), row.get("data")
     if step is None or not isinstance(data, dict):
-        return LineProblem(line, 'no metrics line: `{"step": number, "data": {name: number}}` is expected')
+        return LineProblem(line, 'is not a metrics line: `{"step": number, "data": {name: number}}` is expected')
     values = {key: to_float(value) for key, value in data.items() if value is None or is_number(value)}
     return MetricPoint(step, values, context.step_kind)

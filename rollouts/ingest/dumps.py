@@ -28,7 +28,7 @@ class DumpHeader:
     """The description of a dump, sent with it.
 
     `step` is None for files that contain their steps. `offset` is in bytes. `columns` maps the columns of a table to
-    the fields of a sample, see `rollouts/formats/table/columns.py`.
+    the fields of a sample, see `rollouts/formats/table/mapping.py`.
     """
 
     attempt: str

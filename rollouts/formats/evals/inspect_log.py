@@ -9,9 +9,9 @@
 | target, stop_reason | ground truth, finish reason                                                                  |
 
 A score that is an object (`{"accuracy": 1, "style": 0.5}`) gives one reward part per key. `attachments` stores long
-texts once; they are put back in place. `events` and `events_data` repeat the same messages and are excluded. A sample
-that ended in an error before the model answered is skipped. Members are compressed with zstd since 0.3.206. A sample
-that was run again has two members with the same name, and the last one counts. Source: `EvalSample` in
+texts once; they replace their references. `events` and `events_data` repeat the same messages and are excluded. A
+sample that ended in an error before the model answered is skipped. Members are compressed with zstd since 0.3.206. A
+sample that was run again has two members with the same name, and the last one counts. Source: `EvalSample` in
 src/inspect_ai/log/_log.py:400, src/inspect_ai/log/_recorders/eval.py:1241, UKGovernmentBEIS/inspect_ai 499e6152.
 """
 
@@ -23,49 +23,48 @@ from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers import chat, json_document
+from rollouts.formats.readers import chat
+from rollouts.formats.readers.json_document import parse_json_document, read_json_document
 from rollouts.formats.readers.jsonl import render_content
 from rollouts.formats.readers.seekable import provide_local_file
-from rollouts.formats.readers.zip_members import ZipReader
+from rollouts.formats.readers.values import JsonObject, get_list, get_object
+from rollouts.formats.readers.zip_members import HEADER_MAGIC, ZipReader
 from rollouts.samples import LineProblem, Record, SkippedRow, describe_json_type, to_float, to_integer, to_text
 
 name = "inspect"
 
 HEAD = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:')
-ZIP = b"PK\x03\x04"
 MEMBER = re.compile(r"samples/.*\.json\Z", re.DOTALL)
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
-ATTACHED = "attachment://"
+ATTACHMENT = "attachment://"
 EXTRA_KEYS = ("id", "epoch", "metadata", "limit", "model_usage", "total_time", "working_time")
 REPEATED_KEYS = ("events", "events_data", "attachments")
 MAX_DEPTH = 40
-NO_SAMPLES = "It is a log without samples: the evaluation was not told to log them, or never ran."
-CUT = "the zip breaks off here: what came behind is not in the file"
+NO_SAMPLES = "The log has no samples: the evaluation did not log them, or did not run."
+TRUNCATED = "the zip is truncated here: the samples that followed are lost"
 FAILED = SkippedRow("a sample that ended in an error before the model answered")
-
-JsonObject = dict[str, Any]
 
 
 def sniff(filename: str, head: bytes) -> bool:
-    return bool(HEAD.match(head)) or (head.startswith(ZIP) and filename.endswith(".eval"))
+    return bool(HEAD.match(head)) or (head.startswith(HEADER_MAGIC) and filename.endswith(".eval"))
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
     """Yields records in the order of the samples. Raises UnreadableDumpError if no sample can be read."""
-    good, first = 0, ""
+    samples, first = 0, ""
     for number, (task, sample) in enumerate(read_samples(stream, context), 1):
         made = sample if isinstance(sample, str) else convert_sample(sample)
         if isinstance(made, str):
             first = first or made
             yield LineProblem(number, made)
             continue
-        good += 1
+        samples += 1
         if isinstance(made, Record):
             made.data_source = to_text(task)
             made.extras |= {} if context.step is not None else {"step": 0}
         yield made
-    if not good:
-        raise UnreadableDumpError(f"No sample of it can be read; the first: {first}." if first else NO_SAMPLES)
+    if not samples:
+        raise UnreadableDumpError(f"No sample can be read. The first: {first}." if first else NO_SAMPLES)
 
 
 def read_samples(stream: BinaryIO, context: DumpContext) -> Iterator[tuple[Any, Any]]:
@@ -74,25 +73,21 @@ def read_samples(stream: BinaryIO, context: DumpContext) -> Iterator[tuple[Any, 
     if context.filename.endswith(".eval"):
         yield from read_archive(stream, context)
         return
-    log = json_document.read_json_document(stream)[0]
-    samples = log.get("samples") if isinstance(log, dict) else None
-    for sample in samples if isinstance(samples, list) else ():
-        yield (
-            get_object(log, "eval").get("task"),
-            sample if isinstance(sample, dict) else f"is {describe_json_type(sample)}, not an object",
-        )
+    log = read_json_document(stream)[0]
+    for sample in get_list(log, "samples"):
+        problem = "" if isinstance(sample, dict) else f"is {describe_json_type(sample)}, not an object"
+        yield get_object(log, "eval").get("task"), problem or sample
 
 
 def read_archive(stream: BinaryIO, context: DumpContext) -> Iterator[tuple[Any, Any]]:
     with provide_local_file(stream, context) as path:
         archive = ZipReader(path)
-        header = next((one for one in ("header.json", "_journal/start.json") if one in archive.found), "")
-        about = read_member(archive, header) if header else None
-        task = get_object(about, "eval").get("task")
-        for one in sorted(filter(MEMBER.match, archive.found)):
-            yield task, read_member(archive, one)
-        if archive.cut:
-            yield task, CUT
+        header = next((name for name in ("header.json", "_journal/start.json") if name in archive.members), "")
+        task = get_object(read_member(archive, header), "eval").get("task") if header else None
+        for member in sorted(filter(MEMBER.match, archive.members)):
+            yield task, read_member(archive, member)
+        if archive.is_truncated:
+            yield task, TRUNCATED
 
 
 def read_member(archive: ZipReader, name: str) -> JsonObject | str:
@@ -102,7 +97,7 @@ def read_member(archive: ZipReader, name: str) -> JsonObject | str:
     except ValueError as error:
         return f"{name[:80]} {error}"
     try:
-        value = json_document.parse_json_document(body)[0]
+        value = parse_json_document(body)[0]
     except UnreadableDumpError:
         return f"{name[:80]} is not JSON"
     return value if isinstance(value, dict) else f"{name[:80]} is {describe_json_type(value)}, not an object"
@@ -117,15 +112,10 @@ def convert_sample(sample: JsonObject) -> Record | SkippedRow | str:
     return FAILED if sample.get("error") and not made.response else made
 
 
-def get_object(value: Any, key: str) -> JsonObject:
-    inner = value.get(key) if isinstance(value, dict) else None
-    return inner if isinstance(inner, dict) else {}
-
-
 def restore_attachments(value: Any, attached: JsonObject, depth: int = 0) -> Any:
-    """Returns the value with its long texts restore_attachments and without events and attachments."""
+    """Returns the value with its long texts, and without events and attachments."""
     if isinstance(value, str):
-        return attached.get(value.removeprefix(ATTACHED), value) if value.startswith(ATTACHED) else value
+        return attached.get(value.removeprefix(ATTACHMENT), value) if value.startswith(ATTACHMENT) else value
     if depth > MAX_DEPTH or not attached and depth:
         return value
     if isinstance(value, list):
@@ -139,11 +129,8 @@ def restore_attachments(value: Any, attached: JsonObject, depth: int = 0) -> Any
 def build_record(sample: JsonObject) -> Record:
     """Converts a sample. Raises ValueError if it has neither messages nor an output."""
     output, messages = get_object(sample, "output"), sample.get("messages")
-    choices = output.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     if messages and chat.is_conversation(messages):
-        at = chat.find_response_start(messages)
-        made = Record(chat.render_prompt(messages[:at]), chat.render_response(messages[at:]), messages)
+        made = Record(*chat.render_conversation(messages), messages)
     else:
         completion = output.get("completion")
         if not isinstance(completion, str):
@@ -154,7 +141,8 @@ def build_record(sample: JsonObject) -> Record:
     made.group, made.ground_truth = to_text(sample.get("id")), to_text(sample.get("target"))
     epoch = to_integer(sample.get("epoch"))
     made.index = epoch - 1 if epoch else None
-    made.finish_reason = to_text(choice.get("stop_reason"))
+    choice = next(iter(get_list(output, "choices")), None)
+    made.finish_reason = to_text(choice.get("stop_reason")) if isinstance(choice, dict) else None
     made.truncated = made.finish_reason == "max_tokens" if made.finish_reason else None
     made.extras |= {key: sample[key] for key in EXTRA_KEYS if sample.get(key)}
     made.extras |= {"scores": sample["scores"]} if sample.get("scores") else {}

@@ -3,8 +3,8 @@
 | key                   | becomes                                                                                   |
 |-----------------------|-------------------------------------------------------------------------------------------|
 | arguments             | prompt: the context of the first request; messages if it is JSON of a chat                 |
-| resps                 | a response for each repeat; of a multiple choice the choice that is likeliest               |
-| the keys in `metrics` | parts of the reward, with the filter's name where there is one; the first is the score      |
+| resps                 | a response for each repeat; of a multiple choice the likeliest choice                      |
+| the keys in `metrics` | parts of the reward, with the filter's name if there is one; the first is the score         |
 | doc_id, target        | group, ground truth                                                                        |
 
 A document has one line per filter, with the same responses: the later lines add their metrics. Source:
@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers.jsonl import parse_prompt, read_jsonl_rows
+from rollouts.formats.readers.values import JsonObject
 from rollouts.formats.table.mapping import parse_json_text
 from rollouts.samples import LineProblem, Record, to_float, to_text
 
@@ -30,8 +31,6 @@ KEYS = (b'"doc_id"', b'"filtered_resps"')
 EXTRA_KEYS = ("doc_id", "doc", "resps", "filtered_resps")
 MAX_PENDING_CHARS = 256 << 20  # of samples that wait for the metrics of another filter
 
-Row = dict[str, Any]
-
 
 def sniff(filename: str, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and all(key in head for key in KEYS)
@@ -41,17 +40,17 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
     """Yields records in the order of the documents. Raises UnreadableDumpError if no line holds an object."""
     pending, size = dict[tuple[str, str], list[Record]](), 0
     task = TASK.search(context.filename)
-    for found in read_jsonl_rows(stream):
-        if isinstance(found, LineProblem):
-            yield found
+    for item in read_jsonl_rows(stream):
+        if isinstance(item, LineProblem):
+            yield item
             continue
-        line, row = found
+        line, row = item
         key = (str(row.get("doc_id")), str(row.get("prompt_hash")))
         if key in pending:
             add_metrics(pending[key], row)
             continue
         try:
-            made = samples(row)
+            made = build_samples(row)
         except ValueError as error:
             yield LineProblem(line, str(error))
             continue
@@ -67,14 +66,16 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
     yield from (record for records in pending.values() for record in records)
 
 
-def samples(row: Row) -> list[Record]:
+def build_samples(row: JsonObject) -> list[Record]:
     """Returns a record for each response to a document. Raises ValueError if there is none."""
-    requests = [to_list(one) for one in to_list(row.get("arguments"))]
+    requests = [to_list(request) for request in to_list(row.get("arguments"))]
     if not requests or not requests[0]:
         raise ValueError("has no `arguments`")
-    prompt, known = parse_prompt(parse_json_text(requests[0][0]) if is_chat(requests[0][0]) else requests[0][0])
+    context = requests[0][0]
+    is_chat = isinstance(context, str) and context.startswith('[{"')
+    prompt, messages = parse_prompt(parse_json_text(context) if is_chat else context)
     texts = get_responses(to_list(row.get("resps")), requests)
-    made = [Record(prompt, text, known, index=index) for index, text in enumerate(texts)]
+    made = [Record(prompt, text, messages, index=index) for index, text in enumerate(texts)]
     for record in made:
         record.group, record.ground_truth = to_text(row.get("doc_id")), to_text(row.get("target"))
         record.extras |= {key: row[key] for key in EXTRA_KEYS if row.get(key) is not None}
@@ -86,18 +87,14 @@ def to_list(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
-def is_chat(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith('[{"')
-
-
 def get_responses(responses: list[Any], requests: list[list[Any]]) -> list[str]:
     """Returns the generated texts, else the likeliest choice. Raises ValueError if there is neither."""
     if len(requests) == 1 and responses and (texts := to_list(responses[0])) and all(isinstance(t, str) for t in texts):
         return texts
-    scored = [(value, index) for index, one in enumerate(responses) if (value := get_log_likelihood(one)) is not None]
-    index = max(scored)[1] if scored else len(requests)
+    likelihoods = enumerate(map(get_log_likelihood, responses))
+    index = max(((value, index) for index, value in likelihoods if value is not None), default=(0, len(requests)))[1]
     if index >= len(requests) or len(requests[index]) < 2:
-        raise ValueError("holds no response that was generated or chosen")
+        raise ValueError("has neither a generated response nor a choice")
     return [str(requests[index][1])]
 
 
@@ -108,12 +105,12 @@ def get_log_likelihood(response: Any) -> float | None:
     return to_float(response)
 
 
-def add_metrics(made: list[Record], row: Row) -> None:
+def add_metrics(made: list[Record], row: JsonObject) -> None:
     """Adds the metrics of a line to each response of its document."""
     filter_name = row.get("filter")
     suffix = f",{filter_name}" if isinstance(filter_name, str) and filter_name != "none" else ""
-    found = {str(key): to_float(row.get(key)) for key in to_list(row.get("metrics")) if isinstance(key, str)}
-    known = {key: value for key, value in found.items() if value is not None}
+    values = {key: to_float(row.get(key)) for key in to_list(row.get("metrics")) if isinstance(key, str)}
+    known = {key: value for key, value in values.items() if value is not None}
     for record in made:
         record.rewards |= {f"{key}{suffix}": value for key, value in known.items()}
         if record.score is None:

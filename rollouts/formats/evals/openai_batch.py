@@ -21,15 +21,14 @@ from typing import Any, BinaryIO
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.jsonl import read_jsonl_rows, render_content
+from rollouts.formats.readers.values import JsonObject, get_list, get_object
 from rollouts.samples import LineProblem, Record, SkippedRow, to_integer, to_text
 
 name = "openai-batch"
 
 HEAD = re.compile(rb'\s*\{[^\n]{0,2000}?"custom_id"\s*:')
 ANSWERED = re.compile(rb'"response"\s*:\s*(?:null|\{\s*"(?:status_code|request_id|body)")')
-CUT = ("length", "max_output_tokens")
-
-JsonObject = dict[str, Any]
+LENGTH_REASONS = ("length", "max_output_tokens")
 
 
 def sniff(filename: str, head: bytes) -> bool:
@@ -37,19 +36,19 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
-    for found in read_jsonl_rows(stream):
-        if isinstance(found, LineProblem):
-            yield found
+    """Yields records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
+    for item in read_jsonl_rows(stream):
+        if isinstance(item, LineProblem):
+            yield item
             continue
-        line, row = found
+        line, row = item
         if reason := describe_failure(row):
             yield SkippedRow(reason)
             continue
         body = get_object(get_object(row, "response"), "body")
-        made = list(samples(body))
+        made = list(build_samples(body))
         if not made:
-            yield LineProblem(line, "has neither `choices` nor an `output` that says something")
+            yield LineProblem(line, "has neither `choices` nor an `output` with text")
         for record in made[:1]:  # per request: stored with each choice they would be counted n times
             record.extras |= {key: body[key] for key in ("model", "usage") if body.get(key)}
         for record in made:
@@ -59,7 +58,7 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
 
 
 def describe_failure(row: JsonObject) -> str:
-    """Returns reason a request has no answer; empty if it was answered."""
+    """Returns why a request has no response; empty if it has one."""
     status = to_integer(get_object(row, "response").get("status_code"))
     if status is not None and status >= 400:
         return f"a request that was answered with status {status}"
@@ -69,24 +68,21 @@ def describe_failure(row: JsonObject) -> str:
     return ""
 
 
-def samples(body: JsonObject) -> Iterator[Record]:
-    choices, output = body.get("choices"), body.get("output")
-    for position, choice in enumerate(choices if isinstance(choices, list) else ()):
+def build_samples(body: JsonObject) -> Iterator[Record]:
+    for position, choice in enumerate(get_list(body, "choices")):
         if isinstance(choice, dict):
-            at = to_integer(choice.get("index"))
-            yield set_finish_reason(
-                Record("", render_choice(choice), index=position if at is None else at), choice.get("finish_reason")
-            )
-    if isinstance(output, list) and not choices:
-        text = "\n".join(filter(None, map(render_item, output)))
-        yield set_finish_reason(
-            Record("", text, index=0), get_object(body, "incomplete_details").get("reason") or body.get("status")
-        )
+            message, index = choice.get("message"), to_integer(choice.get("index"))
+            text = chat.render_message(message) if isinstance(message, dict) else render_content(choice.get("text"))
+            yield build_record(text, position if index is None else index, choice.get("finish_reason"))
+    if isinstance(body.get("output"), list) and not body.get("choices"):
+        text = "\n".join(filter(None, map(render_item, body["output"])))
+        yield build_record(text, 0, get_object(body, "incomplete_details").get("reason") or body.get("status"))
 
 
-def render_choice(choice: JsonObject) -> str:
-    message = choice.get("message")
-    return chat.render_message(message) if isinstance(message, dict) else render_content(choice.get("text"))
+def build_record(text: str, index: int, reason: Any) -> Record:
+    made = Record("", text, index=index, finish_reason=to_text(reason))
+    made.truncated = made.finish_reason in LENGTH_REASONS if made.finish_reason else None
+    return made
 
 
 def render_item(value: Any) -> str:
@@ -99,14 +95,3 @@ def render_item(value: Any) -> str:
     if value.get("type") == "function_call":
         return chat.render_tool_call(value)
     return render_content(value["content"]) if value.get("content") is not None else f"<{value.get('type', 'item')}>"
-
-
-def set_finish_reason(made: Record, reason: Any) -> Record:
-    made.finish_reason = to_text(reason)
-    made.truncated = made.finish_reason in CUT if made.finish_reason else None
-    return made
-
-
-def get_object(value: JsonObject, key: str) -> JsonObject:
-    inner = value.get(key)
-    return inner if isinstance(inner, dict) else {}

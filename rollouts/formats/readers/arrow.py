@@ -1,9 +1,9 @@
-"""Rows of a stream of Arrow batches, as `save_to_disk` of Hugging Face's datasets writes its shards.
+"""Reads the rows of a stream of Arrow batches, such as the shards of `save_to_disk` of Hugging Face's datasets.
 
-What the bytes claim is held against what there is: each batch is checked whole before a value of it is read. Columns
-whose values may share bytes (views, runs, unions) are refused, as are batches that came compressed, which nobody can
-bound before they are unpacked. Sources: src/datasets/arrow_writer.py of huggingface/datasets 5.2; format/Message.fbs of
-apache/arrow, of which `Message.header` and `RecordBatch.compression` are looked at.
+The bytes are not trusted: each batch is validated completely before a value of it is read. Refused are columns whose
+values may share bytes (views, runs, unions), and compressed batches, because their size is unknown before they are
+decompressed. Sources: src/datasets/arrow_writer.py of huggingface/datasets 5.2; format/Message.fbs of apache/arrow, for
+`Message.header` and `RecordBatch.compression`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollouts.errors import UnreadableDumpError
-from rollouts.formats.readers.parquet import MAX_BATCH_ROWS, ColumnValues, read_batch_rows
+from rollouts.formats.readers.parquet import MAX_BATCH_ROWS, ColumnValues, read_batch_rows, summarize_error
 
 ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
 FLAT = (
@@ -27,101 +27,93 @@ FLAT = (
 NESTED = (
     pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_struct, pa.types.is_map,
 )  # fmt: skip
-MOST_TOLD = 64 << 20  # bytes of a message, without the values
+MAX_METADATA_BYTES = 64 << 20  # of a message, without its body
 BATCH, DICTIONARY = 3, 2  # kinds of messages
-HEADER_KIND, HEADER, OF_DICTIONARY, COMPRESSION = 1, 2, 1, 3  # places in their tables
+# Positions of fields in their tables.
+HEADER_KIND, HEADER, BODY_LENGTH, DICTIONARY_DATA, COMPRESSION = 1, 2, 3, 1, 3
 
 
 def read_arrow_rows(path: Path) -> Iterator[ColumnValues]:
-    """Raises UnreadableDumpError; of a stream that breaks off, behind the rows that are whole."""
+    """Raises UnreadableDumpError. A truncated stream yields its complete rows first."""
     try:
         with pa.memory_map(str(path)) as file:
-            refuse_packed(file)
+            check_uncompressed(file)
             file.seek(0)
             with pa.ipc.open_stream(file) as stream:
-                refuse_shared(stream.schema)
-                yield from read_batch_rows("Arrow", map(named_once, slices(stream)))
+                for field in stream.schema:
+                    if not owns_bytes(field.type):
+                        kind = str(field.type)[:80]
+                        raise ValueError(f"its column {field.name[:80]!r} has a type that is not supported, {kind}")
+                yield from read_batch_rows("Arrow", map(unwrap_extensions, slice_batches(stream)))
     except (pa.ArrowException, OSError, ValueError, LookupError, struct.error) as error:
-        said = str(error).partition("\n")[0].rstrip(".")[:200] or type(error).__name__
-        raise UnreadableDumpError(f"It is no Arrow stream that can be read: {said}.") from error
+        raise UnreadableDumpError(f"It is not a readable Arrow stream: {summarize_error(error)}.") from error
 
 
-def slices(stream: Any) -> Iterator[pa.RecordBatch]:
+def slice_batches(stream: Any) -> Iterator[pa.RecordBatch]:
     for batch in stream:
         batch.validate(full=True)
-        yield from (batch.slice(at, MAX_BATCH_ROWS) for at in range(0, len(batch), MAX_BATCH_ROWS))
+        yield from (batch.slice(start, MAX_BATCH_ROWS) for start in range(0, len(batch), MAX_BATCH_ROWS))
 
 
-def named_once(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Extensions (images, arrays of datasets) as what they are kept in."""
+def unwrap_extensions(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Replaces extension columns (images, arrays of datasets) by their storage."""
     plain = [column.storage if isinstance(column.type, pa.BaseExtensionType) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(plain, names=batch.schema.names)
 
 
-def refuse_shared(schema: pa.Schema) -> None:
-    for field in schema:
-        if not is_plain(field.type):
-            raise ValueError(f"its column {field.name[:80]!r} is of a type that is not read, {str(field.type)[:80]}")
-
-
-def is_plain(kind: pa.DataType) -> bool:
-    """Whether each of its values has bytes of its own."""
+def owns_bytes(kind: pa.DataType) -> bool:
+    """Returns whether no two values of this type share bytes."""
     if isinstance(kind, pa.BaseExtensionType):
-        return is_plain(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return any(is_one(kind.value_type) for is_one in FLAT)
-    if any(is_one(kind) for is_one in NESTED):
-        return all(is_plain(kind.field(at).type) for at in range(kind.num_fields))
-    return any(is_one(kind) for is_one in FLAT)
+        return owns_bytes(kind.storage_type)
+    if any(is_type(kind) for is_type in NESTED):
+        return all(owns_bytes(kind.field(index).type) for index in range(kind.num_fields))
+    flat = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(is_type(flat) for is_type in FLAT)
 
 
-def refuse_packed(file: pa.NativeFile) -> None:
-    """Raises ValueError for a batch that is compressed; what is no message is left to who reads it."""
+def check_uncompressed(file: pa.NativeFile) -> None:
+    """Raises ValueError if a batch is compressed. Stops at bytes that are not a message: the reader reports them."""
     end = file.size()
-    while len(begun := file.read(8)) == 8 and begun.startswith(ARROW_STREAM_MAGIC):
-        (length,) = struct.unpack("<i", begun[4:])
+    while len(prefix := file.read(8)) == 8 and prefix.startswith(ARROW_STREAM_MAGIC):
+        (length,) = struct.unpack("<i", prefix[4:])
         if not 0 < length <= end - file.tell():
             return
-        if length > MOST_TOLD:
-            raise ValueError(f"what it says of a batch is more than {MOST_TOLD >> 20} MiB")
+        if length > MAX_METADATA_BYTES:
+            raise ValueError(f"the metadata of a batch is more than {MAX_METADATA_BYTES >> 20} MiB")
         message = file.read(length)
-        if compressed(message):
-            raise ValueError("it is compressed inside; write it without compression")
-        body = body_length(message)
+        root = follow_offset(message, 0)
+        if is_compressed(message, root):
+            raise ValueError("its batches are compressed; write it without compression")
+        position = find_field(message, root, BODY_LENGTH)
+        body = int(struct.unpack_from("<q", message, position)[0]) if position else 0
         if not 0 <= body <= end - file.tell():
             return
         file.seek(file.tell() + body)
 
 
-def compressed(message: bytes) -> bool:
-    """Raises struct.error where an offset leads out of the message."""
-    root = offset(message, 0)
-    kind, header = field_at(message, root, HEADER_KIND), field_at(message, root, HEADER)
+def is_compressed(message: bytes, root: int) -> bool:
+    """Raises struct.error if an offset is outside the message."""
+    kind, header = find_field(message, root, HEADER_KIND), find_field(message, root, HEADER)
     if not kind or not header or message[kind] not in (BATCH, DICTIONARY):
         return False
-    batch = offset(message, header)
+    batch = follow_offset(message, header)
     if message[kind] == DICTIONARY:
-        inner = field_at(message, batch, OF_DICTIONARY)
-        batch = offset(message, inner) if inner else batch
-    return bool(field_at(message, batch, COMPRESSION))
+        data = find_field(message, batch, DICTIONARY_DATA)
+        batch = follow_offset(message, data) if data else batch
+    return bool(find_field(message, batch, COMPRESSION))
 
 
-def body_length(message: bytes) -> int:
-    at = field_at(message, offset(message, 0), 3)
-    return int(struct.unpack_from("<q", message, at)[0]) if at else 0
+def follow_offset(message: bytes, position: int) -> int:
+    return position + int(struct.unpack_from("<I", message, position)[0])
 
 
-def offset(message: bytes, at: int) -> int:
-    return at + int(struct.unpack_from("<I", message, at)[0])
-
-
-def field_at(message: bytes, table: int, place: int) -> int:
-    """Where the field at this place of a table lies; 0 where the table has none."""
-    begin = table - int(struct.unpack_from("<i", message, table)[0])
-    if begin < 0:
-        raise struct.error("a table of it lies before its beginning")
-    (size,) = struct.unpack_from("<H", message, begin)
-    if 4 + 2 * place >= size:
+def find_field(message: bytes, table: int, number: int) -> int:
+    """Returns the position of a field of a FlatBuffers table; 0 if the table does not have it."""
+    start = table - int(struct.unpack_from("<i", message, table)[0])
+    if start < 0:
+        raise struct.error("a table of it starts before the message")
+    (size,) = struct.unpack_from("<H", message, start)
+    if 4 + 2 * number >= size:
         return 0
-    at = int(struct.unpack_from("<H", message, begin + 4 + 2 * place)[0])
-    return table + at if at else 0
+    offset = int(struct.unpack_from("<H", message, start + 4 + 2 * number)[0])
+    return table + offset if offset else 0

@@ -1,4 +1,4 @@
-"""A dump that is one JSON value: it is read at once, as it was written."""
+"""Reads a dump that is one JSON value."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from rollouts.formats.readers.jsonl import BOM, parse_json_leniently
 
 
 def read_json_document(stream: BinaryIO) -> tuple[Any, bool]:
-    """The value, and False if its bytes were not UTF-8. Raises UnreadableDumpError for what is too long or no JSON."""
+    """Returns the value, and False if its bytes were not UTF-8. Raises UnreadableDumpError."""
     return parse_json_document(read_document_bytes(stream))
 
 
 def read_document_bytes(stream: BinaryIO) -> bytes:
-    """Raises UnreadableDumpError for what is too long."""
-    read = stream.read(MAX_LINE_BYTES + 1)
-    if len(read) > MAX_LINE_BYTES:
+    """Raises UnreadableDumpError if the document is too long."""
+    body = stream.read(MAX_LINE_BYTES + 1)
+    if len(body) > MAX_LINE_BYTES:
         raise UnreadableDumpError(f"It is one JSON value of more than {MAX_LINE_BYTES >> 20} MiB, too long to read.")
-    return read.removeprefix(BOM)
+    return body.removeprefix(BOM)
 
 
 def parse_json_document(body: bytes) -> tuple[Any, bool]:
-    """As `value`."""
+    """Like `read_json_document`."""
     try:
         return orjson.loads(body), True
     except orjson.JSONDecodeError:

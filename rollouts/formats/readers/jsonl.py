@@ -1,94 +1,109 @@
-"""JSON Lines as trainers really write them, and texts of the messages in them.
+"""Reads JSON Lines as trainers write them, and renders the messages in them as text.
 
-Lines end at `\\n` only: U+2028, U+2029 and U+0085 stand raw inside them. `NaN` and `Infinity` stand bare.
+A line ends only at `\\n`: it may contain U+2028, U+2029 and U+0085. `NaN` and `Infinity` are accepted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, TypeVar
 
 import orjson
 
 from rolloutdeck.protocol import MAX_LINE_BYTES
 from rollouts.errors import UnreadableDumpError
+from rollouts.formats.readers.values import JsonObject
 from rollouts.samples import LineProblem, describe_json_type, to_json
 
 BOM = b"\xef\xbb\xbf"
-BROKEN_UTF8 = "not valid UTF-8; what could not be read is shown as U+FFFD"
+BROKEN_UTF8 = "not valid UTF-8; invalid bytes are shown as U+FFFD"
+EMPTY_FILE = "The file is empty: its writer was stopped before the first line."
+
+NumberedRow = tuple[int, JsonObject] | LineProblem
+Converted = TypeVar("Converted")
 
 
-def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Number from 1 and bytes of each line that is not blank; None for a line over `wire.MAX_LINE_BYTES`."""
-    most = MAX_LINE_BYTES
+def iterate_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Yields number (from 1) and bytes of each line that is not blank; None for a line over `wire.MAX_LINE_BYTES`."""
+    limit = MAX_LINE_BYTES
     number = 0
-    while line := stream.readline(most + 1):
+    while line := stream.readline(limit + 1):
         number += 1
-        if len(line) > most and not line.endswith(b"\n"):
-            while (rest := stream.readline(most)) and not rest.endswith(b"\n"):
+        if len(line) > limit and not line.endswith(b"\n"):
+            while (rest := stream.readline(limit)) and not rest.endswith(b"\n"):
                 pass
             yield number, None
         elif not line.isspace():
             yield number, line.removeprefix(BOM) if number == 1 else line
 
 
-def read_jsonl_rows(stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]] | LineProblem]:
-    """Number and object of each line. Raises UnreadableDumpError if no line holds an object."""
-    good, first = 0, None
-    for number, line in lines(stream):
+def read_jsonl_rows(stream: BinaryIO) -> Iterator[NumberedRow]:
+    """Yields number and object of each line. Raises UnreadableDumpError if no line holds an object."""
+    rows, first = 0, None
+    for number, line in iterate_lines(stream):
         try:
-            row, whole = orjson.loads(line or b""), True
-        except orjson.JSONDecodeError:
-            row = None
-        try:
-            if type(row) is not dict:
-                row, whole = parse(line)
+            row, is_utf8 = parse_row(line)
         except ValueError as error:
             problem = LineProblem(number, str(error))
             first = first or problem
             yield problem
             continue
-        good += 1
-        if not whole:
+        rows += 1
+        if not is_utf8:
             yield LineProblem(number, BROKEN_UTF8, repaired=True)
         yield number, row
-    if first and not good:
-        raise UnreadableDumpError(f"No line of it can be read; line {first.line}: {first.reason}.")
-    if not good:
-        raise UnreadableDumpError("The file is empty: its writer was stopped before the first line.")
+    if first and not rows:
+        raise UnreadableDumpError(f"No line can be read. Line {first.line}: {first.reason}.")
+    if not rows:
+        raise UnreadableDumpError(EMPTY_FILE)
 
 
-def parse(line: bytes | None) -> tuple[dict[str, Any], bool]:
-    """The object of a line, and False if its bytes were not UTF-8. Raises ValueError that says what is wrong."""
+def convert_rows(
+    rows: Iterable[NumberedRow], convert: Callable[[JsonObject], Converted]
+) -> Iterator[Converted | LineProblem]:
+    """Converts numbered rows. A row for which `convert` raises ValueError becomes a problem."""
+    for row in rows:
+        if isinstance(row, LineProblem):
+            yield row
+            continue
+        try:
+            yield convert(row[1])
+        except ValueError as error:
+            yield LineProblem(row[0], str(error))
+
+
+def parse_row(line: bytes | None) -> tuple[JsonObject, bool]:
+    """Returns the object of a line, and False if its bytes were not UTF-8. Raises ValueError with the reason."""
     if line is None:
         raise ValueError(f"longer than {MAX_LINE_BYTES >> 20} MiB")
-    whole = True
+    is_utf8 = True
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError:
-        row, whole = parse_json_leniently(line)
+        row, is_utf8 = parse_json_leniently(line)
     if not isinstance(row, dict):
         raise ValueError(f"holds {describe_json_type(row)} where an object is expected")
-    return row, whole
+    return row, is_utf8
 
 
-def parse_json_leniently(line: bytes) -> tuple[Any, bool]:
-    """With Python's parser: takes bare NaN and Infinity, half surrogates, huge integers."""
+def parse_json_leniently(text: bytes) -> tuple[Any, bool]:
+    """Parses JSON that orjson refuses: NaN, Infinity, lone surrogates, huge integers. Also returns whether it is UTF-8.
+    Raises ValueError."""
     try:
-        text, whole = line.decode(), True
+        decoded, is_utf8 = text.decode(), True
     except UnicodeDecodeError:
-        text, whole = line.decode("utf-8", "replace"), False
+        decoded, is_utf8 = text.decode("utf-8", "replace"), False
     try:
-        return json.loads(text, strict=False), whole
+        return json.loads(decoded, strict=False), is_utf8
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
     except (RecursionError, ValueError):
-        raise ValueError("not JSON that can be read: nested too deep, or a number with too many digits") from None
+        raise ValueError("not readable JSON: nested too deep, or a number with too many digits") from None
 
 
 def render_messages(messages: list[Any]) -> str | None:
-    """A message list as its decoded text reads: a line with the role, then the content. None when it is none."""
+    """Renders messages as their decoded text: a line with the role, then the content. None if they are no messages."""
     turns = []
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
@@ -98,15 +113,15 @@ def render_messages(messages: list[Any]) -> str | None:
 
 
 def render_content(content: Any) -> str:
-    """Text of a message's content: a string, or parts of which the texts are joined and the others named."""
+    """Renders the content of a message: text, or parts. A part without text becomes its type, such as `<image>`."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "".join(part_text(part) for part in content)
+        return "".join(map(render_part, content))
     return "" if content is None else to_json(content)
 
 
-def part_text(part: Any) -> str:
+def render_part(part: Any) -> str:
     if isinstance(part, str):
         return part
     if isinstance(part, dict):
@@ -114,20 +129,26 @@ def part_text(part: Any) -> str:
     return to_json(part)
 
 
-def parse_prompt(value: Any) -> tuple[str, list[dict[str, Any]] | None]:
-    """Text and messages of a prompt that is a string or a message list. Raises ValueError for anything else."""
+def parse_prompt(value: Any) -> tuple[str, list[JsonObject] | None]:
+    """Returns text and messages of a prompt that is text or a list of messages. Raises ValueError."""
     if isinstance(value, str):
         return value, None
-    if isinstance(value, list):
-        text = render_messages(value)
-        if text is not None:
-            asks = value and value[-1]["role"] != "assistant"
-            return text + "assistant\n" if asks else text, value
+    if isinstance(value, list) and (text := render_messages(value)) is not None:
+        needs_answer = value and value[-1]["role"] != "assistant"
+        return text + "assistant\n" if needs_answer else text, value
     raise ValueError(f"its prompt is {describe_json_type(value)}, neither a text nor a list of messages")
 
 
+def parse_prompt_or_empty(value: Any) -> tuple[str, list[JsonObject] | None]:
+    """Like `parse_prompt`, but returns ("", None) for any other value: a batch may have only tokens."""
+    try:
+        return parse_prompt(value)
+    except ValueError:
+        return "", None
+
+
 def parse_response_text(value: Any) -> str:
-    """Text of a response that is a string or a message list. Raises ValueError for anything else."""
+    """Returns the text of a response that is text, null or a list of messages. Raises ValueError."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -135,7 +156,6 @@ def parse_response_text(value: Any) -> str:
     if isinstance(value, list):
         if len(value) == 1 and isinstance(value[0], dict) and value[0].get("role") == "assistant":
             return render_content(value[0].get("content"))
-        text = render_messages(value)
-        if text is not None:
+        if (text := render_messages(value)) is not None:
             return text
     raise ValueError(f"its response is {describe_json_type(value)}, neither a text nor a list of messages")

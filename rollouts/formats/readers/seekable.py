@@ -1,4 +1,4 @@
-"""A dump whose format is read by position, not from its beginning to its end, as a file."""
+"""Provides a dump as a file, for formats that are read by position."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.storage import create_incoming_path
 
-CHUNK = 1 << 20
+COPY_BYTES = 1 << 20
 
 
 @contextmanager
 def provide_local_file(stream: BinaryIO, context: DumpContext) -> Iterator[Path]:
-    """The file itself where it lies plain, else a copy on the data volume that is gone after the block. Raises OSError;
-    what a killed worker leaves there the sweep removes."""
+    """Yields the uncompressed file of the dump if there is one, else a copy on the data volume that is removed after
+    the block. The sweep removes the copies of killed workers. Raises OSError."""
     if context.path:
         yield context.path
         return
     path = create_incoming_path()
     try:
         with path.open("wb") as copy:
-            shutil.copyfileobj(stream, copy, CHUNK)
+            shutil.copyfileobj(stream, copy, COPY_BYTES)
         yield path
     finally:
         path.unlink(missing_ok=True)
@@ -34,7 +34,7 @@ def provide_local_file(stream: BinaryIO, context: DumpContext) -> Iterator[Path]
 
 @contextmanager
 def provide_pickle_file(stream: BinaryIO, context: DumpContext) -> Iterator[Path]:
-    """The same for what is read through `rolloutdeck.safe_pickle`. Raises UnreadableDumpError for what that refuses."""
+    """Like `provide_local_file`. Converts SafePickleError to UnreadableDumpError."""
     with provide_local_file(stream, context) as path:
         try:
             yield path

@@ -1,39 +1,51 @@
-"""Values as the safe readers and Parquet give them, as a record holds them."""
+"""Converts values that the safe readers, Parquet and JSON return to the values of a record."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from math import isfinite
 from typing import Any
 
 from rollouts.errors import UnreadableDumpError
-from rollouts.formats.readers.jsonl import parse_response_text
 from rollouts.samples import to_float, to_integer
 
-TEXT_DEPTH = 20
-MOST_SHOWN = 1024
+MAX_DEPTH = 20
+MAX_LIST_VALUES = 1024
+
+JsonObject = dict[str, Any]
+
+
+def get_object(value: Any, key: str) -> JsonObject:
+    """Returns the object under a key of an object; {} if there is none."""
+    inner = value.get(key) if isinstance(value, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
+def get_list(value: Any, key: str) -> list[Any]:
+    """Returns the list under a key of an object; [] if there is none."""
+    inner = value.get(key) if isinstance(value, dict) else None
+    return inner if isinstance(inner, list) else []
 
 
 def binarize_mask(values: list[int]) -> list[int]:
-    return values if set(values) <= {0, 1} else [int(bool(one)) for one in values]
+    return values if set(values) <= {0, 1} else [int(bool(value)) for value in values]
 
 
 def replace_nonfinite(values: list[float]) -> list[float | None]:
-    """NaN and infinity are missing."""
-    return list(values) if all(map(isfinite, values)) else [to_float(one) for one in values]
+    """Replaces NaN and infinity by None."""
+    return list(values) if all(map(isfinite, values)) else [to_float(value) for value in values]
 
 
 def check_token_ids(tokens: list[int]) -> list[int]:
-    """Raises UnreadableDumpError for what no vocabulary has."""
+    """Raises UnreadableDumpError if an id is negative or exceeds 32 bits."""
     if tokens and not 0 <= min(tokens) <= max(tokens) < 2**31:
-        raise UnreadableDumpError(
-            "The batch holds token ids that are none: below zero, or above two thousand millions."
-        )
+        raise UnreadableDumpError("The batch has invalid token ids: below 0, or 2^31 and more.")
     return tokens
 
 
 def to_jsonable(value: Any, depth: int = 0) -> Any:
-    """JSON of a value as it was read; what could not be read is named."""
-    if depth > TEXT_DEPTH:
+    """Converts a value to JSON. A value of another type becomes text such as `<12 bytes>`."""
+    if depth > MAX_DEPTH:
         return "…"
     if isinstance(value, float):
         return to_float(value)
@@ -48,21 +60,20 @@ def to_jsonable(value: Any, depth: int = 0) -> Any:
     return f"<{value}>" if not isinstance(value, (bytes, bytearray)) else f"<{len(value):,} bytes>"
 
 
-def parse_continuation(value: Any) -> str:
-    """Text of a response, of several turns too, as it reads after a prompt that ends with the assistant's name. Raises
-    ValueError for what is neither text nor messages."""
-    text = parse_response_text(value) if value else ""
-    return text.removeprefix("assistant\n") if isinstance(value, list) and len(value) > 1 else text
-
-
 def summarize_value(value: Any) -> Any:
-    """JSON of a value; of a list of more numbers than anybody reads only how many there are."""
-    count = size(value)
-    return to_jsonable(value) if count <= MOST_SHOWN else f"<{count:,} values>"
+    """Like `to_jsonable`, but a list of more than `MAX_LIST_VALUES` values becomes their count."""
+    count = count_values(value)
+    return to_jsonable(value) if count <= MAX_LIST_VALUES else f"<{count:,} values>"
 
 
-def size(value: Any) -> int:
-    """How many values a list of lists has; 0 for anything else."""
-    if not isinstance(value, (list, tuple)):
-        return 0
-    return sum(max(1, size(inner)) for inner in value)
+def count_values(value: Any) -> int:
+    """Returns the number of values in nested lists; 0 for any other value."""
+    return sum(max(1, count_values(inner)) for inner in value) if isinstance(value, (list, tuple)) else 0
+
+
+def collect_extras(
+    row: Mapping[Any, Any], known: Collection[str], convert: Callable[[Any], Any] = to_jsonable
+) -> JsonObject:
+    """Returns the converted values of the keys that are not in `known`, without empty values."""
+    extras = {str(key): convert(value) for key, value in row.items() if key not in known}
+    return {key: value for key, value in extras.items() if value not in (None, "", [], {})}

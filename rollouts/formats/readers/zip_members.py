@@ -1,8 +1,8 @@
-"""The members of a zip that somebody else wrote, each for itself: one that is torn takes no other with it.
+"""Reads the members of a zip one by one, so that a damaged member does not affect the others.
 
-Python before 3.14 does not unpack zstd (method 93), which is what inspect_ai packs with. Of a file that breaks off the
-list of members, at its end, is gone; they are found by the header before each, then. Source: .ZIP File Format
-Specification 6.3.10, 4.3.7 (local header), 4.4.5 (methods), 4.5.3 (zip64).
+Python before 3.14 cannot decompress zstd (method 93), which inspect_ai uses. A truncated file has no list of members,
+which is at its end: the members are found by their own headers then. Source: .ZIP File Format Specification 6.3.10,
+4.3.7 (local header), 4.4.5 (methods), 4.5.3 (zip64).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,133 +21,108 @@ from rolloutdeck.protocol import MAX_DUMP_BYTES, MAX_LINE_BYTES
 from rollouts.errors import UnreadableDumpError
 
 HEADER = struct.Struct("<4sHHHHHIIIHH")
-BEGINS = b"PK\x03\x04"
-STORED, DEFLATED, ZSTD = 0, 8, 93
-LOCKED, STREAMED, UTF8 = 0x1, 0x8, 0x800
-IN_EXTRA = 0xFFFFFFFF  # a size of 4 GiB and more
-MOST_MEMBERS = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """`at`: where its header begins; `packed`, `size`: bytes before and after it is unpacked, as the zip says."""
-
-    name: str
-    at: int
-    method: int
-    flags: int
-    crc: int
-    packed: int
-    size: int
+HEADER_MAGIC = b"PK\x03\x04"
+ZSTD = 93
+ENCRYPTED, STREAMED, UTF8 = 0x1, 0x8, 0x800  # flags
+SIZE_IN_EXTRA = 0xFFFFFFFF  # a size of 4 GiB or more is in the zip64 field
+MAX_MEMBERS = 1 << 20
 
 
 class ZipReader:
-    """Those of a zip by their names; of several with one name the last counts, as it does for zipfile. `cut`: the file
-    breaks off, and there may have been more."""
+    """The `members` by name: of several with one name the last counts, as for zipfile. `is_truncated`: there may have
+    been more members."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError; UnreadableDump where it has more members than anybody writes."""
-        self.path, self.unpacked, self.cut = path, 0, False
+        """Raises OSError, and UnreadableDumpError if there are more than `MAX_MEMBERS`."""
+        self.path, self.bytes_read, self.is_truncated = path, 0, False
         try:
             with zipfile.ZipFile(path) as archive:
-                found = [listed(one) for one in archive.infolist()]
-        except (zipfile.BadZipFile, ValueError, RuntimeError):  # the last where the list asks for a newer zipfile
+                members = archive.infolist()
+        except (zipfile.BadZipFile, ValueError, RuntimeError):  # RuntimeError: a newer zip version is required
             with path.open("rb") as file:
-                found, self.cut = list(walked(file)), True
-        if len(found) > MOST_MEMBERS:
-            raise UnreadableDumpError(
-                f"The zip says that it has {len(found):,} members; at most {MOST_MEMBERS:,} are read."
-            )
-        self.found = {one.name: one for one in found}
+                members, self.is_truncated = list(scan_members(file)), True
+        if len(members) > MAX_MEMBERS:
+            raise UnreadableDumpError(f"The zip lists {len(members):,} members; at most {MAX_MEMBERS:,} are read.")
+        self.members = {member.filename: member for member in members}
 
     def read(self, name: str) -> bytes:
-        """The bytes of one. Raises ValueError that says why they cannot be had, UnreadableDump where all of them
-        together are more than a dump may have."""
-        one = self.found[name]
+        """Returns the bytes of a member. Raises ValueError with the reason if it cannot be read, UnreadableDumpError if
+        all members together are larger than a dump may be."""
+        member = self.members[name]
         with self.path.open("rb") as file:
-            body = unpacked(one, packed(one, file))
-        self.unpacked += len(body)
-        if self.unpacked > MAX_DUMP_BYTES:
-            raise UnreadableDumpError(f"The zip unpacks to more than {MAX_DUMP_BYTES >> 30} GiB.")
-        if len(body) != one.size or zlib.crc32(body) != one.crc:
-            raise ValueError("is damaged: its checksum is another")
+            body = decompress(member, read_compressed(member, file))
+        self.bytes_read += len(body)
+        if self.bytes_read > MAX_DUMP_BYTES:
+            raise UnreadableDumpError(f"The zip decompresses to more than {MAX_DUMP_BYTES >> 30} GiB.")
+        if len(body) != member.file_size or zlib.crc32(body) != member.CRC:
+            raise ValueError("is damaged: its checksum differs")
         return body
 
 
-def listed(one: zipfile.ZipInfo) -> Member:
-    return Member(
-        one.filename, one.header_offset, one.compress_type, one.flag_bits, one.CRC, one.compress_size, one.file_size
-    )
-
-
-def walked(file: BinaryIO) -> Iterator[Member]:
-    """The members one after another, up to the first that is not there whole."""
-    end, at = file.seek(0, io.SEEK_END), 0
-    while one := header(file, at):
-        behind = data_at(file, at) + one.packed
-        if behind > end or one.flags & STREAMED:  # the size of one that was streamed stands behind it
+def scan_members(file: BinaryIO) -> Iterator[zipfile.ZipInfo]:
+    """Yields members in the order of the file, up to the first incomplete one."""
+    end, offset = file.seek(0, io.SEEK_END), 0
+    while found := read_header(file, offset):
+        member, start = found
+        offset = start + member.compress_size
+        if offset > end or member.flag_bits & STREAMED:  # the size of a streamed member follows its bytes
             return
-        yield one
-        at = behind
+        yield member
 
 
-def header(file: BinaryIO, at: int) -> Member | None:
-    file.seek(at)
-    begun = file.read(HEADER.size)
-    if len(begun) < HEADER.size or not begun.startswith(BEGINS):
+def read_header(file: BinaryIO, offset: int) -> tuple[zipfile.ZipInfo, int] | None:
+    """Returns the member whose header is at `offset`, and the offset of its bytes; None if there is no header."""
+    file.seek(max(0, offset))
+    header = file.read(HEADER.size)
+    if offset < 0 or len(header) < HEADER.size or not header.startswith(HEADER_MAGIC):
         return None
-    _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes = HEADER.unpack(begun)
+    _, _, flags, method, _, _, crc, compressed, size, name_bytes, extra_bytes = HEADER.unpack(header)
     name, extra = file.read(name_bytes), file.read(extra_bytes)
-    if IN_EXTRA in (packed, size):
-        size, packed = large(extra) or (size, packed)
-    return Member(name.decode("utf-8" if flags & UTF8 else "cp437", "replace"), at, method, flags, crc, packed, size)
+    if SIZE_IN_EXTRA in (compressed, size):
+        size, compressed = read_zip64_sizes(extra) or (size, compressed)
+    member = zipfile.ZipInfo(name.decode("utf-8" if flags & UTF8 else "cp437", "replace"))
+    member.header_offset, member.flag_bits, member.compress_type, member.CRC = offset, flags, method, crc
+    member.file_size, member.compress_size = size, compressed
+    return member, offset + HEADER.size + name_bytes + extra_bytes
 
 
-def large(extra: bytes) -> tuple[int, int] | None:
-    """Size and packed size of a member whose header leaves them to its zip64 field."""
+def read_zip64_sizes(extra: bytes) -> tuple[int, int] | None:
+    """Returns size and compressed size from the zip64 field."""
     while len(extra) >= 4:
         kind, length = struct.unpack("<HH", extra[:4])
         if kind == 1 and length >= 16 and len(extra) >= 20:
-            size, packed = struct.unpack("<QQ", extra[4:20])
-            return size, packed
+            size, compressed = struct.unpack("<QQ", extra[4:20])
+            return size, compressed
         extra = extra[4 + length :]
     return None
 
 
-def data_at(file: BinaryIO, at: int) -> int:
-    """Where the bytes of a member begin: its header's name and extra may be longer than those of the list. Raises
-    ValueError."""
-    file.seek(max(0, at))
-    begun = file.read(HEADER.size)
-    if at < 0 or len(begun) < HEADER.size or not begun.startswith(BEGINS):
-        raise ValueError("is not where the zip says")
-    name_bytes, extra_bytes = struct.unpack("<HH", begun[-4:])
-    return at + HEADER.size + int(name_bytes) + int(extra_bytes)
-
-
-def packed(one: Member, file: BinaryIO) -> bytes:
-    """Raises ValueError."""
-    if max(one.size, one.packed) > MAX_LINE_BYTES:
-        raise ValueError(f"unpacks to more than {MAX_LINE_BYTES >> 20} MiB")
-    if one.flags & LOCKED:
-        raise ValueError("is locked with a password")
-    file.seek(data_at(file, one.at))
-    body = file.read(one.packed)
-    if len(body) < one.packed:
-        raise ValueError("breaks off")
+def read_compressed(member: zipfile.ZipInfo, file: BinaryIO) -> bytes:
+    """Raises ValueError. Name and extra field of the header may be longer than those in the list of members."""
+    if max(member.file_size, member.compress_size) > MAX_LINE_BYTES:
+        raise ValueError(f"decompresses to more than {MAX_LINE_BYTES >> 20} MiB")
+    if member.flag_bits & ENCRYPTED:
+        raise ValueError("is encrypted with a password")
+    found = read_header(file, member.header_offset)
+    if not found:
+        raise ValueError("is not at the offset that the zip lists")
+    file.seek(found[1])
+    body = file.read(member.compress_size)
+    if len(body) < member.compress_size:
+        raise ValueError("is truncated")
     return body
 
 
-def unpacked(one: Member, body: bytes) -> bytes:
-    """At most a byte more than it says. Raises ValueError."""
-    if one.method == STORED:
+def decompress(member: zipfile.ZipInfo, body: bytes) -> bytes:
+    """Returns at most one byte more than the listed size. Raises ValueError."""
+    if member.compress_type == zipfile.ZIP_STORED:
         return body
     try:
-        if one.method == DEFLATED:
-            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(body, one.size + 1)
-        if one.method == ZSTD:
+        if member.compress_type == zipfile.ZIP_DEFLATED:
+            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(body, member.file_size + 1)
+        if member.compress_type == ZSTD:
             with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(body), read_across_frames=True) as stream:
-                return stream.read(one.size + 1)
+                return stream.read(member.file_size + 1)
     except (zlib.error, zstandard.ZstdError) as error:
-        raise ValueError(f"does not unpack: {error}") from None
-    raise ValueError(f"is packed in a way (method {one.method}) that is not read")
+        raise ValueError(f"cannot be decompressed: {error}") from None
+    raise ValueError(f"has compression method {member.compress_type}, which is not supported")

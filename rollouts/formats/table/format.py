@@ -1,11 +1,11 @@
-"""Any table of generations: CSV, JSON lines, JSON, Parquet, Arrow, or the JSON of a logged table; see `table_rows`.
+"""Any table of generations: CSV, JSON Lines, JSON, Parquet, Arrow, or the JSON of a logged table, see `rows.py`.
 
-Which column is what is told with the upload (`columns`, see columns.py), else found by name; every other column is
-kept. A row may hold several samples, see `unfold`. Rows say their step where the upload does not; a table without
-either is step 0. Columns of rewards by name (`reward_format`, `format_reward`) are parts of the reward, and so are the
-numbers between `completion` and `advantage` of a table as TRL logs it, whose sum is the score where the advantages
-agree. In a CSV an empty cell is nothing, but an empty response where the response stands; a cell that holds a JSON list
-or object is one where the part asks for one.
+The upload specifies which column is which part of a sample (`columns`, see `mapping.py`); else the columns are guessed
+by name. All other columns become extras. A row may hold several samples, see `unnest.py`. The step is that of the
+upload, else of the row, else 0. Columns such as `reward_format` and `format_reward` are reward parts. So are the
+numbers between `completion` and `advantage` of a table that TRL logged; their sum is the score if it is consistent with
+the advantages. An empty cell of a CSV is a missing value, but an empty response is a response. A cell with a JSON list
+or object is parsed if the part has that type.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from rolloutdeck.protocol import (
     COLUMN_PRESETS,
@@ -30,45 +30,44 @@ from rolloutdeck.protocol import (
 )
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import HEAD_BYTES, DumpContext
-from rollouts.formats.readers import arrow, jsonl
-from rollouts.formats.table.columns import read_column_mapping as told_columns
-from rollouts.formats.table.columns import resolve_column_mapping
-from rollouts.formats.table.mapping import TableMapping, has_only_tokens
-from rollouts.formats.table.rows import PARQUET_MAGIC, NumberedRow, is_csv, read_table_rows, rewind_stream
+from rollouts.formats.readers.jsonl import BOM, NumberedRow
+from rollouts.formats.readers.values import JsonObject
+from rollouts.formats.table.mapping import TableMapping, has_only_tokens, read_column_mapping, resolve_column_mapping
+from rollouts.formats.table.rows import BINARY_MAGICS, is_csv, read_table_rows, rewind_stream, strip_start
 from rollouts.formats.table.unnest import ResponseUnnester, split_wide_row
 from rollouts.samples import LineProblem, Record, SkippedRow
 
-WINDOW = 256  # lines of which the columns are looked at
-WINDOW_CHARS = 16 << 20  # of their texts; longer ones are enough by themselves
-Row = dict[str, Any]
+START_BYTES = 256  # enough to recognise the file type
+WINDOW_ROWS = 256  # the first rows, by which the columns are recognised
+WINDOW_CHARS = 16 << 20  # of their texts: fewer rows are enough if they are longer
 
 
 @dataclass(frozen=True, slots=True)
 class TableFormat:
-    """Tables of text, and those that hold only token ids, whose text comes with the run's tokenizer."""
+    """Tables of text, and tables with only token ids, whose text is decoded with the tokenizer of the run."""
 
     name: str
 
     def sniff(self, filename: str, head: bytes) -> bool:
-        """Whether the first row has what a generation needs; of Parquet, which ends with the names of its columns, and
-        of Arrow nothing is known yet. Formats that go by a trainer's name are told."""
-        if self.name in COLUMN_PRESETS or head.startswith((PARQUET_MAGIC, arrow.ARROW_STREAM_MAGIC)):
+        """Returns whether the first row is a generation. Parquet, which has its column names at the end, and Arrow are
+        always accepted. Presets are only used if the upload names them."""
+        if self.name in COLUMN_PRESETS or head.startswith(BINARY_MAGICS):
             return self.name == "table"
         try:
-            row = first_row(filename, head)
+            row = read_first_row(filename, head)
         except UnreadableDumpError:
             return False
-        found = guess_columns(row, {})
-        if is_generation_mapping(found):
-            return (self.name == TOKENS.name) == has_only_tokens(found)
+        columns = guess_columns(row, {})
+        if is_generation_mapping(columns):
+            return (self.name == TOKENS.name) == has_only_tokens(columns)
         return self.name == TEXT.name and bool(
-            group_numbered_columns(row) or find_samples_column(row) or holds_rows(filename, head)
+            group_numbered_columns(row) or find_samples_column(row) or contains_rows(filename, head)
         )
 
     def read(self, stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-        """Records in the order of the rows. Raises UnreadableDumpError."""
+        """Yields records in the order of the rows. Raises UnreadableDumpError."""
         columns = context.columns or (self.name if self.name in COLUMN_PRESETS else "")
-        yield from records(stream, context, columns)
+        yield from read_records(stream, context, columns)
 
 
 TOKENS, TEXT = TableFormat("token-table"), TableFormat("table")
@@ -76,7 +75,7 @@ FORMATS = (TOKENS, *map(TableFormat, COLUMN_PRESETS), TEXT)
 TOKEN_ONLY_TABLE_FORMATS = (TOKENS.name, "open-instruct")
 
 
-def first_row(filename: str, head: bytes) -> Row:
+def read_first_row(filename: str, head: bytes) -> JsonObject:
     """Returns the first row; if it is longer than the head, its column names without values. Raises
     UnreadableDumpError."""
     try:
@@ -86,22 +85,24 @@ def first_row(filename: str, head: bytes) -> Row:
     except UnreadableDumpError:
         if len(head) < HEAD_BYTES:
             raise
-    if names := parse_logged_columns(head.removeprefix(jsonl.BOM)):
+    start = head.removeprefix(BOM)
+    if names := parse_logged_columns(start):
         return dict.fromkeys(names)
-    begun = re.match(rb"\s*(?:\[\s*)?(?=\{)", head.removeprefix(jsonl.BOM))
-    return dict.fromkeys(cut_names(head.removeprefix(jsonl.BOM)[begun.end() :]) if begun else ())
+    match = re.match(rb"\s*(?:\[\s*)?(?=\{)", start)
+    return dict.fromkeys(scan_object_keys(start[match.end() :]) if match else ())
 
 
-def holds_rows(filename: str, head: bytes) -> bool:
-    """Whether a JSON file has rows of generations somewhere in it, or a first line that is longer than this has."""
-    start = head.removeprefix(jsonl.BOM).lstrip()
-    if filename.endswith(".json") or start.startswith(b"["):
-        return any(map(has_generation_columns, find_row_keys(start)))
-    return start.startswith(b"{") and b"\n" not in head and any(map(has_generation_columns, find_row_keys(start)))
+def contains_rows(filename: str, head: bytes) -> bool:
+    """Returns whether the head of a JSON file, or of its long first line, has rows of generations at any depth."""
+    start = strip_start(head)
+    is_document = filename.endswith(".json") or start.startswith(b"[")
+    if not is_document and (b"\n" in head or not start.startswith(b"{")):
+        return False
+    return any(map(has_generation_columns, find_row_keys(start)))
 
 
-def cut_names(start: bytes) -> list[str]:
-    """The keys of an object of which this is the beginning."""
+def scan_object_keys(start: bytes) -> list[str]:
+    """Returns the keys of the truncated object `start`."""
     depth, names = 0, []
     for token in JSON_TOKEN.finditer(start):
         depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token[0], 0)
@@ -113,65 +114,61 @@ def cut_names(start: bytes) -> list[str]:
 
 
 def find_table_format(columns: str) -> str:
-    """The format of a table of which these columns were told; empty where none were. Raises UnreadableDumpError."""
+    """Returns the format of a table with this column mapping; empty without a mapping. Raises UnreadableDumpError."""
     if not columns:
         return ""
-    return TOKENS.name if has_only_tokens(told_columns(columns)) else TEXT.name
+    return TOKENS.name if has_only_tokens(read_column_mapping(columns)) else TEXT.name
 
 
-def records(stream: BinaryIO, context: DumpContext, columns: str) -> Iterator[Record | LineProblem | SkippedRow]:
-    head = stream.read(WINDOW)
-    found = narrow(read_table_rows(rewind_stream(head, stream), head, context), columns)
-    first = list(window(found))
-    begun = [item[1] for item in first if not isinstance(item, LineProblem)]
-    names = list(dict.fromkeys(key for row in begun for key in row))
+def read_records(stream: BinaryIO, context: DumpContext, columns: str) -> Iterator[Record | LineProblem | SkippedRow]:
+    head = stream.read(START_BYTES)
+    rows = split_wide_rows(read_table_rows(rewind_stream(head, stream), head, context), columns)
+    window = list(take_window(rows))
+    first_rows = [row[1] for row in window if not isinstance(row, LineProblem)]
+    names = list(dict.fromkeys(name for row in first_rows for name in row))
     if not names:
-        raise UnreadableDumpError("It holds no row.")
+        raise UnreadableDumpError("It has no rows.")
     parts = resolve_column_mapping(names, columns)
-    folds = ResponseUnnester(parts, begun)
-    unfolded = [one for row in begun for one, _ in folds.rows(row)]
-    shape = TableMapping(parts, names, unfolded, textual=is_csv(head))
-    for item in chain(first, found):
-        if isinstance(item, LineProblem):
-            yield item
+    unnester = ResponseUnnester(parts, first_rows)
+    first_samples = [sample for row in first_rows for sample, _ in unnester.split(row)]
+    mapping = TableMapping(parts, names, first_samples, is_csv=is_csv(head))
+    for row in chain(window, rows):
+        if isinstance(row, LineProblem):
+            yield row
             continue
-        number, row = item
-        samples = list(folds.rows(row))
+        number, values = row
+        samples = list(unnester.split(values))
         if not samples:
             yield SkippedRow("a row with an empty list of responses")
-        for one, place in samples:
+        for sample, index in samples:
             try:
-                made = shape.record(one, context)
+                made = mapping.build_record(sample, context)
             except ValueError as error:
                 yield LineProblem(number, str(error))
                 continue
-            yield placed(made, number, place)
+            if index is not None:  # responses of one row are a group if there is no prompt
+                made.index = index if made.index is None else made.index
+                made.group = made.group or (None if made.prompt or made.prompt_ids else str(number))
+            yield made
 
 
-def narrow(found: Iterator[NumberedRow], columns: str) -> Iterator[NumberedRow]:
-    """The rows, those of several generations as a row for each."""
-    for item in found:
-        if isinstance(item, LineProblem):
-            yield item
+def split_wide_rows(rows: Iterator[NumberedRow], columns: str) -> Iterator[NumberedRow]:
+    """Yields rows of one generation; they keep the number of their row."""
+    mapping = read_column_mapping(columns)
+    for row in rows:
+        if isinstance(row, LineProblem):
+            yield row
         else:
-            yield from ((item[0], row) for row in split_wide_row(item[1], told_columns(columns)))
+            yield from ((row[0], part) for part in split_wide_row(row[1], mapping))
 
 
-def window(found: Iterator[NumberedRow]) -> Iterator[NumberedRow]:
-    """The first rows, by which the others are understood."""
-    seen, held = 0, 0
-    for item in found:
-        yield item
-        if isinstance(item, LineProblem):
+def take_window(rows: Iterator[NumberedRow]) -> Iterator[NumberedRow]:
+    """Yields the first rows, at most `WINDOW_ROWS`, or until they have `WINDOW_CHARS`."""
+    count, chars = 0, 0
+    for row in rows:
+        yield row
+        if isinstance(row, LineProblem):
             continue
-        seen, held = seen + 1, held + sum(len(value) for value in item[1].values() if isinstance(value, str))
-        if seen >= WINDOW or held > WINDOW_CHARS:
+        count, chars = count + 1, chars + sum(len(value) for value in row[1].values() if isinstance(value, str))
+        if count >= WINDOW_ROWS or chars > WINDOW_CHARS:
             return
-
-
-def placed(made: Record, number: int, place: int | None) -> Record:
-    """With its place among the responses of its row, which are a group where no prompt says so."""
-    if place is not None:
-        made.index = place if made.index is None else made.index
-        made.group = made.group or (None if made.prompt or made.prompt_ids else str(number))
-    return made

@@ -1,4 +1,7 @@
-"""How the rows of one table become records: which column is what, what is a part of the reward, what is the score."""
+"""Converts the rows of one table to records: which column is which part of a sample, a reward part, the score.
+
+The parts and the common names of columns are in `rolloutdeck.protocol.columns`.
+"""
 
 from __future__ import annotations
 
@@ -7,165 +10,187 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.protocol import REWARD_PREFIX
+from rolloutdeck.protocol import (
+    COLUMN_PRESETS,
+    REWARD_PREFIX,
+    format_column_names,
+    guess_columns,
+    has_response_part,
+    parse_column_mapping,
+)
+from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
-from rollouts.formats.readers.values import to_jsonable
+from rollouts.formats.readers.values import JsonObject, to_jsonable
 from rollouts.formats.trl_completions import has_consistent_advantages, sum_rewards
 from rollouts.samples import Record, is_number, to_float, to_integer, to_text
 
-PART = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")
-STRUCTURED = frozenset(
+REWARD_NAME = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")
+STRUCTURED_PARTS = frozenset(
     ("messages", "prompt_ids", "response_ids", "response_mask", "logprobs", "advantages", "rewards", "tools")
 )
+# The first columns of tables that TRL and ms-swift log.
+STEP_COLUMNS, TEXT_COLUMNS = ("step", "gen_step"), ["prompt", "completion"]
+ADVANTAGE_COLUMNS = ("advantage", "advantages")
 
-STEPS, ASKED = ("step", "gen_step"), ("prompt", "completion")  # the first columns of what TRL and ms-swift log
-ADVANTAGE = ("advantage", "advantages")
 
-Row = dict[str, Any]
+def read_column_mapping(text: str) -> dict[str, str]:
+    """Parses the mapping that came with the upload to {part: column}. Raises UnreadableDumpError."""
+    try:
+        return parse_column_mapping(text)
+    except ValueError as error:
+        raise UnreadableDumpError(str(error)) from None
+
+
+def resolve_column_mapping(names: Iterable[str], text: str = "") -> dict[str, str]:
+    """Returns {part: column} of a table with these columns. Raises UnreadableDumpError if it has no response, or lacks
+    a column of the mapping `text`."""
+    names, requested = list(names), read_column_mapping(text)
+    missing = [column for column in requested.values() if column not in names]
+    if missing and text not in COLUMN_PRESETS:
+        raise UnreadableDumpError(f"It has no column `{missing[0][:80]}`; it has {format_column_names(names)}.")
+    columns = guess_columns(names, {part: column for part, column in requested.items() if column in names})
+    if not has_response_part(columns):
+        raise UnreadableDumpError(
+            f"It is unknown which column contains the response; the table has {format_column_names(names)}. "
+            "Specify it with `--map prompt=COLUMN,response=COLUMN`."
+        )
+    return columns
 
 
 class TableMapping:
-    """How the rows of one table become records. `rows`: the first of them."""
+    """The mapping of one table. `columns` is {part: column}, `first_rows` are used to recognise reward columns."""
 
-    def __init__(self, found: dict[str, str], names: list[str], rows: Sequence[Row], *, textual: bool) -> None:
-        self.found, self.textual = found, textual
-        self.taken = set(found.values())
-        self.parts = {
-            part.removeprefix(REWARD_PREFIX): column for part, column in found.items() if part.startswith(REWARD_PREFIX)
+    def __init__(
+        self, columns: dict[str, str], names: list[str], first_rows: Sequence[JsonObject], *, is_csv: bool
+    ) -> None:
+        self.columns, self.is_csv = columns, is_csv
+        self.mapped_columns = set(columns.values())
+        rewards = {
+            part.removeprefix(REWARD_PREFIX): name for part, name in columns.items() if part.startswith(REWARD_PREFIX)
         }
-        self.parts |= {named(column): column for column in names if column not in self.taken and PART.match(column)}
-        functions = [name for name in rewarded(names, rows) if name not in self.parts.values()]
-        self.parts |= {name: name for name in functions if name not in self.taken}
-        self.summed = "score" not in found and bool(self.parts) and explained(names, rows, self.parts.values())
+        others = [name for name in names if name not in self.mapped_columns]
+        rewards |= {match["after"] or match["before"]: name for name in others if (match := REWARD_NAME.match(name))}
+        logged = [name for name in find_reward_columns(names, first_rows) if name not in rewards.values()]
+        self.reward_columns = rewards | {name: name for name in logged if name in others}
+        has_parts = "score" not in columns and bool(self.reward_columns)
+        self.sums_rewards = has_parts and match_advantages(names, first_rows, self.reward_columns.values())
 
-    def record(self, row: Row, context: DumpContext) -> Record:
+    def build_record(self, row: JsonObject, context: DumpContext) -> Record:
         """Raises ValueError."""
-        made = native.build_native_record(self.native(row))
-        made.textless = has_only_tokens(self.found)
+        made = native.build_native_record(self.to_native_row(row))
+        made.textless = has_only_tokens(self.columns)
         if made.textless and context.decode_tokens:
             made.prompt, made.response = context.decode_tokens([made.prompt_ids or [], made.response_ids or []])
             made.textless = False
-        self.keep(made, row)
+        self.set_rewards_and_extras(made, row)
         if made.ground_truth is None:
-            made.ground_truth = to_text(truth_within(made.extras))
-        if self.summed:
+            made.ground_truth = to_text(find_ground_truth(made.extras))
+        if self.sums_rewards:
             made.score = sum_rewards(made.rewards)
         if context.step is None:
-            step = to_integer(to_float(made.extras.get("step")))
-            made.extras["step"] = 0 if step is None else step
+            made.extras["step"] = to_integer(to_float(made.extras.get("step"))) or 0
         return made
 
-    def native(self, row: Row) -> Row:
-        """The row under the names of `wire.SAMPLE_KEYS`. Raises ValueError."""
-        cells = {part: row[column] for part, column in self.found.items() if column in row}
+    def to_native_row(self, row: JsonObject) -> JsonObject:
+        """Returns the row with the names of `wire.SAMPLE_KEYS`. Raises ValueError if it has no response."""
         values = {
-            part: self.cell(part, value)
-            for part, value in cells.items()
-            if not part.startswith(REWARD_PREFIX) and (value is not None or part == "response")
+            part: self.convert_cell(part, row[column])
+            for part, column in self.columns.items()
+            if column in row and not part.startswith(REWARD_PREFIX) and (row[column] is not None or part == "response")
         }
-        parts = row.get(self.found.get("score", ""))
-        if isinstance(parts, dict):
-            values |= {"score": None, "rewards": parts}
-        elif isinstance(parts, list) and parts and all(map(is_number, parts)):  # one per token, as SkyRL has them
-            values |= {"score": sum(parts), "token_scores": parts}
-        values |= spoken(values)
+        score = row.get(self.columns.get("score", ""))
+        if isinstance(score, dict):
+            values |= {"score": None, "rewards": score}
+        elif isinstance(score, list) and score and all(map(is_number, score)):  # one per token, as in SkyRL
+            values |= {"score": sum(score), "token_scores": score}
+        values |= render_missing_texts(values)
         if not {"response", "response_ids"} & set(values):
             raise ValueError("has no response")
         return {"prompt": "", "response": None, **values}
 
-    def cell(self, part: str, value: Any) -> Any:
+    def convert_cell(self, part: str, value: Any) -> Any:
         if part == "step":
             return to_float(value)
-        if isinstance(value, str):
-            if part in STRUCTURED or (part in ("prompt", "response") and value.startswith(('[{"', "[{'"))):
-                return chat.normalize_messages(parse_json_text(value))
-            if self.textual and part in ("index", "turn", "policy_version"):
-                whole = to_integer(to_float(value))
-                return value if whole is None else whole
-            return value
-        return chat.normalize_messages(value) if part in ("prompt", "response", "messages") else value
+        if not isinstance(value, str):
+            return chat.normalize_messages(value) if part in ("prompt", "response", "messages") else value
+        if part in STRUCTURED_PARTS or (part in ("prompt", "response") and value.startswith(('[{"', "[{'"))):
+            return chat.normalize_messages(parse_json_text(value))
+        if self.is_csv and part in ("index", "turn", "policy_version"):
+            number = to_integer(to_float(value))
+            return value if number is None else number
+        return value
 
-    def keep(self, made: Record, row: Row) -> None:
-        """Parts of the reward, and every column that is none of a sample's own."""
-        for part, column in self.parts.items():
+    def set_rewards_and_extras(self, made: Record, row: JsonObject) -> None:
+        """Sets the reward parts. Stores every column that is not mapped as an extra."""
+        for name, column in self.reward_columns.items():
             value = row.get(column)
             if value is None or to_float(value) is not None:
-                made.rewards[part] = to_float(value)
+                made.rewards[name] = to_float(value)
         for column, value in row.items():
-            if column in self.taken or value is None:
+            if column in self.mapped_columns or value is None:
                 continue
-            if column not in self.parts.values() or to_float(value) is None:
+            if column not in self.reward_columns.values() or to_float(value) is None:
                 made.extras[column] = to_jsonable(value)
 
 
-def spoken(values: Row) -> Row:
-    """Prompt and response that only the conversation tells; the response may stand beside it, and at its end."""
-    talk, response = values.get("messages"), values.get("response")
-    if not talk or not chat.is_conversation(talk):
+def render_missing_texts(values: JsonObject) -> JsonObject:
+    """Returns the prompt and response that only the messages have. The messages may contain the response or not."""
+    messages, response = values.get("messages"), values.get("response")
+    if not messages or not chat.is_conversation(messages):
         return {}
     if response is None:
-        at = chat.find_response_start(talk)
-        return {"prompt": chat.render_prompt(talk[:at]), "response": chat.render_response(talk[at:])}
+        return dict(zip(("prompt", "response"), chat.render_conversation(messages), strict=True))
     if "prompt" in values:
         return {}
-    answered = talk[-1]["role"] == "assistant"
-    return {"prompt": chat.render_prompt(talk[:-1] if answered else talk)}
+    is_answered = messages[-1]["role"] == "assistant"
+    return {"prompt": chat.render_prompt(messages[:-1] if is_answered else messages)}
 
 
-def truth_within(value: Any, depth: int = 3) -> Any:
-    """What an object of the row calls the ground truth: `reward_model` in data of verl, `env_extras` of SkyRL."""
+def find_ground_truth(value: Any, depth: int = 3) -> Any:
+    """Returns `ground_truth` of nested objects, such as `reward_model` in verl data and `env_extras` of SkyRL."""
     if not isinstance(value, dict) or not depth:
         return None
-    within = (truth_within(inner, depth - 1) for inner in value.values())
-    return value.get("ground_truth") or next((found for found in within if found is not None), None)
+    nested = (find_ground_truth(inner, depth - 1) for inner in value.values())
+    return value.get("ground_truth") or next((truth for truth in nested if truth is not None), None)
 
 
-def rewarded(names: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """The columns of reward functions in a table as TRL logs it: the numbers between `completion` and `advantage`."""
-    end = next((names.index(name) for name in ADVANTAGE if name in names), 0)
-    if not as_trl(names):
+def find_reward_columns(names: Sequence[str], rows: Sequence[JsonObject]) -> list[str]:
+    """Returns the reward functions of a table that TRL logged: the numbers between `completion` and `advantage`."""
+    if not is_trl_table(names):
         return []
-    return [name for name in names[1 + len(ASKED) : end] if all(numeric(row.get(name)) for row in rows)]
+    end = next((names.index(name) for name in ADVANTAGE_COLUMNS if name in names), 0)
+    return [
+        name
+        for name in names[1 + len(TEXT_COLUMNS) : end]
+        if all(row.get(name) is None or is_number(row[name]) for row in rows)
+    ]
 
 
-def as_trl(names: Sequence[str]) -> bool:
-    return names[0] in STEPS and tuple(names[1 : 1 + len(ASKED)]) == ASKED
+def is_trl_table(names: Sequence[str]) -> bool:
+    return names[0] in STEP_COLUMNS and list(names[1 : 1 + len(TEXT_COLUMNS)]) == TEXT_COLUMNS
 
 
-def numeric(value: Any) -> bool:
-    return value is None or is_number(value)
-
-
-def explained(names: Sequence[str], rows: Sequence[Row], parts: Iterable[str]) -> bool:
-    """Whether the advantages of the first rows are in the order of the sums of these parts."""
-    column = next((name for name in ADVANTAGE if name in names), "")
-    if not as_trl(names) or not column:
+def match_advantages(names: Sequence[str], rows: Sequence[JsonObject], rewards: Iterable[str]) -> bool:
+    """Returns whether the advantages of the rows are consistent with the sum of these reward columns."""
+    column = next((name for name in ADVANTAGE_COLUMNS if name in names), "")
+    if not is_trl_table(names) or not column:
         return False
-    scored_rows = (
-        (
-            repr(row.get("prompt")),
-            sum_rewards({part: to_float(row.get(part)) for part in parts}),
-            row.get(column),
-        )
-        for row in rows
+    parts = list(rewards)
+    scores = (sum_rewards({part: to_float(row.get(part)) for part in parts}) for row in rows)
+    return has_consistent_advantages(
+        (repr(row.get("prompt")), score, to_float(row.get(column))) for row, score in zip(rows, scores, strict=True)
     )
-    return has_consistent_advantages((prompt, score, to_float(advantage)) for prompt, score, advantage in scored_rows)
-
-
-def named(column: str) -> str:
-    found = PART.match(column)
-    return (found["after"] or found["before"]) if found else column
 
 
 def parse_json_text(text: str) -> Any:
-    """JSON in a cell; what is none stays text."""
+    """Returns the JSON value of a cell; the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
 
 
-def has_only_tokens(found: Mapping[str, str]) -> bool:
-    return "response_ids" in found and "response" not in found and "messages" not in found
+def has_only_tokens(columns: Mapping[str, str]) -> bool:
+    return "response_ids" in columns and "response" not in columns and "messages" not in columns

@@ -63,7 +63,7 @@ def test_a_line_of_somebody_elses_is_named_and_the_others_count() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\n\n", b"code response length:\n", b"x" * 5000, b"a: " * 3000])
 def test_a_text_without_figures_is_refused(body: bytes) -> None:
-    with pytest.raises(UnreadableDumpError, match="none of the figures"):
+    with pytest.raises(UnreadableDumpError, match="no metrics of CURE"):
         list(cure_results.read(io.BytesIO(body), DumpContext(TRAINING)))
 
 

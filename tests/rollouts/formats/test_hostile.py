@@ -81,7 +81,7 @@ def test_what_a_small_parquet_file_unfolds_to_is_bounded(
     patch_everywhere(monkeypatch, wire, "MAX_DUMP_BYTES", 5_000_000)
     with pytest.raises(UnreadableDumpError, match="unfolds"):
         read(form, body)
-    monkeypatch.setattr(parquet_rows, "MOST_ROWS", 999)
+    monkeypatch.setattr(parquet_rows, "MAX_ROWS", 999)
     with pytest.raises(UnreadableDumpError, match="1,000 rows"):
         read(form, body)
 
@@ -105,7 +105,7 @@ def test_a_value_that_is_kept_once_is_counted_each_time_wherever_it_lies(
         assert 640_000 < parquet_rows.count_batch_bytes(batch) < 650_000
         assert 10_000 < parquet_rows.count_batch_bytes(batch.slice(3, 1)) < 10_100
         several = [str(row) for row in parquet_rows.read_parquet_rows(file)]
-        monkeypatch.setattr(parquet_rows, "LARGE", 1000)
+        monkeypatch.setattr(parquet_rows, "MAX_BATCH_BYTES", 1000)
         assert [str(row) for row in parquet_rows.read_parquet_rows(file)] == several  # one by one
         patch_everywhere(monkeypatch, wire, "MAX_LINE_BYTES", 10_000)
         with pytest.raises(UnreadableDumpError, match="A row"):
@@ -115,7 +115,7 @@ def test_a_value_that_is_kept_once_is_counted_each_time_wherever_it_lies(
 @pytest.mark.parametrize("form", PARQUETS)
 def test_a_parquet_file_whose_columns_have_no_readable_names_is_refused(form: str) -> None:
     body = parquet(**{"some_name": ["x"]}).replace(b"some_name", b"some\xec\xffame")
-    with pytest.raises(UnreadableDumpError, match="no Parquet file that can be read"):
+    with pytest.raises(UnreadableDumpError, match="not a readable Parquet file"):
         read(form, body)
 
 
@@ -235,7 +235,7 @@ def test_ways_that_unfold_to_too_much_are_told(before: Any, traces: int, monkeyp
     nodes = [*chain, *(node("assistant", 299, sampled=True) for _ in range(300 // traces))]
     body = json.dumps({"traces": [{"nodes": nodes}] * traces}).encode()
     assert len(kept("verifiers", body)) == 300
-    monkeypatch.setattr(FORMS["verifiers"], "MOST_CHARS", 100_000)
+    monkeypatch.setattr(FORMS["verifiers"], "MAX_EPISODE_CHARS", 100_000)
     good = json.dumps({"nodes": [node("user"), node("assistant", 0, sampled=True)]}).encode()
     problem, record = read("verifiers", body + b"\n" + good)
     assert isinstance(problem, LineProblem) and record.response == "assistant 0"

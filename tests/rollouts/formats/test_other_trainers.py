@@ -117,7 +117,7 @@ def test_a_list_that_breaks_off_gives_its_whole_rows_and_says_so() -> None:
     body = json.dumps([{"question": "q, [", "response": "a", "score": at} for at in range(9)], indent=1).encode()
     *found, problem = read(FORMS["table"], body[:-20])
     assert [one.score for one in found] == list(range(8))
-    assert problem.line == 9 and "the file breaks off" in problem.reason
+    assert problem.line == 9 and "is truncated" in problem.reason
 
 
 @pytest.mark.parametrize("write", [json.dumps, repr])

@@ -41,7 +41,7 @@ def read(name: str, split: str) -> tuple[Counter[int], Counter[str]]:
 def test_episodes_of_the_other_split_are_left_out_and_counted(split: str, step: int, other: str) -> None:
     samples, left_out = read(CHUNK, split)
     assert set(samples) == {step}
-    assert [count for reason, count in left_out.items() if f"--split {other} takes those" in reason] == [3]
+    assert [count for reason, count in left_out.items() if f"use --split {other} to read it" in reason] == [3]
 
 
 def test_a_file_of_episodes_that_is_no_chunk_is_read_whole() -> None:

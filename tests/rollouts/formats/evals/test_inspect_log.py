@@ -20,7 +20,7 @@ from tests.rollouts.support.trainer_dumps import read
 from tests.support.patching import patch_everywhere
 
 STORED, DEFLATED, LZMA, ZSTD = 0, 8, 14, 93
-CUT = "the zip breaks off here: what came behind is not in the file"
+CUT = "the zip is truncated here: the samples that followed are lost"
 
 
 def sample(said: str = "4", **more: Any) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def test_a_torn_sample_takes_no_other_with_it() -> None:
     broken = body.replace(b"2" * 99, b"7" * 99)
     one, problem, three = found(broken)
     assert (one.response, three.response) == ("1", "3")
-    assert problem == LineProblem(2, "samples/2_epoch_1.json is damaged: its checksum is another")
+    assert problem == LineProblem(2, "samples/2_epoch_1.json is damaged: its checksum differs")
 
 
 @pytest.mark.parametrize("zip64", [False, True])
@@ -125,16 +125,16 @@ def test_a_scorer_of_several_values_gives_a_part_each() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"PK\x03\x04", "breaks off"),
-        (b"PK\x03\x04" + b"\0" * 64, "breaks off"),
-        (torn(DEFLATED), "does not unpack"),
-        (torn(ZSTD), "does not unpack"),
+        (b"PK\x03\x04", "is truncated"),
+        (b"PK\x03\x04" + b"\0" * 64, "is truncated"),
+        (torn(DEFLATED), "cannot be decompressed"),
+        (torn(ZSTD), "cannot be decompressed"),
         (log(("samples/1_epoch_1.json", sample(), LZMA)), "method 14"),
-        (log(("samples/1_epoch_1.json", sample(), STORED, 1)), "locked"),
+        (log(("samples/1_epoch_1.json", sample(), STORED, 1)), "is encrypted"),
         (log(("samples/1_epoch_1.json", b"[1]")), "is a list, not an object"),
         (log(("samples/1_epoch_1.json", b'{"id": ')), "is not JSON"),
         (log(("samples/1_epoch_1.json", {"id": 1})), "neither `messages` nor an output"),
-        (b"PK\x05\x06" + b"\0" * 18, "a log without samples"),
+        (b"PK\x05\x06" + b"\0" * 18, "The log has no samples"),
     ],
 )
 def test_a_zip_that_is_no_log_is_refused(body: bytes, said: str) -> None:
@@ -146,13 +146,13 @@ def test_a_log_that_unpacks_to_more_than_there_is_room_for_is_refused(monkeypatc
     bomb = log(*((f"samples/{at}_epoch_1.json", sample("a" * 5000)) for at in range(9)))
     assert len(found(bomb)) == 9
     patch_everywhere(monkeypatch, wire, "MAX_LINE_BYTES", 4000)
-    with pytest.raises(UnreadableDumpError, match="unpacks to more than"):
+    with pytest.raises(UnreadableDumpError, match="decompresses to more than"):
         found(bomb)
     patch_everywhere(monkeypatch, wire, "MAX_LINE_BYTES", 1 << 20)
     patch_everywhere(monkeypatch, wire, "MAX_DUMP_BYTES", 20000)
-    with pytest.raises(UnreadableDumpError, match="The zip unpacks to more than"):
+    with pytest.raises(UnreadableDumpError, match="The zip decompresses to more than"):
         found(bomb)
-    monkeypatch.setattr(zip_members, "MOST_MEMBERS", 8)
+    monkeypatch.setattr(zip_members, "MAX_MEMBERS", 8)
     with pytest.raises(UnreadableDumpError, match="9 members"):
         found(bomb)
 
@@ -176,7 +176,7 @@ def test_a_member_that_is_not_where_the_zip_says_is_told() -> None:
     end = body.rindex(b"PK\x05\x06")
     (begins,) = struct.unpack_from("<I", body, end + 16)
     for wrong in (begins + 9, begins - 9):
-        with pytest.raises(UnreadableDumpError, match="is not where the zip says"):
+        with pytest.raises(UnreadableDumpError, match="is not at the offset that the zip lists"):
             found(body[: end + 16] + struct.pack("<I", wrong) + body[end + 20 :])
 
 

@@ -7,8 +7,9 @@ Names are imported when they are first used: a trainer pays for what it imports.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rolloutdeck.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rolloutdeck.lib.download import DownloadError, DownloadProgress, download_file, hash_file
@@ -31,31 +32,12 @@ __all__ = [
     "load_local_server", "log_or_print", "logger",
 ]  # fmt: skip
 
-_MODULES = {
-    "DownloadError": "download",
-    "DownloadProgress": "download",
-    "download_file": "download",
-    "hash_file": "download",
-    "Settings": "environment",
-    "find_home_folder": "environment",
-    "is_same_server": "environment",
-    "load_local_server": "environment",
-    "FileSlice": "http",
-    "RunClient": "http",
-    "ServerClient": "http",
-    "ServerResponse": "http",
-    "ServerUnreachableError": "http",
-    "build_run_headers": "http",
-    "OnceLogger": "log",
-    "log_or_print": "log",
-    "logger": "log",
-    "detect_created_owner": "symlinks",
-    "find_folder_owner": "symlinks",
-    "is_safe_to_follow": "symlinks",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, {
+    "download": ("DownloadError", "DownloadProgress", "download_file", "hash_file"),
+    "environment": ("Settings", "find_home_folder", "is_same_server", "load_local_server"),
+    "http": (
+        "FileSlice", "RunClient", "ServerClient", "ServerResponse", "ServerUnreachableError", "build_run_headers",
+    ),
+    "log": ("OnceLogger", "log_or_print", "logger"),
+    "symlinks": ("detect_created_owner", "find_folder_owner", "is_safe_to_follow"),
+})  # fmt: skip

@@ -9,8 +9,9 @@ Invariant: all write through `atomic`, so `target` is complete and safe to load,
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rolloutdeck.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rolloutdeck.safe_pickle.rewrite.exclude import ExclusionResult as ExclusionResult
@@ -20,17 +21,9 @@ if TYPE_CHECKING:
     from rolloutdeck.safe_pickle.rewrite.repair import drop_columns as drop_columns
     from rolloutdeck.safe_pickle.rewrite.zero import zero_rows as zero_rows
 
-_MODULES = {
-    "ExclusionResult": "exclude",
-    "columns_to_drop": "repair",
-    "drop_columns": "repair",
-    "exclude_prompts": "exclude",
-    "mask_samples": "mask",
-    "zero_rows": "zero",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, {
+    "exclude": ("ExclusionResult", "exclude_prompts"),
+    "mask": ("mask_samples",),
+    "repair": ("columns_to_drop", "drop_columns"),
+    "zero": ("zero_rows",),
+})  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 
+from rolloutdeck.lazy import lazy_names
 from rolloutdeck.trainer_api import FileKind, FunctionReference, Trainer, assume_split, match_step
-from rolloutdeck.trainers.common import lazy_names
 
-__getattr__ = lazy_names(__name__, {"roll.tracker": ("track",)})
+__getattr__ = lazy_names(__name__, {"tracker": ("track",)})
 
 _ROWS = re.compile(r"rollout_dump_data\.step_(\d{1,18})\.jsonl\Z")
 _MOCK = re.compile(r"step_(\d{1,18})\.pkl\Z")

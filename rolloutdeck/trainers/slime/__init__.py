@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import re
 
+from rolloutdeck.lazy import lazy_names
 from rolloutdeck.trainer_api import FileKind, FunctionReference, Trainer, assume_split, match_step
-from rolloutdeck.trainers.common import lazy_names
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "slime.plugin.record": ("log_rollout", "log_eval", "all_samples", "sample_hook"),
-        "slime.plugin.replay": ("generate_rollout",),
-    },
-)
+__getattr__ = lazy_names(__name__, {
+    "plugin.record": ("log_rollout", "log_eval", "all_samples", "sample_hook"),
+    "plugin.replay": ("generate_rollout",),
+})  # fmt: skip
 
 _ROLLOUT = re.compile(r"(?:eval_)?(\d{1,18})\.pt\Z")
 _TRAIN = re.compile(r"(\d{1,18})(?:_\d{1,9})?\.pt\Z")

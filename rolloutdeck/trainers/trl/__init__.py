@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 
+from rolloutdeck.lazy import lazy_names
 from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer, assume_split, match_step
-from rolloutdeck.trainers.common import lazy_names
 
 __getattr__ = lazy_names(
     __name__,
-    {"trl.plugin.callback": ("RolloutdeckCallback",), "trl.plugin.replay_func": ("replay_rollout_func",)},
+    {"plugin.callback": ("RolloutdeckCallback",), "plugin.replay_func": ("replay_rollout_func",)},
 )
 
 _FILE = re.compile(r"completions_(\d{1,18})\.parquet\Z")

@@ -11,7 +11,7 @@ from rolloutdeck.trainer_api.types import FileKind, LoadableStep, StepLocation, 
 # Each name is a package or module in `rolloutdeck.trainers`, with a constant TRAINER.
 TRAINERS = ("verl", "trl", "slime", "roll", "cure")
 # Programs of which only files are read: modules with a constant FILES.
-FILES_ONLY = ("nemo_rl", "verifiers", "rllm", "areal", "open_instruct", "swift", "evaluations", "tables")
+FILES_ONLY = ("nemo_rl", "verifiers", "rllm", "areal", "open_instruct", "swift", "evals", "tables")
 
 
 def load_trainer(name: str) -> Trainer:

@@ -23,8 +23,8 @@ from rollouts.live import notify_run_changed, notify_topics
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.projects import record_audit_entry
 from rollouts.query import (
-    BODY_TERMS,
     And,
+    BodyTerm,
     InvalidQueryError,
     Not,
     Or,
@@ -176,7 +176,7 @@ def asked(node: QueryNode, scope: QueryScope) -> Q:
             return Q(*(asked(part, scope) for part in parts), _connector=kind)
         case Not(part):
             return ~asked(part, scope)
-        case _ if isinstance(node, BODY_TERMS):
+        case _ if isinstance(node, BodyTerm):
             return Q(pk__among=matching(scope, node))
         case _:
             return build_condition(node, scope)

@@ -5,8 +5,8 @@ Invariant: one query means the same rows on every page, in the API, in an export
 """
 
 from rollouts.query.ast import (
-    BODY_TERMS,
     And,
+    BodyTerm,
     InvalidQueryError,
     Not,
     Or,
@@ -18,19 +18,22 @@ from rollouts.query.ast import (
 )
 from rollouts.query.body_scan import TimeBudget, scan_bodies
 from rollouts.query.completion import complete_query
-from rollouts.query.correctness_rule import DEFAULT_RULE_TEXT, get_rule_text, parse_correctness_rule
-from rollouts.query.logged_keys import quote_value
-from rollouts.query.missing_fields import find_unrecorded_fields
+from rollouts.query.correctness_rule import (
+    DEFAULT_RULE_TEXT,
+    build_known_false,
+    build_known_true,
+    get_rule_text,
+    parse_correctness_rule,
+)
+from rollouts.query.grammar import quote_value
 from rollouts.query.parser import parse_query
 from rollouts.query.search import SAMPLE_ORDERINGS, QueryResult, find_samples
 from rollouts.query.sql import QueryScope, build_condition
 from rollouts.query.term_editing import find_number_ranges, split_terms
-from rollouts.query.three_valued import build_known_false, build_known_true
 
 __all__ = [
-    "And", "BODY_TERMS", "DEFAULT_RULE_TEXT", "InvalidQueryError", "Not", "Or", "Query", "QueryNode", "QueryResult",
+    "And", "BodyTerm", "DEFAULT_RULE_TEXT", "InvalidQueryError", "Not", "Or", "Query", "QueryNode", "QueryResult",
     "QueryScope", "RangeTerm", "SAMPLE_ORDERINGS", "TextTerm", "TimeBudget", "build_condition", "build_known_false",
-    "build_known_true", "complete_query", "find_number_ranges", "find_samples", "find_unrecorded_fields",
-    "get_rule_text", "is_changeable_term", "parse_correctness_rule", "parse_query", "quote_value", "scan_bodies",
-    "split_terms",
+    "build_known_true", "complete_query", "find_number_ranges", "find_samples", "get_rule_text",
+    "is_changeable_term", "parse_correctness_rule", "parse_query", "quote_value", "scan_bodies", "split_terms",
 ]  # fmt: skip

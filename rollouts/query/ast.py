@@ -1,4 +1,4 @@
-"""What a query is made of once it has been read: terms, and how they are joined."""
+"""The syntax tree of a query: its terms, and how they are joined."""
 
 from __future__ import annotations
 
@@ -18,18 +18,13 @@ PROPERTY_NAMES: Final = (
     "unseen", "seen", "fine", "flagged-by-others",
 )  # fmt: skip
 MISSING_NAMES: Final = ("marker", "score", "text")
-MISSING_ALIASES: Final = {"answer": "marker"}  # other words for what can be missing
-PERSONAL_PROPERTIES: Final = ("unseen", "seen", "fine", "flagged-by-others")  # what depends on who asks
-CHANGEABLE_PROPERTIES: Final = (
-    "flagged",
-    "pinned",
-    "reused",
-    *PERSONAL_PROPERTIES,
-)  # what people and later runs change
+MISSING_ALIASES: Final = {"answer": "marker"}
+PERSONAL_PROPERTIES: Final = ("unseen", "seen", "fine", "flagged-by-others")  # depend on the user
+CHANGEABLE_PROPERTIES: Final = ("flagged", "pinned", "reused", *PERSONAL_PROPERTIES)  # change after indexing
 
 
 class InvalidQueryError(InvalidInputError):
-    """The query cannot be read. `span` is the (start, end) of the bad part, in characters of the query."""
+    """The query cannot be parsed. `span` is the (start, end) of the invalid part, in characters of the query."""
 
     def __init__(self, message: str, span: Span) -> None:
         super().__init__(message, "q")
@@ -38,7 +33,7 @@ class InvalidQueryError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class RangeTerm:
-    """low <= number <= high of a stored number, without the ends where `open_low`, `open_high`."""
+    """low <= number <= high. `open_low` and `open_high` exclude the bound itself."""
 
     key: str
     low: float | None
@@ -49,7 +44,7 @@ class RangeTerm:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTerm:
-    """The number is recorded at all."""
+    """The number was recorded."""
 
     key: str
 
@@ -75,7 +70,7 @@ class MissingTerm:
 
 @dataclass(frozen=True, slots=True)
 class LoggedKeyTerm:
-    """A key of the run's own: `sign` is one of `< <= > >= = :`."""
+    """A key that the run logged. `sign` is one of `< <= > >= = :`, or `known` if the key only has to be logged."""
 
     key: str
     sign: str
@@ -112,25 +107,13 @@ class Or:
     parts: tuple[QueryNode, ...]
 
 
-QueryNode = (
-    RangeTerm
-    | RecordedTerm
-    | NameTerm
-    | PropertyTerm
-    | MissingTerm
-    | LoggedKeyTerm
-    | TextTerm
-    | RegexTerm
-    | Not
-    | And
-    | Or
-)
-BODY_TERMS = (LoggedKeyTerm, TextTerm, RegexTerm)
+BodyTerm = LoggedKeyTerm | TextTerm | RegexTerm
+QueryNode = RangeTerm | RecordedTerm | NameTerm | PropertyTerm | MissingTerm | BodyTerm | Not | And | Or
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query that was understood. `root` is None for the empty one; `notes` are sentences a page should show."""
+    """A parsed query. `root` is None for the empty query. Pages show the messages in `notes`."""
 
     text: str = ""
     root: QueryNode | None = None
@@ -141,15 +124,15 @@ class Query:
 
     @property
     def personal(self) -> bool:
-        """Whether the answer depends on who asks."""
+        """Whether the result depends on the user."""
         return any(isinstance(leaf, PropertyTerm) and leaf.name in PERSONAL_PROPERTIES for leaf in self.leaves())
 
 
 def is_changeable_term(leaf: QueryNode) -> bool:
-    """Whether people and later runs change its answer."""
-    return (isinstance(leaf, PropertyTerm) and leaf.name in CHANGEABLE_PROPERTIES) or (
-        isinstance(leaf, NameTerm) and leaf.name == "reason"
-    )
+    """Returns whether users and later runs change which samples match the term."""
+    if isinstance(leaf, NameTerm):
+        return leaf.name == "reason"
+    return isinstance(leaf, PropertyTerm) and leaf.name in CHANGEABLE_PROPERTIES
 
 
 def collect_leaves(node: QueryNode) -> list[QueryNode]:
@@ -159,5 +142,5 @@ def collect_leaves(node: QueryNode) -> list[QueryNode]:
 
 
 def compute_tolerance(number: float) -> float:
-    """Numbers this close count as equal: trainers log float32, people type decimals."""
+    """Returns the difference up to which numbers count as equal: trainers log float32, users type decimals."""
     return 1e-6 * max(1.0, abs(number))

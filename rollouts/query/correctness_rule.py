@@ -1,4 +1,8 @@
-"""The rule for Correct of a project: its text, the check that a query may be a rule, and the note on pages about it."""
+"""The correctness rule of a project: its text, which queries are valid rules, and when a rule's result is known.
+
+A term is unknown for a sample if its value was not recorded. `-acc=1` finds samples without `acc`, as a filter should;
+a correctness rule leaves them unevaluated.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,20 @@ from django.utils.translation import gettext_noop as N_
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_text
 from rollouts.models import Project
-from rollouts.query.ast import PropertyTerm, Query, is_changeable_term
+from rollouts.query.ast import (
+    And,
+    LoggedKeyTerm,
+    Not,
+    Or,
+    PropertyTerm,
+    Query,
+    QueryNode,
+    RangeTerm,
+    RecordedTerm,
+    RegexTerm,
+    TextTerm,
+    is_changeable_term,
+)
 from rollouts.query.parser import parse_query
 
 DEFAULT_RULE_TEXT = N_("acc=1 if logged, else score>0")
@@ -17,24 +34,58 @@ CIRCULAR_PROPERTIES = ("correct", "wrong", "solve-all", "solve-none")
 
 
 def get_rule_text(project: Project) -> str:
-    """The rule as pages say it."""
     return project.correct or _(DEFAULT_RULE_TEXT)
 
 
 def build_correctness_notes(query: Query, project: Project) -> tuple[str, ...]:
-    """What a page says beside the answer to a query that asks for Correct."""
-    asks = any(isinstance(leaf, PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES for leaf in query.leaves())
-    said = _("“Correct” uses the rule of {project}: `{rule}`.")
-    return (said.format(rule=get_rule_text(project), project=project.slug),) if asks else ()
+    """Returns the message to show with the result of a query that uses the correctness rule."""
+    if not any(isinstance(leaf, PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES for leaf in query.leaves()):
+        return ()
+    message = _("“Correct” uses the rule of {project}: `{rule}`.")
+    return (message.format(rule=get_rule_text(project), project=project.slug),)
 
 
-def parse_correctness_rule(told: object) -> Query:
-    """A query that may be a rule. Raises BadInput, BadQuery for one that cannot be read."""
-    found = parse_query(parse_text(told, "correct", most=MAX_RULE_CHARS).strip())
-    for leaf in found.leaves():
+def parse_correctness_rule(text: object) -> Query:
+    """Returns a query that is a valid rule. Raises InvalidInputError, InvalidQueryError if it cannot be parsed."""
+    query = parse_query(parse_text(text, "correct", most=MAX_RULE_CHARS).strip())
+    for leaf in query.leaves():
         if isinstance(leaf, PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES:
-            said = _("A correctness rule cannot use `is:{name}`: the rule itself defines it.")
-            raise InvalidInputError(said.format(name=leaf.name), "correct")
+            message = _("A correctness rule cannot use `is:{name}`: the rule itself defines it.")
+            raise InvalidInputError(message.format(name=leaf.name), "correct")
         if is_changeable_term(leaf):
             raise InvalidInputError(_("A correctness rule can use only recorded values, not flags or pins."), "correct")
-    return found
+    return query
+
+
+def build_known_true(node: QueryNode) -> QueryNode:
+    """Returns a query that matches the samples of which `node` is known to be true."""
+    match node:
+        case And(parts):
+            return And(tuple(map(build_known_true, parts)))
+        case Or(parts):
+            return Or(tuple(map(build_known_true, parts)))
+        case Not(part):
+            return build_known_false(part)
+        case _:
+            return node
+
+
+def build_known_false(node: QueryNode) -> QueryNode:
+    """Returns a query that matches the samples of which `node` is known to be false."""
+    match node:
+        case And(parts):
+            return Or(tuple(map(build_known_false, parts)))
+        case Or(parts):
+            return And(tuple(map(build_known_false, parts)))
+        case Not(part):
+            return build_known_true(part)
+        case RangeTerm(key):
+            return And((RecordedTerm(key), Not(node)))
+        case LoggedKeyTerm(key, _, _, _, span):
+            return And((LoggedKeyTerm(key, "known", "", None, span), Not(node)))
+        case TextTerm() | RegexTerm():
+            return And((Not(PropertyTerm("no-text")), Not(node)))
+        case RecordedTerm():
+            return And((node, Not(node)))  # nothing: a missing value is unknown, not false
+        case _:
+            return Not(node)

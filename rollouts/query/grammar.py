@@ -1,12 +1,15 @@
-"""The words of the query language as lark reads them. What they mean is in `query.py`.
+"""The lexical rules of the query language: lark's grammar, quotes, numbers. `parser.py` gives the terms a meaning.
 
-Signs are read in their ASCII and full-width forms alike, outside quotes and inside words left as typed.
+Signs are accepted in their ASCII and full-width forms outside quotes. Inside words they remain as typed.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from rollouts.query.ast import NAME_FIELDS, NUMBER_FIELDS
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -40,6 +43,14 @@ _SPACE: /\s+/
 """
 
 ASCII_SIGNS = str.maketrans("：，（）＜＞＝！－．", ":,()<>=!-.")
+OTHER_SIGNS = {"==": "=", "≤": "<=", "≦": "<=", "≥": ">=", "≧": ">=", "≠": "!="}
+TURN_KEYS: Final = ("num_turns", "__num_turns__", "turns")
+# Columns of bodies that have no prefix and can be queried like logged keys.
+NUMBER_KEYS: Final = ("index", "turn", "policy_version")
+TEXT_KEYS: Final = ("group", "trajectory", "ground_truth", "data_source", "finish_reason")
+RESERVED_WORDS: Final = (*NUMBER_FIELDS, *NAME_FIELDS, "is", "no", "or", "and")
+KEY_PATTERN: Final = re.compile(r"[^\W\d][\w./\-]*")
+VALUE_PATTERN: Final = re.compile(r"[\w./\-]+")
 
 
 @cache
@@ -47,3 +58,50 @@ def get_grammar_parser() -> Lark:
     from lark import Lark
 
     return Lark(GRAMMAR, parser="lalr", maybe_placeholders=False, propagate_positions=True)
+
+
+def unquote_text(text: str) -> str:
+    """Returns the content of a quoted text, in which a backslash escapes quotes and backslashes; else the text."""
+    if text[:1] in ("「", "『"):
+        return text[1:-1]
+    if text[:1] not in ('"', "“", "”", "＂"):
+        return text
+    return re.sub(r'\\(["“”＂\\])', r"\1", text[1:-1])
+
+
+def quote_value(text: str) -> str:
+    """Returns a value as the query language writes it, in quotes if it needs them."""
+    if VALUE_PATTERN.fullmatch(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def format_key(name: str) -> str:
+    """Returns a logged key as the query language writes it. `parse_key_name` is the inverse."""
+    return name if KEY_PATTERN.fullmatch(name) and name not in RESERVED_WORDS else f"extra.{quote_value(name)}"
+
+
+def parse_key_name(key: str) -> str:
+    """Returns the name of a logged key as the run logged it, from `name` or `extra.name`."""
+    return unquote_text(key[6:]) if key.startswith("extra.") else key
+
+
+def list_key_aliases(key: str) -> tuple[str, ...]:
+    return TURN_KEYS if key == "turns" else (key,)
+
+
+def parse_number(text: str) -> float | None:
+    """Returns the finite number that is written as `0.2`, `1e-3` or `20%`."""
+    matched = re.fullmatch(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?)([%％]?)", text.translate(ASCII_SIGNS))
+    if not matched:
+        return None
+    value = float(matched[1]) / (100 if matched[2] else 1)
+    return value if abs(value) < 1e300 else None
+
+
+def split_comparison(head: str) -> tuple[str, str]:
+    """Returns key and sign of `key <`. The sign is one of `< <= > >= = !=`."""
+    key = re.match(r'extra\."(?:\\.|[^"\\])*"|[\w./\-]+', head, re.DOTALL)
+    assert key, "the grammar requires a key"
+    sign = head[key.end() :].strip().translate(ASCII_SIGNS)
+    return key[0], OTHER_SIGNS.get(sign, sign)

@@ -1,7 +1,7 @@
-"""Groups whose responses are alike: all with one score, all correct, or none.
+"""Groups with one score, and groups in which all responses or none are correct.
 
-Which they are is a fact of a step as it stands, so it is kept by its version: in a million samples the database takes
-seconds to put them together by their groups' names, and a page asks for them three times.
+The groups are cached per version of a step: in a million samples the database needs seconds to group them, and a page
+needs them three times.
 """
 
 from __future__ import annotations
@@ -15,74 +15,74 @@ from django.db.models.functions import Cast
 from rollouts.lib import MAX_GROUP_NAMES, Cache
 from rollouts.models import Sample, StepQuerySet
 
-AT_ONCE: Final = 20_000  # samples that are put together in one question
+BATCH_SAMPLES: Final = 20_000  # samples that one SQL query groups
 
-Version = tuple[int, int, str]  # a step's id, its version, and when that was made, as the database writes it
+StepVersion = tuple[int, int, str]  # the step's id and version, and the time of the version as the database writes it
 
 
 class GroupOutcomes(NamedTuple):
-    """Names of the groups of one step. In `zerovar` two scores or more are all equal."""
+    """Names of groups of one step. Groups in `zerovar` have two scores or more, all equal."""
 
     zerovar: tuple[str, ...] = ()
     solve_all: tuple[str, ...] = ()
     solve_none: tuple[str, ...] = ()
 
 
-outcome_cache: Cache[Version, GroupOutcomes] = Cache(MAX_GROUP_NAMES, lambda alike: 1 + sum(map(len, alike)))
+outcome_cache: Cache[StepVersion, GroupOutcomes] = Cache(MAX_GROUP_NAMES, lambda outcomes: 1 + sum(map(len, outcomes)))
 
 
-def find_step_group_outcomes(step: int) -> GroupOutcomes:
-    """Of the step with this id, as its rows stand: a rule is applied before their step has its new version."""
-    return asked([step]).get(step, GroupOutcomes())
+def find_step_group_outcomes(step_id: int) -> GroupOutcomes:
+    """Returns the outcomes of a step from its present rows: a correctness rule runs before the step's new version."""
+    return load_outcomes([step_id]).get(step_id, GroupOutcomes())
 
 
 def find_group_outcomes(steps: StepQuerySet) -> dict[int, GroupOutcomes]:
-    """By id of the step, those that have such groups."""
-    written = Cast("updated_at", CharField())
-    there = steps.filter(samples__gt=0).order_by("pk").values_list("pk", "version", written, "samples")
-    samples = {(pk, version, at): count for pk, version, at, count in there}
-    found = outcome_cache.get_many(samples, lambda missing: made({version: samples[version] for version in missing}))
-    return {version[0]: alike for version, alike in found.items() if any(alike)}
+    """Returns the outcomes by step id, without the steps that have no such groups."""
+    updated_at = Cast("updated_at", CharField())
+    rows = steps.filter(samples__gt=0).order_by("pk").values_list("pk", "version", updated_at, "samples")
+    samples = {(pk, version, at): count for pk, version, at, count in rows}
+    outcomes = outcome_cache.get_many(
+        samples, lambda missing: load_in_batches({version: samples[version] for version in missing})
+    )
+    return {version[0]: groups for version, groups in outcomes.items() if any(groups)}
 
 
-def made(samples: Mapping[Version, int]) -> dict[Version, GroupOutcomes]:
-    """Of these steps, each with how many samples it has."""
-    found: dict[int, GroupOutcomes] = {}
-    for steps in portions(samples):
-        found |= asked(steps)
-    return {version: found.get(version[0], GroupOutcomes()) for version in samples}
+def load_in_batches(samples: Mapping[StepVersion, int]) -> dict[StepVersion, GroupOutcomes]:
+    """Returns the outcomes of these steps, given the number of samples of each."""
+    outcomes: dict[int, GroupOutcomes] = {}
+    for step_ids in split_into_batches(samples):
+        outcomes |= load_outcomes(step_ids)
+    return {version: outcomes.get(version[0], GroupOutcomes()) for version in samples}
 
 
-def portions(samples: Mapping[Version, int]) -> Iterator[list[int]]:
-    """Ids of steps that have about `AT_ONCE` samples together, or more in a single one."""
-    portion: list[int] = []
-    room = AT_ONCE
+def split_into_batches(samples: Mapping[StepVersion, int]) -> Iterator[list[int]]:
+    """Yields ids of steps that have about `BATCH_SAMPLES` samples in total, or of a single larger step."""
+    batch: list[int] = []
+    room = BATCH_SAMPLES
     for (pk, *_), count in samples.items():
-        portion.append(pk)
+        batch.append(pk)
         room -= count + 1
         if room < 0:
-            yield portion
-            portion, room = [], AT_ONCE
-    if portion:
-        yield portion
+            yield batch
+            batch, room = [], BATCH_SAMPLES
+    if batch:
+        yield batch
 
 
-def asked(steps: Iterable[int]) -> dict[int, GroupOutcomes]:
-    """Looks at trajectories by their last samples; an unnamed group is none. Without the steps that have no group."""
-    right = Case(When(correct=True, then=1), When(correct=False, then=0), output_field=IntegerField())
-    last = Sample.objects.filter(step__in=list(steps), visible=True, final=True).exclude(group="")
-    groups = last.order_by().values("step", "group").annotate(
-        low=Min("score"), high=Max("score"), scores=Count("score"), least=Min(right), most=Max(right)
+def load_outcomes(step_ids: Iterable[int]) -> dict[int, GroupOutcomes]:
+    """Returns the outcomes of the steps that have named groups. A trajectory counts once, by its last sample."""
+    correct = Case(When(correct=True, then=1), When(correct=False, then=0), output_field=IntegerField())
+    last = Sample.objects.filter(step__in=list(step_ids), visible=True, final=True).exclude(group="")
+    groups = last.order_by().values_list("step", "group").annotate(
+        low=Min("score"), high=Max("score"), scores=Count("score"), least=Min(correct), most=Max(correct)
     )  # fmt: skip
-    found: dict[int, tuple[list[str], list[str], list[str]]] = {}
-    for step, group, low, high, scores, least, most in groups.values_list(
-        "step", "group", "low", "high", "scores", "least", "most"
-    ):
-        zerovar, solve_all, solve_none = found.setdefault(step, ([], [], []))
+    outcomes: dict[int, tuple[list[str], list[str], list[str]]] = {}
+    for step, group, low, high, scores, least, most in groups:
+        zerovar, solve_all, solve_none = outcomes.setdefault(step, ([], [], []))
         if scores > 1 and low == high:
             zerovar.append(group)
         if least == 1:
             solve_all.append(group)
         if most == 0:
             solve_none.append(group)
-    return {step: GroupOutcomes(*map(tuple, names)) for step, names in found.items()}
+    return {step: GroupOutcomes(*map(tuple, names)) for step, names in outcomes.items()}

@@ -1,7 +1,8 @@
-"""Finds the samples that a query asks for. Columns are asked of the database, texts and logged keys of the bodies."""
+"""Finds the samples that match a query. The database answers terms about columns, a scan of the bodies all others."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -12,16 +13,16 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
 from rollouts.models import Run
-from rollouts.query import body_scan, correctness_rule
-from rollouts.query.ast import BODY_TERMS, And, Not, Or, Query, QueryNode, collect_leaves
+from rollouts.query import body_parts, body_scan, correctness_rule
+from rollouts.query.ast import And, BodyTerm, NameTerm, Not, Or, Query, QueryNode, RangeTerm, collect_leaves
 from rollouts.query.parser import parse_query
-from rollouts.query.sql import QueryScope, build_condition, build_scope
+from rollouts.query.sql import RECORDED_CONDITIONS, QueryScope, build_condition, build_scope
 from rollouts.samples import PROPERTY_CATALOG
 
 if TYPE_CHECKING:
     from rollouts.models import SampleQuerySet
 
-# What each ordering sorts by, before the sample's id settles ties. Unknown values come last either way.
+# The columns of each ordering. The sample's id breaks ties. Unknown values are last in both directions.
 SAMPLE_ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
     "score": (F("score"),),
     "len": (F("chars"),),
@@ -37,8 +38,10 @@ SAMPLE_ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
 
 @dataclass
 class QueryResult:
-    """The answer to a query: `samples` is lazy and in a stable order, so it can be sliced into pages. Where time_budget
-    ended before the search did, it is the answer for the steps after `horizon`."""
+    """The result of a query. `samples` is lazy and in a stable order, so that it can be sliced into pages.
+
+    If the time budget ended before the search, the result contains the steps after `cursor`.
+    """
 
     query: Query
     scope: QueryScope
@@ -46,27 +49,29 @@ class QueryResult:
     cursor: int | None = None
     condition: Q = field(default_factory=Q)
 
-    def limit_to_newest(self, most: int) -> QueryResult:
-        """The same in the newest steps that hold at most `most` samples together, and in one step at least; itself
-        where all steps hold no more."""
-        start = first_of_newest(self.scope, most) if self.scope.step_id is None else None
-        if start is None:
+    def limit_to_newest(self, max_samples: int) -> QueryResult:
+        """Returns the result in the newest steps that have at most `max_samples` samples in total, at least one step.
+
+        Returns itself if all steps have no more.
+        """
+        first = find_first_step(self.scope, max_samples) if self.scope.step_id is None else None
+        if first is None:
             return self
         if self.cursor is not None:
-            start = max(start, self.cursor + 1)
-        scope = replace(self.scope, steps=self.scope.steps.filter(step__gte=start))
+            first = max(first, self.cursor + 1)
+        scope = replace(self.scope, steps=self.scope.steps.filter(step__gte=first))
         samples = scope.samples().filter(self.condition).select_related("step")
         return replace(self, scope=scope, samples=samples.order_by(*self.samples.query.order_by))
 
     @cached_property
     def searched(self) -> tuple[int, int]:
-        """(steps searched, steps to search)"""
+        """(steps searched, steps in total)"""
         total = self.scope.steps.count()
         return (total if self.cursor is None else self.scope.steps.filter(step__gt=self.cursor).count()), total
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences to show beside the answer."""
+        """Messages to show with the result."""
         return self.query.notes + correctness_rule.build_correctness_notes(self.query, self.scope.run.project)
 
     @cached_property
@@ -75,22 +80,47 @@ class QueryResult:
             return self.scope.steps.aggregate(total=Sum("samples"))["total"] or 0
         return self.samples.order_by().count()
 
-    def count_properties(self) -> dict[str, int]:
-        """{term: how many of the found samples it would leave}; groups, not samples, where the catalog counts those."""
-        single = [one.term for one in PROPERTY_CATALOG if one.of == "samples"]
-        terms = {term: self.build_term_condition(term) for term in ("score<=0", *single, "is:flagged")}
-        every = self.samples.order_by()
-        counts = every.aggregate(**{f"n{at}": Count("pk", filter=term) for at, term in enumerate(terms.values())})
-        found = {term: counts[f"n{at}"] for at, term in enumerate(terms)}
-        for term in (one.term for one in PROPERTY_CATALOG if one.of == "groups"):
-            found[term] = every.filter(self.build_term_condition(term)).values("step", "group").distinct().count()
-        return found
-
     def build_term_condition(self, term: str) -> Q:
-        """A term that columns answer, as a condition on samples of the same scope."""
+        """Returns the condition of a term about columns, for samples of the same scope."""
         root = parse_query(term).root
-        assert root is not None, "a term asks something"
+        assert root is not None, "the term is not empty"
         return build_condition(root, self.scope)
+
+    def count_terms(self, terms: Iterable[str]) -> dict[str, int]:
+        """Returns how many of the samples match each of these terms about columns."""
+        names = {term: f"n{at}" for at, term in enumerate(terms)}
+        filters = {name: Count("pk", filter=self.build_term_condition(term)) for term, name in names.items()}
+        counts = self.samples.order_by().aggregate(**filters)
+        return {term: counts[name] for term, name in names.items()}
+
+    def count_properties(self) -> dict[str, int]:
+        """Returns {term: how many samples match it, or groups if the catalog counts groups}."""
+        counted_samples = [entry.term for entry in PROPERTY_CATALOG if entry.of == "samples"]
+        counts = self.count_terms(["score<=0", *counted_samples, "is:flagged"])
+        for term in (entry.term for entry in PROPERTY_CATALOG if entry.of == "groups"):
+            samples = self.samples.order_by().filter(self.build_term_condition(term))
+            counts[term] = samples.values("step", "group").distinct().count()
+        return counts
+
+    def find_unrecorded_fields(self) -> list[str]:
+        """Returns the fields that the query asks for and no sample of its step has.
+
+        Empty for several steps, which may have millions of samples. Logged keys that no sample has are errors.
+        """
+        if self.query.root is None or self.scope.step_id is None:
+            return []
+        leaves = list_positive_leaves(self.query.root)
+        terms = [leaf for leaf in leaves if isinstance(leaf, RangeTerm | NameTerm)]
+        fields = dict.fromkeys(term.key if isinstance(term, RangeTerm) else term.name for term in terms)
+        recorded = {name: RECORDED_CONDITIONS[name] for name in fields if name in RECORDED_CONDITIONS}
+        return [name for name, condition in recorded.items() if not self.scope.samples().filter(condition).exists()]
+
+
+def list_positive_leaves(node: QueryNode) -> list[QueryNode]:
+    """Returns the leaves that are not negated."""
+    if isinstance(node, And | Or):
+        return [leaf for part in node.parts for leaf in list_positive_leaves(part)]
+    return [] if isinstance(node, Not) else [node]
 
 
 def find_samples(
@@ -105,43 +135,43 @@ def find_samples(
     time_budget: body_scan.TimeBudget | None = None,
     reader: int | None = None,
 ) -> QueryResult:
-    """The visible samples of one step, or of all of them when `step` is None, that answer `q`.
+    """Returns the visible samples of one step, or of all steps if `step` is None, that match `q`.
 
-    `split` empty means both; `attempt` empty means the current steps, `all` every attempt, else one attempt's key.
-    `ordering` is a key of `ORDERINGS`, with `-` before it the other way round. With `time_budget` only the
-    newest steps may be searched, see `QueryResult`. `reader` is the id of who asks, for `is:unseen` and its like.
+    Empty `split` means both; empty `attempt` the current steps, `all` every attempt, else the attempt's key. `ordering`
+    is a key of `SAMPLE_ORDERINGS`; `-` in front reverses it. With `time_budget`, a search may cover only the newest
+    steps, see `QueryResult`. `reader` is the user's id, for `is:unseen` and other personal properties.
+
     Raises InvalidInputError (InvalidQueryError with the span, for `q`) and StorageUnavailableError.
     """
     query = parse_query(q) if isinstance(q, str) else q
-    order = ordered(ordering)
+    order = build_order(ordering)
     scope = build_scope(
         run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root, reader=reader
     )
-    asked = ConditionBuilder(scope, time_budget).answered(query.root) if query.root is not None else Q()
-    samples = scope.samples().filter(asked)
-    horizon = time_budget.cursor if time_budget else None
-    if horizon is not None:
-        samples = samples.filter(step__step__gt=horizon)
-    return QueryResult(query, scope, samples.select_related("step").order_by(*order), horizon, asked)
+    condition = ConditionBuilder(scope, time_budget).build(query.root) if query.root else Q()
+    samples = scope.samples().filter(condition)
+    cursor = time_budget.cursor if time_budget else None
+    if cursor is not None:
+        samples = samples.filter(step__step__gt=cursor)
+    return QueryResult(query, scope, samples.select_related("step").order_by(*order), cursor, condition)
 
 
-def first_of_newest(scope: QueryScope, most: int) -> int | None:
-    """The first of the newest steps that hold at most `most` samples together; None where all do."""
+def find_first_step(scope: QueryScope, max_samples: int) -> int | None:
+    """Returns the first of the newest steps that have at most `max_samples` samples in total; None if all have."""
     first: int | None = None
     for step, samples in scope.steps.order_by("-step").values_list("step", "samples"):
-        most -= samples
-        if most < 0:
+        max_samples -= samples
+        if max_samples < 0:
             return step if first is None else first
         first = step
     return None
 
 
-def ordered(ordering: str) -> tuple[Any, ...]:
-    """The ORDER BY of an ordering. Raises BadInput."""
+def build_order(ordering: str) -> tuple[Any, ...]:
     name = ordering.removeprefix("-")
     if name not in SAMPLE_ORDERINGS:
-        said = _("`ordering` must be one of {known}; put `-` in front to reverse the order.")
-        raise InvalidInputError(said.format(known=", ".join(SAMPLE_ORDERINGS)), "ordering")
+        message = _("`ordering` must be one of {known}; put `-` in front to reverse the order.")
+        raise InvalidInputError(message.format(known=", ".join(SAMPLE_ORDERINGS)), "ordering")
     down = ordering.startswith("-")
     columns = [key.desc(nulls_last=True) if down else key.asc(nulls_last=True) for key in SAMPLE_ORDERINGS[name]]
     return (*columns, "pk")
@@ -149,38 +179,38 @@ def ordered(ordering: str) -> tuple[Any, ...]:
 
 @dataclass
 class ConditionBuilder:
-    """Turns a whole query into one condition; what is asked of bodies is scanned in as few passes as can be."""
+    """Converts a query to one condition, with as few scans of the bodies as possible."""
 
     scope: QueryScope
-    time_budget: body_scan.TimeBudget | None = None
+    time_budget: body_scan.TimeBudget | None
 
     @cached_property
-    def apart(self) -> bool:
-        """Whether a sample may have several bodies. It has what any of them says, so one body alone denies nothing."""
-        return body_scan.has_several_bodies(self.scope)
+    def has_several_bodies(self) -> bool:
+        """Whether a sample may have several bodies. It matches if any of them does, so one body cannot rule it out."""
+        return body_parts.has_several_bodies(self.scope)
 
-    def answered(self, node: QueryNode) -> Q:
-        if self.at_once(node):
+    def build(self, node: QueryNode) -> Q:
+        if self.is_one_scan(node):
             return Q(pk__among=body_scan.scan_bodies(self.scope, node, self.time_budget))
         if isinstance(node, Not):
-            return ~self.answered(node.part)
+            return ~self.build(node.part)
         if not isinstance(node, And | Or):
             return build_condition(node, self.scope)
         kind = Q.AND if isinstance(node, And) else Q.OR
-        return Q(*(self.answered(part) for part in self.gathered(node)), _connector=kind)
+        return Q(*(self.build(part) for part in self.merge_body_parts(node)), _connector=kind)
 
-    def gathered(self, node: And | Or) -> list[QueryNode]:
-        """The parts, those about bodies as one where a single scan answers them."""
-        bodies = [part for part in node.parts if self.at_once(part)]
-        if not bodies or not self.at_once(together := type(node)(tuple(bodies))):
+    def merge_body_parts(self, node: And | Or) -> list[QueryNode]:
+        """Returns the parts of `node`. Those about bodies are one part if one scan can answer them."""
+        body_parts = [part for part in node.parts if self.is_one_scan(part)]
+        if not body_parts or not self.is_one_scan(merged := type(node)(tuple(body_parts))):
             return list(node.parts)
-        return [*(part for part in node.parts if part not in bodies), together]
+        return [*(part for part in node.parts if part not in body_parts), merged]
 
-    def at_once(self, node: QueryNode) -> bool:
-        """Whether one scan answers it."""
-        return all(isinstance(leaf, BODY_TERMS) for leaf in collect_leaves(node)) and (in_any(node) or not self.apart)
+    def is_one_scan(self, node: QueryNode) -> bool:
+        only_body_terms = all(isinstance(leaf, BodyTerm) for leaf in collect_leaves(node))
+        return only_body_terms and (matches_any_body(node) or not self.has_several_bodies)
 
 
-def in_any(node: QueryNode) -> bool:
-    """Whether it holds of a sample as soon as it holds of one of its bodies."""
-    return isinstance(node, BODY_TERMS) or (isinstance(node, Or) and all(map(in_any, node.parts)))
+def matches_any_body(node: QueryNode) -> bool:
+    """Returns whether a sample matches `node` as soon as one of its bodies does."""
+    return isinstance(node, BodyTerm) or (isinstance(node, Or) and all(map(matches_any_body, node.parts)))

@@ -1,7 +1,8 @@
-"""The terms of a query as they are written, so that a chart or a chip can add one, and take it away again."""
+"""The terms of a query as the user wrote them: charts and filter chips add and remove them, completion finds one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,98 +14,105 @@ from rollouts.query.parser import AstBuilder, parse_query
 
 @dataclass(frozen=True, slots=True)
 class QueryTerm:
-    """One of the terms that all have to hold: its place in the query, as written, and what it asks."""
+    """A term as it is written, and its syntax tree."""
 
-    start: int
-    end: int
     text: str
     node: QueryNode
 
 
 @dataclass(frozen=True, slots=True)
 class QueryTerms:
-    """`either` where the query is one choice between terms (`a or b`), which is then its only term."""
+    """The terms of a query that must all match. `is_choice` is set if the query is `a or b`, then its only term."""
 
     query: str
     terms: tuple[QueryTerm, ...]
     is_choice: bool = False
 
     def contains(self, added: str) -> bool:
-        """Whether every term of `added` is one of these, as written."""
-        own = {term.text for term in self.terms}
-        return not self.is_choice and all(term.text in own for term in split_terms(added).terms)
+        """Returns whether the query has every term of `added`, written the same."""
+        texts = {term.text for term in self.terms}
+        return not self.is_choice and all(term.text in texts for term in split_terms(added).terms)
 
     def add(self, added: str) -> str:
-        """The query narrowed by `added`; a choice goes into parentheses first."""
+        """Returns the query narrowed by `added`. A choice gets parentheses first."""
         own = f"({self.query.strip()})" if self.is_choice else self.query.strip()
         return f"{own} {added}".strip()
 
-    def remove(self, added: str) -> str:
-        """The query without the terms of `added`."""
-        gone = {term.text for term in split_terms(added).terms}
-        return self.cut(lambda term: term.text in gone)
+    def remove(self, removed: str) -> str:
+        """Returns the query without the terms of `removed`."""
+        texts = {term.text for term in split_terms(removed).terms}
+        return self.filter(lambda term: term.text not in texts)
 
     def remove_keys(self, *keys: str) -> str:
-        """The query without its terms about these numbers."""
-        return self.cut(lambda term: key_of(term.node) in keys)
+        """Returns the query without its terms about these numbers."""
+        return self.filter(lambda term: get_key(term.node) not in keys)
 
-    def cut(self, drop: Any) -> str:
-        if self.is_choice:
-            return self.query.strip()
-        return " ".join(term.text for term in self.terms if not drop(term))
+    def filter(self, keep: Callable[[QueryTerm], bool]) -> str:
+        return self.query.strip() if self.is_choice else " ".join(term.text for term in self.terms if keep(term))
 
-    def toggle(self, added: str) -> str:
-        return self.remove(added) if self.contains(added) else self.add(added)
+    def toggle(self, term: str) -> str:
+        return self.remove(term) if self.contains(term) else self.add(term)
 
 
 @cached(MAX_QUERY_TERMS)
 def split_terms(q: str) -> QueryTerms:
-    """The terms of a query; one that cannot be read counts as one term, its whole text."""
+    """Returns the terms of a query. An invalid query is one term."""
     try:
         parse_query(q)
         tree = get_grammar_parser().parse(q)
     except InvalidQueryError:
-        return QueryTerms(q, (QueryTerm(0, len(q), q.strip(), RecordedTerm("")),))
+        return QueryTerms(q, (QueryTerm(q.strip(), RecordedTerm("")),))
     if not tree.children:
         return QueryTerms(q, ())
     top: Any = tree.children[0]
     parts = top.children if top.data == "both" else [top]
-    return QueryTerms(q, tuple(term(q, part) for part in parts), is_choice=top.data == "either" and not inside(top))
+    terms = tuple(QueryTerm(q[slice(*get_outer_span(part))], AstBuilder(q).build_node(part, 0)) for part in parts)
+    in_parentheses = get_outer_span(top) != (top.meta.start_pos, top.meta.end_pos)
+    return QueryTerms(q, terms, is_choice=top.data == "either" and not in_parentheses)
 
 
 def find_number_ranges(q: str) -> list[RangeTerm]:
-    """What a query that can be read demands of numbers."""
+    """Returns the ranges of numbers that every matching sample is in."""
     return [term.node for term in split_terms(q).terms if isinstance(term.node, RangeTerm)]
 
 
-def term(q: str, tree: Any) -> QueryTerm:
-    start, end = place(tree)
-    return QueryTerm(start, end, q[start:end], AstBuilder(q).node(tree, 0))
+def find_term_span(q: str, at: int) -> tuple[int, int]:
+    """Returns the span of the term at character `at`, without the sign that negates it."""
+    start, closing_quotes = 0, ""
+    for position, character in enumerate(q[:at]):
+        if closing_quotes:
+            closing_quotes = "" if character in closing_quotes else closing_quotes
+        elif character in '"＂':
+            closing_quotes = character
+        elif character in "“”":
+            closing_quotes = "“”"
+        elif character.isspace() or character in "()（）":
+            start = position + 1
+    if q[start:at].startswith(("-", "－")):
+        start += 1
+    end = at
+    while not closing_quotes and end < len(q) and not q[end].isspace() and q[end] not in "()（）":
+        end += 1
+    return start, end
 
 
-def place(tree: Any) -> tuple[int, int]:
-    """Where a tree stands, the parentheses around it included."""
+def get_outer_span(tree: Any) -> tuple[int, int]:
+    """Returns the span of a tree in the query, with the parentheses around it."""
     meta = tree.meta
-    start = getattr(meta, "container_start_pos", meta.start_pos)
-    return start, getattr(meta, "container_end_pos", meta.end_pos)
+    return getattr(meta, "container_start_pos", meta.start_pos), getattr(meta, "container_end_pos", meta.end_pos)
 
 
-def inside(tree: Any) -> bool:
-    """In parentheses."""
-    return place(tree) != (tree.meta.start_pos, tree.meta.end_pos)
-
-
-def key_of(node: QueryNode) -> str:
-    """The number, name or logged key that a term asks for; empty for others."""
+def get_key(node: QueryNode) -> str:
+    """Returns the number, name or logged key of a term, empty for other terms."""
     match node:
         case RangeTerm(key) | RecordedTerm(key) | LoggedKeyTerm(key):
             return key
         case NameTerm(name):
             return name
         case Not(part):
-            return key_of(part)
-        case And(parts):  # `!=` is two of the same key
-            keys = {key_of(part) for part in parts}
+            return get_key(part)
+        case And(parts):  # `!=` is two terms with the same key
+            keys = {get_key(part) for part in parts}
             return keys.pop() if len(keys) == 1 else ""
         case _:
             return ""

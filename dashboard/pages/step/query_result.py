@@ -14,7 +14,7 @@ from dashboard.pages.step.histograms import ChartAxes, ResultStatistics
 from rollouts.errors import InvalidInputError
 from rollouts.lib import MAX_QUERY_RESULTS, MAX_SCATTERS, cached
 from rollouts.models import Run, Sample, Step
-from rollouts.query import QueryResult, TimeBudget, find_samples, find_unrecorded_fields
+from rollouts.query import QueryResult, TimeBudget, find_samples
 from rollouts.review import ViewerState
 
 MAX_RESULT_ROWS = 2000
@@ -95,7 +95,7 @@ class StepQueryResult:
     @property
     def unrecorded(self) -> list[str]:
         """Words of a query that found nothing, of which its step has nothing at all."""
-        return [] if self.total or self.error else find_unrecorded_fields(self.found.query, self.found.scope)
+        return [] if self.total or self.error else self.found.find_unrecorded_fields()
 
     def page(self, start: int, count: int) -> ResultPage:
         reader = self.found.scope.reader if self.marked else None

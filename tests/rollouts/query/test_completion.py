@@ -59,8 +59,8 @@ def test_of_very_many_samples_the_newest_tell_what_is_there_and_nothing_is_count
         "source:openai/gsm8k": 2,
         'source:"MATH level 5"': 1,
     }
-    monkeypatch.setattr(completion, "MOST_COUNTED", 13)
-    monkeypatch.setattr(completion, "MOST_LOOKED_AT", 10)
+    monkeypatch.setattr(completion, "MAX_COUNTED_SAMPLES", 13)
+    monkeypatch.setattr(completion, "MAX_SCANNED_SAMPLES", 10)
     assert offered(run, "source:", **everywhere) == {"source:new": None}
     assert offered(run, "lang=", **everywhere) == {"lang=en": None}
     assert offered(run, "score<", **everywhere) == {"score<0": None, "score<0.444444": None, "score<0.888889": None}

@@ -88,7 +88,7 @@ def test_steps_of_more_samples_than_are_asked_at_once_have_all_their_groups(
         indexed(run, lines(answer(f"all/{step}", 0, 1), answer("none", 0, 0)), step=step, format="native")
     at_once = find_samples(run, q="is:solve-all").total
     group_outcomes.outcome_cache.clear()
-    monkeypatch.setattr(group_outcomes, "AT_ONCE", 4)
+    monkeypatch.setattr(group_outcomes, "BATCH_SAMPLES", 4)
     assert find_samples(run, q="is:solve-all").total == at_once == 3 + 5
     assert groups(run, "is:solve-none step:3..5") == ["none"]
 

@@ -17,10 +17,12 @@ from rollouts.indexing.indexer import index_dump, reindex_run
 from rollouts.ingest import dumps
 from rollouts.models import Dump, DuplicateSource, Pin, Project, Replay, Run, Sample
 from rollouts.query import body_scan
-from rollouts.query.ast import InvalidQueryError, QueryNode
-from rollouts.query.body_scan import BodyFilePart, TimeBudget, answer_cache, list_body_parts, merge_pieces
+from rollouts.query.ast import InvalidQueryError, PropertyTerm, QueryNode
+from rollouts.query.body_parts import BodyFilePart, list_body_parts, merge_pieces
+from rollouts.query.body_reader import PartMatches
+from rollouts.query.body_scan import TimeBudget, match_cache
 from rollouts.query.search import SAMPLE_ORDERINGS, find_samples
-from rollouts.query.sql import build_zero_variance_condition
+from rollouts.query.sql import build_condition
 from rollouts.storage import files
 from tests.support import builders
 
@@ -176,14 +178,14 @@ def test_many_steps_are_found_newest_file_first_and_pruned_by_step(run: Run, mon
     for step in (2, 3, 4):
         push(run, [{"response": f"needle {step}"}], step=step)
     scans: list[tuple[int, int]] = []  # (files, ids found) of each scan
-    original = body_scan.answers
+    original = body_scan.find_matches
 
-    def record_scan(files: Sequence[BodyFilePart], node: QueryNode) -> list[body_scan.Answer]:
+    def record_scan(files: Sequence[BodyFilePart], node: QueryNode) -> list[PartMatches]:
         answers = original(files, node)
         scans.append((len(files), sum(len(ids) for ids, _ in answers)))
         return answers
 
-    monkeypatch.setattr(body_scan, "answers", record_scan)
+    monkeypatch.setattr(body_scan, "find_matches", record_scan)
     found = find_samples(run, q="needle step:2..3", ordering="-step")
     assert [sample.step.step for sample in found.samples] == [3, 2]
     assert scans == [(2, 2)]
@@ -311,7 +313,7 @@ def test_chips_count_over_the_current_query(run: Run, mate: User) -> None:
 
 def test_zero_variance_here_is_what_the_step_counts(run: Run) -> None:
     scope = find_samples(run, step=1).scope
-    groups = scope.samples().filter(build_zero_variance_condition(scope)).values("group").distinct().count()
+    groups = scope.samples().filter(build_condition(PropertyTerm("zerovar"), scope)).values("group").distinct().count()
     assert groups == run.steps.get().zero_variance_groups == 1
 
 
@@ -322,15 +324,15 @@ def test_more_hits_than_a_query_has_parameters_are_no_problem(run: Run) -> None:
 
 
 def test_an_answer_is_kept_until_the_file_is_another(run: Run) -> None:
-    answer_cache.clear()
+    match_cache.clear()
     assert find_samples(run, q="quokka").total == 1
-    assert len(answer_cache.values) == 1
+    assert len(match_cache.values) == 1
     find_samples(run, q="quokka")
-    assert len(answer_cache.values) == 1
+    assert len(match_cache.values) == 1
     reindex_run(run)
     index_dump(Dump.objects.get().pk)
     assert find_samples(run, q="quokka").total == 1
-    assert len(answer_cache.values) == 2
+    assert len(match_cache.values) == 2
 
 
 def test_a_body_that_is_gone_is_said_in_one_sentence(run: Run) -> None:

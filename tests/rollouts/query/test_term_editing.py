@@ -61,4 +61,4 @@ def test_the_terms_of_a_query_put_together_ask_the_same(q: str) -> None:
     except InvalidQueryError:
         assert [term.text for term in found.terms] == [q.strip()]
     else:
-        assert parse_query(found.cut(lambda term: False)).root == asked.root
+        assert parse_query(found.filter(lambda term: True)).root == asked.root

@@ -1,0 +1,210 @@
+"""Reads the Parquet body files with polars: which samples match a term, and which keys were logged.
+
+Import this module inside functions only: workers fork, and the threads that polars starts do not survive a fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+from django.utils.translation import gettext as _
+
+from rollouts.errors import StorageUnavailableError
+from rollouts.lib import MAX_LOGGED_KEYS, cached
+from rollouts.query.ast import And, LoggedKeyTerm, Not, Or, QueryNode, RegexTerm, TextTerm, compute_tolerance
+from rollouts.query.body_parts import BodyFilePart, FileVersion
+from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, list_key_aliases, quote_value
+from rollouts.storage import get_body_file_path
+
+MAX_VALUES: Final = 200  # of a logged key in a file
+READ_ERRORS: Final = (pl.exceptions.PolarsError, OSError)
+
+PartMatches = tuple[tuple[str, ...], frozenset[str]]  # ids of the matching samples, keys that can be queried
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedKey:
+    """`count` samples have the key. Numbers have the range `low` to `high`, texts `distinct` values."""
+
+    name: str
+    numeric: bool
+    count: int
+    low: float | None = None
+    high: float | None = None
+    distinct: int = 0
+
+    def merge(self, other: LoggedKey) -> LoggedKey:
+        """Returns the key in both of two files."""
+        bounds = [bound for bound in (self.low, other.low, self.high, other.high) if bound is not None]
+        return LoggedKey(
+            self.name,
+            self.numeric and other.numeric,
+            self.count + other.count,
+            min(bounds, default=None),
+            max(bounds, default=None),
+            max(self.distinct, other.distinct),
+        )
+
+
+def find_regex_error(pattern: str) -> str:
+    """Returns why polars does not accept a regular expression, empty if it does."""
+    try:
+        pl.Series(["x"]).str.contains(pattern)
+    except pl.exceptions.PolarsError as error:
+        message = " ".join(str(error).split()).split(" This error occurred")[0]
+        return message.rpartition("error: ")[2][:200].rstrip(".") or _("not supported")
+    return ""
+
+
+def open_part(part: BodyFilePart) -> tuple[list[pl.LazyFrame], frozenset[str]]:
+    """Returns the pieces of the file and its column names."""
+    path = get_body_file_path(part.path)
+    columns = frozenset(pl.read_parquet_schema(path))
+    rows = pl.scan_parquet(path)
+    return [rows.slice(first, count) for first, count in part.pieces] or [rows], columns
+
+
+def read_matches(parts: Sequence[BodyFilePart], node: QueryNode) -> list[PartMatches]:
+    """Returns the matches of each part. Raises FileNotFoundError and StorageUnavailableError."""
+    queries: list[pl.LazyFrame] = []
+    keys: list[frozenset[str]] = []
+    try:
+        for part in parts:
+            pieces, columns = open_part(part)
+            test = build_expression(node, columns)
+            queries.append(pl.concat([piece.filter(test).select("id") for piece in pieces]))
+            keys.append(list_keys(columns))
+        frames = pl.collect_all(queries, engine="streaming")
+    except pl.exceptions.PolarsError as error:
+        raise StorageUnavailableError(f"A body file cannot be read: {error}.") from error
+    return [(tuple(frame["id"]), part_keys) for frame, part_keys in zip(frames, keys, strict=True)]
+
+
+def list_keys(columns: frozenset[str]) -> frozenset[str]:
+    """Returns the keys that can be queried in a file with these columns."""
+    names = (name.partition(".") for name in columns)
+    logged = frozenset(key for kind, _, key in names if key and kind in ("num", "str", "json"))
+    return logged.union(NUMBER_KEYS, TEXT_KEYS)
+
+
+def build_expression(node: QueryNode, columns: frozenset[str]) -> pl.Expr:
+    """Returns `node` over the columns `prompt`, `response`, `num.<key>` (float64), `str.<key>`; never null."""
+    match node:
+        case And(parts):
+            return pl.all_horizontal([build_expression(part, columns) for part in parts])
+        case Or(parts):
+            return pl.any_horizontal([build_expression(part, columns) for part in parts])
+        case Not(part):
+            return ~build_expression(part, columns)
+        case TextTerm(text, any_case):
+            if any_case and text.upper() != text:
+                return build_text_test("(?i)" + pl.escape_regex(text))
+            return build_text_test(text, literal=True)
+        case RegexTerm(pattern):
+            return build_text_test(pattern)
+        case LoggedKeyTerm():
+            tests = [test for key in list_key_aliases(node.key) for test in build_key_tests(node, key)]
+            return pl.any_horizontal(pl.lit(False), *(test.fill_null(False) for name, test in tests if name in columns))
+    raise AssertionError(f"{node} is not a term about bodies")
+
+
+def build_text_test(pattern: str, literal: bool = False) -> pl.Expr:
+    in_prompt, in_response = (
+        pl.col(name).str.contains(pattern, literal=literal).fill_null(False) for name in ("prompt", "response")
+    )
+    return in_prompt | in_response
+
+
+def build_key_tests(term: LoggedKeyTerm, key: str) -> Iterator[tuple[str, pl.Expr]]:
+    """Yields (column, test) for the columns in which a key may be logged: as a number, as text, as JSON."""
+    number = key if key in NUMBER_KEYS else f"num.{key}"
+    text = key if key in TEXT_KEYS else f"str.{key}"
+    json = f"json.{key}"
+    match term.sign:
+        case "known":
+            yield from ((name, pl.col(name).is_not_null()) for name in (number, text, json))
+            return
+        case ":":
+            pattern = "(?i)" + pl.escape_regex(term.text)
+            yield from ((name, pl.col(name).str.contains(pattern)) for name in (text, json))
+        case "=":
+            yield text, pl.col(text) == term.text
+    value = {"true": 1.0, "false": 0.0}.get(term.text.lower(), term.number)
+    if value is not None:
+        yield number, build_comparison(pl.col(number), term.sign, value)
+
+
+def build_comparison(number: pl.Expr, sign: str, value: float) -> pl.Expr:
+    near = compute_tolerance(value)
+    match sign:
+        case "<":
+            return number < value - near
+        case "<=":
+            return number <= value + near
+        case ">":
+            return number > value + near
+        case ">=":
+            return number >= value - near
+        case _:
+            return (number - value).abs() <= near
+
+
+# --- logged keys, for completion: `version` is a part of the cache key, and a file that cannot be read has nothing ----
+
+
+@cached(MAX_LOGGED_KEYS)
+def read_logged_keys(part: BodyFilePart, version: FileVersion) -> tuple[LoggedKey, ...]:
+    try:
+        pieces, columns = open_part(part)
+        names = [name for name in columns if name.startswith(("num.", "str.")) and name.partition(".")[2]]
+        statistics = [expression for name in names for expression in build_key_statistics(name)]
+        row = pl.concat(pieces).select(statistics).collect(engine="streaming").row(0, named=True) if names else {}
+    except READ_ERRORS:
+        return ()
+    return tuple(
+        LoggedKey(
+            name.partition(".")[2],
+            name.startswith("num."),
+            row[f"count {name}"],
+            row.get(f"low {name}"),
+            row.get(f"high {name}"),
+            row.get(f"distinct {name}", 0),
+        )
+        for name in names
+        if row[f"count {name}"]
+    )
+
+
+def build_key_statistics(name: str) -> list[pl.Expr]:
+    values = pl.col(name)
+    count = values.is_not_null().sum().alias(f"count {name}")
+    if name.startswith("num."):
+        return [count, values.min().alias(f"low {name}"), values.max().alias(f"high {name}")]
+    return [count, values.drop_nulls().n_unique().alias(f"distinct {name}")]
+
+
+@cached(MAX_LOGGED_KEYS)
+def read_row_count(part: BodyFilePart, version: FileVersion) -> int:
+    try:
+        return int(pl.concat(open_part(part)[0]).select(pl.len()).collect().item())
+    except READ_ERRORS:
+        return 0
+
+
+@cached(MAX_LOGGED_KEYS)
+def read_value_counts(part: BodyFilePart, version: FileVersion, key: str, numeric: bool) -> tuple[tuple[str, int], ...]:
+    """Returns (value as the query language writes it, samples), the most frequent first, at most `MAX_VALUES`."""
+    name = f"{'num' if numeric else 'str'}.{key}"
+    values = pl.col(name)
+    try:
+        pieces, columns = open_part(part)
+        if name not in columns:
+            return ()
+        groups = pl.concat(pieces).filter(values.is_not_null()).group_by(values).len()
+        rows = groups.sort("len", descending=True).head(MAX_VALUES).collect().rows()
+    except READ_ERRORS:
+        return ()
+    return tuple((f"{value:.6g}" if numeric else quote_value(value), count) for value, count in rows)

@@ -72,34 +72,34 @@ def minus(value: float | None, other: float | None) -> float | None:
 
 @register.simple_tag(takes_context=True)
 def rows(context: template.Context) -> SafeString:
-    boards = GroupLinks(context["run"], context["ask"])
+    boards = GroupLinks(context["run"], context["url_state"])
     link, every = context["rows_link"], context["word"] == "all"
     return render_sample_rows(context["page"].rows, context["columns"], link, boards, with_step=every)
 
 
 @register.simple_tag(takes_context=True)
 def bars(context: template.Context) -> SafeString:
-    return render_step_bars(context["strip"], context["run"].uid, context["current"], context["ask"])
+    return render_step_bars(context["strip"], context["run"].uid, context["current"], context["url_state"])
 
 
 @register.simple_tag(takes_context=True)
-def ask_link(context: template.Context, **changes: str) -> str:
+def page_link(context: template.Context, **changes: str) -> str:
     """`?…` of this page's state with some of it changed."""
-    return str(context["ask"].link(**changes)) or "?"
+    return str(context["url_state"].link(**changes)) or "?"
 
 
 @register.filter
-def toggled(one: Any, ask: StepUrlState) -> str:
+def toggle_link(one: Any, url_state: StepUrlState) -> str:
     """The link of a bar or bin: the query with its term, or without."""
-    return ask.toggled(one["term"] if isinstance(one, dict) else one.term) or "?"
+    return url_state.toggle_link(one["term"] if isinstance(one, dict) else one.term) or "?"
 
 
 @register.simple_tag(takes_context=True)
 def sort_link(context: template.Context, name: str, shown_as: str) -> str:
     """A column's header: a link that sorts by it or turns its order round, with the arrow of the present order."""
-    ask: StepUrlState = context["ask"]
+    url_state: StepUrlState = context["url_state"]
     arrow = {name: " ↑", f"-{name}": " ↓"}.get(context["order"], "")
-    link = ask.turned(name, context["usual"]) or "?"
+    link = url_state.column_link(name, context["usual"]) or "?"
     return format_html('<a class="quiet" href="{}" data-ask>{}{}</a>', link, shown_as, arrow)
 
 

@@ -75,7 +75,7 @@ def render_sample_marks(one: SampleRow) -> SafeString:
 def render_step_bars(track: StepStrip, uid: str, here: int | None, ask: StepUrlState) -> SafeString:
     """The strip's bars as links to their steps; a bar that stands for several leads to the last of them."""
     before, after = escape(reverse("step", args=[uid, "STEP"])).split("STEP")
-    after += escape(ask.kept)
+    after += escape(ask.without_sample)
     said = get_bar_titles()
     drawn = (render_step_bar(one, f"{before}{one.last}{after}", one.holds(here), said) for one in track.bars)
     base = '<rect class="base" width="100%" y="31" height="2"/>'

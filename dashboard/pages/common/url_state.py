@@ -1,4 +1,4 @@
-"""What a page's URL asks for. Defaults are left out of links, so that URLs stay readable and short."""
+"""The state of a page in its URL. Links leave out default values, so URLs stay short and readable."""
 
 from __future__ import annotations
 
@@ -15,38 +15,37 @@ from rollouts.query import split_terms
 
 VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
 SORTS = ("score", "len", "tokens", "group", "adv", "source", "n", "step")
-MAX_QUERY = 4001  # one more than is read of a query, so that a longer one is refused and not cut
+MAX_QUERY = 4001  # one more than the limit of a query, so that a longer query is refused and not cut
 
 
 @dataclass(frozen=True, slots=True)
 class UrlState:
-    """The state of a page as its URL says it, a word for each field. `split` empty means the run's first."""
+    """Each field is a URL parameter. An empty `split` means the first split of the run."""
 
     split: str = ""
 
     @classmethod
-    def of(cls, query: QueryDict) -> Self:
-        """Unknown words fall back to the default: an old link still opens."""
-        given = {field.name: clean_param(query.get(field.name, "")) for field in fields(cls)}
-        return cls(**{name: word for name, word in given.items() if word and cls.knows(name, word)})
+    def from_query(cls, query: QueryDict) -> Self:
+        """Unknown values fall back to the default, so that old links still open."""
+        values = {field.name: clean_param(query.get(field.name, "")) for field in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if value and cls.is_valid(name, value)})
 
     @classmethod
-    def knows(cls, name: str, word: str) -> bool:
-        """Whether the page knows what this word of this field asks for."""
-        return name != "split" or word in SPLITS
+    def is_valid(cls, name: str, value: str) -> bool:
+        return name != "split" or value in SPLITS
 
     def link(self, **changes: str) -> str:
-        """`?…` of this state with some of it changed; empty when all is default."""
+        """`?…` of this state with some changes; empty if all values are defaults."""
         state = replace(self, **changes)
-        told = [(field.name, getattr(state, field.name), field.default) for field in fields(state)]
-        pairs = [f"{name}={quote_plus(word, safe=':<>=*|/,')}" for name, word, default in told if word != default]
-        return "?" * bool(pairs) + "&".join(pairs)
+        values = [(field.name, getattr(state, field.name), field.default) for field in fields(state)]
+        params = [f"{name}={quote_plus(value, safe=':<>=*|/,')}" for name, value, default in values if value != default]
+        return "?" * bool(params) + "&".join(params)
 
 
 @dataclass(frozen=True, slots=True)
 class StepUrlState(UrlState):
-    """Of the pages of a step. `sort` is a column, `-` before it turns it round, and empty for the usual
-    order (the worst score of a step, the newest of all steps first); `sel` a sample's id."""
+    """The pages of a step. `sort` is a column, with `-` in front for descending order; empty for the default order
+    (lowest score first in a step, newest first in all steps). `sel` is a sample id."""
 
     q: str = ""
     sort: str = ""
@@ -55,57 +54,56 @@ class StepUrlState(UrlState):
     attempt: str = ""
 
     @classmethod
-    def knows(cls, name: str, word: str) -> bool:
+    def is_valid(cls, name: str, value: str) -> bool:
         match name:
             case "sort":
-                return word.removeprefix("-") in SORTS
+                return value.removeprefix("-") in SORTS
             case "view":
-                return word in VIEWS
+                return value in VIEWS
             case _:
-                return UrlState.knows(name, word)
+                return UrlState.is_valid(name, value)
 
     @property
-    def kept(self) -> str:
-        """What stays when the step changes: all but the selected sample."""
+    def without_sample(self) -> str:
+        """The link for another step: no sample is selected."""
         return self.link(sel="")
 
-    def sorted_by(self, sort: str, usual: str) -> str:
-        """The link of another order."""
-        return self.link(sort="" if sort == usual else sort, sel="")
+    def sort_link(self, sort: str, default: str) -> str:
+        return self.link(sort="" if sort == default else sort, sel="")
 
-    def turned(self, column: str, usual: str) -> str:
-        """The link of a column's header: sort by it, or turn its order round."""
-        return self.sorted_by(f"-{column}" if (self.sort or usual) == column else column, usual)
+    def column_link(self, column: str, default: str) -> str:
+        """The link of a column header: sorts by the column, or reverses its order."""
+        return self.sort_link(f"-{column}" if (self.sort or default) == column else column, default)
 
-    def toggled(self, term: str) -> str:
-        """The link of a chip: the query with `term` added, or without it."""
+    def toggle_link(self, term: str) -> str:
+        """Adds the term to the query, or removes it."""
         return self.link(q=split_terms(self.q).toggle(term), sel="")
 
-    def brushed(self, term: str, *keys: str) -> str:
-        """The link of a part of a chart: `term` in place of what the query says of these numbers."""
-        return self.link(q=split_terms(self.rest(*keys)).add(term), sel="")
+    def range_link(self, term: str, *keys: str) -> str:
+        """Replaces the query's terms about these keys by `term`."""
+        return self.link(q=split_terms(self.query_without(*keys)).add(term), sel="")
 
-    def rest(self, *keys: str) -> str:
-        """The query without its terms about these numbers, ready for others to follow."""
+    def query_without(self, *keys: str) -> str:
+        """The query without its terms about these keys. A term can be appended to it."""
         return split_terms(split_terms(self.q).remove_keys(*keys)).add("")
 
-    def has(self, term: str) -> bool:
+    def has_term(self, term: str) -> bool:
         return split_terms(self.q).contains(term)
 
 
 def clean_param(value: str) -> str:
-    """A parameter without NUL and half surrogates, which no database takes."""
+    """The value without NUL and lone surrogates, which no database accepts."""
     return value[:MAX_QUERY].replace("\0", "").encode("utf-8", "ignore").decode()
 
 
-def parse_integer_param(word: str, *, least: int = 0, most: int = MAX_INT64) -> int | None:
-    """A whole number as an address writes it; None for anything else."""
+def parse_integer_param(value: str, *, least: int = 0, most: int = MAX_INT64) -> int | None:
+    """None if the value is not an integer in this range."""
     try:
-        return parse_integer(word, "", least=least, most=most)
+        return parse_integer(value, "", least=least, most=most)
     except InvalidInputError:
         return None
 
 
-def parse_step_number(word: str) -> int | None:
-    """As `whole`, for a step: trainers may count from below 0."""
-    return parse_integer_param(word, least=-MAX_INT64)
+def parse_step_number(value: str) -> int | None:
+    """Trainers may number steps from below 0."""
+    return parse_integer_param(value, least=-MAX_INT64)

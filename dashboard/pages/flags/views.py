@@ -95,7 +95,7 @@ def find_requested_samples(request: HttpRequest, run: Run) -> list[str]:
     given = request.POST
     if not given.get("all"):
         return [pk for pk in given.get("samples", "").split(",") if pk]
-    ask = StepUrlState.of(given)
+    ask = StepUrlState.from_query(given)
     split = parse_choice(given.get("split"), "split", SPLITS, default="")
     row = find_named_step(run, split, given.get("step", ""), ask.attempt)
     found = search_step(run, split, row, ask, given.get("q", ""), reader=request.user.pk)

@@ -58,7 +58,7 @@ def group_page(request: HttpRequest, uid: str, step: str, group: str) -> HttpRes
 
 
 def build_group_context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, Any]:
-    ask = StepUrlState.of(request.GET)
+    ask = StepUrlState.from_query(request.GET)
     attempt = attempt_or_404(run, ask.attempt)
     split = ask.split or find_default_split(run)
     row = find_requested_step(run, split, word, attempt)
@@ -78,7 +78,7 @@ def build_group_context(request: HttpRequest, run: Run, word: str, name: str) ->
     words = parse_highlight_words(ask.q)
     dim = 0 if diff or words else shown.shared_prefix_chars  # a hit may lie across the end of what is dimmed
     return {
-        "run": run, "project": run.project, "ask": ask, "split": split, "row": row, "current": row.step,
+        "run": run, "project": run.project, "url_state": ask, "split": split, "row": row, "current": row.step,
         "tab": "samples", "strip": load_step_strip(run, split, attempt), "board": shown,
         "columns": build_response_columns(shown, dim),
         "folds": build_identical_groups(shown, dim), "chips": build_correctness_chips(found, only, way["here"]),

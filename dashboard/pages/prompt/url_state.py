@@ -20,11 +20,11 @@ class PromptUrlState(UrlState):
     view: str = "both"
 
     @classmethod
-    def knows(cls, name: str, word: str) -> bool:
+    def is_valid(cls, name: str, value: str) -> bool:
         match name:
             case "at":
-                return parse_step_number(word) is not None
+                return parse_step_number(value) is not None
             case "view":
-                return word in VIEWS
+                return value in VIEWS
             case _:
-                return UrlState.knows(name, word)
+                return UrlState.is_valid(name, value)

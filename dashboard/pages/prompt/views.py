@@ -83,14 +83,14 @@ def prompt_page(request: HttpRequest, uid: str, key: str) -> HttpResponseBase:
 
 
 def build_prompt_context(request: HttpRequest, run: Run, key: str, panel: str) -> dict[str, Any]:
-    look = PromptUrlState.of(request.GET)
+    look = PromptUrlState.from_query(request.GET)
     splits = splits_of(run, key)
     split = look.split or splits[0]
     told = load_prompt_history(run, key, split)
     track = load_step_strip(run, split)
     line = chosen_line(run, look, told.histories, split)
     shown: dict[str, Any] = {
-        "run": run, "project": run.project, "ask": StepUrlState(split=look.split),
+        "run": run, "project": run.project, "url_state": StepUrlState(split=look.split),
         "look": look, "split": split, "key": key,
         "splits": splits, "told": told, "line": line, "strip": track, "current": None, "tab": "samples",
     }  # fmt: skip

@@ -66,18 +66,18 @@ class ReviewUrlState(UrlState):
     sel: str = ""
 
     @classmethod
-    def knows(cls, name: str, word: str) -> bool:
+    def is_valid(cls, name: str, value: str) -> bool:
         match name:
             case "queue":
-                return word in QUEUE_NAMES
+                return value in QUEUE_NAMES
             case "upto":
-                return parse_step_number(word) is not None
+                return parse_step_number(value) is not None
             case "seed":
-                return parse_integer_param(word, least=1, most=MAX_SEED) is not None
+                return parse_integer_param(value, least=1, most=MAX_SEED) is not None
             case "batch":
-                return parse_integer_param(word, least=1) is not None
+                return parse_integer_param(value, least=1) is not None
             case _:
-                return UrlState.knows(name, word)
+                return UrlState.is_valid(name, value)
 
     @property
     def named(self) -> ReviewQueue:
@@ -127,7 +127,7 @@ class QueueResult:
 def review_page(request: HttpRequest) -> HttpResponseBase:
     """`?run=&split=&queue=&q=`; an address that leaves open which samples are meant is answered with one that does
     not."""
-    look = ReviewUrlState.of(request.GET)
+    look = ReviewUrlState.from_query(request.GET)
     run = permissions.run_or_404(request, look.run) if look.run else runs_with_samples(request).first()
     if run is None:
         return render_page_or_panel(request, "review/empty.html", {}, lambda panel: {})
@@ -172,9 +172,9 @@ def load_queue(request: HttpRequest, run: Run, look: ReviewUrlState) -> QueueRes
 
 def build_review_context(request: HttpRequest, run: Run, look: ReviewUrlState, role: str, panel: str) -> dict[str, Any]:
     found = load_queue(request, run, look)
-    ask = StepUrlState.of(request.GET)
+    ask = StepUrlState.from_query(request.GET)
     frame = {
-        "run": run, "project": run.project, "role": role, "ask": ask, "split": found.asked.split, "current": None,
+        "run": run, "project": run.project, "role": role, "url_state": ask, "split": found.asked.split, "current": None,
         "tab": "review", "found": found, "look": found.look,
         "rows": queue_list.build_queue_rows(run, found.asked, found.batch, request.user.pk),
         "may_judge": role_allows(role, "annotator"), "queues": build_queue_tabs(found.look),

@@ -85,12 +85,12 @@ def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
 
 
 def build_run_context(request: HttpRequest, one: Run, over: list[Run], panel: str) -> dict[str, Any]:
-    ask = StepUrlState.of(request.GET)
+    ask = StepUrlState.from_query(request.GET)
     attempt_or_404(one, ask.attempt)
     show = request.GET.get("show", "")
     track = load_step_strip(one, ask.split or find_default_split(one))
     shown: dict[str, Any] = {
-        "run": one, "project": one.project, "ask": ask, "split": track.split, "strip": track, "current": None,
+        "run": one, "project": one.project, "url_state": ask, "split": track.split, "strip": track, "current": None,
         "tab": "overview", "show": show if show in SHOWS else "", "axis": get_chart_axis(request),
         "over": overlays.build_overlay_chips(request, one, over), "charts_address": build_charts_query(request),
     }  # fmt: skip
@@ -152,7 +152,7 @@ def sum_dropped_rows(one: Run) -> list[tuple[str, int]]:
 def nearest_step_view(request: HttpRequest, uid: str, step: str) -> HttpResponse:
     """To the step with samples that is nearest to a point of a chart: metrics come of every step, dumps mostly not."""
     one = permissions.run_or_404(request, uid)
-    ask = StepUrlState.of(request.GET)
+    ask = StepUrlState.from_query(request.GET)
     split = ask.split or find_default_split(one)
     wanted = parse_step_number(step) or 0
     there = one.steps.filter(split=split, step_kind=find_step_kind(one, split), superseded=False, samples__gt=0)
@@ -176,7 +176,7 @@ def chart_data_view(request: HttpRequest, uid: str) -> HttpResponse:
     the points of all that it draws, by metric for the run itself and in `over` for each run of `?runs=`, and how many
     metrics are not drawn. With `?x=time` each curve has `hours` too."""
     one = permissions.run_or_404(request, uid)
-    ask = StepUrlState.of(request.GET)
+    ask = StepUrlState.from_query(request.GET)
     attempt_or_404(one, ask.attempt)
     over = overlays.find_overlay_runs(request, one)
     etag = compute_etag(request, "charts", ([(run.pk, run.version) for run in (one, *over)],))

@@ -55,7 +55,7 @@ def load_readable_related(samples: Sequence[Sample]) -> dict[str, RelatedData]:
 
 
 def render_panes(request: HttpRequest, samples: Sequence[Sample]) -> dict[str, str]:
-    known, ask = load_readable_related(samples), StepUrlState.of(request.GET)
+    known, ask = load_readable_related(samples), StepUrlState.from_query(request.GET)
     roles: dict[Project, str] = {}
     panes: dict[str, str] = {}
     for one in samples:

@@ -40,11 +40,11 @@ def sample_page(request: HttpRequest, pk: str) -> HttpResponseBase:
 
 def build_sample_context(request: HttpRequest, one: Sample, role: str, panel: str) -> dict[str, Any]:
     run = one.step.run
-    ask = StepUrlState.of(request.GET)
+    ask = StepUrlState.from_query(request.GET)
     frame = {
         "run": run,
         "project": run.project,
-        "ask": ask,
+        "url_state": ask,
         "split": one.step.split,
         "current": one.step.step,
         "tab": "samples",

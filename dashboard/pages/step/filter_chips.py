@@ -48,9 +48,9 @@ def count_not_viewed(result: query_result.StepQueryResult) -> int:
 def build_filter_chips(ask: StepUrlState, counts: dict[str, int]) -> list[FilterChip]:
     """Those that leave something, and those that are on."""
     return [
-        FilterChip(_(name), _(about), counts.get(term, 0), ask.has(term), ask.toggled(term) or "?")
+        FilterChip(_(name), _(about), counts.get(term, 0), ask.has_term(term), ask.toggle_link(term) or "?")
         for term, name, about in CHIP_TERMS
-        if ask.has(term) or (counts.get(term) and not is_duplicate_chip(term, counts))
+        if ask.has_term(term) or (counts.get(term) and not is_duplicate_chip(term, counts))
     ]
 
 

@@ -39,7 +39,7 @@ def build_sort_menu(ask: StepUrlState, row: Step | None, result: query_result.St
     now, usual = query_result.choose_order(ask, row), query_result.choose_default_order(row)
     known = [one for one in ORDERS if (one[0] != "step" or row is None) and has_sort_values(one[0], result)]
     return [
-        SortOption(_(called), _(said), ask.sorted_by(sort, usual) or "?", sort == now)
+        SortOption(_(called), _(said), ask.sort_link(sort, usual) or "?", sort == now)
         for name, called, up, down in known
         for sort, said in ((name, up), (f"-{name}", down))
     ]

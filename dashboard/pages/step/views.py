@@ -63,13 +63,13 @@ def step_page(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
 def build_step_context(
     request: HttpRequest, run: Run, word: str, role: str, reader: ViewerState, panel: str
 ) -> dict[str, Any]:
-    ask = StepUrlState.of(request.GET)
+    ask = StepUrlState.from_query(request.GET)
     attempt = attempt_or_404(run, ask.attempt)
     split = ask.split or find_default_split(run)
     row = find_requested_step(run, split, word, attempt)
     track = load_step_strip(run, split, attempt)
     shown = {
-        "run": run, "project": run.project, "role": role, "ask": ask, "split": split, "word": word, "row": row,
+        "run": run, "project": run.project, "role": role, "url_state": ask, "split": split, "word": word, "row": row,
         "strip": track, "current": row.step if row else None, "tab": "samples",
     }  # fmt: skip
     if track.count:

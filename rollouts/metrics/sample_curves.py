@@ -138,7 +138,7 @@ def shown(rows: Sequence[StepStatistics]) -> dict[str, ValueArray]:
     }
     for facet in PROPERTY_CATALOG:
         if facet.name not in told:
-            whole = known["groups" if facet.of == "groups" else "samples"]
+            whole = known[facet.unit]
             whole = np.where(judged > 0, whole, 0) if facet.name.startswith("solve-") else whole
             told[facet.name] = share(np.array([one.get(facet.name, 0) for one in counts], "<f8"), whole)
     return told

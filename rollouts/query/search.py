@@ -95,9 +95,9 @@ class QueryResult:
 
     def count_properties(self) -> dict[str, int]:
         """Returns {term: how many samples match it, or groups if the catalog counts groups}."""
-        counted_samples = [entry.term for entry in PROPERTY_CATALOG if entry.of == "samples"]
+        counted_samples = [entry.term for entry in PROPERTY_CATALOG if entry.unit == "samples"]
         counts = self.count_terms(["score<=0", *counted_samples, "is:flagged"])
-        for term in (entry.term for entry in PROPERTY_CATALOG if entry.of == "groups"):
+        for term in (entry.term for entry in PROPERTY_CATALOG if entry.unit == "groups"):
             samples = self.samples.order_by().filter(self.build_term_condition(term))
             counts[term] = samples.values("step", "group").distinct().count()
         return counts

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import NotFoundError, StorageUnavailableError
 from rollouts.models import Dump, DuplicateSource, Sample, Segment
-from rollouts.samples import parquet
+from rollouts.samples.parquet import build_records
 from rollouts.samples.record import Record
 from rollouts.storage import get_body_file_path
 
@@ -54,10 +54,9 @@ def load_bodies(samples: Sequence[Sample]) -> dict[str, SampleBody]:
 def load_body(sample: Sample) -> SampleBody:
     """Returns the body of one sample. Raises NotFoundError if it is missing, StorageUnavailableError if it cannot be
     read."""
-    body = load_bodies([sample]).get(sample.pk)
-    if body is None:
-        raise NotFoundError(_(MISSING_BODY_MESSAGE), "sample")
-    return body
+    if body := load_bodies([sample]).get(sample.pk):
+        return body
+    raise NotFoundError(_(MISSING_BODY_MESSAGE), "sample")
 
 
 def merge_records(dump_records: Sequence[tuple[Dump, Record]]) -> SampleBody:
@@ -114,7 +113,7 @@ def read_ordinals(file: pq.ParquetFile, offset: int, ordinals: Sequence[int]) ->
     for group, group_ordinals in ordinals_by_group.items():
         table = file.read_row_group(group)
         start = ends[group] - table.num_rows
-        records = parquet.build_records(table.take([offset + ordinal - start for ordinal in group_ordinals]))
+        records = build_records(table.take([offset + ordinal - start for ordinal in group_ordinals]))
         yield from zip(group_ordinals, records, strict=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 from itertools import islice
 from typing import Any
@@ -19,8 +19,15 @@ from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 BATCH_ROWS = 256
 BODY_FIELDS = tuple(field.name for field in fields(Record) if field.name != "textless")
 
+STEP_FIELDS = ("split", "step_kind", "step")
+SAMPLE_FIELDS = (
+    "group", "index", "trajectory", "final", "prompt_key", "score", "correct", "advantage", "chars", "tokens",
+    "truncated",
+)  # fmt: skip
+LABEL_FIELDS = ("data_source", "expected", "tail")
+
 TEXT, NUMBER, INT, BOOL = pa.string(), pa.float64(), pa.int64(), pa.bool_()
-JSON = ("messages", "rewards", "timing", "metrics", "segments", "tools", "extras")
+JSON_COLUMNS = ("messages", "rewards", "timing", "metrics", "segments", "tools", "extras")
 SCHEMA = pa.schema(
     [
         ("id", TEXT), ("run", TEXT), ("attempt", TEXT), ("split", TEXT), ("step_kind", TEXT), ("step", INT),
@@ -28,7 +35,7 @@ SCHEMA = pa.schema(
         ("score", NUMBER), ("correct", BOOL), ("advantage", NUMBER), ("chars", INT), ("tokens", INT),
         ("truncated", BOOL), ("facets", pa.list_(TEXT)), ("data_source", TEXT), ("ground_truth", TEXT),
         ("finish_reason", TEXT), ("policy_version", INT), ("prompt", TEXT), ("response", TEXT),
-        *((name, TEXT) for name in JSON),
+        *((name, TEXT) for name in JSON_COLUMNS),
         ("prompt_ids", pa.list_(INT)), ("response_ids", pa.list_(INT)), ("response_mask", pa.list_(INT)),
         ("logprobs", pa.list_(NUMBER)), ("ref_logprobs", pa.list_(NUMBER)), ("advantages", pa.list_(NUMBER)),
     ]
@@ -42,24 +49,10 @@ def serialize_index_row(sample: Sample) -> dict[str, Any]:
         "id": sample.pk,
         "run": step.run.uid,
         "attempt": step.attempt.key,
-        "split": step.split,
-        "step_kind": step.step_kind,
-        "step": step.step,
-        "group": sample.group,
-        "index": sample.index,
-        "trajectory": sample.trajectory,
-        "final": sample.final,
-        "prompt_key": sample.prompt_key,
-        "score": sample.score,
-        "correct": sample.correct,
-        "advantage": sample.advantage,
-        "chars": sample.chars,
-        "tokens": sample.tokens,
-        "truncated": sample.truncated,
+        **{name: getattr(step, name) for name in STEP_FIELDS},
+        **{name: getattr(sample, name) for name in SAMPLE_FIELDS},
         "facets": [name for name, bit in TEXT_PROPERTY_BITS.items() if sample.facets & bit],
-        "data_source": sample.data_source,
-        "expected": sample.expected,
-        "tail": sample.tail,
+        **{name: getattr(sample, name) for name in LABEL_FIELDS},
     }
 
 
@@ -119,13 +112,10 @@ def export_parquet(samples: SampleQuerySet) -> Iterator[bytes]:
     buffer = DrainableBuffer()
     with pq.ParquetWriter(pa.PythonFile(buffer, mode="w"), SCHEMA, compression="zstd") as writer:
         for batch in iterate_full_samples(samples):
-            writer.write_table(pa.Table.from_pylist(encode_json_columns(batch), schema=SCHEMA))
+            rows = [{**row, **{name: dump_json(row[name]) for name in JSON_COLUMNS}} for row in batch]
+            writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
             yield buffer.take()
     yield buffer.take()
-
-
-def encode_json_columns(batch: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**row, **{name: dump_json(row[name]) for name in JSON}} for row in batch]
 
 
 def dump_json(value: Any) -> str | None:

@@ -37,28 +37,12 @@ def encode_part(text: str) -> bytes:
 FIRST = encode_part("0")
 
 
-def compute_sample_id(
-    run_uid: str,
-    attempt_key: str,
-    split: str,
-    step_kind: str,
-    step: int,
-    producer: str,
-    prompt: str,
-    response: str,
-    k: int,
-) -> str:
-    """Returns 52 characters of lower-case base32: sha256 over the parts, each with its length in bytes in front.
-
-    `k` counts from 0 among the samples of one dump with the same prompt and response.
-    """
-    parts = (run_uid, attempt_key, split, step_kind, str(step), producer, prompt, response, str(k))
-    digest = hashlib.sha256(b"".join(map(encode_part, parts))).digest()
-    return base64.b32encode(digest)[:ID_CHARS].decode().lower()
-
-
 class SampleIdGenerator:
-    """Generates the ids of the samples of one dump, in order. Same ids as `compute_sample_id`, much faster."""
+    """Generates the ids of the samples of one dump, in order.
+
+    An id is 52 characters of lower-case base32: sha256 over the parts of the constructor, prompt, response and k, each
+    with its length in bytes in front. k counts from 0 among the samples of the dump with the same prompt and response.
+    """
 
     def __init__(self, run_uid: str, attempt_key: str, split: str, step_kind: str, step: int, producer: str) -> None:
         parts = (run_uid, attempt_key, split, step_kind, str(step), producer)

@@ -12,9 +12,17 @@ import pyarrow as pa
 from django.db import connection
 
 from rollouts.models import Sample
-from rollouts.samples import text_properties
 from rollouts.samples.parquet import replace_surrogates
 from rollouts.samples.record import Record
+from rollouts.samples.text_properties import (
+    TEXT_PROPERTY_BITS,
+    PropertyBits,
+    ResponseScan,
+    compute_text_properties,
+    has_tool_call,
+    scan_responses,
+)
+from rollouts.samples.values import to_integer
 
 FIELDS = (
     "id", "step_id", "dump_id", "ordinal", "visible", "final", "group", "index", "trajectory", "prompt_key", "score",
@@ -30,15 +38,14 @@ TYPES = {
     "index": pa.int64(), "score": pa.float64(), "correct": pa.bool_(), "advantage": pa.float64(),
     "tokens": pa.int64(), "truncated": pa.bool_(), "turn": pa.int64(), "judged": pa.bool_(),
 }  # fmt: skip
-# Fields that another dump of the same sample may fill.
-FILLABLE = (
-    "index", "trajectory", "score", "correct", "advantage", "tokens", "truncated", "data_source", "expected",
-)  # fmt: skip
-MERGED_BITS = (
-    text_properties.TEXT_PROPERTY_BITS["tokens"]
-    | text_properties.TEXT_PROPERTY_BITS["tool"]
-    | text_properties.TEXT_PROPERTY_BITS["filtered"]
-)
+# Positions of the fields that another dump of the same sample may fill.
+FILLABLE = [
+    FIELD_POSITIONS[name]
+    for name in (
+        "index", "trajectory", "score", "correct", "advantage", "tokens", "truncated", "data_source", "expected",
+    )
+]  # fmt: skip
+MERGED_BITS = TEXT_PROPERTY_BITS["tokens"] | TEXT_PROPERTY_BITS["tool"] | TEXT_PROPERTY_BITS["filtered"]
 
 TRAIT_FIELDS = ("has_marker", "has_ending")  # of ResponseScan
 CUT_REASONS = ("length", "max_tokens", "max_length", "truncated")
@@ -95,7 +102,7 @@ class IndexRowBuilder:
 
     def __init__(self) -> None:
         self.batches: list[dict[str, list[Any]] | pa.Table] = []
-        self.scans: list[text_properties.ResponseScan] = []
+        self.scans: list[ResponseScan] = []
         self.twins: list[int] = []
         self.intermediate_tracker: IntermediateTracker[int] = IntermediateTracker()
         self.count = 0
@@ -117,24 +124,18 @@ class IndexRowBuilder:
 
     def rows(self, step_id: int, dump_id: int) -> Iterator[IndexRow]:
         """Yields every row, all visible, with the fields in the order of `FIELDS`."""
-        columns = [batch if isinstance(batch, dict) else None for batch in self.batches]
         bits = self.compute_property_bits()
         chars, final = np.concatenate([scan.chars for scan in self.scans]), np.ones(self.count, bool)
         final[list(self.intermediate_tracker.intermediate)] = False
         start = 0
-        for number, unpacked in enumerate(columns):
-            part = unpacked or unpack_columns(self.batches[number])
-            end = start + len(part["id"])
-            step_columns = {
-                "step_id": [step_id] * (end - start),
-                "dump_id": [dump_id] * (end - start),
-                "ordinal": range(start, end),
-                "visible": [True] * (end - start),
-                "final": final[start:end].tolist(),
-                "chars": chars[start:end].tolist(),
-                "facets": bits[start:end].tolist(),
-            }
-            yield from zip(*(part[name] if name in part else step_columns[name] for name in FIELDS), strict=True)
+        for batch in self.batches:
+            columns: dict[str, Sequence[Any]] = {name: read_column(batch, name) for name in BATCH_FIELDS}
+            count = len(columns["id"])
+            end = start + count
+            columns |= {"step_id": [step_id] * count, "dump_id": [dump_id] * count, "visible": [True] * count}
+            columns |= {"ordinal": range(start, end), "final": final[start:end].tolist()}
+            columns |= {"chars": chars[start:end].tolist(), "facets": bits[start:end].tolist()}
+            yield from zip(*(columns[name] for name in FIELDS), strict=True)
             start = end
 
     def positions(self) -> Iterator[TrajectoryPosition]:
@@ -148,40 +149,29 @@ class IndexRowBuilder:
         flags = (chain.from_iterable(getattr(scan, name).tolist() for scan in self.scans) for name in TRAIT_FIELDS)
         yield from map(ResponseTraits, self.twins, *flags)
 
-    def compute_property_bits(self) -> text_properties.PropertyBits:
+    def compute_property_bits(self) -> PropertyBits:
         tokens = list(chain.from_iterable(read_column(batch, "tokens") for batch in self.batches))
         truncated = list(chain.from_iterable(read_column(batch, "truncated") for batch in self.batches))
-        scan = text_properties.ResponseScan(
-            *(
-                np.concatenate([getattr(part, name) for part in self.scans])
-                for name in text_properties.ResponseScan.__slots__
-            )
-        )
-        return text_properties.compute_text_properties(scan, np.array(self.twins, np.int64), tokens, truncated)
+        traits = (np.concatenate([getattr(scan, name) for scan in self.scans]) for name in ResponseScan.__slots__)
+        return compute_text_properties(ResponseScan(*traits), np.array(self.twins, np.int64), tokens, truncated)
 
 
-def scan_records(records: Sequence[Record]) -> text_properties.ResponseScan:
+def scan_records(records: Sequence[Record]) -> ResponseScan:
     """Scans a batch for text properties, including those that do not depend on the text."""
-    scan = text_properties.scan_responses(
-        [record.prompt for record in records], [record.response for record in records]
-    )
-    textless = np.fromiter((record.textless for record in records), np.bool_, len(records))
-    scan.bits[textless] = text_properties.TEXT_PROPERTY_BITS["no-text"]
-    with_ids = np.fromiter((record.response_ids is not None for record in records), np.bool_, len(records))
-    scan.bits[with_ids] |= text_properties.TEXT_PROPERTY_BITS["tokens"]
-    with_tools = [text_properties.has_tool_call(record.response, record.messages or ()) for record in records]
-    scan.bits[np.array(with_tools, np.bool_)] |= text_properties.TEXT_PROPERTY_BITS["tool"]
-    dropped = np.fromiter((record.extras.get("filtered") is True for record in records), np.bool_, len(records))
-    scan.bits[dropped] |= text_properties.TEXT_PROPERTY_BITS["filtered"]
+    scan = scan_responses([record.prompt for record in records], [record.response for record in records])
+    scan.bits[np.array([record.textless for record in records], np.bool_)] = TEXT_PROPERTY_BITS["no-text"]
+    has_property = {
+        "tokens": [record.response_ids is not None for record in records],
+        "tool": [has_tool_call(record.response, record.messages or ()) for record in records],
+        "filtered": [record.extras.get("filtered") is True for record in records],
+    }
+    for name, flags in has_property.items():
+        scan.bits[np.array(flags, np.bool_)] |= TEXT_PROPERTY_BITS[name]
     return scan
 
 
 def pack_columns(columns: dict[str, list[Any]]) -> pa.Table:
     return pa.table({name: pa.array(columns[name], TYPES.get(name, pa.string())) for name in BATCH_FIELDS})
-
-
-def unpack_columns(table: Any) -> dict[str, list[Any]]:
-    return {name: table[name].to_pylist() for name in BATCH_FIELDS}
 
 
 def read_column(batch: Any, name: str) -> list[Any]:
@@ -195,9 +185,7 @@ def build_columns(records: Sequence[Record], ids: Sequence[str], keys: Sequence[
     return {
         "id": list(ids),
         "group": [short_names[record.group or key, 64] for record, key in zip(records, keys, strict=True)],
-        "index": [
-            record.index if record.index is None or -(2**31) <= record.index < 2**31 else None for record in records
-        ],
+        "index": [to_integer(record.index, bits=32) for record in records],
         "trajectory": [short_names[record.trajectory or "", 80] for record in records],
         "prompt_key": list(keys),
         "score": [limit_number(record.score) for record in records],
@@ -283,20 +271,18 @@ def compute_mean(values: list[float | None] | None) -> float | None:
 
 def fill_missing_values(row: IndexRow, other: IndexRow) -> IndexRow:
     """Returns `row` with its missing values filled from the row of another dump of the same sample."""
-    missing = [
-        name
-        for name in FILLABLE
-        if row[FIELD_POSITIONS[name]] in (None, "") and other[FIELD_POSITIONS[name]] not in (None, "")
-    ]
-    more_bits = other[FIELD_POSITIONS["facets"]] & ~row[FIELD_POSITIONS["facets"]] & MERGED_BITS
+    empty = (None, "")
+    missing = [position for position in FILLABLE if row[position] in empty and other[position] not in empty]
+    facets = FIELD_POSITIONS["facets"]
+    more_bits = other[facets] & ~row[facets] & MERGED_BITS
     if not missing and not more_bits:
         return row
     filled = list(row)
-    filled[FIELD_POSITIONS["facets"]] |= more_bits
-    for name in missing:
-        filled[FIELD_POSITIONS[name]] = other[FIELD_POSITIONS[name]]
-    if "truncated" in missing:
-        filled[FIELD_POSITIONS["facets"]] &= ~text_properties.TEXT_PROPERTY_BITS["trunc?"]
+    filled[facets] |= more_bits
+    for position in missing:
+        filled[position] = other[position]
+    if FIELD_POSITIONS["truncated"] in missing:
+        filled[facets] &= ~TEXT_PROPERTY_BITS["trunc?"]
     return tuple(filled)
 
 

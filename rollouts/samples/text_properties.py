@@ -27,70 +27,45 @@ import numpy as np
 import numpy.typing as npt
 from django.utils.translation import gettext_noop as N_
 
+# Stored in the database. Only append to them.
 TEXT_PROPERTY_BITS: dict[str, int] = {
-    "trunc?": 1,
-    "repetition": 2,
-    "language-mix": 4,
-    "empty": 8,
-    "duplicate": 16,
-    "no-marker": 32,
-    "tokens": 64,
-    "no-text": 128,
-    "tool": 256,
-    "filtered": 512,
-}
+    "trunc?": 1, "repetition": 2, "language-mix": 4, "empty": 8, "duplicate": 16, "no-marker": 32, "tokens": 64,
+    "no-text": 128, "tool": 256, "filtered": 512,
+}  # fmt: skip
 
 
 class PropertyDescription(NamedTuple):
-    """One property as pages offer it: `name` is its key in the counts of a step, `term` its term of the query language,
-    `title` the label of its filter chip, `about` its full description, `of` the counted unit (`samples`, `groups`)."""
+    """One property as pages offer it: `name` is its key in the counts of a step, `title` the label of its filter chip,
+    `about` its full description, `unit` what is counted (`samples` or `groups`)."""
 
     name: str
-    term: str
     title: str
     about: str
-    of: str = "samples"
+    unit: str = "samples"
+
+    @property
+    def term(self) -> str:
+        """The term of the query language that finds it."""
+        return "no:marker" if self.name == "no-marker" else f"is:{self.name}"
 
 
 PROPERTY_CATALOG: Final[tuple[PropertyDescription, ...]] = (
+    PropertyDescription("truncated", N_("Truncated"), N_("stopped by the length limit (recorded or inferred)")),
+    PropertyDescription("trunc?", N_("Truncated?"), N_("looks cut off; the run does not record why generation ended")),
     PropertyDescription(
-        "truncated",
-        "is:truncated",
-        N_("Truncated"),
-        N_("stopped by the length limit (recorded or inferred)"),
+        "no-marker", N_("No answer marker"), N_("no answer marker, although most samples of this step have one")
     ),
+    PropertyDescription("repetition", N_("Repetition"), N_("ends in repetition")),
+    PropertyDescription("language-mix", N_("Language mix"), N_("uses a writing system that the prompt does not use")),
+    PropertyDescription("empty", N_("Empty"), N_("only white space")),
+    PropertyDescription("tool", N_("Tool calls"), N_("calls a tool")),
+    PropertyDescription("filtered", N_("Filtered"), N_("dropped by the trainer's filter, not trained on")),
+    PropertyDescription("duplicate", N_("Duplicate"), N_("same text as another response in the group")),
     PropertyDescription(
-        "trunc?", "is:trunc?", N_("Truncated?"), N_("looks cut off; the run does not record why generation ended")
+        "zerovar", N_("Zero-variance groups"), N_("all responses have the same score: no gradient"), "groups"
     ),
-    PropertyDescription(
-        "no-marker",
-        "no:marker",
-        N_("No answer marker"),
-        N_("no answer marker, although most samples of this step have one"),
-    ),
-    PropertyDescription("repetition", "is:repetition", N_("Repetition"), N_("ends in repetition")),
-    PropertyDescription(
-        "language-mix", "is:language-mix", N_("Language mix"), N_("uses a writing system that the prompt does not use")
-    ),
-    PropertyDescription("empty", "is:empty", N_("Empty"), N_("only white space")),
-    PropertyDescription("tool", "is:tool", N_("Tool calls"), N_("calls a tool")),
-    PropertyDescription(
-        "filtered", "is:filtered", N_("Filtered"), N_("dropped by the trainer's filter, not trained on")
-    ),
-    PropertyDescription("duplicate", "is:duplicate", N_("Duplicate"), N_("same text as another response in the group")),
-    PropertyDescription(
-        "zerovar",
-        "is:zerovar",
-        N_("Zero-variance groups"),
-        N_("all responses have the same score: no gradient"),
-        "groups",
-    ),
-    PropertyDescription(
-        "solve-all", "is:solve-all", N_("Solved by all"), N_("every response of the group is correct"), "groups"
-    ),
-    PropertyDescription(
-        "solve-none", "is:solve-none", N_("Solved by none"), N_("no response of the group is correct"), "groups"
-    ),
+    PropertyDescription("solve-all", N_("Solved by all"), N_("every response of the group is correct"), "groups"),
+    PropertyDescription("solve-none", N_("Solved by none"), N_("no response of the group is correct"), "groups"),
 )
 
 # Computed by comparison with the other responses of a step.
@@ -133,9 +108,8 @@ def scan_responses(prompts: Sequence[str], responses: Sequence[str]) -> Response
     tails = [response if len(response) <= EDGE else response[-EDGE:] for response in responses]
     heads = [response if len(response) <= EDGE else response[:EDGE] for response in responses]
     bits = TEXT_PROPERTY_BITS["repetition"] * np.fromiter(map(is_repetitive, heads, tails), np.uint32, len(tails))
-    bits |= TEXT_PROPERTY_BITS["empty"] * np.fromiter(
-        (not tail or tail.isspace() for tail in tails), np.uint32, len(tails)
-    )
+    is_empty = (not tail or tail.isspace() for tail in tails)
+    bits |= TEXT_PROPERTY_BITS["empty"] * np.fromiter(is_empty, np.uint32, len(tails))
     bits |= TEXT_PROPERTY_BITS["language-mix"] * find_language_mix(prompts, heads, tails)
     markers = [has_answer_marker(tail[-ANSWER_EDGE:]) for tail in tails]
     endings = [ENDS.search(tail, max(0, len(tail) - 8)) is not None for tail in tails]
@@ -144,7 +118,6 @@ def scan_responses(prompts: Sequence[str], responses: Sequence[str]) -> Response
 
 
 def is_repetitive(head: str, tail: str) -> bool:
-    """Returns True if the text repeats itself."""
     end = len(tail)
     if end < 64:
         return False
@@ -168,7 +141,6 @@ def has_answer_marker(end: str) -> bool:
 
 
 def has_tool_call(response: str, messages: Iterable[Mapping[str, Any]]) -> bool:
-    """Returns whether a response calls a tool."""
     if "<tool_call>" in response or "<tool_response>" in response:
         return True
     if "\nassistant\n" in response.partition("\ntool\n")[2]:

@@ -28,13 +28,13 @@ class UnitTestCase:
 
 @dataclass(frozen=True, slots=True)
 class UnitTestResults:
-    """One row of the test matrix: the tests of a program (`of_tests`), or the programs that a test was run on.
-    `passed` of `ran` passed; `cases` are the first `MAX_TESTS` of them."""
+    """One row of the test matrix: the tests of a program (`is_program`), or the programs that a test was run on.
+    `passed` of `total` passed; `cases` are the first `MAX_TESTS` of them."""
 
     cases: tuple[UnitTestCase, ...]
-    of_tests: bool
+    is_program: bool
     passed: int
-    ran: int
+    total: int
 
 
 def parse_unit_tests(extras: Mapping[str, Any]) -> UnitTestResults | None:
@@ -50,9 +50,7 @@ def parse_unit_tests(extras: Mapping[str, Any]) -> UnitTestResults | None:
 
 def to_booleans(value: Any) -> list[bool]:
     """Returns a list of booleans; an empty list for any other value."""
-    if not isinstance(value, list) or not all(isinstance(item, bool) for item in value):
-        return []
-    return value
+    return value if isinstance(value, list) and all(isinstance(item, bool) for item in value) else []
 
 
 def build_cases(tests: Mapping[str, Any], results: Sequence[bool]) -> Iterable[UnitTestCase]:
@@ -61,9 +59,8 @@ def build_cases(tests: Mapping[str, Any], results: Sequence[bool]) -> Iterable[U
     for index, passed in enumerate(results):
         case = cases[index] if index < len(cases) and isinstance(cases[index], dict) else {}
         output = printed[index] if index < len(printed) else ""
-        yield UnitTestCase(
-            index + 1, passed, index < given, shorten(case.get("input")), shorten(case.get("output")), shorten(output)
-        )
+        texts = map(shorten, (case.get("input"), case.get("output"), output))
+        yield UnitTestCase(index + 1, passed, index < given, *texts)
 
 
 def to_sequence(value: Any) -> Sequence[Any]:

@@ -33,7 +33,7 @@ class UnitTestMatrix:
 
     @property
     def ran(self) -> int:
-        return max(row.ran.ran for row in self.rows)
+        return max(row.ran.total for row in self.rows)
 
     @property
     def ragged(self) -> bool:
@@ -45,11 +45,11 @@ def build_unit_test_matrices(responses: list[GroupResponse]) -> list[UnitTestMat
     order."""
     ordered = sorted(responses, key=lambda one: (one.sample.index is None, one.sample.index or 0, one.sample.ordinal))
     ran = [(one.sample, one.unit_tests) for one in ordered if one.unit_tests]
-    kinds = [[(sample, told) for sample, told in ran if told.of_tests is kind] for kind in (True, False)]
+    kinds = [[(sample, told) for sample, told in ran if told.is_program is kind] for kind in (True, False)]
     return [build_unit_test_matrix(rows) for rows in kinds if rows]
 
 
 def build_unit_test_matrix(ran: list[tuple[Sample, UnitTestResults]]) -> UnitTestMatrix:
     head = max((told.cases for _sample, told in ran), key=len)
     rows = [UnitTestRow(sample, told, [*told.cases, *[None] * (len(head) - len(told.cases))]) for sample, told in ran]
-    return UnitTestMatrix(head, ran[0][1].of_tests, rows)
+    return UnitTestMatrix(head, ran[0][1].is_program, rows)

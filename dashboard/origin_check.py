@@ -1,4 +1,4 @@
-"""One door for everything that uvicorn serves: it checks Host and Origin and knows the prefix."""
+"""The ASGI entry for everything that uvicorn serves: checks Host and Origin, and removes the URL prefix."""
 
 from __future__ import annotations
 
@@ -7,31 +7,28 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import orjson
 from django.conf import settings
 
 from dashboard import permissions
 from dashboard.api import build_error_body
-from dashboard.middleware import SERVER_HEADER_VALUE
-from dashboard.uploads import handle_upload, is_upload_request
-from rolloutdeck.protocol import SERVER_HEADER
+from dashboard.uploads import handle_upload, is_upload_request, start_json_response
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
-App = Any  # an ASGI application; Django, Channels and uvicorn each type it in their own way
+App = Any  # an ASGI application; Django, Channels and uvicorn have different types for it
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-PROBES = ("/healthz",)  # a load balancer asks by address
-FORBIDDEN = 4403  # WebSocket close code
+HEALTH_PATH = "/healthz"  # a load balancer uses the IP address as the Host
+CLOSE_FORBIDDEN = 4403
 
 
-def header(scope: Scope, name: bytes) -> str:
+def get_header(scope: Scope, name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
 def remove_url_prefix(path: str) -> str:
-    """The path without the prefix of ROLLOUTDECK_PUBLIC_URL, which a proxy may or may not have taken off."""
+    """The path without the prefix of ROLLOUTDECK_PUBLIC_URL, which a proxy may have removed already."""
     prefix = settings.PREFIX
     if prefix and (path == prefix or path.startswith(prefix + "/")):
         return path[len(prefix) :] or "/"
@@ -39,15 +36,15 @@ def remove_url_prefix(path: str) -> str:
 
 
 def is_own_origin(origin: str, host: str) -> bool:
-    """Whether a browser page at `origin` may open a WebSocket. Only browsers send it, and they always do."""
+    """Whether a page at `origin` may open a WebSocket. All browsers send the header, other clients do not."""
     public = urlsplit(settings.PUBLIC_URL)
     try:
-        asking = urlsplit(origin)
+        page = urlsplit(origin)
     except ValueError:
         return False
-    if not origin or (asking.scheme, asking.netloc) == (public.scheme, public.netloc):
+    if not origin or (page.scheme, page.netloc) == (public.scheme, public.netloc):
         return True
-    return public.hostname in LOOPBACK and asking.hostname in LOOPBACK and asking.netloc == host
+    return public.hostname in LOOPBACK and page.hostname in LOOPBACK and page.netloc == host
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +61,13 @@ class HostOriginCheck:
             case "websocket":
                 await self.websocket(scope, receive, send)
             case "lifespan":
-                await lifespan(receive, send)
+                while (await receive())["type"] == "lifespan.startup":
+                    await send({"type": "lifespan.startup.complete"})
+                await send({"type": "lifespan.shutdown.complete"})
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, host = remove_url_prefix(scope["path"]), header(scope, b"host")
-        if path in PROBES:
+        path, host = remove_url_prefix(scope["path"]), get_header(scope, b"host")
+        if path == HEALTH_PATH:
             host = urlsplit(settings.PUBLIC_URL).netloc
             scope = {**scope, "headers": [(b"host", host.encode())]}
         if not permissions.is_own_host(host):
@@ -79,29 +78,19 @@ class HostOriginCheck:
             await self.django({**scope, "path": settings.PREFIX + path, "root_path": ""}, receive, send)
 
     async def websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, host = remove_url_prefix(scope["path"]), header(scope, b"host")
-        if path.startswith("/ws/") and permissions.is_own_host(host) and is_own_origin(header(scope, b"origin"), host):
+        path, host = remove_url_prefix(scope["path"]), get_header(scope, b"host")
+        is_allowed = permissions.is_own_host(host) and is_own_origin(get_header(scope, b"origin"), host)
+        if path.startswith("/ws/") and is_allowed:
             await self.sockets({**scope, "path": path, "root_path": ""}, receive, send)
         else:
             await receive()
-            await send({"type": "websocket.close", "code": FORBIDDEN})
-
-
-async def lifespan(receive: Receive, send: Send) -> None:
-    while (await receive())["type"] == "lifespan.startup":
-        await send({"type": "lifespan.startup.complete"})
-    await send({"type": "lifespan.shutdown.complete"})
+            await send({"type": "websocket.close", "code": CLOSE_FORBIDDEN})
 
 
 async def send_wrong_host(send: Send, host: str) -> None:
-    known = f"This server answers at {settings.PUBLIC_URL}, not at {host[:100]!r}"
-    body = orjson.dumps(
-        build_error_body("wrong_host", f"{known}; set ROLLOUTDECK_PUBLIC_URL to the address that people type.")
+    message = (
+        f"This server has the URL {settings.PUBLIC_URL}, not the host {host[:100]!r}. "
+        "Set ROLLOUTDECK_PUBLIC_URL to the URL that users open."
     )
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (SERVER_HEADER.lower().encode(), SERVER_HEADER_VALUE.encode()),
-    ]
-    await send({"type": "http.response.start", "status": 400, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await start_json_response(send, 400, build_error_body("wrong_host", message), "GET")
+    await send({"type": "http.response.body", "body": b""})

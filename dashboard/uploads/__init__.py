@@ -5,6 +5,6 @@ Invariant: token, scope, project and size are checked before the first byte. A r
 commit, because Django would spool the complete body before a view runs.
 """
 
-from dashboard.uploads.app import handle_upload, is_upload_request
+from dashboard.uploads.app import handle_upload, is_upload_request, start_json_response
 
-__all__ = ["handle_upload", "is_upload_request"]
+__all__ = ["handle_upload", "is_upload_request", "start_json_response"]

@@ -1,13 +1,15 @@
 """PUT and HEAD of a run's dumps and of its artifacts' files, in front of Django.
 
-Django spools a whole body to disk before any view runs; here everything that can be refused is refused before the first
-byte of the body is read, and the bytes go straight to the data volume.
+Django writes a complete body to disk before a view runs. Here everything is checked before the first byte of the body
+is read, and the bytes are written directly to the data volume.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,6 +35,7 @@ from dashboard.uploads.body import (
 from dashboard.uploads.request import (
     UPLOAD_PATH_PATTERN,
     ClientDisconnectedError,
+    ContentRange,
     Receive,
     RequestBody,
     parse_content_encoding,
@@ -41,7 +44,7 @@ from dashboard.uploads.request import (
     parse_query_string,
     parse_upload_path,
 )
-from dashboard.uploads.targets import DumpTarget, FileTarget, IngestTarget, UploadResponse
+from dashboard.uploads.targets import DumpTarget, FileTarget, UploadResponse, UploadTarget
 from rolloutdeck.protocol import MAX_ARTIFACT_FILE_BYTES, MAX_DUMP_BYTES, SERVER_HEADER
 from rollouts.errors import InvalidInputError, StorageUnavailableError, TooLargeError
 from rollouts.ingest import DumpHeader
@@ -53,48 +56,46 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Send = Callable[[Any], Awaitable[None]]
 
-RESERVE = 256 << 20  # bytes of the data volume that uploads leave free
-# Uploads do not wait for one another, and publishing to a dead broker does not hold up uploads.
-POOL = ThreadPoolExecutor(8, "upload")
-PUBLISH = ThreadPoolExecutor(1, "publish")
+RESERVED_BYTES = 256 << 20  # of the data volume, which uploads leave free
+# Uploads do not wait for one another, and publishing to a broker that does not answer does not block uploads.
+UPLOAD_POOL = ThreadPoolExecutor(8, "upload")
+PUBLISH_POOL = ThreadPoolExecutor(1, "publish")
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A request that may send its body. `part` is (start, end, total) in plain bytes; start is -1 for a question."""
+    """A request that has passed all checks that do not need its body. `part` is None for a complete body."""
 
-    target: IngestTarget
+    target: UploadTarget
     gzipped: bool
-    part: tuple[int, int, int] | None
+    part: ContentRange | None
 
 
 def is_upload_request(scope: Mapping[str, Any], path: str) -> bool:
-    """Whether this app answers: `path` is the request's path below the prefix."""
+    """`path` is the path of the request without the prefix of the server."""
     return scope["method"] in ("PUT", "HEAD") and UPLOAD_PATH_PATTERN.match(path) is not None
 
 
 async def handle_upload(scope: Mapping[str, Any], receive: Receive, send: Send, path: str) -> None:
-    """The ASGI application; `path` as in `concerns`."""
+    """The ASGI application for requests with `is_upload_request`."""
     body = RequestBody(scope, receive)
     try:
-        answer = await receive_upload(scope, body, path)
+        response = await receive_upload(scope, body, path)
     except ClientDisconnectedError:
         return
-    except Exception as problem:
-        described = describe_exception(problem)
+    except Exception as error:
+        described = describe_exception(error)
         if described is None:
             log.exception("An upload to %s failed.", path)
-            described = (
-                500,
-                build_error_body("error", "The server failed; its log says why. The bytes were not accepted."),
-            )
-        answer = UploadResponse(*described)
-    await send_response(send, answer, scope["method"])
+            message = "The server failed, see its log. The bytes were not accepted."
+            described = 500, build_error_body("error", message)
+        response = UploadResponse(*described)
+    await start_json_response(send, response.status, response.body, scope["method"], response.offset)
     with suppress(ClientDisconnectedError):
         await body.drain()
     await send({"type": "http.response.body", "body": b""})
-    if answer.after and scope["method"] == "PUT":
-        PUBLISH.submit(run_with_fresh_connection, answer.after)
+    if response.after and scope["method"] == "PUT":
+        PUBLISH_POOL.submit(run_with_fresh_connection, response.after)
 
 
 async def receive_upload(scope: Mapping[str, Any], body: RequestBody, path: str) -> UploadResponse:
@@ -102,21 +103,19 @@ async def receive_upload(scope: Mapping[str, Any], body: RequestBody, path: str)
     if known:
         return known
     if scope["method"] == "HEAD":
-        return await run_in_thread(upload.target.unknown)
+        return UploadResponse(404, {}, await run_in_thread(upload.target.count_stored_bytes))
     if upload.part:
-        return await receive_part(upload, body)
+        return await receive_part(upload, upload.part, body)
     return await receive_full_body(upload, body)
 
 
 async def run_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs `work` beside the event loop."""
-    return await asyncio.get_running_loop().run_in_executor(
-        POOL, partial(run_with_fresh_connection, partial(work, *args, **kwargs))
-    )
+    call = partial(run_with_fresh_connection, partial(work, *args, **kwargs))
+    return await asyncio.get_running_loop().run_in_executor(UPLOAD_POOL, call)
 
 
 def run_with_fresh_connection(work: Callable[[], T]) -> T:
-    """Runs `work` in a thread of its own, whose database connection is neither stale nor left open."""
+    """Runs `work` in this thread with a new database connection, and closes the connection."""
     close_old_connections()
     try:
         return work()
@@ -125,7 +124,10 @@ def run_with_fresh_connection(work: Callable[[], T]) -> T:
 
 
 def check_upload_request(scope: Mapping[str, Any], path: str) -> tuple[Upload, UploadResponse | None]:
-    """Everything that can be known before the body; an answer where that is enough. Raises what `describe` knows."""
+    """Checks everything that does not need the body. Returns a response if the body is not needed.
+
+    Raises errors that `describe_exception` knows.
+    """
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     uid, key, sha256 = parse_upload_path(path)
     if not headers.get("authorization"):
@@ -133,101 +135,98 @@ def check_upload_request(scope: Mapping[str, Any], path: str) -> tuple[Upload, U
     token = permissions.authenticate_token(headers["authorization"])
     if not token.allows("ingest"):
         raise exceptions.PermissionDenied(f"This token has the scopes {token.scopes}, this needs ingest.")
-    query, writing = parse_query_string(scope), scope["method"] == "PUT"
+    query, is_put = parse_query_string(scope), scope["method"] == "PUT"
     header = None if key else DumpHeader.from_query(query)
     gzipped, length, part = parse_content_encoding(headers), parse_content_length(headers), parse_content_range(headers)
     check_sizes(gzipped, length, part, MAX_ARTIFACT_FILE_BYTES if key else MAX_DUMP_BYTES)
     run = permissions.find_or_open_run(token, uid, headers)
-    target = DumpTarget.find(run, header, sha256, writing=writing) if header else FileTarget.find(run, key, sha256)
-    sends = writing and not (part and part[0] < 0)
-    known = None if sends and target.verifies else target.known()
-    if sends and known is None:
-        check_disk_space(target.room(part[2] if part else length or 0))
+    target: UploadTarget
+    target = DumpTarget.find(run, header, sha256, is_put) if header else FileTarget.find(run, key, sha256)
+    has_body = is_put and not (part and part.is_question)
+    known = None if has_body and target.always_verifies else target.build_known_response()
+    if has_body and known is None:
+        check_disk_space(target.compute_required_space(part.total if part else length or 0))
     return Upload(target, gzipped, part), known
 
 
-def check_sizes(gzipped: bool, length: int | None, part: tuple[int, int, int] | None, most: int) -> None:
-    if max(length or 0, part[2] if part else 0) > most:
-        raise TooLargeError(f"A file may have {most} bytes here; split it.")
-    if part and part[0] >= 0 and length is not None and not gzipped and length != part[1] - part[0] + 1:
-        raise InvalidInputError("Content-Length and Content-Range speak of different sizes.")
+def check_sizes(gzipped: bool, length: int | None, part: ContentRange | None, most: int) -> None:
+    if max(length or 0, part.total if part else 0) > most:
+        raise TooLargeError(f"A file can have {most} bytes here. Split it.")
+    if part and not part.is_question and length not in (None, part.size) and not gzipped:
+        raise InvalidInputError("Content-Length and Content-Range have different sizes.")
 
 
 def check_disk_space(size: int) -> None:
     free = count_free_bytes()
-    if free < RESERVE + size:
-        full = OSError(28, "No space left on device")
-        raise StorageUnavailableError(f"The server's disk has {free >> 20} MiB left; it takes no more files.") from full
+    if free < RESERVED_BYTES + size:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise StorageUnavailableError(
+            f"The server's disk has {free >> 20} MiB left. It accepts no more files."
+        ) from full
 
 
 async def receive_full_body(upload: Upload, body: RequestBody) -> UploadResponse:
     path = create_incoming_path()
-    with create_file(path) as out:
-        arrival = UploadWriter(out, gzipped=upload.gzipped, most=upload.target.most)
-        async for data in body.batches():
-            await run_in_thread(arrival.write, data)
-        check_hash(await run_in_thread(arrival.end), upload.target.sha256)
-        return await run_in_thread(upload.target.accept, path, arrival.size)
+    with create_file(path) as file:
+        writer = UploadWriter(file, gzipped=upload.gzipped, most=upload.target.max_bytes)
+        await write_body(writer, body)
+        check_hash(writer.hash.hexdigest(), upload.target.sha256)
+        return await run_in_thread(upload.target.accept, path, writer.size)
 
 
-async def receive_part(upload: Upload, body: RequestBody) -> UploadResponse:
-    """A question, or a part that does not go on where the last one ended, is answered with how far it is."""
-    assert upload.part
-    first, last, total = upload.part
-    parts = upload.target.parts(total)
-    if parts.have() not in (first, total):
-        return build_progress_response(parts)
-    writing = await run_in_thread(LockedPartialUpload, parts)
-    try:
-        if writing.start == first < total:
-            await append_part(writing, upload, body, last - first + 1)
-        writing.keep()
-        await run_in_thread(upload.target.moved, writing.start, parts.have(), total)
-        return (
-            await run_in_thread(complete_upload, upload.target, parts)
-            if parts.have() == total
-            else build_progress_response(parts)
-        )
-    finally:
-        writing.close()
-
-
-async def append_part(writing: LockedPartialUpload, upload: Upload, body: RequestBody, length: int) -> None:
-    arrival = UploadWriter(writing.file, gzipped=upload.gzipped, most=length, hashed=False)
+async def write_body(writer: UploadWriter, body: RequestBody) -> None:
     async for data in body.batches():
-        await run_in_thread(arrival.write, data)
-    await run_in_thread(arrival.end)
-    if arrival.size != length:
-        raise InvalidInputError(f"The part has {arrival.size} bytes, Content-Range says {length}.")
+        await run_in_thread(writer.write, data)
+    await run_in_thread(writer.finish)
 
 
-def complete_upload(target: IngestTarget, parts: PartialUpload) -> UploadResponse:
-    """All parts are there: the whole is what counts."""
+async def receive_part(upload: Upload, part: ContentRange, body: RequestBody) -> UploadResponse:
+    """A question, or a part that does not start where the last one ended, only gets the number of stored bytes."""
+    target = upload.target
+    partial_upload = target.get_partial_upload(part.total)
+    if partial_upload.count_bytes() in (part.first, part.total):
+        locked = await run_in_thread(LockedPartialUpload, partial_upload)
+        try:
+            if locked.start == part.first < part.total:
+                writer = UploadWriter(locked.file, gzipped=upload.gzipped, most=part.size, hashed=False)
+                await write_body(writer, body)
+                if writer.size != part.size:
+                    message = f"The part has {writer.size} bytes, but {part.size} according to Content-Range."
+                    raise InvalidInputError(message)
+            locked.saved = True
+            count = partial_upload.count_bytes()
+            await run_in_thread(target.report_progress, locked.start, count, part.total)
+            if count == part.total:
+                return await run_in_thread(complete_upload, target, partial_upload)
+        finally:
+            locked.close()
+    count = partial_upload.count_bytes()
+    return UploadResponse(202, {"received": count}, offset=count)
+
+
+def complete_upload(target: UploadTarget, upload: PartialUpload) -> UploadResponse:
+    """Checks and accepts the file after its last part."""
     try:
-        check_hash(compute_file_hash(parts.path), target.sha256)
-        return target.accept(parts.path, parts.total)
+        check_hash(compute_file_hash(upload.path), target.sha256)
+        return target.accept(upload.path, upload.total)
     except InvalidInputError:
-        parts.drop()
+        upload.path.unlink(missing_ok=True)
         raise
 
 
-def build_progress_response(parts: PartialUpload) -> UploadResponse:
-    have = parts.have()
-    return UploadResponse(202, {"received": have}, offset=have)
-
-
-async def send_response(send: Send, answer: UploadResponse, method: str) -> None:
-    body = orjson.dumps(answer.body)
-    headers = [
-        (b"content-type", b"application/json"),
-        (SERVER_HEADER.lower().encode(), SERVER_HEADER_VALUE.encode()),
-    ]
-    if answer.offset is not None:
-        headers.append((b"upload-offset", str(answer.offset).encode()))
-    if answer.status in (429, 503, 507):
-        headers.append((b"retry-after", b"5"))
-    if answer.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    headers.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+async def start_json_response(
+    send: Send, status: int, content: Mapping[str, Any], method: str, offset: int | None = None
+) -> None:
+    """Sends a response; the caller sends the final empty message."""
+    body = orjson.dumps(content)
+    headers = {"content-type": "application/json", SERVER_HEADER.lower(): SERVER_HEADER_VALUE}
+    if offset is not None:
+        headers["upload-offset"] = str(offset)
+    if status in (429, 503, 507):
+        headers["retry-after"] = "5"
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    headers["content-length"] = str(len(body))
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body, "more_body": True})

@@ -1,4 +1,4 @@
-"""A body on its way to disk: inflated, counted and hashed as it comes, never held in memory."""
+"""A body on its way to disk: decompressed, counted and hashed in chunks, never held in memory."""
 
 from __future__ import annotations
 
@@ -16,126 +16,116 @@ from rest_framework.exceptions import Throttled
 from rolloutdeck.protocol import MAX_EXPANSION_RATIO
 from rollouts.errors import HashMismatchError, InvalidInputError, StorageUnavailableError, TooLargeError
 
-PIECE = 1 << 20
-# A short body may expand as it likes: this much costs little, and a collapsed model writes a word ten thousand times.
-SMALL = 64 << 20
+CHUNK_BYTES = 1 << 20
+# A small body may expand further: that costs little, and a collapsed model repeats a word ten thousand times.
+MIN_LIMITED_BYTES = 64 << 20
 
 
 class UploadWriter:
-    """Writes what it is given to `out`; at most `most` plain bytes. `read` counts bytes as sent, `size` plain ones.
+    """Writes a body to `file`, at most `most` plain bytes. `read` counts received bytes, `size` plain bytes.
 
-    A part is not `hashed`: the whole will be.
+    A part is not hashed; the complete file is.
     """
 
-    def __init__(self, out: BinaryIO, *, gzipped: bool, most: int, hashed: bool = True) -> None:
-        self.out, self.most, self.gzipped, self.hashed = out, most, gzipped, hashed
+    def __init__(self, file: BinaryIO, *, gzipped: bool, most: int, hashed: bool = True) -> None:
+        self.file, self.most, self.gzipped, self.hashed = file, most, gzipped, hashed
         self.hash = hashlib.sha256()
         self.read = self.size = 0
-        self.inflate = zlib.decompressobj(wbits=31)
+        self.decompressor = zlib.decompressobj(wbits=31)
 
     def write(self, data: bytes) -> None:
-        """Raises TooLarge, BadInput, StorageUnavailable."""
+        """Raises TooLargeError, InvalidInputError, StorageUnavailableError."""
         self.read += len(data)
-        for piece in self._inflated(data) if self.gzipped else (data,):
-            self.size += len(piece)
-            self._check()
+        for chunk in self._decompress(data) if self.gzipped else (data,):
+            self.size += len(chunk)
+            if self.size > self.most:
+                raise TooLargeError(f"The body has more than the {self.most} bytes that are allowed here.")
+            if self.gzipped and self.size > max(MIN_LIMITED_BYTES, MAX_EXPANSION_RATIO * self.read):
+                raise TooLargeError(f"The body expands more than {MAX_EXPANSION_RATIO} times. Send it without gzip.")
             if self.hashed:
-                self.hash.update(piece)
-            try:
-                self.out.write(piece)
-            except OSError as error:
-                raise StorageUnavailableError(f"The server cannot write what arrives: {error.strerror}.") from error
+                self.hash.update(chunk)
+            with report_write_errors():
+                self.file.write(chunk)
 
-    def _inflated(self, data: bytes) -> Iterator[bytes]:
+    def _decompress(self, data: bytes) -> Iterator[bytes]:
         try:
             while data:
-                if self.inflate.eof:  # gzip allows several members, one after the other
-                    self.inflate = zlib.decompressobj(wbits=31)
-                yield self.inflate.decompress(data, PIECE)
-                data = self.inflate.unconsumed_tail or self.inflate.unused_data
+                if self.decompressor.eof:  # a gzip stream can have several members
+                    self.decompressor = zlib.decompressobj(wbits=31)
+                yield self.decompressor.decompress(data, CHUNK_BYTES)
+                data = self.decompressor.unconsumed_tail or self.decompressor.unused_data
         except zlib.error as error:
-            raise InvalidInputError("The body says Content-Encoding: gzip and is no gzip stream.") from error
+            raise InvalidInputError("The body has Content-Encoding: gzip, but is not a gzip stream.") from error
 
-    def _check(self) -> None:
-        if self.size > self.most:
-            raise TooLargeError(f"The body has more than the {self.most} bytes that are allowed here.")
-        if self.gzipped and self.size > max(SMALL, MAX_EXPANSION_RATIO * self.read):
-            raise TooLargeError(f"The body expands more than {MAX_EXPANSION_RATIO} times; send it without gzip.")
+    def finish(self) -> None:
+        """Flushes the file. Raises InvalidInputError, StorageUnavailableError."""
+        if self.gzipped and self.read and not self.decompressor.eof:
+            raise InvalidInputError("The gzip stream is truncated.")
+        with report_write_errors():
+            self.file.flush()
 
-    def end(self) -> str:
-        """The sha256 of the plain bytes if they are hashed; they are now on disk as far as the operating system is
-        concerned."""
-        if self.gzipped and self.read and not self.inflate.eof:
-            raise InvalidInputError("The gzip stream ends in the middle.")
-        try:
-            self.out.flush()
-        except OSError as error:
-            raise StorageUnavailableError(f"The server cannot write what arrives: {error.strerror}.") from error
-        return self.hash.hexdigest()
+
+@contextmanager
+def report_write_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageUnavailableError(f"The server cannot write the body: {error.strerror}.") from error
 
 
 class PartialUpload:
-    """A body of `total` bytes that travels in parts. One request at a time may write to it."""
+    """A file of `total` bytes that is sent in parts. Only one request at a time writes to it."""
 
     def __init__(self, path: Path, total: int) -> None:
         self.path, self.total = path, total
 
-    def have(self) -> int:
-        """Bytes so far."""
+    def count_bytes(self) -> int:
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
             return 0
 
-    def drop(self) -> None:
-        self.path.unlink(missing_ok=True)
-
 
 class LockedPartialUpload:
-    """The open file of `Parts`, locked against a second sender; cut back to where it was unless `keep` is called."""
+    """The open file of a partial upload, locked. `close` truncates it to its old size `start` unless `saved` is set."""
 
-    def __init__(self, parts: PartialUpload) -> None:
-        self.parts = parts
-        self.file = os.fdopen(os.open(parts.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
-        self.kept = False
+    def __init__(self, upload: PartialUpload) -> None:
+        self.path, self.saved = upload.path, False
+        self.file = os.fdopen(os.open(upload.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.file.close()
-            raise Throttled(detail="Another request is sending parts of this dump; try again in a moment.") from error
+            raise Throttled(detail="Another request is sending parts of this dump. Try again in a moment.") from error
         self.start = self.file.seek(0, os.SEEK_END)
         if os.fstat(self.file.fileno()).st_nlink == 0:
             self.file.close()
-            raise Throttled(detail="Another request has just completed this dump; try again in a moment.")
-
-    def keep(self) -> None:
-        self.kept = True
+            raise Throttled(detail="Another request has just completed this dump. Try again in a moment.")
 
     def close(self) -> None:
-        if not self.kept:
+        if not self.saved:
             self.file.truncate(self.start)
             if self.start == 0:
-                self.parts.drop()
+                self.path.unlink(missing_ok=True)
         self.file.close()
 
 
 @contextmanager
 def create_file(path: Path) -> Iterator[BinaryIO]:
-    """A new file at `path`, removed if the block does not end well."""
+    """A new file at `path`, removed after an error in the block."""
     try:
-        with path.open("wb") as out:
-            yield out
+        with path.open("wb") as file:
+            yield file
     except BaseException:
         path.unlink(missing_ok=True)
         raise
 
 
-def check_hash(found: str, wanted: str) -> None:
-    """Raises HashMismatch."""
-    if found != wanted:
-        raise HashMismatchError(
-            f"The body's sha256 is {found[:12]}…, the address says {wanted[:12]}…; send the bytes again."
-        )
+def check_hash(actual: str, expected: str) -> None:
+    """Raises HashMismatchError."""
+    if actual != expected:
+        message = f"The body's sha256 is {actual[:12]}…, the URL has {expected[:12]}…. Send the bytes again."
+        raise HashMismatchError(message)
 
 
 def compute_file_hash(path: Path) -> str:

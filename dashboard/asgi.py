@@ -1,4 +1,4 @@
-"""What uvicorn serves."""
+"""The ASGI application that uvicorn serves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
-django = get_asgi_application()  # sets Django up, so it comes before everything that has models
+django = get_asgi_application()  # sets up Django, so it comes before every import of models
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import URLRouter  # noqa: E402

@@ -1,9 +1,9 @@
-"""The doorbell's wire: `WS /ws/`. A page says which topics it shows; a ring says that it should ask its URL again.
+"""Change notifications: `WS /ws/`. A page sends the topics that it shows, and requests its URL again when notified.
 
-Client: `{"topics": ["run:<uid>", "runs", "live", "pins", "findings"]}`, again whenever they change. Server: `{"topics",
-"split", "step", "version", "listeners"}`; `split step version` only for a run that the page shows. `listeners` is how
-many pages of this process heard the same ring, so that they do not all ask at once. The first ring comes right after
-the topics, so that a page that slept catches up.
+Client: `{"topics": ["run:<uid>", "runs", "live", "pins", "findings"]}`, again after every change. Server: `{"topics",
+"split", "step", "version", "listeners"}`; `split step version` only for a run that the page shows. `listeners` is the
+number of pages of this process that get the same notification, so that they do not all send a request at once. The
+first notification follows the topics at once, so that a page that was asleep is updated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ listener_counts: Counter[str] = Counter()  # topic -> open pages of this process
 
 @database_sync_to_async
 def filter_visible_topics(user: Any, topics: list[str]) -> set[str]:
-    """Those that the person may hear: the open ones, and runs of their projects."""
+    """The open topics, and the runs that the user may see."""
     uids = [topic.removeprefix("run:") for topic in topics if topic.startswith("run:")]
     runs = Run.objects.visible_to(user).filter(uid__in=uids).values_list("uid", flat=True)
     return {f"run:{uid}" for uid in runs} | (OPEN_TOPICS & set(topics))
@@ -44,44 +44,44 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
             await self.close(CLOSE_NOT_SIGNED_IN)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
-        """A frame that is no JSON closes the socket, as one that asks for nonsense does."""
         try:
             await super().receive(text_data, bytes_data, **kwargs)
-        except ValueError:
+        except ValueError:  # not JSON
             await self.close(CLOSE_BAD_MESSAGE)
 
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
-        wanted = content.get("topics") if isinstance(content, dict) else None
-        if not isinstance(wanted, list) or not all(isinstance(topic, str) and "\0" not in topic for topic in wanted):
+        topics = content.get("topics") if isinstance(content, dict) else None
+        if not isinstance(topics, list) or not all(isinstance(topic, str) and "\0" not in topic for topic in topics):
             await self.close(CLOSE_BAD_MESSAGE)
             return
-        await self.listen(await filter_visible_topics(self.scope["user"], wanted[:MAX_TOPICS]))
+        await self.set_topics(await filter_visible_topics(self.scope["user"], topics[:MAX_TOPICS]))
         await self.send_json({"topics": sorted(self.topics)})
 
-    async def listen(self, topics: set[str]) -> None:
-        listener_counts.update(topics - self.topics)
-        for topic in self.topics - topics:
+    async def set_topics(self, topics: set[str]) -> None:
+        added, removed = topics - self.topics, self.topics - topics
+        listener_counts.update(added)
+        for topic in removed:
             listener_counts[topic] -= 1
             if not listener_counts[topic]:
                 del listener_counts[topic]
-        for topic in self.topics - topics:
+        for topic in removed:
             await self.channel_layer.group_discard(get_channel_group(topic), self.channel_name)
-        for topic in topics - self.topics:
+        for topic in added:
             await self.channel_layer.group_add(get_channel_group(topic), self.channel_name)
         self.topics = topics
 
     async def disconnect(self, code: int) -> None:
-        await self.listen(set())
+        await self.set_topics(set())
 
     async def ring(self, event: ChangeNotification) -> None:
-        """Only what this page asked for: a ring names its run, which not everybody may know of."""
-        heard = [topic for topic in event["topics"] if topic in self.topics]
-        if not heard:
+        """Sends only the topics of this page: a notification has the run's uid, which not every user may see."""
+        topics = [topic for topic in event["topics"] if topic in self.topics]
+        if not topics:
             return
-        said: dict[str, Any] = {"topics": heard, "listeners": max(listener_counts[topic] for topic in heard)}
-        if any(topic.startswith("run:") for topic in heard):
-            said |= {"split": event["split"], "step": event["step"], "version": event["version"]}
-        await self.send_json(said)
+        message: dict[str, Any] = {"topics": topics, "listeners": max(listener_counts[topic] for topic in topics)}
+        if any(topic.startswith("run:") for topic in topics):
+            message |= {"split": event["split"], "step": event["step"], "version": event["version"]}
+        await self.send_json(message)
 
 
 websocket_urlpatterns = [path("ws/", cast(Any, ChangeNotificationConsumer.as_asgi()))]

@@ -1,4 +1,4 @@
-"""What every page's frame needs."""
+"""The context of `base.html`."""
 
 from __future__ import annotations
 
@@ -15,25 +15,21 @@ THEMES = ("light", "dark")
 
 
 def page_frame(request: HttpRequest) -> dict[str, Any]:
-    """Theme, name of this page, and the address of the doorbell; costs no query."""
+    """Language, theme, the page's name, and the URL of the WebSocket. Runs no query."""
     match = request.resolver_match
-    chosen = request.COOKIES.get("theme", "")
+    theme = request.COOKIES.get("theme", "")
     page = match.url_name if match else ""
+    title = _(PAGE_TITLES[page]) if page in PAGE_TITLES else (page or "Rolloutdeck").capitalize()
     return {
         "language": get_language() or settings.LANGUAGE_CODE,
         "languages": settings.LANGUAGES,
-        "language_chosen": request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, ""),
-        "theme": chosen if chosen in THEMES else "",
+        "chosen_language": request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, ""),
+        "theme": theme if theme in THEMES else "",
         "page_name": page,
-        "page_title": get_page_title(page),
+        "page_title": title,
         "single_keys": request.COOKIES.get("keys", "") != "off",
-        "linked": page in PERMALINK_PAGES,
-        "follows": page in LATEST_STEP_PAGES,
-        "feed": f"{settings.PREFIX}/ws/",
-        "root": f"{settings.PREFIX}/",
+        "has_permalink": page in PERMALINK_PAGES,
+        "has_latest_step": page in LATEST_STEP_PAGES,
+        "websocket_url": f"{settings.PREFIX}/ws/",
+        "root_url": f"{settings.PREFIX}/",
     }
-
-
-def get_page_title(page: str | None) -> str:
-    """What stands as a heading where a page has none of its own."""
-    return _(PAGE_TITLES[page]) if page in PAGE_TITLES else (page or "Rolloutdeck").capitalize()

@@ -1,4 +1,4 @@
-"""Headers on every answer, and our scripts and styles compressed."""
+"""Headers of every response, and compression of our scripts and styles."""
 
 from __future__ import annotations
 
@@ -28,49 +28,39 @@ from rollouts.errors import StorageUnavailableError
 
 log = logging.getLogger(__name__)
 
-# Generations are hostile input: nothing on a page may run, load or post elsewhere.
-POLICY = "; ".join(
-    [
-        "default-src 'self'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "font-src 'self'",
-        "connect-src 'self'",
-        "object-src 'none'",
-        "frame-ancestors 'none'",
-        "base-uri 'none'",
-        "form-action 'self'",
-    ]
+# Generations are hostile input: nothing on a page may run, or send data elsewhere.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 SERVER_HEADER_VALUE = str(WIRE_VERSION)
-RELEASED = re.compile(r"\A/static/[0-9a-f]{10}/")
+RELEASE_PATTERN = re.compile(r"\A/static/[0-9a-f]{10}/")
 
 
 def add_server_headers(response: HttpResponseBase) -> HttpResponseBase:
     response.headers[SERVER_HEADER] = SERVER_HEADER_VALUE
-    response.headers.setdefault("Content-Security-Policy", POLICY)
+    response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     return response
 
 
 @sync_and_async_middleware
 def rolloutdeck_headers(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Marks each answer as ours (a client trusts no other) and gives it the content security policy."""
+    """Adds the header without which a client does not trust a response, and the content security policy."""
     if iscoroutinefunction(get_response):
 
-        async def wait(request: HttpRequest) -> HttpResponseBase:
+        async def respond_async(request: HttpRequest) -> HttpResponseBase:
             return add_server_headers(await get_response(request))
 
-        return wait
+        return respond_async
 
-    def answer(request: HttpRequest) -> HttpResponseBase:
+    def respond(request: HttpRequest) -> HttpResponseBase:
         return add_server_headers(get_response(request))
 
-    return answer
+    return respond
 
 
 class LanguageMiddleware(LocaleMiddleware):
-    """Speaks the language of whoever reads a page. Programs, which have no session, get English."""
+    """Pages have the user's language. Programs, which have no session, get English."""
 
     def process_request(self, request: HttpRequest) -> None:
         if settings.SESSION_COOKIE_NAME in request.COOKIES or not request.path_info.startswith("/api/v1/"):
@@ -80,7 +70,7 @@ class LanguageMiddleware(LocaleMiddleware):
 
 
 class ServiceUnavailableMiddleware(MiddlewareMixin):
-    """A page that the disk or the database does not give says so; the API does it by itself."""
+    """Shows an error page if the disk or the database fails. The API has its own error responses."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         if isinstance(exception, OperationalError):
@@ -92,16 +82,16 @@ class ServiceUnavailableMiddleware(MiddlewareMixin):
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """Scripts and styles, gzipped. Pages are not: they hold secrets beside text that others chose, and the length of
-    such a compressed answer tells (breachattack.com)."""
+    """Scripts and styles, gzipped. Pages are not compressed, because they have secrets next to text that others choose,
+    and the length of the compressed response would reveal the secrets (breachattack.com)."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.add_files(assets.STATIC_DIR, prefix=f"{self.static_prefix}{assets.get_release_hash()}/")
 
     def __call__(self, request: HttpRequest) -> Any:
-        if request.path_info not in self.files:  # a page of another release: it gets today's file, not to be kept
-            request.path_info = RELEASED.sub("/static/", request.path_info)
+        if request.path_info not in self.files:  # a page of another release gets the current file, without caching
+            request.path_info = RELEASE_PATTERN.sub("/static/", request.path_info)
         return super().__call__(request)
 
     @staticmethod
@@ -110,9 +100,9 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
 
 
 def compress_response(request: HttpRequest, response: FileResponse) -> HttpResponseBase:
-    """The answer gzipped, if it is a whole file of ours that gains by it; vendored ones lie there packed."""
-    whole = request.method == "GET" and response.status_code == 200 and "Content-Encoding" not in response.headers
-    if not whole or not request.path.endswith((".css", ".js", ".svg")):
+    """Compresses a complete script or style. Vendored files are stored compressed."""
+    is_full = request.method == "GET" and response.status_code == 200 and "Content-Encoding" not in response.headers
+    if not is_full or not request.path.endswith((".css", ".js", ".svg")):
         return response
     patch_vary_headers(response, ["Accept-Encoding"])
     if "gzip" not in request.headers.get("Accept-Encoding", ""):

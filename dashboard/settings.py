@@ -1,4 +1,4 @@
-"""One settings file. Every variable is read in the first block and listed in `.env.example`; unset is the default."""
+"""Django's settings. All environment variables are read in the first block and listed in `.env.example`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ REDIS_URL = env.str("REDIS_URL", "") or f"unix://{DATA_DIR / 'redis.sock'}"
 PUBLIC_URL = (env.str("ROLLOUTDECK_PUBLIC_URL", "") or "http://127.0.0.1:8460").rstrip("/")
 
 
-def kept_secret(path: Path) -> str:
-    """The key in `path`, made on first use with mode 0600."""
+def read_or_create_secret(path: Path) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:  # noqa: PTH123
-            new.write(secrets.token_urlsafe(50))
+        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:  # noqa: PTH123
+            file.write(secrets.token_urlsafe(50))
     except FileExistsError:
         pass
     return path.read_text()
 
 
-SECRET_KEY = env.str("ROLLOUTDECK_SECRET_KEY", "") or kept_secret(DATA_DIR / "secret-key")
+SECRET_KEY = env.str("ROLLOUTDECK_SECRET_KEY", "") or read_or_create_secret(DATA_DIR / "secret-key")
 
-# --- address: the only place that knows scheme, host and prefix -------------------------------------------------------
+# --- URL: the only place that knows scheme, host and prefix ---------------------------------------------------------
 public = urlsplit(PUBLIC_URL)
 PREFIX = public.path.rstrip("/")
 FORCE_SCRIPT_NAME = PREFIX or None
@@ -113,9 +112,9 @@ STATIC_ROOT = DATA_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
-WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/([0-9a-f]{10}|vendor/[^/]+@[^/]+)/"  # the address holds the version
+WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/([0-9a-f]{10}|vendor/[^/]+@[^/]+)/"  # the URL has the version
 AUTH_PASSWORD_VALIDATORS = [{"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"}]
-CACHES = {  # only counts sign-ins, see pages/throttle.py: enough that nobody pushes a count out with made-up names
+CACHES = {  # counts sign-ins, see login_throttle.py; large, so that invented names do not remove a count
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 50_000}}
 }
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
@@ -128,7 +127,7 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 30,
-        # FULL: a receipt, after which the trainer forgets what it sent, holds after a power cut.
+        # FULL: after a receipt the client deletes its copy, so the data must survive a power cut.
         "init_command": (
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA mmap_size=268435456; PRAGMA cache_size=-32000;"
         ),
@@ -148,7 +147,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_timeout": 5,
     "socket_connect_timeout": 5,
     "retry_on_timeout": True,
-    # A publish to a dead Redis fails at once (else it tries for six seconds); the sweep sends again.
+    # If Redis does not answer, a publish fails at once instead of after six seconds. The sweep sends again.
     "max_retries": 1,
     "interval_start": 0,
     "interval_step": 0,
@@ -175,7 +174,7 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Rolloutdeck",
     "VERSION": "1",
-    "DESCRIPTION": "What a model wrote while it was trained: runs, dumps, samples, flags, metrics.",
+    "DESCRIPTION": "Generations of a language model during training: runs, dumps, samples, flags, metrics.",
     "SCHEMA_PATH_PREFIX": "/api/v1/",
     "SERVE_INCLUDE_SCHEMA": False,
     "POSTPROCESSING_HOOKS": ["dashboard.api.schema.add_upload_operations"],

@@ -1,7 +1,4 @@
-"""Loads templates without the indentation of their lines, so that pages do not become larger by it.
-
-The line breaks remain: white space between elements has the same meaning with and without indentation.
-"""
+"""Loads templates without indentation, which would make pages larger. Line breaks have a meaning and remain."""
 
 from __future__ import annotations
 

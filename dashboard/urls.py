@@ -1,4 +1,4 @@
-"""All addresses: the API under /api/, everything else is a page."""
+"""All URLs: the API is below /api/, everything else is a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to be there before the first request: tables, a person who may do all, and the local token."""
+"""Creates what the server needs before the first request: tables, an admin, and the local token."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ TOKEN_NAME = "local"
 
 
 class Command(BaseCommand):
-    help = "Migrate, make the first admin and the local token; print {user, token, link} as JSON."
+    help = "Migrate, create the first admin and the local token; print {user, token, link} as JSON."
 
     def handle(self, *args: Any, **options: Any) -> None:
         call_command("migrate", interactive=False, stdout=self.stderr)
-        user = first_admin()
-        ready = {"user": user.get_username(), "token": local_token(user), "link": create_sign_in_link(user)}
-        self.stdout.write(json.dumps(ready))
+        user = find_or_create_admin()
+        token, link = read_or_create_token(user), create_sign_in_link(user)
+        self.stdout.write(json.dumps({"user": user.get_username(), "token": token, "link": link}))
 
 
-def first_admin() -> User:
-    """The oldest active superuser; made, without a password, on the first start."""
-    found = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
-    return found or User.objects.create_superuser(ADMIN)
+def find_or_create_admin() -> User:
+    """The oldest active superuser. On the first start it is created without a password."""
+    admin = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
+    return admin or User.objects.create_superuser(ADMIN)
 
 
-def local_token(user: User) -> str:
-    """The secret kept beside the data while it is still good for this user, else a new one."""
-    kept = settings.DATA_DIR / "run" / "token"
-    secret = kept.read_text(encoding="utf-8").strip() if kept.exists() else ""
+def read_or_create_token(user: User) -> str:
+    """The secret stored in the data folder if it is still valid for this user, else a new one."""
+    path = settings.DATA_DIR / "run" / "token"
+    secret = path.read_text(encoding="utf-8").strip() if path.exists() else ""
     token = Token.find(secret) if secret else None
     if token and token.user_id == user.pk:
         return secret

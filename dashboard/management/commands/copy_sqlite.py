@@ -1,9 +1,8 @@
-"""A move to PostgreSQL: every row of the embedded database, as it is, into the empty one that DATABASE_URL names."""
+"""Moves to PostgreSQL: copies every row of the embedded database into the empty database of DATABASE_URL."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,54 +19,50 @@ from django.db.models.fields import Field
 
 from rolloutdeck.up import ServerPaths, StartRefusedError, acquire_data_lock, find_server_folder
 
-OLD = "old"
-ROWS = 5000
+OLD = "old"  # alias of the SQLite database
+BATCH_ROWS = 5000
 
 
 class Command(BaseCommand):
     help = "Copy all rows of an SQLite database of Rolloutdeck into the empty database that DATABASE_URL names."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        kept = settings.DATA_DIR / "db.sqlite3"
-        parser.add_argument("path", nargs="?", type=Path, default=kept, help="default: db.sqlite3 of the data folder")
+        default = settings.DATA_DIR / "db.sqlite3"
+        parser.add_argument(
+            "path", nargs="?", type=Path, default=default, help="default: db.sqlite3 of the data folder"
+        )
 
     def handle(self, *args: Any, path: Path, **options: Any) -> None:
         if not path.is_file():
             raise CommandError(f"There is no file {path}.")
         if Path(connection.settings_dict["NAME"]).absolute() == path.absolute():
-            raise CommandError("DATABASE_URL names no other database; set it to the one to copy into.")
+            raise CommandError("DATABASE_URL names the same database. Set it to the database to copy into.")
         try:
-            lock(path.absolute().parent)
+            paths = ServerPaths(
+                data=path.absolute().parent, server=find_server_folder(), sockets=path.absolute().parent
+            )
+            if paths.run.is_dir():  # `up` cannot start in the data folder before this process ends
+                acquire_data_lock(paths)
             call_command("migrate", interactive=False, stdout=self.stderr)
-            rows = copy(path)
+            count = copy_database(path)
         except StartRefusedError as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
-            raise CommandError(f"The databases refuse, nothing was copied: {str(error).strip()}") from error
-        self.stdout.write(f"{rows:,} rows are copied; the files of the data folder stay as they are.")
+            raise CommandError(f"The database failed, nothing was copied: {str(error).strip()}") from error
+        self.stdout.write(f"{count:,} rows were copied. The files of the data folder are unchanged.")
 
 
-def lock(data: Path) -> None:
-    """Keeps `up` off the data folder until this process ends. Raises StartRefusedError when one runs there."""
-    places = ServerPaths(data=data, server=find_server_folder(), sockets=data)
-    if places.run.is_dir():
-        acquire_data_lock(places)
-
-
-def copy(path: Path) -> int:
-    """All rows or none; how many. Raises CommandError, DatabaseError."""
-    connections.settings[OLD] = {
-        **connections.settings["default"],
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": path,
-        "OPTIONS": {},
-    }
-    if MigrationRecorder(connections[OLD]).applied_migrations().keys() != applied():
-        raise CommandError(f"{path} belongs to another version; start this version's `rolloutdeck up` on it once.")
+def copy_database(path: Path) -> int:
+    """Copies all rows or none. Returns their number. Raises CommandError, DatabaseError."""
+    sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": path, "OPTIONS": {}}
+    connections.settings[OLD] = {**connections.settings["default"], **sqlite}
+    old, new = (set(MigrationRecorder(connections[alias]).applied_migrations()) for alias in (OLD, "default"))
+    if old != new:
+        raise CommandError(f"{path} has another version. Start this version's `rolloutdeck up` on it once.")
     models = [model for model in apps.get_models(include_auto_created=True) if model._meta.managed]
     with transaction.atomic(using=OLD), transaction.atomic():
         for model in reversed(models):
-            make_room(model)
+            clear_table(model)
         count = sum(copy_rows(model) for model in models)
         with connection.cursor() as cursor:
             for statement in connection.ops.sequence_reset_sql(no_style(), models):
@@ -75,35 +70,30 @@ def copy(path: Path) -> int:
     return count
 
 
-def applied() -> set[tuple[str, str]]:
-    return set(MigrationRecorder(connection).applied_migrations())
-
-
-def make_room(model: type[Model]) -> None:
-    """Takes away what `migrate` itself has just made. Raises CommandError when there is more."""
+def clear_table(model: type[Model]) -> None:
+    """Deletes the rows that `migrate` has created. Raises CommandError if there are others."""
     rows = model._base_manager.all()
     if model._meta.app_label == "contenttypes" or model._meta.label == "auth.Permission":
         rows.delete()
     elif rows.exists():
         what = model._meta.verbose_name_plural
-        raise CommandError(f"The database of DATABASE_URL is not empty, it has {what}; name a new one.")
+        raise CommandError(f"The database of DATABASE_URL is not empty, it has {what}. Name a new one.")
 
 
 def copy_rows(model: type[Model]) -> int:
-    """The rows with their keys and times; `bulk_create` would set the times anew."""
+    """Copies the rows with their keys and times; `bulk_create` would set the times again. Returns their number."""
     fields: list[Field[Any, Any]] = list(model._meta.concrete_fields)
     quote = connection.ops.quote_name
     columns, marks = ", ".join(quote(str(field.column)) for field in fields), ", ".join(["%s"] * len(fields))
-    statement = f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ({marks})"  # noqa: S608  our names
-    every, count = prepared(model, fields), 0
+    statement = f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ({marks})"  # noqa: S608  our own names
+    old = model._base_manager.using(OLD).order_by("pk").values_list(*(field.attname for field in fields))
+    rows = (
+        [field.get_db_prep_save(value, connection) for field, value in zip(fields, row, strict=True)]
+        for row in old.iterator(chunk_size=BATCH_ROWS)
+    )
+    count = 0
     with connection.cursor() as cursor:
-        while part := list(islice(every, ROWS)):
-            cursor.executemany(statement, part)
-            count += len(part)
+        while batch := list(islice(rows, BATCH_ROWS)):
+            cursor.executemany(statement, batch)
+            count += len(batch)
     return count
-
-
-def prepared(model: type[Model], fields: list[Field[Any, Any]]) -> Iterator[list[Any]]:
-    rows = model._base_manager.using(OLD).order_by("pk").values_list(*(field.attname for field in fields))
-    for row in rows.iterator(chunk_size=ROWS):
-        yield [field.get_db_prep_save(value, connection) for field, value in zip(fields, row, strict=True)]

@@ -1,5 +1,4 @@
-"""Django's makemessages with our habits: both catalogues at once, and files without lines, so that they change only
-with their texts."""
+"""Django's makemessages for both catalogues at once, without line numbers, so that only texts change them."""
 
 from __future__ import annotations
 
@@ -9,13 +8,13 @@ from django.core.management.base import CommandParser
 from django.core.management.commands import makemessages
 
 LANGUAGE = "zh_Hans"
-OTHERS = ["rolloutdeck/*", "scripts/*", "examples/*", "tests/*", "static/vendor/*", "docs/*", ".*", "build/*"]
+IGNORED = ["rolloutdeck/*", "scripts/*", "examples/*", "tests/*", "static/vendor/*", "docs/*", ".*", "build/*"]
 
 
 class Command(makemessages.Command):
-    # A table made at import marks its texts with N_, see `gettext_noop`.
+    # Tables that are built at import mark their texts with N_, see `gettext_noop`.
     xgettext_options = [*makemessages.Command.xgettext_options, "--keyword=N_"]
-    # A guess at what a new text may mean is worse than a text that waits for its translator.
+    # A wrong guess for a new text is worse than a missing translation.
     msgmerge_options = [*makemessages.Command.msgmerge_options, "--no-fuzzy-matching"]
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -23,6 +22,6 @@ class Command(makemessages.Command):
         parser.set_defaults(locale=[LANGUAGE], add_location="file", no_obsolete=True, no_wrap=True)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        options["ignore_patterns"] = [*options["ignore_patterns"], *OTHERS]
+        options["ignore_patterns"] = [*options["ignore_patterns"], *IGNORED]
         for domain in ("django", "djangojs"):
             super().handle(*args, **{**options, "domain": domain})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,9 @@ class DumpHeader:
         """Returns the header of the upload's query parameters. Raises InvalidInputError naming the parameter."""
         known_params = set(cls.__dataclass_fields__)
         if unknown := sorted(set(query) - known_params):
-            raise InvalidInputError(
-                f"`{unknown[0][:40]}` is not a parameter of a dump. Use: {', '.join(sorted(known_params))}.",
-                unknown[0][:40],
-            )
+            name = unknown[0][:40]
+            message = f"`{name}` is not a parameter of a dump. Use: {', '.join(sorted(known_params))}."
+            raise InvalidInputError(message, name)
         return cls(
             attempt=parse_text(query.get("attempt"), "attempt", most=120) or FILES,
             split=parse_choice(query.get("split"), "split", SPLITS, default="train"),
@@ -112,9 +111,7 @@ def requeue_resent_dump(dump: Dump) -> Dump:
 
 def fill_source(header: DumpHeader, sha256: str) -> DumpHeader:
     """Returns the header with a source. The default is made of the hash, so a repeated upload is the same dump."""
-    if header.source:
-        return header
-    return DumpHeader(**{**asdict(header), "source": f"upload:{sha256[:32]}"})
+    return header if header.source else replace(header, source=f"upload:{sha256[:32]}")
 
 
 def accept_dump(run: Run, header: DumpHeader, sha256: str, plain: Path, size: int) -> tuple[Dump, bool]:
@@ -128,17 +125,10 @@ def accept_dump(run: Run, header: DumpHeader, sha256: str, plain: Path, size: in
         return requeue_resent_dump(existing_dump), False
     attempt = get_or_create_attempt(run, header.attempt)
     store_raw_dump(run.project_id, sha256, plain)
-    fields = {name: value for name, value in asdict(header).items() if name != "attempt"}
+    due_at = timezone.now() + FIRST_SWEEP_DELAY
+    stored = {"run": run, "attempt": attempt, "sha256": sha256, "bytes": size, "due_at": due_at}
     dump, created = Dump.objects.get_or_create(
-        identity=header.identity(run, sha256),
-        defaults={
-            **fields,
-            "run": run,
-            "attempt": attempt,
-            "sha256": sha256,
-            "bytes": size,
-            "due_at": timezone.now() + FIRST_SWEEP_DELAY,
-        },
+        identity=header.identity(run, sha256), defaults={**asdict(header), **stored}
     )
     record_activity(run, attempt)
     return dump, created

@@ -108,9 +108,8 @@ def find_run_by_uid(project: Project, uid: str) -> Run | None:
     if run is None:
         return None
     if run.project_id != project.pk:
-        raise NotFoundError(
-            f"The run id {uid} belongs to another project than {project.slug}. Use another run id.", "uid"
-        )
+        message = f"The run id {uid} belongs to another project than {project.slug}. Use another run id."
+        raise NotFoundError(message, "uid")
     if run.deleted_at:
         raise NotFoundError(f"The run {run.name} is in the trash. Restore it to continue it.", "uid")
     return run

@@ -8,10 +8,7 @@ from pathlib import Path
 
 
 def read_start_ticks(pid: int) -> str:
-    """Returns when a process of this host started, in clock ticks since boot.
-
-    Returns the empty string if there is no such process or no /proc.
-    """
+    """Returns when a process started, in clock ticks since boot; "" if there is no such process or no /proc."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import pairwise
 from typing import Any
 
 from rollouts.errors import InvalidInputError
@@ -13,24 +14,9 @@ NOT_STORABLE = re.compile("[\x00\ud800-\udfff]")
 MASK = "***"
 WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 SECRET_WORDS = {
-    "secret",
-    "secrets",
-    "password",
-    "passwords",
-    "passwd",
-    "credential",
-    "credentials",
-    "apikey",
-    "apikeys",
-}
-KEY_KINDS = {
-    "api",
-    "access",
-    "private",
-    "secret",
-    "signing",
-    "encryption",
-}  # `…_key` after one of these words is secret
+    "secret", "secrets", "password", "passwords", "passwd", "credential", "credentials", "apikey", "apikeys",
+}  # fmt: skip
+KEY_KINDS = {"api", "access", "private", "secret", "signing", "encryption"}  # `…_key` after one of these is secret
 # Words that show that a token belongs to a model and is not secret: pad_token, eos_token, max_token_len, ...
 MODEL_TOKEN_WORDS = {
     "pad", "eos", "bos", "unk", "sep", "cls", "mask", "stop", "end", "start", "begin", "image", "video", "audio",
@@ -46,9 +32,7 @@ def is_secret(key: str) -> bool:
     words = [word.lower() for word in WORDS.findall(key)]
     if SECRET_WORDS.intersection(words):
         return True
-    if any(
-        word in KEY_KINDS and next_word in ("key", "keys") for word, next_word in zip(words, words[1:], strict=False)
-    ):
+    if any(kind in KEY_KINDS and word in ("key", "keys") for kind, word in pairwise(words)):
         return True
     return bool({"token", "tokens"}.intersection(words)) and not MODEL_TOKEN_WORDS.intersection(words)
 

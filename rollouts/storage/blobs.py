@@ -39,27 +39,15 @@ def store_blob(project_id: int, sha256: str, plain: Path, size: int) -> Blob:
             os.utime(target)  # the sweep skips recent files; the row for these bytes is written below
             plain.unlink(missing_ok=True)
         else:
-            move_durably(plain, target)
+            files.rename_durably(plain, target, files.create_parents(target))
     except OSError as error:
         raise StorageUnavailableError(f"The server cannot write to {target.parent}: {error.strerror}.") from error
     with transaction.atomic():  # waits for a concurrent purge of this blob, which locks its row
         rows = Blob.objects.select_for_update()
         blob = rows.get_or_create(project_id=project_id, sha256=sha256, defaults={"bytes": size})[0]
         if not target.exists():
-            raise StorageUnavailableError(
-                f"The bytes of file {sha256[:12]} were removed at the same time; upload them again."
-            )
+            raise StorageUnavailableError(f"The file {sha256[:12]} was removed at the same time; upload it again.")
     return blob
-
-
-def move_durably(plain: Path, target: Path) -> None:
-    """Renames a file so that the new name survives a power cut."""
-    new_folders = [folder for folder in target.parents if not folder.exists()]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    files.fsync_path(plain)
-    plain.replace(target)
-    for path in (target, *new_folders):
-        files.fsync_path(path.parent)
 
 
 def open_blob(project_id: int, sha256: str) -> BinaryIO:

@@ -36,9 +36,8 @@ class DecompressedStream(io.RawIOBase):
         try:
             piece = self.inner.read(len(buffer))
         except (OSError, pa.ArrowException) as error:
-            raise UnreadableDumpError(
-                f"It is compressed with {self.codec} and truncated or damaged: {error}."
-            ) from error
+            message = f"It is compressed with {self.codec} and truncated or damaged: {error}."
+            raise UnreadableDumpError(message) from error
         self.bytes_read += len(piece)
         if self.bytes_read > MAX_DUMP_BYTES:
             raise UnreadableDumpError(f"It decompresses to more than {MAX_DUMP_BYTES >> 30} GiB.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -24,18 +24,21 @@ def get_data_root() -> Path:
     return Path(settings.DATA_DIR)
 
 
+def ensure_folder(*names: str) -> Path:
+    """Returns a folder below the data root, and creates it."""
+    folder = get_data_root().joinpath(*names)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def create_incoming_path() -> Path:
     """Returns a new path on the data volume for an upload in progress."""
-    folder = get_data_root() / "incoming"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / uuid4().hex
+    return ensure_folder("incoming") / uuid4().hex
 
 
 def ensure_parts_folder() -> Path:
     """Returns the folder for uploads in parts, and creates it."""
-    folder = get_data_root() / "incoming" / "parts"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return ensure_folder("incoming", "parts")
 
 
 def get_raw_dump_path(project_id: int, sha256: str) -> Path:
@@ -99,19 +102,30 @@ def delete_on_failure(path: Path) -> Iterator[None]:
 def write_atomically(target: Path) -> Iterator[Path]:
     """Yields a temporary path next to `target`. Renames it to `target` if the block succeeds, else removes it.
 
-    After the rename, the bytes, the name and the new folders survive a power cut.
+    After the block, the file survives a power cut.
     """
-    new_folders = [folder for folder in target.parents if not folder.exists()]
-    target.parent.mkdir(parents=True, exist_ok=True)
+    new_folders = create_parents(target)
     temporary = target.with_name(f".{target.name}.{uuid4().hex[:8]}")
     try:
         yield temporary
-        fsync_path(temporary)
-        temporary.replace(target)
-        for path in (target, *new_folders):
-            fsync_path(path.parent)
+        rename_durably(temporary, target, new_folders)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def create_parents(target: Path) -> list[Path]:
+    """Creates the parent folders of a file. Returns the new ones."""
+    new_folders = [folder for folder in target.parents if not folder.exists()]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return new_folders
+
+
+def rename_durably(path: Path, target: Path, new_folders: Iterable[Path]) -> None:
+    """Renames a file so that its bytes, its name and the new folders survive a power cut."""
+    fsync_path(path)
+    path.replace(target)
+    for new_path in (target, *new_folders):
+        fsync_path(new_path.parent)
 
 
 def fsync_path(path: Path) -> None:
@@ -125,5 +139,4 @@ def fsync_path(path: Path) -> None:
 
 def count_free_bytes() -> int:
     """Returns the free bytes on the data volume."""
-    get_data_root().mkdir(parents=True, exist_ok=True)
-    return shutil.disk_usage(get_data_root()).free
+    return shutil.disk_usage(ensure_folder()).free

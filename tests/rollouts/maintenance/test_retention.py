@@ -148,7 +148,7 @@ def test_bytes_that_a_purge_takes_while_they_come_again_are_asked_for_anew(
     monkeypatch.setattr(
         os, "utime", lambda path: blobs.delete_unused_blobs([blob])
     )  # between the look at the file and its row
-    with pytest.raises(StorageUnavailableError, match="upload them again"):
+    with pytest.raises(StorageUnavailableError, match="upload it again"):
         blobs.store_blob(run.project_id, blob.sha256, again, blob.bytes)
     assert (files(data_dir), Blob.objects.count()) == ([], 0)
     monkeypatch.undo()

@@ -1,3 +1,5 @@
+"""Django app of the web process."""
+
 from django.apps import AppConfig
 
 

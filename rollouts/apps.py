@@ -1,3 +1,5 @@
+"""Django app of the domain."""
+
 from django.apps import AppConfig
 
 

@@ -1,27 +1,27 @@
-"""What can go wrong in the domain, and the one question a worker asks of it: is it permanent?
+"""Exceptions of the domain. `permanent` says whether a worker should try again.
 
 RolloutError
-├── BadInput            the caller sent something wrong; the message says what and how to mend it
-│   ├── NotThere        what the caller names does not exist for them
-│   ├── Conflict        it would undo what something else rests on; the message says what to do first
-│   │   └── Outdated    somebody else has changed it since the caller looked
-│   ├── HashMismatch    the bytes are not those that the address names
-│   └── TooLarge        over a limit of `rolloutdeck.protocol.wire`
-├── UnreadableDump      no format recognises the bytes, or they are damaged beyond one bad line
-├── UnsafeDump          the bytes would execute code if unpickled; kept, never opened
-└── StorageUnavailable  disk or object store does not answer; worth a retry
+├── InvalidInputError           the caller sent something wrong; the message says what, and how to correct it
+│   ├── NotFoundError           it does not exist, or the caller has no access to it
+│   ├── ConflictError           other data depends on it; the message says what to do first
+│   │   └── OutdatedError       another user changed it since the caller loaded it
+│   ├── HashMismatchError       the bytes do not have the hash in the URL
+│   └── TooLargeError           over a limit of `rolloutdeck.protocol.wire`
+├── UnreadableDumpError         no format recognises the bytes, or they are damaged beyond single lines
+├── UnsafeDumpError             the bytes would execute code if unpickled; stored, never opened
+└── StorageUnavailableError     the disk or object store does not respond; the same call may succeed later
 """
 
 
 class RolloutError(Exception):
-    """Base of all domain errors. `str()` is one sentence for a person: what happened, to what, what to do."""
+    """Base class. `str()` is a sentence for users: what happened, to what, and what to do."""
 
     permanent = True
     code = "error"
 
 
 class InvalidInputError(RolloutError):
-    """The caller sent something wrong. `field` names the offending parameter where there is one."""
+    """`field` names the invalid parameter, if there is one."""
 
     code = "bad_input"
 
@@ -31,49 +31,33 @@ class InvalidInputError(RolloutError):
 
 
 class NotFoundError(InvalidInputError):
-    """What the caller names does not exist, or not for them."""
-
     code = "not_found"
 
 
 class ConflictError(InvalidInputError):
-    """What the caller wants would undo what something else rests on."""
-
     code = "conflict"
 
 
 class OutdatedError(ConflictError):
-    """Somebody else has changed it since the caller looked; nothing was written."""
-
     code = "outdated"
 
 
 class HashMismatchError(InvalidInputError):
-    """The body's sha256 differs from the one in the address."""
-
     code = "hash_mismatch"
 
 
 class TooLargeError(InvalidInputError):
-    """The body is over a limit."""
-
     code = "too_large"
 
 
 class UnreadableDumpError(RolloutError):
-    """No format recognises the dump, or nothing in it can be read."""
-
     code = "unreadable"
 
 
 class UnsafeDumpError(RolloutError):
-    """The dump would run code if it were unpickled."""
-
     code = "unsafe"
 
 
 class StorageUnavailableError(RolloutError):
-    """Bytes cannot be written or read now; the same call may succeed later."""
-
     permanent = False
     code = "storage_unavailable"

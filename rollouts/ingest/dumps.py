@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from django.db.models import Case, F, Q, When
+from django.db.models import Q
 from django.utils import timezone
 
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
@@ -96,14 +96,7 @@ def requeue_resent_dump(dump: Dump) -> Dump:
     if dump.offset is not None or not versions.filter(is_later, Q(step=dump.step) | Q(step=None)).exists():
         return dump
     now = timezone.now()
-    # The tries of a claimed dump are not reset: its worker must not take the next claim for its own.
-    Dump.objects.filter(pk=dump.pk).update(
-        state=Dump.State.RECEIVED,
-        tries=Case(When(state=Dump.State.INDEXING, then=F("tries")), default=0),
-        received_at=now,
-        due_at=now + FIRST_SWEEP_DELAY,
-        message="",
-    )
+    Dump.objects.filter(pk=dump.pk).requeue(now + FIRST_SWEEP_DELAY, received_at=now)
     dump.refresh_from_db()
     record_activity(dump.run, dump.attempt)
     return dump

@@ -46,9 +46,8 @@ def find_due_body_files() -> list[tuple[int, str]]:
     """Returns each (run id, split) with many small Parquet files, or with enough of them for one full segment."""
     small = Segment.objects.filter(bytes__lt=MAX_SMALL_BYTES).values("run", "split")
     several = small.annotate(files=Count("pk"), total=Sum("bytes")).filter(files__gt=1)
-    return list(
-        several.filter(Q(files__gte=MIN_SMALL_FILES) | Q(total__gte=MAX_SEGMENT_BYTES)).values_list("run", "split")
-    )
+    due = several.filter(Q(files__gte=MIN_SMALL_FILES) | Q(total__gte=MAX_SEGMENT_BYTES))
+    return list(due.values_list("run", "split"))
 
 
 def compact_body_files(run_id: int, split: str) -> int:
@@ -82,12 +81,10 @@ def join_segments(run_id: int, split: str, segments: Sequence[Segment]) -> int:
     """
     path = f"{run_id}/{split}/segment-{uuid4().hex}.parquet"
     target = get_body_file_path(path)
-    dumps = list(
-        Dump.objects.filter(segment__in=segments).select_related("segment").order_by("segment", "segment_offset")
-    )
+    dumps = Dump.objects.filter(segment__in=segments).select_related("segment").order_by("segment", "segment_offset")
     try:
         with write_atomically(target) as temporary_path:
-            moved = copy_rows(dumps, temporary_path)
+            moved = copy_rows(list(dumps), temporary_path)
         with transaction.atomic(), delete_on_failure(target):
             replace_segments(Run(pk=run_id), split, path, moved, segments)
     except (RowsChangedError, FileNotFoundError):  # the next compaction reads the new rows
@@ -133,24 +130,20 @@ def fit_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def replace_segments(
-    run: Run, split: str, path: str, moved: Sequence[MovedRows], old_segments: Sequence[Segment]
-) -> None:
+def replace_segments(run: Run, split: str, path: str, moved: Sequence[MovedRows], old: Sequence[Segment]) -> None:
     """Points the dumps to the new file and deletes the old segments.
 
     Raises RowsChangedError if a dump no longer points to the rows that were copied.
     """
+    rows, size = sum(rows.dump.rows for rows in moved), get_body_file_path(path).stat().st_size
     new_segment = Segment.objects.create(
-        run=run, split=split, path=path, rows=sum(rows.dump.rows for rows in moved),
-        bytes=get_body_file_path(path).stat().st_size, schema=BODY_SCHEMA_VERSION,
-    )  # fmt: skip
+        run=run, split=split, path=path, rows=rows, bytes=size, schema=BODY_SCHEMA_VERSION
+    )
     for dump, offset in moved:
-        unchanged = Dump.objects.filter(
-            pk=dump.pk, segment=dump.segment, segment_offset=dump.segment_offset, rows=dump.rows
-        )
-        if not unchanged.update(segment=new_segment, segment_offset=offset):
+        unchanged = Dump.objects.filter(pk=dump.pk, rows=dump.rows, segment_offset=dump.segment_offset)
+        if not unchanged.filter(segment=dump.segment).update(segment=new_segment, segment_offset=offset):
             raise RowsChangedError
-    for segment in old_segments:
+    for segment in old:
         if segment.dumps.exists():
             raise RowsChangedError
         old_path = get_body_file_path(segment.path)
@@ -159,19 +152,15 @@ def replace_segments(
 
 
 def delete_orphan_bodies() -> int:
-    """Removes body files older than one hour without a segment row, and segment rows without a dump.
-
-    Returns the number of removed files.
-    """
-    for segment in Segment.objects.filter(dumps__isnull=True):
-        segment.delete()
+    """Removes segment rows without a dump and old body files without a segment row. Returns the number of files."""
+    Segment.objects.filter(dumps__isnull=True).delete()
     return delete_orphan_body_files()
 
 
 def delete_orphan_body_files() -> int:
     """Removes Parquet files that no segment names (a worker died before it wrote the row). Returns their number."""
     bodies = get_data_root() / "bodies"
-    old_files = list(find_older_files(bodies.rglob("*"), ORPHAN_LIFETIME_SECONDS))
+    old_files = find_older_files(bodies.rglob("*"), ORPHAN_LIFETIME_SECONDS)
     paths = {str(path.relative_to(bodies)): path for path in old_files}
     known_names = set(Segment.objects.values_list("path", flat=True)) if paths else set()
     orphans = paths.keys() - known_names

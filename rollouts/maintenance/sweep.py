@@ -28,20 +28,15 @@ ORPHAN_LIFETIME_SECONDS = 3600  # a file without a row is removed after this
 def release_dead_claims() -> int:
     """Releases the claims of processes of this host that have ended. Returns their number."""
     claimed_dumps = Dump.objects.filter(state=Dump.State.INDEXING).exclude(claimed_by="")
-    dead_processes = [
-        name for name in claimed_dumps.values_list("claimed_by", flat=True).distinct() if has_process_ended(name)
-    ]
-    if not dead_processes:
-        return 0
-    return claimed_dumps.filter(claimed_by__in=dead_processes).update(state=Dump.State.RECEIVED, due_at=timezone.now())
+    processes = claimed_dumps.values_list("claimed_by", flat=True).distinct()
+    dead = [process for process in processes if has_process_ended(process)]
+    lost = claimed_dumps.filter(claimed_by__in=dead)  # no query if `dead` is empty
+    return lost.update(state=Dump.State.RECEIVED, due_at=timezone.now())
 
 
 def fail_exhausted_dumps() -> int:
     """Marks dumps as failed if every try killed its worker, so that they are not tried again. Returns their number."""
-    now = timezone.now()
-    exhausted = list(
-        Dump.objects.overdue(now).filter(tries__gte=Dump.MAX_TRIES).select_related("run")[:MAX_ROWS_PER_SWEEP]
-    )
+    exhausted = Dump.objects.overdue().filter(tries__gte=Dump.MAX_TRIES).select_related("run")[:MAX_ROWS_PER_SWEEP]
     for dump in exhausted:
         Dump.objects.filter(pk=dump.pk, state=dump.state, tries=dump.tries).update(
             state=Dump.State.FAILED,
@@ -54,7 +49,7 @@ def fail_exhausted_dumps() -> int:
 
 def take_overdue_dumps() -> list[int]:
     """Returns the ids of the dumps to send again, oldest first. They are due again after `RESEND_DELAY`."""
-    return delay_next_send(Dump.objects.overdue(timezone.now()))
+    return delay_next_send(Dump.objects.overdue())
 
 
 def take_waiting_dumps() -> list[int]:
@@ -110,9 +105,8 @@ def empty_trash() -> int:
 
     A run whose pins are bound to another run by a replay plan remains until that run has ended.
     """
-    expired_runs = list(
-        Run.objects.filter(deleted_at__lt=timezone.now() - TRASH_RETENTION).exclude(pins__in=find_bound_pins())[:10]
-    )
+    expired_runs = Run.objects.filter(deleted_at__lt=timezone.now() - TRASH_RETENTION)
+    expired_runs = expired_runs.exclude(pins__in=find_bound_pins())[:10]
     for run in expired_runs:
         delete_run_permanently(run)
     return len(expired_runs)
@@ -145,11 +139,9 @@ def delete_unpinned_bytes() -> int:
     state = Artifact.State
     requested = Artifact.objects.filter(send_now=False, state__in=(state.UPLOADING, state.READY, state.UNSAFE))
     recently_unpinned = requested.filter(pins__removed_at__gt=timezone.now() - TRASH_RETENTION)
-    unpinned = (
-        requested.filter(pins__isnull=False).exclude(pk__in=Artifact.objects.held()).exclude(pk__in=recently_unpinned)
-    )
-    artifacts = list(unpinned.distinct().select_related("run")[:MAX_ROWS_PER_SWEEP])
-    for artifact in artifacts:
+    unpinned = requested.filter(pins__isnull=False).exclude(pk__in=Artifact.objects.held())
+    expired = unpinned.exclude(pk__in=recently_unpinned).distinct().select_related("run")[:MAX_ROWS_PER_SWEEP]
+    for artifact in expired:
         blobs = list(artifact.blobs.all())
         with transaction.atomic():
             artifact.blobs.clear()
@@ -163,7 +155,7 @@ def delete_unpinned_bytes() -> int:
             )
             notify_run_changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
         delete_unused_blobs(blobs)
-    return len(artifacts)
+    return len(expired)
 
 
 def delete_orphan_blobs() -> int:

@@ -27,7 +27,7 @@ class Migration(migrations.Migration):
                 (
                     "config_changes",
                     models.JSONField(
-                        blank=True, default=dict, help_text="{key: [before, now]} against the attempt before"
+                        blank=True, default=dict, help_text="{key: [before, now]} since the previous attempt"
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -43,14 +43,14 @@ class Migration(migrations.Migration):
                 (
                     "readable",
                     models.BooleanField(
-                        blank=True, help_text="our reader can take values from it; None: data", null=True
+                        blank=True, help_text="whether our reader can read it; None: plain data", null=True
                     ),
                 ),
                 (
                     "loadable",
-                    models.BooleanField(blank=True, help_text="a trainer may be given it; None: plain data", null=True),
+                    models.BooleanField(blank=True, help_text="whether a trainer may load it; None: plain data", null=True),
                 ),
-                ("reasons", models.JSONField(blank=True, default=list, help_text="why not, a sentence each")),
+                ("reasons", models.JSONField(blank=True, default=list, help_text="why not, one sentence per reason")),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
         ),
@@ -63,19 +63,19 @@ class Migration(migrations.Migration):
                 (
                     "correct",
                     models.CharField(
-                        blank=True, default="", help_text="rule for Correct, in the query language", max_length=200
+                        blank=True, default="", help_text="rule in the query language", max_length=200
                     ),
                 ),
                 (
                     "rule",
                     models.PositiveIntegerField(
-                        default=0, help_text="which rule for Correct this is; rises with each change"
+                        default=0, help_text="number of the rule; increases with each change"
                     ),
                 ),
                 (
                     "judging_until",
                     models.DateTimeField(
-                        blank=True, help_text="while a worker judges by the new rule; past when it died", null=True
+                        blank=True, help_text="lease of the worker that applies the rule", null=True
                     ),
                 ),
                 (
@@ -83,7 +83,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=dict,
-                        help_text="{fact: {note, user, at}}: refusals of the compatibility check made warnings",
+                        help_text="overridden checks, {fact: {note, user, at}}",
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -365,7 +365,7 @@ class Migration(migrations.Migration):
                 (
                     "dropped",
                     models.JSONField(
-                        blank=True, default=dict, help_text="{spool: {reason: count}} that clients could not keep"
+                        blank=True, default=dict, help_text="lost by clients, {spool: {reason: count}}"
                     ),
                 ),
                 (
@@ -373,7 +373,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=dict,
-                        help_text="{host: when it last asked which bytes are wanted, ISO 8601}",
+                        help_text="{host: last poll, ISO 8601}",
                     ),
                 ),
                 (
@@ -381,14 +381,14 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=dict,
-                        help_text="what it says of itself where it asks for a plan, see rolloutdeck.protocol.compatibility",
+                        help_text="see rolloutdeck.protocol.compatibility",
                     ),
                 ),
-                ("version", models.PositiveBigIntegerField(default=0, help_text="rises with every visible change")),
+                ("version", models.PositiveBigIntegerField(default=0, help_text="increases with every visible change")),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("seen_at", models.DateTimeField(default=django.utils.timezone.now, help_text="last news of any kind")),
+                ("seen_at", models.DateTimeField(default=django.utils.timezone.now, help_text="last update of any kind")),
                 ("finished_at", models.DateTimeField(blank=True, null=True)),
-                ("archived_at", models.DateTimeField(blank=True, help_text="out of the way, but whole", null=True)),
+                ("archived_at", models.DateTimeField(blank=True, help_text="hidden from the default list, complete", null=True)),
                 ("deleted_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "owner",
@@ -490,7 +490,7 @@ class Migration(migrations.Migration):
                 (
                     "time",
                     models.FloatField(
-                        blank=True, help_text="seconds since 1970, the client's; shown, never ordered by", null=True
+                        blank=True, help_text="client clock, seconds since 1970", null=True
                     ),
                 ),
                 ("values", models.TextField(help_text="JSON {name: number or null}")),
@@ -545,7 +545,7 @@ class Migration(migrations.Migration):
                 ("place", models.PositiveIntegerField(help_text="order within the finding")),
                 ("sample", models.CharField(blank=True, default="", max_length=52)),
                 ("held", models.TextField()),
-                ("words", models.TextField(blank=True, default="", help_text="what somebody says of it, Markdown")),
+                ("words", models.TextField(blank=True, default="", help_text="comment, Markdown")),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "user",
@@ -703,13 +703,13 @@ class Migration(migrations.Migration):
                 (
                     "format",
                     models.CharField(
-                        blank=True, default="", help_text="as told, else found by indexing", max_length=40
+                        blank=True, default="", help_text="as uploaded, else detected by indexing", max_length=40
                     ),
                 ),
                 (
                     "columns",
                     models.CharField(
-                        blank=True, default="", help_text="of a table, as told: part=column,…", max_length=1000
+                        blank=True, default="", help_text="of a table, uploaded: part=column,…", max_length=1000
                     ),
                 ),
                 (
@@ -720,7 +720,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "generation",
-                    models.PositiveIntegerField(default=0, help_text="rises when an append file starts anew"),
+                    models.PositiveIntegerField(default=0, help_text="increases when an append file starts again"),
                 ),
                 (
                     "state",
@@ -742,7 +742,7 @@ class Migration(migrations.Migration):
                 ("claimed_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "claimed_by",
-                    models.CharField(blank=True, default="", help_text="process, see processes.py", max_length=120),
+                    models.CharField(blank=True, default="", help_text="process id, see process_id.py", max_length=120),
                 ),
                 (
                     "due_at",
@@ -882,7 +882,7 @@ class Migration(migrations.Migration):
                 (
                     "generated",
                     models.PositiveIntegerField(
-                        blank=True, help_text="how many the trainer says it generated", null=True
+                        blank=True, help_text="as reported by the trainer", null=True
                     ),
                 ),
                 ("groups", models.PositiveIntegerField(default=0)),
@@ -906,7 +906,7 @@ class Migration(migrations.Migration):
                 (
                     "rule",
                     models.PositiveIntegerField(
-                        default=0, help_text="the project's rule that its samples were judged by"
+                        default=0, help_text="number of the correctness rule that was applied"
                     ),
                 ),
                 ("version", models.PositiveBigIntegerField(default=0)),
@@ -943,11 +943,11 @@ class Migration(migrations.Migration):
                 ("chars", models.PositiveIntegerField(default=0)),
                 ("tokens", models.PositiveIntegerField(blank=True, null=True)),
                 ("truncated", models.BooleanField(blank=True, null=True)),
-                ("facets", models.PositiveIntegerField(default=0, help_text="bits, see facets.py")),
+                ("facets", models.PositiveIntegerField(default=0, help_text="bits, see text_properties.py")),
                 ("data_source", models.CharField(blank=True, default="", max_length=120)),
                 (
                     "expected",
-                    models.CharField(blank=True, default="", help_text="head of the ground truth", max_length=80),
+                    models.CharField(blank=True, default="", help_text="start of the ground truth", max_length=80),
                 ),
                 (
                     "tail",

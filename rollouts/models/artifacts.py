@@ -1,4 +1,4 @@
-"""Files of a step that a trainer can load again instead of generating, and the bytes of them that are here."""
+"""Artifacts: files of a step that a trainer can load instead of generating, and their stored bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rollouts.models.steps import SPLIT_CHOICES, STEP_KIND_CHOICES
 
 
 class Blob(models.Model):
-    """Verified bytes of a file of an artifact, kept plain under their sha256, per project and never shared across."""
+    """The verified, uncompressed bytes of an artifact's file, stored by sha256. Projects do not share blobs."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="blobs")
     sha256 = models.CharField(max_length=64)
     bytes = models.PositiveBigIntegerField()
-    readable = models.BooleanField(null=True, blank=True, help_text="our reader can take values from it; None: data")
-    loadable = models.BooleanField(null=True, blank=True, help_text="a trainer may be given it; None: plain data")
-    reasons = models.JSONField(default=list, blank=True, help_text="why not, a sentence each")
+    readable = models.BooleanField(null=True, blank=True, help_text="whether our reader can read it; None: plain data")
+    loadable = models.BooleanField(null=True, blank=True, help_text="whether a trainer may load it; None: plain data")
+    reasons = models.JSONField(default=list, blank=True, help_text="why not, one sentence per reason")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -35,28 +35,27 @@ class Blob(models.Model):
 
 class ArtifactQuerySet(models.QuerySet["Artifact"]):
     def pending(self) -> ArtifactQuerySet:
-        """Those whose bytes may still come, or have come and are not checked yet."""
-        return self.filter(state__in=(Artifact.State.WAITING, Artifact.State.UPLOADING))
+        """Artifacts whose bytes are not complete or not checked yet."""
+        return self.filter(state__in=Artifact.PENDING_STATES)
 
     def due(self) -> ArtifactQuerySet:
-        """Those that a worker should check now: all bytes are here, and nobody is at it."""
+        """Complete artifacts that no worker is checking."""
         return self.pending().filter(missing=0, due_at__lte=timezone.now())
 
     def held(self) -> ArtifactQuerySet:
-        """Those whose bytes are to be kept and fetched: pinned, or planned for a run that is bound and not ended."""
-        bound = Q(pins__entries__revision__bindings__run__in=Run.objects.going_on())
+        """Artifacts whose bytes are needed: those that are pinned, or in a plan that an unfinished run is bound to."""
+        bound = Q(pins__entries__revision__bindings__run__in=Run.objects.unfinished())
         pinned = Q(pins__isnull=False, pins__removed_at=None)
         return self.filter(pk__in=Artifact.objects.filter(pinned | bound).values("pk"))
 
 
 class Artifact(models.Model):
-    """A manifest of files of one step, told by a trainer's node; the bytes come when a pin wants them.
+    """The files of one step on a trainer's host. The bytes are uploaded when a pin needs them.
 
     `key` is the sha256 of the canonical manifest, see `rolloutdeck.protocol.manifest`. `files` is {relative path:
     {"sha256", "bytes"}}. `facts` are those of `rolloutdeck.protocol.compatibility`; a missing one is unknown. `origin`
-    is {"host", "path", "command"}: where the bytes lie and what would send them. `missing` counts the files that are
-    not here; without any a worker checks what is here: `due_at` says when the sweep should send it, `tries` how often
-    it was sent.
+    is {"host", "path", "command"}: where the bytes are and the command that uploads them. `missing` counts files that
+    are not stored. If it is 0, a worker checks them: the sweep sends it at `due_at`, and `tries` counts the claims.
     """
 
     LEASE = timedelta(minutes=2)
@@ -68,6 +67,8 @@ class Artifact(models.Model):
         READY = "ready"
         UNSAFE = "unsafe"
         GONE = "gone"
+
+    PENDING_STATES = (State.WAITING, State.UPLOADING)
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="artifacts")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="artifacts")
@@ -104,14 +105,14 @@ class Artifact(models.Model):
 
     @property
     def pending(self) -> bool:
-        return self.state in (self.State.WAITING, self.State.UPLOADING)
+        return self.state in self.PENDING_STATES
 
     @property
     def due(self) -> bool:
-        """Whether a worker should check it; see `ArtifactQuerySet.due`."""
+        """Whether all bytes are stored and not checked yet."""
         return self.pending and not self.missing
 
     def claim(self) -> bool:
-        """Compare-and-set: True for exactly one caller, who then has `LEASE` to check it."""
+        """Returns True for exactly one caller, who must check it within `LEASE`."""
         free = Artifact.objects.due().filter(pk=self.pk)
         return bool(free.update(due_at=timezone.now() + self.LEASE, tries=models.F("tries") + 1))

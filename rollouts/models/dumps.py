@@ -1,12 +1,12 @@
-"""Bytes that arrived, and the bodies made of them."""
+"""Dumps: bytes that arrived, and the body files with the samples read from them."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, F, Q, When
 from django.utils import timezone
 
 from rollouts.lib import get_current_process_id
@@ -15,7 +15,7 @@ from rollouts.models.steps import SPLIT_CHOICES, STEP_KIND_CHOICES
 
 
 class Segment(models.Model):
-    """A Parquet file of sample bodies: one dump's, or many small ones of a (run, split) folded together."""
+    """A Parquet file of sample bodies: of one dump, or of many small dumps of a run and split, compacted."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="segments")
     split = models.CharField(max_length=5, choices=SPLIT_CHOICES)
@@ -30,20 +30,26 @@ class Segment(models.Model):
 
 
 class DumpQuerySet(models.QuerySet["Dump"]):
-    def overdue(self, now: Any = None) -> DumpQuerySet:
-        """Dumps whose message was lost, or whose worker died: received long ago, or claimed past the lease."""
-        now = now or timezone.now()
+    def overdue(self) -> DumpQuerySet:
+        """Dumps whose message was lost, or whose worker died and its lease ended."""
+        now = timezone.now()
         return self.filter(
             Q(state=Dump.State.RECEIVED, due_at__lte=now)
             | Q(state=Dump.State.INDEXING, claimed_at__lte=now - Dump.LEASE)
         )
 
+    def requeue(self, due_at: datetime, **changes: Any) -> int:
+        """Queues the dumps again and returns their number. The tries of a claimed dump are not reset: its worker must
+        not take the next claim for its own."""
+        tries = Case(When(state=Dump.State.INDEXING, then=F("tries")), default=0)
+        return self.update(state=Dump.State.RECEIVED, tries=tries, message="", due_at=due_at, **changes)
+
 
 class Dump(models.Model):
-    """Bytes that arrived, and how far they have come. The row is the queue; messages only hurry it along.
+    """Bytes that arrived, and how far they are processed. The rows are the queue; a message only speeds it up.
 
-    `step` is None for files that carry their own steps (metrics). `source` = producer + relative path, or a uuid per
-    call. `producer` is empty unless several processes really generate for the same step.
+    `step` is None for files that contain their own steps (metrics). `source` is the producer and the relative path, or
+    a uuid per call. `producer` is empty unless several processes generate for the same step.
     """
 
     class State(models.TextChoices):
@@ -56,7 +62,7 @@ class Dump(models.Model):
 
     LEASE = timedelta(minutes=2)
     MAX_TRIES = 5
-    ARTIFACT_PREFIX = "artifact:"  # the source of a dump that was made of an artifact begins with it
+    ARTIFACT_PREFIX = "artifact:"  # the source of a dump that was created from an artifact starts with it
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="dumps")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="dumps")
@@ -68,15 +74,15 @@ class Dump(models.Model):
     sha256 = models.CharField(max_length=64)
     identity = models.CharField(max_length=64, help_text="sha256 over the natural key, which has NULLs in it")
     bytes = models.PositiveBigIntegerField()
-    format = models.CharField(max_length=40, blank=True, default="", help_text="as told, else found by indexing")
-    columns = models.CharField(max_length=1000, blank=True, default="", help_text="of a table, as told: part=column,…")
+    format = models.CharField(max_length=40, blank=True, default="", help_text="as uploaded, else detected by indexing")
+    columns = models.CharField(max_length=1000, blank=True, default="", help_text="of a table, uploaded: part=column,…")
     offset = models.PositiveBigIntegerField(null=True, blank=True, help_text="of a chunk of an append file, in bytes")
-    generation = models.PositiveIntegerField(default=0, help_text="rises when an append file starts anew")
+    generation = models.PositiveIntegerField(default=0, help_text="increases when an append file starts again")
     state = models.CharField(max_length=10, choices=State.choices, default=State.RECEIVED)
     message = models.TextField(blank=True, default="", help_text="what the page shows of a failure")
     tries = models.PositiveSmallIntegerField(default=0)
     claimed_at = models.DateTimeField(null=True, blank=True)
-    claimed_by = models.CharField(max_length=120, blank=True, default="", help_text="process, see processes.py")
+    claimed_by = models.CharField(max_length=120, blank=True, default="", help_text="process id, see process_id.py")
     due_at = models.DateTimeField(default=timezone.now, help_text="when the sweep should send it again")
     received_at = models.DateTimeField(auto_now_add=True)
     indexed_at = models.DateTimeField(null=True, blank=True)
@@ -99,18 +105,22 @@ class Dump(models.Model):
     def __str__(self) -> str:
         return f"{self.source} ({self.state})"
 
+    @property
+    def is_from_artifact(self) -> bool:
+        return self.source.startswith(self.ARTIFACT_PREFIX)
+
     def claim(self) -> bool:
-        """Compare-and-set: True for exactly one caller, who then has `LEASE` to finish or to `renew`."""
+        """Returns True for exactly one caller, who must finish or `renew` within `LEASE`."""
         now = timezone.now()
         free = Q(state=self.State.RECEIVED) | Q(state=self.State.INDEXING, claimed_at__lte=now - self.LEASE)
         won = Dump.objects.filter(free, pk=self.pk).update(
-            state=self.State.INDEXING, claimed_at=now, claimed_by=get_current_process_id(), tries=models.F("tries") + 1
+            state=self.State.INDEXING, claimed_at=now, claimed_by=get_current_process_id(), tries=F("tries") + 1
         )
         if won:
             self.refresh_from_db()
         return bool(won)
 
     def renew(self) -> bool:
-        """Starts this process's lease anew; False when the claim has been lost to another."""
+        """Starts this process's lease again. Returns False if another worker has claimed the dump."""
         mine = Dump.objects.filter(pk=self.pk, state=self.State.INDEXING, claimed_by=get_current_process_id())
         return bool(mine.update(claimed_at=timezone.now()))

@@ -1,4 +1,4 @@
-"""Findings: what people made of their runs, with the samples, queries and charts that show it."""
+"""Findings: notes about runs, with samples, queries and charts as evidence."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rollouts.models.runs import Run
 
 
 class FindingQuerySet(models.QuerySet["Finding"]):
-    def standing(self) -> FindingQuerySet:
-        """Those that nobody has removed."""
+    def active(self) -> FindingQuerySet:
+        """Findings that are not removed."""
         return self.filter(removed_at=None)
 
 
 class Finding(models.Model):
-    """A title, a note and exhibits. It belongs to the project, not to a run, and outlives the runs that it shows.
-    Removed, never deleted; `version` rises with every change of title or note, so that no edit is lost unseen."""
+    """A title, a note and evidence items. It belongs to the project and remains when its runs are deleted. A removed
+    finding is not deleted. `version` increases with each change of title or note, to detect concurrent edits."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="findings")
     title = models.CharField(max_length=200)
@@ -41,10 +41,10 @@ class Finding(models.Model):
 
 
 class EvidenceItem(models.Model):
-    """A sample, a query's counts or charts, as they were when somebody showed them here.
+    """A snapshot of a sample, of a query's counts or of charts.
 
-    `held` is all that is shown, as JSON in ASCII: later data cannot change it, and NUL in a generation, which no
-    JSON column takes, comes back as it was. `run` only serves the link.
+    `held` is the full content as ASCII JSON. Later data cannot change it, and it preserves NUL characters, which JSON
+    columns do not accept. `run` is only used for the link.
     """
 
     class Kind(models.TextChoices):
@@ -58,7 +58,7 @@ class EvidenceItem(models.Model):
     run = models.ForeignKey(Run, models.SET_NULL, null=True, blank=True, related_name="+")
     sample = models.CharField(max_length=52, blank=True, default="")
     held = models.TextField()
-    words = models.TextField(blank=True, default="", help_text="what somebody says of it, Markdown")
+    words = models.TextField(blank=True, default="", help_text="comment, Markdown")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -1,4 +1,4 @@
-"""Metrics: the newest points as rows, the others packed."""
+"""Metrics: the newest points are rows, the others are packed into blocks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ class MetricRow(models.Model):
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="metric_rows")
     step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField()
-    time = models.FloatField(
-        null=True, blank=True, help_text="seconds since 1970, the client's; shown, never ordered by"
-    )
+    time = models.FloatField(null=True, blank=True, help_text="client clock, seconds since 1970")
     values = models.TextField(help_text="JSON {name: number or null}")
 
     def __str__(self) -> str:
@@ -25,7 +23,7 @@ class MetricRow(models.Model):
 
 
 class Series(models.Model):
-    """A metric of one attempt. Its points are in blocks, the newest in `MetricRow`."""
+    """A metric of one attempt. Its points are in blocks, the newest ones in `MetricRow`."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="series")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="series")
@@ -43,9 +41,9 @@ class Series(models.Model):
 
 
 class Block(models.Model):
-    """Packed points of a series in step order: `steps` little-endian int64, `values` float64 (NaN where null).
+    """Packed points of a series in step order: `steps` little-endian int64, `values` float64 (NaN for null).
 
-    `steps` is empty where `count` equal strides lead from `first` to `last`, as they mostly do.
+    `steps` is empty if the `count` steps from `first` to `last` have equal distances, as in most blocks.
     """
 
     series = models.ForeignKey(Series, models.CASCADE, related_name="blocks")

@@ -1,4 +1,4 @@
-"""Pins, the plans that say where pinned steps are replayed, and what came of it."""
+"""Pins, replay plans, the binding of runs to plans, and the outcome of each replay."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rollouts.models.steps import SPLIT_CHOICES, STEP_KIND_CHOICES
 
 
 class Pin(models.Model):
-    """Keep what this step's generation can be replayed from. Fully async runs have an artifact per prompt, so a pin
-    may hold many; `prompts` counts those that the step was trained on. Removed, never deleted: plans refer to it."""
+    """Stores the artifacts that a step can be replayed from. Fully async runs have an artifact per prompt, so a pin may
+    have many; `prompts` counts the prompts of the step. A removed pin is not deleted: plans refer to it."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="pins")
     run = models.ForeignKey(Run, models.CASCADE, related_name="pins")
@@ -40,13 +40,13 @@ class Pin(models.Model):
         return f"step {self.step} of {self.run_id}"
 
     def current_plans(self) -> list[str]:
-        """Names of the plans whose newest revision replays this pin."""
+        """Returns the names of the plans whose newest revision replays this pin."""
         newest = Revision.objects.newest().filter(entries__pin=self)
         return sorted(set(newest.values_list("plan__name", flat=True)))
 
 
 class ReplayPlan(models.Model):
-    """A name in a project; what it says stands in its revisions."""
+    """The name of a plan in a project. The content is in its revisions."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="plans")
     name = models.CharField(max_length=80)
@@ -65,13 +65,13 @@ class RevisionQuerySet(models.QuerySet["Revision"]):
 
 
 class Revision(models.Model):
-    """A saved state of a plan; never changed. Number 0 does not exist: it is what an empty plan answers."""
+    """A saved state of a plan, immutable. Number 0 does not exist: the API returns it for an empty plan."""
 
     plan = models.ForeignKey(ReplayPlan, models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()
     action = models.CharField(max_length=11, choices=[(action, action) for action in PLAN_ACTIONS], default="cache")
     on_mismatch = models.CharField(
-        max_length=8, choices=[(word, word) for word in MISMATCH_ACTIONS], default="generate"
+        max_length=8, choices=[(action, action) for action in MISMATCH_ACTIONS], default="generate"
     )
     exclude_flagged = models.BooleanField(default=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="revisions")
@@ -102,9 +102,9 @@ class Entry(models.Model):
 
 
 class Binding(models.Model):
-    """Which revision a run replays: chosen by `pull` or at its start, and kept for all its attempts once it has begun.
+    """Which revision a run replays: set by `pull` or when the run starts, and fixed for all attempts once it has begun.
 
-    `revision` is None where there was no plan then: the run generates all its steps, whatever is planned later.
+    `revision` is None if there was no plan: the run generates all its steps, even if a plan is saved later.
     """
 
     run = models.OneToOneField(Run, models.CASCADE, related_name="binding")
@@ -116,16 +116,16 @@ class Binding(models.Model):
 
 
 class Replay(models.Model):
-    """What happened at a step of a bound run: `hit` (replayed), `miss` (generated), `refused` (generated, and why).
+    """What happened at a step of a bound run: `hit` (replayed), `miss` (generated), `refused` (`reason` says why).
 
-    `seconds` is what loading took; `saved` what the source step's generation had taken, where it was logged.
+    `seconds` is the time of loading, `saved` the time of generating the source step if it was logged.
     """
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="replays")
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="replays")
     step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
     step = models.BigIntegerField()
-    outcome = models.CharField(max_length=7, choices=[(word, word) for word in REPLAY_OUTCOMES])
+    outcome = models.CharField(max_length=7, choices=[(outcome, outcome) for outcome in REPLAY_OUTCOMES])
     pin = models.ForeignKey(Pin, models.SET_NULL, related_name="replays", null=True, blank=True)
     rows = models.PositiveIntegerField(null=True, blank=True)
     seconds = models.FloatField(null=True, blank=True)

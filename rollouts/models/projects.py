@@ -1,4 +1,4 @@
-"""Projects, who is in them, and what was done there."""
+"""Projects, their members and their audit log."""
 
 from __future__ import annotations
 
@@ -34,28 +34,20 @@ class ProjectQuerySet(models.QuerySet["Project"]):
         return self.filter(pk__in=Membership.objects.filter(user=user.pk).values("project"))
 
     def lock(self, project: Project) -> Project:
-        """The project's row, locked until the transaction ends. Whoever changes plans or pins takes this lock before
-        any other, so that no two wait for one another."""
+        """Returns the project's row, locked until the transaction ends. A transaction that changes plans or pins takes
+        this lock first, so that there are no deadlocks."""
         return self.select_for_update(no_key=True).get(pk=project.pk)
 
 
 class Project(models.Model):
-    """Owns runs, members, tokens, plans and rules. A person or `token create` makes one; ingest never does."""
+    """Owns runs, members, tokens, plans and rules. Created by a user or by `token create`, never by ingest."""
 
     slug = models.SlugField(max_length=80, unique=True, allow_unicode=True)
     reasons = models.JSONField(default=default_reasons)
-    correct = models.CharField(
-        max_length=200, blank=True, default="", help_text="rule for Correct, in the query language"
-    )
-    rule = models.PositiveIntegerField(default=0, help_text="which rule for Correct this is; rises with each change")
-    judging_until = models.DateTimeField(
-        null=True, blank=True, help_text="while a worker judges by the new rule; past when it died"
-    )
-    loosened = models.JSONField(
-        default=dict,
-        blank=True,
-        help_text="{fact: {note, user, at}}: refusals of the compatibility check made warnings",
-    )
+    correct = models.CharField(max_length=200, blank=True, default="", help_text="rule in the query language")
+    rule = models.PositiveIntegerField(default=0, help_text="number of the rule; increases with each change")
+    judging_until = models.DateTimeField(null=True, blank=True, help_text="lease of the worker that applies the rule")
+    loosened = models.JSONField(default=dict, blank=True, help_text="overridden checks, {fact: {note, user, at}}")
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects: ClassVar = ProjectQuerySet.as_manager()
@@ -64,11 +56,10 @@ class Project(models.Model):
         return self.slug
 
     def role_of(self, user: User | AnonymousUser) -> str:
-        """`viewer`, `annotator`, `maintainer`, `owner`, or an empty string for a stranger."""
+        """Returns the user's role, empty if the user is not a member."""
         if user.is_superuser:
             return Membership.Role.OWNER
-        found = self.memberships.filter(user=user.pk).values_list("role", flat=True).first()
-        return found or ""
+        return self.memberships.filter(user=user.pk).values_list("role", flat=True).first() or ""
 
 
 class Membership(models.Model):
@@ -90,7 +81,7 @@ class Membership(models.Model):
 
 
 class AuditEntry(models.Model):
-    """Who did what that others should be able to see later: flags withdrawn, deletions, roles, tokens, pins."""
+    """An action that others can look up later: withdrawn flags, deletions, changes of roles, tokens and pins."""
 
     at = models.DateTimeField(auto_now_add=True)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+")

@@ -1,4 +1,4 @@
-"""Runs and their launches."""
+"""Runs and their attempts."""
 
 from __future__ import annotations
 
@@ -20,32 +20,31 @@ if TYPE_CHECKING:
 
 class RunQuerySet(models.QuerySet["Run"]):
     def visible_to(self, user: User | AnonymousUser) -> RunQuerySet:
-        """The one permission sentence: runs of the user's projects that are not in the bin."""
+        """The only rule for read access: runs of the user's projects that are not in the trash."""
         return self.filter(project__in=Project.objects.visible_to(user), deleted_at=None)
 
-    def going_on(self) -> RunQuerySet:
-        """Runs that have not ended, as far as anybody has said, and are not in the bin."""
+    def unfinished(self) -> RunQuerySet:
+        """Runs that have not reported their end and are not in the trash."""
         return self.filter(outcome="", deleted_at=None)
 
     def by_uid(self, uid: str) -> Run | None:
-        """The run with this uid, or the one that an offline client's uid was joined to."""
+        """Returns the run with this uid or alias."""
         return self.filter(Q(uid=uid) | Q(aliases__uid=uid)).first()
 
 
 COLOUR_COUNT = 8
-SILENT_AFTER = timedelta(minutes=3)  # a run with news since is not silent, however short its steps are
+SILENT_AFTER = timedelta(minutes=3)  # a run that was updated since is not silent, even if its steps are short
 SILENT_AFTER_STEPS = 3
-MAX_TIMED_STEPS = 21  # the newest training steps, of which the arrivals tell how long one takes
+MAX_TIMED_STEPS = 21  # newest training steps, whose arrival times give the duration of a step
 
 
 def compute_median_gap(arrivals: Iterable[datetime]) -> timedelta:
-    moments = sorted(arrivals)
-    gaps = sorted(late - early for early, late in pairwise(moments))
+    gaps = sorted(late - early for early, late in pairwise(sorted(arrivals)))
     return gaps[len(gaps) // 2] if gaps else timedelta(0)
 
 
 class Run(models.Model):
-    """One training run. `uid` is made by the client, so that data can be spooled before any server is seen."""
+    """One training run. The client creates the `uid`, so it can spool data before it reaches a server."""
 
     class Outcome(models.TextChoices):
         OPEN = "", "open"
@@ -63,22 +62,14 @@ class Run(models.Model):
     tags = models.JSONField(default=list, blank=True)
     outcome = models.CharField(max_length=10, choices=Outcome.choices, blank=True, default="")
     phase = models.CharField(max_length=40, blank=True, default="")
-    dropped = models.JSONField(
-        default=dict, blank=True, help_text="{spool: {reason: count}} that clients could not keep"
-    )
-    pollers = models.JSONField(
-        default=dict, blank=True, help_text="{host: when it last asked which bytes are wanted, ISO 8601}"
-    )
-    facts = models.JSONField(
-        default=dict,
-        blank=True,
-        help_text="what it says of itself where it asks for a plan, see rolloutdeck.protocol.compatibility",
-    )
-    version = models.PositiveBigIntegerField(default=0, help_text="rises with every visible change")
+    dropped = models.JSONField(default=dict, blank=True, help_text="lost by clients, {spool: {reason: count}}")
+    pollers = models.JSONField(default=dict, blank=True, help_text="{host: last poll, ISO 8601}")
+    facts = models.JSONField(default=dict, blank=True, help_text="see rolloutdeck.protocol.compatibility")
+    version = models.PositiveBigIntegerField(default=0, help_text="increases with every visible change")
     created_at = models.DateTimeField(auto_now_add=True)
-    seen_at = models.DateTimeField(default=timezone.now, help_text="last news of any kind")
+    seen_at = models.DateTimeField(default=timezone.now, help_text="last update of any kind")
     finished_at = models.DateTimeField(null=True, blank=True)
-    archived_at = models.DateTimeField(null=True, blank=True, help_text="out of the way, but whole")
+    archived_at = models.DateTimeField(null=True, blank=True, help_text="hidden from the default list, complete")
     deleted_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar = RunQuerySet.as_manager()
@@ -91,7 +82,7 @@ class Run(models.Model):
 
     @property
     def status(self) -> str:
-        """`running`, `silent` (no news for three median steps, at least three minutes), `finished` or `failed`."""
+        """`running`, `silent` (no update for three median steps and three minutes), `finished` or `failed`."""
         if self.outcome:
             return self.outcome
         quiet = timezone.now() - self.seen_at
@@ -99,18 +90,17 @@ class Run(models.Model):
 
     @property
     def colour(self) -> int:
-        """1 to 8: which of the run colours is its own, on every page and for as long as it exists. Runs that were made
-        one after the other differ."""
+        """The number of the run's colour, 1 to 8. It never changes, and runs created one after the other differ."""
         return (self.pk - 1) % COLOUR_COUNT + 1
 
     def median_step(self) -> timedelta:
-        """Median time between the arrivals of the last twenty training steps."""
+        """Returns the median time between the arrivals of the last twenty training steps."""
         newest = self.steps.filter(split="train").order_by("-step").values_list("created_at", flat=True)
         return compute_median_gap(newest[:MAX_TIMED_STEPS])
 
 
 class RunAlias(models.Model):
-    """Another uid of a run: a client that was offline made one, and the name turned out to continue an older run."""
+    """Another uid of a run. A client that was offline created it for a name that continues an existing run."""
 
     uid = models.CharField(max_length=64, unique=True)
     run = models.ForeignKey(Run, models.CASCADE, related_name="aliases")
@@ -120,7 +110,7 @@ class RunAlias(models.Model):
 
 
 class Attempt(models.Model):
-    """One launch of the training. Later attempts supersede earlier ones from their own first step on."""
+    """One start of the training. A later attempt supersedes earlier ones from its own first step on."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="attempts")
     key = models.CharField(max_length=120)
@@ -128,7 +118,7 @@ class Attempt(models.Model):
     host = models.CharField(max_length=120, blank=True, default="")
     job = models.CharField(max_length=120, blank=True, default="")
     config_changes = models.JSONField(
-        default=dict, blank=True, help_text="{key: [before, now]} against the attempt before"
+        default=dict, blank=True, help_text="{key: [before, now]} since the previous attempt"
     )
     created_at = models.DateTimeField(auto_now_add=True)
     seen_at = models.DateTimeField(default=timezone.now)

@@ -1,4 +1,4 @@
-"""Generations, and what people say of them."""
+"""Samples, and what users record about them: flags, flag actions, viewed samples."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class SampleQuerySet(models.QuerySet["Sample"]):
 
 
 class Sample(models.Model):
-    """One generation, slim: what lists sort, filter and preview. The body is in its dump's segment at `ordinal`.
+    """The index row of a sample: what lists sort, filter and preview. The sample body is row `ordinal` of its dump's
+    rows in the segment.
 
-    `id` is base32 of sha256(run uid, attempt, split, step_kind, step, producer, prompt, response, k): `identity.py`.
-    `truncated` is None when unknown; the facet `trunc?` says that it was inferred. Lengths: `chars` of the response in
-    characters, `tokens` of the response where recorded.
+    `id` is a hash, see `rollouts/samples/identity.py`. `truncated` is None if unknown; the text property `trunc?` means
+    that it was inferred. `chars` and `tokens` are lengths of the response.
     """
 
     id = models.CharField(max_length=52, primary_key=True)
@@ -42,9 +42,9 @@ class Sample(models.Model):
     chars = models.PositiveIntegerField(default=0)
     tokens = models.PositiveIntegerField(null=True, blank=True)
     truncated = models.BooleanField(null=True, blank=True)
-    facets = models.PositiveIntegerField(default=0, help_text="bits, see facets.py")
+    facets = models.PositiveIntegerField(default=0, help_text="bits, see text_properties.py")
     data_source = models.CharField(max_length=120, blank=True, default="")
-    expected = models.CharField(max_length=80, blank=True, default="", help_text="head of the ground truth")
+    expected = models.CharField(max_length=80, blank=True, default="", help_text="start of the ground truth")
     tail = models.CharField(max_length=200, blank=True, default="", help_text="end of the response, one line")
 
     objects: ClassVar = SampleQuerySet.as_manager()
@@ -60,7 +60,7 @@ class Sample(models.Model):
 
 
 class DuplicateSource(models.Model):
-    """The same sample in a second dump (a file and a plug-in both tell of it): its fields join, it counts once."""
+    """The same sample in another dump, such as of a file and of a plug-in. It counts once, with merged fields."""
 
     sample = models.CharField(max_length=52, db_index=True)
     dump = models.ForeignKey(Dump, models.CASCADE, related_name="sightings")
@@ -76,18 +76,19 @@ class DuplicateSource(models.Model):
 
 class FlagQuerySet(models.QuerySet["Flag"]):
     def count_flagged_samples(self, step: Step) -> int:
-        """Visible samples of the step with at least one flag that is not withdrawn."""
+        """Returns the number of visible samples of the step that are flagged."""
         visible = Sample.objects.filter(step=step, visible=True).values("pk")
         active = self.filter(step=step, withdrawn_at=None, sample__in=visible)
         return active.values("sample").distinct().count()
 
     def recount(self, step: Step) -> None:
-        """Brings `Step.flags` up to date. The caller holds the step's row lock."""
+        """Updates `Step.flags`. The caller holds the step's row lock."""
         Step.objects.filter(pk=step.pk).update(flags=self.count_flagged_samples(step))
 
 
 class Flag(models.Model):
-    """A person's mark on a sample. Withdrawn, never deleted; hangs on the sample's id, so it survives a re-index."""
+    """A user's mark on a sample. A withdrawn flag is not deleted. It refers to the sample's id, so it survives a
+    re-index."""
 
     class Label(models.TextChoices):
         BAD = "bad"
@@ -112,3 +113,47 @@ class Flag(models.Model):
 
     def __str__(self) -> str:
         return f"{self.label} {self.reason} by {self.user}"
+
+
+class BulkFlagAction(models.Model):
+    """An action of one user on the flags of one or more samples of a run, which can be undone.
+
+    `said` describes it. `before` is {"was": [[flag id, its `updated_at` after the action, its state before the action,
+    its `updated_at` then; both null for a new flag]], "left": the state of all flags after the action}. A state is
+    [label, text, withdrawn].
+    """
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="markings")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="markings")
+    said = models.CharField(max_length=200)
+    before = models.JSONField()
+    created_at = models.DateTimeField(auto_now_add=True)
+    undone_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "rollouts_marking"
+        indexes = [models.Index(fields=["run", "user", "-created_at"], name="marking_by_news")]
+
+    def __str__(self) -> str:
+        return f"{self.said} by {self.user}"
+
+
+class ViewedSample(models.Model):
+    """A user has viewed a sample, or marked it as OK (`fine`). It refers to the sample's id, so it survives a re-index.
+
+    A row never changes: another decision is a new row that replaces the old one. So the number of a user's rows in a
+    run and the newest id identify the user's state.
+    """
+
+    sample = models.CharField(max_length=52)
+    run = models.ForeignKey(Run, models.CASCADE, related_name="+", db_index=False)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", db_index=False)
+    fine = models.BooleanField(default=False)
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        db_table = "rollouts_seen"
+        constraints = [models.UniqueConstraint(fields=["user", "run", "sample"], name="one_look_per_person")]
+
+    def __str__(self) -> str:
+        return f"{self.sample} by {self.user_id}"

@@ -1,16 +1,27 @@
-"""Steps and their figures."""
+"""Steps and their statistics."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.db import models
 
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.models.runs import Attempt, Run
 
+if TYPE_CHECKING:
+    from rollouts.models.artifacts import Artifact
+    from rollouts.models.dumps import Dump
+    from rollouts.models.pins import Pin
+
 SPLIT_CHOICES = [(split, split) for split in SPLITS]
 STEP_KIND_CHOICES = [(kind, kind) for kind in STEP_KINDS]
+STEP_POSITION = ("run_id", "attempt_id", "split", "step_kind", "step")
+
+
+def get_step_position(row: Step | Dump | Pin | Artifact) -> dict[str, Any]:
+    """Returns the fields that identify the step of a row."""
+    return {name: getattr(row, name) for name in STEP_POSITION}
 
 
 class StepQuerySet(models.QuerySet["Step"]):
@@ -20,15 +31,15 @@ class StepQuerySet(models.QuerySet["Step"]):
 
     def get_locked(self, run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> Step:
         """Returns the row of a step, locked until the caller's transaction ends. Creates it if there is none."""
-        found, _ = self.get_or_create(run=run, attempt=attempt, split=split, step_kind=step_kind, step=step)
-        return self.select_for_update(no_key=True).get(pk=found.pk)
+        row, _ = self.get_or_create(run=run, attempt=attempt, split=split, step_kind=step_kind, step=step)
+        return self.select_for_update(no_key=True).get(pk=row.pk)
 
 
 class Step(models.Model):
-    """One step of one attempt and split, with figures recomputed from its visible samples, never incremented.
+    """One step of one attempt and split. Its statistics are always recomputed from its visible samples.
 
-    Score, group and pass figures count each trajectory once, by its last sample. `samples` counts every row.
-    `truncated` is None when the run records nothing to tell it by. `histogram` is {"edges": [...], "counts": [...]}.
+    Score, group and correctness statistics count each trajectory once, by its last sample. `samples` counts every row.
+    `truncated` is None if the run does not record it. `histogram` is {"edges": [...], "counts": [...]}.
     """
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="steps")
@@ -39,7 +50,7 @@ class Step(models.Model):
     superseded = models.BooleanField(default=False)
     samples = models.PositiveIntegerField(default=0)
     trajectories = models.PositiveIntegerField(default=0)
-    generated = models.PositiveIntegerField(null=True, blank=True, help_text="how many the trainer says it generated")
+    generated = models.PositiveIntegerField(null=True, blank=True, help_text="as reported by the trainer")
     groups = models.PositiveIntegerField(default=0)
     score_mean = models.FloatField(null=True, blank=True)
     score_min = models.FloatField(null=True, blank=True)
@@ -55,7 +66,7 @@ class Step(models.Model):
     histogram = models.JSONField(default=dict, blank=True)
     by_source = models.JSONField(default=dict, blank=True, help_text="{data source: {count, score_mean}}")
     flags = models.PositiveIntegerField(default=0)
-    rule = models.PositiveIntegerField(default=0, help_text="the project's rule that its samples were judged by")
+    rule = models.PositiveIntegerField(default=0, help_text="number of the correctness rule that was applied")
     version = models.PositiveBigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

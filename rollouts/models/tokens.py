@@ -1,4 +1,4 @@
-"""Machines' keys."""
+"""API tokens."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def hash_secret(secret: str) -> str:
-    """How a token is stored: sha256, hex. The secret has 256 bits of its own, so no salt or stretching is needed."""
+    """Returns the stored form of a token: sha256, hex. The secret has 256 random bits, so no salt is needed."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 class Token(models.Model):
-    """A machine's key. `project` empty means every project its user may see (the token beside `up`)."""
+    """An API token. Without a `project` it is valid for all projects of its user, as the token that `up` creates."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="tokens")
     project = models.ForeignKey(Project, models.CASCADE, related_name="tokens", null=True, blank=True)
@@ -42,7 +42,7 @@ class Token(models.Model):
 
     @classmethod
     def issue(cls, *, user: User, name: str, scopes: list[str], project: Project | None = None) -> tuple[Token, str]:
-        """A new token and its secret, which is not stored and so is shown once."""
+        """Returns a new token and its secret, which is not stored."""
         secret = "rd_" + secrets.token_urlsafe(32)
         token = cls.objects.create(
             user=user, name=name, scopes=",".join(scopes), project=project, digest=hash_secret(secret)
@@ -51,10 +51,10 @@ class Token(models.Model):
 
     @classmethod
     def find(cls, secret: str) -> Token | None:
-        """The live token with this secret, `used_at` brought up to date at most once a minute."""
+        """Returns the valid token with this secret. Updates `used_at` at most once a minute."""
         now = timezone.now()
-        live = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now)) & Q(user__is_active=True)
-        token = cls.objects.select_related("user", "project").filter(live, digest=hash_secret(secret)).first()
+        valid = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now)) & Q(user__is_active=True)
+        token = cls.objects.select_related("user", "project").filter(valid, digest=hash_secret(secret)).first()
         if token and (token.used_at is None or now - token.used_at > timedelta(minutes=1)):
             cls.objects.filter(pk=token.pk).update(used_at=now)
         return token

@@ -122,12 +122,8 @@ def register_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tup
     key = compute_artifact_key(manifest.files)
     reporting_attempt = get_or_create_attempt(run, attempt)
     defaults = {
+        **{name: getattr(manifest, name) for name in ("role", "split", "step_kind", "step", "files")},
         "attempt": reporting_attempt,
-        "role": manifest.role,
-        "split": manifest.split,
-        "step_kind": manifest.step_kind,
-        "step": manifest.step,
-        "files": manifest.files,
         "bytes": count_manifest_bytes(manifest.files),
         "facts": {**(manifest.facts or {}), "role": manifest.role},
         "missing": len(manifest.files),
@@ -176,9 +172,8 @@ def refresh_artifact(artifact: Artifact) -> Artifact:
 def list_missing_hashes(artifact: Artifact) -> list[str]:
     """Returns the hashes of the files that are not stored, each once, in the order of the manifest."""
     stored_hashes = set(artifact.blobs.values_list("sha256", flat=True))
-    return [
-        sha for sha in dict.fromkeys(file["sha256"] for file in artifact.files.values()) if sha not in stored_hashes
-    ]
+    hashes = dict.fromkeys(file["sha256"] for file in artifact.files.values())
+    return [sha256 for sha256 in hashes if sha256 not in stored_hashes]
 
 
 def find_file_size(artifact: Artifact, sha256: str) -> int | None:
@@ -197,14 +192,9 @@ def count_received_bytes(artifact: Artifact) -> int:
     """Returns the number of stored bytes, partial uploads included."""
     if artifact.state == State.READY:
         return artifact.bytes
-    stored_hashes = {blob.sha256 for blob in artifact.blobs.all()}
-    return sum(count_file_bytes(artifact, file, stored_hashes) for file in artifact.files.values())
-
-
-def count_file_bytes(artifact: Artifact, file: Mapping[str, Any], stored_hashes: set[str]) -> int:
-    if file["sha256"] in stored_hashes:
-        return int(file["bytes"])
-    return count_part_bytes(artifact.run.project_id, file["sha256"], file["bytes"])
+    project, stored_hashes = artifact.run.project_id, {blob.sha256 for blob in artifact.blobs.all()}
+    files = [(file["sha256"], file["bytes"]) for file in artifact.files.values()]
+    return sum(size if sha in stored_hashes else count_part_bytes(project, sha, size) for sha, size in files)
 
 
 def mark_upload_started(artifact: Artifact) -> None:
@@ -270,9 +260,10 @@ def list_requested_files(run: Run, host: str = "") -> list[RequestedFile]:
 def iter_missing_files(artifact: Artifact) -> Iterable[RequestedFile]:
     stored_hashes = {blob.sha256 for blob in artifact.blobs.all()}
     for path, file in sorted(artifact.files.items()):
-        if file["sha256"] not in stored_hashes:
-            received = count_file_bytes(artifact, file, stored_hashes)
-            yield RequestedFile(artifact.key, path, file["sha256"], file["bytes"], received)
+        sha256, size = file["sha256"], file["bytes"]
+        if sha256 not in stored_hashes:
+            received = count_part_bytes(artifact.run.project_id, sha256, size)
+            yield RequestedFile(artifact.key, path, sha256, size, received)
 
 
 def record_poll(run: Run, host: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -16,7 +16,7 @@ from rollouts.errors import ConflictError, NotFoundError
 from rollouts.ingest import FILES_ATTEMPT_PATTERN
 from rollouts.lib import parse_choice, parse_multiline_text, parse_text
 from rollouts.live import notify_run_changed
-from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Project, Run, Sample, Step
+from rollouts.models import Artifact, ArtifactQuerySet, Attempt, Pin, Project, Run, Sample, Step, get_step_position
 from rollouts.pins import artifacts
 from rollouts.pins.artifacts import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
 from rollouts.projects import record_audit_entry
@@ -96,10 +96,8 @@ def find_attempt(run: Run, split: str, step_kind: str, step: int, key: str) -> A
 
 def find_step_kinds(run: Run, split: str) -> set[str]:
     """Returns the step kinds of the run's steps and artifacts in a split."""
-    queries = [
-        rows.filter(split=split).order_by().values_list("step_kind", flat=True) for rows in (run.steps, run.artifacts)
-    ]
-    return {kind for kinds in queries for kind in kinds.distinct()}
+    queries = (rows.filter(split=split).order_by().values_list("step_kind") for rows in (run.steps, run.artifacts))
+    return {kind for rows in queries for (kind,) in rows.distinct()}
 
 
 def find_replayable_artifacts(
@@ -109,13 +107,11 @@ def find_replayable_artifacts(
     step_artifacts = artifacts.find_step_artifacts(run, split=split, step_kind=step_kind, step=step)
     if replayable := select_newest(select_attempt_artifacts(attempt, step_artifacts)):
         return replayable, None
-    indices = find_feed_indices(run, attempt, split, step_kind, step)
+    indices = find_feed_indices(run=run, attempt=attempt, split=split, step_kind=step_kind, step=step)
     if not indices:
         return [], None
-    prompt_artifacts = run.artifacts.filter(role=PER_PROMPT_ROLE, step_kind="feed_index", step__in=indices).order_by(
-        "pk"
-    )
-    return select_newest(select_attempt_artifacts(attempt, prompt_artifacts)), len(indices)
+    prompt_artifacts = run.artifacts.filter(role=PER_PROMPT_ROLE, step_kind="feed_index", step__in=indices)
+    return select_newest(select_attempt_artifacts(attempt, prompt_artifacts.order_by("pk"))), len(indices)
 
 
 def select_attempt_artifacts(attempt: Attempt, rows: ArtifactQuerySet) -> list[Artifact]:
@@ -136,13 +132,11 @@ def select_newest(rows: Iterable[Artifact]) -> list[Artifact]:
     return list(selected.values())
 
 
-def find_feed_indices(run: Run, attempt: Attempt, split: str, step_kind: str, step: int) -> list[int]:
+def find_feed_indices(**position: Any) -> list[int]:
     """Returns the feed indices of the prompts that a step was trained on, from the group ids of its samples."""
-    position = {"run": run, "attempt": attempt, "split": split, "step_kind": step_kind, "step": step}
-    groups = Sample.objects.filter(step__in=Step.objects.filter(**position), visible=True).values_list(
-        "group", flat=True
-    )
-    return sorted({int(match[1]) for group in groups.distinct() if (match := FEED_INDEX_PATTERN.search(group))})
+    samples = Sample.objects.filter(step__in=Step.objects.filter(**position), visible=True)
+    groups = samples.values_list("group", flat=True).distinct()
+    return sorted({int(match[1]) for group in groups if (match := FEED_INDEX_PATTERN.search(group))})
 
 
 def explain_nothing_to_pin(run: Run, step: int, prompts: int | None) -> str:
@@ -164,10 +158,9 @@ def set_artifacts(row: Pin, replayable: Sequence[Artifact], *, is_new: bool) -> 
     """Sets the artifacts of a pin. An existing pin does not change its artifacts, except those that are gone."""
     unchanged = [] if is_new else [artifact for artifact in row.artifacts.all() if artifact.state != State.GONE]
     keys = {(artifact.role, artifact.step) for artifact in unchanged}
-    row.artifacts.set(
-        [*unchanged, *(artifact for artifact in replayable if (artifact.role, artifact.step) not in keys)]
-    )
-    for artifact in row.artifacts.filter(state__in=(State.WAITING, State.UPLOADING)):
+    added = [artifact for artifact in replayable if (artifact.role, artifact.step) not in keys]
+    row.artifacts.set([*unchanged, *added])
+    for artifact in row.artifacts.filter(state__in=Artifact.PENDING_STATES):
         artifacts.refresh_artifact(artifact)
 
 
@@ -178,10 +171,8 @@ def add_artifact_to_pins(artifact: Artifact) -> list[Pin]:
         return []
     open_pins = Pin.objects.filter(run=artifact.run, removed_at=None, prompts__isnull=False)
     same_prompt = artifact.run.artifacts.filter(step=artifact.step, role=PER_PROMPT_ROLE)
-    pins = []
-    for pin in open_pins.exclude(artifacts__in=same_prompt):
-        if artifact.step in find_feed_indices(pin.run, pin.attempt, pin.split, pin.step_kind, pin.step):
-            pins.append(pin)
+    others = open_pins.exclude(artifacts__in=same_prompt)
+    pins = [pin for pin in others if artifact.step in find_feed_indices(**get_step_position(pin))]
     for pin in pins:
         pin.artifacts.add(artifact)
     return pins
@@ -216,11 +207,9 @@ def remove_pin(row: Pin, by: User) -> Pin:
 
 def find_pin(step: Step) -> Pin | None:
     """Returns the pin of this step, or None."""
-    position = {name: getattr(step, name) for name in ("run", "attempt", "split", "step_kind", "step")}
-    pin: Pin | None = Pin.objects.filter(**position, removed_at=None).first()
-    return pin
+    return Pin.objects.filter(**get_step_position(step), removed_at=None).first()
 
 
 def find_bound_pins() -> QuerySet[Pin]:
-    """Returns the pins of the plan revisions that a run uses which has not ended."""
-    return Pin.objects.filter(entries__revision__bindings__run__in=Run.objects.going_on())
+    """Returns the pins of the plan revisions that unfinished runs are bound to."""
+    return Pin.objects.filter(entries__revision__bindings__run__in=Run.objects.unfinished())

@@ -149,7 +149,7 @@ def form(request: HttpRequest, looked: EvidenceSource, given: QueryDict, problem
 
 def load_offered_findings(request: HttpRequest, project: Project) -> list[Any]:
     """Findings to add to, those first in which the person showed something last."""
-    rows = Finding.objects.standing().filter(project=project)
+    rows = Finding.objects.active().filter(project=project)
     mine = Max("exhibits__created_at", filter=Q(exhibits__user=request.user.pk))
     found = list(rows.annotate(mine=mine).order_by("-updated_at")[:MAX_OFFERED_FINDINGS])
     return sorted(found, key=lambda one: (one.mine is None, -(one.mine or one.updated_at).timestamp()))

@@ -16,7 +16,7 @@ from rollouts.indexing.indexer import reindex_run
 from rollouts.maintenance import sweep
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, EvidenceItem, Finding, Project, Run, Sample
-from rollouts.runs import trash
+from rollouts.runs import actions
 from rollouts.samples import bodies
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, indexed, lines
@@ -85,7 +85,7 @@ def test_later_data_a_reindex_and_the_end_of_the_run_change_nothing(
     indexed(run, lines(generation("other", "rows", 0.1)))
     reindex_run(run)
     assert list(finding.exhibits.values_list("held", flat=True)) == before
-    trash.move_run_to_trash(run, owner)
+    actions.move_run_to_trash(run, owner)
     Run.objects.update(deleted_at=timezone.now() - timedelta(days=8))
     assert sweep.empty_trash() == 1
     assert list(finding.exhibits.values_list("held", "run")) == [(held, None) for held in before]
@@ -211,7 +211,7 @@ def test_further_words_on_what_is_shown_already_join_those_it_has(run: Run, find
 def test_a_removed_finding_takes_nothing_in_until_it_is_restored(run: Run, finding: Finding, mate: User) -> None:
     findings.remove_finding(finding, mate)
     findings.remove_finding(finding, mate)
-    assert not Finding.objects.standing().exists()
+    assert not Finding.objects.active().exists()
     with pytest.raises(NotFoundError, match="This finding was removed"):
         findings.add_sample_evidence(finding, sample(run), mate)
     findings.restore_finding(finding, mate)

@@ -1,9 +1,8 @@
-"""What counts as correct in a project: its rule in the query language, applied when a step is indexed and to all steps
-when the rule changes.
+"""Correctness: applies a project's rule, written in the query language, to the samples of its steps.
 
-Without a rule of its own a project has the default, whose verdict the rows of a dump come with, see `rows.is_correct`.
-`Step.rule` says by which rule a step was judged, so a worker that dies, or a message that is lost, leaves nothing half
-judged.
+A step is evaluated when it is indexed, and again after the rule has changed. Without a rule, the default applies, which
+the index rows of a dump contain already, see `is_correct` in `rollouts/samples/index_rows.py`. `Step.rule` is the
+number of the rule that the step was evaluated with, so a killed worker or a lost message leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -13,30 +12,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import transaction
-from django.db.models import BooleanField, Case, Exists, F, OuterRef, Q, QuerySet, Value, When
+from django.db.models import BooleanField, Case, Exists, F, OuterRef, Q, Value, When
 from django.utils import timezone
 
+from rollouts import query
 from rollouts.errors import RolloutError
 from rollouts.indexing.reconcile import reconcile_step_again
 from rollouts.indexing.step_stats import recompute_step_stats
 from rollouts.live import notify_run_changed, notify_topics
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.projects import record_audit_entry
-from rollouts.query import (
-    And,
-    BodyTerm,
-    InvalidQueryError,
-    Not,
-    Or,
-    QueryNode,
-    QueryScope,
-    build_condition,
-    build_known_false,
-    build_known_true,
-    parse_correctness_rule,
-    parse_query,
-    scan_bodies,
-)
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -44,11 +29,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVALUATION_LEASE = timedelta(minutes=1)
-PORTION = 50  # steps asked for at a time
+STEPS_PER_QUERY = 50
 
 
 class EvaluationProgress(NamedTuple):
-    """How far a project's steps are judged by its present rule."""
+    """How many steps a project has, and how many of them are not evaluated with its present rule."""
 
     steps: int
     left: int
@@ -58,17 +43,19 @@ class EvaluationProgress(NamedTuple):
         return self.steps - self.left
 
 
-def change_correctness_rule(project: Project, told: object, by: User) -> Project:
-    """Gives the project another rule, empty for the default; its steps are then due to be judged, see `judge_due`. The
-    same rule again changes nothing. Raises BadInput."""
-    found = parse_correctness_rule(told).text
+def change_correctness_rule(project: Project, text: object, by: User) -> Project:
+    """Sets the project's rule, empty for the default. Its steps are then due, see `evaluate_due_steps`.
+
+    Changes nothing if the rule is the same. Raises InvalidInputError.
+    """
+    rule = query.parse_correctness_rule(text).text
     with transaction.atomic():
         row = Project.objects.lock(project)
-        if row.correct == found:
+        if row.correct == rule:
             return row
-        before, row.correct, row.rule = row.correct, found, row.rule + 1
+        before, row.correct, row.rule = row.correct, rule, row.rule + 1
         row.save(update_fields=["correct", "rule"])
-        record_audit_entry(by, "correct.set", row.slug, project=row, rule=found, before=before)
+        record_audit_entry(by, "correct.set", row.slug, project=row, rule=rule, before=before)
         runs = Run.objects.filter(project=row)
         runs.update(version=F("version") + 1)
         notify_topics("runs", *(f"run:{uid}" for uid in runs.filter(deleted_at=None).values_list("uid", flat=True)))
@@ -81,54 +68,45 @@ def load_evaluation_progress(project: Project) -> EvaluationProgress:
 
 
 def find_projects_to_evaluate() -> list[int]:
-    """Ids of projects that have steps to judge and that no worker is at."""
-    waiting = Step.objects.filter(~Q(rule=OuterRef("rule")), run__project=OuterRef("pk"))
-    changed = Project.objects.filter(free(), Exists(waiting), rule__gt=0)
-    return list(changed.values_list("pk", flat=True))
+    """Returns the ids of the projects with due steps that no worker evaluates."""
+    due_steps = Step.objects.filter(~Q(rule=OuterRef("rule")), run__project=OuterRef("pk"))
+    return list(Project.objects.filter(is_unclaimed(), Exists(due_steps), rule__gt=0).values_list("pk", flat=True))
 
 
-def free() -> Q:
+def is_unclaimed() -> Q:
     return Q(judging_until=None) | Q(judging_until__lte=timezone.now())
 
 
 def evaluate_due_steps(project_id: int) -> None:
-    """Judges what is due in a project if nobody else does, a step at a time, newest first. Calling it again, at any
-    time and from anywhere, does no harm."""
-    mine = Project.objects.filter(pk=project_id)
-    if not mine.filter(free()).update(judging_until=timezone.now() + EVALUATION_LEASE):
+    """Evaluates the due steps of a project one by one, newest first, unless another worker does. Safe to call again at
+    any time."""
+    project = Project.objects.filter(pk=project_id)
+    if not project.filter(is_unclaimed()).update(judging_until=timezone.now() + EVALUATION_LEASE):
         return
+    due_steps = Step.objects.filter(run__project=project_id).exclude(rule=F("run__project__rule"))
     try:
-        while steps := waiting(project_id):
+        while steps := list(due_steps.order_by("-step", "-pk").values_list("pk", flat=True)[:STEPS_PER_QUERY]):
             for step in steps:
-                judge_or_leave(step)
-                mine.update(judging_until=timezone.now() + EVALUATION_LEASE)
+                try:
+                    evaluate_step(step)
+                except RolloutError as error:
+                    log.warning("Step %s could not be evaluated: %s", step, error)
+                    evaluate_step(step, readable=False)
+                project.update(judging_until=timezone.now() + EVALUATION_LEASE)
     finally:
-        mine.update(judging_until=None)
-
-
-def waiting(project_id: int) -> list[int]:
-    late = Step.objects.filter(run__project=project_id).exclude(rule=F("run__project__rule"))
-    return list(late.order_by("-step", "-pk").values_list("pk", flat=True)[:PORTION])
-
-
-def judge_or_leave(step_id: int) -> None:
-    """A step whose texts cannot be read is left unjudged, which is what the pages then say."""
-    try:
-        evaluate_step(step_id)
-    except RolloutError as error:
-        log.warning("Step %s could not be judged: %s", step_id, error)
-        evaluate_step(step_id, readable=False)
+        project.update(judging_until=None)
 
 
 @transaction.atomic
 def evaluate_step(step_id: int, *, readable: bool = True) -> None:
-    """Judges a step by the present rule, unless that has been done. Raises StorageUnavailable."""
+    """Evaluates a step with the present rule, unless that was done already. If its texts are not `readable`, the
+    correctness of its samples is unknown afterwards. Raises StorageUnavailableError."""
     step = Step.objects.select_for_update(no_key=True).filter(pk=step_id).first()
     if step is None or step.rule == step.run.project.rule:
         return
     if not readable:
         Sample.objects.filter(step=step).update(correct=None)
-        mark(step, step.run.project)
+        Step.objects.filter(pk=step.pk).update(rule=step.run.project.rule)
     else:
         if not step.run.project.correct:
             reconcile_step_again(step)
@@ -138,53 +116,39 @@ def evaluate_step(step_id: int, *, readable: bool = True) -> None:
 
 
 def apply_correctness_rule(step: Step) -> bool:
-    """Judges the rows of a step, which have come with the default's verdict, under its row lock; False where the
-    default stands. Raises StorageUnavailable."""
+    """Applies the project's rule to the rows of a step, which contain the result of the default rule.
+
+    The caller holds the step's row lock. Returns False if the default rule applies. Raises StorageUnavailableError.
+    """
     run = Run.objects.select_related("project").get(pk=step.run_id)
-    mark(step, run.project)
-    root = parse_query(run.project.correct).root if run.project.correct else None
+    if step.rule != run.project.rule:
+        Step.objects.filter(pk=step.pk).update(rule=run.project.rule)
+    root = query.parse_query(run.project.correct).root if run.project.correct else None
     if root is None:
         return False
-    scope = QueryScope(run, Step.objects.filter(pk=step.pk), step.pk)
+    scope = query.QueryScope(run, Step.objects.filter(pk=step.pk), step.pk)
     rows = Sample.objects.filter(step=step)
-    right, wrong = (
-        rows.filter(visible=True).filter(asked(part(root), scope)) for part in (build_known_true, build_known_false)
+    correct, incorrect = (
+        rows.filter(visible=True).filter(build_merged_condition(build(root), scope)).values("pk")
+        for build in (query.build_known_true, query.build_known_false)
     )
-    rows.update(correct=verdict(right, wrong))
+    cases = (When(pk__in=correct, then=Value(True)), When(pk__in=incorrect, then=Value(False)))
+    rows.update(correct=Case(*cases, default=Value(None), output_field=BooleanField(null=True)))
     return True
 
 
-def mark(step: Step, project: Project) -> None:
-    if step.rule != project.rule:
-        Step.objects.filter(pk=step.pk).update(rule=project.rule)
-
-
-def verdict(right: QuerySet[Sample], wrong: QuerySet[Sample]) -> Case:
-    return Case(
-        When(pk__in=right.values("pk"), then=Value(True)),
-        When(pk__in=wrong.values("pk"), then=Value(False)),
-        default=Value(None),
-        output_field=BooleanField(null=True),
-    )
-
-
-def asked(node: QueryNode, scope: QueryScope) -> Q:
-    """Each term by itself: a sample that several dumps tell of has what any of them says."""
+def build_merged_condition(node: query.QueryNode, scope: query.QueryScope) -> Q:
+    """Evaluates each term by itself: a term is true for a sample if it is true in any dump of the sample."""
     match node:
-        case And(parts) | Or(parts):
-            kind = Q.AND if isinstance(node, And) else Q.OR
-            return Q(*(asked(part, scope) for part in parts), _connector=kind)
-        case Not(part):
-            return ~asked(part, scope)
-        case _ if isinstance(node, BodyTerm):
-            return Q(pk__among=matching(scope, node))
+        case query.And(parts) | query.Or(parts):
+            connector = Q.AND if isinstance(node, query.And) else Q.OR
+            return Q(*(build_merged_condition(part, scope) for part in parts), _connector=connector)
+        case query.Not(part):
+            return ~build_merged_condition(part, scope)
+        case _ if isinstance(node, query.BodyTerm):
+            try:
+                return Q(pk__among=query.scan_bodies(scope, node))
+            except query.InvalidQueryError:  # the step does not have the key: it is not recorded there
+                return Q(pk__among=[])
         case _:
-            return build_condition(node, scope)
-
-
-def matching(scope: QueryScope, leaf: QueryNode) -> list[str]:
-    """A key that no sample of the step has is one that is not recorded there."""
-    try:
-        return scan_bodies(scope, leaf)
-    except InvalidQueryError:
-        return []
+            return query.build_condition(node, scope)

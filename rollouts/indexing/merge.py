@@ -1,13 +1,13 @@
-"""The rows of one step out of its dumps: samples that several dumps tell of become one.
+"""Merges the dumps of a step: a sample that several dumps contain becomes one row.
 
-Dumps that hold text come first, by arrival: the oldest to tell of a sample owns its row, the others are Sightings and
-fill in what it lacks. Then those that hold tokens, such as the batches that trainers keep to load again: their rows
-join the samples of the others, by trajectory and turn where both say them, else by prompt and response. They never add
-samples to a step that others tell of, so that what can't be joined does not count twice; a step that only they tell of
-is theirs.
+Dumps with text come first, in order of arrival. The first dump that contains a sample owns its row. The others get a
+`DuplicateSource` row and fill missing values. Then come token-only dumps, such as the batches that trainers save to
+load them again. Their rows are merged with samples of other dumps by trajectory and turn if both have them, else by
+prompt and response. They never add samples to a step that has dumps with text, so rows that cannot be matched do not
+count twice. A step that has only token-only dumps gets its samples from them.
 
-What a sample is only beside the others of its step (a duplicate, cut, the last of its trajectory) is said of the whole
-step, whichever dumps they came in.
+Properties that depend on the other samples of the step (duplicate, cut off, last of its trajectory) are computed for
+the full step, not for each dump.
 """
 
 from __future__ import annotations
@@ -36,119 +36,114 @@ IndexRowLoader = Callable[[Dump], IndexRowBuilder]
 
 
 def merge_dumps(
-    step_id: int, live: Sequence[Dump], old: Sequence[Dump], slims: IndexRowLoader
+    step_id: int, current: Sequence[Dump], superseded: Sequence[Dump], load_rows: IndexRowLoader
 ) -> tuple[list[IndexRow], list[DuplicateSource]]:
-    """Rows by owner, hidden ones from the newest superseded dump that has them, and the sightings."""
-    merged = StepMerger(step_id, slims)
-    telling, joining = parted(live)
-    for version in telling:
-        merged.tell(version)
-    for version in joining:
-        if telling:
-            merged.join(version)
-        else:
-            merged.tell(version)
-    merged.conclude()
-    told_before, joined_before = parted(old)
-    for version in [*reversed(told_before), *([] if telling else reversed(joined_before))]:
-        merged.hide(version)
-    return list(merged.rows.values()), merged.sights
+    """Returns the rows of the step and the duplicate sources.
+
+    Samples that only superseded dumps contain are hidden rows, taken from the newest of these dumps.
+    """
+    merger = StepMerger(step_id, load_rows)
+    with_text, token_only = partition_dumps(current)
+    for dump in with_text or token_only:
+        merger.add_samples(dump)
+    for dump in token_only if with_text else ():
+        merger.add_values(dump)
+    merger.compute_step_properties()
+    old_with_text, old_token_only = partition_dumps(superseded)
+    for dump in [*reversed(old_with_text), *([] if with_text else reversed(old_token_only))]:
+        merger.add_hidden_samples(dump)
+    return list(merger.rows.values()), merger.duplicates
 
 
-def parted(versions: Sequence[Dump]) -> tuple[list[Dump], list[Dump]]:
-    """Those with text, and those made of artifacts or that hold only tokens."""
-    telling: list[Dump] = []
-    joining: list[Dump] = []
-    for one in versions:
-        (
-            joining if one.source.startswith(Dump.ARTIFACT_PREFIX) or one.format in TOKEN_ONLY_FORMATS else telling
-        ).append(one)
-    return telling, joining
+def partition_dumps(dumps: Sequence[Dump]) -> tuple[list[Dump], list[Dump]]:
+    """Returns the dumps with text, and the dumps that have only tokens or were created from artifacts."""
+    parts: tuple[list[Dump], list[Dump]] = ([], [])
+    for dump in dumps:
+        parts[dump.is_from_artifact or dump.format in TOKEN_ONLY_FORMATS].append(dump)
+    return parts
 
 
 class StepMerger:
-    """The rows of a step while its dumps are gone through. `places` finds a row by its trajectory and turn."""
+    """Merges the dumps of a step one by one. `by_turn` finds a sample by its trajectory and turn."""
 
-    def __init__(self, step_id: int, slims: IndexRowLoader) -> None:
+    def __init__(self, step_id: int, load_rows: IndexRowLoader) -> None:
         self.step_id = step_id
-        self.slims = slims
+        self.load_rows = load_rows
         self.rows: dict[str, IndexRow] = {}
-        self.sights: list[DuplicateSource] = []
-        self.places: dict[tuple[str, int | None], str] = {}
+        self.duplicates: list[DuplicateSource] = []
+        self.by_turn: dict[tuple[str, int | None], str] = {}
         self.traits: dict[str, ResponseTraits] = {}
-        self.ends: IntermediateTracker[str] = IntermediateTracker()  # each producer counts its trajectories by itself
+        self.tracker: IntermediateTracker[str] = IntermediateTracker()  # trajectories are per producer
         self.judged: set[str] = set()
 
-    def read(self, version: Dump) -> Iterator[tuple[IndexRow, TrajectoryPosition, ResponseTraits]]:
-        slim = self.slims(version)
-        yield from zip(slim.rows(self.step_id, version.pk), slim.positions(), slim.traits(), strict=True)
+    def read_rows(self, dump: Dump) -> Iterator[tuple[IndexRow, TrajectoryPosition, ResponseTraits]]:
+        builder = self.load_rows(dump)
+        yield from zip(builder.rows(self.step_id, dump.pk), builder.positions(), builder.traits(), strict=True)
 
-    def tell(self, version: Dump) -> None:
-        """Its rows, each a sample of its own unless a dump before has it."""
-        for row, place, trait in self.read(version):
-            known = self.rows.get(row[0])
+    def add_samples(self, dump: Dump) -> None:
+        """Adds the rows of a dump. A row that an earlier dump has fills missing values there."""
+        for row, position, traits in self.read_rows(dump):
+            sample = row[0]
+            known = self.rows.get(sample)
             if known is None:
-                self.rows[row[0]] = row
-                self.traits[row[0]] = trait
-                self.judged.update([row[0]] if place.judged else [])
+                self.rows[sample] = row
+                self.traits[sample] = traits
+                self.judged.update([sample] if position.judged else [])
             else:
-                self.share(row[0], version, row, place)
-            if place.trajectory and not (known and known[FIELD_POSITIONS["trajectory"]]):
-                self.places.setdefault(place[:2], row[0])
-                self.follow(row[0], version, place)
+                self.merge_row(sample, dump, row, position)
+            if position.trajectory and not (known and known[FIELD_POSITIONS["trajectory"]]):
+                self.by_turn.setdefault(position[:2], sample)
+                self.track_turn(sample, dump, position)
 
-    def follow(self, sample: str, version: Dump, place: TrajectoryPosition) -> None:
-        row, turn = self.rows[sample], len(self.rows) if place.turn is None else place.turn
-        trajectory = build_trajectory_key(
-            place.trajectory, row[FIELD_POSITIONS["group"]], row[FIELD_POSITIONS["prompt_key"]]
-        )
-        self.ends.add((version.producer, trajectory), turn, sample)
+    def track_turn(self, sample: str, dump: Dump, position: TrajectoryPosition) -> None:
+        row, turn = self.rows[sample], len(self.rows) if position.turn is None else position.turn
+        group, prompt_key = row[FIELD_POSITIONS["group"]], row[FIELD_POSITIONS["prompt_key"]]
+        trajectory = build_trajectory_key(position.trajectory, group, prompt_key)
+        self.tracker.add((dump.producer, trajectory), turn, sample)
 
-    def conclude(self) -> None:
-        """Facets of the step that is shown, and which samples a later one of their trajectory follows."""
+    def compute_step_properties(self) -> None:
+        """Computes the text properties of the visible samples and which of them end their trajectory."""
         if not self.rows:
             return
-        rows, traits = list(self.rows.values()), self.traits.values()
-        bits, chars, tokens, told = (
+        rows = list(self.rows.values())
+        bits, chars, tokens, truncated = (
             [row[FIELD_POSITIONS[name]] for row in rows] for name in ("facets", "chars", "tokens", "truncated")
         )
-        twins, marked, ended = zip(*traits, strict=True)
-        seen = ResponseScan(np.array(bits, np.uint32), np.array(marked), np.array(ended), np.array(chars, np.int64))
-        for row, facets in zip(
-            rows, compute_text_properties(seen, np.array(twins, np.int64), tokens, told).tolist(), strict=True
-        ):
-            self.rows[row[0]] = changed(row, facets=facets, final=row[0] not in self.ends.intermediate)
+        twins, marked, ended = zip(*self.traits.values(), strict=True)
+        scan = ResponseScan(np.array(bits, np.uint32), np.array(marked), np.array(ended), np.array(chars, np.int64))
+        properties = compute_text_properties(scan, np.array(twins, np.int64), tokens, truncated).tolist()
+        for row, facets in zip(rows, properties, strict=True):
+            self.rows[row[0]] = replace_values(row, facets=facets, final=row[0] not in self.tracker.intermediate)
 
-    def join(self, version: Dump) -> None:
-        """What it adds to samples that others tell of; each takes from one row."""
-        taken: set[str] = set()
-        for row, place, _ in self.read(version):
-            sample = self.places.get(place[:2]) if place.trajectory else None
-            sample = sample or row[0]
-            if sample in self.rows and sample not in taken:
-                taken.add(sample)
-                self.share(sample, version, row, place)
+    def add_values(self, dump: Dump) -> None:
+        """Fills missing values of samples from the rows of a token-only dump, each sample from one row."""
+        matched: set[str] = set()
+        for row, position, _ in self.read_rows(dump):
+            sample = (self.by_turn.get(position[:2]) if position.trajectory else None) or row[0]
+            if sample in self.rows and sample not in matched:
+                matched.add(sample)
+                self.merge_row(sample, dump, row, position)
 
-    def share(self, sample: str, version: Dump, row: IndexRow, place: TrajectoryPosition) -> None:
-        self.sights.append(DuplicateSource(sample=sample, dump_id=version.pk, ordinal=row[FIELD_POSITIONS["ordinal"]]))
-        whole = fill_missing_values(self.rows[sample], row)
-        if place.judged and sample not in self.judged:
+    def merge_row(self, sample: str, dump: Dump, row: IndexRow, position: TrajectoryPosition) -> None:
+        ordinal = row[FIELD_POSITIONS["ordinal"]]
+        self.duplicates.append(DuplicateSource(sample=sample, dump_id=dump.pk, ordinal=ordinal))
+        merged = fill_missing_values(self.rows[sample], row)
+        if position.judged and sample not in self.judged:
             self.judged.add(sample)
-            whole = changed(whole, correct=row[FIELD_POSITIONS["correct"]])
-        self.rows[sample] = whole
+            merged = replace_values(merged, correct=row[FIELD_POSITIONS["correct"]])
+        self.rows[sample] = merged
 
-    def hide(self, version: Dump) -> None:
-        """Rows that no live dump has, out of sight."""
-        for row, *_ in self.read(version):
+    def add_hidden_samples(self, dump: Dump) -> None:
+        for row, *_ in self.read_rows(dump):
             if row[0] not in self.rows:
-                self.rows[row[0]] = changed(row, visible=False)
+                self.rows[row[0]] = replace_values(row, visible=False)
 
 
-def changed(row: IndexRow, **values: Any) -> IndexRow:
-    """The row with other values in these columns; the row itself where it has them."""
+def replace_values(row: IndexRow, **values: Any) -> IndexRow:
+    """Returns the row with other values in these columns, or the same object if nothing changes."""
     if all(row[FIELD_POSITIONS[name]] == value for name, value in values.items()):
         return row
-    made = list(row)
+    result = list(row)
     for name, value in values.items():
-        made[FIELD_POSITIONS[name]] = value
-    return tuple(made)
+        result[FIELD_POSITIONS[name]] = value
+    return tuple(result)

@@ -1,4 +1,4 @@
-"""A dump while it is read: records in batches become index rows and a Parquet body; what is left out is noted."""
+"""Reads a dump: turns records into index rows and a Parquet body, in batches, and collects what is skipped."""
 
 from __future__ import annotations
 
@@ -27,92 +27,93 @@ Item = Record | MetricPoint | LineProblem | SkippedRow
 T = TypeVar("T", Record, MetricPoint)
 BATCH_ROWS = 2048
 BATCH_CHARS = 16 << 20
-TOKEN_CHARS = 32  # what a token with its mask and log-prob takes in memory, in characters of text
-SHOWN_PROBLEMS = 20
+TOKEN_CHARS = 32  # memory of a token with its mask and log-prob, in characters of text
+MAX_PROBLEMS = 20
+MAX_MESSAGE_CHARS = 2000
 
 
 class ClaimLostError(RolloutError):
-    """Another worker has taken the dump over; what this one did is thrown away."""
+    """Another worker has claimed the dump. The work of this worker is discarded."""
 
     permanent = True
     code = "claim_lost"
 
 
-def printable(message: str) -> str:
-    return message.encode("utf-8", "replace").decode().replace("\0", "\ufffd")[:2000]
+def clean_message(message: str) -> str:
+    return message.encode("utf-8", "replace").decode().replace("\0", "\ufffd")[:MAX_MESSAGE_CHARS]
 
 
 @dataclass(slots=True)
 class DumpReading:
-    """A dump while it is read: its slim rows, the body it writes, and what is to be said of it."""
+    """The state of reading one dump. `path` is the new body file, `skipped` is {reason: count}, and `problems` is
+    [[line, reason], …]."""
 
     dump: Dump
     path: str
-    slim: IndexRowBuilder = field(default_factory=IndexRowBuilder)
-    left_out: Counter[str] = field(default_factory=Counter)
+    index_rows: IndexRowBuilder = field(default_factory=IndexRowBuilder)
+    skipped: Counter[str] = field(default_factory=Counter)
     problems: list[list[int | str]] = field(default_factory=list)
-    namer: SampleIdGenerator | None = None
+    id_generator: SampleIdGenerator | None = None
     layout: BodyLayout | None = None
     writer: BodyWriter | None = None
-    keys: dict[str, str] = field(default_factory=dict)
+    prompt_keys: dict[str, str] = field(default_factory=dict)
 
-    def note(self, item: LineProblem | SkippedRow) -> None:
+    def record_skipped(self, item: LineProblem | SkippedRow) -> None:
         if isinstance(item, SkippedRow):
-            self.left_out[item.reason] += 1
+            self.skipped[item.reason] += 1
             return
-        self.left_out["mended line" if item.repaired else "bad line"] += 1
-        if len(self.problems) < SHOWN_PROBLEMS:
-            self.problems.append([item.line, printable(item.reason)[:500]])
+        self.skipped["mended line" if item.repaired else "bad line"] += 1
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append([item.line, clean_message(item.reason)[:500]])
 
-    def only(self, kind: type[T], items: Iterable[Item]) -> Iterator[T]:
-        """The records or points among the items; the others are noted."""
+    def select(self, kind: type[T], items: Iterable[Item]) -> Iterator[T]:
+        """Yields the records, or the points, among the items."""
         for item in items:
             if isinstance(item, kind):
                 yield item
             elif isinstance(item, (LineProblem, SkippedRow)):
-                self.note(item)
+                self.record_skipped(item)
 
-    def first(self, items: Iterator[Item]) -> Record | MetricPoint | None:
-        """The first item that is something; what comes before it is noted."""
+    def read_first(self, items: Iterator[Item]) -> Record | MetricPoint | None:
         for item in items:
             if isinstance(item, (Record, MetricPoint)):
                 return item
-            self.note(item)
+            self.record_skipped(item)
         return None
 
-    def read(self, records: Iterable[Record]) -> None:
-        """Takes the records in batches that bound the memory, and writes the body."""
+    def write_body(self, records: Iterable[Record]) -> None:
+        """Writes the body and builds the index rows, in batches that limit the memory."""
         try:
-            for batch in batches(records):
-                self.take(batch)
+            for batch in iter_batches(records):
+                self.write_batch(batch)
         finally:
             if self.writer:
                 self.writer.close()
 
-    def take(self, batch: list[Record]) -> None:
+    def write_batch(self, batch: list[Record]) -> None:
         if self.writer and not self.dump.renew():
             raise ClaimLostError("Another worker has taken it over.")
-        if self.namer is None:
-            self.namer = namer_of(self.dump, batch[0])
-        ids = self.namer.generate_ids([(record.prompt, record.response) for record in batch])
-        keys = [self.key(record.prompt) for record in batch]
+        if self.id_generator is None:
+            self.id_generator = create_id_generator(self.dump, batch[0])
+        ids = self.id_generator.generate_ids([(record.prompt, record.response) for record in batch])
+        keys = [self.get_prompt_key(record.prompt) for record in batch]
         self.layout = self.layout or BodyLayout.from_records(batch)
         table = self.layout.table(batch, ids, keys)
         self.writer = self.writer or BodyWriter(get_body_file_path(self.path), table.schema)
         self.writer.write(table)
-        self.slim.add(batch, ids, keys)
+        self.index_rows.add(batch, ids, keys)
 
-    def key(self, prompt: str) -> str:
-        known = self.keys.get(prompt)
-        if known is None:
-            if len(self.keys) >= BATCH_ROWS:
-                self.keys.clear()
-            known = self.keys[prompt] = compute_prompt_key(prompt)
-        return known
+    def get_prompt_key(self, prompt: str) -> str:
+        key = self.prompt_keys.get(prompt)
+        if key is None:
+            if len(self.prompt_keys) >= BATCH_ROWS:
+                self.prompt_keys.clear()
+            key = self.prompt_keys[prompt] = compute_prompt_key(prompt)
+        return key
 
 
-def namer_of(dump: Dump, first: Record) -> SampleIdGenerator:
-    """Raises UnreadableDump when neither the dump nor its first record says the step."""
+def create_id_generator(dump: Dump, first: Record) -> SampleIdGenerator:
+    """Raises UnreadableDumpError if neither the dump nor its first record has a step."""
     if dump.step is None:
         dump.step = to_integer(first.extras.get("step"))
     if dump.step is None:
@@ -120,18 +121,15 @@ def namer_of(dump: Dump, first: Record) -> SampleIdGenerator:
     return SampleIdGenerator(dump.run.uid, dump.attempt.key, dump.split, dump.step_kind, dump.step, dump.producer)
 
 
-def batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+def iter_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
     batch: list[Record] = []
     chars = 0
     for record in records:
         batch.append(record)
-        chars += len(record.prompt) + len(record.response) + TOKEN_CHARS * tokens_of(record)
+        tokens = len(record.prompt_ids or ()) + len(record.response_ids or ())
+        chars += len(record.prompt) + len(record.response) + TOKEN_CHARS * tokens
         if len(batch) >= BATCH_ROWS or chars >= BATCH_CHARS:
             yield batch
             batch, chars = [], 0
     if batch:
         yield batch
-
-
-def tokens_of(record: Record) -> int:
-    return len(record.prompt_ids or ()) + len(record.response_ids or ())

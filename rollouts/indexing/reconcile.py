@@ -1,8 +1,8 @@
-"""Which samples a step shows, whatever order its dumps came and were indexed in.
+"""Decides which samples of a step are visible, independent of the order in which its dumps arrived and were indexed.
 
-The rows of a step are a pure function of its dumps that have a body, ordered by arrival: of each source the newest
-is live; live dumps share the samples that they both tell of, see `merging.py`; samples that only superseded dumps know
-stay, hidden.
+The rows of a step are a pure function of its dumps that have a body, ordered by arrival. The newest dump of each source
+is current, the others are superseded. Current dumps are merged, see `merge.py`. Samples that only superseded dumps
+contain remain as hidden rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from rollouts.errors import StorageUnavailableError
 from rollouts.formats import ADDITIVE_FORMATS
 from rollouts.indexing.merge import merge_dumps
-from rollouts.models import Dump, DuplicateSource, Sample, Step
+from rollouts.models import Dump, DuplicateSource, Sample, Step, get_step_position
 from rollouts.samples import (
     INDEX_ROW_COLUMNS,
     IndexRow,
@@ -25,102 +25,103 @@ from rollouts.samples import (
     scan_dump_rows,
 )
 
-HELD_ROWS = 20_000  # of a step, as tuples in memory
+MAX_RETURNED_ROWS = 20_000  # tuples in memory
 
 
-def reconcile_step(step: Step, dump: Dump, slim: IndexRowBuilder) -> list[IndexRow] | None:
-    """Rewrites the rows of a step in which `dump` is new or indexed again; `slim` are its rows. Sets `dump.state`.
+def reconcile_step(step: Step, dump: Dump, index_rows: IndexRowBuilder) -> list[IndexRow] | None:
+    """Rewrites the rows of a step after `dump` was indexed, and sets `dump.state`. The caller holds the step's lock.
 
-    Returns the step's rows, unless they are too many to hold.
-
-    Under the step's row lock. Rows of the same step that do not change keep their ids, so links and flags hold.
+    `index_rows` are the rows of `dump`. Returns the rows of the step, None if they are many. Sample ids are stable, so
+    links and flags remain valid.
     """
-    versions = sorted([*others(dump), dump], key=lambda version: (version.received_at, version.pk))
-    live = current(versions)
-    shown = {version.pk for version in live}
-    old = [version for version in versions if version.pk not in shown]
-    mark(dump, live, old)
+    dumps = sorted([*find_step_dumps(dump).exclude(pk=dump.pk), dump], key=lambda one: (one.received_at, one.pk))
+    current, superseded = partition_versions(dumps)
+    set_states(dump, current, superseded)
     Sample.objects.filter(step=step).delete()
-    if versions == [dump]:
-        DuplicateSource.objects.filter(dump=dump).delete()
-        found = slim.rows(step.pk, dump.pk)
-        rows = list(found) if slim.count <= HELD_ROWS else None
-        insert_index_rows(found if rows is None else rows)
-        return rows
-    rows, sights = merge_dumps(
-        step.pk, live, old, lambda version: slim if version.pk == dump.pk else from_body(version)
+    DuplicateSource.objects.filter(dump__in=dumps).delete()
+    if dumps == [dump]:
+        new_rows = index_rows.rows(step.pk, dump.pk)
+        returned = list(new_rows) if index_rows.count <= MAX_RETURNED_ROWS else None
+        insert_index_rows(new_rows if returned is None else returned)
+        return returned
+    rows, duplicates = merge_dumps(
+        step.pk, current, superseded, lambda other: index_rows if other.pk == dump.pk else load_index_rows(other)
     )
     insert_index_rows(rows)
-    DuplicateSource.objects.filter(dump__in=versions).delete()
-    DuplicateSource.objects.bulk_create(sights, batch_size=5000)
+    DuplicateSource.objects.bulk_create(duplicates, batch_size=5000)
     return rows
 
 
 def reconcile_step_again(step: Step) -> None:
-    """The rows of a step once more, out of the bodies of its dumps. Under the step's row lock. Raises
-    StorageUnavailable when one is gone."""
-    same = {name: getattr(step, name) for name in ("run_id", "attempt_id", "split", "step_kind", "step")}
-    last = Dump.objects.filter(**same, segment__isnull=False).select_related("segment").order_by("-pk").first()
-    if last:
-        reconcile_step(step, last, from_body(last))
+    """Rewrites the rows of a step from the bodies of its dumps. The caller holds the step's lock.
+
+    Raises StorageUnavailableError if a body is missing.
+    """
+    if last := find_step_dumps(step).order_by("-pk").first():
+        reconcile_step(step, last, load_index_rows(last))
 
 
-def others(dump: Dump) -> QuerySet[Dump]:
-    """The other dumps of the step that have a body."""
-    same = {name: getattr(dump, name) for name in ("run_id", "attempt_id", "split", "step_kind", "step")}
-    return Dump.objects.filter(**same, segment__isnull=False).exclude(pk=dump.pk).select_related("segment")
+def find_step_dumps(row: Step | Dump) -> QuerySet[Dump]:
+    """Returns the dumps of a step that have a body."""
+    return Dump.objects.filter(**get_step_position(row), segment__isnull=False).select_related("segment")
 
 
-def current(versions: Sequence[Dump]) -> list[Dump]:
-    """The live ones of the versions, which are in order of arrival: the newest of each source. A source that comes in
-    chunks adds them up, until it starts anew with a higher generation."""
-    generation: dict[tuple[str, str], int] = {}
-    for version in versions:
-        source = (version.producer, name_of(version))
-        generation[source] = max(version.generation, generation.get(source, 0))
-    newest: dict[tuple[str, str, int | None], Dump] = {}
-    for version in versions:
-        if version.generation == generation[version.producer, name_of(version)]:
-            newest[version.producer, name_of(version), version.offset] = version
-    live = {version.pk for version in newest.values()}
-    return [version for version in versions if version.pk in live]
+def partition_versions(dumps: Sequence[Dump]) -> tuple[list[Dump], list[Dump]]:
+    """Returns the current and the superseded dumps, of dumps in order of arrival.
+
+    The newest dump of each source is current. If a source sends chunks, all chunks of its highest generation are.
+    """
+    generations: dict[tuple[str, str], int] = {}
+    for dump in dumps:
+        source = get_source_key(dump)
+        generations[source] = max(dump.generation, generations.get(source, 0))
+    newest: dict[tuple[tuple[str, str], int | None], Dump] = {}
+    for dump in dumps:
+        source = get_source_key(dump)
+        if dump.generation == generations[source]:
+            newest[source, dump.offset] = dump
+    current = set(newest.values())
+    return [dump for dump in dumps if dump in current], [dump for dump in dumps if dump not in current]
 
 
-def name_of(version: Dump) -> str:
-    """What the newest of is live: the source. A file of a step that a trainer dumped again is another artifact, whose
-    key is in its source; only its path stays. Where versions add up, each is the newest of its own."""
-    if version.format in ADDITIVE_FORMATS:
-        return f"{version.source}#{version.sha256}"
-    head, _, path = version.source.partition("/")
-    return f"{Dump.ARTIFACT_PREFIX}/{path}" if head.startswith(Dump.ARTIFACT_PREFIX) else version.source
+def get_source_key(dump: Dump) -> tuple[str, str]:
+    """Returns the producer and the source of a dump. Of dumps with the same key, the newest is current.
+
+    If a trainer writes a file of a step again, it is in another artifact, whose key is a part of the source. So only
+    the path in the artifact is used. The dumps of an additive format are all current.
+    """
+    if dump.format in ADDITIVE_FORMATS:
+        return dump.producer, f"{dump.source}#{dump.sha256}"
+    path = dump.source.partition("/")[2]
+    return dump.producer, f"{Dump.ARTIFACT_PREFIX}/{path}" if dump.is_from_artifact else dump.source
 
 
-def mark(dump: Dump, live: Sequence[Dump], old: Sequence[Dump]) -> None:
-    """States follow from who is live. Dumps that wait to be indexed again keep saying so."""
+def set_states(dump: Dump, current: Sequence[Dump], superseded: Sequence[Dump]) -> None:
+    """Sets the states of the dumps. Dumps that are queued to be indexed again keep their state."""
     state = Dump.State
-    done = Dump.objects.filter(state__in=[state.INDEXED, state.SUPERSEDED])
-    done.filter(pk__in=[version.pk for version in live]).update(state=state.INDEXED)
-    done.filter(pk__in=[version.pk for version in old]).update(state=state.SUPERSEDED)
-    dump.state = state.INDEXED if dump in live else state.SUPERSEDED
+    indexed = Dump.objects.filter(state__in=[state.INDEXED, state.SUPERSEDED])
+    indexed.filter(pk__in=[other.pk for other in current]).update(state=state.INDEXED)
+    indexed.filter(pk__in=[other.pk for other in superseded]).update(state=state.SUPERSEDED)
+    dump.state = state.INDEXED if dump in current else state.SUPERSEDED
 
 
-def from_body(dump: Dump) -> IndexRowBuilder:
-    """The rows of a dump that was indexed before. Raises StorageUnavailable when its body is gone."""
+def load_index_rows(dump: Dump) -> IndexRowBuilder:
+    """Returns the index rows of a dump, built from its body. Raises StorageUnavailableError if the body is missing."""
     try:
-        return slim_of(dump)
-    except FileNotFoundError:  # folded into a segment just now
+        return build_index_rows(dump)
+    except FileNotFoundError:  # the body was just moved into a segment
         dump.refresh_from_db()
     try:
-        return slim_of(dump)
+        return build_index_rows(dump)
     except FileNotFoundError as error:
         raise StorageUnavailableError(f"The body of dump {dump.pk} is not on the disk; index the run again.") from error
 
 
-def slim_of(dump: Dump) -> IndexRowBuilder:
-    slim = IndexRowBuilder()
+def build_index_rows(dump: Dump) -> IndexRowBuilder:
+    index_rows = IndexRowBuilder()
     with open_body_file(dump) as file:
         names = file.schema_arrow.names
-    own = [name for name in ("num.acc", "num.response_length", "more") if name in names]
-    for table in scan_dump_rows(dump, [*INDEX_ROW_COLUMNS, *own]):
-        slim.add(build_records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
-    return slim
+    optional = [name for name in ("num.acc", "num.response_length", "more") if name in names]
+    for table in scan_dump_rows(dump, [*INDEX_ROW_COLUMNS, *optional]):
+        index_rows.add(build_records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
+    return index_rows

@@ -1,6 +1,6 @@
-"""A dump whose rows are of several steps becomes a dump for each of them, of the same source.
+"""Splits a dump with the rows of several steps into one dump per step, of the same source.
 
-They come to the same names whenever it is indexed again. It has no rows of its own then.
+The new dumps have the same identities when the dump is indexed again. The original dump then has no rows of its own.
 """
 
 from __future__ import annotations
@@ -18,52 +18,51 @@ from rollouts.models import Dump
 from rollouts.samples import Record, to_integer, to_json
 from rollouts.storage import create_incoming_path
 
-HELD_BYTES = 16 << 20  # of lines that wait to be written
-NATIVE = "native"
+MAX_BUFFERED_BYTES = 16 << 20
+COPIED_FIELDS = ("split", "step_kind", "source", "offset", "generation", "producer")
 
 
 def has_several_steps(records: Iterable[Record]) -> bool:
-    """Whether they say different steps."""
-    seen = {step for _, step in with_steps(records, most=2)}
-    return len(seen) > 1
+    """Stops at the second step."""
+    steps = (step for _, step in iter_with_steps(records))
+    first = next(steps, None)
+    return any(step != first for step in steps)
 
 
-def with_steps(records: Iterable[Record], most: int = 0) -> Iterator[tuple[Record, int]]:
-    """Each with its step; one that does not say it is of the step of the one before. Ends after `most` steps."""
-    seen: set[int] = set()
+def iter_with_steps(records: Iterable[Record]) -> Iterator[tuple[Record, int]]:
+    """Yields each record with its step. A record without a step has the step of the previous record."""
     last = 0
     for record in records:
-        told = to_integer(record.extras.get("step"))
-        last = last if told is None else told
+        step = to_integer(record.extras.get("step"))
+        last = last if step is None else step
         yield record, last
-        seen.add(last)
-        if most and len(seen) >= most:
-            return
 
 
 def split_by_step(dump: Dump, records: Iterable[Record]) -> list[Dump]:
-    """The dumps of the steps, in their order. Raises StorageUnavailable."""
-    files = Files()
+    """Returns the new dumps, ordered by step. Raises StorageUnavailableError."""
+    files = StepFiles()
     try:
-        for record, step in with_steps(records):
-            files.add(step, line(record))
-        return [accepted(dump, step, path) for step, path in files.written()]
+        for record, step in iter_with_steps(records):
+            files.add(step, serialize_record(record))
+        files.flush()
+        return [accept_step_dump(dump, step, path) for step, path in sorted(files.paths.items())]
     finally:
-        files.remove()
+        for path in files.paths.values():
+            path.unlink(missing_ok=True)
 
 
-class Files:
-    """Lines by step, in files that are gone afterwards."""
+class StepFiles:
+    """Temporary files with the lines of each step."""
 
     def __init__(self) -> None:
         self.lines: dict[int, list[bytes]] = defaultdict(list)
         self.paths: dict[int, Path] = {}
-        self.held = 0
+        self.buffered = 0
 
-    def add(self, step: int, text: bytes) -> None:
-        self.lines[step].append(text)
-        self.held += len(text)
-        if self.held > HELD_BYTES:
+    def add(self, step: int, line: bytes) -> None:
+        self.lines[step].append(line)
+        self.buffered += len(line)
+        if self.buffered > MAX_BUFFERED_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -72,40 +71,25 @@ class Files:
             with path.open("ab") as file:
                 file.writelines(lines)
         self.lines.clear()
-        self.held = 0
-
-    def written(self) -> list[tuple[int, Path]]:
-        self.flush()
-        return sorted(self.paths.items())
-
-    def remove(self) -> None:
-        for path in self.paths.values():
-            path.unlink(missing_ok=True)
+        self.buffered = 0
 
 
-def line(record: Record) -> bytes:
-    """A row as `Run.log_samples` would write it; without texts where there are none."""
+def serialize_record(record: Record) -> bytes:
+    """Returns a line as `Run.log_samples` would write it. A textless record has no prompt and no response."""
     row: dict[str, Any] = dict(record.extras)
-    left_out = ("extras", "textless", *(("prompt", "response") if record.textless else ()))
-    for each in fields(Record):
-        value = getattr(record, each.name)
-        if each.name not in left_out and value not in (None, {}):
-            row[each.name] = value
+    excluded = ("extras", "textless", *(("prompt", "response") if record.textless else ()))
+    for field in fields(Record):
+        value = getattr(record, field.name)
+        if field.name not in excluded and value not in (None, {}):
+            row[field.name] = value
     return to_json(row).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def accepted(dump: Dump, step: int, path: Path) -> Dump:
-    header = DumpHeader(
-        attempt=dump.attempt.key,
-        split=dump.split,
-        step=step,
-        step_kind=dump.step_kind,
-        source=dump.source,
-        format=dump.format if dump.format in TOKEN_ONLY_TABLE_FORMATS else NATIVE,  # its columns have our names now
-        offset=dump.offset,
-        generation=dump.generation,
-        producer=dump.producer,
-    )
+def accept_step_dump(dump: Dump, step: int, path: Path) -> Dump:
+    copied = {name: getattr(dump, name) for name in COPIED_FIELDS}
+    # The columns have our names now.
+    form = dump.format if dump.format in TOKEN_ONLY_TABLE_FORMATS else "native"
+    header = DumpHeader(attempt=dump.attempt.key, step=step, format=form, **copied)
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return accept_dump(dump.run, header, sha256, path, path.stat().st_size)[0]

@@ -1,13 +1,14 @@
-"""Steps: the row of one, its figures from the visible samples, and which attempt's steps count."""
+"""Computes the statistics of a step from its visible samples, and marks steps that a later attempt superseded."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from django.db.models import Min
 from django.utils import timezone
 
@@ -15,13 +16,13 @@ from rollouts.metrics import find_copied_steps, find_generated_count
 from rollouts.models import Flag, Run, Sample, Step
 from rollouts.samples import FIELD_POSITIONS, TEXT_PROPERTY_BITS, IndexRow
 
-SCORES = ("score_mean", "score_min", "score_max", "score_std", "score_p10", "score_p50", "score_p90")
-# Fine near the ends of the usual reward, where one answer differs from another in kind.
+SCORE_FIELDS = ("score_mean", "score_min", "score_max", "score_std", "score_p10", "score_p50", "score_p90")
+# Narrow at the ends of the usual reward range, where single values have a meaning.
 REWARD_BINS = ["<0", "0", "(0, 0.5)", "[0.5, 1)", "1"]
 
 
 class SampleStats(NamedTuple):
-    """What the figures of a step are made of, per visible sample."""
+    """The fields of a visible sample that the statistics are computed from."""
 
     group: str
     final: bool
@@ -33,151 +34,134 @@ class SampleStats(NamedTuple):
     data_source: str
 
 
-seen_in: Callable[[IndexRow], IndexRow] = itemgetter(*(FIELD_POSITIONS[name] for name in SampleStats._fields))
+get_stat_values: Callable[[IndexRow], IndexRow] = itemgetter(*(FIELD_POSITIONS[name] for name in SampleStats._fields))
 
 
-def recompute_step_stats(step: Step, known: Iterable[IndexRow] | None = None) -> None:
+def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = None) -> None:
     """Writes the step's statistics, from its visible rows. The caller holds the row's lock (`StepQuerySet.get_locked`).
 
-    `known`: the step's rows, if the caller has just written them.
+    `index_rows`: the step's rows, if the caller has just written them.
     """
-    if known is None:
-        found = Sample.objects.filter(step=step, visible=True).values_list(*SampleStats._fields)
-        rows = list(map(SampleStats._make, found.iterator(chunk_size=5000)))
+    if index_rows is None:
+        stored = Sample.objects.filter(step=step, visible=True).values_list(*SampleStats._fields)
+        rows = list(map(SampleStats._make, stored.iterator(chunk_size=5000)))
     else:
-        rows = [SampleStats._make(seen_in(row)) for row in known if row[FIELD_POSITIONS["visible"]]]
-    last = [row for row in rows if row.final]
-    told = [row.truncated for row in rows if row.truncated is not None]
+        rows = [SampleStats._make(get_stat_values(row)) for row in index_rows if row[FIELD_POSITIONS["visible"]]]
+    final = [row for row in rows if row.final]
+    truncated = [row.truncated for row in rows if row.truncated is not None]
+    correct = [row.correct for row in final if row.correct is not None]
     lengths = [row.chars for row in rows if not row.facets & TEXT_PROPERTY_BITS["no-text"]]
-    figures: dict[str, Any] = {
+    group_stats, group_outcomes = compute_group_stats(final)
+    stats: dict[str, Any] = {
         "samples": len(rows),
         "generated": find_generated_count(step),
-        "trajectories": len(last),
+        "trajectories": len(final),
         "length_mean": float(np.mean(lengths)) if lengths else None,
-        "truncated": sum(told) if told else None,
-        "facets": facet_counts(rows) | judged(last),
-        "by_source": by_source(last),
+        "truncated": sum(truncated) if truncated else None,
+        "facets": count_properties(rows)
+        | ({"judged": len(correct), "correct": sum(correct)} if correct else {})
+        | group_outcomes,
+        "by_source": compute_source_stats(final),
         "flags": Flag.objects.count_flagged_samples(step),
-        **scores(np.array([row.score for row in last if row.score is not None], np.float64)),
-        **groups(last),
+        **compute_score_stats(np.array([row.score for row in final if row.score is not None], np.float64)),
+        **group_stats,
     }
-    figures["facets"] |= figures.pop("solved")
-    Step.objects.filter(pk=step.pk).update(version=step.version + 1, updated_at=timezone.now(), **figures)
+    Step.objects.filter(pk=step.pk).update(version=step.version + 1, updated_at=timezone.now(), **stats)
     step.refresh_from_db()
 
 
-def facet_counts(rows: Sequence[SampleStats]) -> dict[str, int]:
-    """{facet: samples}, those that occur; `intermediate` are samples that are not the last of their trajectory."""
+def count_properties(rows: Sequence[SampleStats]) -> dict[str, int]:
+    """Returns the number of samples of each text property that occurs, and of the intermediate samples: those that are
+    not the last of their trajectory."""
     bits = np.array([row.facets for row in rows], np.uint32)
     counts = {name: int(np.count_nonzero(bits & bit)) for name, bit in TEXT_PROPERTY_BITS.items()}
     counts["intermediate"] = sum(not row.final for row in rows)
     return {name: count for name, count in counts.items() if count}
 
 
-def judged(last: Sequence[SampleStats]) -> dict[str, int]:
-    """How many trajectories were judged at all, and how many are correct; empty when none was."""
-    known = [row.correct for row in last if row.correct is not None]
-    return {"judged": len(known), "correct": sum(known)} if known else {}
+def compute_score_stats(scores: npt.NDArray[np.float64]) -> dict[str, Any]:
+    if not len(scores):
+        return dict.fromkeys(SCORE_FIELDS) | {"histogram": {}}
+    percentiles = np.percentile(scores, (10, 50, 90)).tolist()
+    values = (float(scores.mean()), float(scores.min()), float(scores.max()), float(scores.std()), *percentiles)
+    return dict(zip(SCORE_FIELDS, values, strict=True)) | {"histogram": build_histogram(scores)}
 
 
-def scores(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
-    if not len(values):
-        return dict.fromkeys(SCORES) | {"histogram": {}}
-    p10, p50, p90 = np.percentile(values, (10, 50, 90)).tolist()
-    return {
-        "score_p10": p10,
-        "score_p50": p50,
-        "score_p90": p90,
-        "score_mean": float(values.mean()),
-        "score_min": float(values.min()),
-        "score_max": float(values.max()),
-        "score_std": float(values.std()),
-        "histogram": build_histogram(values),
-    }
+def build_histogram(values: npt.NDArray[np.float64]) -> dict[str, Any]:
+    """Returns {"edges": n + 1 numbers, "counts": n, "labels": n texts}.
 
-
-def build_histogram(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
-    """{"edges": n + 1 numbers, "counts": n, "labels": n texts}: five bins by `REWARD_BINS` for scores within -1 … 1,
-    else ten of equal width. In the five, an edge that comes twice bounds the bin of that very value."""
+    The bins are the five of `REWARD_BINS` if all scores are between -1 and 1, else ten of equal width. In the five, an
+    edge that occurs twice bounds the bin of exactly that value.
+    """
     low, high = float(values.min()), float(values.max())
     if low >= -1 and high <= 1:
-        counts = [
-            int(np.count_nonzero(where))
-            for where in (
-                values < 0,
-                values == 0,
-                (values > 0) & (values < 0.5),
-                (values >= 0.5) & (values < 1),
-                values == 1,
-            )
-        ]
+        masks = (values < 0, values == 0, (values > 0) & (values < 0.5), (values >= 0.5) & (values < 1), values == 1)
+        counts = [int(np.count_nonzero(mask)) for mask in masks]
         return {"edges": [-1.0, 0.0, 0.0, 0.5, 1.0, 1.0], "counts": counts, "labels": REWARD_BINS}
     if low == high:
         return {"edges": [low, high], "counts": [len(values)], "labels": [f"{low:g}"]}
-    found, edges = np.histogram(values, bins=10)
-    labels = [f"{one:.3g} … {two:.3g}" for one, two in zip(edges, edges[1:], strict=False)]
-    return {"edges": edges.tolist(), "counts": found.tolist(), "labels": labels}
+    bin_counts, edges = np.histogram(values, bins=10)
+    labels = [f"{start:.3g} … {end:.3g}" for start, end in zip(edges, edges[1:], strict=False)]
+    return {"edges": edges.tolist(), "counts": bin_counts.tolist(), "labels": labels}
 
 
-def groups(last: Sequence[SampleStats]) -> dict[str, Any]:
-    """Groups, those of two or more whose scores are all equal, and those that are wholly solved or not at all."""
-    spans: dict[str, tuple[float, float, int]] = {}
-    solved: dict[str, tuple[int, int]] = {}
-    for row in last:
+def compute_group_stats(final: Sequence[SampleStats]) -> tuple[dict[str, int], dict[str, int]]:
+    """Returns the number of groups and of those with two or more equal scores and no other, and the number of groups
+    that are completely solved or not at all. The latter is empty if no correctness is known."""
+    scores: dict[str, list[float]] = defaultdict(list)
+    outcomes: dict[str, list[bool]] = defaultdict(list)
+    for row in final:
         if row.score is not None:
-            low, high, count = spans.get(row.group, (row.score, row.score, 0))
-            spans[row.group] = (min(low, row.score), max(high, row.score), count + 1)
+            scores[row.group].append(row.score)
         if row.correct is not None:
-            right, count = solved.get(row.group, (0, 0))
-            solved[row.group] = (right + row.correct, count + 1)
-    counts = {
-        "solve-all": sum(right == count for right, count in solved.values()),
-        "solve-none": sum(right == 0 for right, _ in solved.values()),
+            outcomes[row.group].append(row.correct)
+    stats = {
+        "groups": len({row.group for row in final}),
+        "zero_variance_groups": sum(len(known) > 1 and min(known) == max(known) for known in scores.values()),
     }
-    return {
-        "groups": len({row.group for row in last}),
-        "zero_variance_groups": sum(low == high and count > 1 for low, high, count in spans.values()),
-        "solved": counts if solved else {},
+    solved = {
+        "solve-all": sum(map(all, outcomes.values())),
+        "solve-none": sum(not any(group) for group in outcomes.values()),
     }
+    return stats, solved if outcomes else {}
 
 
-def by_source(last: Sequence[SampleStats]) -> dict[str, dict[str, Any]]:
-    """{data source: {"count", "score_mean"}}; empty when the run names no source."""
-    counts = Counter(row.data_source for row in last)
+def compute_source_stats(final: Sequence[SampleStats]) -> dict[str, dict[str, Any]]:
+    """Returns {data source: {"count", "score_mean"}} of the 100 largest, empty if the run has no data sources."""
+    counts = Counter(row.data_source for row in final)
     if set(counts) <= {""}:
         return {}
-    totals: dict[str, list[float]] = {name: [] for name in counts}
-    for row in last:
+    scores: dict[str, list[float]] = defaultdict(list)
+    for row in final:
         if row.score is not None:
-            totals[row.data_source].append(row.score)
+            scores[row.data_source].append(row.score)
     return {
-        name: {"count": count, "score_mean": float(np.mean(totals[name])) if totals[name] else None}
+        name: {"count": count, "score_mean": float(np.mean(scores[name])) if scores[name] else None}
         for name, count in counts.most_common(100)
     }
 
 
 def mark_superseded_steps(run: Run) -> None:
-    """Marks the steps that a later attempt did again: from its own first step on, each step kind by itself.
+    """Marks the steps that a later attempt repeated: from its own first step on, for each step kind.
 
-    Training steps count from the later attempt's first training step, evaluations from its first step of either
-    split. Called under the run's row lock, so that two attempts that arrive together see each other.
+    Training steps are superseded from the later attempt's first training step on, evaluations from its first step of
+    either split. The caller holds the run's row lock, so two attempts that arrive together see each other.
     """
-    doubles = find_copied_steps(run)
-    told = run.steps.filter(samples__gt=0).exclude(pk__in=doubles)
-    firsts = told.order_by().values_list("attempt__number", "step_kind", "split")
-    first = {(number, kind, split): step for number, kind, split, step in firsts.annotate(first=Min("step"))}
-    if doubles:
-        run.steps.filter(pk__in=doubles).update(superseded=True)
-    if len({number for number, _, _ in first}) < 2:
+    copies = find_copied_steps(run)
+    rows = run.steps.filter(samples__gt=0).exclude(pk__in=copies).order_by()
+    firsts = rows.values_list("attempt__number", "step_kind", "split").annotate(first=Min("step"))
+    if copies:
+        run.steps.filter(pk__in=copies).update(superseded=True)
+    if len({number for number, *_ in firsts}) < 2:
         return
-    cuts: dict[tuple[int, str, str], int] = {}
-    for (number, kind, split), step in first.items():
-        for where in ("train", "eval") if split == "train" else ("eval",):
-            cuts[number, kind, where] = min(step, cuts.get((number, kind, where), step))
-    for number, kind, split in first:
-        later = [step for (after, of, where), step in cuts.items() if after > number and (of, where) == (kind, split)]
-        mine = run.steps.filter(attempt__number=number, step_kind=kind, split=split)
-        gone = mine.filter(step__gte=min(later)) if later else mine.none()
-        gone.filter(superseded=False).update(superseded=True)
-        kept = mine.filter(superseded=True).exclude(pk__in=doubles)
-        kept.exclude(pk__in=gone.values("pk")).update(superseded=False)
+    starts: dict[tuple[int, str, str], int] = {}  # where the attempt supersedes earlier ones
+    for number, kind, split, step in firsts:
+        for affected in ("train", "eval") if split == "train" else ("eval",):
+            starts[number, kind, affected] = min(step, starts.get((number, kind, affected), step))
+    for number, kind, split, _ in firsts:
+        later = [step for (other, *axis), step in starts.items() if other > number and axis == [kind, split]]
+        own = run.steps.filter(attempt__number=number, step_kind=kind, split=split)
+        repeated = own.filter(step__gte=min(later)) if later else own.none()
+        repeated.filter(superseded=False).update(superseded=True)
+        restored = own.filter(superseded=True).exclude(pk__in=copies)
+        restored.exclude(pk__in=repeated.values("pk")).update(superseded=False)

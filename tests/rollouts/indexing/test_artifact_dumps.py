@@ -77,7 +77,7 @@ def test_tokens_that_join_by_uid_are_those_of_the_text(run: Run) -> None:
     decoder = load_tokenizer_file(TOKENIZER / "tokenizer.json")
     assert decoder
     for body in bodies.load_bodies(rows(run)).values():
-        assert decoder.texts([body.prompt_ids or [], body.response_ids or []]) == [body.prompt, body.response]
+        assert decoder.decode_rows([body.prompt_ids or [], body.response_ids or []]) == [body.prompt, body.response]
 
 
 def test_a_reward_functions_own_word_decides_what_is_correct_wherever_it_stands(run: Run) -> None:

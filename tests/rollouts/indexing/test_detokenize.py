@@ -26,22 +26,22 @@ def changed(tmp_path: Path, **parts: Any) -> Path:
 def test_special_tokens_are_left_out_of_texts_and_named_in_pieces() -> None:
     decoder = detokenize.load_tokenizer_file(REAL)
     assert decoder
-    assert decoder.texts([[1, 87, 85, 260, 201, 2, 0, 0]]) == ["user\n"]
-    assert decoder.pieces([1, 201, 2]) == ["<|im_start|>", "\n", "<|im_end|>"]
+    assert decoder.decode_rows([[1, 87, 85, 260, 201, 2, 0, 0]]) == ["user\n"]
+    assert decoder.decode_each([1, 201, 2]) == ["<|im_start|>", "\n", "<|im_end|>"]
 
 
 def test_ids_that_no_vocabulary_has_decode_to_nothing() -> None:
     decoder = detokenize.load_tokenizer_file(REAL)
     assert decoder
-    assert decoder.texts([[-1, 2**40, 99_999, 16], []]) == [".", ""]
-    assert decoder.pieces([-1, 16]) == ["", "."]
+    assert decoder.decode_rows([[-1, 2**40, 99_999, 16], []]) == [".", ""]
+    assert decoder.decode_each([-1, 16]) == ["", "."]
 
 
 def test_a_character_cut_in_two_is_shown_as_such() -> None:
     decoder = detokenize.load_tokenizer_file(REAL)
     assert decoder
     whole = decoder.tokenizer.get_vocab()
-    assert decoder.texts([[whole["æ"]]]) == ["\ufffd"]
+    assert decoder.decode_rows([[whole["æ"]]]) == ["\ufffd"]
 
 
 @pytest.mark.parametrize(

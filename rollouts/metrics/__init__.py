@@ -6,16 +6,15 @@ Invariant: the order is attempt, step, arrival, never a client's clock. A NaN is
 
 from rollouts.metrics.blocks import MIN_ROWS_TO_COMPACT, compact_metric_rows
 from rollouts.metrics.chart_layout import ChartLayout, arrange_charts
-from rollouts.metrics.generated_count import find_generated_count
-from rollouts.metrics.sample_curves import find_copied_steps
+from rollouts.metrics.sample_curves import find_copied_steps, load_sparklines
 from rollouts.metrics.series import (
     append_points,
+    find_generated_count,
     list_metric_names,
     list_recent_metric_names,
     load_curves,
     load_last_values,
 )
-from rollouts.metrics.sparkline import load_sparklines
 from rollouts.metrics.time_axis import add_time_axis
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Curves over attempts: what a later attempt replaces of an earlier one."""
+"""Selects the points of curves by attempt: a later attempt replaces the end of an earlier one."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ AttemptPoints = list[tuple[int, PointArrays]]  # attempt id and its points
 
 @dataclass(frozen=True, slots=True)
 class AttemptIndex:
-    """The attempts of some runs: (run, key, number) by id, and where the training steps of each start, by step kind, if
-    it has metrics: files that are watched beside a trainer's own calls replace no curve."""
+    """The attempts of some runs: (run id, key, number) by attempt id, and the first training step by attempt id and
+    step kind. Attempts without metrics have no first step: watched files do not replace the curves of a trainer."""
 
     known: dict[int, tuple[int, str, int]]
     starts: dict[tuple[int, str], int]
 
     @classmethod
-    def of(cls, run_ids: Sequence[int]) -> AttemptIndex:
-        rows = Attempt.objects.filter(run__in=run_ids).values_list("pk", "run", "key", "number")
-        told = (Exists(model.objects.filter(attempt=OuterRef("attempt"))) for model in (Series, MetricRow))
-        train = Step.objects.filter(or_(*told), run__in=run_ids, split="train").order_by()
-        first = train.values_list("attempt", "step_kind").annotate(Min("step"))
-        return cls(
-            {pk: (run, key, number) for pk, run, key, number in rows}, {(pk, kind): at for pk, kind, at in first}
-        )
+    def load(cls, run_ids: Sequence[int]) -> AttemptIndex:
+        attempts = Attempt.objects.filter(run__in=run_ids).values_list("pk", "run", "key", "number")
+        has_metrics = (Exists(model.objects.filter(attempt=OuterRef("attempt"))) for model in (Series, MetricRow))
+        train = Step.objects.filter(or_(*has_metrics), run__in=run_ids, split="train").order_by()
+        starts = train.values_list("attempt", "step_kind").annotate(Min("step"))
+        known = {pk: (run, key, number) for pk, run, key, number in attempts}
+        return cls(known, {(pk, kind): step for pk, kind, step in starts})
 
     def key(self, pk: int) -> str:
         return self.known[pk][1]
@@ -39,31 +38,27 @@ class AttemptIndex:
     def number(self, pk: int) -> int:
         return self.known[pk][2]
 
-    def later(self, pk: int) -> list[int]:
-        """Attempts of the same run that were launched after this one."""
-        run, _, number = self.known[pk]
-        return [other for other, (of, _, at) in self.known.items() if of == run and at > number]
-
-    def choose(self, pieces: AttemptPoints, kind: str, attempt: str) -> AttemptPoints:
-        """What `attempt` asks for, in order of attempts: `current`, `all` (each by itself) or one attempt's key."""
+    def select(self, pieces: AttemptPoints, kind: str, attempt: str) -> AttemptPoints:
+        """Returns the points of `attempt`, ordered by attempt: `current`, `all` (each attempt by itself) or a key."""
         pieces = sorted(pieces, key=lambda piece: self.number(piece[0]))
         if attempt == "all":
             return pieces
         if attempt != "current":
             return [piece for piece in pieces if self.key(piece[0]) == attempt]
-        return self.current(pieces, kind)
+        return self.concatenate(pieces, kind)
 
-    def current(self, pieces: AttemptPoints, kind: str) -> AttemptPoints:
-        """Each attempt up to where a later one starts: with this metric, or with its first training step.
+    def concatenate(self, pieces: AttemptPoints, kind: str) -> AttemptPoints:
+        """Cuts each attempt where a later one starts: with this metric, or with its first training step.
 
-        Both count because a resumed run may validate the step that it was saved at before it trains the next one.
+        Both count because a resumed run may evaluate the step that it was saved at before it trains the next one.
         """
         first = {pk: int(steps[0]) for pk, (steps, _) in pieces if len(steps)}
-        shown: AttemptPoints = []
+        result: AttemptPoints = []
         for pk, (steps, values) in pieces:
-            later = self.later(pk)
+            run, _, number = self.known[pk]
+            later = [other for other, (of, _, at) in self.known.items() if of == run and at > number]
             cuts = [first[other] for other in later if other in first]
             cuts += [self.starts[other, kind] for other in later if (other, kind) in self.starts]
             end = int(np.searchsorted(steps, min(cuts))) if cuts else len(steps)
-            shown.append((pk, (steps[:end], values[:end])))
-        return shown
+            result.append((pk, (steps[:end], values[:end])))
+        return result

@@ -1,4 +1,4 @@
-"""Which charts a run's overview draws, and in which order. Names are matched as they are logged, by pattern."""
+"""Decides which charts the overview of a run shows, and in which order. Metric names are matched by pattern."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rollouts.metrics.series import Curve
 
 FAN_TITLE: Final = N_("score p10, p50, p90")
 SCORE_FAN_METRICS: Final = ("samples/score/p10", "samples/score/p50", "samples/score/p90")
-# One entry per default chart: its title, and patterns of the names that it draws together. A title ending in `*` makes
-# one chart per name. The first pattern group that matches takes a name.
+# One entry per default chart: its title and patterns of the metrics in it. The title `*` creates one chart per metric.
+# A metric is in the first entry that matches.
 DEFAULTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
         N_("score"),
@@ -78,7 +78,7 @@ KINDS: Final = {"seconds": "stack", FAN_TITLE: "fan"}
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Names drawn in one picture; `kind` is `line`, `stack`, or `fan`: the second between the others."""
+    """The metrics of one chart. `kind` is `line`, `stack`, or `fan`: the second metric between the two others."""
 
     title: str
     names: tuple[str, ...]
@@ -87,7 +87,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class ChartLayout:
-    """`default` charts first, then `groups` by prefix; `constant` metrics are named with their one value."""
+    """The `default` charts, the other charts in `groups` by prefix, and the `constant` metrics with their value."""
 
     default: list[Chart] = field(default_factory=list)
     groups: dict[str, list[Chart]] = field(default_factory=dict)
@@ -95,42 +95,34 @@ class ChartLayout:
 
 
 def arrange_charts(names: Iterable[str], curves: Iterable[Mapping[str, Sequence[Curve]]] = ()) -> ChartLayout:
-    """The layout for these metric names. With the `curves` of the shown runs (`series.read(…).values()`), metrics that
-    never change in any of them are collapsed, default charts too."""
-    flat = constants(list(curves))
-    if not flat.keys() >= set(SCORE_FAN_METRICS):  # one line of the three may lie still
-        flat = {name: value for name, value in flat.items() if name not in SCORE_FAN_METRICS}
-    left = sorted(name for name in names if name not in flat)
-    layout = ChartLayout(constant={name: flat[name] for name in sorted(set(names) & flat.keys())})
+    """Returns the layout for these metric names. With the `curves` of the runs (`load_curves(…).values()`), metrics
+    that are constant in all of them have no chart."""
+    constant = find_constants(list(curves))
+    if not constant.keys() >= set(SCORE_FAN_METRICS):  # the fan needs its three metrics
+        constant = {name: value for name, value in constant.items() if name not in SCORE_FAN_METRICS}
+    remaining = sorted(name for name in names if name not in constant)
+    layout = ChartLayout(constant={name: constant[name] for name in sorted(set(names) & constant.keys())})
     for title, patterns in DEFAULTS:
-        matched = [name for pattern in patterns for name in left if fnmatchcase(name, pattern)]
-        left = [name for name in left if name not in matched]
-        layout.default.extend(drawn(title, list(dict.fromkeys(matched))))
+        matched = dict.fromkeys(name for pattern in patterns for name in remaining if fnmatchcase(name, pattern))
+        remaining = [name for name in remaining if name not in matched]
+        if title == "*":
+            layout.default.extend(Chart(name, (name,)) for name in matched)
+        elif matched:
+            layout.default.append(Chart(title, tuple(matched), KINDS.get(title, "line")))
     groups: dict[str, list[Chart]] = defaultdict(list)
-    for name in left:
-        groups[prefix_of(name)].append(Chart(name, (name,)))
+    for name in remaining:
+        prefix, slash, _ = name.partition("/")  # `actor/perf/mfu` is in group `actor`
+        groups[prefix if slash else ""].append(Chart(name, (name,)))
     layout.groups.update(sorted(groups.items()))
     return layout
 
 
-def drawn(title: str, names: list[str]) -> list[Chart]:
-    if title == "*":
-        return [Chart(name, (name,)) for name in names]
-    return [Chart(title, tuple(names), KINDS.get(title, "line"))] if names else []
-
-
-def prefix_of(name: str) -> str:
-    """What stands before the last slash but one level deep: `actor/perf/mfu` belongs to `actor`."""
-    head, slash, _ = name.partition("/")
-    return head if slash else ""
-
-
-def constants(runs: Sequence[Mapping[str, Sequence[Curve]]]) -> dict[str, float | None]:
-    """Metrics with at least two points that all have one value, the same in every run that logged them."""
+def find_constants(runs: Sequence[Mapping[str, Sequence[Curve]]]) -> dict[str, float | None]:
+    """Returns the metrics with two or more points that all have the same value, in all runs."""
     values: dict[str, set[float | None]] = defaultdict(set)
     points: dict[str, int] = defaultdict(int)
     for name, curves in chain.from_iterable(run.items() for run in runs):
         for curve in curves:
             values[name].update(curve["values"])
             points[name] += len(curve["values"])
-    return {name: next(iter(found)) for name, found in values.items() if len(found) == 1 and points[name] > 1}
+    return {name: next(iter(own)) for name, own in values.items() if len(own) == 1 and points[name] > 1}

@@ -1,7 +1,7 @@
-"""Curves of what the samples show, beside the metrics that the trainer logs, such as `samples/eval/correct`.
+"""Curves computed from samples, in addition to the metrics that the trainer logs, such as `samples/eval/correct`.
 
-Derived from the figures of the steps and stored nowhere. Shares are of 1: of the step's samples, or of its groups where
-groups are what is counted. What a run does not record has no curve, nor has a facet of its texts that never occurs.
+They are computed from the statistics of the steps and not stored. Shares are from 0 to 1, of the samples or of the
+groups of a step. A value that the run does not record has no curve, nor has a text property that never occurs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import orjson
-from django.db.models import OuterRef, QuerySet, Subquery, TextField
+from django.db.models import Avg, BigIntegerField, Case, F, Max, OuterRef, QuerySet, Subquery, TextField, Value, When
 from django.db.models.functions import Cast
 
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
@@ -23,17 +23,17 @@ from rollouts.models import Dump, Run, Step
 from rollouts.samples import PROPERTY_CATALOG, TEXT_PROPERTY_BITS
 
 PREFIX: Final = "samples/"
-EVAL: Final = "eval/"
-PLAIN: Final = ("score_mean", "score_p10", "score_p50", "score_p90", "length_mean")  # drawn as they are
-NUMBERS: Final = (*PLAIN, "samples", "groups", "truncated", "zero_variance_groups")
+EVAL_PREFIX: Final = "samples/eval/"
+MEAN_FIELDS: Final = ("score_mean", "score_p10", "score_p50", "score_p90", "length_mean")
+NUMBER_FIELDS: Final = (*MEAN_FIELDS, "samples", "groups", "truncated", "zero_variance_groups")
+MAX_SPARKLINE_POINTS = 32
 
-Where = tuple[str, str, int]  # name, step kind, attempt id
-Whose = tuple[int, str, str, int]  # run id and the same
-Table = dict[Where, PointArrays]
+CurveTable = dict[tuple[str, str, int], PointArrays]  # by name, step kind, attempt id
+AttemptCurveKey = tuple[int, str, str, int]  # run id, name, step kind, attempt id
 
 
 class StepStatistics(NamedTuple):
-    """A step's row, as far as curves are made of it. `counts` is JSON text."""
+    """The fields of a step that curves are computed from. `counts` is JSON text."""
 
     run: int
     attempt: int
@@ -53,112 +53,143 @@ class StepStatistics(NamedTuple):
 
 
 def list_sample_curve_names(run: Run, attempt: str = "") -> set[str]:
-    """Of the run's curves; of one attempt only when its key is given."""
+    """Returns the names of the run's curves. With the key of an attempt, only those of the attempt."""
+    table = load_curve_table(run.pk, run.created_at, run.version)
     own = set(run.attempts.filter(key=attempt).values_list("pk", flat=True)) if attempt else None
-    return {name for name, _, of in table(run.pk, run.created_at, run.version) if own is None or of in own}
+    return {name for name, _, attempt_id in table if own is None or attempt_id in own}
 
 
 def load_sample_curve_points(
-    run_ids: Iterable[int], wanted: Collection[str], *, newest: bool = False
-) -> list[tuple[Whose, PointArrays]]:
-    """The points of the wanted curves of some runs, each attempt's by itself; of the current last steps only if asked,
-    in two queries for any number of runs."""
-    mine = {name for name in wanted if name.startswith(PREFIX)}
-    if not mine:
+    run_ids: Iterable[int], names: Collection[str], *, newest: bool = False
+) -> list[tuple[AttemptCurveKey, PointArrays]]:
+    """Returns the points of these curves, per attempt. With `newest`, only of the last current steps, in two queries
+    for any number of runs."""
+    own = {name for name in names if name.startswith(PREFIX)}
+    if not own:
         return []
     runs = Run.objects.filter(pk__in=run_ids)
-    tables = (
-        load_last_sample_curves(runs)
-        if newest
-        else {run.pk: table(run.pk, run.created_at, run.version) for run in runs}
-    )
-    return [
-        ((pk, *where), found) for pk, curves in tables.items() for where, found in curves.items() if where[0] in mine
-    ]
+    if newest:
+        tables = load_last_sample_curves(runs)
+    else:
+        tables = {run.pk: load_curve_table(run.pk, run.created_at, run.version) for run in runs}
+    return [((pk, *key), points) for pk, table in tables.items() for key, points in table.items() if key[0] in own]
 
 
-def load_last_sample_curves(runs: QuerySet[Run]) -> dict[int, Table]:
-    """What the last current steps of the runs show: of each split one for each thing that steps count, as the number of
-    a prompt is no later than that of an update."""
+def load_last_sample_curves(runs: QuerySet[Run]) -> dict[int, CurveTable]:
+    """Returns the curves of the last current steps by run id: one step per split and step kind, because numbers of
+    different step kinds cannot be compared."""
     steps = Step.objects.current().filter(run=OuterRef("pk"), samples__gt=0).order_by("-step").values("pk")
     axes = [(split, kind) for split in SPLITS for kind in STEP_KINDS]
     last = {f"{split}_{kind}": Subquery(steps.filter(split=split, step_kind=kind)[:1]) for split, kind in axes}
-    ends = [pk for found in runs.annotate(**last).values_list(*last) for pk in found if pk]
+    step_ids = [pk for row in runs.annotate(**last).values_list(*last) for pk in row if pk]
     rows: dict[int, list[StepStatistics]] = defaultdict(list)
-    for row in read(Step.objects.filter(pk__in=ends)):
+    for row in load_statistics(Step.objects.filter(pk__in=step_ids)):
         rows[row.run].append(row)
-    return {run: tabled(found) for run, found in rows.items()}
+    return {run: build_curve_table(own) for run, own in rows.items()}
 
 
 @cached(MAX_SAMPLE_TABLES)
-def table(run_id: int, born: datetime, version: int) -> Table:
-    """Every curve of a run as of `version`, which rises with every visible change and so names the content. Not those
-    of steps that only copy another attempt's."""
+def load_curve_table(run_id: int, created_at: datetime, version: int) -> CurveTable:
+    """Returns all curves of a run, without steps that are copies of another attempt's. `version` identifies the
+    content because it increases with every visible change."""
     run = Run.objects.get(pk=run_id)
-    found = tabled(read(Step.objects.filter(run=run, samples__gt=0).exclude(pk__in=find_copied_steps(run))))
-    occurring = {name for (name, _, _), (_, values) in found.items() if values.any()}
+    steps = Step.objects.filter(run=run, samples__gt=0).exclude(pk__in=find_copied_steps(run))
+    table = build_curve_table(load_statistics(steps))
+    occurring = {name for (name, _, _), (_, values) in table.items() if values.any()}
     return {
-        where: curve
-        for where, curve in found.items()
-        if where[0] in occurring or where[0].rpartition("/")[2] not in TEXT_PROPERTY_BITS
+        key: points
+        for key, points in table.items()
+        if key[0] in occurring or key[0].rpartition("/")[2] not in TEXT_PROPERTY_BITS
     }
 
 
-def read(steps: QuerySet[Step]) -> list[StepStatistics]:
-    counted = steps.annotate(counts=Cast("facets", TextField())).order_by("step")
-    return list(map(StepStatistics._make, counted.values_list(*StepStatistics._fields)))
+def load_statistics(steps: QuerySet[Step]) -> list[StepStatistics]:
+    with_counts = steps.annotate(counts=Cast("facets", TextField())).order_by("step")
+    return list(map(StepStatistics._make, with_counts.values_list(*StepStatistics._fields)))
 
 
-def tabled(rows: Iterable[StepStatistics]) -> Table:
+def build_curve_table(rows: Iterable[StepStatistics]) -> CurveTable:
     axes: dict[tuple[str, str, int], list[StepStatistics]] = defaultdict(list)
     for row in rows:
         axes[row.split, row.step_kind, row.attempt].append(row)
-    found: Table = {}
+    table: CurveTable = {}
     for (split, kind, attempt), own in axes.items():
-        head = PREFIX + (EVAL if split == "eval" else "")
+        prefix = EVAL_PREFIX if split == "eval" else PREFIX
         steps = np.array([row.step for row in own], "<i8")
-        for name, values in shown(own).items():
-            told = np.isfinite(values)
-            if told.any():
-                found[head + name, kind, attempt] = (steps[told], values[told])
-    return found
+        for name, values in compute_curve_values(own).items():
+            known = np.isfinite(values)
+            if known.any():
+                table[prefix + name, kind, attempt] = (steps[known], values[known])
+    return table
 
 
-def shown(rows: Sequence[StepStatistics]) -> dict[str, ValueArray]:
-    """Values by name, NaN where a step does not record them."""
-    column = dict(zip(StepStatistics._fields, zip(*rows, strict=True), strict=True))
-    known = {name: np.array(column[name], "<f8") for name in NUMBERS}  # None becomes NaN
-    counts = [orjson.loads(text) for text in column["counts"]]
-    judged = np.array([one.get("judged", 0) for one in counts], "<f8")
-    told = {
-        **{name.replace("_", "/"): known[name] for name in PLAIN},
-        "correct": share(np.array([one.get("correct", 0) for one in counts], "<f8"), judged),
-        "truncated": share(known["truncated"], known["samples"]),
-        "zerovar": share(known["zero_variance_groups"], np.where(np.isnan(known["score_mean"]), 0, known["groups"])),
+def compute_curve_values(rows: Sequence[StepStatistics]) -> dict[str, ValueArray]:
+    """Returns the values by curve name, NaN for steps that do not record them."""
+    columns = dict(zip(StepStatistics._fields, zip(*rows, strict=True), strict=True))
+    numbers = {name: np.array(columns[name], "<f8") for name in NUMBER_FIELDS}  # None becomes NaN
+    step_counts = [orjson.loads(text) for text in columns["counts"]]
+
+    def count(name: str) -> ValueArray:
+        return np.array([counts.get(name, 0) for counts in step_counts], "<f8")
+
+    judged = count("judged")
+    scored_groups = np.where(np.isnan(numbers["score_mean"]), 0, numbers["groups"])
+    curves = {
+        **{name.replace("_", "/"): numbers[name] for name in MEAN_FIELDS},
+        "correct": divide(count("correct"), judged),
+        "truncated": divide(numbers["truncated"], numbers["samples"]),
+        "zerovar": divide(numbers["zero_variance_groups"], scored_groups),
     }
-    for facet in PROPERTY_CATALOG:
-        if facet.name not in told:
-            whole = known[facet.unit]
-            whole = np.where(judged > 0, whole, 0) if facet.name.startswith("solve-") else whole
-            told[facet.name] = share(np.array([one.get(facet.name, 0) for one in counts], "<f8"), whole)
-    return told
+    for prop in PROPERTY_CATALOG:
+        if prop.name not in curves:
+            total = numbers[prop.unit]
+            total = np.where(judged > 0, total, 0) if prop.name.startswith("solve-") else total
+            curves[prop.name] = divide(count(prop.name), total)
+    return curves
 
 
-def share(part: ValueArray, whole: ValueArray) -> ValueArray:
-    shares: ValueArray = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+def divide(part: ValueArray, total: ValueArray) -> ValueArray:
+    """Returns the shares, NaN if the total is 0."""
+    shares: ValueArray = np.divide(part, total, out=np.full(len(part), np.nan), where=total > 0)
     return shares
 
 
 def find_copied_steps(run: Run) -> list[int]:
-    """Steps that only batches tell of while another attempt has their text: somebody imported what a launch kept."""
+    """Returns the ids of steps that have only artifact dumps while another attempt has their text: a user imported the
+    files that an attempt stored."""
     if not run.artifacts.exists():
         return []
-    made = run.dumps.filter(segment__isnull=False)
-    places = ("attempt", "split", "step_kind", "step")
-    kept = set(made.filter(source__startswith=Dump.ARTIFACT_PREFIX).values_list(*places))
-    steps = {place[-1] for place in kept}
-    text = set(made.filter(step__in=steps).exclude(source__startswith=Dump.ARTIFACT_PREFIX).values_list(*places))
-    others = {place[1:] for place in text}
-    doubles = {place for place in kept - text if place[1:] in others}
-    rows = run.steps.filter(step__in={place[-1] for place in doubles}).values_list("pk", *places) if doubles else ()
-    return [pk for pk, *place in rows if tuple(place) in doubles]
+    fields = ("attempt", "split", "step_kind", "step")
+    dumps = run.dumps.filter(segment__isnull=False)
+    from_artifacts = set(dumps.filter(source__startswith=Dump.ARTIFACT_PREFIX).values_list(*fields))
+    others = dumps.filter(step__in={step for *_, step in from_artifacts})
+    with_text = set(others.exclude(source__startswith=Dump.ARTIFACT_PREFIX).values_list(*fields))
+    axes = {position[1:] for position in with_text}
+    copies = {position for position in from_artifacts - with_text if position[1:] in axes}
+    rows = run.steps.filter(step__in={step for *_, step in copies}).values_list("pk", *fields) if copies else ()
+    return [pk for pk, *position in rows if tuple(position) in copies]
+
+
+def load_sparklines(runs: Sequence[Run]) -> dict[str, list[float]]:
+    """Returns the mean training score over the current steps, as at most MAX_SPARKLINE_POINTS averages of equal width,
+    by run uid. Where some steps count updates and others prompts, only those that count updates are used.
+
+    Makes two queries for any number of runs.
+    """
+    uids = {run.pk: run.uid for run in runs}
+    steps = Step.objects.current().filter(run__in=list(uids), split="train", score_mean__isnull=False).order_by()
+    ends: dict[int, tuple[str, int]] = {}
+    for run, kind, end in steps.values_list("run", "step_kind").annotate(Max("step")):
+        ends[run] = min(ends.get(run, (kind, end)), (kind, end), key=lambda axis: STEP_KINDS.index(axis[0]))
+    widths = [
+        When(run=run, step_kind=kind, then=Value(max(1, -(-(end + 1) // MAX_SPARKLINE_POINTS))))
+        for run, (kind, end) in ends.items()
+    ]
+    result: dict[str, list[float]] = {uid: [] for uid in uids.values()}
+    if widths:
+        bucket = F("step") / Case(*widths, output_field=BigIntegerField())
+        rows = steps.annotate(bucket=bucket).exclude(bucket=None).values("run", "bucket")
+        means = rows.annotate(mean=Avg("score_mean")).order_by("run", "bucket")
+        for run, mean in means.values_list("run", "mean"):
+            result[uids[run]].append(mean)
+    return result

@@ -1,12 +1,13 @@
-"""Metrics: points come in as rows, are folded into packed blocks, and go out as curves over attempts.
+"""Metrics: points are stored as rows, compacted into blocks, and returned as curves over attempts.
 
-Order is attempt, step, arrival, never a client's clock; the clock is kept as the series `_time`.
+The order is attempt, step, arrival, never a client's clock. The clock is stored as the series `_time`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Final, TypedDict
 
@@ -16,10 +17,12 @@ from django.db.models import Count, F, OuterRef, Subquery, Window
 from django.db.models.functions import RowNumber
 
 from rollouts.errors import InvalidInputError
-from rollouts.metrics import generated_count, sample_curves
+from rollouts.lib import MAX_INT64
+from rollouts.metrics import sample_curves
 from rollouts.metrics.attempts import AttemptIndex, AttemptPoints
 from rollouts.metrics.blocks import (
     BLOCK_COLUMNS,
+    METRIC_ROW_COLUMNS,
     TIME_METRIC,
     MetricRowTuple,
     PointArrays,
@@ -28,16 +31,20 @@ from rollouts.metrics.blocks import (
     unpack_block,
 )
 from rollouts.metrics.downsample import Downsampler, choose_bucket_shift
-from rollouts.models import Attempt, Block, MetricRow, Run, Series
+from rollouts.metrics.sample_curves import AttemptCurveKey
+from rollouts.models import Attempt, Block, MetricRow, Run, Series, Step
 from rollouts.samples import MetricPoint
 
-MOST_NAME: Final = 300
-BIGGEST: Final = 2**63 - 1
+MAX_NAME_CHARS: Final = 300
 NEWEST_ROWS: Final = 3  # of a run, read for the names of its metrics
+GENERATED_COUNT_METRIC: Final = "rolloutdeck/generated"  # may arrive before or after the step's samples
+
+CurveKey = tuple[int, str, str]  # run id, name, step kind
+KeyedPoints = list[tuple[AttemptCurveKey, PointArrays]]
 
 
 class Curve(TypedDict):
-    """Points of one attempt in step order; a value is None where the trainer logged NaN or an infinity."""
+    """Points of one attempt in step order. A value is None if the trainer logged NaN or an infinity."""
 
     attempt: str
     number: int
@@ -47,45 +54,50 @@ class Curve(TypedDict):
 
 
 def append_points(run: Run, attempt: Attempt, points: Iterable[MetricPoint]) -> int:
-    """Keeps the points of some steps; returns how many steps. A step told twice has each name's last value.
+    """Stores the points of some steps. Returns the number of steps. Of several values for a step, the last is used.
 
-    Raises BadInput for a step that does not fit 64 bits or a value that is no number.
+    Raises InvalidInputError for a step that does not fit 64 bits or a value that is not a number.
     """
-    known = list(points)
+    steps = list(points)
     rows = [
         MetricRow(
             run=run,
             attempt=attempt,
             step_kind=point.step_kind,
-            step=whole(point.step),
-            time=None if point.time is None else finite(point.time),
-            values=orjson.dumps({clean(name): stored(name, value) for name, value in point.values.items()}).decode(),
+            step=check_step(point.step),
+            time=None if point.time is None else finite_or_none(point.time),
+            values=orjson.dumps(
+                {clean_name(name): to_json(name, value) for name, value in point.values.items()}
+            ).decode(),
         )
-        for point in known
+        for point in steps
     ]
     MetricRow.objects.bulk_create(rows, batch_size=500)
-    generated_count.update_generated_counts(run, attempt, known)
+    for point in steps:
+        if (count := to_count(point.values.get(GENERATED_COUNT_METRIC))) is not None:
+            trained = Step.objects.filter(run=run, attempt=attempt, split="train", step_kind=point.step_kind)
+            trained.filter(step=point.step).update(generated=count)
     return len(rows)
 
 
-def whole(step: int) -> int:
-    if not isinstance(step, int) or abs(step) > BIGGEST:
+def check_step(step: int) -> int:
+    if not isinstance(step, int) or abs(step) > MAX_INT64:
         raise InvalidInputError(f"A metric's step must be a whole number below 2^63, not {str(step)[:40]}.", "step")
     return step
 
 
-def finite(number: float) -> float | None:
+def finite_or_none(number: float) -> float | None:
     return float(number) if np.isfinite(number) else None
 
 
-def clean(name: str) -> str:
-    """The name as every database can hold it."""
+def clean_name(name: str) -> str:
+    """Returns the name with characters and a length that every database can store."""
     name = name.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
-    return name if len(name) <= MOST_NAME else name[: MOST_NAME - 1] + "…"
+    return name if len(name) <= MAX_NAME_CHARS else name[: MAX_NAME_CHARS - 1] + "…"
 
 
-def stored(name: str, value: float | None) -> float | str | None:
-    """As JSON holds it: None for NaN, `Infinity` and `-Infinity` as strings."""
+def to_json(name: str, value: float | None) -> float | str | None:
+    """Returns None for NaN, and `Infinity` and `-Infinity` as strings."""
     try:
         number = float("nan") if value is None else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -95,141 +107,151 @@ def stored(name: str, value: float | None) -> float | str | None:
     return number if np.isfinite(number) else "Infinity" if number > 0 else "-Infinity"
 
 
+def to_count(value: object) -> int | None:
+    return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**31 else None
+
+
+def find_generated_count(step: Step) -> int | None:
+    """Returns how many samples the trainer generated for a step, with those that it filtered out and did not record.
+
+    The metric may have arrived before the step. None if it is unknown.
+    """
+    if step.split != "train":
+        return None
+    rows = MetricRow.objects.filter(run=step.run_id, attempt=step.attempt_id, step_kind=step.step_kind, step=step.step)
+    texts = rows.filter(values__contains=GENERATED_COUNT_METRIC).order_by("-pk").values_list("values", flat=True)
+    counts = (to_count(orjson.loads(text).get(GENERATED_COUNT_METRIC)) for text in texts)
+    return next((count for count in counts if count is not None), step.generated)
+
+
 def list_metric_names(run: Run, attempt: str = "") -> list[str]:
-    """Names of the run's metrics, sorted; of one attempt only when its key is given."""
-    packed, waiting = Series.objects.filter(run=run), MetricRow.objects.filter(run=run)
+    """Returns the names of the run's metrics, sorted. With the key of an attempt, only those of the attempt."""
+    series, rows = Series.objects.filter(run=run), MetricRow.objects.filter(run=run)
     if attempt:
-        packed, waiting = packed.filter(attempt__key=attempt), waiting.filter(attempt__key=attempt)
-    found = set(packed.values_list("name", flat=True).distinct())
-    for text in waiting.values_list("values", flat=True):
-        found |= orjson.loads(text).keys()
-    return sorted((found | sample_curves.list_sample_curve_names(run, attempt)) - {TIME_METRIC})
+        series, rows = series.filter(attempt__key=attempt), rows.filter(attempt__key=attempt)
+    names = set(series.values_list("name", flat=True).distinct())
+    for text in rows.values_list("values", flat=True):
+        names |= orjson.loads(text).keys()
+    return sorted((names | sample_curves.list_sample_curve_names(run, attempt)) - {TIME_METRIC})
+
+
+def list_recent_metric_names(runs: Sequence[Run]) -> list[str]:
+    """Returns the sorted names of metrics of many runs, from their blocks, newest rows and samples."""
+    newest = Window(RowNumber(), partition_by=[F("run")], order_by=F("pk").desc())
+    names = set(Series.objects.filter(run__in=runs).order_by().values_list("name", flat=True).distinct())
+    rows = MetricRow.objects.filter(run__in=runs).annotate(newest=newest).filter(newest__lte=NEWEST_ROWS)
+    for text in rows.values_list("values", flat=True):
+        names |= orjson.loads(text).keys()
+    tables = sample_curves.load_last_sample_curves(Run.objects.filter(pk__in=[run.pk for run in runs]))
+    return sorted((names | {name for table in tables.values() for name, _, _ in table}) - {TIME_METRIC})
 
 
 def load_curves(
     runs: Run | Sequence[Run], names: Sequence[str], *, max_points: int = 0, attempt: str = "current"
 ) -> dict[str, dict[str, list[Curve]]]:
-    """Curves by run uid and name: one per attempt that has points, in order.
+    """Returns curves by run uid and name: one per attempt that has points, in order.
 
     `attempt` is `current` (a later attempt replaces an earlier one from its first step on), `all` (each by itself) or
-    one attempt's key. `max_points` > 0 thins what has more, keeping each bucket's extremes.
+    the key of an attempt. With `max_points` > 0, larger curves are downsampled. The extremes of each bucket remain.
     """
-    uids = uids_of(runs)
-    out: dict[str, dict[str, list[Curve]]] = {uid: {name: [] for name in names} for uid in uids.values()}
-    attempts, thinner = AttemptIndex.of(list(uids)), Downsampler()
-    for (run, name, kind), pieces in sorted(gather(uids, names, newest=False).items()):
-        shown = thinned(attempts.choose(pieces, kind, attempt), max_points, thinner)
-        out[uids[run]][name] += [curve(attempts, pk, kind, points) for pk, points in shown if len(points[0])]
-    return out
+    uids = map_uids(runs)
+    curves: dict[str, dict[str, list[Curve]]] = {uid: {name: [] for name in names} for uid in uids.values()}
+    attempts, downsampler = AttemptIndex.load(list(uids)), Downsampler()
+    for (run, name, kind), pieces in sorted(load_points(uids, names, newest=False).items()):
+        selected = downsample_pieces(attempts.select(pieces, kind, attempt), max_points, downsampler)
+        curves[uids[run]][name] += [
+            build_curve(attempts, pk, kind, points) for pk, points in selected if len(points[0])
+        ]
+    return curves
 
 
 def load_last_values(runs: Run | Sequence[Run], names: Sequence[str]) -> dict[str, dict[str, float | None]]:
-    """The newest current value of each metric, by run uid and name; a metric without points is left out."""
-    uids = uids_of(runs)
-    out: dict[str, dict[str, float | None]] = {uid: {} for uid in uids.values()}
-    attempts = AttemptIndex.of(list(uids))
-    for (run, name, kind), pieces in sorted(gather(uids, names, newest=True).items()):
-        shown = [values for _, (steps, values) in attempts.choose(pieces, kind, "current") if len(steps)]
-        if shown:
-            out[uids[run]][name] = finite(shown[-1][-1])
-    return out
+    """Returns the newest current value of each metric that has points, by run uid and name."""
+    uids = map_uids(runs)
+    values: dict[str, dict[str, float | None]] = {uid: {} for uid in uids.values()}
+    attempts = AttemptIndex.load(list(uids))
+    for (run, name, kind), pieces in sorted(load_points(uids, names, newest=True).items()):
+        current = [points for _, (steps, points) in attempts.select(pieces, kind, "current") if len(steps)]
+        if current:
+            values[uids[run]][name] = finite_or_none(current[-1][-1])
+    return values
 
 
-def uids_of(runs: Run | Sequence[Run]) -> dict[int, str]:
+def map_uids(runs: Run | Sequence[Run]) -> dict[int, str]:
     return {run.pk: run.uid for run in ([runs] if isinstance(runs, Run) else runs)}
 
 
-Place = tuple[int, str, str]  # run id, name, step kind
-Whose = tuple[int, str, str, int]  # the same and the attempt's id
+def load_points(run_ids: Iterable[int], names: Sequence[str], *, newest: bool) -> dict[CurveKey, AttemptPoints]:
+    """Returns points by run, name and step kind, one piece per attempt. With `newest`, at least the newest points.
 
-
-def gather(run_ids: Iterable[int], names: Sequence[str], *, newest: bool) -> dict[Place, AttemptPoints]:
-    """Points by run, name and step kind, a piece per attempt; of the newest block only where that is enough.
-
-    The waiting rows are read before the blocks, so a fold in between doubles points, which joining undoes.
+    Rows are read before blocks: a compaction in between duplicates points, and `join_points` removes the duplicates.
     """
-    found: dict[Place, dict[int, list[PointArrays]]] = defaultdict(lambda: defaultdict(list))
-    waiting = newest_points(run_ids, names) if newest else waiting_points(run_ids, set(names))
-    shown = sample_curves.load_sample_curve_points(run_ids, names, newest=newest)
-    for (run, name, kind, attempt), points in [*shown, *packed_points(run_ids, names, newest), *waiting]:
-        found[run, name, kind][attempt].append(points)
-    return {place: [(pk, join_points(pieces)) for pk, pieces in by.items()] for place, by in found.items()}
+    pieces: dict[CurveKey, dict[int, list[PointArrays]]] = defaultdict(lambda: defaultdict(list))
+    row_points = load_newest_row_points(run_ids, names) if newest else load_row_points(run_ids, set(names))
+    sample_points = sample_curves.load_sample_curve_points(run_ids, names, newest=newest)
+    block_points = load_block_points(run_ids, names, newest)
+    for (run, name, kind, attempt), points in chain(sample_points, block_points, row_points):
+        pieces[run, name, kind][attempt].append(points)
+    return {key: [(pk, join_points(parts)) for pk, parts in attempts.items()] for key, attempts in pieces.items()}
 
 
-def packed_points(run_ids: Iterable[int], names: Sequence[str], newest: bool) -> list[tuple[Whose, PointArrays]]:
-    """What stands in blocks, the blocks of a series in step order."""
+def load_block_points(run_ids: Iterable[int], names: Sequence[str], newest: bool) -> KeyedPoints:
     series = Series.objects.filter(run__in=run_ids, name__in=names)
-    of_series = Block.objects.filter(series=OuterRef("pk")).order_by("-first").values("pk")[:1]
     blocks = Block.objects.filter(series__in=series)
     if newest:
-        last = series.annotate(newest=Subquery(of_series)).values_list("newest", flat=True)
+        own_blocks = Block.objects.filter(series=OuterRef("pk")).order_by("-first").values("pk")[:1]
+        last = series.annotate(newest=Subquery(own_blocks)).values_list("newest", flat=True)
         blocks = Block.objects.filter(pk__in=list(last))
-    owners = {row[0]: row[1:] for row in series.values_list("pk", "run", "name", "step_kind", "attempt")}
+    keys = {row[0]: row[1:] for row in series.values_list("pk", "run", "name", "step_kind", "attempt")}
     rows = sorted(blocks.values_list("series", *BLOCK_COLUMNS), key=itemgetter(0, 1))
-    return [(owners[owner], unpack_block(*columns)) for owner, *columns in rows if owner in owners]
+    return [(keys[pk], unpack_block(*columns)) for pk, *columns in rows if pk in keys]
 
 
-def waiting_points(run_ids: Iterable[int], names: set[str]) -> list[tuple[Whose, PointArrays]]:
-    """What is not folded yet."""
-    out: list[tuple[Whose, PointArrays]] = []
+def add_run(run: int, rows: Iterable[MetricRowTuple], names: set[str]) -> KeyedPoints:
+    points_by_series = build_points(rows, names)
+    return [((run, name, kind, attempt), points) for (attempt, kind, name), points in points_by_series.items()]
+
+
+def load_row_points(run_ids: Iterable[int], names: set[str]) -> KeyedPoints:
+    result: KeyedPoints = []
     for run in run_ids:
         rows = MetricRow.objects.filter(run=run).order_by("pk")
-        points = build_points(rows.values_list("attempt", "step_kind", "step", "time", "values"), names)
-        out += [((run, name, kind, attempt), found) for (attempt, kind, name), found in points.items()]
-    return out
+        result += add_run(run, rows.values_list(*METRIC_ROW_COLUMNS), names)
+    return result
 
 
-def newest_points(run_ids: Iterable[int], names: Sequence[str]) -> list[tuple[Whose, PointArrays]]:
-    """What is not folded yet: of runs with one attempt only the newest point of each metric. A few queries a name."""
-    told = Attempt.objects.filter(run__in=run_ids).values_list("run").annotate(Count("pk")).order_by()
-    several = [run for run, count in told if count > 1]
+def load_newest_row_points(run_ids: Iterable[int], names: Sequence[str]) -> KeyedPoints:
+    """Returns the newest point of each metric, or all points of a run with several attempts. Two queries per name."""
+    counts = Attempt.objects.filter(run__in=run_ids).values_list("run").annotate(Count("pk")).order_by()
+    several = [run for run, count in counts if count > 1]
     newest = Window(RowNumber(), partition_by=[F("run"), F("step_kind")], order_by=[F("step").desc(), F("pk").desc()])
-    out: list[tuple[Whose, PointArrays]] = []
+    columns = ("run", *METRIC_ROW_COLUMNS)
+    result: KeyedPoints = []
     for name in names:
-        holding = MetricRow.objects.filter(run__in=run_ids, values__contains=orjson.dumps(name).decode() + ":")
-        last = holding.exclude(run__in=several).annotate(newest=newest).filter(newest=1)
-        columns = ("run", "attempt", "step_kind", "step", "time", "values")
-        rows = [*last.values_list(*columns), *holding.filter(run__in=several).order_by("pk").values_list(*columns)]
+        rows = MetricRow.objects.filter(run__in=run_ids, values__contains=orjson.dumps(name).decode() + ":")
+        last = rows.exclude(run__in=several).annotate(newest=newest).filter(newest=1)
         by_run: dict[int, list[MetricRowTuple]] = defaultdict(list)
-        for run, *row in rows:
+        every = rows.filter(run__in=several).order_by("pk")
+        for run, *row in chain(last.values_list(*columns), every.values_list(*columns)):
             by_run[run].append(tuple(row))
-        for run, found in by_run.items():
-            out += [
-                ((run, of, kind, attempt), points)
-                for (attempt, kind, of), points in build_points(found, {name}).items()
-            ]
-    return out
+        for run, own in by_run.items():
+            result += add_run(run, own, {name})
+    return result
 
 
-def list_recent_metric_names(runs: Sequence[Run]) -> list[str]:
-    """Names of metrics of many runs, sorted: packed ones, those of the newest rows, those of samples."""
-    newest = Window(RowNumber(), partition_by=[F("run")], order_by=F("pk").desc())
-    found = set(Series.objects.filter(run__in=runs).order_by().values_list("name", flat=True).distinct())
-    waiting = MetricRow.objects.filter(run__in=runs).annotate(newest=newest).filter(newest__lte=NEWEST_ROWS)
-    for text in waiting.values_list("values", flat=True):
-        found |= orjson.loads(text).keys()
-    shown = sample_curves.load_last_sample_curves(Run.objects.filter(pk__in=[run.pk for run in runs]))
-    return sorted((found | {name for table in shown.values() for name, _, _ in table}) - {TIME_METRIC})
-
-
-def thinned(pieces: AttemptPoints, most: int, thinner: Downsampler) -> AttemptPoints:
-    """The pieces in buckets of one width, where together they have more than `most` points."""
+def downsample_pieces(pieces: AttemptPoints, most: int, downsampler: Downsampler) -> AttemptPoints:
+    """Downsamples all pieces with the same bucket width if they have more than `most` points in total."""
     spans = [steps for _, (steps, _) in pieces if len(steps)]
     if most <= 0 or sum(map(len, spans)) <= most:
         return pieces
     shift = choose_bucket_shift(min(int(steps[0]) for steps in spans), max(int(steps[-1]) for steps in spans), most)
-    return [(pk, thinner.thin(points, shift)) for pk, points in pieces]
+    return [(pk, downsampler.downsample(points, shift)) for pk, points in pieces]
 
 
-def curve(attempts: AttemptIndex, pk: int, kind: str, points: PointArrays) -> Curve:
-    steps, values = points
-    shown: list[float | None] = values.tolist()
-    for at in np.flatnonzero(~np.isfinite(values)):
-        shown[at] = None
-    return {
-        "attempt": attempts.key(pk),
-        "number": attempts.number(pk),
-        "step_kind": kind,
-        "steps": steps.tolist(),
-        "values": shown,
-    }
+def build_curve(attempts: AttemptIndex, pk: int, kind: str, points: PointArrays) -> Curve:
+    steps, numbers = points
+    values: list[float | None] = numbers.tolist()
+    for at in np.flatnonzero(~np.isfinite(numbers)):
+        values[at] = None
+    key, number = attempts.key(pk), attempts.number(pk)
+    return {"attempt": key, "number": number, "step_kind": kind, "steps": steps.tolist(), "values": values}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollouts.metrics import generated_count, series
+from rollouts.metrics import series
 from rollouts.models import Run, Step
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import indexed, line
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db
 
 def told(run: Run, step: int, count: float | None) -> None:
     series.append_points(
-        run, builders.attempt(run), [MetricPoint(step, {generated_count.GENERATED_COUNT_METRIC: count, "loss": 0.5})]
+        run, builders.attempt(run), [MetricPoint(step, {series.GENERATED_COUNT_METRIC: count, "loss": 0.5})]
     )
 
 

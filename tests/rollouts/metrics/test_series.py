@@ -226,7 +226,7 @@ def test_many_names_of_several_runs_take_a_few_queries(run: Run, project: Projec
 
 
 def thin(points: PointArrays, shift: int) -> PointArrays:
-    return Downsampler().thin(points, shift)
+    return Downsampler().downsample(points, shift)
 
 
 def points(values: list[float], first: int = 0) -> PointArrays:

@@ -5,8 +5,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from rollouts.metrics.chart_layout import arrange_charts
+from rollouts.metrics.sample_curves import load_sparklines
 from rollouts.metrics.series import Curve
-from rollouts.metrics.sparkline import load_sparklines
 from rollouts.models import Project, Run, Step
 from rollouts.prompts.history import find_prompt_samples
 from tests.rollouts.query.test_search import push

@@ -1,4 +1,4 @@
-"""Projects, their people and their tokens: made and changed by a person, written down in the audit log."""
+"""Projects, their members and their tokens. Each change writes an audit entry."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.lib import parse_text
 from rollouts.models import Membership, Project, Token
-from rollouts.projects import audit
+from rollouts.projects.audit import record_audit_entry
 
 
 def create_project(slug: str, by: User) -> tuple[Project, bool]:
-    """The project, with `by` as its owner if it is new. Raises BadInput when the slug is none."""
+    """Returns the project and whether it is new. `by` owns a new project. Raises InvalidInputError."""
     slug = parse_text(slug, "slug", most=80).strip()
     if not slug or slug != slugify(slug, allow_unicode=True):
         hint = slugify(slug, allow_unicode=True) or "math"
-        said = _("`slug` can contain only lower-case letters, digits, - and _, for example {hint}.")
-        raise InvalidInputError(said.format(hint=hint), "slug")
+        message = _("`slug` can contain only lower-case letters, digits, - and _, for example {hint}.")
+        raise InvalidInputError(message.format(hint=hint), "slug")
     with transaction.atomic():
         project, created = Project.objects.get_or_create(slug=slug)
         if created:
             Membership.objects.create(project=project, user=by, role=Membership.Role.OWNER)
-            audit.record_audit_entry(by, "project.create", slug, project=project)
+            record_audit_entry(by, "project.create", slug, project=project)
     return project, created
 
 
 def set_role(project: Project, username: str, role: str, by: User) -> Membership | None:
-    """Gives a person a role, or takes it away when `role` is empty; the last owner stays. Raises BadInput, NotThere."""
+    """Sets a user's role, or removes the member if `role` is empty. Raises InvalidInputError, also if the user is the
+    last owner, and NotFoundError."""
     user = User.objects.filter(username=parse_text(username, "user", most=150)).first()
     if user is None:
         raise NotFoundError(_("Account {name} not found. Create it first.").format(name=username), "user")
@@ -45,9 +46,9 @@ def set_role(project: Project, username: str, role: str, by: User) -> Membership
         Project.objects.lock(project)
         owners = project.memberships.filter(role=Membership.Role.OWNER)
         if role != Membership.Role.OWNER and owners.filter(user=user).exists() and owners.count() == 1:
-            said = _("{name} is the last owner of {project}. Add another owner first.")
-            raise InvalidInputError(said.format(name=username, project=project.slug), "role")
-        audit.record_audit_entry(by, "role.set", username, project=project, role=role)
+            message = _("{name} is the last owner of {project}. Add another owner first.")
+            raise InvalidInputError(message.format(name=username, project=project.slug), "role")
+        record_audit_entry(by, "role.set", username, project=project, role=role)
         if not role:
             project.memberships.filter(user=user).delete()
             return None
@@ -57,37 +58,34 @@ def set_role(project: Project, username: str, role: str, by: User) -> Membership
 def create_token(
     by: User, *, name: str, scopes: Any, project: Project | None, days: int | None = None
 ) -> tuple[Token, str]:
-    """A token that acts as `by` within `project`, and its secret, shown once. Raises BadInput."""
+    """Returns a token with the rights of `by` in `project`, and its secret. Raises InvalidInputError."""
     name = parse_text(name, "name", most=80).strip()
     if not name:
         raise InvalidInputError(_("`name` is required: describe what the token is for."), "name")
-    token, secret = Token.issue(user=by, name=name, scopes=scope_list(scopes), project=project)
+    token, secret = Token.issue(user=by, name=name, scopes=parse_scopes(scopes), project=project)
     if days is not None:
         token.expires_at = timezone.now() + timedelta(days=days)
         token.save(update_fields=["expires_at"])
-    audit.record_audit_entry(by, "token.create", name, project=project, scopes=token.scopes)
+    record_audit_entry(by, "token.create", name, project=project, scopes=token.scopes)
     return token, secret
 
 
-def scope_list(scopes: Any) -> list[str]:
-    """Scopes as a list or comma-separated, in the order of `wire.TOKEN_SCOPES`. Raises InvalidInputError."""
-    asked = scopes.split(",") if isinstance(scopes, str) else scopes
-    if not isinstance(asked, list) or not asked or not all(isinstance(scope, str) for scope in asked):
-        raise InvalidInputError(unscoped(), "scopes")
-    words = {scope.strip() for scope in asked}
-    if not words <= set(TOKEN_SCOPES):
-        raise InvalidInputError(unscoped(), "scopes")
-    return [scope for scope in TOKEN_SCOPES if scope in words]
-
-
-def unscoped() -> str:
-    return _("`scopes` must be one or more of: {known}.").format(known=", ".join(TOKEN_SCOPES))
+def parse_scopes(value: Any) -> list[str]:
+    """Parses a list or a comma-separated string. Returns the scopes in the order of `TOKEN_SCOPES`. Raises
+    InvalidInputError."""
+    names = value.split(",") if isinstance(value, str) else value
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    scopes = {name.strip() for name in names} if is_list else set()
+    if not scopes or not scopes <= set(TOKEN_SCOPES):
+        message = _("`scopes` must be one or more of: {known}.")
+        raise InvalidInputError(message.format(known=", ".join(TOKEN_SCOPES)), "scopes")
+    return [scope for scope in TOKEN_SCOPES if scope in scopes]
 
 
 def revoke_token(token: Token, by: User) -> Token:
-    """Ends a token; a second call changes nothing."""
+    """Revokes a token. A second call changes nothing."""
     if token.revoked_at is None:
         token.revoked_at = timezone.now()
         token.save(update_fields=["revoked_at"])
-        audit.record_audit_entry(by, "token.revoke", token.name, project=token.project)
+        record_audit_entry(by, "token.revoke", token.name, project=token.project)
     return token

@@ -4,7 +4,16 @@ Depends on: metrics and projects.
 Invariant: a run in the trash can be restored for 7 days. A run with pins is not deleted.
 """
 
-from rollouts.runs.bulk_actions import archive_runs, load_run_sizes, move_runs_to_trash, reindex_runs, tag_runs
+from rollouts.runs.actions import (
+    TRASH_RETENTION,
+    archive_runs,
+    load_run_sizes,
+    move_run_to_trash,
+    move_runs_to_trash,
+    reindex_runs,
+    restore_run,
+    tag_runs,
+)
 from rollouts.runs.listing import (
     compare_config_keys,
     filter_runs,
@@ -14,7 +23,6 @@ from rollouts.runs.listing import (
     parse_run_filter,
 )
 from rollouts.runs.timeline import EVENT_KINDS, RunEvent, RunTimeline, load_run_timeline
-from rollouts.runs.trash import TRASH_RETENTION, move_run_to_trash, restore_run
 
 __all__ = [
     "EVENT_KINDS", "RunEvent", "RunTimeline", "TRASH_RETENTION", "archive_runs", "compare_config_keys",

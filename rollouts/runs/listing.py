@@ -1,10 +1,10 @@
-"""What a list of runs filters and sorts by, for many runs in a few queries."""
+"""The list of runs: its filter, the keys of configs, and the status of many runs in a few queries."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,128 +16,126 @@ from django.utils import timezone
 
 from rollouts.models import MAX_TIMED_STEPS, SILENT_AFTER, SILENT_AFTER_STEPS, Run, Step, compute_median_gap
 
-DEEPEST: Final = 12
-WORD: Final = re.compile(
+MAX_CONFIG_DEPTH: Final = 12
+TERM_PATTERN: Final = re.compile(
     r"""(?P<negated>-?)(?:(?P<name>[\w./-]+)(?P<sign>[:=：＝]))?(?:"(?P<quoted>[^"]*)"?|(?P<bare>\S+))"""
 )
-FACTS: Final = ("tag", "owner", "status", "project", "framework")
+RUN_FIELDS: Final = ("tag", "owner", "status", "project", "framework")
 
 
 @dataclass(frozen=True, slots=True)
 class RunFilterTerm:
-    """A word of the filter. `name` is one of `FACTS`, a key of the config, or empty for a part of the run's name."""
+    """A term of the filter. `name` is one of `RUN_FIELDS`, a key of the config, or empty for a part of the run's
+    name."""
 
     name: str
     value: str
     negated: bool
 
     @property
-    def of_config(self) -> bool:
-        return bool(self.name) and self.name not in FACTS
+    def needs_config(self) -> bool:
+        return bool(self.name) and self.name not in RUN_FIELDS
 
 
-def parse_run_filter(words: str) -> list[RunFilterTerm]:
-    """`part-of-name tag:good owner:mina status:failed actor.lr=1e-6 -tag:"old one"`, all of them at once."""
-    return [term_of(found) for found in WORD.finditer(words)]
+def parse_run_filter(text: str) -> list[RunFilterTerm]:
+    """Parses a filter such as `part-of-name tag:good owner:mina status:failed actor.lr=1e-6 -tag:"old one"`."""
+    return [parse_term(match) for match in TERM_PATTERN.finditer(text)]
 
 
-def term_of(found: re.Match[str]) -> RunFilterTerm:
-    name, sign = found["name"] or "", found["sign"] or ""
-    value = found["quoted"] if found["quoted"] is not None else found["bare"]
-    negated = bool(found["negated"])
-    if sign in (":", "：") and name not in FACTS:  # a colon belongs to names such as `a:b`
-        return RunFilterTerm("", f"{name}:{value}", negated)
-    if name in FACTS or sign in ("=", "＝"):
+def parse_term(match: re.Match[str]) -> RunFilterTerm:
+    name, sign, negated = match["name"] or "", match["sign"] or "", bool(match["negated"])
+    value = match["quoted"] if match["quoted"] is not None else match["bare"]
+    if name in RUN_FIELDS or sign in ("=", "＝"):
         return RunFilterTerm(name, value, negated)
-    return RunFilterTerm("", value, negated)
+    return RunFilterTerm("", f"{name}:{value}" if sign else value, negated)  # a colon may be a part of a run's name
 
 
-def filter_runs(runs: Iterable[Run], wanted: Sequence[RunFilterTerm], statuses: Mapping[int, str]) -> list[Run]:
-    """The runs for which every term holds. Those with terms of the config need it loaded."""
-    deep = any(term.of_config for term in wanted)
-    found = []
+def filter_runs(runs: Iterable[Run], terms: Sequence[RunFilterTerm], statuses: Mapping[int, str]) -> list[Run]:
+    """Returns the runs that match all terms. If a term needs the config, the caller has loaded it."""
+    needs_config = any(term.needs_config for term in terms)
+    result = []
     for run in runs:
-        known = flatten_config(run.config) if deep else {}
-        if all(holds(term, run, known, statuses[run.pk]) != term.negated for term in wanted):
-            found.append(run)
-    return found
+        config = flatten_config(run.config) if needs_config else {}
+        if all(matches_term(term, run, config, statuses[run.pk]) != term.negated for term in terms):
+            result.append(run)
+    return result
 
 
-def holds(term: RunFilterTerm, run: Run, known: Mapping[str, Any], status: str) -> bool:
+def matches_term(term: RunFilterTerm, run: Run, config: Mapping[str, Any], status: str) -> bool:
     value = term.value.lower()
-    if not term.name:
-        return value in run.name.lower()
-    if term.name == "tag":
-        return any(value == str(tag).lower() for tag in run.tags)
-    if term.name in FACTS:
-        told = {
-            "owner": run.owner.get_username() if run.owner else "",
-            "status": status,
-            "project": run.project.slug,
-            "framework": run.framework,
-        }
-        return told[term.name].lower() == value
-    return term.name in known and same(known[term.name], term.value)
+    match term.name:
+        case "":
+            return value in run.name.lower()
+        case "tag":
+            return any(value == str(tag).lower() for tag in run.tags)
+        case "owner":
+            return value == (run.owner.get_username().lower() if run.owner else "")
+        case "status":
+            return value == status.lower()
+        case "project":
+            return value == run.project.slug.lower()
+        case "framework":
+            return value == run.framework.lower()
+    return term.name in config and equals_config_value(config[term.name], term.value)
 
 
-def same(known: Any, wanted: str) -> bool:
-    """1e-06, `1e-6` and `0.000001` are one number."""
-    if isinstance(known, int | float) and not isinstance(known, bool):
+def equals_config_value(value: Any, text: str) -> bool:
+    """Compares numbers by value: `1e-6` and `0.000001` are equal."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
         try:
-            return float(known) == float(wanted)
+            return float(value) == float(text)
         except (ValueError, OverflowError):
             return False
-    return format_config_value(known).lower() == wanted.lower()
+    return format_config_value(value).lower() == text.lower()
 
 
 def format_config_value(value: Any) -> str:
-    """A value of a config as a person would type it."""
+    """Returns the value as a user would type it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def flatten_config(config: Any, depth: int = DEEPEST) -> dict[str, Any]:
-    """{`actor.optim.lr`: value} of a config of dictionaries in dictionaries; lists and empty ones are values."""
-    out: dict[str, Any] = {}
+def flatten_config(config: Any, depth: int = MAX_CONFIG_DEPTH) -> dict[str, Any]:
+    """Returns {`actor.optim.lr`: value} of nested dictionaries. Lists and empty dictionaries are values."""
+    flat: dict[str, Any] = {}
     for key, value in config.items() if isinstance(config, dict) else ():
         if isinstance(value, dict) and value and depth:
-            out |= {f"{key}.{inner}": found for inner, found in flatten_config(value, depth - 1).items()}
+            flat |= {f"{key}.{name}": inner for name, inner in flatten_config(value, depth - 1).items()}
         else:
-            out[str(key)] = value
-    return out
+            flat[str(key)] = value
+    return flat
 
 
 def compare_config_keys(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
-    """Keys of the runs' configs: those in which the runs differ, and those in which all are alike."""
-    configs = [known for run in runs if (known := flatten_config(run.config))]
+    """Returns the keys of the configs whose values differ, and those with the same value in all runs."""
+    configs = [config for run in runs if (config := flatten_config(run.config))]
     values: dict[str, set[str]] = defaultdict(set)
-    told: dict[str, int] = defaultdict(int)
-    for known in configs:
-        for key, value in known.items():
+    for config in configs:
+        for key, value in config.items():
             values[key].add(format_config_value(value))
-            told[key] += 1
-    differ = {key for key, found in values.items() if len(found) > 1 or told[key] < len(configs)}
-    return sorted(differ), sorted(set(values) - differ)
+    counts = Counter(key for config in configs for key in config)
+    different = {key for key, own in values.items() if len(own) > 1 or counts[key] < len(configs)}
+    return sorted(different), sorted(set(values) - different)
 
 
 def load_run_statuses(runs: Sequence[Run]) -> dict[int, str]:
-    """`Run.status` of many runs by id, in one query at most: only a long silence needs the pace of its run."""
+    """Returns `Run.status` of many runs by id. Makes at most one query, for runs without a recent update."""
     now = timezone.now()
     quiet = [run for run in runs if not run.outcome and now - run.seen_at > SILENT_AFTER]
-    paces = medians([run.pk for run in quiet])
-    found = {run.pk: run.outcome or "running" for run in runs}
-    found |= {
-        run.pk: "silent" for run in quiet if now - run.seen_at > SILENT_AFTER_STEPS * paces.get(run.pk, timedelta(0))
-    }
-    return found
+    medians = load_median_steps([run.pk for run in quiet])
+    statuses = {run.pk: run.outcome or "running" for run in runs}
+    for run in quiet:
+        if now - run.seen_at > SILENT_AFTER_STEPS * medians.get(run.pk, timedelta(0)):
+            statuses[run.pk] = "silent"
+    return statuses
 
 
-def medians(run_ids: Sequence[int]) -> dict[int, timedelta]:
-    """Median time between the last training steps of each run, as `Run.median_step` has it."""
+def load_median_steps(run_ids: Sequence[int]) -> dict[int, timedelta]:
+    """Returns `Run.median_step` of many runs by id."""
     if not run_ids:
         return {}
     newest = Window(RowNumber(), partition_by=[F("run")], order_by=F("step").desc())
     steps = Step.objects.filter(run__in=run_ids, split="train").annotate(newest=newest)
-    arrived: dict[int, list[datetime]] = defaultdict(list)
-    for run, moment in steps.filter(newest__lte=MAX_TIMED_STEPS).values_list("run", "created_at"):
-        arrived[run].append(moment)
-    return {run: compute_median_gap(moments) for run, moments in arrived.items()}
+    arrivals: dict[int, list[datetime]] = defaultdict(list)
+    for run, arrived_at in steps.filter(newest__lte=MAX_TIMED_STEPS).values_list("run", "created_at"):
+        arrivals[run].append(arrived_at)
+    return {run: compute_median_gap(times) for run, times in arrivals.items()}

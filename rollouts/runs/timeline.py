@@ -1,8 +1,8 @@
-"""What happened to a run beside its metrics: flags, pins, replayed steps, launches after the first, a failure."""
+"""The timeline of a run: flags, pins, replayed steps, later attempts, and a failure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ EVENT_KINDS: Final = ("failed", "restarted", "flagged", "pinned", "replayed")
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something of one `kind` at a step. `count` is of flags; of a restart it is the number of the launch."""
+    """An event of a `kind` at a step. `count` is the number of flags, or the number of a later attempt."""
 
     kind: str
     step: int
@@ -25,67 +25,63 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunTimeline:
-    """In step order. `low` and `high` are the first and the last step that the run recorded anything of."""
+    """The events in step order, and the first and the last step with any data."""
 
     events: list[RunEvent]
-    low: int
-    high: int
+    first_step: int
+    last_step: int
 
 
 def load_run_timeline(run: Run) -> RunTimeline | None:
-    """None where nothing happened. Eleven queries at most."""
-    found = [*flagged(run), *pinned(run), *replayed(run), *restarted(run)]
-    broke = run.outcome == Run.Outcome.FAILED
-    ends = span(run) if found or broke else None
-    if broke and ends:
-        found.append(RunEvent("failed", ends[1]))
-    if not found:
+    """Returns None if there is no event. Makes at most eleven queries."""
+    pinned = run.pins.filter(removed_at=None).values_list("step", "split").distinct()
+    replayed = run.replays.filter(outcome="hit").values_list("step", flat=True).distinct()
+    events = [
+        *find_flagged_steps(run),
+        *(RunEvent("pinned", step, split) for step, split in pinned),
+        *(RunEvent("replayed", step) for step in replayed),
+        *find_restarts(run),
+    ]
+    has_failed = run.outcome == Run.Outcome.FAILED
+    span = find_step_span(run) if events or has_failed else None
+    if has_failed and span:
+        events.append(RunEvent("failed", span[1]))
+    if not events:
         return None
-    found.sort(key=lambda one: (one.step, EVENT_KINDS.index(one.kind), one.count))
-    low, high = ends or (found[0].step, found[-1].step)
-    return RunTimeline(found, min(low, found[0].step), max(high, found[-1].step))
+    events.sort(key=lambda event: (event.step, EVENT_KINDS.index(event.kind), event.count))
+    first, last = span or (events[0].step, events[-1].step)
+    return RunTimeline(events, min(first, events[0].step), max(last, events[-1].step))
 
 
-def flagged(run: Run) -> list[RunEvent]:
-    if not run.flags.filter(withdrawn_at=None).exists():  # else every step is looked at
+def find_flagged_steps(run: Run) -> list[RunEvent]:
+    if not run.flags.filter(withdrawn_at=None).exists():  # avoids a scan of all steps
         return []
     rows = run.steps.filter(superseded=False, flags__gt=0).order_by("step").values_list("step", "split", "flags")
     return [RunEvent("flagged", *row) for row in rows]
 
 
-def pinned(run: Run) -> list[RunEvent]:
-    rows = run.pins.filter(removed_at=None).values_list("step", "split").distinct()
-    return [RunEvent("pinned", *row) for row in rows]
-
-
-def replayed(run: Run) -> list[RunEvent]:
-    steps = run.replays.filter(outcome="hit").values_list("step", flat=True).distinct()
-    return [RunEvent("replayed", step) for step in steps]
-
-
-def restarted(run: Run) -> list[RunEvent]:
-    """The first step that each later launch recorded; one that has recorded nothing yet has none."""
+def find_restarts(run: Run) -> list[RunEvent]:
+    """Returns the first step of each later attempt that has one."""
     later = dict(run.attempts.filter(number__gt=1).values_list("pk", "number"))
     if not later:
         return []
-    first: dict[int, int] = {}
-    for table, fields in tables(run):
-        attempt, start, _ = fields
+    first_steps: dict[int, int] = {}
+    for table, attempt, start, _ in iter_step_tables(run):
         rows = table.filter(**{f"{attempt}__in": later}).values_list(attempt).annotate(first=Min(start))
         for pk, step in rows.order_by():
-            first[pk] = min(step, first.get(pk, step))
-    return [RunEvent("restarted", step, count=later[pk]) for pk, step in first.items()]
+            first_steps[pk] = min(step, first_steps.get(pk, step))
+    return [RunEvent("restarted", step, count=later[pk]) for pk, step in first_steps.items()]
 
 
-def span(run: Run) -> tuple[int, int] | None:
-    """The first and the last step of its samples and metrics."""
-    ends = [table.aggregate(low=Min(start), high=Max(end)) for table, (_, start, end) in tables(run)]
-    known = [one for one in ends if one["low"] is not None]
-    return (min(one["low"] for one in known), max(one["high"] for one in known)) if known else None
+def find_step_span(run: Run) -> tuple[int, int] | None:
+    """Returns the first and the last step of the run's samples and metrics."""
+    spans = [table.aggregate(low=Min(start), high=Max(end)) for table, _, start, end in iter_step_tables(run)]
+    known = [(span["low"], span["high"]) for span in spans if span["low"] is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
 
 
-def tables(run: Run) -> Iterable[tuple[QuerySet[Any], tuple[str, str, str]]]:
-    """Where steps are recorded: rows, and their fields for the launch, the first and the last step."""
-    yield Step.objects.filter(run=run), ("attempt_id", "step", "step")
-    yield MetricRow.objects.filter(run=run), ("attempt_id", "step", "step")
-    yield Block.objects.filter(series__run=run), ("series__attempt_id", "first", "last")
+def iter_step_tables(run: Run) -> Iterator[tuple[QuerySet[Any], str, str, str]]:
+    """Yields the rows that have steps, and their fields for the attempt, the first and the last step."""
+    yield Step.objects.filter(run=run), "attempt_id", "step", "step"
+    yield MetricRow.objects.filter(run=run), "attempt_id", "step", "step"
+    yield Block.objects.filter(series__run=run), "series__attempt_id", "first", "last"

@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError as BrokerDown
 from rollouts.lib import process_id
 from rollouts.maintenance import compaction, sweep
 from rollouts.models import Dump, Project, Run, Sample, Segment
-from rollouts.runs.trash import move_run_to_trash
+from rollouts.runs.actions import move_run_to_trash
 from rollouts.storage import files
 from tests.dashboard.support.api_client import dumped, filled, line
 from tests.support import builders

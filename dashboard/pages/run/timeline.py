@@ -48,8 +48,8 @@ def build_timeline_context(run: Run) -> dict[str, Any]:
 def build_timeline(run: Run, told: RunTimeline) -> dict[str, Any]:
     return {
         "marks": build_timeline_marks(run, told),
-        "low": told.low,
-        "high": told.high,
+        "low": told.first_step,
+        "high": told.last_step,
         "counts": [
             (kind, EVENT_SIGNS[kind], _(EVENT_NAMES[kind]), count_events(told.events, kind)) for kind in EVENT_KINDS
         ],
@@ -83,7 +83,7 @@ def build_chart_ticks(told: RunTimeline) -> list[tuple[str, int]]:
 
 def find_slot(told: RunTimeline, one: RunEvent, slots: int) -> int:
     """Which of so many places on the axis it has."""
-    return (one.step - told.low) * (slots - 1) // max(1, told.high - told.low)
+    return (one.step - told.first_step) * (slots - 1) // max(1, told.last_step - told.first_step)
 
 
 def build_timeline_mark(run: Run, at: int, found: Sequence[RunEvent]) -> TimelineMark:

@@ -97,7 +97,7 @@ def load_listed_runs(request: HttpRequest, url_state: RunsUrlState) -> list[Run]
         if not term.name and not term.negated:
             runs = runs.filter(name__icontains=term.value)
     needs_config = url_state.find_names(CONFIG_PREFIX) or get_requested_panel(request) == "columns"
-    if not needs_config and not any(term.of_config for term in terms):
+    if not needs_config and not any(term.needs_config for term in terms):
         runs = runs.defer("config")
     runs = runs.select_related("project", "owner").defer("facts", "pollers").order_by("-seen_at", "-pk")
     return list(runs[: MAX_LISTED_RUNS + 1])

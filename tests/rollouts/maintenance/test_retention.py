@@ -16,7 +16,7 @@ from rollouts.maintenance import sweep
 from rollouts.models import Artifact, Blob, Pin, Project, Run
 from rollouts.pins import artifact_check, artifacts, pins
 from rollouts.replay import bindings, plans
-from rollouts.runs import trash
+from rollouts.runs import actions
 from rollouts.storage import blobs
 from tests.rollouts.support.artifacts import brought, registered
 from tests.support import builders
@@ -92,16 +92,16 @@ def test_a_run_with_pins_goes_into_the_bin_only_by_force(run: Run, owner: User) 
     registered(run, 3)
     row, _ = pins.pin_step(run, 3, owner)
     with pytest.raises(ConflictError, match="Pinned steps: 1. Remove the pins first"):
-        trash.move_run_to_trash(run, owner)
+        actions.move_run_to_trash(run, owner)
     pins.remove_pin(row, owner)
-    assert trash.move_run_to_trash(run, owner).deleted_at
-    trash.restore_run(run, owner)
+    assert actions.move_run_to_trash(run, owner).deleted_at
+    actions.restore_run(run, owner)
     pins.pin_step(run, 3, owner)
-    assert trash.move_run_to_trash(run, owner, force=True).deleted_at
+    assert actions.move_run_to_trash(run, owner, force=True).deleted_at
 
 
 def binned(run: Run, owner: User) -> None:
-    trash.move_run_to_trash(run, owner, force=True)
+    actions.move_run_to_trash(run, owner, force=True)
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now() - timedelta(days=8))
 
 

@@ -15,7 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import EvidenceItem, Finding, Project, Run, Sample
-from rollouts.runs import trash
+from rollouts.runs import actions
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -233,7 +233,7 @@ def test_a_finding_outlives_its_run_and_says_so(
 ) -> None:
     findings.add_sample_evidence(finding, sample(run, 3), mate)
     assert f'href="/samples/{sample(run, 3).pk}/"' in page(reader, f"/findings/{finding.pk}/")
-    trash.move_run_to_trash(run, owner)
+    actions.move_run_to_trash(run, owner)
     shown = page(reader, f"/findings/{finding.pk}/")
     assert "(run deleted)" in shown and "so it is 3" in shown
     assert "/samples/" not in shown

@@ -80,7 +80,7 @@ def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> N
     told = timeline.load_run_timeline(run)
     assert told is not None
     assert [(one.kind, one.step, one.count) for one in told.events] == [("restarted", 5, 2)]
-    assert (told.low, told.high) == (1, 10)
+    assert (told.first_step, told.last_step) == (1, 10)
     assert compact_metric_rows(run.pk, least=1) == 12
     assert timeline.load_run_timeline(run) == told
 

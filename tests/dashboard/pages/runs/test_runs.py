@@ -16,7 +16,7 @@ from dashboard.api.views.runs import update_run
 from dashboard.pages.runs import views
 from rollouts.metrics import series
 from rollouts.models import AuditEntry, Pin, Project, Run, Step
-from rollouts.runs import trash
+from rollouts.runs import actions
 from rollouts.samples.record import MetricPoint
 from tests.dashboard.support.api_client import Ask
 from tests.support import builders
@@ -240,14 +240,14 @@ def test_a_pin_that_is_set_while_runs_are_deleted_keeps_them_all(
     runs: list[Run], at: Client, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = runs[:2]
-    into_bin = trash.move_run_to_trash
+    into_bin = actions.move_run_to_trash
 
     def pinned_meanwhile(run: Run, by: User) -> Run:
         place = {"run": second, "attempt": second.attempts.get(), "step": 1}
         Pin.objects.get_or_create(**place, defaults={"project": second.project, "user": owner})
         return into_bin(run, by)
 
-    monkeypatch.setattr(trash, "move_run_to_trash", pinned_meanwhile)
+    monkeypatch.setattr(actions, "move_run_to_trash", pinned_meanwhile)
     answer = at.post("/tidy/delete/", {"run": [first.uid, second.uid]})
     assert answer.status_code == 409 and "Pinned steps: 1. Remove the pins first" in answer.content.decode()
     assert not Run.objects.exclude(deleted_at=None).exists()
@@ -262,7 +262,7 @@ def test_an_annotator_changes_no_run_and_a_stranger_finds_none(
     assert 'value="archive"' not in body(client, "/")
     client.force_login(stranger)
     assert "Select runs first" in act(client, "archive", runs)
-    trash.move_run_to_trash(runs[0], mate)
+    actions.move_run_to_trash(runs[0], mate)
     assert "Select runs first" in act(client, "restore", runs)
     assert not Run.objects.exclude(archived_at=None).exists()
     assert all("x" not in run.tags for run in Run.objects.all())

@@ -88,7 +88,7 @@ def serialize_plan_entries(rows: Sequence[EntryCompatibility]) -> list[dict[str,
             "source": {
                 **serialize_pin_source(row.entry.pin),
                 "flagged": row.excluded.flagged,
-                "unplaced": row.excluded.unplaced,
+                "unplaced": row.excluded.not_found,
             },
             "artifacts": [
                 serialize_artifact_to_load(artifact, row.excluded.artifacts.get(artifact.pk))
@@ -105,7 +105,7 @@ def serialize_artifact_to_load(row: Artifact, excluded: ExcludedRows | None) -> 
         "id": row.key,
         **pick_fields(row, "role", "step_kind", "step", "state", "message", "facts", "files"),
         "flagged": {path: list(records) for path, records in excluded.records.items()} if excluded else {},
-        "whole": bool(excluded and excluded.whole),
+        "whole": bool(excluded and excluded.is_complete),
         "url": build_files_url(row),
     }
 
@@ -118,7 +118,7 @@ def serialize_timeline_step(row: ReplayTimelineStep) -> dict[str, Any]:
 
 def serialize_replay_timeline(row: ReplayTimeline) -> dict[str, Any]:
     totals = {"rows": row.rows, "seconds": row.seconds, "saved": row.saved, "estimated": row.estimated}
-    return {"cells": [serialize_timeline_step(step) for step in row.cells], "counts": row.counts, "totals": totals}
+    return {"cells": [serialize_timeline_step(step) for step in row.steps], "counts": row.counts, "totals": totals}
 
 
 def serialize_binding(run: Run) -> dict[str, Any]:

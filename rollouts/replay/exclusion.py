@@ -1,9 +1,9 @@
-"""What a plan leaves out that replays nothing flagged bad: which rows of a pin's files, and what is left of its facts.
+"""Finds the rows that a plan with `exclude_flagged` excludes from a pin's files, and the facts of the remaining rows.
 
-A sample is found in a file by the dumps that were made of it: the sample's own, or one that joined it; a dump of the
-very bytes is one, too, where no record of it was left out. Where an artifact is one prompt, the samples of the trained
-step name it by their group. Whoever lays a file out leaves out all answers to the prompt of a flagged row, so facts
-shrink by whole prompts; where the trainer knows rows without weight they stay, and nothing shrinks.
+A sample is found in a file through the dumps that were created from the file: the dump of the sample, or one that was
+merged with it. A dump with the same bytes as the file counts too if no record of it was skipped. If an artifact is one
+prompt, the samples of the trained step name it by their group. A trainer's layout excludes all answers to the prompt of
+a flagged row, so the facts lose complete prompts. If the trainer can mask rows, the rows remain and no fact changes.
 """
 
 from __future__ import annotations
@@ -18,44 +18,46 @@ from django.utils.translation import gettext as _
 from rolloutdeck.protocol import FactDifference, compare_facts
 from rolloutdeck.trainer_api import masks_flagged, only_trained
 from rollouts.errors import StorageUnavailableError
-from rollouts.models import Artifact, Dump, DuplicateSource, Flag, Pin, Sample
+from rollouts.models import STEP_POSITION, Artifact, Dump, DuplicateSource, Flag, Pin, Sample, get_step_position
 from rollouts.pins import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
 from rollouts.samples import load_bodies
 
-PLACE = ("run_id", "attempt_id", "split", "step_kind", "step")  # of a step, and of what stands on one
-REPEATS = ("rollout_tq",)  # roles whose trainer repeats prompts where a batch has fewer than it asks for
-FEWER = ("rows", "prompts")  # facts that shrink
+PADDED_ROLES = ("rollout_tq",)  # the trainer repeats prompts if a batch has fewer than requested
+SIZE_FACTS = ("rows", "prompts")
 
-Place = tuple[Any, ...]
+StepPosition = tuple[Any, ...]
+ArtifactKey = tuple[int, str]  # run id, key
 
 
 @dataclass(frozen=True, slots=True)
 class ExcludedRows:
-    """Of one artifact: path -> records that are flagged, counted from 0; so many `prompts` go with them."""
+    """The excluded rows of an artifact: {path: record numbers from 0}, and the number of prompts they remove.
+    `is_complete`: no row remains."""
 
     records: Mapping[str, tuple[int, ...]]
     prompts: int
-    whole: bool = False
+    is_complete: bool = False
 
-    def left(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The facts of what is left; how many rows stays unknown where the prompts are."""
+    def get_remaining_facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the facts of the remaining rows. The sizes are unknown if the number of prompts is."""
         rows, prompts = facts.get("rows"), facts.get("prompts")
         if not self.prompts:
             return dict(facts)
         if not isinstance(prompts, int) or not prompts:
-            return {name: fact for name, fact in facts.items() if name not in FEWER}
-        left = {"prompts": prompts - self.prompts}
+            return {name: fact for name, fact in facts.items() if name not in SIZE_FACTS}
+        remaining = {"prompts": prompts - self.prompts}
         if isinstance(rows, int):
-            left["rows"] = rows * left["prompts"] // prompts
-        return {**facts, **left}
+            remaining["rows"] = rows * remaining["prompts"] // prompts
+        return {**facts, **remaining}
 
 
 @dataclass(frozen=True, slots=True)
 class PinExclusion:
-    """Of one pin: how many samples are flagged bad, how many of them stand in no row of its files, and the rows."""
+    """How many samples of a pin are flagged bad, how many of them are not found in its files, and the excluded rows by
+    artifact id."""
 
     flagged: int = 0
-    unplaced: int = 0
+    not_found: int = 0
     artifacts: Mapping[int, ExcludedRows] = field(default_factory=dict)
 
 
@@ -63,164 +65,151 @@ NO_EXCLUSION = PinExclusion()
 
 
 def find_exclusions(pins: Iterable[Pin]) -> dict[int, PinExclusion]:
-    """By the pin's id; pins without a flagged sample are left out. `artifacts` are those that are prefetched."""
-    wanted = {pin.pk: pin for pin in pins}
-    held = {pk: list(pin.artifacts.all()) for pk, pin in wanted.items()}
-    places = {pk: {place_of(pin), *map(place_of, held[pk])} for pk, pin in wanted.items()}
-    bad = flagged({place[0] for every in places.values() for place in every})
-    if not bad:
+    """Returns the exclusions of the pins with flagged samples, by pin id. The caller has prefetched `artifacts`."""
+    artifacts = {pin: list(pin.artifacts.all()) for pin in pins}
+    positions = {pin: {get_position(pin), *map(get_position, own)} for pin, own in artifacts.items()}
+    flagged = load_flagged_samples({position[0] for own in positions.values() for position in own})
+    if not flagged:
         return {}
-    masked = [one for every in held.values() for one in every if masks(one)]
-    found = FlaggedRowIndex({sample for samples in bad.values() for sample in samples}, masked)
-    every_bad = {pk: {sample for place in every for sample in bad.get(place, ())} for pk, every in places.items()}
-    dropped = filtered(
-        found, {sample for pk, one in every_bad.items() if all(map(trained, held[pk])) for sample in one}
-    )
-    return {pk: excluded(samples, held[pk], found) for pk, one in every_bad.items() if (samples := one - dropped)}
+    masked = [artifact for own in artifacts.values() for artifact in own if masks_flagged(get_format(artifact))]
+    index = FlaggedRowIndex({sample for samples in flagged.values() for sample in samples}, masked)
+    samples = {
+        pin: {sample for position in own for sample in flagged.get(position, ())} for pin, own in positions.items()
+    }
+    only_trained_pins = [pin for pin, own in artifacts.items() if all(only_trained(get_format(row)) for row in own)]
+    filtered = find_filtered_samples(index, {sample for pin in only_trained_pins for sample in samples[pin]})
+    return {
+        pin.pk: build_exclusion(own - filtered, artifacts[pin], index) for pin, own in samples.items() if own - filtered
+    }
 
 
-def place_of(row: Pin | Artifact) -> Place:
-    return tuple(getattr(row, name) for name in PLACE)
+def get_position(row: Pin | Artifact) -> StepPosition:
+    return tuple(get_step_position(row).values())
 
 
-def flagged(runs: Iterable[int]) -> dict[Place, set[str]]:
-    """The samples that are flagged bad, by the place of their step."""
+def get_format(artifact: Artifact) -> str:
+    return str(artifact.facts.get("format"))
+
+
+def load_flagged_samples(runs: Iterable[int]) -> dict[StepPosition, set[str]]:
+    """Returns the ids of the samples that are flagged bad, by the position of their step."""
     bad = Flag.objects.filter(step__run__in=list(runs), label=Flag.Label.BAD, withdrawn_at=None)
-    found: dict[Place, set[str]] = defaultdict(set)
-    for sample, *place in bad.values_list("sample", *(f"step__{name}" for name in PLACE)):
-        found[tuple(place)].add(sample)
-    return found
+    samples: dict[StepPosition, set[str]] = defaultdict(set)
+    for sample, *position in bad.values_list("sample", *(f"step__{name}" for name in STEP_POSITION)):
+        samples[tuple(position)].add(sample)
+    return samples
 
 
-def masks(artifact: Artifact) -> bool:
-    """Whether its trainer takes flagged rows along, without weight."""
-    return masks_flagged(str(artifact.facts.get("format")))
-
-
-def trained(artifact: Artifact) -> bool:
-    return only_trained(str(artifact.facts.get("format")))
-
-
-def filtered(found: FlaggedRowIndex, samples: set[str]) -> set[str]:
-    """Those that stand in no file since the trainer itself left them out. No file holds them, so none loads them."""
-    lost = samples - {sample for sample, *_ in found.places()} if samples else set()
-    if not lost:
+def find_filtered_samples(index: FlaggedRowIndex, samples: set[str]) -> set[str]:
+    """Returns the samples that the trainer filtered out before it wrote the files, so no file contains them."""
+    missing = samples - {sample for sample, *_ in index.iter_rows()} if samples else set()
+    if not missing:
         return set()
     try:
-        told = load_bodies(list(Sample.objects.filter(pk__in=lost).select_related("dump")))
+        bodies = load_bodies(list(Sample.objects.filter(pk__in=missing).select_related("dump")))
     except StorageUnavailableError:
         return set()
-    return {sample for sample, body in told.items() if body.extras.get("filtered")}
+    return {sample for sample, body in bodies.items() if body.extras.get("filtered")}
 
 
 class FlaggedRowIndex:
-    """Where flagged samples lie: `groups` of each, and its places as (run, artifact's key, path, record). `whole` are
-    artifacts of which every record counts, also those that could not be read; their files may be dumps themselves."""
+    """The rows of flagged samples in the files of artifacts, and the `groups` of the samples.
 
-    def __init__(self, samples: Iterable[str], whole: Iterable[Artifact] = ()) -> None:
+    `masked` artifacts count all records of their files, also unreadable ones. Their files may be dumps themselves.
+    """
+
+    def __init__(self, samples: Iterable[str], masked: Iterable[Artifact] = ()) -> None:
         rows = list(Sample.objects.filter(pk__in=list(samples)).values_list("pk", "dump", "ordinal", "group"))
         self.groups = {sample: group for sample, _, _, group in rows}
-        seen = DuplicateSource.objects.filter(sample__in=list(self.groups)).values_list("sample", "dump", "ordinal")
-        self._at = [(sample, dump, ordinal) for sample, dump, ordinal, _ in rows] + list(seen)
-        dumps = {dump for _, dump, _ in self._at}
-        made = Dump.objects.filter(pk__in=dumps, source__startswith=Dump.ARTIFACT_PREFIX)
-        self._files = {pk: (run, *split(source)) for pk, run, source in made.values_list("pk", "run", "source")}
-        self._whole(dumps, whole)
-
-    def _whole(self, dumps: set[int], whole: Iterable[Artifact]) -> None:
-        """A dump of the very bytes tells their records where none was left out; one that lacks some tells none."""
-        same = {
-            (one.run_id, file["sha256"]): (one.run_id, one.key, path)
-            for one in whole
-            for path, file in one.files.items()
+        duplicates = DuplicateSource.objects.filter(sample__in=list(self.groups))
+        self._rows = [row[:3] for row in rows] + list(duplicates.values_list("sample", "dump", "ordinal"))
+        dumps = {dump for _, dump, _ in self._rows}
+        from_artifacts = Dump.objects.filter(pk__in=dumps, source__startswith=Dump.ARTIFACT_PREFIX)
+        self._files: dict[int, tuple[ArtifactKey, str]] = {}  # dump id -> artifact and path
+        for pk, run, source in from_artifacts.values_list("pk", "run", "source"):
+            key, _, path = source.removeprefix(Dump.ARTIFACT_PREFIX).partition("/")
+            self._files[pk] = (run, key), path
+        files = {
+            (artifact.run_id, file["sha256"]): ((artifact.run_id, artifact.key), path)
+            for artifact in masked
+            for path, file in artifact.files.items()
         }
-        told = Dump.objects.filter(pk__in=dumps if same else ()).values_list("pk", "run", "sha256", "left_out")
-        for pk, run, sha256, left_out in told:
-            if (run, sha256) not in same:
-                continue
-            self._files.pop(pk, None)
-            if not left_out:
-                self._files[pk] = same[run, sha256]
+        same_bytes = Dump.objects.filter(pk__in=dumps if files else ())
+        for pk, run, sha256, skipped in same_bytes.values_list("pk", "run", "sha256", "left_out"):
+            if (run, sha256) in files:
+                self._files.pop(pk, None)
+                if not skipped:  # else the row numbers of the dump are not the record numbers of the file
+                    self._files[pk] = files[run, sha256]
 
-    def places(self) -> Iterator[tuple[str, tuple[int, str], str, int]]:
-        """(sample, artifact's run and key, path, record)."""
-        for sample, dump, ordinal in self._at:
+    def iter_rows(self) -> Iterator[tuple[str, ArtifactKey, str, int]]:
+        """Yields (sample, artifact, path, record)."""
+        for sample, dump, ordinal in self._rows:
             if dump in self._files:
-                run, key, path = self._files[dump]
-                yield sample, (run, key), path, ordinal
+                yield sample, *self._files[dump], ordinal
 
 
-def split(source: str) -> tuple[str, str]:
-    key, _, path = source.removeprefix(Dump.ARTIFACT_PREFIX).partition("/")
-    return key, path
-
-
-def excluded(samples: set[str], artifacts: Iterable[Artifact], found: FlaggedRowIndex) -> PinExclusion:
-    """Of a pin with these flagged samples."""
-    known = {(one.run_id, one.key): one for one in artifacts}
+def build_exclusion(samples: set[str], artifacts: Iterable[Artifact], index: FlaggedRowIndex) -> PinExclusion:
+    """Returns the exclusion of a pin with these flagged samples."""
+    by_key = {(artifact.run_id, artifact.key): artifact for artifact in artifacts}
     records: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     prompts: dict[int, set[str]] = defaultdict(set)
-    placed: set[str] = set()
-    for sample, name, path, record in found.places():
-        if sample in samples and (one := known.get(name)):
-            placed.add(sample)
-            records[one.pk][path].add(record)
-            prompts[one.pk].add(group_of(one, found.groups[sample], path, record))
-    for one in known.values():
-        if one.role == PER_PROMPT_ROLE and (
-            own := {sample for sample in samples if fed_as(found.groups.get(sample), one)}
-        ):
-            placed |= own
-            prompts[one.pk].add("")
-    return PinExclusion(
-        len(samples),
-        len(samples - placed),
-        {one.pk: rows(one, records[one.pk], prompts[one.pk]) for one in known.values() if one.pk in prompts},
-    )
+    found: set[str] = set()
+    for sample, key, path, record in index.iter_rows():
+        if sample in samples and (artifact := by_key.get(key)):
+            found.add(sample)
+            records[artifact.pk][path].add(record)
+            prompts[artifact.pk].add(get_prompt_id(artifact, index.groups[sample], path, record))
+    for artifact in by_key.values():
+        if artifact.role == PER_PROMPT_ROLE:
+            own = {sample for sample in samples if is_of_prompt(index.groups.get(sample), artifact)}
+            if own:
+                found |= own
+                prompts[artifact.pk].add("")
+    excluded = {
+        artifact.pk: build_excluded_rows(artifact, records[artifact.pk], prompts[artifact.pk])
+        for artifact in by_key.values()
+        if artifact.pk in prompts
+    }
+    return PinExclusion(len(samples), len(samples - found), excluded)
 
 
-def group_of(artifact: Artifact, group: str, path: str, record: int) -> str:
-    """What tells the sample's prompt from the others of the artifact; its group may come from another dump."""
+def get_prompt_id(artifact: Artifact, group: str, path: str, record: int) -> str:
+    """Returns an id of the sample's prompt that is unique in the artifact. The group may be from another dump."""
     answers = artifact.facts.get("samples_per_prompt")
     return group or (f"{path} {record // answers}" if isinstance(answers, int) and answers else f"{path} {record}")
 
 
-def fed_as(group: str | None, artifact: Artifact) -> bool:
-    """Whether a sample of this group was generated for the prompt that the artifact holds."""
-    fed = FEED_INDEX_PATTERN.search(group or "")
-    return fed is not None and int(fed[1]) == artifact.step
+def is_of_prompt(group: str | None, artifact: Artifact) -> bool:
+    """Whether a sample of this group was generated for the prompt of the artifact."""
+    feed_index = FEED_INDEX_PATTERN.search(group or "")
+    return feed_index is not None and int(feed_index[1]) == artifact.step
 
 
-def rows(artifact: Artifact, records: Mapping[str, set[int]], prompts: set[str]) -> ExcludedRows:
-    if masks(artifact):
-        flagged = sum(map(len, records.values()))
-        return ExcludedRows(
-            {path: tuple(sorted(one)) for path, one in records.items()}, 0, flagged == artifact.facts.get("rows")
-        )
+def build_excluded_rows(artifact: Artifact, records: Mapping[str, set[int]], prompts: set[str]) -> ExcludedRows:
+    ordered = {path: tuple(sorted(numbers)) for path, numbers in sorted(records.items())}
+    if masks_flagged(get_format(artifact)):
+        return ExcludedRows(ordered, 0, sum(map(len, ordered.values())) == artifact.facts.get("rows"))
     known = artifact.facts.get("prompts")
-    whole = artifact.role == PER_PROMPT_ROLE or (isinstance(known, int) and len(prompts) >= known)
-    return ExcludedRows({path: tuple(sorted(one)) for path, one in sorted(records.items())}, len(prompts), whole)
+    is_complete = artifact.role == PER_PROMPT_ROLE or (isinstance(known, int) and len(prompts) >= known)
+    return ExcludedRows(ordered, len(prompts), is_complete)
 
 
 def compare_remaining_facts(
-    artifact: Artifact, rows: ExcludedRows, facts: Mapping[str, Any], loosened: Iterable[str]
+    artifact: Artifact, rows: ExcludedRows, facts: Mapping[str, Any], overridden: Iterable[str]
 ) -> list[FactDifference]:
-    """Those of what is left of an artifact. Fewer rows are a warning where the trainer repeats prompts to fill up."""
-    loose = list(loosened)
-    if artifact.role not in REPEATS:
-        return compare_facts(rows.left(artifact.facts), facts, loose)
-    pinned = {one.fact: one for one in compare_facts(artifact.facts, facts, loose)}
-    left = compare_facts(rows.left(artifact.facts), facts, [*loose, *FEWER])
-    return [pinned.get(one.fact, one) for one in left]
+    """Compares the facts of the remaining rows. Fewer rows are only a warning if the trainer repeats prompts."""
+    remaining, overridden = rows.get_remaining_facts(artifact.facts), list(overridden)
+    if artifact.role not in PADDED_ROLES:
+        return compare_facts(remaining, facts, overridden)
+    pinned = {difference.fact: difference for difference in compare_facts(artifact.facts, facts, overridden)}
+    differences = compare_facts(remaining, facts, [*overridden, *SIZE_FACTS])
+    return [pinned.get(difference.fact, difference) for difference in differences]
 
 
-def explain_refusal(found: PinExclusion, artifacts: Iterable[int]) -> str:
-    """Why a pin can't be replayed without what is flagged; empty where it can. `artifacts` are those of the pin."""
-    if found.unplaced:
-        return _("flagged samples not found in its files: {count}").format(count=found.unplaced)
-    ids = list(artifacts)
-    return _("all its prompts have samples flagged bad") if ids and all(is_whole(found, pk) for pk in ids) else ""
-
-
-def is_whole(found: PinExclusion, artifact: int) -> bool:
-    return artifact in found.artifacts and found.artifacts[artifact].whole
+def explain_refusal(excluded: PinExclusion, artifacts: Iterable[int]) -> str:
+    """Returns why the artifacts of a pin cannot be replayed without the flagged samples. Empty if they can."""
+    if excluded.not_found:
+        return _("flagged samples not found in its files: {count}").format(count=excluded.not_found)
+    rows = [excluded.artifacts.get(pk) for pk in artifacts]
+    is_complete = bool(rows) and all(row is not None and row.is_complete for row in rows)
+    return _("all its prompts have samples flagged bad") if is_complete else ""

@@ -1,9 +1,10 @@
-"""What came of a plan: at each step of a run, was it replayed, generated or refused, and what that saved."""
+"""Outcomes of a plan: at each step of a run, whether it was replayed, generated or refused, and the saved time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from django.db import transaction
@@ -16,10 +17,10 @@ from rollouts.live import notify_run_changed
 from rollouts.metrics import load_curves
 from rollouts.models import Binding, Pin, Replay, Run
 
-MOST_REASON = 2000
-# Metrics that tell how many seconds a step's generation took, as the trainers name them.
-GENERATION = ("timing_s/gen", "perf/rollout_time", "time/step_generate")
-WORDS = {"hit": "replayed", "miss": "generated", "refused": "refused"}
+MAX_REASON_CHARS = 2000
+# Metrics with the seconds that generating a step took, by trainer.
+GENERATION_METRICS = ("timing_s/gen", "perf/rollout_time", "time/step_generate")
+STATES = {"hit": "replayed", "miss": "generated", "refused": "refused"}
 
 
 @transaction.atomic
@@ -35,62 +36,66 @@ def record_replay_outcome(
     seconds: float | None = None,
     reason: str | None = None,
 ) -> tuple[Replay, bool]:
-    """What happened at a step; told again, the last word stands. The bool says whether it is new.
+    """Stores what happened at a step, or updates it. Returns the row and whether it is new.
 
-    Without `pin` it is the one that the run's plan has there. Raises BadInput, NotThere.
+    Without `pin`, the pin is the one of the run's plan. Raises InvalidInputError and NotFoundError.
     """
     outcome = parse_choice(outcome, "outcome", REPLAY_OUTCOMES, default="")
     if not outcome:
         raise InvalidInputError(f"`outcome` must be one of: {', '.join(REPLAY_OUTCOMES)}.", "outcome")
-    source = source_of(run, step, pin)
-    told: dict[str, Any] = {
+    source = find_source_pin(run, step, pin)
+    saved = None
+    if source and outcome == "hit" and step_kind == source.step_kind:
+        saved = find_generation_seconds(source)
+    values: dict[str, Any] = {
         "outcome": outcome,
         "pin": source,
         "rows": parse_integer(rows, "rows", most=2**31 - 1),
-        "seconds": seconds_of(seconds),
-        "reason": printable(reason),
-        "saved": generation_of(source) if source and outcome == "hit" and step_kind == source.step_kind else None,
+        "seconds": parse_seconds(seconds),
+        "reason": clean_reason(reason),
+        "saved": saved,
     }
-    launched = get_or_create_attempt(run, attempt)
+    run_attempt = get_or_create_attempt(run, attempt)
     kind = parse_choice(step_kind, "step_kind", STEP_KINDS, default="global_step")
-    row, created = Replay.objects.update_or_create(run=run, attempt=launched, step_kind=kind, step=step, defaults=told)
-    record_activity(run, launched)
+    row, created = Replay.objects.update_or_create(
+        run=run, attempt=run_attempt, step_kind=kind, step=step, defaults=values
+    )
+    record_activity(run, run_attempt)
     notify_run_changed(run, split="train", step=step, topics=("pins",))
     return row, created
 
 
 @dataclass(frozen=True, slots=True)
 class BoundPlan:
-    """What the revision that a run is bound to says of each step."""
+    """The plan revision that a run is bound to: its action, and its pins by target step."""
 
     action: str
-    pins: dict[int, Pin]  # by target step
+    pins: dict[int, Pin]
 
     @classmethod
-    def of(cls, run: Run) -> BoundPlan:
-        bound = Binding.objects.filter(run=run).select_related("revision").first()
-        if bound is None or bound.revision is None:
+    def load(cls, run: Run) -> BoundPlan:
+        binding = Binding.objects.filter(run=run).select_related("revision").first()
+        if binding is None or binding.revision is None:
             return cls("cache", {})
-        entries = bound.revision.entries.select_related("pin__run", "pin__attempt")
-        return cls(bound.revision.action, {one.target_step: one.pin for one in entries})
+        entries = binding.revision.entries.select_related("pin__run", "pin__attempt")
+        return cls(binding.revision.action, {entry.target_step: entry.pin for entry in entries})
 
-    def pin_at(self, step: int) -> Pin | None:
+    def get_pin(self, step: int) -> Pin | None:
         target = resolve_target(self.action, list(self.pins), step)
         return None if target is None else self.pins[target]
 
 
-def source_of(run: Run, step: int, pin: int | None) -> Pin | None:
-    """Raises NotThere for a pin of another project."""
-    if pin is not None:
-        found = Pin.objects.select_related("run", "attempt").filter(pk=pin, project=run.project_id).first()
-        if found is None:
-            raise NotFoundError(f"There is no pin {pin} in this project.", "pin")
-        return found
-    return BoundPlan.of(run).pin_at(step)
+def find_source_pin(run: Run, step: int, pk: int | None) -> Pin | None:
+    """Raises NotFoundError for a pin of another project."""
+    if pk is None:
+        return BoundPlan.load(run).get_pin(step)
+    pin = Pin.objects.select_related("run", "attempt").filter(pk=pk, project=run.project_id).first()
+    if pin is None:
+        raise NotFoundError(f"There is no pin {pk} in this project.", "pin")
+    return pin
 
 
-def seconds_of(value: Any) -> float | None:
-    """Raises BadInput."""
+def parse_seconds(value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
@@ -98,27 +103,27 @@ def seconds_of(value: Any) -> float | None:
     return float(value)
 
 
-def printable(reason: Any) -> str:
+def clean_reason(reason: Any) -> str:
     if not isinstance(reason, str | None):
         raise InvalidInputError("`reason` must be a string.", "reason")
-    return (reason or "").replace("\x00", "\ufffd").encode("utf-8", "replace").decode()[:MOST_REASON]
+    return (reason or "").replace("\x00", "\ufffd").encode("utf-8", "replace").decode()[:MAX_REASON_CHARS]
 
 
-def generation_of(pin: Pin) -> float | None:
-    """Seconds that generating the pinned step took, where its run has logged it; of its own launch first."""
-    curves = load_curves(pin.run, GENERATION, attempt="all")[pin.run.uid]
-    found: dict[str, float] = {}
-    for curve in (one for name in GENERATION for one in curves[name] if one["step_kind"] == pin.step_kind):
+def find_generation_seconds(pin: Pin) -> float | None:
+    """Returns how long generating the pinned step took if it was logged, preferably by the pin's own attempt."""
+    curves = load_curves(pin.run, GENERATION_METRICS, attempt="all")[pin.run.uid]
+    seconds: dict[str, float] = {}
+    for curve in chain.from_iterable(curves[name] for name in GENERATION_METRICS):
         value = dict(zip(curve["steps"], curve["values"], strict=True)).get(pin.step)
-        if value is not None:
-            found[curve["attempt"]] = value
-    return found.get(pin.attempt.key, next(reversed(found.values()), None) if found else None)
+        if value is not None and curve["step_kind"] == pin.step_kind:
+            seconds[curve["attempt"]] = value
+    return seconds.get(pin.attempt.key, next(reversed(seconds.values()), None))
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayTimelineStep:
-    """One step of a run: `replayed`, `generated` or `refused` as its trainer told; `planned` where the plan replays a
-    pin and nobody told what came of it; `none` where no plan speaks of it. `pin` is what was, or would be, replayed."""
+    """One step of a run: `replayed`, `generated` or `refused` as its trainer reported, `planned` if the plan replays a
+    pin there and no outcome was reported, else `none`. `pin` is the one that was, or would be, replayed."""
 
     step: int
     step_kind: str
@@ -132,10 +137,10 @@ class ReplayTimelineStep:
 
 @dataclass(frozen=True, slots=True)
 class ReplayTimeline:
-    """A run's cells in step order. `saved` sums what generating the source steps had taken, over the `estimated`
-    replayed steps that it is known of; `seconds` is what loading took."""
+    """The steps of a run in order. `saved` is the total time of generating the source steps, as far as it is known: of
+    `estimated` replayed steps. `seconds` is the time of loading."""
 
-    cells: tuple[ReplayTimelineStep, ...]
+    steps: tuple[ReplayTimelineStep, ...]
     counts: dict[str, int]
     rows: int
     seconds: float
@@ -144,37 +149,27 @@ class ReplayTimeline:
 
 
 def load_replay_timeline(run: Run) -> ReplayTimeline:
-    """One cell per training step of the run that anything tells of, the last launch's word for each."""
-    events = Replay.objects.filter(run=run).select_related("pin__run", "attempt").order_by("attempt__number", "pk")
-    told = {(event.step_kind, event.step): event for event in events}
-    planned, places = BoundPlan.of(run), {*told, *trained(run)}
-    cells = tuple(cell(kind, step, told.get((kind, step)), planned) for kind, step in sorted(places))
-    return totalled(cells)
-
-
-def trained(run: Run) -> Iterable[tuple[str, int]]:
-    rows = run.steps.current().filter(split="train", step_kind="global_step")
-    return {(str(kind), int(step)) for kind, step in rows.values_list("step_kind", "step")}
-
-
-def cell(kind: str, step: int, event: Replay | None, planned: BoundPlan) -> ReplayTimelineStep:
-    if event is None:
-        pin = planned.pin_at(step)
-        return ReplayTimelineStep(step, kind, "planned" if pin else "none", pin)
-    return ReplayTimelineStep(
-        step, kind, WORDS[event.outcome], event.pin, event.rows, event.seconds, event.saved, event.reason
-    )
-
-
-def totalled(cells: tuple[ReplayTimelineStep, ...]) -> ReplayTimeline:
-    hits = [one for one in cells if one.state == "replayed"]
-    known = [one.saved for one in hits if one.saved is not None]
-    states = ("replayed", "generated", "refused", "planned", "none")
+    """Returns each training step that the run has data or an outcome of, with the last attempt's outcome."""
+    rows = Replay.objects.filter(run=run).select_related("pin__run", "attempt").order_by("attempt__number", "pk")
+    outcomes = {(row.step_kind, row.step): row for row in rows}
+    trained = run.steps.current().filter(split="train", step_kind="global_step").values_list("step_kind", "step")
+    plan, positions = BoundPlan.load(run), sorted({*outcomes, *trained})
+    steps = tuple(build_timeline_step(kind, step, outcomes.get((kind, step)), plan) for kind, step in positions)
+    replayed = [step for step in steps if step.state == "replayed"]
+    saved = [step.saved for step in replayed if step.saved is not None]
+    counts = Counter(step.state for step in steps)
     return ReplayTimeline(
-        cells,
-        {state: sum(one.state == state for one in cells) for state in states},
-        rows=sum(one.rows or 0 for one in hits),
-        seconds=sum(one.seconds or 0.0 for one in hits),
-        saved=sum(known),
-        estimated=len(known),
+        steps,
+        {state: counts[state] for state in ("replayed", "generated", "refused", "planned", "none")},
+        rows=sum(step.rows or 0 for step in replayed),
+        seconds=sum(step.seconds or 0.0 for step in replayed),
+        saved=sum(saved),
+        estimated=len(saved),
     )
+
+
+def build_timeline_step(kind: str, step: int, row: Replay | None, plan: BoundPlan) -> ReplayTimelineStep:
+    if row is None:
+        pin = plan.get_pin(step)
+        return ReplayTimelineStep(step, kind, "planned" if pin else "none", pin)
+    return ReplayTimelineStep(step, kind, STATES[row.outcome], row.pin, row.rows, row.seconds, row.saved, row.reason)

@@ -24,45 +24,41 @@ if TYPE_CHECKING:
 
 DEFAULT_PLAN_NAME = "default"
 PLAN_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}\Z")
-MOST_ENTRIES = 10_000
+MAX_ENTRIES = 10_000
 
 
 def find_current_revision(project: Project, name: str = DEFAULT_PLAN_NAME) -> Revision | None:
-    """The newest revision; None while nobody has saved one."""
+    """Returns the newest revision, None if the plan was never saved."""
     return list_revisions(project, name).last()
 
 
 def list_revisions(project: Project, name: str = DEFAULT_PLAN_NAME) -> QuerySet[Revision]:
-    """All that were saved, oldest first."""
-    found = Revision.objects.filter(plan__project=project, plan__name=name)
-    return found.select_related("plan__project", "user").order_by("number")
+    """Returns all revisions, oldest first."""
+    rows = Revision.objects.filter(plan__project=project, plan__name=name)
+    return rows.select_related("plan__project", "user").order_by("number")
 
 
 def find_revision(project: Project, ref: str) -> Revision | None:
-    """The revision that `name`, `name@number` or an empty string (the newest of `default`) means.
+    """Returns the revision of `name@number`, or the newest of `name`. An empty `ref` means the plan `default`.
 
-    None where `default` was never saved. Raises BadInput, and NotThere for a plan or revision that is not there.
+    Returns None if `default` was never saved. Raises InvalidInputError, and NotFoundError if there is no such revision.
     """
-    name, asked = parse_text(ref, "plan", most=120).partition("@")[::2]
-    name, wanted = name or DEFAULT_PLAN_NAME, parse_integer(asked, "plan")
-    found = (
-        list_revisions(project, name).filter(number=wanted).first()
-        if wanted is not None
-        else find_current_revision(project, name)
-    )
-    if found is None and (wanted or name != DEFAULT_PLAN_NAME):
-        said = _("Replay plan {name} not found in {project}.")
-        raise NotFoundError(said.format(name=repr(ref[:80]), project=project.slug), "plan")
-    return found
+    name, _at, number_text = parse_text(ref, "plan", most=120).partition("@")
+    name, number = name or DEFAULT_PLAN_NAME, parse_integer(number_text, "plan")
+    revisions = list_revisions(project, name)
+    revision = revisions.last() if number is None else revisions.filter(number=number).first()
+    if revision is None and (number or name != DEFAULT_PLAN_NAME):
+        message = _("Replay plan {name} not found in {project}.")
+        raise NotFoundError(message.format(name=repr(ref[:80]), project=project.slug), "plan")
+    return revision
 
 
-def parse_plan_name(told: Any) -> str:
-    """Raises BadInput."""
-    name = parse_text(told, "plan", most=80) or DEFAULT_PLAN_NAME
+def parse_plan_name(value: Any) -> str:
+    """Raises InvalidInputError."""
+    name = parse_text(value, "plan", most=80) or DEFAULT_PLAN_NAME
     if not PLAN_NAME_PATTERN.match(name):
-        raise InvalidInputError(
-            _("`plan` must have 1 to 80 characters (A-Z a-z 0-9 . _ -) and start with a letter or digit."), "plan"
-        )
+        message = _("`plan` must have 1 to 80 characters (A-Z a-z 0-9 . _ -) and start with a letter or digit.")
+        raise InvalidInputError(message, "plan")
     return name
 
 
@@ -78,139 +74,131 @@ def save_plan(
     exclude_flagged: bool = False,
     entries: Sequence[tuple[Pin, int]] = (),
 ) -> Revision:
-    """A new revision after number `if_match` (0: there is none yet). `entries` are (pin, target step).
+    """Saves a new revision after number `if_match` (0 if the plan has none). `entries` are (pin, target step).
 
-    The same save again, after an answer that was lost, is the revision it made. Raises Outdated when somebody else has
-    saved meanwhile, BadInput for entries that no plan can have.
+    A repeated save, after a lost response, returns the revision of the first one. Raises OutdatedError if another
+    revision was saved meanwhile, InvalidInputError and NotFoundError for invalid entries.
     """
-    told = {
+    settings = {
         "action": parse_choice(action, "action", PLAN_ACTIONS, default="cache"),
         "on_mismatch": parse_choice(on_mismatch, "on_mismatch", MISMATCH_ACTIONS, default="generate"),
         "exclude_flagged": exclude_flagged,
     }
-    plan = locked(project, parse_plan_name(name))
-    targets = checked(project, entries)
+    plan = lock_plan(project, parse_plan_name(name))
+    targets = check_entries(project, entries)
     last = find_current_revision(project, plan.name)
     newest = last.number if last else 0
-    if newest != if_match:
-        if (
-            last
-            and newest == if_match + 1
-            and last.user_id == by.pk
-            and serialize_revision(last) == {**told, "targets": targets}
-        ):
-            return last
-        raise OutdatedError(outdated(plan, last, if_match))
-    return written(plan, newest + 1, by, told, targets)
+    if newest == if_match:
+        return create_revision(plan, newest + 1, by, settings, targets)
+    if last is None:
+        message = _("Plan {plan} has no revision {base}. Reload the plan.")
+        raise OutdatedError(message.format(plan=plan.name, base=if_match))
+    is_same = last.user_id == by.pk and serialize_revision(last) == {**settings, "targets": targets}
+    if newest == if_match + 1 and is_same:
+        return last
+    message = _("Not saved: {user} saved revision {number} of {plan} after you started from {base}. Reload the plan.")
+    user = last.user.get_username()
+    raise OutdatedError(message.format(user=user, number=newest, plan=plan.name, base=if_match))
 
 
-def locked(project: Project, name: str) -> ReplayPlan:
-    """The plan, made on first sight; nobody else changes plans or removes pins of the project meanwhile."""
+def lock_plan(project: Project, name: str) -> ReplayPlan:
+    """Returns the plan, created if needed. Locks all plans and pins of the project."""
     Project.objects.lock(project)
     return ReplayPlan.objects.select_related("project").get_or_create(project=project, name=name)[0]
 
 
-def outdated(plan: ReplayPlan, last: Revision | None, if_match: int) -> str:
-    if last is None:
-        return _("Plan {plan} has no revision {base}. Reload the plan.").format(plan=plan.name, base=if_match)
-    said = _("Not saved: {user} saved revision {number} of {plan} after you started from {base}. Reload the plan.")
-    return said.format(user=last.user.get_username(), number=last.number, plan=plan.name, base=if_match)
-
-
-def checked(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, int]:
-    """{target step: pin id}. Raises BadInput."""
-    if len(entries) > MOST_ENTRIES:
-        raise InvalidInputError(
-            _("A plan can have at most {most} entries.").format(most=f"{MOST_ENTRIES:,}"), "entries"
-        )
-    found: dict[int, int] = {}
+def check_entries(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, int]:
+    """Returns {target step: pin id}. Raises InvalidInputError and NotFoundError."""
+    if len(entries) > MAX_ENTRIES:
+        message = _("A plan can have at most {most} entries.")
+        raise InvalidInputError(message.format(most=f"{MAX_ENTRIES:,}"), "entries")
+    targets: dict[int, int] = {}
     ids = [pin.pk for pin, _ in entries]
     known = {pin.pk: pin for pin in Pin.objects.filter(pk__in=ids, project=project)}
-    firsts = find_first_steps(ids)
-    for told, target in entries:
-        step = parse_integer(target, "target_step", least=firsts.get(told.pk, 1))
+    first_steps = find_first_steps(ids)
+    for entry_pin, target in entries:
+        step = parse_integer(target, "target_step", least=first_steps.get(entry_pin.pk, 1))
         if step is None:
             raise InvalidInputError(_("Every entry needs a target step."), "target_step")
-        pin = known.get(told.pk)
+        pin = known.get(entry_pin.pk)
         if pin is None:
-            said = _("Pin {pin} not found in {project}.")
-            raise NotFoundError(said.format(pin=told.pk, project=project.slug), "entries")
+            message = _("Pin {pin} not found in {project}.")
+            raise NotFoundError(message.format(pin=entry_pin.pk, project=project.slug), "entries")
         if pin.removed_at is not None:
-            said = _("Pin {pin} was removed. To replay it, pin {step} again.")
-            raise InvalidInputError(said.format(pin=pin.pk, step=pin), "entries")
-        if step in found:
-            said = _("Two entries have the target step {step}. Use each target step only once.")
-            raise InvalidInputError(said.format(step=step), "target_step")
-        found[step] = pin.pk
-    return found
+            message = _("Pin {pin} was removed. To replay it, pin {step} again.")
+            raise InvalidInputError(message.format(pin=pin.pk, step=pin), "entries")
+        if step in targets:
+            message = _("Two entries have the target step {step}. Use each target step only once.")
+            raise InvalidInputError(message.format(step=step), "target_step")
+        targets[step] = pin.pk
+    return targets
 
 
 def find_first_steps(ids: Collection[int]) -> dict[int, int]:
-    """By pin: the first step of the trainer that would load it, 0 or 1; those that nothing is known of are left out."""
+    """Returns the first step, 0 or 1, of the trainer that loads each pin, as far as it is known."""
     formats = Artifact.objects.filter(pins__in=ids).values_list("pins", "facts__format").distinct()
-    return {pin: first_step(form) for pin, form in formats if isinstance(form, str)}
+    return {pin: first_step(format_name) for pin, format_name in formats if isinstance(format_name, str)}
 
 
 def can_mask_rows(ids: Collection[int]) -> bool:
-    """Whether the trainers that would load these pins take flagged rows along, without weight."""
-    known = formats(ids)
-    return bool(known) and all(map(masks_flagged, known))
+    """Whether the trainers that load these pins can give flagged rows no weight."""
+    formats = list_formats(ids)
+    return bool(formats) and all(map(masks_flagged, formats))
 
 
 def find_plan_trainer(revision: Revision | None) -> str:
-    """The trainer that would load the plan's pins; "" where nothing tells."""
+    """Returns the trainer that loads the plan's pins, empty if unknown."""
     return find_loading_trainer(list(revision.entries.values_list("pin", flat=True))) if revision else ""
 
 
 def find_loading_trainer(ids: Collection[int]) -> str:
-    """The trainer that would load these pins; "" where nothing tells."""
-    return next((found.name for form in formats(ids) if (found := find_loader(form))), "")
+    """Returns the trainer that loads these pins, empty if unknown."""
+    return next((trainer.name for name in list_formats(ids) if (trainer := find_loader(name))), "")
 
 
 def has_unknown_trainer(revision: Revision) -> bool:
-    """Whether its pins say how they are written, and no trainer that we know loads that."""
+    """Whether the pins have a format and no known trainer loads it."""
     ids = list(revision.entries.values_list("pin", flat=True))
-    return bool(formats(ids)) and not find_loading_trainer(ids)
+    return bool(list_formats(ids)) and not find_loading_trainer(ids)
 
 
-def formats(ids: Collection[int]) -> list[str]:
-    """How the files of these pins are written, as far as that was told."""
-    told = Artifact.objects.filter(pins__in=ids).values_list("facts__format", flat=True).distinct()
-    return [form for form in told if isinstance(form, str) and form]
+def list_formats(ids: Collection[int]) -> list[str]:
+    """Returns the reported formats of these pins' files."""
+    names = Artifact.objects.filter(pins__in=ids).values_list("facts__format", flat=True).distinct()
+    return [name for name in names if isinstance(name, str) and name]
 
 
 def serialize_revision(revision: Revision) -> dict[str, Any]:
-    """What a save with the same content would be told."""
-    names = ("action", "on_mismatch", "exclude_flagged")
-    targets = dict(revision.entries.values_list("target_step", "pin"))
-    return {**{name: getattr(revision, name) for name in names}, "targets": targets}
+    settings = {name: getattr(revision, name) for name in ("action", "on_mismatch", "exclude_flagged")}
+    return {**settings, "targets": dict(revision.entries.values_list("target_step", "pin"))}
 
 
-def written(plan: ReplayPlan, number: int, by: User, told: dict[str, Any], targets: Mapping[int, int]) -> Revision:
-    revision = Revision.objects.create(plan=plan, number=number, user=by, **told)
-    Entry.objects.bulk_create(
-        Entry(revision=revision, pin_id=pin, target_step=target) for target, pin in sorted(targets.items())
-    )
-    shown = {str(target): pin for target, pin in sorted(targets.items())}
-    record_audit_entry(by, "plan.save", str(revision), project=plan.project, **told, entries=shown)
+def create_revision(
+    plan: ReplayPlan, number: int, by: User, settings: dict[str, Any], targets: Mapping[int, int]
+) -> Revision:
+    revision = Revision.objects.create(plan=plan, number=number, user=by, **settings)
+    ordered = sorted(targets.items())
+    Entry.objects.bulk_create(Entry(revision=revision, pin_id=pin, target_step=target) for target, pin in ordered)
+    entries = {str(target): pin for target, pin in ordered}
+    record_audit_entry(by, "plan.save", str(revision), project=plan.project, **settings, entries=entries)
     notify_topics("pins")
     return revision
 
 
 @transaction.atomic
 def add_plan_entry(project: Project, name: str, by: User, pin: Pin, target: int) -> Revision:
-    """Adds one entry to the newest revision, whoever saved it. Raises BadInput where the step replays another pin."""
-    plan = locked(project, parse_plan_name(name))
+    """Adds an entry to the newest revision. Raises InvalidInputError if the plan replays another pin at this step."""
+    plan = lock_plan(project, parse_plan_name(name))
     last = find_current_revision(project, plan.name)
-    told: dict[str, Any] = serialize_revision(last) if last else {"action": "cache"}
-    targets: dict[int, int] = told.pop("targets", {})
-    step = next(iter(checked(project, [(pin, target)])))
+    settings: dict[str, Any] = serialize_revision(last) if last else {"action": "cache"}
+    targets: dict[int, int] = settings.pop("targets", {})
+    step = next(iter(check_entries(project, [(pin, target)])))
     if targets.get(step, pin.pk) != pin.pk:
-        said = _("Step {step} of plan {plan} already replays another pin. Move that pin first.")
-        raise InvalidInputError(said.format(step=step, plan=plan.name), "target_step")
+        message = _("Step {step} of plan {plan} already replays another pin. Move that pin first.")
+        raise InvalidInputError(message.format(step=step, plan=plan.name), "target_step")
     if last and step in targets:
         return last
-    return written(plan, (last.number if last else 0) + 1, by, told, {**targets, step: pin.pk})
+    return create_revision(plan, (last.number if last else 0) + 1, by, settings, {**targets, step: pin.pk})
 
 
 @transaction.atomic
@@ -226,15 +214,15 @@ def pin_into_plan(
     step_kind: str = "global_step",
     note: str | None = None,
 ) -> tuple[Pin, bool]:
-    """Pins a step as `pins.pin` does; with `target_step`, the pin enters the plan too, or neither happens."""
-    row, new = pin_step(run, step, by, split=split, attempt=attempt, step_kind=step_kind, note=note)
+    """Calls `pin_step`. With `target_step`, also adds the pin to the plan, in the same transaction."""
+    row, is_new = pin_step(run, step, by, split=split, attempt=attempt, step_kind=step_kind, note=note)
     if target_step is not None:
         add_plan_entry(run.project, plan, by, row, target_step)
-    return row, new
+    return row, is_new
 
 
 def load_plan_entries(revision: Revision | None) -> list[Entry]:
-    """In the order of their targets, with pins, runs and artifacts."""
+    """Returns the entries ordered by target step, with pins, runs and artifacts."""
     if revision is None:
         return []
     rows = revision.entries.select_related("pin__run__project", "pin__attempt", "pin__user")

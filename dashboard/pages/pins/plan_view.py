@@ -182,7 +182,7 @@ def check_draft_compatibility(page: PlanPageState, asking: Run | None) -> dict[i
     leave, loosened = page.draft.exclude_flagged, page.project.loosened
     flagged = find_exclusions(found) if leave else {}
     return {
-        pin.pk: check_entry_compatibility(Entry(pin=pin), facts, loosened, flagged.get(pin.pk), leave=leave)
+        pin.pk: check_entry_compatibility(Entry(pin=pin), facts, loosened, flagged.get(pin.pk), exclude_flagged=leave)
         for pin in found
     }
 

@@ -43,10 +43,10 @@ def build_replay_summary(run: Run) -> dict[str, Any] | None:
     if revision is None and not run.replays.exists():
         return None
     strip = load_replay_timeline(run)
-    if not strip.cells:
+    if not strip.steps:
         return None
     has = set(run.steps.filter(split="train").values_list("step_kind", "step"))
-    drawn = [build_replay_segment(run, one, (one.step_kind, one.step) in has) for one in strip.cells]
+    drawn = [build_replay_segment(run, one, (one.step_kind, one.step) in has) for one in strip.steps]
     counts = strip.counts
     return {
         "plan": str(revision) if revision else "",
@@ -54,7 +54,7 @@ def build_replay_summary(run: Run) -> dict[str, Any] | None:
         if revision
         else "",
         "track": build_status_strip(drawn),
-        "steps": len(strip.cells),
+        "steps": len(strip.steps),
         "counts": counts,
         "said": ", ".join(f"{counts[state]} {format_replay_state(state)}" for state in SEGMENT_WORDS if counts[state]),
         "rows": strip.rows,
@@ -81,7 +81,7 @@ def build_replay_segment(run: Run, one: ReplayTimelineStep, has_page: bool) -> S
 
 def build_replay_events(strip: ReplayTimeline) -> dict[str, Any]:
     """The steps that something was reported of, newest first."""
-    told = [one for one in strip.cells if one.state in ("replayed", "generated", "refused")]
+    told = [one for one in strip.steps if one.state in ("replayed", "generated", "refused")]
     return {
         "events": [build_replay_event(one) for one in told[::-1][:MAX_EVENTS]],
         "more_events": len(told) > MAX_EVENTS,

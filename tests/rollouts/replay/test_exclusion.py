@@ -44,7 +44,7 @@ def test_a_flagged_sample_is_a_record_of_the_file_that_it_came_from(run: Run, ow
     for place in (5, 6, 9):
         flag(samples(run)[place], owner)
     found = exclusion.find_exclusions([pin])[pin.pk]
-    assert (found.flagged, found.unplaced) == (3, 0)
+    assert (found.flagged, found.not_found) == (3, 0)
     assert found.artifacts == {artifact.pk: exclusion.ExcludedRows({"gen_batch.dp": (5, 6, 9)}, prompts=2)}
 
 
@@ -73,7 +73,7 @@ def test_a_sample_that_no_file_has_is_counted_apart(run: Run, owner: User) -> No
     pin, _ = pinned(run, owner)
     flag(samples(run)[0], owner)
     found = exclusion.find_exclusions([pin])[pin.pk]
-    assert (found.flagged, found.unplaced, dict(found.artifacts)) == (1, 1, {})
+    assert (found.flagged, found.not_found, dict(found.artifacts)) == (1, 1, {})
     assert exclusion.explain_refusal(found, []) == "flagged samples not found in its files: 1"
 
 
@@ -92,7 +92,7 @@ def test_where_each_prompt_has_its_own_files_a_flag_leaves_out_the_prompt(run: R
     pin, artifact = fed(run, owner, 7)
     flag(Sample.objects.get(group="uid_sample_0_7"), owner)
     found = exclusion.find_exclusions([pin])[pin.pk]
-    assert found.artifacts[artifact.pk].whole and found.unplaced == 0
+    assert found.artifacts[artifact.pk].is_complete and found.not_found == 0
     assert exclusion.explain_refusal(found, [artifact.pk]) == "all its prompts have samples flagged bad"
     assert exclusion.explain_refusal(found, [artifact.pk, -1]) == ""
 
@@ -100,7 +100,7 @@ def test_where_each_prompt_has_its_own_files_a_flag_leaves_out_the_prompt(run: R
 def judged(pin: Pin, facts: dict[str, Any], **more: Any) -> dict[str, tuple[Any, Any, str]]:
     entry, found = Entry(pin=pin), exclusion.find_exclusions([pin]).get(pin.pk)
     differences = compatibility.check_entry_compatibility(
-        entry, facts, more.pop("loosened", ()), found, **{"leave": True, **more}
+        entry, facts, more.pop("loosened", ()), found, **{"exclude_flagged": True, **more}
     ).differences
     return {one.fact: (one.pinned, one.asking, one.verdict) for one in differences if one.fact in ("rows", "prompts")}
 
@@ -113,7 +113,7 @@ def test_a_trainer_that_takes_whole_batches_refuses_a_batch_that_became_shorter(
     flag(samples(run)[5], owner)
     assert judged(pin, ASKING) == {"rows": (28, 32, "refuse"), "prompts": (7, 8, "refuse")}
     assert judged(pin, {**ASKING, "rows": 28, "prompts": 7}) == {}
-    assert judged(pin, ASKING, leave=False) == {}
+    assert judged(pin, ASKING, exclude_flagged=False) == {}
 
 
 def test_a_trainer_that_repeats_prompts_is_only_warned_of_a_batch_that_became_shorter(run: Run, owner: User) -> None:
@@ -160,10 +160,10 @@ def test_flagged_rows_of_a_trainer_that_takes_them_without_weight_stay_in_its_fi
     flag(samples(run)[1], owner)
     found = exclusion.find_exclusions([pin])[pin.pk]
     assert found == exclusion.PinExclusion(1, 0, {artifact.pk: exclusion.ExcludedRows({"0.pt": (1,)}, prompts=0)})
-    assert found.artifacts[artifact.pk].left({"rows": 3}) == {"rows": 3}
+    assert found.artifacts[artifact.pk].get_remaining_facts({"rows": 3}) == {"rows": 3}
     for sample in (samples(run)[0], samples(run)[2]):
         flag(sample, owner)
-    assert exclusion.find_exclusions([pin])[pin.pk].artifacts[artifact.pk].whole
+    assert exclusion.find_exclusions([pin])[pin.pk].artifacts[artifact.pk].is_complete
 
 
 @pytest.mark.parametrize("came", [True, False])
@@ -171,7 +171,7 @@ def test_a_file_with_a_row_that_was_not_read_places_none_of_its_flags(run: Run, 
     rollout(run, None, "5", came=came)
     pin = pins.pin_step(run, 0, owner, step_kind="rollout_id")[0]
     flag(samples(run)[0], owner)
-    assert exclusion.find_exclusions([pin])[pin.pk].unplaced == 1
+    assert exclusion.find_exclusions([pin])[pin.pk].not_found == 1
 
 
 @pytest.mark.parametrize(("more", "expected"), [({"filtered": True}, (1, 0)), ({}, (2, 1))])
@@ -185,8 +185,8 @@ def test_a_flagged_sample_that_a_filter_of_slimes_dropped_stands_in_the_way_of_n
     indexed(run, told, step=0, step_kind="rollout_id", source="call:1", format="native")
     pin = pins.pin_step(run, 0, owner, step_kind="rollout_id")[0]
     flag(Sample.objects.get(tail="7"), owner)
-    assert exclusion.find_exclusions([pin]).get(pin.pk, exclusion.NO_EXCLUSION).unplaced == expected[1]
+    assert exclusion.find_exclusions([pin]).get(pin.pk, exclusion.NO_EXCLUSION).not_found == expected[1]
     flag(Sample.objects.get(tail="5"), owner)
     found = exclusion.find_exclusions([pin])[pin.pk]
-    assert (found.flagged, found.unplaced) == expected
+    assert (found.flagged, found.not_found) == expected
     assert found.artifacts == {artifact.pk: exclusion.ExcludedRows({"0.pt": (1,)}, prompts=0)}

@@ -121,14 +121,14 @@ def test_the_strip_has_one_cell_per_step_and_sums_what_is_known(run: Run, good: 
     outcomes.record_replay_outcome(run, "a", 3, "refused", reason="32 rows, 64 wanted")
     outcomes.record_replay_outcome(run, "a", 4, "miss", reason="the server did not answer")
     shown = outcomes.load_replay_timeline(run)
-    assert [(cell.step, cell.state) for cell in shown.cells] == [
+    assert [(cell.step, cell.state) for cell in shown.steps] == [
         (1, "none"),
         (2, "replayed"),
         (3, "refused"),
         (4, "generated"),
         (5, "planned"),
     ]
-    assert (shown.cells[1].pin, shown.cells[2].reason, shown.cells[4].pin) == (good, "32 rows, 64 wanted", good)
+    assert (shown.steps[1].pin, shown.steps[2].reason, shown.steps[4].pin) == (good, "32 rows, 64 wanted", good)
     assert (shown.rows, shown.seconds, shown.saved, shown.estimated) == (32, 0.5, 41.5, 1)
     assert shown.counts == {"replayed": 1, "generated": 1, "refused": 1, "planned": 1, "none": 1}
 
@@ -136,7 +136,7 @@ def test_the_strip_has_one_cell_per_step_and_sums_what_is_known(run: Run, good: 
 def test_after_a_resume_the_last_launchs_word_stands_for_a_step(run: Run, good: Pin) -> None:
     outcomes.record_replay_outcome(run, "a", 1, "refused")
     outcomes.record_replay_outcome(run, "b", 1, "hit", pin=good.pk)
-    [cell] = outcomes.load_replay_timeline(run).cells
+    [cell] = outcomes.load_replay_timeline(run).steps
     assert cell.state == "replayed"
 
 
@@ -144,11 +144,11 @@ def test_feed_indices_are_cells_of_their_own_kind_without_a_steps_time(run: Run,
     row, _ = outcomes.record_replay_outcome(run, "a", 7, "hit", step_kind="feed_index", pin=good.pk)
     dumped(run, 7, [line(7, n, 1.0) for n in range(2)], attempt="a")
     assert row.saved is None
-    assert {(cell.step_kind, cell.step, cell.state) for cell in outcomes.load_replay_timeline(run).cells} == {
+    assert {(cell.step_kind, cell.step, cell.state) for cell in outcomes.load_replay_timeline(run).steps} == {
         ("feed_index", 7, "replayed"),
         ("global_step", 7, "none"),
     }
 
 
 def test_a_run_without_steps_has_an_empty_strip(run: Run) -> None:
-    assert outcomes.load_replay_timeline(run).cells == ()
+    assert outcomes.load_replay_timeline(run).steps == ()

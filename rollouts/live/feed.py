@@ -67,11 +67,10 @@ def load_feed(runs: QuerySet[Run], *, split: str = "", before: int | None = None
     earlier = Step.objects.current().filter(step__lt=OuterRef("step"), samples__gt=0, **same_series).order_by("-step")
     newest = steps.annotate(earlier=Subquery(earlier.values("pk")[:1])).order_by("-created_at", "-pk")
     pairs = list(newest.values_list("pk", "earlier")[:most])
-    steps_by_id = Step.objects.select_related("run__project").in_bulk({pk for pair in pairs for pk in pair if pk})
-    steps_with_previous = [(steps_by_id[pk], steps_by_id.get(previous)) for pk, previous in pairs]
+    by_id = Step.objects.select_related("run__project").in_bulk({pk for pair in pairs for pk in pair if pk})
     return [
-        FeedItem(step, previous, find_worst_samples(step.pk, step.created_at, step.version))
-        for step, previous in steps_with_previous
+        FeedItem(step, by_id.get(previous), find_worst_samples(step.pk, step.created_at, step.version))
+        for step, previous in ((by_id[pk], previous) for pk, previous in pairs)
     ]
 
 

@@ -40,21 +40,13 @@ def notify_run_changed(run: Run, *, split: str = "", step: int | None = None, to
     """
     Run.objects.filter(pk=run.pk).update(version=F("version") + 1)
     version = Run.objects.values_list("version", flat=True).get(pk=run.pk)
-    all_topics = [f"run:{run.uid}", "runs", "live", *topics]
-    notification: ChangeNotification = {
-        "type": "ring",
-        "topics": all_topics,
-        "split": split,
-        "step": step,
-        "version": version,
-    }
+    notify_topics(f"run:{run.uid}", "runs", "live", *topics, split=split, step=step, version=version)
+
+
+def notify_topics(*topics: str, split: str = "", step: int | None = None, version: int = 0) -> None:
+    """Sends a notification after the caller's transaction has committed."""
+    notification = ChangeNotification(type="ring", topics=list(topics), split=split, step=step, version=version)
     transaction.on_commit(lambda: send(notification), robust=True)  # not a partial: Django logs the function's name
-
-
-def notify_topics(*topics: str) -> None:
-    """Sends a notification for several runs or none, after the caller's transaction has committed."""
-    notification: ChangeNotification = {"type": "ring", "topics": list(topics), "split": "", "step": None, "version": 0}
-    transaction.on_commit(lambda: send(notification), robust=True)
 
 
 def send(notification: ChangeNotification) -> None:

@@ -28,16 +28,13 @@ def check_artifact(artifact_id: int) -> list[int]:
     artifact = Artifact.objects.select_related("run").filter(pk=artifact_id).first()
     if artifact is None or not artifact.claim():
         return []
-    has_failed = artifact.tries >= Artifact.MAX_TRIES
-    return store_result(artifact, explain_failed_check(artifact) if has_failed else find_unsafe_reasons(artifact))
-
-
-def explain_failed_check(artifact: Artifact) -> list[str]:
-    return [f"Checking it ended without an answer {artifact.tries} times (a worker killed, or out of memory?)."]
+    return store_result(artifact, find_unsafe_reasons(artifact))
 
 
 def find_unsafe_reasons(artifact: Artifact) -> list[str]:
     """Returns why a trainer must not load the artifact, one sentence per reason. Empty if it may."""
+    if artifact.tries >= Artifact.MAX_TRIES:
+        return [f"Checking it ended without an answer {artifact.tries} times (a worker killed, or out of memory?)."]
     blobs = {blob.sha256: blob for blob in artifact.blobs.all()}
     reasons: list[str] = []
     for path, file in sorted(artifact.files.items()):
@@ -74,9 +71,8 @@ def store_safety_report(blob: Blob) -> None:
     try:
         report = safe.check_file_safety(path)
     except OSError as error:
-        raise StorageUnavailableError(
-            f"The bytes of file {blob.sha256[:12]} cannot be read: {error.strerror}."
-        ) from error
+        message = f"The bytes of file {blob.sha256[:12]} cannot be read: {error.strerror}."
+        raise StorageUnavailableError(message) from error
     blob.readable, blob.loadable = report.readable, report.loadable
     blob.reasons = list(report.reasons) or ([] if report.loadable else ["it is no file that we know to be safe."])
     blob.save(update_fields=["readable", "loadable", "reasons"])

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django.db import models
 
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.models.runs import Attempt, Run
 
-if TYPE_CHECKING:
-    from rollouts.models.artifacts import Artifact
-    from rollouts.models.dumps import Dump
-    from rollouts.models.pins import Pin
-
 SPLIT_CHOICES = [(split, split) for split in SPLITS]
 STEP_KIND_CHOICES = [(kind, kind) for kind in STEP_KINDS]
 STEP_POSITION = ("run_id", "attempt_id", "split", "step_kind", "step")
 
 
-def get_step_position(row: Step | Dump | Pin | Artifact) -> dict[str, Any]:
-    """Returns the fields that identify the step of a row."""
+def get_step_position(row: models.Model) -> dict[str, Any]:
+    """Returns the fields that identify the step of a row: of a step, dump, artifact or pin."""
     return {name: getattr(row, name) for name in STEP_POSITION}
 
 

@@ -76,10 +76,7 @@ class SourceReader:
 
     def _refill(self, length: int) -> bytes:
         self._block_start = self.at
-        remaining = self.source.size - self.at
-        self._block = self.source.read(
-            self.at, length if length > remaining else max(length, min(BLOCK_BYTES, remaining))
-        )
+        self._block = self.source.read(self.at, max(length, min(BLOCK_BYTES, self.source.size - self.at)))
         return self._block
 
     def read_line(self, limit: int) -> bytes:
@@ -88,17 +85,17 @@ class SourceReader:
         length = 0
         while True:
             if self.at >= self.source.size or length > limit:
-                raise SafePickleError(
-                    "it ends inside a line" if length <= limit else f"a line of more than {limit:,} bytes"
-                )
+                too_long = f"a line of more than {limit:,} bytes"
+                raise SafePickleError(too_long if length > limit else "it ends inside a line")
+            if self.at - self._block_start >= len(self._block):
+                self._refill(1)
             begin = self.at - self._block_start
-            block = self._block if begin < len(self._block) else self._refill(1)
-            begin = self.at - self._block_start
-            end = block.find(b"\n", begin)
-            parts.append(block[begin : len(block) if end < 0 else end])
+            end = self._block.find(b"\n", begin)
+            parts.append(self._block[begin : end if end >= 0 else None])
             length += len(parts[-1])
-            self.at = self._block_start + (len(block) if end < 0 else end + 1)
+            self.at += len(parts[-1])
             if end >= 0:
+                self.at += 1
                 return b"".join(parts)
 
     def skip(self, length: int) -> ByteSpan:
@@ -112,10 +109,6 @@ class SourceReader:
 ArgumentReader = Callable[[SourceReader, PickleLimits], OpcodeArgument]
 
 
-def read_no_argument(reader: SourceReader, limits: PickleLimits) -> OpcodeArgument:
-    return None
-
-
 def _build_number_reader(struct_format: str) -> ArgumentReader:
     number_struct = struct.Struct(struct_format)
 
@@ -126,29 +119,25 @@ def _build_number_reader(struct_format: str) -> ArgumentReader:
     return read
 
 
-def _read_length(reader: SourceReader, size: int) -> int:
-    return int.from_bytes(reader.read_bytes(size), "little")
-
-
 def _build_bytes_reader(size: int) -> ArgumentReader:
     def read(reader: SourceReader, limits: PickleLimits) -> OpcodeArgument:
-        length = _read_length(reader, size)
+        length = reader.read_unsigned(size)
         return reader.read_bytes(length) if length <= MAX_INLINE_BYTES else reader.skip(length)
 
     return read
 
 
-def _build_text_reader(size: int, encoding: str = "utf-8", errors: str = "surrogatepass") -> ArgumentReader:
+def _build_text_reader(size: int) -> ArgumentReader:
     def read(reader: SourceReader, limits: PickleLimits) -> OpcodeArgument:
-        length = _read_length(reader, size)
+        length = reader.read_unsigned(size)
         if length > limits.text:
             raise SafePickleError(f"a string of {length:,} bytes; at most {limits.text:,} are read")
-        return _decode(reader.read_bytes(length), encoding, errors)
+        return _decode(reader.read_bytes(length), "utf-8", "surrogatepass")
 
     return read
 
 
-def _decode(data: bytes, encoding: str, errors: str) -> str:
+def _decode(data: bytes, encoding: str, errors: str = "strict") -> str:
     try:
         return data.decode(encoding, errors)
     except UnicodeDecodeError as error:
@@ -157,7 +146,7 @@ def _decode(data: bytes, encoding: str, errors: str) -> str:
 
 def _build_integer_reader(size: int) -> ArgumentReader:
     def read(reader: SourceReader, limits: PickleLimits) -> OpcodeArgument:
-        length = _read_length(reader, size)
+        length = reader.read_unsigned(size)
         if length > MAX_INTEGER_BYTES:
             raise SafePickleError(f"an integer of {length:,} bytes")
         return int.from_bytes(reader.read_bytes(length), "little", signed=True)
@@ -169,103 +158,75 @@ def _build_names_reader(count: int) -> ArgumentReader:
     """For the names in GLOBAL and INST: `module name`."""
 
     def read(reader: SourceReader, limits: PickleLimits) -> OpcodeArgument:
-        return " ".join(_decode(reader.read_line(MAX_LINE_BYTES), "utf-8", "strict") for _ in range(count))
+        return " ".join(_decode(reader.read_line(MAX_LINE_BYTES), "utf-8") for _ in range(count))
 
     return read
 
 
-def _read_raw_text(reader: SourceReader, limits: PickleLimits) -> OpcodeArgument:
-    return _decode(reader.read_line(limits.text), "raw-unicode-escape", "strict")
+def _build_line_reader(encoding: str) -> ArgumentReader:
+    return lambda reader, limits: _decode(reader.read_line(limits.text), encoding)
 
 
-def _read_quoted(reader: SourceReader, limits: PickleLimits) -> OpcodeArgument:
-    """Returns a protocol 0 string as it is written, in quotes: no known file uses one."""
-    return _decode(reader.read_line(limits.text), "latin-1", "strict")
+def _build_decimal_reader(parse: Callable[[bytes], int | float]) -> ArgumentReader:
+    def read(reader: SourceReader, limits: PickleLimits) -> OpcodeArgument:
+        try:
+            return parse(reader.read_line(MAX_LINE_BYTES))
+        except ValueError as error:
+            raise SafePickleError("an invalid number") from error
+
+    return read
 
 
-def _read_decimal(reader: SourceReader, limits: PickleLimits) -> OpcodeArgument:
-    line = reader.read_line(MAX_LINE_BYTES).strip()
-    try:
-        return int(line.removesuffix(b"L"))
-    except ValueError as error:
-        raise SafePickleError("an invalid number") from error
+_read_decimal = _build_decimal_reader(lambda line: int(line.strip().removesuffix(b"L")))
+
+# The opcodes of protocols 0 and 1 with their character, and those of newer protocols in the order of their codes.
+_OLD_OPCODES = (
+    "( MARK . STOP 0 POP 1 POP_MARK 2 DUP F FLOAT I INT J BININT K BININT1 L LONG M BININT2 N NONE P PERSID "
+    "Q BINPERSID R REDUCE S STRING T BINSTRING U SHORT_BINSTRING V UNICODE X BINUNICODE a APPEND b BUILD c GLOBAL "
+    "d DICT } EMPTY_DICT e APPENDS g GET h BINGET i INST j LONG_BINGET l LIST ] EMPTY_LIST o OBJ p PUT q BINPUT "
+    "r LONG_BINPUT s SETITEM t TUPLE ) EMPTY_TUPLE u SETITEMS G BINFLOAT B BINBYTES C SHORT_BINBYTES"
+)
+_NEW_OPCODES = (
+    "PROTO NEWOBJ EXT1 EXT2 EXT4 TUPLE1 TUPLE2 TUPLE3 NEWTRUE NEWFALSE LONG1 LONG4 SHORT_BINUNICODE BINUNICODE8 "
+    "BINBYTES8 EMPTY_SET ADDITEMS FROZENSET NEWOBJ_EX STACK_GLOBAL MEMOIZE FRAME BYTEARRAY8 NEXT_BUFFER READONLY_BUFFER"
+)
 
 
-def _read_decimal_float(reader: SourceReader, limits: PickleLimits) -> OpcodeArgument:
-    try:
-        return float(reader.read_line(MAX_LINE_BYTES))
-    except ValueError as error:
-        raise SafePickleError("an invalid number") from error
+def _build_opcode_names() -> dict[int, str]:
+    words = _OLD_OPCODES.split()
+    old_names = zip(map(ord, words[::2]), words[1::2], strict=True)
+    return {**dict(old_names), **dict(enumerate(_NEW_OPCODES.split(), 0x80))}
 
 
-_TABLE: list[tuple[bytes, str, ArgumentReader]] = [
-    (b"(", "MARK", read_no_argument),
-    (b".", "STOP", read_no_argument),
-    (b"0", "POP", read_no_argument),
-    (b"1", "POP_MARK", read_no_argument),
-    (b"2", "DUP", read_no_argument),
-    (b"F", "FLOAT", _read_decimal_float),
-    (b"I", "INT", _read_decimal),
-    (b"J", "BININT", _build_number_reader("<i")),
-    (b"K", "BININT1", read_no_argument),
-    (b"L", "LONG", _read_decimal),
-    (b"M", "BININT2", read_no_argument),
-    (b"N", "NONE", read_no_argument),
-    (b"P", "PERSID", _build_names_reader(1)),
-    (b"Q", "BINPERSID", read_no_argument),
-    (b"R", "REDUCE", read_no_argument),
-    (b"S", "STRING", _read_quoted),
-    (b"T", "BINSTRING", _build_bytes_reader(4)),
-    (b"U", "SHORT_BINSTRING", _build_bytes_reader(1)),
-    (b"V", "UNICODE", _read_raw_text),
-    (b"X", "BINUNICODE", _build_text_reader(4)),
-    (b"a", "APPEND", read_no_argument),
-    (b"b", "BUILD", read_no_argument),
-    (b"c", "GLOBAL", _build_names_reader(2)),
-    (b"d", "DICT", read_no_argument),
-    (b"}", "EMPTY_DICT", read_no_argument),
-    (b"e", "APPENDS", read_no_argument),
-    (b"g", "GET", _read_decimal),
-    (b"h", "BINGET", read_no_argument),
-    (b"i", "INST", _build_names_reader(2)),
-    (b"j", "LONG_BINGET", read_no_argument),
-    (b"l", "LIST", read_no_argument),
-    (b"]", "EMPTY_LIST", read_no_argument),
-    (b"o", "OBJ", read_no_argument),
-    (b"p", "PUT", _read_decimal),
-    (b"q", "BINPUT", read_no_argument),
-    (b"r", "LONG_BINPUT", read_no_argument),
-    (b"s", "SETITEM", read_no_argument),
-    (b"t", "TUPLE", read_no_argument),
-    (b")", "EMPTY_TUPLE", read_no_argument),
-    (b"u", "SETITEMS", read_no_argument),
-    (b"G", "BINFLOAT", _build_number_reader(">d")),
-    (b"\x80", "PROTO", read_no_argument),
-    (b"\x81", "NEWOBJ", read_no_argument),
-    (b"\x82", "EXT1", read_no_argument),
-    (b"\x83", "EXT2", read_no_argument),
-    (b"\x84", "EXT4", _build_number_reader("<i")),
-    (b"\x85", "TUPLE1", read_no_argument),
-    (b"\x86", "TUPLE2", read_no_argument),
-    (b"\x87", "TUPLE3", read_no_argument),
-    (b"\x88", "NEWTRUE", read_no_argument),
-    (b"\x89", "NEWFALSE", read_no_argument),
-    (b"\x8a", "LONG1", _build_integer_reader(1)),
-    (b"\x8b", "LONG4", _build_integer_reader(4)),
-    (b"B", "BINBYTES", _build_bytes_reader(4)),
-    (b"C", "SHORT_BINBYTES", _build_bytes_reader(1)),
-    (b"\x8c", "SHORT_BINUNICODE", _build_text_reader(1)),
-    (b"\x8d", "BINUNICODE8", _build_text_reader(8)),
-    (b"\x8e", "BINBYTES8", _build_bytes_reader(8)),
-    (b"\x8f", "EMPTY_SET", read_no_argument),
-    (b"\x90", "ADDITEMS", read_no_argument),
-    (b"\x91", "FROZENSET", read_no_argument),
-    (b"\x92", "NEWOBJ_EX", read_no_argument),
-    (b"\x93", "STACK_GLOBAL", read_no_argument),
-    (b"\x94", "MEMOIZE", read_no_argument),
-    (b"\x95", "FRAME", read_no_argument),
-    (b"\x96", "BYTEARRAY8", _build_bytes_reader(8)),
-    (b"\x97", "NEXT_BUFFER", read_no_argument),
-    (b"\x98", "READONLY_BUFFER", read_no_argument),
-]
-OPCODE_READERS: dict[bytes, tuple[str, ArgumentReader]] = {code: (name, read) for code, name, read in _TABLE}
+OPCODE_NAMES = _build_opcode_names()
+# An opcode that is in neither table has no argument.
+UNSIGNED_WIDTHS = {
+    "BININT1": 1, "BININT2": 2, "BINGET": 1, "LONG_BINGET": 4, "BINPUT": 1, "LONG_BINPUT": 4, "PROTO": 1, "EXT1": 1,
+    "EXT2": 2, "FRAME": 8,
+}  # fmt: skip
+ARGUMENT_READERS: dict[str, ArgumentReader] = {
+    "FLOAT": _build_decimal_reader(float),
+    "INT": _read_decimal,
+    "LONG": _read_decimal,
+    "GET": _read_decimal,
+    "PUT": _read_decimal,
+    "BININT": _build_number_reader("<i"),
+    "EXT4": _build_number_reader("<i"),
+    "BINFLOAT": _build_number_reader(">d"),
+    "LONG1": _build_integer_reader(1),
+    "LONG4": _build_integer_reader(4),
+    "PERSID": _build_names_reader(1),
+    "GLOBAL": _build_names_reader(2),
+    "INST": _build_names_reader(2),
+    "STRING": _build_line_reader("latin-1"),  # in quotes, as it is written: no known file uses one
+    "UNICODE": _build_line_reader("raw-unicode-escape"),
+    "SHORT_BINUNICODE": _build_text_reader(1),
+    "BINUNICODE": _build_text_reader(4),
+    "BINUNICODE8": _build_text_reader(8),
+    "SHORT_BINSTRING": _build_bytes_reader(1),
+    "SHORT_BINBYTES": _build_bytes_reader(1),
+    "BINSTRING": _build_bytes_reader(4),
+    "BINBYTES": _build_bytes_reader(4),
+    "BINBYTES8": _build_bytes_reader(8),
+    "BYTEARRAY8": _build_bytes_reader(8),
+}

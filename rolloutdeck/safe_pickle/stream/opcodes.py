@@ -13,18 +13,15 @@ from typing import NamedTuple, NoReturn
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream.arguments import (
-    MAX_INLINE_BYTES,
-    OPCODE_READERS,
+    ARGUMENT_READERS,
+    OPCODE_NAMES,
+    UNSIGNED_WIDTHS,
     ArgumentReader,
-    ByteSpan,
     OpcodeArgument,
     PickleLimits,
     SourceReader,
-    read_no_argument,
 )
 from rolloutdeck.safe_pickle.stream.source import ByteSource
-
-__all__ = ["MAX_INLINE_BYTES", "PickleLimits", "Opcode", "ByteSpan", "scan_opcodes"]
 
 
 class Opcode(NamedTuple):
@@ -33,11 +30,7 @@ class Opcode(NamedTuple):
     at: int
 
 
-_PUTS = {"PUT", "BINPUT", "LONG_BINPUT"}
-_GETS = {"GET", "BINGET", "LONG_BINGET"}
-_CLOSES = {
-    "POP_MARK", "APPENDS", "DICT", "INST", "LIST", "OBJ", "SETITEMS", "TUPLE", "ADDITEMS", "FROZENSET",
-}  # fmt: skip
+_MARK_CLOSERS = ("POP_MARK", "APPENDS", "DICT", "INST", "LIST", "OBJ", "SETITEMS", "TUPLE", "ADDITEMS", "FROZENSET")
 
 
 def scan_opcodes(source: ByteSource, limits: PickleLimits | None = None) -> Iterator[Opcode]:
@@ -123,28 +116,18 @@ _RULES: dict[str, Callable[[_StreamRules, Opcode, int], None]] = {
     "PROTO": _StreamRules._check_protocol,
     "FRAME": _StreamRules._open_frame,
     "MARK": _StreamRules._count_mark,
-    "MEMOIZE": _StreamRules._check_put,
-    **dict.fromkeys(_PUTS, _StreamRules._check_put),
-    **dict.fromkeys(_GETS, _StreamRules._check_get),
-    **dict.fromkeys(_CLOSES, _StreamRules._close_mark),
+    **dict.fromkeys(("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"), _StreamRules._check_put),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _StreamRules._check_get),
+    **dict.fromkeys(_MARK_CLOSERS, _StreamRules._close_mark),
 }
-
-
-def _build_opcode_specs() -> Iterator[_OpcodeSpec | None]:
-    for code in range(256):
-        entry = OPCODE_READERS.get(bytes([code]))
-        name, read = entry or ("", read_no_argument)
-        yield (
-            (name, _WIDTHS.get(name, 0), None if read is read_no_argument else read, _RULES.get(name))
-            if entry
-            else None
-        )
 
 
 # By code: name, width of an unsigned argument in bytes or 0, reader of any other argument, rule to check.
 _OpcodeSpec = tuple[str, int, ArgumentReader | None, Callable[[_StreamRules, Opcode, int], None] | None]
-_WIDTHS = {
-    "BININT1": 1, "BININT2": 2, "BINGET": 1, "LONG_BINGET": 4, "BINPUT": 1, "LONG_BINPUT": 4, "PROTO": 1, "EXT1": 1,
-    "EXT2": 2, "FRAME": 8,
-}  # fmt: skip
-_OPCODE_SPECS: list[_OpcodeSpec | None] = list(_build_opcode_specs())
+
+
+def _build_opcode_spec(name: str) -> _OpcodeSpec:
+    return name, UNSIGNED_WIDTHS.get(name, 0), ARGUMENT_READERS.get(name), _RULES.get(name)
+
+
+_OPCODE_SPECS = [_build_opcode_spec(OPCODE_NAMES[code]) if code in OPCODE_NAMES else None for code in range(256)]

@@ -30,7 +30,6 @@ class ByteSource:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ByteSource:
-        """Returns a source over bytes that are in memory."""
         return cls(data, 0, len(data))
 
     def __enter__(self) -> ByteSource:
@@ -50,10 +49,7 @@ class ByteSource:
 
     def read(self, at: int, length: int) -> bytes:
         """Returns exactly `length` bytes from position `at`. Raises SafePickleError if the source is too short."""
-        if at < 0 or length < 0 or at + length > self.size:
-            raise SafePickleError(
-                f"it ends after {self.size:,} bytes, before the {length:,} bytes that should begin at {at:,}"
-            )
+        self._check_range(at, length)
         if isinstance(self._file, bytes):
             return self._file[self._start + at : self._start + at + length]
         return _read(self._file, self._start + at, length)
@@ -63,14 +59,17 @@ class ByteSource:
 
         Raises SafePickleError if the source is too short.
         """
-        if at < 0 or at + len(buffer) > self.size:
-            raise SafePickleError(
-                f"it ends after {self.size:,} bytes, before the {len(buffer):,} that should begin at {at:,}"
-            )
+        self._check_range(at, len(buffer))
         if isinstance(self._file, bytes):
             buffer[:] = memoryview(self._file)[self._start + at : self._start + at + len(buffer)]
         else:
             _read_into(self._file, self._start + at, buffer)
+
+    def _check_range(self, at: int, length: int) -> None:
+        if at < 0 or length < 0 or at + length > self.size:
+            raise SafePickleError(
+                f"it ends after {self.size:,} bytes, before the {length:,} bytes that should begin at {at:,}"
+            )
 
     def window(self, start: int, length: int) -> ByteSource:
         """Returns a part as a separate source. Raises SafePickleError if it reaches beyond this one."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan
+from rolloutdeck.safe_pickle.stream.arguments import ByteSpan
 from rolloutdeck.safe_pickle.stream.source import ByteSource
 
 PICKLE = "data.pkl"
@@ -158,23 +158,20 @@ def _read_entries(data: bytes, count: int) -> Iterator[_Entry]:
 
 def _read_entry(data: bytes, at: int) -> tuple[_Entry, int]:
     fields = _ENTRY.unpack_from(data, at)
-    signature, _, _, flags, method, time, date, crc, packed, size, name_length, extra, comment, disk, _, _, where = (
-        fields
-    )
+    signature, _, _, flags, method, time, date, crc, packed, size, *lengths, disk, _, _, where = fields
+    name_length, extra, comment = lengths
     name_start = at + _ENTRY.size
-    end = name_start + name_length + extra + comment
+    end = name_start + sum(lengths)
     if signature != b"PK\x01\x02" or end > len(data):
         raise SafePickleError("the ZIP's directory is malformed")
     if flags not in FLAGS or comment or disk:
         raise SafePickleError(f"a ZIP member has flags 0x{flags:04x}, a comment or another disk")
     if method:
         raise SafePickleError("a ZIP member is compressed; torch writes members uncompressed")
-    size, packed, where = _read_zip64_sizes(
-        data[name_start + name_length : name_start + name_length + extra], size, packed, where
-    )
+    name, rest = data[name_start : name_start + name_length], data[name_start + name_length : end]
+    size, packed, where = _read_zip64_sizes(rest, size, packed, where)
     if size != packed:
         raise SafePickleError("a stored ZIP member has two sizes")
-    name = data[name_start : name_start + name_length]
     return _Entry(name, flags, (time, date), crc, size, where, bool(extra)), end
 
 
@@ -182,10 +179,8 @@ def _read_zip64_sizes(extra: bytes, size: int, packed: int, where: int) -> tuple
     """Returns sizes and position; those that do not fit into 32 bits are read from the ZIP64 field."""
     values = [size, packed, where]
     oversized = [number for number, value in enumerate(values) if value == FULL32]
-    if extra[:4] != struct.pack("<HH", ZIP64, 8 * len(oversized)) * bool(oversized) or len(extra) not in (
-        0,
-        4 + 8 * len(oversized),
-    ):
+    length = 8 * len(oversized)
+    if extra[:4] != (struct.pack("<HH", ZIP64, length) if oversized else b"") or len(extra) not in (0, 4 + length):
         raise SafePickleError("a ZIP member has an unexpected extra field in the directory")
     for index, number in enumerate(oversized):
         values[number] = int.from_bytes(extra[4 + 8 * index : 12 + 8 * index], "little")
@@ -200,10 +195,9 @@ def _check_member(source: ByteSource, entry: _Entry, at: int) -> tuple[ByteSpan,
     signature, _, flags, method, time, date, crc, packed, size, name_length, extra = _LOCAL.unpack(head)
     data_start = at + _LOCAL.size + name_length + extra
     tail = source.read(at + _LOCAL.size, name_length + extra)
-    expected = (0, 0, 0) if flags & HAS_DATA_DESCRIPTOR else (entry.crc, entry.size, entry.size)
-    if signature != b"PK\x03\x04" or (flags, method, (time, date)) != (entry.flags, 0, entry.timestamp):
-        raise SafePickleError("a ZIP member's local header differs from the directory")
-    if tail[:name_length] != entry.name or (crc, packed, size) != expected:
+    header = (signature, flags, method, (time, date), tail[:name_length], (crc, packed, size))
+    sizes = (0, 0, 0) if flags & HAS_DATA_DESCRIPTOR else (entry.crc, entry.size, entry.size)
+    if header != (b"PK\x03\x04", entry.flags, 0, entry.timestamp, entry.name, sizes):
         raise SafePickleError("a ZIP member's local header differs from the directory")
     _check_extra(tail[name_length:], entry)
     end = _check_data_descriptor(source, entry, data_start + entry.size)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolloutdeck.safe_pickle import SafePickleError
-from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan, PickleLimits, scan_opcodes
+from rolloutdeck.safe_pickle.stream import ByteSpan, PickleLimits, scan_opcodes
 from rolloutdeck.safe_pickle.stream.source import ByteSource
 from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive
 from tests.rolloutdeck.safe_pickle import assembler as made

@@ -13,8 +13,8 @@ from typing import Any
 from rolloutdeck.safe_pickle.batches.fields import build_dense_field, decode_numbers
 from rolloutdeck.safe_pickle.batches.plain_values import MAX_PLAIN_VALUES, PlainConverter
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import Tensor, load_pickle
-from rolloutdeck.safe_pickle.stream import ByteSource, TorchArchive
+from rolloutdeck.safe_pickle.load import Tensor, load_archive
+from rolloutdeck.safe_pickle.stream import ByteSource
 
 MAX_ROW_VALUES = 64 * MAX_PLAIN_VALUES  # of all rows; a shared value counts each time
 MAX_TENSOR_NUMBERS = 4 << 20  # of one tensor
@@ -30,8 +30,7 @@ def open_torch_dict(path: str | os.PathLike[str]) -> Iterator[dict[Any, Any]]:
     torch or does not contain a dict.
     """
     with ByteSource.open(path) as source:
-        archive = TorchArchive.open(source)
-        value = load_pickle(archive.pickle, archive)
+        value = load_archive(source)
         if not isinstance(value, dict):
             raise SafePickleError("the torch file does not contain a dict")
         yield value
@@ -50,18 +49,15 @@ class RowConverter:
         """
         converter = PlainConverter(min(MAX_PLAIN_VALUES, self.remaining), TEXT_UNIT)
         if isinstance(row, dict):
-            result: Any = {
-                converter.convert_key(key): self._convert_value(converter, value) for key, value in row.items()
-            }
+            result: Any = {converter.convert_key(key): self._convert_value(converter, row[key]) for key in row}
         else:
             result = converter.convert(row, 0)
         self.remaining -= converter.value_count
         return result
 
     def _convert_value(self, converter: PlainConverter, value: Any) -> Any:
-        if (
-            type(value) is list and set(map(type, value)) <= NUMBERS
-        ):  # most of a row; converting it token by token is too slow
+        # Most of a row are lists of numbers. To convert them token by token is too slow.
+        if type(value) is list and set(map(type, value)) <= NUMBERS:
             converter.count_values(len(value))
             return value
         if not isinstance(value, Tensor) or len(value.shape) != 1 or value.shape[0] > MAX_TENSOR_NUMBERS:

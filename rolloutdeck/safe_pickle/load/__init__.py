@@ -4,10 +4,8 @@ Depends on: `stream`.
 Invariant: no global of the pickle is imported or called; an unknown one becomes an inert `Unreadable`.
 """
 
-from rolloutdeck.safe_pickle.load.interpreter import load_pickle
+from rolloutdeck.safe_pickle.load.interpreter import load_archive, load_pickle
 from rolloutdeck.safe_pickle.load.placeholders import (
-    DTYPE_SIZES,
-    STORAGE_DTYPES,
     Array,
     Buffer,
     Consolidated,
@@ -30,9 +28,10 @@ from rolloutdeck.safe_pickle.load.placeholders import (
     read_byte_range,
     read_bytes_into,
 )
+from rolloutdeck.safe_pickle.stream import DTYPE_SIZES
 
 __all__ = [
     "Array", "Buffer", "Consolidated", "DTYPE_SIZES", "Data", "Datum", "Dtype", "Name", "Nested", "Piece", "Proto",
-    "Rollout", "STORAGE_DTYPES", "Scalar", "Size", "Stack", "Storage", "Tensor", "Tree", "Unreadable",
-    "count_elements", "load_pickle", "read_byte_range", "read_bytes_into",
+    "Rollout", "Scalar", "Size", "Stack", "Storage", "Tensor", "Tree", "Unreadable", "count_elements", "load_archive",
+    "load_pickle", "read_byte_range", "read_bytes_into",
 ]  # fmt: skip

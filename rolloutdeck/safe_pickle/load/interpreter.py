@@ -12,12 +12,27 @@ from typing import Any, cast
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.globals import build_call_result, convert_dict_key
-from rolloutdeck.safe_pickle.load.placeholders import DTYPE_SIZES, STORAGE_DTYPES, Name, Piece, Storage, Unreadable
-from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, Opcode, PickleLimits, TorchArchive, scan_opcodes
+from rolloutdeck.safe_pickle.load.placeholders import Name, Piece, Storage, Unreadable
+from rolloutdeck.safe_pickle.stream import (
+    DTYPE_SIZES,
+    STORAGE_DTYPES,
+    ByteSource,
+    ByteSpan,
+    Opcode,
+    PickleLimits,
+    TorchArchive,
+    scan_opcodes,
+)
 
 MAX_TEXT_LENGTH = 1 << 30  # characters in all strings of a pickle
 FREE_ARGUMENT_LENGTH = 1 << 20  # items and bytes that calls may receive, besides twice the size of the pickle
 NUMBER_OPCODES = frozenset(("BININT", "BININT1", "BININT2", "BINFLOAT"))
+
+
+def load_archive(source: ByteSource) -> Any:
+    """Returns the value of the pickle in an archive of torch. Raises SafePickleError."""
+    archive = TorchArchive.open(source)
+    return load_pickle(archive.pickle, archive)
 
 
 def load_pickle(source: ByteSource, archive: TorchArchive | None = None, limits: PickleLimits | None = None) -> Any:
@@ -191,9 +206,8 @@ class PickleInterpreter:
             self._count_argument_length(args)
             self.stack.append(build_call_result(target, args))
         else:
-            self.stack.append(
-                target if isinstance(target, Unreadable) else Unreadable("a call of something that is not a global")
-            )
+            not_global = Unreadable("a call of something that is not a global")
+            self.stack.append(target if isinstance(target, Unreadable) else not_global)
 
     def _count_argument_length(self, args: tuple[Any, ...]) -> None:
         """Limits the total length of arguments. A pickle can pass a memoized long argument again for 1 or 2 bytes."""
@@ -208,25 +222,19 @@ class PickleInterpreter:
         else:
             self._make_inert("given a state")
 
-    def push_extension(self, op: Opcode) -> None:
-        """A registered number for a global. Only the process that wrote the pickle knows its meaning."""
-        self.stack.append(Unreadable(f"extension {op.argument!r}"))
-
     def push_inert(self, op: Opcode) -> None:
-        """A name of bytes outside the pickle (PERSID), or an out-of-band buffer."""
-        self.stack.append(Unreadable(f"{op.name} {op.argument!r:.80}"))
+        """A name of bytes outside the pickle (PERSID), an out-of-band buffer, or a number for a global (EXT1), which
+        only the process that wrote the pickle knows."""
+        name = "extension" if op.name.startswith("EXT") else op.name
+        self.stack.append(Unreadable(f"{name} {op.argument!r:.80}"))
 
     def push_storage(self, op: Opcode) -> None:
         self.stack.append(self._resolve_storage(self.stack.pop()))
 
     def _resolve_storage(self, persistent_id: Any) -> Storage | Unreadable:
         """Returns the storage of a `persistent_id`: ("storage", torch.LongStorage, "0", "cpu", number of values)."""
-        if (
-            not isinstance(persistent_id, tuple)
-            or len(persistent_id) != 5
-            or persistent_id[0] != "storage"
-            or self.archive is None
-        ):
+        is_storage = isinstance(persistent_id, tuple) and len(persistent_id) == 5 and persistent_id[0] == "storage"
+        if not is_storage or self.archive is None:
             return Unreadable("persistent id that is not a torch storage")
         _, kind, key, _, count = persistent_id
         dtype = STORAGE_DTYPES.get(kind.name) if isinstance(kind, Name) and kind.module == "torch" else None
@@ -234,10 +242,6 @@ class PickleInterpreter:
             return Unreadable(f"storage of type {kind}" if isinstance(kind, Name) else "storage of no type")
         if not isinstance(key, str) or type(count) is not int:
             raise SafePickleError("a torch storage without its key")
-        return self._build_storage(key, dtype, count)
-
-    def _build_storage(self, key: str, dtype: str, count: int) -> Storage:
-        assert self.archive is not None
         span = self.archive.members.get(f"data/{key}")
         if span is None or not 0 <= count * DTYPE_SIZES[dtype] <= span.length:
             raise SafePickleError(f"a storage of {count:,} values that the archive does not contain")
@@ -269,8 +273,7 @@ OPCODE_HANDLERS: dict[str, Callable[[PickleInterpreter, Opcode], None]] = {
     **dict.fromkeys(("PROTO", "FRAME", "STOP", "READONLY_BUFFER"), _ignore),
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), PickleInterpreter.put),
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), PickleInterpreter.get),
-    **dict.fromkeys(("EXT1", "EXT2", "EXT4"), PickleInterpreter.push_extension),
-    **dict.fromkeys(("PERSID", "NEXT_BUFFER"), PickleInterpreter.push_inert),
+    **dict.fromkeys(("EXT1", "EXT2", "EXT4", "PERSID", "NEXT_BUFFER"), PickleInterpreter.push_inert),
     **dict.fromkeys(("REDUCE", "NEWOBJ"), PickleInterpreter.call_global),
     "NONE": _push_constant(None),
     "NEWTRUE": _push_constant(True),
@@ -279,9 +282,7 @@ OPCODE_HANDLERS: dict[str, Callable[[PickleInterpreter, Opcode], None]] = {
     "EMPTY_LIST": _push_new(list),
     "EMPTY_DICT": _push_new(dict),
     "EMPTY_SET": _push_new(set),
-    "TUPLE1": _push_tuple(1),
-    "TUPLE2": _push_tuple(2),
-    "TUPLE3": _push_tuple(3),
+    **{f"TUPLE{count}": _push_tuple(count) for count in (1, 2, 3)},
     "TUPLE": PickleInterpreter.close_tuple,
     "LIST": PickleInterpreter.close_list,
     "DICT": PickleInterpreter.close_dict,

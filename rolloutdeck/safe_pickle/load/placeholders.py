@@ -57,27 +57,27 @@ class Piece:
         return self.span.length
 
     def read(self, at: int, length: int) -> bytes:
-        self._check(at, length)
+        check_byte_range(self, at, length)
         return self.source.read(self.span.start + at, length)
 
     def read_into(self, at: int, buffer: memoryview) -> None:
-        self._check(at, len(buffer))
+        check_byte_range(self, at, len(buffer))
         self.source.read_into(self.span.start + at, buffer)
-
-    def _check(self, at: int, length: int) -> None:
-        if at < 0 or length < 0 or at + length > self.span.length:
-            raise SafePickleError(f"{length:,} bytes at {at:,} of a part of {self.span.length:,}")
 
 
 Data = bytes | Piece
+
+
+def check_byte_range(data: Data, at: int, length: int) -> None:
+    if at < 0 or length < 0 or at + length > len(data):
+        raise SafePickleError(f"{length:,} bytes at {at:,} of a part of {len(data):,}")
 
 
 def read_byte_range(data: Data, at: int, length: int) -> bytes:
     """Returns a range of bytes in memory or in a file. Raises SafePickleError if they are too short."""
     if isinstance(data, Piece):
         return data.read(at, length)
-    if at < 0 or length < 0 or at + length > len(data):
-        raise SafePickleError(f"{length:,} bytes at {at:,} of a part of {len(data):,}")
+    check_byte_range(data, at, length)
     return data[at : at + length]
 
 
@@ -158,11 +158,10 @@ class Array:
         objects = self.dtype.kind == "O"
         if not isinstance(self.data, list if objects else bytes | Piece):
             raise SafePickleError(f"a numpy array of {self.dtype.code} without its values")
-        length = count if objects else count * self.dtype.size
-        if len(self.data) != length:
-            raise SafePickleError(
-                f"a numpy array of shape {self.shape} ({self.dtype.code}) has {len(self.data):,}, not {length:,}"
-            )
+        length, actual = count if objects else count * self.dtype.size, len(self.data)
+        if actual != length:
+            message = f"a numpy array of shape {self.shape} ({self.dtype.code}) has {actual:,}, not {length:,}"
+            raise SafePickleError(message)
 
 
 @dataclass(slots=True)
@@ -283,20 +282,4 @@ class Rollout:
         self.state = state
 
 
-STORAGE_DTYPES = {
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
-}
-DTYPE_SIZES = {
-    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
-}  # fmt: skip
 DTYPE_CODE = re.compile(r"b1|[iu][1248]|f[248]|[US]\d{1,9}|O8?")

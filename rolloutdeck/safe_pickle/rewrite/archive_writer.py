@@ -12,9 +12,10 @@ import zlib
 from collections import OrderedDict
 from typing import Any, BinaryIO
 
-from rolloutdeck.safe_pickle.load import STORAGE_DTYPES, Consolidated, Datum, Name, Stack, Tree
+from rolloutdeck.safe_pickle.load import Consolidated, Datum, Name, Stack, Tree
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import COPY_BLOCK_BYTES, WRITERS_BY_TYPE, PickleWriter
 from rolloutdeck.safe_pickle.rewrite.row_selection import SelectedJaggedTensor, SelectedTensor
+from rolloutdeck.safe_pickle.stream import STORAGE_DTYPES
 
 ROOT = "archive"
 ALIGNMENT = 64

@@ -3,6 +3,9 @@
 from rolloutdeck.safe_pickle.stream.arguments import ByteSpan, PickleLimits
 from rolloutdeck.safe_pickle.stream.opcodes import Opcode, scan_opcodes
 from rolloutdeck.safe_pickle.stream.source import ByteSource
-from rolloutdeck.safe_pickle.stream.torch_archive import TorchArchive, is_zip
+from rolloutdeck.safe_pickle.stream.torch_archive import DTYPE_SIZES, STORAGE_DTYPES, TorchArchive, is_zip
 
-__all__ = ["ByteSource", "ByteSpan", "Opcode", "PickleLimits", "TorchArchive", "is_zip", "scan_opcodes"]
+__all__ = [
+    "ByteSource", "ByteSpan", "DTYPE_SIZES", "Opcode", "PickleLimits", "STORAGE_DTYPES", "TorchArchive", "is_zip",
+    "scan_opcodes",
+]  # fmt: skip

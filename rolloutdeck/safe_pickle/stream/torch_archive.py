@@ -29,6 +29,17 @@ FLAGS = {0, 0x0800, 0x0808}
 HAS_DATA_DESCRIPTOR = 0x0008  # sizes and CRC are in a data descriptor after the data
 ZIP64, PADDING = 1, 0x4246
 
+# torch's names of the types of numbers: bytes per number, and the class of their storage below `torch`.
+DTYPE_SIZES = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+}  # fmt: skip
+STORAGE_DTYPES = {
+    "BoolStorage": "bool", "ByteStorage": "uint8", "CharStorage": "int8", "ShortStorage": "int16",
+    "IntStorage": "int32", "LongStorage": "int64", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
+    "FloatStorage": "float32", "DoubleStorage": "float64",
+}  # fmt: skip
+
 _LOCAL = struct.Struct("<4s5H3I2H")
 _ENTRY = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")

@@ -1,4 +1,4 @@
-"""Abstract values: what a pickle's opcodes would build, as far as the verifier must know it.
+"""Abstract values: what a pickle's opcodes would build, as far as the verifier and its rules must know it.
 
 They contain shapes instead of data. Numbers, None and short strings represent themselves.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.stream import ByteSpan
+from rolloutdeck.safe_pickle.stream import ByteSpan, TorchArchive
 
 MAX_SHORT_STRING = 64  # characters; of a longer string only the length is recorded
 MAX_DEPTH = 200
@@ -24,6 +24,15 @@ _NO_ITEMS: list[AbstractValue] = []
 
 class RuleViolationError(Exception):
     """Torch, numpy and verl would not have written this here."""
+
+
+class Verifier(Protocol):
+    """The part of `PickleVerifier` that the rules use. `storages`: key -> type and number of elements."""
+
+    archive: TorchArchive | None
+    storages: dict[str, tuple[str, int]]
+
+    def verify_embedded(self, data: AbstractBytes) -> AbstractValue: ...
 
 
 class GlobalReference(NamedTuple):
@@ -138,6 +147,23 @@ def get_safety_level(value: AbstractValue) -> int:
     return SPECIAL if isinstance(value, GlobalReference) else HARMLESS
 
 
+def is_container(value: AbstractValue, kind: str, length: int | None = None) -> bool:
+    """Whether it is a container of this kind, and of this number of items if it is given."""
+    return isinstance(value, AbstractContainer) and value.kind == kind and length in (None, len(value.items))
+
+
+def is_complete(value: AbstractValue, *kinds: str) -> bool:
+    """Whether it is an object of one of these kinds that has its state."""
+    return isinstance(value, AbstractObject) and value.kind in kinds and value.has_state
+
+
+def get_fields(value: AbstractValue, message: str) -> dict[str, AbstractValue]:
+    """Returns the fields of a container. Raises RuleViolationError, with `message` if it is something else."""
+    if not isinstance(value, AbstractContainer):
+        raise RuleViolationError(message)
+    return value.fields()
+
+
 def is_count(value: AbstractValue) -> bool:
     """Whether it is an integer of at least 0 that can be a size or a position."""
     return type(value) is int and 0 <= value < 1 << 62
@@ -147,16 +173,9 @@ def parse_sizes(value: AbstractValue, kinds: tuple[str, ...] = ("tuple",)) -> li
     """Returns sizes or strides of at most 32 dimensions. Raises RuleViolationError."""
     if not isinstance(value, AbstractContainer) or value.kind not in kinds or len(value.items) > 32:
         raise RuleViolationError("an invalid shape")
-    if not all(is_count(item) for item in value.items):
+    if not all(map(is_count, value.items)):
         raise RuleViolationError("an invalid shape")
     return value.items
-
-
-def multiply_sizes(sizes: Iterable[int]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size
-    return product
 
 
 def is_dict_key(value: AbstractValue) -> bool:

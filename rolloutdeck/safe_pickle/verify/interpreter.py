@@ -79,9 +79,6 @@ class PickleVerifier(VerifierStack):
             self.add_reason(f"in the archive inside it: {reason}")
         return value
 
-    def _ignore(self, op: Opcode) -> None:
-        pass
-
     # Names and calls
 
     def _global(self, op: Opcode) -> None:
@@ -158,9 +155,8 @@ class PickleVerifier(VerifierStack):
             raise SafePickleError("its buffers are outside the file")
         if op.name in ("LIST", "DICT", "OBJ", "INST", "POP_MARK"):
             self._pop_mark()
-        if op.name in ("POP", "NEWOBJ_EX"):
-            for _ in range(3 if op.name == "NEWOBJ_EX" else 1):
-                self._pop()
+        for _ in range({"POP": 1, "NEWOBJ_EX": 3}.get(op.name, 0)):
+            self._pop()
         if op.name == "DUP":
             self._push(self._top())
         elif op.name == "GET":
@@ -171,8 +167,7 @@ class PickleVerifier(VerifierStack):
             self._push(build_unknown_object())
 
     _HANDLERS: ClassVar[dict[str, Callable[[PickleVerifier, Opcode], None]]] = {
-        "PROTO": _ignore,
-        "FRAME": _ignore,
+        **dict.fromkeys(("PROTO", "FRAME"), lambda verifier, op: None),
         "MARK": VerifierStack._mark,
         **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), VerifierStack._argument),
         **dict.fromkeys(("NONE", "NEWTRUE", "NEWFALSE"), VerifierStack._constant),
@@ -194,8 +189,7 @@ class PickleVerifier(VerifierStack):
 
 
 def _describe(target: AbstractValue) -> str:
-    name = getattr(target, "name", None) or getattr(target, "kind", None) or "a plain value"
-    return str(name)
+    return str(getattr(target, "name", None) or getattr(target, "kind", None) or "a plain value")
 
 
 def _open_embedded(data: AbstractBytes, source: ByteSource) -> ByteSource:

@@ -9,19 +9,15 @@ object flag cleared, a tensor beyond its storage, an attribute set by name).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from rolloutdeck.safe_pickle.verify.abstract_values import AbstractObject, AbstractValue
-from rolloutdeck.safe_pickle.verify.rules import arrays, batches, roll, stdlib, tensors
+from rolloutdeck.safe_pickle.verify.abstract_values import AbstractObject, AbstractValue, Verifier
+from rolloutdeck.safe_pickle.verify.rules import arrays, batches, stdlib, tensors
 from rolloutdeck.safe_pickle.verify.rules.tensors import verify_storage
-
-if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.verify.types import Verifier
 
 __all__ = ["CALL_RULES", "ALLOWED_GLOBALS", "NEW_RULES", "STATE_RULES", "CallRule", "StateRule", "verify_storage"]
 
-CallRule = Callable[["Verifier", list[AbstractValue]], AbstractValue]
-StateRule = Callable[["Verifier", AbstractObject, AbstractValue], None]
+CallRule = Callable[[Verifier, list[AbstractValue]], AbstractValue]
+StateRule = Callable[[Verifier, AbstractObject, AbstractValue], None]
 
 CALL_RULES: dict[str, CallRule] = {
     **stdlib.STDLIB_CALL_RULES,
@@ -29,13 +25,12 @@ CALL_RULES: dict[str, CallRule] = {
     **tensors.TENSOR_CALL_RULES,
     **batches.BATCH_CALL_RULES,
 }
-NEW_RULES: dict[str, CallRule] = {**tensors.TENSOR_NEW_RULES, **batches.BATCH_NEW_RULES, **roll.ROLL_NEW_RULES}
+NEW_RULES: dict[str, CallRule] = {**tensors.TENSOR_NEW_RULES, **batches.BATCH_NEW_RULES}
 STATE_RULES: dict[str, StateRule] = {
     **arrays.ARRAY_STATE_RULES,
     **tensors.TENSOR_STATE_RULES,
     **batches.BATCH_STATE_RULES,
-    **roll.ROLL_STATE_RULES,
 }
 ALLOWED_GLOBALS = frozenset(
-    {*CALL_RULES, *NEW_RULES, *arrays.ARRAY_GLOBALS, *tensors.TENSOR_GLOBALS, *batches.BATCH_GLOBALS}
+    (*CALL_RULES, *NEW_RULES, *arrays.ARRAY_GLOBALS, *tensors.TENSOR_GLOBALS, *batches.BATCH_GLOBALS)
 )

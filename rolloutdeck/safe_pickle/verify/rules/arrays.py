@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from math import prod
 
 from rolloutdeck.safe_pickle.verify.abstract_values import (
     HARMLESS,
     SPECIAL,
     AbstractBytes,
-    AbstractContainer,
     AbstractObject,
     AbstractValue,
     GlobalReference,
     RuleViolationError,
+    Verifier,
     get_safety_level,
-    multiply_sizes,
+    is_complete,
+    is_container,
     parse_sizes,
 )
-
-if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.verify.types import Verifier
 
 _DTYPE = re.compile(r"(?P<fixed>b1|[iu][1248]|f[248]|c8|c16)|(?P<text>[US])(?P<length>\d{1,8})|(?P<object>O8)")
 
@@ -61,19 +59,14 @@ def verify_dtype_state(verifier: Verifier, target: AbstractObject, state: Abstra
 
 def _equals_exactly(state: AbstractValue, expected: list[AbstractValue]) -> bool:
     """Whether all items are equal in value and type: True is not 1 here."""
-    if not isinstance(state, AbstractContainer) or state.kind != "tuple" or len(state.items) != len(expected):
-        return False
-    return all(
-        type(actual) is type(expected_item) and actual == expected_item
-        for actual, expected_item in zip(state.items, expected, strict=True)
+    return is_container(state, "tuple", len(expected)) and all(
+        type(item) is type(value) and item == value for item, value in zip(state.items, expected, strict=True)
     )
 
 
 def _is_dtype(value: AbstractValue, objects: bool = False) -> bool:
     """Whether it is a dtype of numbers or text; with `objects`, also one of objects."""
-    if not isinstance(value, AbstractObject) or value.kind != "dtype" or not value.has_state:
-        return False
-    return objects or not value.facts["object"]
+    return is_complete(value, "dtype") and (objects or not value.facts["object"])
 
 
 def verify_reconstruct(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
@@ -89,20 +82,21 @@ def verify_array_state(verifier: Verifier, target: AbstractObject, state: Abstra
     """(1, shape, dtype, is Fortran order, bytes or list of objects)."""
     if target.has_state:
         raise RuleViolationError("an array that is filled twice")
-    if not isinstance(state, AbstractContainer) or state.kind != "tuple" or len(state.items) != 5:
+    if not is_container(state, "tuple", 5):
         raise RuleViolationError("an invalid array state")
     version, shape, kind, fortran, content = state.items
     if type(version) is not int or version != 1 or type(fortran) is not bool or not _is_dtype(kind, objects=True):
         raise RuleViolationError("an invalid array state")
-    _check_content(content, multiply_sizes(parse_sizes(shape)), kind)
+    sizes = parse_sizes(shape)
+    _check_content(content, prod(sizes), kind)
     target.has_state = True
-    target.facts = {"dtype": kind, "shape": parse_sizes(shape)}
+    target.facts = {"dtype": kind, "shape": sizes}
     target.level = get_safety_level(content)
 
 
 def _check_content(content: AbstractValue, count: int, kind: AbstractObject) -> None:
     if kind.facts["object"]:
-        fits = isinstance(content, AbstractContainer) and content.kind == "list" and len(content.items) == count
+        fits = is_container(content, "list", count)
     else:
         fits = isinstance(content, AbstractBytes) and content.length == count * kind.facts["size"]
     if not fits:
@@ -124,8 +118,9 @@ def verify_from_buffer(verifier: Verifier, args: list[AbstractValue]) -> Abstrac
     """`_frombuffer(bytes, dtype, shape, order)`, as protocol 5 writes an array."""
     if len(args) != 4 or not isinstance(args[0], AbstractBytes) or not _is_dtype(args[1]) or args[3] not in ("C", "F"):
         raise RuleViolationError("an invalid array")
-    _check_content(args[0], multiply_sizes(parse_sizes(args[2])), args[1])
-    return AbstractObject("array", HARMLESS, facts={"dtype": args[1], "shape": parse_sizes(args[2])})
+    sizes = parse_sizes(args[2])
+    _check_content(args[0], prod(sizes), args[1])
+    return AbstractObject("array", HARMLESS, facts={"dtype": args[1], "shape": sizes})
 
 
 _CORE = ("numpy._core", "numpy.core")

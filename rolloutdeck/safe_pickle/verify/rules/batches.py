@@ -1,10 +1,12 @@
-"""verl's DataProto and the tensordicts in it: `gen_batch.dp` (both serialisations), `new_batch.dp`, `tq_batch.pt`."""
+"""DataProto and the tensordicts in it: `gen_batch.dp` (both serialisations), `new_batch.dp`, `tq_batch.pt` of verl, and
+the batches that ROLL's `rollout_mock` pickles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from math import prod
 
+from rolloutdeck.safe_pickle.stream import DTYPE_SIZES
 from rolloutdeck.safe_pickle.verify.abstract_values import (
     HARMLESS,
     SPECIAL,
@@ -14,18 +16,16 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     AbstractValue,
     GlobalReference,
     RuleViolationError,
+    Verifier,
+    get_fields,
     get_safety_level,
+    is_complete,
+    is_container,
     is_count,
-    multiply_sizes,
     parse_sizes,
 )
-from rolloutdeck.safe_pickle.verify.rules.tensors import TENSOR_DTYPE_SIZES
 
-if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.verify.types import Verifier
-
-STACK = "tensordict.tensorclass.NonTensorStack"
-VALUE = "tensordict.tensorclass.NonTensorData"
+INVALID_BATCH = "an invalid batch, or one that is filled twice"
 _DEVICES = (None, "cpu")
 _CONTENT = {"tensor", "jagged", "stack", "value", "tensordict", "unknown"}
 
@@ -51,8 +51,13 @@ def _take_attributes(target: AbstractObject, state: AbstractValue, names: set[st
     return fields
 
 
-def _is_complete(value: AbstractValue, *kinds: str) -> bool:
-    return isinstance(value, AbstractObject) and value.kind in kinds and value.has_state
+def _take_items(target: AbstractObject, state: AbstractValue, length: int, message: str) -> list[AbstractValue]:
+    """Marks the object as filled and returns the items of its state, a tuple. Raises RuleViolationError."""
+    had_state, target.has_state = target.has_state, True
+    if had_state or not is_container(state, "tuple", length):
+        raise RuleViolationError(message)
+    items: list[AbstractValue] = state.items
+    return items
 
 
 # TensorDict
@@ -60,7 +65,7 @@ def _is_complete(value: AbstractValue, *kinds: str) -> bool:
 
 def verify_consolidated(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     """`_rebuild_tensordict_files_consolidated(metadata, storage)`: one byte tensor and each field's position."""
-    if len(args) != 2 or not isinstance(args[0], AbstractContainer) or not _is_complete(args[1], "tensor"):
+    if len(args) != 2 or not isinstance(args[0], AbstractContainer) or not is_complete(args[1], "tensor"):
         raise RuleViolationError("an invalid tensordict")
     metadata = args[0].fields()
     if set(metadata) - {"size"} != {"cls", "non_tensors", "leaves", "cls_metadata"} or metadata["cls"] != "TensorDict":
@@ -76,29 +81,19 @@ def verify_consolidated(verifier: Verifier, args: list[AbstractValue]) -> Abstra
 
 
 def _get_fields(value: AbstractValue) -> dict[str, AbstractValue]:
-    if not isinstance(value, AbstractContainer):
-        raise RuleViolationError("a tensordict with an unexpected layout")
-    return value.fields()
+    return get_fields(value, "a tensordict with an unexpected layout")
 
 
 def _check_leaf(name: str, leaf: AbstractValue, length: int) -> None:
     """(dtype, shape, first byte, byte after the last, padding)."""
-    if (
-        not isinstance(leaf, AbstractContainer)
-        or leaf.kind != "tuple"
-        or len(leaf.items) != 5
-        or name.startswith("<NJT")
-    ):
+    if not is_container(leaf, "tuple", 5) or name.startswith("<NJT"):
         raise RuleViolationError(f"the field {name!r} is invalid")
     dtype, shape, start, stop, padding = leaf.items
-    width = (
-        TENSOR_DTYPE_SIZES.get(dtype.removeprefix("torch."))
-        if type(dtype) is str and dtype.startswith("torch.")
-        else None
-    )
+    is_torch = type(dtype) is str and dtype.startswith("torch.")
+    width = DTYPE_SIZES.get(dtype.removeprefix("torch.")) if is_torch else None
     if width is None or not is_count(start) or not is_count(stop) or not is_count(padding):
         raise RuleViolationError(f"the field {name!r} is invalid")
-    padding_bytes = stop - start - multiply_sizes(parse_sizes(shape, ("list", "tuple"))) * width
+    padding_bytes = stop - start - prod(parse_sizes(shape, ("list", "tuple"))) * width
     if not start <= stop <= length or padding_bytes < 0 or (padding_bytes and not padding):
         raise RuleViolationError(f"the field {name!r} reaches beyond the bytes that it has")
 
@@ -106,21 +101,14 @@ def _check_leaf(name: str, leaf: AbstractValue, length: int) -> None:
 def _check_non_tensors(value: AbstractValue) -> None:
     """name -> (value, batch size, device)."""
     for metadata in _get_fields(value).values():
-        if (
-            not isinstance(metadata, AbstractContainer)
-            or metadata.kind != "tuple"
-            or len(metadata.items) != 3
-            or get_safety_level(metadata) == SPECIAL
-        ):
-            raise RuleViolationError("an invalid value in a tensordict")
-        if metadata.items[2] not in _DEVICES or not _is_shape(metadata.items[1]):
+        is_plain = is_container(metadata, "tuple", 3) and get_safety_level(metadata) != SPECIAL
+        if not is_plain or metadata.items[2] not in _DEVICES or not _is_shape(metadata.items[1]):
             raise RuleViolationError("an invalid value in a tensordict")
 
 
 def _is_shape(value: AbstractValue) -> bool:
-    if _is_complete(value, "size"):
-        return True
-    return isinstance(value, AbstractContainer) and value.kind in ("list", "tuple") and all(map(is_count, value.items))
+    is_sequence = is_container(value, "list") or is_container(value, "tuple")
+    return is_complete(value, "size") or (is_sequence and all(map(is_count, value.items)))
 
 
 def _check_class(value: AbstractValue) -> None:
@@ -133,9 +121,7 @@ def _check_class(value: AbstractValue) -> None:
 
 
 def _check_names(value: AbstractValue) -> None:
-    if value is not None and (
-        not isinstance(value, AbstractContainer) or value.kind != "list" or get_safety_level(value) > HARMLESS
-    ):
+    if value is not None and (not is_container(value, "list") or get_safety_level(value) > HARMLESS):
         raise RuleViolationError("a tensordict with unexpected names of dimensions")
 
 
@@ -147,7 +133,7 @@ def verify_tensordict(verifier: Verifier, args: list[AbstractValue]) -> Abstract
     known = {"_tensordict", "_device", "_batch_size", "_td_dim_names", "_is_locked"}
     fields = _take_attributes(result, args[1], known)
     content = _get_fields(fields.get("_tensordict"))
-    if not all(_is_complete(value, *_CONTENT) for value in content.values()):
+    if not all(is_complete(value, *_CONTENT) for value in content.values()):
         raise RuleViolationError("a tensordict with an invalid field")
     _check_attributes(fields)
     _check_names(fields.get("_td_dim_names"))
@@ -165,12 +151,8 @@ def verify_stack_state(verifier: Verifier, target: AbstractObject, state: Abstra
     """A column of values, one tensordict per row. Hooks are functions, so none is allowed."""
     known = {"_is_locked", "stack_dim", "_batch_size", "tensordicts", "hook_out", "hook_in", "_device", "_td_dim_name"}
     fields = _take_attributes(target, state, known)
-    rows = fields.get("tensordicts")
-    if (
-        not isinstance(rows, AbstractContainer)
-        or rows.kind != "list"
-        or not all(_is_complete(row, "value", "stack") for row in rows.items)
-    ):
+    rows: AbstractValue = fields.get("tensordicts")
+    if not is_container(rows, "list") or not all(is_complete(row, "value", "stack") for row in rows.items):
         raise RuleViolationError("a column with an invalid value")
     if any(fields.get(name) is not None for name in ("hook_out", "hook_in", "_td_dim_name")):
         raise RuleViolationError("a column with hooks")
@@ -183,7 +165,7 @@ def verify_value_state(verifier: Verifier, target: AbstractObject, state: Abstra
     """One value: an empty tensordict and {data, _metadata, _is_non_tensor}."""
     fields = _take_attributes(target, state, {"tensordict", "non_tensordict"})
     metadata = _get_fields(fields.get("non_tensordict"))
-    if not _is_complete(fields.get("tensordict"), "tensordict") or "data" not in metadata:
+    if not is_complete(fields.get("tensordict"), "tensordict") or "data" not in metadata:
         raise RuleViolationError("an invalid value")
     if set(metadata) - {"data", "_metadata", "_is_non_tensor"} or metadata.get("_is_non_tensor", True) is not True:
         raise RuleViolationError("a value with unexpected attributes")
@@ -199,41 +181,56 @@ def verify_proto_state(verifier: Verifier, target: AbstractObject, state: Abstra
 
     The trainer passes the bytes of the batch to torch.load, which trusts any bytes. They must be a canonical archive.
     """
-    had_state, target.has_state, target.facts = target.has_state, True, {}
-    if had_state or not isinstance(state, AbstractContainer) or state.kind != "tuple" or len(state.items) != 3:
-        raise RuleViolationError("an invalid batch, or one that is filled twice")
-    fill_data_proto(verifier, target, *state.items)
+    target.facts = {}
+    _fill_data_proto(verifier, target, *_take_items(target, state, 3, INVALID_BATCH))
 
 
-def fill_data_proto(
+def verify_rollout_state(verifier: Verifier, target: AbstractObject, state: AbstractValue) -> None:
+    """ROLL's (buffer, columns, no external batch, meta info); torch.load reads the buffer (protocol.py:321-340)."""
+    target.facts = {}
+    buffer, columns, external_batch, meta = _take_items(target, state, 4, INVALID_BATCH)
+    if not is_complete(buffer, "buffer") or "data" not in buffer.facts or external_batch is not None:
+        raise RuleViolationError("a batch that is not in the file")
+    _fill_data_proto(verifier, target, buffer.facts["data"], columns, meta)
+
+
+def verify_buffer_state(verifier: Verifier, target: AbstractObject, state: AbstractValue) -> None:
+    """(bytes, position, no attributes)."""
+    data, position, attributes = _take_items(target, state, 3, "an invalid buffer, or one that is filled twice")
+    is_valid = isinstance(data, AbstractBytes) and is_count(position) and position <= data.length
+    if not is_valid or attributes is not None:
+        raise RuleViolationError("an invalid buffer, or one with attributes")
+    target.facts = {"data": data}
+
+
+def _fill_data_proto(
     verifier: Verifier, target: AbstractObject, batch: AbstractValue, columns: AbstractValue, meta: AbstractValue
 ) -> None:
     """Verifies the parts of a DataProto and records its tensors. Raises RuleViolationError."""
     tensors = _verify_tensors(verifier, batch)
-    if not _is_complete(tensors, "unknown"):
+    if not is_complete(tensors, "unknown"):
         target.facts = {"batch": tensors}
     for name, column in _get_fields(columns).items():
-        if not (_is_complete(column, "array", "unknown")):
+        if not is_complete(column, "array", "unknown"):
             raise RuleViolationError(f"the column {name[:80]!r} is not an array")
-    if not isinstance(meta, AbstractContainer) or meta.kind != "dict" or get_safety_level(meta) == SPECIAL:
+    if not is_container(meta, "dict") or get_safety_level(meta) == SPECIAL:
         raise RuleViolationError("meta info that is not a dict of plain values")
 
 
 def _verify_tensors(verifier: Verifier, batch: AbstractValue) -> AbstractValue:
     if isinstance(batch, AbstractBytes):
         root = verifier.verify_embedded(batch)
-        if root is not None and not _is_complete(root, "tensordict", "unknown"):
+        if root is not None and not is_complete(root, "tensordict", "unknown"):
             raise RuleViolationError("a batch without a tensordict")
         return root
-    if batch is None:
-        return None
-    _check_numpy_parts(batch)
+    if batch is not None:
+        _check_numpy_parts(batch)
     return batch
 
 
 def _check_numpy_parts(batch: AbstractValue) -> None:
     """VERL_DATAPROTO_SERIALIZATION_METHOD=numpy: (batch size, device, {name: (dtype, size, bytes as u1)})."""
-    if not isinstance(batch, AbstractContainer) or batch.kind != "tuple" or len(batch.items) != 3:
+    if not is_container(batch, "tuple", 3):
         raise RuleViolationError("an invalid batch")
     sizes, device, fields = batch.items
     if not _is_shape(sizes) or device not in _DEVICES:
@@ -245,27 +242,24 @@ def _check_numpy_parts(batch: AbstractValue) -> None:
 
 def _list_tensors(metadata: AbstractValue) -> list[AbstractValue]:
     """Returns one tensor, or the rows of a nested one: (layout, [tensors])."""
-    if isinstance(metadata, AbstractContainer) and metadata.kind == "tuple" and len(metadata.items) == 2:
-        rows = metadata.items[1]
-        if (
-            metadata.items[0] not in ("jagged", "strided")
-            or not isinstance(rows, AbstractContainer)
-            or rows.kind != "list"
-        ):
-            raise RuleViolationError("an invalid nested field")
-        return rows.items
-    return [metadata]
+    if not is_container(metadata, "tuple", 2):
+        return [metadata]
+    layout, rows = metadata.items
+    if layout not in ("jagged", "strided") or not is_container(rows, "list"):
+        raise RuleViolationError("an invalid nested field")
+    tensors: list[AbstractValue] = rows.items
+    return tensors
 
 
 def _check_tensor(name: str, tensor: AbstractValue) -> None:
-    if not isinstance(tensor, AbstractContainer) or tensor.kind != "tuple" or len(tensor.items) != 3:
+    if not is_container(tensor, "tuple", 3):
         raise RuleViolationError(f"the field {name!r} is invalid")
     dtype, shape, content = tensor.items
-    if dtype not in TENSOR_DTYPE_SIZES or not _is_complete(shape, "size") or not _is_complete(content, "array"):
+    if dtype not in DTYPE_SIZES or not is_complete(shape, "size") or not is_complete(content, "array"):
         raise RuleViolationError(f"the field {name!r} is invalid")
     kind = content.facts["dtype"].facts
-    count = kind["size"] * multiply_sizes(content.facts["shape"])
-    if kind["object"] or count != multiply_sizes(shape.facts["shape"]) * TENSOR_DTYPE_SIZES[dtype]:
+    count = kind["size"] * prod(content.facts["shape"])
+    if kind["object"] or count != prod(shape.facts["shape"]) * DTYPE_SIZES[dtype]:
         raise RuleViolationError(f"the field {name!r} does not have as many bytes as its shape")
 
 
@@ -276,7 +270,15 @@ BATCH_CALL_RULES = {
 }
 BATCH_NEW_RULES = {
     "verl.protocol.DataProto": build_new_rule("batch"),
-    STACK: build_new_rule("stack"),
-    VALUE: build_new_rule("value"),
+    "roll.distributed.scheduler.protocol.DataProto": build_new_rule("rollout"),
+    "_io.BytesIO": build_new_rule("buffer"),
+    "tensordict.tensorclass.NonTensorStack": build_new_rule("stack"),
+    "tensordict.tensorclass.NonTensorData": build_new_rule("value"),
 }
-BATCH_STATE_RULES = {"batch": verify_proto_state, "stack": verify_stack_state, "value": verify_value_state}
+BATCH_STATE_RULES = {
+    "batch": verify_proto_state,
+    "rollout": verify_rollout_state,
+    "buffer": verify_buffer_state,
+    "stack": verify_stack_state,
+    "value": verify_value_state,
+}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rolloutdeck.safe_pickle.verify.abstract_values import (
     HARMLESS,
     AbstractBytes,
@@ -11,12 +9,11 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     AbstractValue,
     LongString,
     RuleViolationError,
+    Verifier,
     get_safety_level,
+    is_container,
     is_dict_key,
 )
-
-if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.verify.types import Verifier
 
 
 def verify_encode(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
@@ -44,7 +41,7 @@ def verify_ordered_dict(verifier: Verifier, args: list[AbstractValue]) -> Abstra
 
 
 def verify_set(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
-    if len(args) != 1 or not isinstance(args[0], AbstractContainer) or args[0].kind != "list":
+    if len(args) != 1 or not is_container(args[0], "list"):
         raise RuleViolationError("a set that is not created from a list")
     if get_safety_level(args[0]) > HARMLESS or not all(map(is_dict_key, args[0].items)):
         raise RuleViolationError("a set of values that are not plain")

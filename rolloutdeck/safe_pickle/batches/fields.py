@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
@@ -163,20 +164,15 @@ def build_dense_field(tensor: Tensor) -> DenseField:
 def build_jagged_field(tensor: Nested) -> JaggedField:
     values = build_dense_field(tensor.values)
     bounds = _read_integers(tensor.offsets)
-    starts, ends = bounds[:-1], bounds[1:]
-    lengths = (
-        _read_integers(tensor.lengths)
-        if tensor.lengths
-        else [end - start for start, end in zip(starts, ends, strict=True)]
-    )
-    if len(lengths) != len(starts):
+    lengths = [end - start for start, end in pairwise(bounds)]
+    if tensor.lengths:
+        lengths = _read_integers(tensor.lengths)
+    if len(lengths) != len(bounds[:-1]):
         raise SafePickleError("a nested tensor with a different number of lengths and rows")
-    if any(
-        start < 0 or length < 0 or start + length > values.shape[0]
-        for start, length in zip(starts, lengths, strict=True)
-    ):
+    rows = list(zip(bounds[:-1], lengths, strict=True))
+    if any(start < 0 or length < 0 or start + length > values.shape[0] for start, length in rows):
         raise SafePickleError("a nested tensor whose rows reach beyond its values")
-    return JaggedField(values, list(zip(starts, lengths, strict=True)))
+    return JaggedField(values, rows)
 
 
 def _read_integers(tensor: Tensor) -> list[int]:
@@ -192,7 +188,7 @@ def read_tensordict_fields(tree: Tree) -> Iterator[tuple[str, TensorField]]:
             yield name, build_dense_field(value) if isinstance(value, Tensor) else build_jagged_field(value)
 
 
-def read_consolidated_fields(batch: Consolidated) -> Iterator[tuple[str, TensorField]]:
+def read_consolidated_fields(batch: Consolidated) -> Iterator[tuple[str, DenseField]]:
     """Yields the tensors of a consolidated TensorDict: parts of one byte tensor."""
     data = build_dense_field(batch.data)
     leaves = batch.metadata.get("leaves")

@@ -34,9 +34,10 @@ from rolloutdeck.safe_pickle.load import (
     Tensor,
     Tree,
     Unreadable,
+    load_archive,
     load_pickle,
 )
-from rolloutdeck.safe_pickle.stream import ByteSource, TorchArchive, is_zip
+from rolloutdeck.safe_pickle.stream import ByteSource, is_zip
 
 MAX_ROWS = 1 << 22  # of one step
 NOT_AN_ARRAY = Unreadable("column that is not an array")
@@ -66,9 +67,8 @@ class BatchContents:
 
 def read_batch_contents(source: ByteSource) -> BatchContents:
     """Returns the parts of a verl dump. Raises SafePickleError if it has none of the layouts, or contradicts itself."""
-    return check_row_counts(
-        _read_queue_archive(source) if is_zip(source) else build_proto_contents(load_data_proto(source))
-    )
+    contents = _read_queue_archive(source) if is_zip(source) else build_proto_contents(load_data_proto(source))
+    return check_row_counts(contents)
 
 
 def check_row_counts(contents: BatchContents) -> BatchContents:
@@ -108,9 +108,7 @@ def build_proto_contents(value: Proto) -> BatchContents:
         raise SafePickleError("a DataProto without columns and meta")
     if not all(isinstance(name, str) for name in columns):
         raise SafePickleError("a DataProto whose columns have no names")
-    columns = {
-        name: member if isinstance(member, Array | Unreadable) else NOT_AN_ARRAY for name, member in columns.items()
-    }
+    columns = {name: item if isinstance(item, Array | Unreadable) else NOT_AN_ARRAY for name, item in columns.items()}
     contents = _read_tensors(tensors)
     if contents is None or isinstance(contents, Unreadable):
         kind = "gen_batch" if contents else "new_batch"
@@ -122,8 +120,9 @@ def build_proto_contents(value: Proto) -> BatchContents:
 def _read_tensors(value: Any) -> BatchContents | Unreadable | None:
     """Reads the first part of a DataProto's state. Returns None if it has no tensors, inert if they can't be read."""
     if isinstance(value, Data):
-        archive = TorchArchive.open(build_source(value))
-        value = load_pickle(archive.pickle, archive)
+        value = load_archive(build_source(value))
+    if value is None or isinstance(value, Unreadable):
+        return value
     reader = TENSOR_READERS.get(type(value))
     if reader is None:
         raise SafePickleError(f"a DataProto whose tensors are {_describe(value)}")
@@ -136,47 +135,32 @@ def build_source(data: Data) -> ByteSource:
     return ByteSource.from_bytes(data)
 
 
-def _return_unchanged(value: Unreadable | None) -> Any:
-    return value
-
-
 def _read_consolidated(value: Consolidated) -> BatchContents:
     class_metadata = value.metadata.get("cls_metadata")
     rows = _parse_row_count(class_metadata.get("batch_size") if isinstance(class_metadata, dict) else None)
-    other_values = value.metadata.get("non_tensors") or {}
-    columns = (
-        {str(name): Datum(convert_to_plain(member)) for name, member in other_values.items()}
-        if isinstance(other_values, dict)
-        else {}
-    )
-    nested_tensordicts = {
-        str(name): Unreadable("tensordict in a tensordict")
-        for name in value.metadata
-        if name not in CONSOLIDATED_METADATA_KEYS
-    }
-    return BatchContents("gen_batch", rows, dict(read_consolidated_fields(value)), {**columns, **nested_tensordicts})
+    other_values = value.metadata.get("non_tensors")
+    if not isinstance(other_values, dict):
+        other_values = {}
+    columns: dict[str, Any] = {str(name): Datum(convert_to_plain(item)) for name, item in other_values.items()}
+    nested = (name for name in value.metadata if name not in CONSOLIDATED_METADATA_KEYS)
+    columns |= {str(name): Unreadable("tensordict in a tensordict") for name in nested}
+    return BatchContents("gen_batch", rows, dict(read_consolidated_fields(value)), columns)
 
 
 def _read_numpy_parts(value: tuple[Any, ...]) -> BatchContents:
     if len(value) != 3 or not isinstance(value[2], dict):
         raise SafePickleError("a DataProto whose tensors are a tuple that verl does not write")
-    return BatchContents(
-        "gen_batch", _parse_row_count(value[0]), dict(read_numpy_fields(value[2])), {}, serialisation="numpy"
-    )
+    rows = _parse_row_count(value[0])
+    return BatchContents("gen_batch", rows, dict(read_numpy_fields(value[2])), {}, serialisation="numpy")
 
 
 def _read_tensordict(value: Tree) -> BatchContents:
-    other_values = {
-        str(name): member for name, member in value.fields.items() if not isinstance(member, Tensor | Nested)
-    }
-    return BatchContents(
-        "gen_batch", _parse_row_count(value.batch_size), dict(read_tensordict_fields(value)), other_values
-    )
+    columns = {str(name): item for name, item in value.fields.items() if not isinstance(item, Tensor | Nested)}
+    rows = _parse_row_count(value.batch_size)
+    return BatchContents("gen_batch", rows, dict(read_tensordict_fields(value)), columns)
 
 
-TENSOR_READERS: dict[type, Callable[[Any], BatchContents | Unreadable | None]] = {
-    type(None): _return_unchanged,
-    Unreadable: _return_unchanged,
+TENSOR_READERS: dict[type, Callable[[Any], BatchContents]] = {
     Consolidated: _read_consolidated,
     tuple: _read_numpy_parts,
     Tree: _read_tensordict,
@@ -184,23 +168,14 @@ TENSOR_READERS: dict[type, Callable[[Any], BatchContents | Unreadable | None]] =
 
 
 def _read_queue_archive(source: ByteSource) -> BatchContents:
-    archive = TorchArchive.open(source)
-    value = load_pickle(archive.pickle, archive)
+    value = load_archive(source)
     if not isinstance(value, dict) or not isinstance(value.get("tensordict"), Tree):
         raise SafePickleError(f"a torch file that contains {_describe(value)}, not the batch of a TransferQueue")
     contents = _read_tensordict(value["tensordict"])
     keys, tags = (_get_row_values(value, name, contents.rows) for name in ("keys", "tags"))
     meta = {name: member for name, member in value.items() if name not in ("tensordict", "keys", "tags")}
-    return BatchContents(
-        "tq_batch",
-        contents.rows,
-        contents.tensors,
-        contents.columns,
-        meta,
-        keys,
-        tags,
-        tensordict_columns=tuple(contents.columns),
-    )
+    names = tuple(contents.columns)
+    return replace(contents, format="tq_batch", meta=meta, keys=keys, tags=tags, tensordict_columns=names)
 
 
 def _get_row_values(value: Mapping[Any, Any], name: str, rows: int) -> list[Any]:
@@ -218,9 +193,8 @@ def _parse_row_count(batch_size: Any) -> int:
 
 
 def _count_column_rows(columns: Mapping[str, Any]) -> int:
-    return _parse_row_count(
-        [next((member.shape[0] for member in columns.values() if isinstance(member, Array) and member.shape), 0)]
-    )
+    counts = (column.shape[0] for column in columns.values() if isinstance(column, Array) and column.shape)
+    return _parse_row_count([next(counts, 0)])
 
 
 def _describe(value: Any) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.load import Consolidated, Datum, Name, Stack, Tree
@@ -34,12 +36,14 @@ STACK, DATUM = (Name("tensordict.tensorclass", name) for name in ("NonTensorStac
 
 def write_torch_batch(value: Any, file: BinaryIO) -> None:
     """Writes a batch to `file`. Raises SafePickleError for a value that can't be written."""
+    write_archive(value, file, ArchivePickler)
+
+
+def write_archive(value: Any, file: BinaryIO, pickler_type: type[ArchivePickler]) -> None:
     archive = ZipWriter(file)
     archive.begin_member("data.pkl")
-    pickler = ArchivePickler(archive)  # type: ignore[arg-type]
-    pickler.put(b"\x80\x04")
-    pickler.write_value(value)
-    pickler.put(b".")
+    pickler = pickler_type(archive.write)
+    pickler.write_pickle(value)
     archive.begin_member("byteorder")
     archive.write(b"little")
     for index, tensor in enumerate(pickler.tensors):
@@ -54,34 +58,26 @@ def write_torch_batch(value: Any, file: BinaryIO) -> None:
 class ArchivePickler(PickleWriter):
     """Writes the pickle of an archive. `tensors`: the contents of its members `data/0`, `data/1`, …"""
 
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file)
+    def __init__(self, put: Callable[[bytes], object]) -> None:
+        super().__init__(put)
         self.tensors: list[SelectedTensor] = []
 
     def write_tensor(self, value: SelectedTensor) -> None:
-        """Writes a tensor on a separate storage. A tensor that is used several times is written once."""
-        if self.write_reference(id(value)):
-            return
-        stride: list[int] = []
-        step = 1
-        for size in reversed(value.shape):
-            stride.insert(0, step)
-            step *= size
-        self.write_name(REBUILD_TENSOR)
+        """Writes a tensor on a separate storage."""
+        stride = tuple(prod(value.shape[dimension + 1 :]) for dimension in range(len(value.shape)))
+        self.write_value(REBUILD_TENSOR)
         self.put(b"(")
-        self.write_value(("storage", STORAGE_NAMES[value.dtype], str(len(self.tensors)), "cpu", step))
+        self.write_value(("storage", STORAGE_NAMES[value.dtype], str(len(self.tensors)), "cpu", prod(value.shape)))
         self.put(b"Q")
         self.tensors.append(value)
-        for part in (0, value.shape, tuple(stride), False):
+        parts: tuple[Any, ...] = (0, value.shape, stride, False, OrderedDict())
+        for part in parts:
             self.write_value(part)
-        self.write_value(OrderedDict())
         self.put(b"tR")
-        self.memoize(id(value), value)
+        self.memoize(value)
 
     def write_jagged(self, value: SelectedJaggedTensor) -> None:
         """Writes a jagged tensor. Torch computes the length of the longest row itself."""
-        if self.write_reference(id(value)):
-            return
         parts: dict[str, Any] = {
             "values": value.values,
             "offsets": value.offsets,
@@ -90,33 +86,22 @@ class ArchivePickler(PickleWriter):
             "_metadata_cache": {},
             "requires_grad": False,
         }
-        self.write_call(
-            REBUILD_TYPED, (Name(NESTED, "_rebuild_njt"), Name(NESTED, "NestedTensor"), (parts,), {}), value
-        )
+        names = Name(NESTED, "_rebuild_njt"), Name(NESTED, "NestedTensor")
+        self.write_call(REBUILD_TYPED, (*names, (parts,), {}), value)
 
     def write_tensordict(self, value: Tree) -> None:
-        if not self.write_reference(id(value)):
-            self.write_call(MAKE_TENSORDICT, (TENSORDICT, value.state), value)
+        self.write_call(MAKE_TENSORDICT, (TENSORDICT, value.state), value)
 
     def write_consolidated(self, value: Consolidated) -> None:
-        if not self.write_reference(id(value)):
-            self.write_call(REBUILD_CONSOLIDATED, (value.metadata, value.data), value)
+        self.write_call(REBUILD_CONSOLIDATED, (value.metadata, value.data), value)
 
     def write_stack(self, value: Stack) -> None:
-        self.write_with_state(STACK, value)
+        self.write_object(STACK, value)
 
     def write_datum(self, value: Datum) -> None:
-        self.write_with_state(DATUM, value)
+        self.write_object(DATUM, value)
 
-    def write_with_state(self, name: Name, value: Stack | Datum) -> None:
-        if self.write_reference(id(value)):
-            return
-        self.write_name(name)
-        self.put(b")\x81")
-        self.memoize(id(value), value)
-        self.write_state(value.state)
-
-    writers_by_type = {
+    writers_by_type: Mapping[type, Callable[[Any, Any], None]] = {
         **WRITERS_BY_TYPE,
         SelectedTensor: write_tensor,
         SelectedJaggedTensor: write_jagged,
@@ -179,17 +164,16 @@ class ZipMember:
     """A member that begins at `at`. Its checksum and size are written after its data and in the directory."""
 
     def __init__(self, name: bytes, at: int, length: int) -> None:
-        self.write_name, self.at = name, at
+        self.name, self.at = name, at
         self.zip64 = length >= FULL32 or at >= FULL32
         self.crc = self.size = 0
 
     def build_header(self) -> bytes:
-        begin = self.at + 30 + len(self.write_name) + 4
+        begin = self.at + 30 + len(self.name) + 4
         padding = b"Z" * (-begin % ALIGNMENT)
-        fixed = struct.pack(
-            "<4s5H3I2H", b"PK\x03\x04", 0, FLAGS, 0, 0, 0, 0, 0, 0, len(self.write_name), 4 + len(padding)
-        )
-        return fixed + self.write_name + b"FB" + struct.pack("<H", len(padding)) + padding
+        lengths = (len(self.name), 4 + len(padding))
+        fixed = struct.pack("<4s5H3I2H", b"PK\x03\x04", 0, FLAGS, 0, 0, 0, 0, 0, 0, *lengths)
+        return fixed + self.name + b"FB" + struct.pack("<H", len(padding)) + padding
 
     def build_data_descriptor(self) -> bytes:
         return struct.pack("<4sIQQ" if self.zip64 else "<4sIII", b"PK\x07\x08", self.crc, self.size, self.size)
@@ -199,5 +183,5 @@ class ZipMember:
         extra = struct.pack(f"<HH{len(oversized)}Q", 1, 8 * len(oversized), *oversized) if oversized else b""
         size = min(self.size, FULL32)
         fixed = struct.pack("<4s6H3I", b"PK\x01\x02", 0, 0, FLAGS, 0, 0, 0, self.crc, size, size)
-        rest = struct.pack("<5H2I", len(self.write_name), len(extra), 0, 0, 0, 0, min(self.at, FULL32))
-        return fixed + rest + self.write_name + extra
+        rest = struct.pack("<5H2I", len(self.name), len(extra), 0, 0, 0, 0, min(self.at, FULL32))
+        return fixed + rest + self.name + extra

@@ -14,12 +14,12 @@ from typing import Any
 
 from rolloutdeck.safe_pickle.batches import RolloutBatch, build_source, load_data_proto, open_batch
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import Consolidated, Data, Piece, Proto, Tree, load_pickle
+from rolloutdeck.safe_pickle.load import Consolidated, Data, Piece, Proto, Tree, load_archive
 from rolloutdeck.safe_pickle.rewrite.archive_writer import write_torch_batch
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import write_pickle
 from rolloutdeck.safe_pickle.rewrite.row_selection import RowSelection
-from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, TorchArchive, is_zip
+from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, is_zip
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,7 @@ def write_rows(source: Path, target: Path, rows: int, keep: Sequence[int]) -> No
 
 def select_queue_batch(source: ByteSource, selection: RowSelection) -> dict[str, Any]:
     """Returns the selected rows of a TransferQueue's batch: {tensordict, tags, keys, global_steps}."""
-    archive = TorchArchive.open(source)
-    value = load_pickle(archive.pickle, archive)
+    value = load_archive(source)
     assert isinstance(value, dict)  # find_row_groups has read it as a dict
     rows = {name: selection.select_values(value[name]) for name in ("tags", "keys")}
     return {**value, "tensordict": selection.select_tensordict(value["tensordict"]), **rows}
@@ -124,8 +123,7 @@ def write_proto(batch: Proto, selection: RowSelection, tensors_path: Path, file:
 
 
 def select_tensordict(source: ByteSource, selection: RowSelection) -> Consolidated | Tree:
-    archive = TorchArchive.open(source)
-    value = load_pickle(archive.pickle, archive)
+    value = load_archive(source)
     if isinstance(value, Consolidated):
         return selection.select_consolidated(value)
     if isinstance(value, Tree):

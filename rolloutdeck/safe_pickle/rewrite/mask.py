@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.batches import open_torch_dict
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.rewrite.archive_writer import ZipWriter
+from rolloutdeck.safe_pickle.rewrite.archive_writer import ArchivePickler, write_archive
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
-from rolloutdeck.safe_pickle.rewrite.pickle_writer import PickleWriter
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import PickleWriter, get_memo_key
 
 
 def mask_samples(source: str | os.PathLike[str], target: str | os.PathLike[str], positions: Collection[int]) -> int:
@@ -41,41 +41,25 @@ def mask_samples(source: str | os.PathLike[str], target: str | os.PathLike[str],
 
 def write_plain_archive(value: Any, file: BinaryIO) -> None:
     """Writes the archive that `torch.save` writes for plain values. Raises SafePickleError for other values."""
-    archive = ZipWriter(file)
-    archive.begin_member("data.pkl")
-    archive.write(b"\x80\x02")
-    PlainPickler(archive).write_value(value)
-    archive.write(b".")
-    for name, content in (("byteorder", b"little"), ("version", b"3\n")):
-        archive.begin_member(name)
-        archive.write(content)
-    archive.finish()
+    write_archive(value, file, PlainPickler)
 
 
-class PlainPickler(PickleWriter):
+class PlainPickler(ArchivePickler):
     """Writes a pickle of protocol 2, which torch reads with `weights_only=True`."""
 
-    def __init__(self, file: ZipWriter) -> None:
-        super().__init__(file)  # type: ignore[arg-type]
-        self.put = file.write  # type: ignore[assignment]
+    protocol = 2
 
-    def memoize(self, key: Any, value: Any) -> None:
-        at = self.memo[key] = len(self.memo)
+    def memoize(self, value: Any) -> None:
+        at = self.memo[get_memo_key(value)] = len(self.memo)
         self.references.append(value)
         self.put(b"q" + bytes([at]) if at < 256 else b"r" + struct.pack("<I", at))
 
     def write_text(self, value: str) -> None:
-        if self.write_reference(value):
-            return
         data = value.encode("utf-8", "surrogatepass")
         self.put(b"X" + struct.pack("<I", len(data)) + data)
-        self.memoize(value, value)
+        self.memoize(value)
 
     writers_by_type: Mapping[type, Callable[[Any, Any], None]] = {
-        type(None): PickleWriter.write_none,
-        bool: PickleWriter.write_bool,
-        int: PickleWriter.write_int,
-        float: PickleWriter.write_float,
         str: write_text,
         tuple: PickleWriter.write_tuple,
         list: PickleWriter.write_list,

@@ -13,11 +13,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 from rolloutdeck.safe_pickle.batches import RolloutBatch, build_proto_contents, load_data_proto
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import Proto
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
 from rolloutdeck.safe_pickle.rewrite.pickle_writer import write_pickle
 from rolloutdeck.safe_pickle.stream import ByteSource
@@ -55,16 +53,13 @@ def drop_columns(source: str | os.PathLike[str], target: str | os.PathLike[str],
     if unknown:
         raise ValueError(f"no repair drops {', '.join(sorted(unknown))}")
     with ByteSource.open(source) as byte_source, open_checked_output(Path(target)) as file:
-        return _write_without(load_data_proto(byte_source), drop, file)
-
-
-def _write_without(batch: Proto, drop: Sequence[str], file: BinaryIO) -> RepairResult:
-    contents = build_proto_contents(batch)
-    assert batch.state is not None
-    tensors, columns, meta = batch.state
-    dropped = tuple(name for name in columns if name in drop)
-    if "rm_scores" in contents.tensors or not dropped:
-        raise SafePickleError("there is nothing to repair: the batch has rm_scores, or none of these columns")
-    remaining_columns = {name: column for name, column in columns.items() if name not in dropped}
-    write_pickle(replace(batch, state=(tensors, remaining_columns, meta)), file)
+        batch = load_data_proto(byte_source)
+        contents = build_proto_contents(batch)
+        assert batch.state is not None
+        tensors, columns, meta = batch.state
+        dropped = tuple(name for name in columns if name in drop)
+        if "rm_scores" in contents.tensors or not dropped:
+            raise SafePickleError("there is nothing to repair: the batch has rm_scores, or none of these columns")
+        remaining_columns = {name: column for name, column in columns.items() if name not in dropped}
+        write_pickle(replace(batch, state=(tensors, remaining_columns, meta)), file)
     return RepairResult(dropped, contents.rows)

@@ -14,7 +14,6 @@ from typing import Any
 from rolloutdeck.safe_pickle.batches import (
     CONSOLIDATED_METADATA_KEYS,
     DenseField,
-    TensorField,
     build_dense_field,
     build_jagged_field,
     read_consolidated_fields,
@@ -99,11 +98,8 @@ class RowSelection:
     def select_numpy_parts(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
         """Selects from verl's numpy format: (batch size, device, name -> tensor or (layout, tensors of rows))."""
         size, device, fields = parts
-        return (
-            self.select_size(size),
-            device,
-            {name: self._select_numpy_field(member) for name, member in fields.items()},
-        )
+        selected = {name: self._select_numpy_field(member) for name, member in fields.items()}
+        return self.select_size(size), device, selected
 
     def _select_numpy_field(self, field: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(field) == 2:
@@ -117,13 +113,11 @@ class RowSelection:
         if not isinstance(value, Array) or not isinstance(value.dtype, Dtype) or value.shape[:1] != (self.rows,):
             raise SafePickleError("it has a column without a value per row")
         assert value.data is not None
-        row_length = len(value.data) // max(self.rows, 1)
+        width = len(value.data) // max(self.rows, 1)
         if isinstance(value.data, list):
-            selected: Any = [
-                member for row in self.keep for member in value.data[row * row_length : (row + 1) * row_length]
-            ]
+            selected: Any = [member for row in self.keep for member in value.data[row * width : (row + 1) * width]]
         else:
-            selected = self._join_rows(value.data, 0, row_length)
+            selected = self._join_rows(value.data, 0, width)
         return replace(value, shape=(len(self.keep), *value.shape[1:]), data=selected)
 
     def select_consolidated(self, batch: Consolidated) -> Consolidated:
@@ -134,7 +128,7 @@ class RowSelection:
             raise SafePickleError("a TensorDict without its number of rows")
         leaves, parts, at = {}, [], 0
         for name, field in read_consolidated_fields(batch):
-            selected = self.select_field(field)
+            selected = self.select_dense(field)
             length = len(selected.data)
             padding = -length % ALIGNMENT
             leaves[name] = ("torch." + selected.dtype, list(selected.shape), at, at + length + padding, padding)
@@ -153,7 +147,6 @@ class RowSelection:
         return Tree(fields, state["_batch_size"], state)
 
     def select_tensordict_field(self, value: Any) -> Any:
-        """Selects from a field of a TensorDict."""
         select = SELECTORS_BY_TYPE.get(type(value))
         if select is None:
             raise SafePickleError(f"it has {value if hasattr(value, 'name') else 'a field'} that has no rows")
@@ -180,22 +173,18 @@ class RowSelection:
         if value.state.get("stack_dim") != 0:
             raise SafePickleError("a column that is not stacked along its rows")
         values = self.select_values(value.values)
-        sizes = {
-            name: self.select_size(member)
-            for name, member in value.state.items()
-            if name == "_batch_size" and member is not None
-        }
-        return Stack(values, {**value.state, **sizes, "tensordicts": values})
+        state = {**value.state, "tensordicts": values}
+        if state.get("_batch_size") is not None:
+            state["_batch_size"] = self.select_size(state["_batch_size"])
+        return Stack(values, state)
 
     def select_datum(self, value: Datum) -> Datum:
         """Selects from one value for all rows. Its empty TensorDict has as many rows as the batch."""
         tensordict = value.state.get("tensordict")
         if not isinstance(tensordict, Tree) or tensordict.fields:
             raise SafePickleError("a value with additional tensors")
-        return Datum(
-            value.value,
-            {**value.state, "tensordict": self.select_tensordict(tensordict) if tensordict.batch_size else tensordict},
-        )
+        selected = self.select_tensordict(tensordict) if tensordict.batch_size else tensordict
+        return Datum(value.value, {**value.state, "tensordict": selected})
 
     def select_values(self, values: Sequence[Any]) -> list[Any]:
         if len(values) != self.rows:
@@ -208,11 +197,6 @@ class RowSelection:
             raise SafePickleError("a part of it has a different number of rows than the batch")
         return Size((len(self.keep), *batch_size[1:]))
 
-    def select_field(self, field: TensorField) -> SelectedTensor:
-        if not isinstance(field, DenseField):
-            raise SafePickleError("a jagged tensor where verl writes dense ones")
-        return self.select_dense(field)
-
     def select_dense(self, field: DenseField) -> SelectedTensor:
         if field.shape[0] != self.rows:
             raise SafePickleError(f"a tensor of {field.shape[0]:,} rows in a batch of {self.rows:,}")
@@ -220,9 +204,8 @@ class RowSelection:
         return SelectedTensor(field.dtype, (len(self.keep), *field.shape[1:]), joined)
 
     def _join_rows(self, data: Data, start: int, width: int) -> JoinedBytes:
-        return JoinedBytes(
-            [ByteRange(data, *span) for span in merge_spans((start + row * width, width) for row in self.keep)]
-        )
+        spans = merge_spans((start + row * width, width) for row in self.keep)
+        return JoinedBytes([ByteRange(data, *span) for span in spans])
 
 
 def merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -17,9 +17,8 @@ from rolloutdeck.safe_pickle.batches import BatchContents, DenseField, build_sou
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load import Buffer, Piece, Rollout, load_pickle
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import COPY_BLOCK_BYTES
 from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, TorchArchive
-
-COPY_BLOCK_BYTES = 1 << 20
 
 
 def zero_rows(source: str | os.PathLike[str], target: str | os.PathLike[str], name: str, rows: Collection[int]) -> None:
@@ -48,16 +47,14 @@ def find_row_span(contents: BatchContents, name: str, row: int) -> ByteSpan:
     if not 0 <= row < contents.rows:
         raise SafePickleError(f"row {row} is flagged and the batch has {contents.rows}")
     tensor_span = find_tensor_span(contents, name)
-    others = [span for other in contents.tensors if other != name and (span := find_tensor_span(contents, other))]
     if tensor_span is None:
         raise SafePickleError(f"its {name} is not a plain tensor")
-    if any(
-        span.start < tensor_span.start + tensor_span.length and tensor_span.start < span.start + span.length
-        for span in others
-    ):
+    start, end = tensor_span.start, tensor_span.start + tensor_span.length
+    others = (find_tensor_span(contents, other) for other in contents.tensors if other != name)
+    if any(span and span.start < end and start < span.start + span.length for span in others):
         raise SafePickleError(f"its {name} shares its bytes with another tensor")
     size = tensor_span.length // contents.rows
-    return ByteSpan(tensor_span.start + row * size, size)
+    return ByteSpan(start + row * size, size)
 
 
 def find_tensor_span(contents: BatchContents, name: str) -> ByteSpan | None:
@@ -71,10 +68,8 @@ def find_tensor_span(contents: BatchContents, name: str) -> ByteSpan | None:
 
 def find_member(byte_source: ByteSource, tensor: object) -> tuple[ByteSpan, list[int]]:
     """Returns the archive member that contains a tensor, and the positions of its CRC, all in the file."""
-    value = load_pickle(byte_source)
-    assert (
-        isinstance(value, Rollout) and value.state and isinstance(value.state[0], Buffer)
-    )  # read_roll_contents has checked it
+    value = load_pickle(byte_source)  # read_roll_contents has checked it
+    assert isinstance(value, Rollout) and value.state and isinstance(value.state[0], Buffer)
     assert isinstance(tensor, DenseField) and isinstance(tensor.data, Piece)
     archive = TorchArchive.open(build_source(value.state[0].data))
     start, member = archive.source.start, tensor.data.span

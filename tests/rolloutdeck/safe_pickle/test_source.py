@@ -9,7 +9,7 @@ import pytest
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import Piece, read_bytes_into
-from rolloutdeck.safe_pickle.stream.opcodes import ByteSpan
+from rolloutdeck.safe_pickle.stream.arguments import ByteSpan
 from rolloutdeck.safe_pickle.stream.source import ByteSource
 
 DATA = bytes(range(200))

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.up.mounts import find_network_type
-from rolloutdeck.up.paths import create_data_folders
+from rolloutdeck.up.paths import create_data_folders, find_network_type
 from rolloutdeck.up.processes import ServerProgram, build_watched_run_name, write_supervisor_config
 from tests.support.server import Product, free_port
 

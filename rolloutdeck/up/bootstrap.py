@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from rolloutdeck.up.errors import StartFailedError
 from rolloutdeck.up.paths import ServerPaths
-from rolloutdeck.up.supervisor import read_log_tail
+from rolloutdeck.up.supervisor import describe_log_tail
 
 
 class BootstrapResult(TypedDict):
@@ -26,12 +26,11 @@ def bootstrap_server(paths: ServerPaths, env: dict[str, str]) -> BootstrapResult
     """Runs the server's `bootstrap` command and saves the local token. Raises StartFailedError if it fails."""
     log = paths.logs / "first_start.log"
     argv = [sys.executable, str(paths.server / "manage.py"), "bootstrap"]
+    null, pipe = subprocess.DEVNULL, subprocess.PIPE
     with log.open("wb") as errors:
-        process = subprocess.run(
-            argv, cwd=paths.server, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
-        )
+        process = subprocess.run(argv, cwd=paths.server, env=env, stdin=null, stdout=pipe, stderr=errors)
     if process.returncode:
-        raise StartFailedError(f"Can't prepare the database. The end of {log}:\n{read_log_tail(log)}")
+        raise StartFailedError(f"Can't prepare the database. {describe_log_tail(log)}")
     result: BootstrapResult = json.loads(process.stdout)
     write_private_file(paths.token, result["token"])
     return result

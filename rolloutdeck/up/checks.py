@@ -11,31 +11,19 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rolloutdeck.up.errors import StartRefusedError
-from rolloutdeck.up.mounts import find_network_type
+from rolloutdeck.up.paths import find_network_type
 
-REQUIRED_PACKAGES = (
-    "django",
-    "celery",
-    "channels",
-    "channels_redis",
-    "rest_framework",
-    "polars",
-    "pyarrow",
-    "supervisor",
-    "uvicorn",
-)
+REQUIRED_PACKAGES = "django celery channels channels_redis rest_framework polars pyarrow supervisor uvicorn"
 TORCH_REQUIREMENT = "torch==2.13.0"
 
 
 def check_python() -> None:
     if sys.version_info < (3, 11):
         raise StartRefusedError(f"The server needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
-    missing = [name for name in REQUIRED_PACKAGES if find_spec(name) is None]
+    missing = ", ".join(name for name in REQUIRED_PACKAGES.split() if find_spec(name) is None)
     if missing:
-        names = ", ".join(missing)
-        raise StartRefusedError(
-            f"The server's packages are missing ({names}): pip install '.[server]' in a clone of Rolloutdeck"
-        )
+        message = f"The server's packages are missing ({missing}): pip install '.[server]' in a clone of Rolloutdeck"
+        raise StartRefusedError(message)
 
 
 def check_database(data: Path) -> None:
@@ -44,8 +32,7 @@ def check_database(data: Path) -> None:
     if url and not url.startswith("sqlite"):
         return
     folder = Path(urlsplit(url).path[1:]).parent if url else data
-    kind = find_network_type(folder)
-    if kind:
+    if kind := find_network_type(folder):
         raise StartRefusedError(
             f"{folder} is on a network file system ({kind}), where SQLite loses data. Choose a local folder with "
             "--data, or a PostgreSQL server with DATABASE_URL."

@@ -14,7 +14,7 @@ from rolloutdeck.up.bootstrap import bootstrap_server, write_local_server_file
 from rolloutdeck.up.console import ConsoleSession, print_line
 from rolloutdeck.up.errors import StartFailedError, StartRefusedError
 from rolloutdeck.up.paths import ServerPaths, acquire_data_lock, create_data_folders, find_server_folder
-from rolloutdeck.up.processes import ServerProgram, build_demo_program, build_product_programs, build_watch_program
+from rolloutdeck.up.processes import build_demo_program, build_product_programs, build_watch_program
 from rolloutdeck.up.supervisor import Supervisor
 
 HOST = "127.0.0.1"
@@ -23,7 +23,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Runs until Ctrl-C. Reads `args.paths data host port demo`.
+    """Runs until Ctrl-C, with `args.paths data host port demo`.
 
     Returns 0, 1 (a process did not start), 2 (a check failed) or 130 (a second Ctrl-C).
     """
@@ -102,11 +102,18 @@ def build_server_environment(paths: ServerPaths, address: ServerAddress) -> dict
 def serve(
     args: argparse.Namespace, paths: ServerPaths, lock: int, address: ServerAddress, stop: threading.Event
 ) -> None:
-    """Starts all programs, prints the sign-in link and waits for the stop. Raises StartFailedError."""
+    """Starts all programs, prints the sign-in link and waits for the stop. Raises StartFailedError.
+
+    The programs for PATH and --demo are started when the web process answers.
+    """
     env = build_server_environment(paths, address)
     bootstrap = bootstrap_server(paths, env)
     programs = build_product_programs(paths, address.host, address.port, shared_redis=bool(os.environ.get("REDIS_URL")))
-    programs += build_extra_programs(args, paths, address.local)
+    if args.paths:
+        watched = [Path(path).expanduser().absolute() for path in args.paths]
+        programs.append(build_watch_program(paths, watched, address.local))
+    if args.demo and checks.has_torch():
+        programs.append(build_demo_program(paths, address.local))
     supervisor = Supervisor(paths, programs, lock, env)
     session = ConsoleSession(supervisor, address.local)
     try:
@@ -123,16 +130,6 @@ def serve(
         supervisor.stop()
     finally:
         supervisor.kill()
-
-
-def build_extra_programs(args: argparse.Namespace, paths: ServerPaths, url: str) -> list[ServerProgram]:
-    """Returns the programs for PATH and --demo. They are started when the web process answers."""
-    programs = []
-    if args.paths:
-        programs.append(build_watch_program(paths, [Path(path).expanduser().absolute() for path in args.paths], url))
-    if args.demo and checks.has_torch():
-        programs.append(build_demo_program(paths, url))
-    return programs
 
 
 def start_extra_programs(args: argparse.Namespace, supervisor: Supervisor) -> None:

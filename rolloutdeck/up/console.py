@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from rolloutdeck.protocol import SERVER_HEADER
 from rolloutdeck.up.errors import StartFailedError
-from rolloutdeck.up.supervisor import ProgramState, Supervisor, read_log_tail
+from rolloutdeck.up.supervisor import ProgramState, Supervisor, describe_log_tail
 
 READY_SECONDS = 120
 RETRY_SECONDS = 15
@@ -37,8 +37,7 @@ class ConsoleSession:
                 raise self.build_error("The web process", "web.log")
 
     def build_error(self, program: str, log: str) -> StartFailedError:
-        path = self.supervisor.paths.logs / log
-        return StartFailedError(f"{program} does not start. The end of {path}:\n{read_log_tail(path)}")
+        return StartFailedError(f"{program} does not start. {describe_log_tail(self.supervisor.paths.logs / log)}")
 
     def follow(self, stop: threading.Event) -> None:
         """Checks the programs once a second until a stop is requested."""
@@ -59,18 +58,12 @@ class ConsoleSession:
     def report_change(self, name: str, state: ProgramState, previous: ProgramState | None) -> None:
         """Prints what changed for a program, and restarts a program that the supervisor does not restart."""
         log = self.supervisor.paths.logs / f"{name}.log"
-        if state.name == "FATAL" and (previous is None or previous.name != "FATAL"):
-            print_line(
-                f"{name} fails repeatedly; trying again every {RETRY_SECONDS} s. "
-                f"The end of {log}:\n{read_log_tail(log)}"
-            )
+        is_new = previous is None or previous.name != state.name
+        if state.name == "FATAL" and is_new:
+            print_line(f"{name} fails repeatedly; trying again every {RETRY_SECONDS} s. {describe_log_tail(log)}")
             self.retry_at[name] = time.monotonic() + RETRY_SECONDS
-        elif state.name == "EXITED" and (previous is None or previous.name != "EXITED"):
-            print_line(
-                f"{name} has finished."
-                if state.exit_status == 0
-                else f"{name} failed. The end of {log}:\n{read_log_tail(log)}"
-            )
+        elif state.name == "EXITED" and is_new:
+            print_line(f"{name} failed. {describe_log_tail(log)}" if state.exit_status else f"{name} has finished.")
         elif state.name == "RUNNING" and previous is not None and previous.pid not in (0, state.pid):
             print_line(f"{name} ended unexpectedly and was restarted. See {log}")
         if state.name in ("FATAL", "STOPPED") and time.monotonic() >= self.retry_at.get(name, float("inf")):
@@ -81,7 +74,7 @@ class ConsoleSession:
 
 
 def is_web_ready(url: str) -> bool:
-    """Returns whether a Rolloutdeck web process is_web_ready at `url`."""
+    """Returns whether the web process of a Rolloutdeck server answers at `url`."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=2)
     try:

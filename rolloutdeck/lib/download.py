@@ -48,7 +48,6 @@ def download_file(
 
 
 def hash_file(path: Path) -> str:
-    """Returns the sha256 of a file, read in chunks."""
     return _compute_file_digest(path).hexdigest()
 
 
@@ -61,10 +60,7 @@ def _compute_file_digest(path: Path) -> hashlib._Hash:
 
 
 def _resume_download(server: ServerClient, path: str, part: Path, size: int, progress: DownloadProgress) -> str:
-    """Downloads the bytes that the partial file lacks. Returns the sha256 of the full file.
-
-    Raises ServerUnreachableError or DownloadError.
-    """
+    """Downloads the bytes that the partial file lacks. Returns the sha256 of the complete file."""
     part.touch()
     offset = part.stat().st_size
     if offset > size:
@@ -72,9 +68,8 @@ def _resume_download(server: ServerClient, path: str, part: Path, size: int, pro
     digest = _compute_file_digest(part)
     if offset == size:
         return digest.hexdigest()
-    with server.stream(
-        path, headers={"Range": f"bytes={offset}-"} if offset else {}, timeout=TIMEOUT_SECONDS
-    ) as response:
+    headers = {"Range": f"bytes={offset}-"} if offset else {}
+    with server.stream(path, headers=headers, timeout=TIMEOUT_SECONDS) as response:
         if response.status not in (200, 206) or not response.is_from_server:
             raise DownloadError(response.error_message)
         if response.status == 200:

@@ -46,19 +46,8 @@ class Settings:
         # The token of the local server must not be sent to another server.
         if not token and not error and is_same_server(url, local.get("url", "")):
             token = local.get("token", "")
-        return cls(
-            url=url,
-            token=token,
-            ca_bundle=value("CA_BUNDLE"),
-            project=value("PROJECT"),
-            run=value("RUN"),
-            run_id=value("RUN_ID"),
-            attempt=value("ATTEMPT"),
-            spool=value("SPOOL"),
-            tokens=value("TOKENS"),
-            plan=value("PLAN"),
-            error=error,
-        )
+        names = ("CA_BUNDLE", "PROJECT", "RUN", "RUN_ID", "ATTEMPT", "SPOOL", "TOKENS", "PLAN")
+        return cls(url, token, **{name.lower(): value(name) for name in names}, error=error)
 
 
 def _read_token(token: str, file: str) -> tuple[str, str]:

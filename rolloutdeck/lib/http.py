@@ -52,7 +52,6 @@ class ServerResponse:
 
     @property
     def is_success(self) -> bool:
-        """Whether a Rolloutdeck server responded with a 2xx status."""
         return self.is_from_server and 200 <= self.status < 300
 
     def json(self) -> Any:
@@ -64,7 +63,7 @@ class ServerResponse:
 
     @property
     def error_message(self) -> str:
-        """Returns one sentence for the user: the server's message if there is one."""
+        """One sentence for the user: the server's message if there is one."""
         if not self.is_from_server:
             return f"the response ({self.status}) is not from a Rolloutdeck server: {self._format_body_start()}"
         data = self.json()
@@ -86,10 +85,7 @@ class StreamedResponse:
         self.is_from_server = SERVER_HEADER.lower() in self.headers
 
     def read(self, size: int) -> bytes:
-        """Returns at most `size` bytes, as soon as some are available; b"" at the end.
-
-        Raises ServerUnreachableError.
-        """
+        """Returns up to `size` bytes, as soon as some are available; b"" at the end. Raises ServerUnreachableError."""
         try:
             return self._response.read1(size)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -97,7 +93,7 @@ class StreamedResponse:
 
     @property
     def error_message(self) -> str:
-        """Returns one sentence for the user, like `ServerResponse.error_message`. Raises ServerUnreachableError."""
+        """Like `ServerResponse.error_message`. Raises ServerUnreachableError."""
         body = b"" if self.is_from_server and self.status < 300 else self.read(CHUNK_BYTES)
         return ServerResponse(self.status, self.headers, body, self.is_from_server).error_message
 
@@ -138,10 +134,20 @@ class ServerClient:
         attribute `length` (bytes). `timeout` is in seconds, for each wait on the network; the response body may take
         ten times as long. Query values that are None are omitted. Raises ServerUnreachableError and nothing else.
         """
-        try:
-            return self._request(method, path, query, body, headers, timeout)
-        except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
-            raise ServerUnreachableError(f"{self.url or 'No server'}: {_describe_error(error)}") from error
+        with self._report_unreachable():
+            connection, target = self._open_connection(path, timeout)
+            if query:
+                target += "?" + urlencode({name: value for name, value in query.items() if value is not None})
+            all_headers = self._build_headers(body, headers)
+            try:
+                connection.connect()  # outside of suppress: if connecting fails there is no response to read
+                # A server may respond (413, 401) and close before it has read the body. The response can still be read.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    connection.request(method, target, body=_build_body(body), headers=all_headers)
+                response = _read_response(connection.getresponse(), time.monotonic() + 10 * timeout)
+            finally:
+                connection.close()
+        return response
 
     def send_json(self, method: str, path: str, data: Any, **options: Any) -> ServerResponse:
         """Calls `request` with `data` as the JSON body."""
@@ -157,51 +163,34 @@ class ServerClient:
         For bodies larger than memory. `timeout` is in seconds, for each wait on the network. Raises only
         ServerUnreachableError, apart from exceptions of the `with` block.
         """
-        try:
-            connection, prefix = self._open_connection(timeout)
-            target = prefix + (path if path.startswith("/") else f"/{API_PATH}{path}")
+        with self._report_unreachable():
+            connection, target = self._open_connection(path, timeout)
             connection.request("GET", target, headers=self._build_headers(None, headers))
             response = StreamedResponse(connection.getresponse())
-        except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
-            raise ServerUnreachableError(f"{self.url or 'No server'}: {_describe_error(error)}") from error
         try:
             yield response
         finally:
             connection.close()
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None,
-        body: bytes | Stream | None,
-        headers: Mapping[str, str] | None,
-        timeout: float,
-    ) -> ServerResponse:
-        connection, prefix = self._open_connection(timeout)
-        target = prefix + (path if path.startswith("/") else f"/{API_PATH}{path}")
-        if query:
-            target += "?" + urlencode({name: value for name, value in query.items() if value is not None})
+    @contextlib.contextmanager
+    def _report_unreachable(self) -> Iterator[None]:
         try:
-            connection.connect()  # outside of suppress: if connecting fails there is no response to read
-            # A server may respond (413, 401) and close before it has read the body. The response can still be read.
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.request(method, target, body=_build_body(body), headers=self._build_headers(body, headers))
-            return _read_response(connection.getresponse(), time.monotonic() + 10 * timeout)
-        finally:
-            connection.close()
+            yield
+        except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
+            raise ServerUnreachableError(f"{self.url or 'No server'}: {_describe_error(error)}") from error
 
-    def _open_connection(self, timeout: float) -> tuple[http.client.HTTPConnection, str]:
+    def _open_connection(self, path: str, timeout: float) -> tuple[http.client.HTTPConnection, str]:
+        """Returns a connection and the path of the request."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("not an http:// or https:// address" if self.url else "ROLLOUTDECK_URL is not set")
-        prefix = parts.path.rstrip("/")
+        target = parts.path.rstrip("/") + (path if path.startswith("/") else f"/{API_PATH}{path}")
         if parts.scheme == "http":
-            return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout), prefix
+            return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout), target
         import ssl
 
         context = ssl.create_default_context(cafile=self.ca_bundle or None)
-        return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context), prefix
+        return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context), target
 
     def _build_headers(self, body: bytes | Stream | None, headers: Mapping[str, str] | None) -> dict[str, str]:
         result = {WIRE_HEADER: str(WIRE_VERSION), "Accept": "application/json"}

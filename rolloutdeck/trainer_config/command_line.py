@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,11 +56,6 @@ def _build_flag_setting(name: str, values: list[str]) -> dict[str, Any]:
         return {}
     parsed = [parse_scalar(value) for value in values]
     return {name: True if not parsed else parsed[0] if len(parsed) == 1 else parsed}
-
-
-def split_words(text: str) -> list[str]:
-    """Splits a text into words as a shell does. Raises ValueError if a quote is not closed."""
-    return shlex.split(text.replace("\\\n", " "), comments=True)
 
 
 def parse_scalar(text: str) -> Any:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import UsageError
-from rolloutdeck.trainer_config import command_line, python_source
-from rolloutdeck.trainer_config.command_line import parse_overrides as parse_overrides
+from rolloutdeck.trainer_config.command_line import parse_overrides
+from rolloutdeck.trainer_config.python_source import parse_python_settings
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 MAX_BYTES = 16 << 20
@@ -30,20 +32,18 @@ def read_config_file(path: Path) -> tuple[dict[str, Any], bool]:
 
 def _parse_file(path: Path, text: str) -> tuple[dict[str, Any], bool]:
     if path.suffix == ".json" or text.lstrip().startswith("{"):
-        return _parse_tree(path, _parse_json(path, text))
+        return _parse_tree(path, _parse_with(path, "valid JSON", json.loads, text))
     if path.suffix in (".yaml", ".yml"):
         return _parse_tree(path, _parse_yaml(path, text))
     if path.suffix == ".py":
-        return _parse_with(path, "a Python file", python_source.parse_python_settings, text), False
+        return _parse_with(path, "a Python file", parse_python_settings, text), False
     if path.suffix in (".sh", ".bash") or text.startswith("#!"):
         raise UsageError(
             f"{path} is a shell script, which can't be read. Give the configuration file, the Python file or the "
             "settings, as key=value or --flag value."
         )
-    settings = _parse_with(
-        path, "a list of key=value", lambda text: parse_overrides(command_line.split_words(text)), text
-    )
-    return settings, False
+    words = _parse_with(path, "a list of key=value", partial(shlex.split, comments=True), text.replace("\\\n", " "))
+    return parse_overrides(words), False
 
 
 def _read_text(path: Path) -> str:
@@ -87,18 +87,24 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _parse_json(path: Path, text: str) -> Any:
+def _parse_yaml(path: Path, text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{path} is not valid JSON: {error}.") from error
+        yaml = importlib.import_module("yaml")  # not a dependency of ours; the trainers install it
+    except ImportError:
+        raise UsageError(
+            f"{path} is YAML, which needs PyYAML. Run this where PyYAML is installed, for example in the trainer's "
+            "environment, or give the configuration as JSON."
+        ) from None
+    return _parse_with(path, "valid YAML", yaml.safe_load, text, yaml.YAMLError)
 
 
-def _parse_with(path: Path, expected: str, parse: Callable[[str], dict[str, Any]], text: str) -> dict[str, Any]:
-    """Returns `parse(text)`. Raises UsageError instead of ValueError."""
+def _parse_with(
+    path: Path, expected: str, parse: Callable[[str], Any], text: str, error_type: type[Exception] = ValueError
+) -> Any:
+    """Returns `parse(text)`. Raises UsageError instead of `error_type`."""
     try:
         return parse(text)
-    except ValueError as error:
+    except error_type as error:
         raise UsageError(f"{path} is not {expected}: {' '.join(str(error).split())}.") from error
 
 
@@ -121,25 +127,10 @@ def resolve_references(settings: dict[str, Any]) -> dict[str, Any]:
         for _ in range(8):
             if not isinstance(value, str) or not _REFERENCE.search(value):
                 break
-            full_match = _REFERENCE.fullmatch(value)
-            if full_match:
+            if full_match := _REFERENCE.fullmatch(value):
                 value = settings.get(full_match.group(1), value.replace("${", "$ {"))
             else:
                 value = _REFERENCE.sub(lambda match: str(settings.get(match.group(1), f"<{match.group(1)}>")), value)
         return value
 
     return {name: resolve(value) for name, value in settings.items()}
-
-
-def _parse_yaml(path: Path, text: str) -> Any:
-    try:
-        yaml = importlib.import_module("yaml")  # not a dependency of ours; the trainers install it
-    except ImportError:
-        raise UsageError(
-            f"{path} is YAML, which needs PyYAML. Run this where PyYAML is installed, for example in the trainer's "
-            "environment, or give the configuration as JSON."
-        ) from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from error

@@ -36,8 +36,7 @@ COMMON_COLUMN_NAMES: dict[str, tuple[str, ...]] = {
                  "predictions", "outputs", "text"),
     "score": ("score", "reward", "total_reward", "episode_reward", "rewards", "scores", "is_correct", "correct"),
     "ground_truth": ("ground_truth", "label", "gts", "gold", "target", "reference", "solution", "labels", "answer"),
-    "step": ("step", "global_step", "training_step", "train_step", "iteration", "rollout_id",
-             "gen_step"),
+    "step": ("step", "global_step", "training_step", "train_step", "iteration", "rollout_id", "gen_step"),
     "group": ("group", "group_id", "uid", "prompt_id", "prompt_idx", "problem_id", "example_id", "task_id"),
     "index": ("index", "sample_idx", "sample_index", "sample_id"),
     "trajectory": ("trajectory", "trajectory_id", "traj_id"),
@@ -80,16 +79,12 @@ def parse_column_mapping(text: str) -> dict[str, str]:
     return columns
 
 
-def normalize_column_name(name: str) -> str:
-    """Returns `global_step` for `Global Step` and `global-step`."""
-    return name.strip().lower().replace(" ", "_").replace("-", "_")
-
-
 def guess_columns(names: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
     """Returns {part: column} for a table with these columns: the `known` mapping, and the other parts by name."""
     names, columns = list(names), dict(known)
     columns |= {key: key for key in NATIVE_KEYS if key in names and key not in columns and key not in columns.values()}
-    normalized = {normalize_column_name(name): name for name in reversed(names)}
+    # `Global Step` and `global-step` are `global_step`.
+    normalized = {re.sub("[ -]", "_", name.strip().lower()): name for name in reversed(names)}
     for part, common_names in COMMON_COLUMN_NAMES.items():
         used = set(columns.values())
         candidates = (normalized[name] for name in common_names if name in normalized and normalized[name] not in used)
@@ -105,14 +100,14 @@ def has_response_part(columns: Mapping[str, str]) -> bool:
 
 
 def is_generation_mapping(columns: Mapping[str, str]) -> bool:
-    """Returns whether a table without an explicit mapping contains generations. Text alone is a data set."""
+    """Whether a table without an explicit mapping contains generations. Text alone is a data set."""
     if any(part in columns for part in ("prompt", "score", "advantages", "prompt_ids")):
         return has_response_part(columns)
     return "messages" in columns and columns.get("response", "text") != "text"
 
 
 def has_generation_columns(names: Iterable[str]) -> bool:
-    """Returns whether a table with these columns contains generations, one or several per row."""
+    """Whether a table with these columns contains generations, one or several per row."""
     names = list(names)
     return is_generation_mapping(guess_columns(names, {})) or bool(group_numbered_columns(names))
 
@@ -138,11 +133,8 @@ def find_samples_column(row: Mapping[str, Any]) -> str:
             continue
         rest = [other for other in row if other != name]
         keys = [*first, "response"] if isinstance(first.get("message"), dict) else [*first]
-        if (
-            has_response_part(guess_columns(keys, {}))
-            and has_generation_columns([*rest, *keys])
-            and not has_generation_columns(rest)
-        ):
+        adds_generations = has_generation_columns([*rest, *keys]) and not has_generation_columns(rest)
+        if adds_generations and has_response_part(guess_columns(keys, {})):
             return name if all(isinstance(item, dict) for item in value) else ""
     return ""
 
@@ -162,8 +154,7 @@ def parse_logged_columns(start: bytes) -> list[str]:
 def find_row_keys(start: bytes) -> Iterator[list[str]]:
     """Yields the keys of each object that may be a row, in JSON that starts with these bytes.
 
-    These are the outermost object, the objects directly in it, and objects in lists. Objects that are complete come
-    first.
+    These are the outermost object, the objects directly in it, and objects in lists. Complete objects are first.
     """
     stack: list[list[str] | None] = []  # the open objects (their keys) and lists (None)
     for token in JSON_TOKEN.finditer(start[:MAX_SCANNED_BYTES]):
@@ -171,15 +162,15 @@ def find_row_keys(start: bytes) -> Iterator[list[str]]:
             stack.append([] if token[0] == b"{" else None)
         elif token[0] in (b"}", b"]"):
             keys = stack.pop() if stack else None
-            if keys and is_row_position(stack):
+            if keys and _is_row_position(stack):
                 yield keys
         elif token["key"] and stack and (keys := stack[-1]) is not None:
             keys.append(token["key"].decode("utf-8", "replace"))
-    yield from (keys for depth, keys in enumerate(stack[:MAX_ROW_DEPTH]) if keys and is_row_position(stack[:depth]))
+    yield from (keys for depth, keys in enumerate(stack[:MAX_ROW_DEPTH]) if keys and _is_row_position(stack[:depth]))
 
 
-def is_row_position(parents: Sequence[list[str] | None]) -> bool:
-    """Returns whether an object inside these parents may be a row. A parent that is None is a list."""
+def _is_row_position(parents: Sequence[list[str] | None]) -> bool:
+    """Whether an object inside these parents may be a row. A parent that is None is a list."""
     return len(parents) <= 1 or (len(parents) < MAX_ROW_DEPTH and parents[-1] is None)
 
 

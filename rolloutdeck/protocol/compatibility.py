@@ -48,9 +48,9 @@ class FactDifference:
 
     @property
     def unknown_on_both_sides(self) -> bool:
-        """Whether the fact is unknown on both sides and only a warning. A fact that could refuse, such as the
-        tokenizer, remains a warning even if both sides do not know it."""
-        return is_unknown_on_both_sides(self.fact, self.pinned, self.asking)
+        """Whether the fact is unknown on both sides and can't refuse. A fact that could, such as the tokenizer, remains
+        a warning even if both sides do not know it."""
+        return self.fact in WARN_FACTS and self.pinned is None and self.asking is None
 
 
 def compare_facts(
@@ -60,30 +60,19 @@ def compare_facts(
 
     loosened: facts whose refusal the project has downgraded to a warning.
     """
-    pairs = [(fact, pinned.get(fact), asking.get(fact)) for fact in COMPATIBILITY_FACTS]
-    return [build_difference(*pair, loosened) for pair in pairs if is_reported_difference(*pair)]
+    differences = []
+    for fact in COMPATIBILITY_FACTS:
+        pinned_value, value = pinned.get(fact), asking.get(fact)
+        if pinned_value is None or value is None:
+            differences.append(FactDifference(fact, pinned_value, value, "warn"))
+        # Replayed log-probs are of an older policy than the correction assumes, even if both runs use the correction.
+        elif value if fact == "rollout_correction" else value != pinned_value:
+            is_loosened = fact in REFUSE_FACTS and fact in loosened
+            verdict = "refuse" if fact in REFUSE_FACTS and not is_loosened else "warn"
+            differences.append(FactDifference(fact, pinned_value, value, verdict, is_loosened))
+    return differences
 
 
 def is_incompatible(differences: Collection[FactDifference]) -> bool:
     """Returns whether a run must not replay an artifact with these differences."""
     return any(difference.verdict == "refuse" for difference in differences)
-
-
-def is_unknown_on_both_sides(fact: str, pinned: Any, asking: Any) -> bool:
-    """Returns whether a fact that can't refuse is unknown on both sides."""
-    return fact in WARN_FACTS and pinned is None and asking is None
-
-
-def is_reported_difference(fact: str, pinned: Any, asking: Any) -> bool:
-    """Returns whether the values differ, or one is unknown."""
-    if pinned is None or asking is None:
-        return True
-    # Replayed log-probs come from an older policy than the correction assumes, even if both runs use the correction.
-    return bool(asking) if fact == "rollout_correction" else bool(pinned != asking)
-
-
-def build_difference(fact: str, pinned: Any, asking: Any, loosened: Collection[str]) -> FactDifference:
-    """Returns the difference with its result: `refuse` only for a known value of a refusing fact, unless overridden."""
-    strict = fact in REFUSE_FACTS and pinned is not None and asking is not None
-    verdict = "refuse" if strict and fact not in loosened else "warn"
-    return FactDifference(fact, pinned, asking, verdict, loosened=strict and fact in loosened)

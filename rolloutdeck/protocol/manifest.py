@@ -35,7 +35,6 @@ def compute_artifact_key(files: Files) -> str:
 
 
 def count_manifest_bytes(files: Files) -> int:
-    """Returns the total size of the files in bytes."""
     return sum(file["bytes"] for file in files.values())
 
 
@@ -58,9 +57,8 @@ def check_manifest(files: Any) -> None:
 def check_manifest_path(path: Any) -> None:
     """Raises ValueError unless `path` is a relative path below a folder on every operating system."""
     if not isinstance(path, str) or not 1 <= len(path) <= MAX_PATH_LENGTH:
-        raise ValueError(
-            f"A path in a manifest is a string of 1 to {MAX_PATH_LENGTH} characters, not {str(path)[:60]!r}."
-        )
+        text = str(path)[:60]
+        raise ValueError(f"A path in a manifest is a string of 1 to {MAX_PATH_LENGTH} characters, not {text!r}.")
     if FORBIDDEN_IN_PATH.search(path):
         raise ValueError(f"The path {path!r} contains a control character, a backslash or a lone surrogate.")
     if not {"", ".", ".."}.isdisjoint(path.split("/")):

@@ -37,11 +37,11 @@ class ReplayFolder:
         self.staging = self.path / STAGING_FOLDER
         if self.path.is_dir():
             self._lock()
-        self._record = _read(self.path)
-        self.files: dict[str, str] = dict(self._record.get("files", {}))
-        self.folders = {PurePosixPath(folder) for folder in self._record.get("folders", ())}
-        self.shared = {PurePosixPath(folder) for folder in self._record.get("shared", ())}
-        self.coming: set[str] = set(self._record.get("coming", ()))
+        manifest = _read(self.path)
+        self.files: dict[str, str] = dict(manifest.get("files", {}))
+        self.folders = set(map(PurePosixPath, manifest.get("folders", ())))
+        self.shared = set(map(PurePosixPath, manifest.get("shared", ())))
+        self.coming: set[str] = set(manifest.get("coming", ()))
         self._names = self._group_by_folder()
         self._placed: set[PurePosixPath] = set()  # step folders, and files in shared ones
         self._verified: set[str] = set()
@@ -60,7 +60,7 @@ class ReplayFolder:
                 if (self.path / path).is_symlink():
                     raise UsageError(f"{self.path / path} is a symbolic link. `pull` writes only below --into.")
             if folder not in known and (self.path / folder).exists():
-                raise UsageError(f"{self.path / folder} was not written by `pull`. Use another folder for --into.")
+                raise build_foreign_error(self.path / folder)
         known |= requested
         self.coming |= set(map(str, coming))
         self.staging.mkdir(parents=True, exist_ok=True)
@@ -157,12 +157,9 @@ class ReplayFolder:
         for folder in self.folders | self.shared:
             for name in _iter_files(self.path / folder):
                 if str(folder / name) not in known:
-                    raise UsageError(
-                        f"{self.path / folder / name} was not written by `pull`. Use another folder for --into."
-                    )
+                    raise build_foreign_error(self.path / folder / name)
 
     def _group_by_folder(self) -> dict[PurePosixPath, list[str]]:
-        """Returns the names in `files` by step folder."""
         names: dict[PurePosixPath, list[str]] = {}
         for name in self.files:
             for folder in self.folders.intersection(PurePosixPath(name).parents):
@@ -193,7 +190,6 @@ class ReplayFolder:
                 return
 
     def _write(self, manifest: Mapping[str, Any]) -> None:
-        """Replaces the manifest file atomically."""
         listed = {"folders": sorted(map(str, self.folders)), "shared": sorted(map(str, self.shared))}
         coming = {"coming": sorted(self.coming)} if self.coming else {}
         record = {"rolloutdeck": "pull", **manifest, **listed, **coming, "files": self.files}
@@ -214,9 +210,10 @@ def _read(path: Path) -> dict[str, Any]:
     if {file.name for file in path.iterdir()} <= {STAGING_FOLDER}:  # empty, or killed before the first manifest
         return {}
     try:
-        if not (path / PULL_MANIFEST).is_file() or (path / PULL_MANIFEST).stat().st_size > MAX_MANIFEST_BYTES:
+        file = path / PULL_MANIFEST
+        if not file.is_file() or file.stat().st_size > MAX_MANIFEST_BYTES:
             raise ValueError
-        manifest = json.loads((path / PULL_MANIFEST).read_bytes())
+        manifest = json.loads(file.read_bytes())
         paths = [*manifest["folders"], *manifest.get("shared", ()), *manifest.get("coming", ()), *manifest["files"]]
         if manifest["rolloutdeck"] != "pull" or not all(map(_is_below, paths)):
             raise ValueError
@@ -227,19 +224,21 @@ def _read(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def build_foreign_error(path: Path) -> UsageError:
+    return UsageError(f"{path} was not written by `pull`. Use another folder for --into.")
+
+
 def _is_below(name: str) -> bool:
     path = PurePosixPath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
 
 
 def _iter_files(folder: Path) -> Iterator[str]:
-    """Yields the paths of all files below a folder, relative to it."""
     for parent, _, names in os.walk(folder):
         yield from (Path(parent, name).relative_to(folder).as_posix() for name in names)
 
 
 def _has_same_files(final: Path, parts: StepFiles) -> bool:
-    """Returns whether the folder already contains exactly these files."""
     if sorted(_iter_files(final)) != sorted(name for name, _, _ in parts):
         return False
     return all((final / name).samefile(source) or hash_file(final / name) == sha256 for name, sha256, source in parts)

@@ -20,21 +20,20 @@ def load_trainer(name: str) -> Trainer:
     return trainer
 
 
-def all_trainers() -> tuple[Trainer, ...]:
-    return tuple(map(load_trainer, TRAINERS))
+def load_all_trainers() -> list[Trainer]:
+    return [load_trainer(name) for name in TRAINERS]
 
 
-def all_files() -> Iterator[TrainerFiles]:
+def iter_files() -> Iterator[TrainerFiles]:
     """Yields the file descriptions of all trainers and other programs."""
-    yield from all_trainers()
+    yield from load_all_trainers()
     for name in FILES_ONLY:
-        files: TrainerFiles = importlib.import_module(f"rolloutdeck.trainers.{name}").FILES
-        yield files
+        yield importlib.import_module(f"rolloutdeck.trainers.{name}").FILES
 
 
 def find_loader(format: str) -> Trainer | None:
     """Returns the trainer that can replay steps of this format."""
-    return next((trainer for trainer in all_trainers() if format and format in trainer.loads), None)
+    return next((trainer for trainer in load_all_trainers() if format and format in trainer.loads), None)
 
 
 def first_step(format: str) -> int:
@@ -55,7 +54,7 @@ def only_trained(format: str) -> bool:
 def find_writer(format: str) -> TrainerFiles:
     """Returns the program that writes files of this format. Raises ValueError if the format is unknown."""
     known = []
-    for files in all_files():
+    for files in iter_files():
         known += [kind.format for kind in files.kinds]
         if format in known:
             return files
@@ -65,18 +64,18 @@ def find_writer(format: str) -> TrainerFiles:
 def list_kinds(format: str = "") -> list[FileKind]:
     """Returns all kinds of files, or those of one format. Raises ValueError if the format is unknown."""
     if not format:
-        return [kind for files in all_files() for kind in files.kinds]
+        return [kind for files in iter_files() for kind in files.kinds]
     return [kind for kind in find_writer(format).kinds if kind.format == format]
 
 
 def list_others() -> dict[str, str]:
-    """Returns file name patterns of known files that are not read -> description."""
-    return {pattern: description for files in all_files() for pattern, description in files.others.items()}
+    """Returns name patterns of known files that are not read -> description."""
+    return {pattern: description for files in iter_files() for pattern, description in files.others.items()}
 
 
 def find_steps(root: Path) -> list[StepLocation]:
     """Returns the locations of replayable steps below `root`, complete or incomplete."""
-    return [location for trainer in all_trainers() if trainer.find_steps for location in trainer.find_steps(root)]
+    return [location for trainer in load_all_trainers() if trainer.find_steps for location in trainer.find_steps(root)]
 
 
 def read_step(location: StepLocation) -> LoadableStep | str:
@@ -88,7 +87,7 @@ def read_step(location: StepLocation) -> LoadableStep | str:
 
 def load_step_readers() -> None:
     """Imports the modules that `find_steps` and `read_step` need."""
-    for trainer in all_trainers():
-        for reference in (trainer.find_steps, trainer.read_step):
-            if reference:
-                reference.load()
+    for trainer in load_all_trainers():
+        if trainer.find_steps and trainer.read_step:
+            trainer.find_steps.load()
+            trainer.read_step.load()

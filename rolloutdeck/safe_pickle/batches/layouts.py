@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rolloutdeck.safe_pickle import load
 from rolloutdeck.safe_pickle.batches.fields import (
     TensorField,
     read_consolidated_fields,
@@ -21,26 +22,10 @@ from rolloutdeck.safe_pickle.batches.fields import (
 )
 from rolloutdeck.safe_pickle.batches.plain_values import convert_to_plain
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import (
-    Array,
-    Buffer,
-    Consolidated,
-    Data,
-    Datum,
-    Nested,
-    Piece,
-    Proto,
-    Rollout,
-    Tensor,
-    Tree,
-    Unreadable,
-    load_archive,
-    load_pickle,
-)
 from rolloutdeck.safe_pickle.stream import ByteSource, is_zip
 
 MAX_ROWS = 1 << 22  # of one step
-NOT_AN_ARRAY = Unreadable("column that is not an array")
+NOT_AN_ARRAY = load.Unreadable("column that is not an array")
 CONSOLIDATED_METADATA_KEYS = {"non_tensors", "leaves", "cls", "cls_metadata", "size"}
 
 
@@ -62,7 +47,7 @@ class BatchContents:
     tags: list[Any] = field(default_factory=list)
     serialisation: str = "torch"
     tensordict_columns: tuple[str, ...] = ()
-    unreadable_tensors: Unreadable | None = None
+    unreadable_tensors: load.Unreadable | None = None
 
 
 def read_batch_contents(source: ByteSource) -> BatchContents:
@@ -84,44 +69,46 @@ def read_roll_contents(source: ByteSource) -> BatchContents:
 
     Raises SafePickleError if it refers to an external batch.
     """
-    value = load_pickle(source)
-    if not isinstance(value, Rollout) or value.state is None:
+    value = load.load_pickle(source)
+    if not isinstance(value, load.Rollout) or value.state is None:
         raise SafePickleError(f"it contains {_describe(value)}, not ROLL's DataProto")
     tensors, columns, external_batch, meta = value.state
-    if external_batch is not None or not isinstance(tensors, Buffer | None):
+    if external_batch is not None or not isinstance(tensors, load.Buffer | None):
         raise SafePickleError("a DataProto whose tensors are outside the file")
-    return check_row_counts(build_proto_contents(Proto(value.name, (tensors and tensors.data, columns, meta))))
+    return check_row_counts(build_proto_contents(load.Proto(value.name, (tensors and tensors.data, columns, meta))))
 
 
-def load_data_proto(source: ByteSource) -> Proto:
+def load_data_proto(source: ByteSource) -> load.Proto:
     """Returns the DataProto of a pickle, as the interpreter built it. Raises SafePickleError if it is anything else."""
-    value = load_pickle(source)
-    if not isinstance(value, Proto) or value.state is None:
+    value = load.load_pickle(source)
+    if not isinstance(value, load.Proto) or value.state is None:
         raise SafePickleError(f"it contains {_describe(value)}, not verl's DataProto")
     return value
 
 
-def build_proto_contents(value: Proto) -> BatchContents:
+def build_proto_contents(value: load.Proto) -> BatchContents:
     assert value.state is not None
     tensors, columns, meta = value.state
     if not isinstance(columns, dict) or not isinstance(meta, dict):
         raise SafePickleError("a DataProto without columns and meta")
     if not all(isinstance(name, str) for name in columns):
         raise SafePickleError("a DataProto whose columns have no names")
-    columns = {name: item if isinstance(item, Array | Unreadable) else NOT_AN_ARRAY for name, item in columns.items()}
+    columns = {
+        name: item if isinstance(item, load.Array | load.Unreadable) else NOT_AN_ARRAY for name, item in columns.items()
+    }
     contents = _read_tensors(tensors)
-    if contents is None or isinstance(contents, Unreadable):
+    if contents is None or isinstance(contents, load.Unreadable):
         kind = "gen_batch" if contents else "new_batch"
         return BatchContents(kind, _count_column_rows(columns), {}, columns, meta, unreadable_tensors=contents)
     all_columns = {**contents.columns, **columns}
     return replace(contents, columns=all_columns, meta=meta, tensordict_columns=tuple(contents.columns))
 
 
-def _read_tensors(value: Any) -> BatchContents | Unreadable | None:
+def _read_tensors(value: Any) -> BatchContents | load.Unreadable | None:
     """Reads the first part of a DataProto's state. Returns None if it has no tensors, inert if they can't be read."""
-    if isinstance(value, Data):
-        value = load_archive(build_source(value))
-    if value is None or isinstance(value, Unreadable):
+    if isinstance(value, load.Data):
+        value = load.load_archive(build_source(value))
+    if value is None or isinstance(value, load.Unreadable):
         return value
     reader = TENSOR_READERS.get(type(value))
     if reader is None:
@@ -129,21 +116,21 @@ def _read_tensors(value: Any) -> BatchContents | Unreadable | None:
     return reader(value)
 
 
-def build_source(data: Data) -> ByteSource:
-    if isinstance(data, Piece):
+def build_source(data: load.Data) -> ByteSource:
+    if isinstance(data, load.Piece):
         return data.source.window(data.span.start, data.span.length)
     return ByteSource.from_bytes(data)
 
 
-def _read_consolidated(value: Consolidated) -> BatchContents:
+def _read_consolidated(value: load.Consolidated) -> BatchContents:
     class_metadata = value.metadata.get("cls_metadata")
     rows = _parse_row_count(class_metadata.get("batch_size") if isinstance(class_metadata, dict) else None)
     other_values = value.metadata.get("non_tensors")
     if not isinstance(other_values, dict):
         other_values = {}
-    columns: dict[str, Any] = {str(name): Datum(convert_to_plain(item)) for name, item in other_values.items()}
+    columns: dict[str, Any] = {str(name): load.Datum(convert_to_plain(item)) for name, item in other_values.items()}
     nested = (name for name in value.metadata if name not in CONSOLIDATED_METADATA_KEYS)
-    columns |= {str(name): Unreadable("tensordict in a tensordict") for name in nested}
+    columns |= {str(name): load.Unreadable("tensordict in a tensordict") for name in nested}
     return BatchContents("gen_batch", rows, dict(read_consolidated_fields(value)), columns)
 
 
@@ -154,22 +141,24 @@ def _read_numpy_parts(value: tuple[Any, ...]) -> BatchContents:
     return BatchContents("gen_batch", rows, dict(read_numpy_fields(value[2])), {}, serialisation="numpy")
 
 
-def _read_tensordict(value: Tree) -> BatchContents:
-    columns = {str(name): item for name, item in value.fields.items() if not isinstance(item, Tensor | Nested)}
+def _read_tensordict(value: load.Tree) -> BatchContents:
+    columns = {
+        str(name): item for name, item in value.fields.items() if not isinstance(item, load.Tensor | load.Nested)
+    }
     rows = _parse_row_count(value.batch_size)
     return BatchContents("gen_batch", rows, dict(read_tensordict_fields(value)), columns)
 
 
 TENSOR_READERS: dict[type, Callable[[Any], BatchContents]] = {
-    Consolidated: _read_consolidated,
+    load.Consolidated: _read_consolidated,
     tuple: _read_numpy_parts,
-    Tree: _read_tensordict,
+    load.Tree: _read_tensordict,
 }
 
 
 def _read_queue_archive(source: ByteSource) -> BatchContents:
-    value = load_archive(source)
-    if not isinstance(value, dict) or not isinstance(value.get("tensordict"), Tree):
+    value = load.load_archive(source)
+    if not isinstance(value, dict) or not isinstance(value.get("tensordict"), load.Tree):
         raise SafePickleError(f"a torch file that contains {_describe(value)}, not the batch of a TransferQueue")
     contents = _read_tensordict(value["tensordict"])
     keys, tags = (_get_row_values(value, name, contents.rows) for name in ("keys", "tags"))
@@ -193,9 +182,9 @@ def _parse_row_count(batch_size: Any) -> int:
 
 
 def _count_column_rows(columns: Mapping[str, Any]) -> int:
-    counts = (column.shape[0] for column in columns.values() if isinstance(column, Array) and column.shape)
+    counts = (column.shape[0] for column in columns.values() if isinstance(column, load.Array) and column.shape)
     return _parse_row_count([next(counts, 0)])
 
 
 def _describe(value: Any) -> str:
-    return str(value) if isinstance(value, Unreadable) else f"a {type(value).__name__.lower()}"
+    return str(value) if isinstance(value, load.Unreadable) else f"a {type(value).__name__.lower()}"

@@ -8,29 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from rolloutdeck.safe_pickle import load
 from rolloutdeck.safe_pickle.batches.fields import build_dense_field, decode_numbers
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import (
-    Array,
-    Buffer,
-    Consolidated,
-    Data,
-    Datum,
-    Dtype,
-    Name,
-    Nested,
-    Piece,
-    Proto,
-    Rollout,
-    Scalar,
-    Size,
-    Stack,
-    Storage,
-    Tensor,
-    Tree,
-    Unreadable,
-    read_byte_range,
-)
 
 MAX_PLAIN_VALUES = 8_000_000  # a shared value counts each time, because it is written out each time
 MAX_DEPTH = 64
@@ -49,24 +29,24 @@ def convert_column(value: Any, rows: int, converter: PlainConverter) -> list[Any
 
     Raises SafePickleError if the limit of `converter` is exceeded.
     """
-    if isinstance(value, Array) and value.shape:
+    if isinstance(value, load.Array) and value.shape:
         values_by_row = converter.convert_array(value, 0)
-    elif isinstance(value, Stack):
+    elif isinstance(value, load.Stack):
         values_by_row = converter.convert_stack(value, 0)
     else:
         values_by_row = [converter.convert(value, 0)] * rows
     if isinstance(values_by_row, list) and len(values_by_row) != rows:
-        values_by_row = Unreadable(f"a column of {len(values_by_row):,} values in a batch of {rows:,} rows")
+        values_by_row = load.Unreadable(f"a column of {len(values_by_row):,} values in a batch of {rows:,} rows")
     return values_by_row if isinstance(values_by_row, list) else [values_by_row] * rows
 
 
-def decode_values(dtype: Dtype, data: Data, count: int) -> list[Any]:
+def decode_values(dtype: load.Dtype, data: load.Data, count: int) -> list[Any]:
     """Returns the `count` values of a numpy array as plain Python. Raises SafePickleError if a text is invalid."""
     if dtype.kind == "U":
-        return [_decode_text(read_byte_range(data, index * dtype.size, dtype.size)) for index in range(count)]
+        return [_decode_text(load.read_byte_range(data, index * dtype.size, dtype.size)) for index in range(count)]
     if dtype.kind == "S":
-        return [read_byte_range(data, index * dtype.size, dtype.size).rstrip(b"\0") for index in range(count)]
-    return list(struct.unpack(f"<{count}{STRUCT_CODES[dtype.code]}", read_byte_range(data, 0, count * dtype.size)))
+        return [load.read_byte_range(data, index * dtype.size, dtype.size).rstrip(b"\0") for index in range(count)]
+    return list(struct.unpack(f"<{count}{STRUCT_CODES[dtype.code]}", load.read_byte_range(data, 0, count * dtype.size)))
 
 
 def _decode_text(data: bytes) -> str:
@@ -112,10 +92,10 @@ class PlainConverter:
 
     def _convert_container(self, convert: Callable[[PlainConverter, Any, int], Any], value: Any, depth: int) -> Any:
         if depth > MAX_DEPTH:
-            return Unreadable("values nested too deep")
+            return load.Unreadable("values nested too deep")
         count_before = self.value_count
         self.count_values(1)
-        self.converted[id(value)] = (Unreadable("value inside itself"), 1)
+        self.converted[id(value)] = (load.Unreadable("value inside itself"), 1)
         result = convert(self, value, depth + 1)
         self.converted[id(value)] = (result, self.value_count - count_before)
         return result
@@ -132,19 +112,19 @@ class PlainConverter:
     def convert_key(self, value: Any) -> Any:
         if type(value) is str:
             self.count_values(len(value) // self.text_unit)
-        return str(value) if isinstance(value, Unreadable) else value
+        return str(value) if isinstance(value, load.Unreadable) else value
 
-    def convert_scalar(self, value: Scalar, depth: int) -> Any:
+    def convert_scalar(self, value: load.Scalar, depth: int) -> Any:
         return decode_values(value.dtype, value.data, 1)[0]
 
-    def convert_small_array(self, value: Array, depth: int) -> Any:
+    def convert_small_array(self, value: load.Array, depth: int) -> Any:
         if math.prod(value.shape) <= MAX_INLINE_VALUES or isinstance(value.data, list):
             return self.convert_array(value, depth)
-        return Unreadable(f"numpy array of shape {value.shape}")
+        return load.Unreadable(f"numpy array of shape {value.shape}")
 
-    def convert_array(self, value: Array, depth: int) -> Any:
-        if not isinstance(value.dtype, Dtype):
-            return value.dtype or Unreadable("numpy array without a state")
+    def convert_array(self, value: load.Array, depth: int) -> Any:
+        if not isinstance(value.dtype, load.Dtype):
+            return value.dtype or load.Unreadable("numpy array without a state")
         self.count_values(math.prod(max(size, 1) for size in value.shape))
         count = math.prod(value.shape)
         if isinstance(value.data, list):
@@ -153,32 +133,32 @@ class PlainConverter:
             assert value.data is not None
             flat = decode_values(value.dtype, value.data, count)
         if len(flat) != count:  # an opcode changed its list later
-            return Unreadable(f"numpy array of shape {value.shape} with {len(flat):,} values")
+            return load.Unreadable(f"numpy array of shape {value.shape} with {len(flat):,} values")
         return _nest(flat, value.shape) if value.shape else flat[0]
 
-    def convert_tensor(self, value: Tensor, depth: int) -> Any:
+    def convert_tensor(self, value: load.Tensor, depth: int) -> Any:
         if not value.shape or math.prod(value.shape) > MAX_INLINE_VALUES:
-            return Unreadable(f"{value.storage.dtype} tensor of shape {value.shape}")
+            return load.Unreadable(f"{value.storage.dtype} tensor of shape {value.shape}")
         self.count_values(math.prod(max(size, 1) for size in value.shape))
         try:
             return _nest(decode_numbers(value.storage.dtype, build_dense_field(value).read_all()[0]), value.shape)
         except SafePickleError as error:
-            return Unreadable(str(error))
+            return load.Unreadable(str(error))
 
-    def convert_stack(self, value: Stack, depth: int) -> Any:
+    def convert_stack(self, value: load.Stack, depth: int) -> Any:
         return [self.convert(member, depth) for member in value.values]
 
-    def convert_datum(self, value: Datum, depth: int) -> Any:
+    def convert_datum(self, value: load.Datum, depth: int) -> Any:
         return self.convert(value.value, depth)
 
-    def convert_file_bytes(self, value: Piece, depth: int) -> Any:
-        return Unreadable(f"{len(value):,} bytes")
+    def convert_file_bytes(self, value: load.Piece, depth: int) -> Any:
+        return load.Unreadable(f"{len(value):,} bytes")
 
-    def convert_name(self, value: Name, depth: int) -> Any:
-        return Unreadable(str(value))
+    def convert_name(self, value: load.Name, depth: int) -> Any:
+        return load.Unreadable(str(value))
 
     def convert_other(self, value: Any, depth: int) -> Any:
-        return Unreadable(type(value).__name__.lower())
+        return load.Unreadable(type(value).__name__.lower())
 
 
 CONVERTERS: dict[type, Callable[[PlainConverter, Any, int], Any]] = {
@@ -186,13 +166,16 @@ CONVERTERS: dict[type, Callable[[PlainConverter, Any, int], Any]] = {
     tuple: PlainConverter.convert_tuple,
     dict: PlainConverter.convert_dict,
     OrderedDict: PlainConverter.convert_dict,
-    Scalar: PlainConverter.convert_scalar,
-    Array: PlainConverter.convert_small_array,
-    Tensor: PlainConverter.convert_tensor,
-    Size: PlainConverter.convert_tuple,
-    Stack: PlainConverter.convert_stack,
-    Datum: PlainConverter.convert_datum,
-    Piece: PlainConverter.convert_file_bytes,
-    Name: PlainConverter.convert_name,
-    **dict.fromkeys((Nested, Storage, Consolidated, Tree, Proto, Dtype, Buffer, Rollout), PlainConverter.convert_other),
+    load.Scalar: PlainConverter.convert_scalar,
+    load.Array: PlainConverter.convert_small_array,
+    load.Tensor: PlainConverter.convert_tensor,
+    load.Size: PlainConverter.convert_tuple,
+    load.Stack: PlainConverter.convert_stack,
+    load.Datum: PlainConverter.convert_datum,
+    load.Piece: PlainConverter.convert_file_bytes,
+    load.Name: PlainConverter.convert_name,
+    **dict.fromkeys(
+        (load.Nested, load.Storage, load.Consolidated, load.Tree, load.Proto, load.Dtype, load.Buffer, load.Rollout),
+        PlainConverter.convert_other,
+    ),
 }

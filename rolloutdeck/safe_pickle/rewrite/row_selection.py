@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from rolloutdeck.safe_pickle import load
 from rolloutdeck.safe_pickle.batches import (
     CONSOLIDATED_METADATA_KEYS,
     DenseField,
@@ -19,20 +20,6 @@ from rolloutdeck.safe_pickle.batches import (
     read_consolidated_fields,
 )
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import (
-    Array,
-    Consolidated,
-    Data,
-    Datum,
-    Dtype,
-    Nested,
-    Proto,
-    Size,
-    Stack,
-    Tensor,
-    Tree,
-    read_byte_range,
-)
 
 ALIGNMENT = 8  # in bytes, of the fields of a consolidated TensorDict
 
@@ -41,13 +28,13 @@ ALIGNMENT = 8  # in bytes, of the fields of a consolidated TensorDict
 class ByteRange:
     """`length` bytes of `data` from position `at`."""
 
-    data: Data
+    data: load.Data
     at: int
     length: int
 
     def pieces(self, block_bytes: int) -> Iterator[bytes]:
         for at in range(0, self.length, block_bytes):
-            yield read_byte_range(self.data, self.at + at, min(block_bytes, self.length - at))
+            yield load.read_byte_range(self.data, self.at + at, min(block_bytes, self.length - at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +75,7 @@ class RowSelection:
         self.rows = rows
         self.keep = keep
 
-    def build_proto(self, batch: Proto, tensors: Any) -> Proto:
+    def build_proto(self, batch: load.Proto, tensors: Any) -> load.Proto:
         """Selects the rows of a DataProto. `tensors` replaces the first part of its state."""
         assert batch.state is not None
         _, columns, meta = batch.state
@@ -106,11 +93,15 @@ class RowSelection:
             return field[0], self.select_values(field[1])
         dtype, shape, flat = field
         selected = self.select_dense(DenseField(dtype, shape, flat.data))
-        return dtype, Size(selected.shape), replace(flat, shape=(len(selected.data),), data=selected.data)
+        return dtype, load.Size(selected.shape), replace(flat, shape=(len(selected.data),), data=selected.data)
 
     def select_column(self, value: Any) -> Any:
         """Selects from a numpy column."""
-        if not isinstance(value, Array) or not isinstance(value.dtype, Dtype) or value.shape[:1] != (self.rows,):
+        if (
+            not isinstance(value, load.Array)
+            or not isinstance(value.dtype, load.Dtype)
+            or value.shape[:1] != (self.rows,)
+        ):
             raise SafePickleError("it has a column without a value per row")
         assert value.data is not None
         width = len(value.data) // max(self.rows, 1)
@@ -120,7 +111,7 @@ class RowSelection:
             selected = self._join_rows(value.data, 0, width)
         return replace(value, shape=(len(self.keep), *value.shape[1:]), data=selected)
 
-    def select_consolidated(self, batch: Consolidated) -> Consolidated:
+    def select_consolidated(self, batch: load.Consolidated) -> load.Consolidated:
         class_metadata = batch.metadata.get("cls_metadata")
         if batch.metadata.get("non_tensors") or set(batch.metadata) - CONSOLIDATED_METADATA_KEYS:
             raise SafePickleError("it has values among its tensors that are not tensors")
@@ -139,12 +130,12 @@ class RowSelection:
             "leaves": leaves,
             "cls_metadata": {**class_metadata, "batch_size": [*self.select_size(class_metadata.get("batch_size"))]},
         }
-        return Consolidated(metadata, SelectedTensor("uint8", (at,), JoinedBytes(parts)))  # type: ignore[arg-type]
+        return load.Consolidated(metadata, SelectedTensor("uint8", (at,), JoinedBytes(parts)))  # type: ignore[arg-type]
 
-    def select_tensordict(self, batch: Tree) -> Tree:
+    def select_tensordict(self, batch: load.Tree) -> load.Tree:
         fields = {name: self.select_tensordict_field(member) for name, member in batch.fields.items()}
         state = {**batch.state, "_tensordict": fields, "_batch_size": self.select_size(batch.batch_size)}
-        return Tree(fields, state["_batch_size"], state)
+        return load.Tree(fields, state["_batch_size"], state)
 
     def select_tensordict_field(self, value: Any) -> Any:
         select = SELECTORS_BY_TYPE.get(type(value))
@@ -152,10 +143,10 @@ class RowSelection:
             raise SafePickleError(f"it has {value if hasattr(value, 'name') else 'a field'} that has no rows")
         return select(self, value)
 
-    def select_tensor(self, value: Tensor) -> SelectedTensor:
+    def select_tensor(self, value: load.Tensor) -> SelectedTensor:
         return self.select_dense(build_dense_field(value))
 
-    def select_nested(self, value: Nested) -> SelectedJaggedTensor:
+    def select_nested(self, value: load.Nested) -> SelectedJaggedTensor:
         field = build_jagged_field(value)
         if len(field.rows) != self.rows:
             raise SafePickleError("a jagged tensor with a different number of rows than its batch")
@@ -169,33 +160,33 @@ class RowSelection:
             SelectedTensor("int64", (len(lengths) + 1,), JoinedBytes([ByteRange(bounds, 0, len(bounds))])),
         )
 
-    def select_stack(self, value: Stack) -> Stack:
+    def select_stack(self, value: load.Stack) -> load.Stack:
         if value.state.get("stack_dim") != 0:
             raise SafePickleError("a column that is not stacked along its rows")
         values = self.select_values(value.values)
         state = {**value.state, "tensordicts": values}
         if state.get("_batch_size") is not None:
             state["_batch_size"] = self.select_size(state["_batch_size"])
-        return Stack(values, state)
+        return load.Stack(values, state)
 
-    def select_datum(self, value: Datum) -> Datum:
+    def select_datum(self, value: load.Datum) -> load.Datum:
         """Selects from one value for all rows. Its empty TensorDict has as many rows as the batch."""
         tensordict = value.state.get("tensordict")
-        if not isinstance(tensordict, Tree) or tensordict.fields:
+        if not isinstance(tensordict, load.Tree) or tensordict.fields:
             raise SafePickleError("a value with additional tensors")
         selected = self.select_tensordict(tensordict) if tensordict.batch_size else tensordict
-        return Datum(value.value, {**value.state, "tensordict": selected})
+        return load.Datum(value.value, {**value.state, "tensordict": selected})
 
     def select_values(self, values: Sequence[Any]) -> list[Any]:
         if len(values) != self.rows:
             raise SafePickleError(f"a column of {len(values):,} values in a batch of {self.rows:,} rows")
         return [values[row] for row in self.keep]
 
-    def select_size(self, batch_size: Any) -> Size:
+    def select_size(self, batch_size: Any) -> load.Size:
         """Returns a batch size with the number of selected rows."""
         if not isinstance(batch_size, tuple | list) or list(batch_size[:1]) != [self.rows]:
             raise SafePickleError("a part of it has a different number of rows than the batch")
-        return Size((len(self.keep), *batch_size[1:]))
+        return load.Size((len(self.keep), *batch_size[1:]))
 
     def select_dense(self, field: DenseField) -> SelectedTensor:
         if field.shape[0] != self.rows:
@@ -203,7 +194,7 @@ class RowSelection:
         joined = self._join_rows(field.data, field.start, field.row_bytes)
         return SelectedTensor(field.dtype, (len(self.keep), *field.shape[1:]), joined)
 
-    def _join_rows(self, data: Data, start: int, width: int) -> JoinedBytes:
+    def _join_rows(self, data: load.Data, start: int, width: int) -> JoinedBytes:
         spans = merge_spans((start + row * width, width) for row in self.keep)
         return JoinedBytes([ByteRange(data, *span) for span in spans])
 
@@ -220,8 +211,8 @@ def merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 SELECTORS_BY_TYPE: Mapping[type, Callable[[RowSelection, Any], Any]] = {
-    Tensor: RowSelection.select_tensor,
-    Nested: RowSelection.select_nested,
-    Stack: RowSelection.select_stack,
-    Datum: RowSelection.select_datum,
+    load.Tensor: RowSelection.select_tensor,
+    load.Nested: RowSelection.select_nested,
+    load.Stack: RowSelection.select_stack,
+    load.Datum: RowSelection.select_datum,
 }

@@ -8,7 +8,7 @@ from rolloutdeck.trainer_api import registry
 from rolloutdeck.trainer_api.types import FunctionReference, Trainer
 
 
-@pytest.mark.parametrize("trainer", registry.all_trainers(), ids=lambda trainer: str(trainer.name))
+@pytest.mark.parametrize("trainer", registry.load_all_trainers(), ids=lambda trainer: str(trainer.name))
 def test_every_reference_of_a_trainer_leads_to_a_function(trainer: Trainer) -> None:
     references = [value for value in vars(trainer).values() if isinstance(value, FunctionReference)]
     assert len(references) >= 5 and all(callable(reference.load()) for reference in references)
@@ -16,4 +16,4 @@ def test_every_reference_of_a_trainer_leads_to_a_function(trainer: Trainer) -> N
 
 
 def test_each_name_is_that_of_its_module() -> None:
-    assert [files.name for files in registry.all_files()] == [*registry.TRAINERS, *registry.FILES_ONLY]
+    assert [files.name for files in registry.iter_files()] == [*registry.TRAINERS, *registry.FILES_ONLY]

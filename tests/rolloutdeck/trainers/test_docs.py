@@ -103,7 +103,7 @@ def test_every_cell_of_the_table_of_trainers_leads_to_how() -> None:
 def test_the_table_says_pull_and_pin_where_there_is_such_a_thing() -> None:
     rows = {re.findall(r"\[([^]]+)\]", row[0])[0].lower(): row for row in table()[2:]}
     assert {name for name, row in rows.items() if "`pull`" in row[7]} == set(registry.TRAINERS)
-    pinned = {trainer.name for trainer in registry.all_trainers() if trainer.find_steps}
+    pinned = {trainer.name for trainer in registry.load_all_trainers() if trainer.find_steps}
     assert {name for name, row in rows.items() if row[6] != "–"} >= pinned
 
 

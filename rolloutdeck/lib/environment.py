@@ -15,10 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values of the environment variables as text; "" if unset.
-
-    `error` is one sentence if the token file can't be read, else "".
-    """
+    """The environment variables as text, "" if unset. `error`: a sentence if the token file can't be read, else ""."""
 
     url: str = ""
     token: str = ""

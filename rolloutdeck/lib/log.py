@@ -10,10 +10,7 @@ logger = logging.getLogger("rolloutdeck")
 
 
 def log_or_print(message: str, *values: object) -> None:
-    """Logs a message that the user waits for.
-
-    Prints it to stderr if logging is not configured, since Python then shows warnings only.
-    """
+    """Logs a message for the user; prints it to stderr if logging is not configured, which shows only warnings."""
     if logger.hasHandlers():
         logger.info(message, *values)
         return

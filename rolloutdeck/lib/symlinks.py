@@ -15,10 +15,7 @@ from pathlib import Path
 
 
 def is_safe_to_follow(path: Path) -> bool:
-    """Whether `path` is not a link, or is a link of root, of this user or of the owner of its target.
-
-    Returns False if the path does not exist.
-    """
+    """Whether `path` exists and is no link, or a link of root, this user or the owner of its target."""
     try:
         link = path.lstat()
         return not stat.S_ISLNK(link.st_mode) or link.st_uid in (0, os.getuid(), path.stat().st_uid)
@@ -35,10 +32,7 @@ def find_folder_owner(folder: Path) -> int | None:
 
 
 def detect_created_owner(folder: Path) -> int:
-    """Returns the owner of the files that this process creates in a folder.
-
-    A shared file system may map root to another user.
-    """
+    """Returns the owner of new files in a folder: a shared file system may map root to another user."""
     try:
         with tempfile.TemporaryDirectory(prefix=".", dir=folder) as created:
             return Path(created).lstat().st_uid

@@ -113,10 +113,7 @@ def has_generation_columns(names: Iterable[str]) -> bool:
 
 
 def group_numbered_columns(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Returns {number: {name: column}} for a table with numbered columns: `input_1`, `output_1`, `input_2`, ….
-
-    Such a row contains several generations. Returns {} for any other table.
-    """
+    """Returns {number: {name: column}} for columns like `input_1`, `output_1`, `input_2`; {} for any other table."""
     groups: dict[str, dict[str, str]] = {}
     for name in names:
         if match := NUMBERED.match(name):

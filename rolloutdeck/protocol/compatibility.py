@@ -56,10 +56,7 @@ class FactDifference:
 def compare_facts(
     pinned: Mapping[str, Any], asking: Mapping[str, Any], loosened: Collection[str] = ()
 ) -> list[FactDifference]:
-    """Returns all differences in the order of `COMPATIBILITY_FACTS`; [] if all facts are known and equal.
-
-    loosened: facts whose refusal the project has downgraded to a warning.
-    """
+    """Returns all differences in the order of `COMPATIBILITY_FACTS`. A refusal of a fact in `loosened` is a warning."""
     differences = []
     for fact in COMPATIBILITY_FACTS:
         pinned_value, value = pinned.get(fact), asking.get(fact)

@@ -44,10 +44,7 @@ def _parse_vocabulary(vocab: Any) -> dict[str, int]:
 
 
 def compute_tokenizer_fingerprint(vocab: Mapping[str, int]) -> str:
-    """Returns the sha256 of the (token, id) list sorted by id, as compact JSON in UTF-8.
-
-    vocab: as returned by a tokenizer's `get_vocab()`.
-    """
+    """Returns the sha256 of the (token, id) list of `get_vocab()`, sorted by id, as compact JSON in UTF-8."""
     ordered = sorted(([token, number] for token, number in vocab.items()), key=lambda pair: (pair[1], pair[0]))
     text = json.dumps(ordered, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

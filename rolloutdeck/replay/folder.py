@@ -82,10 +82,7 @@ class ReplayFolder:
         return None
 
     def write_step_folder(self, folder: PurePosixPath, parts: StepFiles) -> None:
-        """Writes one step's folder to the staging folder, in the given order, and renames it into place.
-
-        A folder with the same files is not changed.
-        """
+        """Writes one step's files, in this order, and renames their folder into place, unless it has the same files."""
         final = self.path / folder
         self._remove_entries(folder)
         self.files.update({str(folder / name): sha256 for name, sha256, _ in parts})

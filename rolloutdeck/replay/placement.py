@@ -53,17 +53,11 @@ class RunRequirements(ABC):
 
     @abstractmethod
     def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
-        """Writes `source` without the flagged records of `file` to `target`, and returns a message about the change.
-
-        Raises NotReplayableError, SafePickleError, ImportError (numpy).
-        """
+        """Writes `target` and returns a message about the change. Raises NotReplayableError, SafePickleError."""
 
     @abstractmethod
     def select_files(self, role: str, files: Collection[str]) -> list[str]:
-        """Returns the files of an artifact that are loaded. The file that makes a folder complete is last.
-
-        Raises NotReplayableError.
-        """
+        """Returns the files to load; the one that makes a folder complete is last. Raises NotReplayableError."""
 
     def get_folder_number(self, source_step: int, step_kind: str, artifact_step: int, step: int) -> int:
         """Returns the number of the step folder for an artifact of a pinned step that is replayed at `step`."""
@@ -173,10 +167,7 @@ def describe_skipped_entry(plan: PlanRevision, entry: PlanEntry, reason: NotRepl
 def _build_entry_placements(
     entry: PlanEntry, requirements: RunRequirements, step: int, *, exclude_flagged: bool
 ) -> list[Placement]:
-    """Returns the folders of an entry at one step.
-
-    Raises NotReplayableError, and UsageError if the files are not on the server yet.
-    """
+    """Raises NotReplayableError, and UsageError if the files are not on the server yet."""
     if not entry.artifacts:
         raise NotReplayableError("the pin has no replayable files")
     source, kind = int(entry.source["step"]), str(entry.source.get("step_kind", ""))

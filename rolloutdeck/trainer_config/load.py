@@ -20,10 +20,7 @@ MAX_BYTES = 16 << 20
 
 
 def read_config_file(path: Path) -> tuple[dict[str, Any], bool]:
-    """Returns {dotted name: value}, and whether the file is a complete configuration, not a list of overrides.
-
-    Raises UsageError if the file can't be read or parsed.
-    """
+    """Returns {dotted name: value}, and whether it is a complete configuration, not overrides. Raises UsageError."""
     try:
         return _parse_file(path, _read_text(path))
     except RecursionError:
@@ -118,10 +115,7 @@ def flatten_settings(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tupl
 
 
 def resolve_references(settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings with plain references to other settings, `${trainer.project_name}`, replaced by values.
-
-    References are followed up to 8 times.
-    """
+    """Replaces references to other settings, like `${trainer.project_name}`, by their values, up to 8 in a chain."""
 
     def resolve(value: Any) -> Any:
         for _ in range(8):

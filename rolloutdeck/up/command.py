@@ -23,10 +23,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Runs until Ctrl-C, with `args.paths data host port demo`.
-
-    Returns 0, 1 (a process did not start), 2 (a check failed) or 130 (a second Ctrl-C).
-    """
+    """Runs until Ctrl-C. Returns 0, 1 (a process did not start), 2 (a check failed) or 130 (a second Ctrl-C)."""
     stop = threading.Event()
     previous = {number: signal.signal(number, lambda *_: request_stop(stop)) for number in STOP_SIGNALS}
     try:

@@ -124,10 +124,7 @@ def _is_running(owner: str) -> bool:
 
 
 def find_network_type(path: Path, table: Path = Path("/proc/self/mountinfo")) -> str:
-    """Returns the type of the network file system that contains `path`; "" if it is local or unknown.
-
-    table: the kernel's mount table (proc_pid_mountinfo(5)).
-    """
+    """Returns the type of the network file system of `path`, from a table as in proc_pid_mountinfo(5); "" if local."""
     try:
         lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

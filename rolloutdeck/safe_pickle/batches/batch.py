@@ -111,10 +111,7 @@ class RolloutBatch:
         return bool(self.tags[row].get("is_padding")) or bool(PADDING_KEY.match(self.keys[row]))
 
     def tensor(self, name: str, row: int | None = None) -> np.ndarray:
-        """Returns a field or one row of it. A row of a jagged field is not padded.
-
-        Raises KeyError, IndexError, and ValueError for a jagged field without a row.
-        """
+        """Returns a field, or an unpadded row of it. Raises KeyError, IndexError; ValueError for a jagged field."""
         tensor = self._contents.tensors[name]
         data, shape = tensor.read_all() if row is None else tensor.read_row(self._check_row(row))
         return fields.decode_array(tensor.dtype, data, shape)
@@ -130,10 +127,7 @@ class RolloutBatch:
         return extract_row_tokens(lambda name: self.numbers(name, row), padded=isinstance(responses, fields.DenseField))
 
     def numbers(self, name: str, row: int) -> list[Any] | None:
-        """Returns a field's row as plain numbers, with padding, or None if there is no such field.
-
-        Raises IndexError, and SafePickleError for a row that is too long.
-        """
+        """Returns a row with its padding; None if there is no such field. Raises IndexError, SafePickleError."""
         tensor = self._contents.tensors.get(name)
         if tensor is None:
             return None

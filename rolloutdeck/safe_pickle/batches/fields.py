@@ -212,10 +212,7 @@ def _build_consolidated_field(data: DenseField, leaf: Any) -> DenseField:
 
 
 def read_numpy_fields(numpy_fields: Mapping[Any, Any]) -> Iterator[tuple[str, TensorField]]:
-    """Yields the tensors of verl's numpy serialisation.
-
-    They are stored as name -> (dtype, shape, flat array of bytes), or, if nested, (layout, [a tensor per row]).
-    """
+    """Yields fields of (dtype, shape, flat array of bytes), or, if nested, of (layout, [a tensor per row])."""
     for name, field in numpy_fields.items():
         if isinstance(field, tuple) and len(field) == 2 and isinstance(field[1], list) and field[1]:
             yield str(name), _build_separate_field([_build_numpy_field(row) for row in field[1]], str(field[0]))

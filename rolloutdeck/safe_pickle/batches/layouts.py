@@ -65,10 +65,7 @@ def check_row_counts(contents: BatchContents) -> BatchContents:
 
 
 def read_roll_contents(source: ByteSource) -> BatchContents:
-    """Returns the parts of a DataProto of ROLL: like verl's, but the tensors are in a BytesIO.
-
-    Raises SafePickleError if it refers to an external batch.
-    """
+    """Returns the parts of ROLL's DataProto, whose tensors are in a BytesIO. Raises SafePickleError."""
     value = load.load_pickle(source)
     if not isinstance(value, load.Rollout) or value.state is None:
         raise SafePickleError(f"it contains {_describe(value)}, not ROLL's DataProto")

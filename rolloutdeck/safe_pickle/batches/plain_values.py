@@ -25,10 +25,7 @@ def convert_to_plain(value: Any) -> Any:
 
 
 def convert_column(value: Any, rows: int, converter: PlainConverter) -> list[Any]:
-    """Returns a value per row; all are inert if the column has more or fewer values than the batch has rows.
-
-    Raises SafePickleError if the limit of `converter` is exceeded.
-    """
+    """Returns a value per row. All are inert if their number is wrong. Raises SafePickleError for too many values."""
     if isinstance(value, load.Array) and value.shape:
         values_by_row = converter.convert_array(value, 0)
     elif isinstance(value, load.Stack):

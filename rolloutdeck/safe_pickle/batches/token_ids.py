@@ -28,10 +28,7 @@ class RowTokens:
 
 
 def extract_row_tokens(numbers: ReadNumbers, padded: bool) -> RowTokens:
-    """Returns the tokens of a row, without padding if the batch is `padded`.
-
-    Raises SafePickleError if the row has no tokens, or a field has a different length than its response.
-    """
+    """Raises SafePickleError if the row has no tokens, or a field of another length than its response."""
     prompts, responses = numbers("prompts"), numbers("responses")
     if prompts is None or responses is None:
         raise SafePickleError("the dump has no tokens")

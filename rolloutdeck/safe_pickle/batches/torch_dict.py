@@ -43,10 +43,7 @@ class RowConverter:
         self.remaining = MAX_ROW_VALUES
 
     def plain(self, row: Any) -> Any:
-        """Returns a row as plain values. A tensor of one dimension becomes a list.
-
-        Raises SafePickleError if there are too many values.
-        """
+        """Returns a row as plain values; a flat tensor becomes a list. Raises SafePickleError for too many values."""
         converter = PlainConverter(min(MAX_PLAIN_VALUES, self.remaining), TEXT_UNIT)
         if isinstance(row, dict):
             result: Any = {converter.convert_key(key): self._convert_value(converter, row[key]) for key in row}

@@ -46,10 +46,7 @@ def build_call_result(name: Name, args: tuple[Any, ...]) -> Any:
 
 
 def convert_dict_key(value: Any) -> Any:
-    """Returns a dict key or set member: plain and cheap to hash, or inert.
-
-    Tuples and huge integers are refused, because a file can be made whose keys all have the same hash.
-    """
+    """Returns a plain key, or an inert one: a file could choose tuples or huge integers that all have one hash."""
     if isinstance(value, str | bytes | bool | float | None) or (type(value) is int and -(1 << 63) <= value < 1 << 63):
         return value
     return value if isinstance(value, Unreadable) else Unreadable(f"a key of type {type(value).__name__}")

@@ -82,10 +82,7 @@ def read_byte_range(data: Data, at: int, length: int) -> bytes:
 
 
 def read_bytes_into(buffer: memoryview, data: Data, at: int = 0) -> None:
-    """Fills a buffer with bytes in memory or in a file, from position `at`.
-
-    Raises SafePickleError if they are too short.
-    """
+    """Fills a buffer with bytes in memory or in a file, from `at`. Raises SafePickleError if they are too short."""
     if isinstance(data, Piece):
         data.read_into(at, buffer)
     else:

@@ -62,10 +62,7 @@ def resolve_flagged_rows(batch: RolloutBatch, flagged: Iterable[int]) -> list[in
 
 
 def find_row_groups(batch: RolloutBatch, answers: int) -> Sequence[Hashable]:
-    """Returns the prompt of each row: by its key, by its uid, or by its position.
-
-    Raises SafePickleError if none of them identifies it.
-    """
+    """Returns the prompt of each row: its key, its uid, or a number by position. Raises SafePickleError."""
     if batch.keys:
         return [key.split("_")[0] for key in batch.keys]  # the rule of verl
     if "uid" in batch.columns:

@@ -33,10 +33,7 @@ class RepairResult:
 
 
 def columns_to_drop(batch: RolloutBatch, moved: bool) -> tuple[str, ...]:
-    """Returns the columns to drop before verl can replay the batch: none for most.
-
-    `moved`: the batch is replayed at another step, or without some of its rows.
-    """
+    """Returns the columns to drop before a replay. `moved`: at another step, or without some of the rows."""
     if batch.format != "gen_batch" or "rm_scores" in batch.fields:
         return ()
     names = ALWAYS_DROPPED_COLUMNS + MOVED_DROPPED_COLUMNS if moved else ALWAYS_DROPPED_COLUMNS

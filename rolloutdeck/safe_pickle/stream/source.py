@@ -55,10 +55,7 @@ class ByteSource:
         return _read(self._file, self._start + at, length)
 
     def read_into(self, at: int, buffer: memoryview) -> None:
-        """Fills `buffer` from position `at` without another copy. `buffer` is a view of plain bytes.
-
-        Raises SafePickleError if the source is too short.
-        """
+        """Fills `buffer`, a view of bytes, without a copy. Raises SafePickleError if the source is too short."""
         self._check_range(at, len(buffer))
         if isinstance(self._file, bytes):
             buffer[:] = memoryview(self._file)[self._start + at : self._start + at + len(buffer)]

@@ -136,11 +136,7 @@ def _find_directory(source: ByteSource) -> tuple[int, int, int]:
 
 
 def _read_zip64_end(source: ByteSource, at: int, count: int, length: int, start: int) -> tuple[int, int, int, int]:
-    """Reads the optional ZIP64 end record before the end record.
-
-    Returns the position where the end records start, and the count, length and start of the directory. Raises
-    SafePickleError if the two records differ.
-    """
+    """Returns where the end records start, and (count, length, start) of the directory; checks a ZIP64 end record."""
     if at < _LOCATOR.size or source.read(at - _LOCATOR.size, 4) != b"PK\x06\x07":
         return at, count, length, start
     _, disk, where, disks = _LOCATOR.unpack(source.read(at - _LOCATOR.size, _LOCATOR.size))

@@ -65,10 +65,7 @@ class PickleVerifier(VerifierStack):
         return value
 
     def verify_embedded(self, data: AbstractBytes) -> AbstractValue:
-        """Returns what a torch archive inside this pickle would build, and adds its reasons to those of this pickle.
-
-        Raises SafePickleError if it is not a canonical archive.
-        """
+        """Verifies a torch archive inside this pickle and adds its reasons. Raises SafePickleError if not canonical."""
         self._embedded_bytes += data.length
         if self.nesting >= MAX_NESTING or self._embedded_bytes > self.source.size:
             raise SafePickleError("archives inside archives inside archives, or one that is loaded again and again")

@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -139,11 +140,12 @@ class ServerClient:
             if query:
                 target += "?" + urlencode({name: value for name, value in query.items() if value is not None})
             all_headers = self._build_headers(body, headers)
+            chunks = body if body is None or isinstance(body, bytes) else iter(partial(body.read, CHUNK_BYTES), b"")
             try:
                 connection.connect()  # outside of suppress: if connecting fails there is no response to read
                 # A server may respond (413, 401) and close before it has read the body. The response can still be read.
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    connection.request(method, target, body=_build_body(body), headers=all_headers)
+                    connection.request(method, target, body=chunks, headers=all_headers)
                 response = _read_response(connection.getresponse(), time.monotonic() + 10 * timeout)
             finally:
                 connection.close()
@@ -227,12 +229,6 @@ def build_run_headers(header: SpoolHeader) -> dict[str, str]:
     if resume := header.get("run", {}).get("resume"):
         headers[RESUME_HEADER] = quote(str(resume), safe="")
     return headers
-
-
-def _build_body(body: bytes | Stream | None) -> Any:
-    if body is None or isinstance(body, bytes):
-        return body
-    return iter(lambda: body.read(CHUNK_BYTES), b"")
 
 
 def _read_response(response: http.client.HTTPResponse, deadline: float) -> ServerResponse:

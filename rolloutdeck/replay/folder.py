@@ -118,11 +118,13 @@ class ReplayFolder:
             self._remove_entries(folder)
             self._move_away(folder)
             self._prune(folder)
-        for name in self._list_shared_files():
-            if PurePosixPath(name) not in self._placed:
+        # Of this pull, of earlier ones, and of interrupted ones.
+        for name in self.files.keys() | self.coming:
+            path = PurePosixPath(name)
+            if path not in self._placed and self.shared.intersection(path.parents):
                 self.files.pop(name, None)
                 (self.path / name).unlink(missing_ok=True)
-                self._prune(PurePosixPath(name))
+                self._prune(path)
         self.folders, self.shared, self.coming = self.folders & self._placed, self.shared & self._placed, set()
         self._write({**manifest, "complete": True})
         shutil.rmtree(self.staging, ignore_errors=True)
@@ -162,11 +164,6 @@ class ReplayFolder:
             for folder in self.folders.intersection(PurePosixPath(name).parents):
                 names.setdefault(folder, []).append(name)
         return names
-
-    def _list_shared_files(self) -> list[str]:
-        """Returns the files in folders of many steps: of this pull, of earlier ones, and of interrupted ones."""
-        known = self.files.keys() | self.coming
-        return [name for name in known if self.shared.intersection(PurePosixPath(name).parents)]
 
     def _remove_entries(self, folder: PurePosixPath) -> None:
         for name in self._names.pop(folder, ()):

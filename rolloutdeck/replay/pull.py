@@ -79,7 +79,11 @@ class PlanPull:
             if placement.entry.target_step in skipped:
                 continue
             try:
-                prepared.append((placement, self._prepare_files(placement, blobs)))
+                parts = [
+                    (placement.get_file_name(file), *self._prepare_file(placement, file, blobs[file.sha256]))
+                    for file in placement.files
+                ]
+                prepared.append((placement, parts))
             except NotReplayableError as error:
                 self.on_skipped(placement.entry, error)
                 skipped.add(placement.entry.target_step)
@@ -106,16 +110,11 @@ class PlanPull:
         check_loadable_file(path, file.name, self.requirements)
         return path
 
-    def _prepare_files(self, placement: Placement, blobs: Mapping[str, Path]) -> StepFiles:
-        files = placement.files
-        return [(placement.get_file_name(file), *self._prepare_file(placement, file, blobs)) for file in files]
-
-    def _prepare_file(self, placement: Placement, file: PlanFile, blobs: Mapping[str, Path]) -> tuple[str, Path]:
+    def _prepare_file(self, placement: Placement, file: PlanFile, blob: Path) -> tuple[str, Path]:
         """Returns hash and path of the trainer's file: unchanged, unless it has flagged rows or needs a repair."""
         key = file.sha256, placement.moved, placement.flagged_rows.get(file.name, ())
         if key not in self._prepared:
-            sha256, blob = self._exclude_flagged(placement, file, blobs[file.sha256])
-            self._prepared[key] = self._repair_if_needed(placement, file, sha256, blob)
+            self._prepared[key] = self._repair_if_needed(placement, file, *self._exclude_flagged(placement, file, blob))
         return self._prepared[key]
 
     def _exclude_flagged(self, placement: Placement, file: PlanFile, blob: Path) -> tuple[str, Path]:

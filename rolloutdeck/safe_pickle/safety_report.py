@@ -46,20 +46,20 @@ def check_source_safety(source: ByteSource) -> SafetyReport:
     try:
         return _check_archive(source) if is_zip(source) else _check_pickle(source)
     except SafePickleError as error:
-        return SafetyReport(False, False, _build_sentences([str(error)]), "unknown")
+        return _build_report(False, [str(error)], "unknown")
 
 
-def _build_sentences(reasons: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"{reason}." for reason in reasons)
+def _build_report(readable: bool, reasons: Iterable[str], format: str) -> SafetyReport:
+    sentences = tuple(f"{reason}." for reason in reasons)
+    return SafetyReport(readable, not sentences, sentences, format)
 
 
 def _check_archive(source: ByteSource) -> SafetyReport:
     archive = TorchArchive.open(source)
     verifier = PickleVerifier(archive.pickle, archive)
     value = verifier.verify()
-    reasons = _build_sentences(verifier.reasons)
     readable = not (isinstance(value, AbstractObject) and value.kind == "unknown")
-    return SafetyReport(readable, not reasons, reasons, "tq_batch" if _is_queue_batch(value) else "torch")
+    return _build_report(readable, verifier.reasons, "tq_batch" if _is_queue_batch(value) else "torch")
 
 
 def _is_queue_batch(value: AbstractValue) -> bool:
@@ -77,12 +77,6 @@ def _check_pickle(source: ByteSource) -> SafetyReport:
     is_batch = isinstance(value, AbstractObject) and value.kind in ("batch", "rollout") and "batch" in value.facts
     if not is_batch:
         verifier.add_reason("it does not contain a batch of verl or ROLL")
-        return SafetyReport(False, False, _build_sentences(verifier.reasons), "unknown")
-    reasons = _build_sentences(verifier.reasons)
-    return SafetyReport(True, not reasons, reasons, _get_format(value))
-
-
-def _get_format(value: AbstractObject) -> str:
-    if value.kind == "rollout":
-        return "roll-mock"
-    return "new_batch" if value.facts["batch"] is None else "gen_batch"
+        return _build_report(False, verifier.reasons, "unknown")
+    verl_format = "new_batch" if value.facts["batch"] is None else "gen_batch"
+    return _build_report(True, verifier.reasons, "roll-mock" if value.kind == "rollout" else verl_format)

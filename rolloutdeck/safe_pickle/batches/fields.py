@@ -215,15 +215,12 @@ def read_numpy_fields(numpy_fields: Mapping[Any, Any]) -> Iterator[tuple[str, Te
     """Yields fields of (dtype, shape, flat array of bytes), or, if nested, of (layout, [a tensor per row])."""
     for name, field in numpy_fields.items():
         if isinstance(field, tuple) and len(field) == 2 and isinstance(field[1], list) and field[1]:
-            yield str(name), _build_separate_field([_build_numpy_field(row) for row in field[1]], str(field[0]))
+            blocks = [_build_numpy_field(row) for row in field[1]]
+            if len({(block.dtype, block.shape[1:]) for block in blocks}) > 1:
+                raise SafePickleError("a nested tensor whose rows have different types")
+            yield str(name), SeparateField(blocks, str(field[0]))
         else:
             yield str(name), _build_numpy_field(field)
-
-
-def _build_separate_field(blocks: list[DenseField], layout: str) -> SeparateField:
-    if len({(block.dtype, block.shape[1:]) for block in blocks}) > 1:
-        raise SafePickleError("a nested tensor whose rows have different types")
-    return SeparateField(blocks, layout)
 
 
 def _build_numpy_field(field: Any) -> DenseField:

@@ -31,7 +31,6 @@ NESTED = "torch.nested._internal.nested_tensor"
 TENSORDICT = Name("tensordict._td", "TensorDict")
 MAKE_TENSORDICT = Name("tensordict._reductions", "_make_td")
 REBUILD_CONSOLIDATED = Name("tensordict._reductions", "_rebuild_tensordict_files_consolidated")
-STACK, DATUM = (Name("tensordict.tensorclass", name) for name in ("NonTensorStack", "NonTensorData"))
 
 
 def write_torch_batch(value: Any, file: BinaryIO) -> None:
@@ -95,20 +94,14 @@ class ArchivePickler(PickleWriter):
     def write_consolidated(self, value: Consolidated) -> None:
         self.write_call(REBUILD_CONSOLIDATED, (value.metadata, value.data), value)
 
-    def write_stack(self, value: Stack) -> None:
-        self.write_object(STACK, value)
-
-    def write_datum(self, value: Datum) -> None:
-        self.write_object(DATUM, value)
-
     writers_by_type: Mapping[type, Callable[[Any, Any], None]] = {
         **WRITERS_BY_TYPE,
         SelectedTensor: write_tensor,
         SelectedJaggedTensor: write_jagged,
         Tree: write_tensordict,
         Consolidated: write_consolidated,
-        Stack: write_stack,
-        Datum: write_datum,
+        Stack: PickleWriter.write_object,
+        Datum: PickleWriter.write_object,
     }
 
 

@@ -88,20 +88,16 @@ def write_rows(source: Path, target: Path, rows: int, keep: Sequence[int]) -> No
     tensors_path = target.with_name(f".{target.name}.tensors")
     try:
         with ByteSource.open(source) as byte_source, open_checked_output(target) as file:
+            selection = RowSelection(rows, keep)
             if is_zip(byte_source):
-                write_torch_batch(select_queue_batch(byte_source, RowSelection(rows, keep)), file)
+                batch = load_archive(byte_source)  # {tensordict, tags, keys, global_steps}
+                columns = {name: selection.select_values(batch[name]) for name in ("tags", "keys")}
+                tensordict = selection.select_tensordict(batch["tensordict"])
+                write_torch_batch({**batch, "tensordict": tensordict, **columns}, file)
             else:
-                write_proto(load_data_proto(byte_source), RowSelection(rows, keep), tensors_path, file)
+                write_proto(load_data_proto(byte_source), selection, tensors_path, file)
     finally:
         tensors_path.unlink(missing_ok=True)
-
-
-def select_queue_batch(source: ByteSource, selection: RowSelection) -> dict[str, Any]:
-    """Returns the selected rows of a TransferQueue's batch: {tensordict, tags, keys, global_steps}."""
-    value = load_archive(source)
-    assert isinstance(value, dict)  # find_row_groups has read it as a dict
-    rows = {name: selection.select_values(value[name]) for name in ("tags", "keys")}
-    return {**value, "tensordict": selection.select_tensordict(value["tensordict"]), **rows}
 
 
 def write_proto(batch: Proto, selection: RowSelection, tensors_path: Path, file: Any) -> None:

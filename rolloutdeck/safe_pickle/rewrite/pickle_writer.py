@@ -13,13 +13,17 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import Array, Dtype, Name, Piece, Proto, Scalar, Size, Unreadable
+from rolloutdeck.safe_pickle.load import Array, Datum, Dtype, Name, Piece, Proto, Scalar, Size, Stack, Unreadable
 from rolloutdeck.safe_pickle.rewrite.row_selection import ByteRange, JoinedBytes
 
 COPY_BLOCK_BYTES = 1 << 20
 MAX_DEPTH = 100
 NDARRAY, DTYPE, SIZE = Name("numpy", "ndarray"), Name("numpy", "dtype"), Name("torch", "Size")
 ORDERED_DICT = Name("collections", "OrderedDict")
+TENSORDICT_CLASSES: dict[type, Name] = {
+    Stack: Name("tensordict.tensorclass", "NonTensorStack"),
+    Datum: Name("tensordict.tensorclass", "NonTensorData"),
+}
 
 
 def write_pickle(value: Any, file: BinaryIO) -> None:
@@ -158,9 +162,9 @@ class PickleWriter:
         self.put(b"R")
         self.memoize(value)
 
-    def write_object(self, name: Name, value: Any) -> None:
+    def write_object(self, value: Proto | Stack | Datum) -> None:
         """Writes an object that is created without arguments and then receives its state."""
-        self.write_value(name)
+        self.write_value(value.name if isinstance(value, Proto) else TENSORDICT_CLASSES[type(value)])
         self.put(b")\x81")
         self.memoize(value)
         self.write_state(value.state)
@@ -182,9 +186,6 @@ class PickleWriter:
 
     def write_size(self, value: Size) -> None:
         self.write_call(SIZE, (tuple(value),), value)
-
-    def write_proto(self, value: Proto) -> None:
-        self.write_object(value.name, value)
 
 
 def get_memo_key(value: Any) -> Any:
@@ -212,6 +213,6 @@ WRITERS_BY_TYPE: dict[type, Callable[[Any, Any], None]] = {
     Array: PickleWriter.write_array,
     Scalar: PickleWriter.write_scalar,
     Size: PickleWriter.write_size,
-    Proto: PickleWriter.write_proto,
+    Proto: PickleWriter.write_object,
 }
 PickleWriter.writers_by_type = WRITERS_BY_TYPE

@@ -9,7 +9,7 @@ an opcode.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream.arguments import (
@@ -44,7 +44,10 @@ def scan_opcodes(source: ByteSource, limits: PickleLimits | None = None) -> Iter
     for _ in range(rules.limits.opcodes):
         at = reader.at
         code = reader.read_byte()
-        name, width, read, rule = _OPCODE_SPECS[code] or _raise_unknown_opcode(code, at)
+        spec = _OPCODE_SPECS[code]
+        if spec is None:
+            raise SafePickleError(f"byte 0x{code:02x} at {at:,} is no pickle opcode")
+        name, width, read, rule = spec
         argument = reader.read_unsigned(width) if width else read(reader, rules.limits) if read else None
         op = new_tuple(Opcode, (name, argument, at))
         if rules.frame and (reader.at >= rules.frame or name == "FRAME"):
@@ -55,10 +58,6 @@ def scan_opcodes(source: ByteSource, limits: PickleLimits | None = None) -> Iter
         if name == "STOP":
             return
     raise SafePickleError(f"more than {rules.limits.opcodes:,} opcodes")
-
-
-def _raise_unknown_opcode(code: int, at: int) -> NoReturn:
-    raise SafePickleError(f"byte 0x{code:02x} at {at:,} is no pickle opcode")
 
 
 class _StreamRules:

@@ -3,7 +3,6 @@ the batches that ROLL's `rollout_mock` pickles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from rolloutdeck.safe_pickle.stream import DTYPE_SIZES
@@ -24,19 +23,11 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     is_count,
     parse_sizes,
 )
+from rolloutdeck.safe_pickle.verify.rules.stdlib import build_new_rule
 
 INVALID_BATCH = "an invalid batch, or one that is filled twice"
 _DEVICES = (None, "cpu")
 _CONTENT = {"tensor", "jagged", "stack", "value", "tensordict", "unknown"}
-
-
-def build_new_rule(kind: str) -> Callable[[Verifier, list[AbstractValue]], AbstractValue]:
-    def make(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
-        if args:
-            raise RuleViolationError("an object created with arguments")
-        return AbstractObject(kind, has_state=False)
-
-    return make
 
 
 def _take_attributes(target: AbstractObject, state: AbstractValue, names: set[str]) -> dict[str, AbstractValue]:

@@ -1,11 +1,14 @@
-"""Rules for globals of the standard library: sets, byte strings of protocol 2, ordered dicts."""
+"""Rules for globals of the standard library, and for all objects that are created without arguments."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from rolloutdeck.safe_pickle.verify.abstract_values import (
     HARMLESS,
     AbstractBytes,
     AbstractContainer,
+    AbstractObject,
     AbstractValue,
     LongString,
     RuleViolationError,
@@ -14,6 +17,20 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     is_container,
     is_dict_key,
 )
+
+
+def build_empty_rule(build: Callable[[], AbstractValue]) -> Callable[[Verifier, list[AbstractValue]], AbstractValue]:
+    def verify(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
+        if args:
+            raise RuleViolationError("an object created with arguments")
+        return build()
+
+    return verify
+
+
+def build_new_rule(kind: str) -> Callable[[Verifier, list[AbstractValue]], AbstractValue]:
+    """Returns the rule of a class whose objects are created without arguments and then receive their state."""
+    return build_empty_rule(lambda: AbstractObject(kind, has_state=False))
 
 
 def verify_encode(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
@@ -28,18 +45,6 @@ def verify_encode(verifier: Verifier, args: list[AbstractValue]) -> AbstractValu
     raise RuleViolationError("a text that is not latin1")
 
 
-def verify_empty_bytes(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
-    if args:
-        raise RuleViolationError("bytes created with arguments")
-    return AbstractBytes(0, b"")
-
-
-def verify_ordered_dict(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
-    if args:
-        raise RuleViolationError("an ordered dict created with arguments")
-    return AbstractContainer("dict")
-
-
 def verify_set(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     if len(args) != 1 or not is_container(args[0], "list"):
         raise RuleViolationError("a set that is not created from a list")
@@ -50,8 +55,8 @@ def verify_set(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
 
 STDLIB_CALL_RULES = {
     "_codecs.encode": verify_encode,
-    "collections.OrderedDict": verify_ordered_dict,
+    "collections.OrderedDict": build_empty_rule(lambda: AbstractContainer("dict")),
     "__builtin__.set": verify_set,
     "builtins.set": verify_set,
-    "__builtin__.bytes": verify_empty_bytes,
+    "__builtin__.bytes": build_empty_rule(lambda: AbstractBytes(0, b"")),
 }

@@ -25,6 +25,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     is_count,
     parse_sizes,
 )
+from rolloutdeck.safe_pickle.verify.rules.stdlib import build_new_rule
 
 MAX_ROWS = 1_000_000  # of a jagged tensor
 MAX_EXPANSION = 64  # a tensor with strides of 0 has at most this many times the elements of its storage
@@ -171,12 +172,6 @@ def verify_from_bytes(verifier: Verifier, args: list[AbstractValue]) -> Abstract
     return root
 
 
-def verify_dimension_range(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
-    if args:
-        raise RuleViolationError("a dimension's range created with arguments")
-    return AbstractObject("range", has_state=False)
-
-
 def verify_dimension_state(verifier: Verifier, target: AbstractObject, state: AbstractValue) -> None:
     """torch.compile's range of a dimension: [dimension, minimum or None, maximum or None]."""
     is_list = is_container(state, "list", 3)
@@ -198,5 +193,5 @@ TENSOR_CALL_RULES = {
     "torch.Size": verify_size,
     "torch.storage._load_from_bytes": verify_from_bytes,
 }
-TENSOR_NEW_RULES = {"torch._dynamo.decorators._DimRange": verify_dimension_range}
+TENSOR_NEW_RULES = {"torch._dynamo.decorators._DimRange": build_new_rule("range")}
 TENSOR_STATE_RULES = {"range": verify_dimension_state}

@@ -106,7 +106,7 @@ def test_every_variable_is_in_the_example_and_every_one_there_is_read() -> None:
     listed = set(re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
     read = {found for path in sources() for found in VARIABLE.findall(path.read_text())}
     env = (ROOT / "rolloutdeck/lib/environment.py").read_text()
-    read |= {f"ROLLOUTDECK_{found}" for found in re.findall(r'value\("([A-Z_]+)"\)', env)}
+    read |= {f"ROLLOUTDECK_{found}" for found in re.findall(r'"([A-Z_]+)"', env)}
     assert {found for found in read if not found.endswith("_")} == listed
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from rolloutdeck.safe_pickle.safety_report import check_source_safety
 from rolloutdeck.safe_pickle.stream.source import ByteSource
 from tests.rolloutdeck.safe_pickle import assembler as made
 from tests.rolloutdeck.safe_pickle.hostile import BENIGN, CORPUS, LIMITS, Case
+from tests.rolloutdeck.safe_pickle.hostile.case import shorten_reason
 
 DATA = Path(__file__).parents[2] / "data"
 DUMPS = sorted(
@@ -68,7 +68,7 @@ def test_the_objects_whose_attributes_the_hostile_files_change_are_loadable(numb
 def test_a_hostile_file_is_not_loadable_and_the_verdict_says_why(case: Case) -> None:
     found = verdict(case.build())
     assert not found.loadable
-    assert re.search(case.reason, "\n".join(found.reasons))
+    assert case.reason in map(shorten_reason, found.reasons)
     assert found.readable >= case.readable
 
 

@@ -85,65 +85,145 @@ def gaping() -> bytes:
 
 ENTRY = b"PK\x01\x02"
 ARCHIVES = {
-    "an archive that runs something": Case(evil, "'os.system'"),
-    "two archives, the second runs something": Case(lambda: joined(archive(queued()), evil()), "at the wrong position"),
-    "two archives, the first runs something": Case(lambda: joined(evil(), archive(queued())), "at the wrong position"),
-    "two archives by another writer": Case(lambda: joined(zipped(NONE), zipped(SYSTEM)), "does not fill the space"),
-    "two archives, the second counted from the first": Case(appended, "instead of 0"),
-    "an archive behind a pickle": Case(lambda: pickled(SYSTEM) + archive(queued()), "'os.system'"),
-    "an archive behind a legacy stream": Case(
-        lambda: legacy(SYSTEM) + archive(queued()), "not contain a batch of verl"
+    "an archive that runs something": Case(evil, "it names 'os.system'"),
+    "two archives, the second runs something": Case(
+        lambda: joined(archive(queued()), evil()), "the ZIP64 end record is at the wrong position"
     ),
-    "a legacy stream": Case(lambda: legacy(SYSTEM), "not contain a batch of verl"),
-    "a tail behind the archive": Case(lambda: archive(queued()) + b"\0", "does not end with its end record"),
-    "a comment": Case(lambda: archive(queued(), comment=b"hello"), "does not end with its end record"),
-    "an archive inside the comment": Case(lambda: archive(queued(), comment=evil()), "end record"),
-    "a header that names another file": Case(lambda: altered("data.pkl", local_name="archive/data.bad"), "differs"),
-    "a header of another length": Case(lambda: altered("data.pkl", local_size=7), "differs"),
+    "two archives, the first runs something": Case(
+        lambda: joined(evil(), archive(queued())), "the ZIP64 end record is at the wrong position"
+    ),
+    "two archives by another writer": Case(
+        lambda: joined(zipped(NONE), zipped(SYSTEM)), "the ZIP's directory does not fill the space up to its end record"
+    ),
+    "two archives, the second counted from the first": Case(
+        appended, "a ZIP member begins at N instead of 0: members overlap or leave a gap"
+    ),
+    "an archive behind a pickle": Case(lambda: pickled(SYSTEM) + archive(queued()), "it names 'os.system'"),
+    "an archive behind a legacy stream": Case(
+        lambda: legacy(SYSTEM) + archive(queued()), "it does not contain a batch of verl or ROLL"
+    ),
+    "a legacy stream": Case(lambda: legacy(SYSTEM), "it does not contain a batch of verl or ROLL"),
+    "a tail behind the archive": Case(
+        lambda: archive(queued()) + b"\0",
+        "the ZIP does not end with its end record: it was cut short, or has a tail or a comment",
+    ),
+    "a comment": Case(
+        lambda: archive(queued(), comment=b"hello"),
+        "the ZIP does not end with its end record: it was cut short, or has a tail or a comment",
+    ),
+    "an archive inside the comment": Case(
+        lambda: archive(queued(), comment=evil()), "the ZIP64 end record is at the wrong position"
+    ),
+    "a header that names another file": Case(
+        lambda: altered("data.pkl", local_name="archive/data.bad"),
+        "a ZIP member's local header differs from the directory",
+    ),
+    "a header of another length": Case(
+        lambda: altered("data.pkl", local_size=7), "a ZIP member's local header differs from the directory"
+    ),
     "a length behind the member that differs": Case(
         lambda: altered("data.pkl", behind=struct.pack("<4sIII", b"PK\x07\x08", 0, 1, 1)),
-        "data descriptor of a ZIP member differs",
+        "the data descriptor of a ZIP member differs from the directory",
     ),
-    "a length in the directory that differs": Case(lambda: altered("data.pkl", told_size=30), "differs"),
-    "flags of encryption": Case(lambda: altered("data.pkl", flags=0x0809), "flags 0x0809"),
-    "a method of compression": Case(lambda: altered("data.pkl", method=8), "is compressed"),
-    "deflated by another writer": Case(lambda: zipped(SYSTEM, zipfile.ZIP_DEFLATED), "compressed"),
-    "a bomb": Case(bomb, "compressed"),
-    "a comment of a member": Case(lambda: altered("version", comment=b"x"), "a comment"),
-    "an extra field": Case(lambda: altered("version", extra=b"up\x00\x00"), "unexpected extra field"),
-    "padding that hides something": Case(lambda: altered("version", extra=b"FB\x04\x00PK\x03\x04"), "unexpected extra"),
-    "two pickles of one name": Case(lambda: more(Member("archive/data.pkl", pickled(SYSTEM, 2))), "same name"),
-    "a pickle in capitals": Case(lambda: more(Member("archive/DATA.PKL", pickled(SYSTEM, 2))), "never writes"),
-    "a second root": Case(lambda: more(Member("evil/data.pkl", pickled(SYSTEM, 2))), "never writes"),
-    "a root inside a root": Case(lambda: archive(members(pickled(NONE, 2), root="a/b")), "never writes"),
-    "no root": Case(lambda: archive([Member("data.pkl", pickled(NONE, 2))]), "never writes"),
-    "a path upwards": Case(lambda: more(Member("archive/../data.pkl", pickled(SYSTEM, 2))), "never writes"),
-    "a TorchScript archive": Case(lambda: more(Member("archive/constants.pkl", pickled(SYSTEM, 2))), "never writes"),
-    "code": Case(lambda: more(Member("archive/code/__torch__.py", b"")), "never writes"),
-    "no pickle": Case(lambda: archive(members(pickled(NONE, 2))[1:]), "no data.pkl"),
-    "no member at all": Case(lambda: archive([]), "ends inside a line"),
-    "a gap": Case(lambda: altered("version", before=b"gap"), "leave a gap|overlap"),
+    "a length in the directory that differs": Case(
+        lambda: altered("data.pkl", told_size=30), "the data descriptor of a ZIP member differs from the directory"
+    ),
+    "flags of encryption": Case(
+        lambda: altered("data.pkl", flags=0x0809), "a ZIP member has flags 0x0809, a comment or another disk"
+    ),
+    "a method of compression": Case(
+        lambda: altered("data.pkl", method=8), "a ZIP member is compressed; torch writes members uncompressed"
+    ),
+    "deflated by another writer": Case(
+        lambda: zipped(SYSTEM, zipfile.ZIP_DEFLATED), "a ZIP member is compressed; torch writes members uncompressed"
+    ),
+    "a bomb": Case(bomb, "a ZIP member is compressed; torch writes members uncompressed"),
+    "a comment of a member": Case(
+        lambda: altered("version", comment=b"x"), "a ZIP member has flags 0x0808, a comment or another disk"
+    ),
+    "an extra field": Case(
+        lambda: altered("version", extra=b"up\x00\x00"), "a ZIP member has an unexpected extra field"
+    ),
+    "padding that hides something": Case(
+        lambda: altered("version", extra=b"FB\x04\x00PK\x03\x04"), "a ZIP member has an unexpected extra field"
+    ),
+    "two pickles of one name": Case(
+        lambda: more(Member("archive/data.pkl", pickled(SYSTEM, 2))), "two members of the ZIP have the same name"
+    ),
+    "a pickle in capitals": Case(
+        lambda: more(Member("archive/DATA.PKL", pickled(SYSTEM, 2))),
+        "a ZIP member is called 'archive/DATA.PKL', which torch.save never writes",
+    ),
+    "a second root": Case(
+        lambda: more(Member("evil/data.pkl", pickled(SYSTEM, 2))),
+        "a ZIP member is called 'evil/data.pkl', which torch.save never writes",
+    ),
+    "a root inside a root": Case(
+        lambda: archive(members(pickled(NONE, 2), root="a/b")),
+        "a ZIP member is called 'a/b/data.pkl', which torch.save never writes",
+    ),
+    "no root": Case(
+        lambda: archive([Member("data.pkl", pickled(NONE, 2))]),
+        "a ZIP member is called 'data.pkl', which torch.save never writes",
+    ),
+    "a path upwards": Case(
+        lambda: more(Member("archive/../data.pkl", pickled(SYSTEM, 2))),
+        "a ZIP member is called 'archive/../data.pkl', which torch.save never writes",
+    ),
+    "a TorchScript archive": Case(
+        lambda: more(Member("archive/constants.pkl", pickled(SYSTEM, 2))),
+        "a ZIP member is called 'archive/constants.pkl', which torch.save never writes",
+    ),
+    "code": Case(
+        lambda: more(Member("archive/code/__torch__.py", b"")),
+        "a ZIP member is called 'archive/code/__torch__.py', which torch.save never writes",
+    ),
+    "no pickle": Case(lambda: archive(members(pickled(NONE, 2))[1:]), "the ZIP has no data.pkl"),
+    "no member at all": Case(lambda: archive([]), "it ends inside a line"),
+    "a gap": Case(
+        lambda: altered("version", before=b"gap"),
+        "a ZIP member begins at N instead of 2,318: members overlap or leave a gap",
+    ),
     "something before the directory": Case(
         lambda: archive([*queued()[:-1], Member("archive/.data/serialization_id", b"0", behind=bytes(16) + b"x")]),
-        "differs",
+        "the data descriptor of a ZIP member differs from the directory",
     ),
-    "something between the members and the directory": Case(gaping, "are between"),
-    "a beginning without an end": Case(lambda: b"PK\x03\x04", "cut short"),
-    "a ZIP64 end record of another kind": Case(lambda: patched(3, b"\x09", b"PK\x06\x06"), "malformed"),
-    "a directory of another kind": Case(lambda: patched(3, b"\x09", ENTRY), "directory is malformed"),
-    "a member with two sizes": Case(lambda: patched(20, b"\x01", ENTRY), "two sizes"),
-    "an extra field in the directory": Case(lambda: altered("version", inside=b"up\x00\x00"), "extra field in the dir"),
-    "a member of another day": Case(lambda: patched(10, b"\x01"), "local header differs"),
-    "a name that is not ASCII": Case(lambda: more(Member("archive/dätä", b"")), "not ASCII"),
-    "members on top of each other": Case(overlapping, "members overlap"),
-    "an entry too few": Case(lambda: archive(queued(), count=len(queued()) - 1), "more bytes than entries"),
-    "an entry too many": Case(lambda: archive(queued(), count=len(queued()) + 1), "fewer entries"),
-    "two end records that differ": Case(lambda: archive(queued(), wide=(1, 1, 1)), "end records of the ZIP differ"),
+    "something between the members and the directory": Case(
+        gaping, "3 bytes are between the ZIP's last member and its directory"
+    ),
+    "a beginning without an end": Case(lambda: b"PK\x03\x04", "the ZIP was cut short"),
+    "a ZIP64 end record of another kind": Case(
+        lambda: patched(3, b"\x09", b"PK\x06\x06"), "the ZIP64 end record is malformed"
+    ),
+    "a directory of another kind": Case(lambda: patched(3, b"\x09", ENTRY), "the ZIP's directory is malformed"),
+    "a member with two sizes": Case(lambda: patched(20, b"\x01", ENTRY), "a stored ZIP member has two sizes"),
+    "an extra field in the directory": Case(
+        lambda: altered("version", inside=b"up\x00\x00"), "a ZIP member has an unexpected extra field in the directory"
+    ),
+    "a member of another day": Case(
+        lambda: patched(10, b"\x01"), "a ZIP member's local header differs from the directory"
+    ),
+    "a name that is not ASCII": Case(lambda: more(Member("archive/dätä", b"")), "a ZIP member's name is not ASCII"),
+    "members on top of each other": Case(
+        overlapping, "a ZIP member begins at N instead of 74: members overlap or leave a gap"
+    ),
+    "an entry too few": Case(
+        lambda: archive(queued(), count=len(queued()) - 1), "the ZIP's directory has more bytes than entries"
+    ),
+    "an entry too many": Case(
+        lambda: archive(queued(), count=len(queued()) + 1), "the ZIP's directory has fewer entries than it declares"
+    ),
+    "two end records that differ": Case(
+        lambda: archive(queued(), wide=(1, 1, 1)), "the two end records of the ZIP differ"
+    ),
     "a directory of gigabytes": Case(
-        lambda: b"PK\x03\x04" + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 1, 1, 0xFFFFFF00, 4, 0), "ZIP directory of"
+        lambda: b"PK\x03\x04" + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 1, 1, 0xFFFFFF00, 4, 0),
+        "a ZIP directory of 4,294,967,040 bytes; at most 16,777,216 are read",
     ),
-    "big-endian numbers": Case(lambda: altered("byteorder", content=b"big"), "not little-endian"),
+    "big-endian numbers": Case(
+        lambda: altered("byteorder", content=b"big"), "the numbers in the ZIP are not little-endian"
+    ),
     "a pickle behind the pickle": Case(
-        lambda: archive(members(pickled(NONE, 2) + pickled(SYSTEM, 2))), "bytes follow", True
+        lambda: archive(members(pickled(NONE, 2) + pickled(SYSTEM, 2))), "41 bytes follow the end of the pickle", True
     ),
 }

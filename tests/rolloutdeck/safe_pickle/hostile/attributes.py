@@ -118,23 +118,23 @@ PLAIN = {
         lambda: proto(meta=b"}" + EMPTY_LIST + NONE + b"s"), "a key that is not a plain value", True
     ),
     "a text that is not latin1": Case(
-        lambda: columns(call("_codecs.encode", text("日"), text("latin1"))), "not latin1"
+        lambda: columns(call("_codecs.encode", text("日"), text("latin1"))), "encode: a text that is not latin1"
     ),
     "a terabyte of zeros": Case(
-        lambda: columns(call("__builtin__.bytes", number(1 << 40))), "bytes created with arguments"
+        lambda: columns(call("__builtin__.bytes", number(1 << 40))), "bytes: an object created with arguments"
     ),
     "an ordered dict of pairs": Case(
-        lambda: columns(call("collections.OrderedDict", EMPTY_LIST)), "created with arguments"
+        lambda: columns(call("collections.OrderedDict", EMPTY_LIST)), "OrderedDict: an object created with arguments"
     ),
     "a set of lists": Case(
-        lambda: columns(call("builtins.set", listed(EMPTY_LIST))), "a set of values that are not plain"
+        lambda: columns(call("builtins.set", listed(EMPTY_LIST))), "set: a set of values that are not plain"
     ),
     "a dtype with other flags": Case(
-        lambda: columns(call("numpy.dtype", text("i8"), TRUE, TRUE)), "that numpy does not write"
+        lambda: columns(call("numpy.dtype", text("i8"), TRUE, TRUE)), "dtype: a dtype that numpy does not write"
     ),
     "an array of torch's class": Case(
         lambda: whole(call("numpy._core.multiarray._reconstruct", named("torch.Size"), row(number(0)), data(b"b"))),
-        "an array that is not a numpy.ndarray",
+        "_reconstruct: an array that is not a numpy.ndarray",
     ),
     "an array whose shape is a list": Case(
         lambda: whole(
@@ -143,7 +143,7 @@ PLAIN = {
                 row(number(1), listed(number(1)), dtype(), FALSE, data(bytes(8))),
             )
         ),
-        "an invalid shape",
+        "array: an invalid shape",
     ),
     "an array's state in four parts": Case(
         lambda: whole(
@@ -152,23 +152,27 @@ PLAIN = {
                 row(number(1), row(number(1)), dtype(), FALSE),
             )
         ),
-        "an invalid array state",
+        "array: an invalid array state",
     ),
     "a whole persistent id outside of an archive": Case(
-        lambda: columns(storage(16)), "outside of a torch archive", True
+        lambda: columns(storage(16)), "a persistent id: a persistent id outside of a torch archive", True
     ),
-    "a size of nothing": Case(lambda: columns(call("torch.Size")), "an invalid size", True),
-    "torch's bytes that are none": Case(lambda: stored(NONE), "a value that is not bytes", True),
-    "torch's bytes that hold no storage": Case(lambda: stored(data(saved(EMPTY_LIST))), "are not a storage", True),
+    "a size of nothing": Case(lambda: columns(call("torch.Size")), "Size: an invalid size", True),
+    "torch's bytes that are none": Case(lambda: stored(NONE), "_load_from_bytes: a value that is not bytes", True),
+    "torch's bytes that hold no storage": Case(
+        lambda: stored(data(saved(EMPTY_LIST))), "_load_from_bytes: embedded bytes that are not a storage", True
+    ),
     "objects where a raw field has bytes": Case(
         lambda: raw(
             row(number(2)), NONE, mapped(a=row(text("int64"), SIZE, array(listed(NONE, NONE), 2, dtype("O8", OBJECTS))))
         ),
-        "the field 'a'",
+        "batch: the field 'a' does not have as many bytes as its shape",
     ),
-    "a raw batch on a device": Case(lambda: raw(row(number(2)), text("meta"), EMPTY_DICT), "unexpected device"),
+    "a raw batch on a device": Case(
+        lambda: raw(row(number(2)), text("meta"), EMPTY_DICT), "batch: a batch on an unexpected device"
+    ),
     "a raw field in two parts": Case(
-        lambda: raw(row(number(2)), NONE, mapped(a=row(NONE))), "the field 'a' is invalid"
+        lambda: raw(row(number(2)), NONE, mapped(a=row(NONE))), "batch: the field 'a' is invalid"
     ),
 }
 TORCH = {
@@ -177,56 +181,104 @@ TORCH = {
             call("torch._utils._rebuild_tensor_v2", storage(16), number(0), row(number(2)), EMPTY_TUPLE, FALSE, HOOKS),
             BYTES,
         ),
-        "fewer strides",
+        "_rebuild_tensor_v2: a tensor with fewer strides than dimensions",
     ),
     "a type without arguments": Case(
         lambda: saved(call("torch._tensor._rebuild_from_type_v2", named("torch.Tensor"), NONE)),
-        "that torch does not write",
+        "_rebuild_from_type_v2: a tensor type that torch does not write",
     ),
-    "a jagged tensor with one argument more": Case(lambda: jagged(device=NONE), "unexpected arguments"),
+    "a jagged tensor with one argument more": Case(
+        lambda: jagged(device=NONE), "_rebuild_from_type_v2: a jagged tensor with unexpected arguments"
+    ),
     "a jagged tensor that is ragged elsewhere": Case(
-        lambda: jagged(_ragged_idx=number(2)), "ragged along another dimension"
+        lambda: jagged(_ragged_idx=number(2)),
+        "_rebuild_from_type_v2: a jagged tensor that is ragged along another dimension",
     ),
-    "a jagged tensor of nothing": Case(lambda: jagged(values=NONE), "without values"),
-    "a jagged tensor without offsets": Case(lambda: jagged(offsets=NONE), "without offsets"),
-    "offsets of another type": Case(lambda: jagged(offsets=tensor(storage(24, "1"), 24)), "without offsets"),
+    "a jagged tensor of nothing": Case(
+        lambda: jagged(values=NONE), "_rebuild_from_type_v2: a jagged tensor without values"
+    ),
+    "a jagged tensor without offsets": Case(
+        lambda: jagged(offsets=NONE), "_rebuild_from_type_v2: a jagged tensor without offsets"
+    ),
+    "offsets of another type": Case(
+        lambda: jagged(offsets=tensor(storage(24, "1"), 24)), "_rebuild_from_type_v2: a jagged tensor without offsets"
+    ),
     "lengths beyond the values": Case(
-        lambda: jagged(lengths=tensor(storage(3, "1", "Long"), 2, offset=1)), "beyond its values"
+        lambda: jagged(lengths=tensor(storage(3, "1", "Long"), 2, offset=1)),
+        "_rebuild_from_type_v2: a jagged tensor whose offsets reach beyond its values",
     ),
-    "a cache of something": Case(lambda: jagged(_metadata_cache=mapped(min_seqlen=NONE)), "unexpected cache"),
+    "a cache of something": Case(
+        lambda: jagged(_metadata_cache=mapped(min_seqlen=NONE)),
+        "_rebuild_from_type_v2: a jagged tensor with an unexpected cache",
+    ),
     "a range made of something": Case(
-        lambda: saved(named(RANGE) + row(number(0), NONE, NONE) + b"\x81"), "range created with arguments"
+        lambda: saved(named(RANGE) + row(number(0), NONE, NONE) + b"\x81"),
+        "_DimRange: an object created with arguments",
     ),
-    "a range of one number": Case(lambda: spanned(listed(number(0))), "invalid dimension range"),
-    "a range of texts": Case(lambda: spanned(listed(text("a"), NONE, NONE)), "invalid dimension range"),
+    "a range of one number": Case(lambda: spanned(listed(number(0))), "range: an invalid dimension range"),
+    "a range of texts": Case(lambda: spanned(listed(text("a"), NONE, NONE)), "range: an invalid dimension range"),
 }
 DICTS = {
-    "a tensordict of nothing": Case(lambda: consolidated(held=NONE), "an invalid tensordict"),
-    "a tensordict with more metadata": Case(lambda: consolidated(extra=NONE), "an unexpected layout"),
-    "a tensordict of numbers": Case(
-        lambda: consolidated(held=tensor(storage(2, "0", "Long"), 2)), "an unexpected layout"
+    "a tensordict of nothing": Case(
+        lambda: consolidated(held=NONE), "_rebuild_tensordict_files_consolidated: an invalid tensordict"
     ),
-    "a tensordict whose fields are a list": Case(lambda: consolidated(leaves=NONE), "an unexpected layout"),
+    "a tensordict with more metadata": Case(
+        lambda: consolidated(extra=NONE),
+        "_rebuild_tensordict_files_consolidated: a tensordict with an unexpected layout",
+    ),
+    "a tensordict of numbers": Case(
+        lambda: consolidated(held=tensor(storage(2, "0", "Long"), 2)),
+        "_rebuild_tensordict_files_consolidated: a tensordict with an unexpected layout",
+    ),
+    "a tensordict whose fields are a list": Case(
+        lambda: consolidated(leaves=NONE),
+        "_rebuild_tensordict_files_consolidated: a tensordict with an unexpected layout",
+    ),
     "a field in four parts": Case(
         lambda: consolidated(leaves=mapped(a=row(text("torch.int64"), listed(number(2)), number(0), number(16)))),
-        "field 'a'",
+        "_rebuild_tensordict_files_consolidated: the field 'a' is invalid",
     ),
-    "a field whose shape is a text": Case(lambda: field(text("a")), "an invalid shape"),
+    "a field whose shape is a text": Case(
+        lambda: field(text("a")), "_rebuild_tensordict_files_consolidated: an invalid shape"
+    ),
     "a jagged field": Case(
-        lambda: consolidated(leaves=mapped(**{"<NJT>a": leaf("torch.int64", 2, 0, 16)})), "the field '<NJT>a'"
+        lambda: consolidated(leaves=mapped(**{"<NJT>a": leaf("torch.int64", 2, 0, 16)})),
+        "_rebuild_tensordict_files_consolidated: the field '<NJT>a' is invalid",
     ),
-    "a value in two parts": Case(lambda: non_tensor(NONE, EMPTY_LIST), "an invalid value in a tensordict"),
-    "a value on a device": Case(lambda: non_tensor(NONE, EMPTY_LIST, text("meta")), "an invalid value in a tensordict"),
-    "a tensordict on a device": Case(lambda: settings(device=text("meta")), "unexpected device"),
-    "a tensordict with another setting": Case(lambda: settings(lock=TRUE), "unexpected settings"),
-    "a tensordict without a size": Case(lambda: settings(batch_size=NONE), "without a batch size"),
-    "a tensordict with names that are none": Case(lambda: settings(names=number(1)), "unexpected names"),
+    "a value in two parts": Case(
+        lambda: non_tensor(NONE, EMPTY_LIST), "_rebuild_tensordict_files_consolidated: an invalid value in a tensordict"
+    ),
+    "a value on a device": Case(
+        lambda: non_tensor(NONE, EMPTY_LIST, text("meta")),
+        "_rebuild_tensordict_files_consolidated: an invalid value in a tensordict",
+    ),
+    "a tensordict on a device": Case(
+        lambda: settings(device=text("meta")),
+        "_rebuild_tensordict_files_consolidated: a tensordict on an unexpected device, or with unexpected settings",
+    ),
+    "a tensordict with another setting": Case(
+        lambda: settings(lock=TRUE),
+        "_rebuild_tensordict_files_consolidated: a tensordict on an unexpected device, or with unexpected settings",
+    ),
+    "a tensordict without a size": Case(
+        lambda: settings(batch_size=NONE), "_rebuild_tensordict_files_consolidated: a tensordict without a batch size"
+    ),
+    "a tensordict with names that are none": Case(
+        lambda: settings(names=number(1)),
+        "_rebuild_tensordict_files_consolidated: a tensordict with unexpected names of dimensions",
+    ),
     "a tensordict of a listed class": Case(
-        lambda: dictionary("tensordict.tensorclass.NonTensorData"), "another class|nothing"
+        lambda: dictionary("tensordict.tensorclass.NonTensorData"), "_make_td: a tensordict of another class"
     ),
-    "a tensordict with a plain field": Case(lambda: dictionary(_tensordict=mapped(a=NONE)), "an invalid field"),
-    "attributes without a size": Case(lambda: dictionary(_batch_size=NONE), "without a batch size"),
-    "a lock that is no yes or no": Case(lambda: dictionary(_is_locked=number(7)), "lock flag is not a boolean"),
+    "a tensordict with a plain field": Case(
+        lambda: dictionary(_tensordict=mapped(a=NONE)), "_make_td: a tensordict with an invalid field"
+    ),
+    "attributes without a size": Case(
+        lambda: dictionary(_batch_size=NONE), "_make_td: a tensordict without a batch size, or on an unexpected device"
+    ),
+    "a lock that is no yes or no": Case(
+        lambda: dictionary(_is_locked=number(7)), "_make_td: a tensordict whose lock flag is not a boolean"
+    ),
     "an attribute twice": Case(
         lambda: saved(
             call(
@@ -235,9 +287,9 @@ DICTS = {
                 b"}(" + (text("_device") + NONE) * 2 + b"u",
             )
         ),
-        "not a dict of names",
+        "_make_td: a state that is not a dict of names",
     ),
-    "a column without a dimension": Case(lambda: column(stack_dim=NONE), "without a dimension"),
+    "a column without a dimension": Case(lambda: column(stack_dim=NONE), "stack: a column without a dimension"),
     "a column that is filled twice": Case(
         lambda: saved(
             given(
@@ -248,11 +300,11 @@ DICTS = {
                 EMPTY_DICT,
             )
         ),
-        "filled twice",
+        "stack: an object that is filled twice, or with something else than its attributes",
     ),
-    "a value without data": Case(lambda: one(EMPTY_DICT), "an invalid value"),
-    "a value with something beside it": Case(lambda: one(beside=NONE), "with unexpected attributes"),
-    "a value with metadata": Case(lambda: one(_metadata=EMPTY_DICT), "not a plain value"),
+    "a value without data": Case(lambda: one(EMPTY_DICT), "value: an invalid value"),
+    "a value with something beside it": Case(lambda: one(beside=NONE), "value: a value with unexpected attributes"),
+    "a value with metadata": Case(lambda: one(_metadata=EMPTY_DICT), "value: a value that is not a plain value"),
 }
 ATTRIBUTES = {**PLAIN, **TORCH, **DICTS}
 BENIGN = [

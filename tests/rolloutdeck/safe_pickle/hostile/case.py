@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,11 +14,20 @@ SYSTEM = call("os.system", text(COMMAND))
 
 
 class Case(NamedTuple):
-    """`reason`: words that the verdict must say. `readable`: only one value in it is bad, the rest must be readable."""
+    """`reason`: a reason of the report, by `shorten_reason`. `readable`: only one value in it is bad, the rest must be
+    readable."""
 
     build: Callable[[], bytes]
     reason: str
     readable: bool = False
+
+
+def shorten_reason(reason: str) -> str:
+    """The reason without positions, explanations, and the module of the object that it is about."""
+    reason = re.sub(r"( \([^)]*\)|, which (is not on the list|no (known )?file) [\w ]+)?\.$", "", reason)
+    reason = reason.replace("in the archive inside it: ", "inside it: ")
+    reason = re.sub(r"^(inside it: )?(?:\w+\.)*([\w ]+) at [\d,]+: ", r"\1\2: ", reason)
+    return re.sub(r"\bat [\d,]+", "at N", reason)
 
 
 def columns(*values: bytes) -> bytes:

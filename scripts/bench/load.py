@@ -1,4 +1,4 @@
-"""The server's side of the budgets: throughput, latency, pages, search, charts, disk and memory."""
+"""The server's budgets: throughput, latency, pages, search, charts, disk and memory."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ from scripts.bench.client import rows_of
 from tests.support.server import Product
 
 
-def until(ready: Callable[[], bool], seconds: float = 600, pause: float = 0.25) -> None:
-    """Asks rarely, because on few cores asking is part of the load."""
+def wait_until(ready: Callable[[], bool], seconds: float = 600, pause: float = 0.25) -> None:
+    """Calls `ready` every `pause` seconds; not more often, because its requests are part of the load."""
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:
-            raise SystemExit("the benchmark waited in vain; see the server's log")
+            raise SystemExit("Timeout in the benchmark, see the server's log.")
         time.sleep(pause)
 
 
 def open_run(server: Product, name: str) -> Any:
-    """A run of this process, once the server has it."""
-    told = {"URL": server.url, "TOKEN": server.token, "SPOOL": str(server.home / "spool")}
-    os.environ.update({f"ROLLOUTDECK_{key}": value for key, value in told.items()})
-    # No trainer hands over a hundred steps at once; here they lie in memory anyway, and none may be left out.
+    """Opens a run and waits until the server has it."""
+    settings = {"URL": server.url, "TOKEN": server.token, "SPOOL": str(server.home / "spool")}
+    os.environ.update({f"ROLLOUTDECK_{key}": value for key, value in settings.items()})
+    # A trainer does not log a hundred steps at once. Here none of them may be dropped.
     run = rolloutdeck.init(project="bench", name=name, queue_bytes=2 << 30)
-    until(partial(answers, server, f"runs/{run.uid}/"))
+    wait_until(partial(has_results, server, f"runs/{run.uid}/"))
     return run
 
 
-def indexed(server: Product, uid: str) -> int:
-    """How many dumps of the run are indexed."""
+def count_indexed_dumps(server: Product, uid: str) -> int:
     return int(server.get(f"runs/{uid}/")["dumps"].get("indexed", 0))
 
 
-def answers(server: Product, path: str) -> bool:
+def has_results(server: Product, path: str) -> bool:
     try:
         return bool(server.get(path).get("results", True))
     except HTTPError as error:
@@ -53,15 +52,15 @@ def answers(server: Product, path: str) -> bool:
 
 
 def sustained(server: Product, files: list[Path]) -> dict[str, float]:
-    """Samples per second from `log_samples` to indexed, everything included, and what the disk holds afterwards."""
+    """Samples per second from `log_samples` until all are indexed, and the used disk space."""
     steps = [rows_of(file) for file in files]
     run = open_run(server, "sustained")
     before = server.disk()
-    began = time.perf_counter()
+    started = time.perf_counter()
     for step, rows in enumerate(steps, start=1):
         run.log_samples(rows, step=step)
-    until(lambda: indexed(server, run.uid) >= len(files))
-    seconds = time.perf_counter() - began
+    wait_until(lambda: count_indexed_dumps(server, run.uid) >= len(files))
+    seconds = time.perf_counter() - started
     count = sum(map(len, steps))
     return {
         "samples": count,
@@ -72,62 +71,62 @@ def sustained(server: Product, files: list[Path]) -> dict[str, float]:
 
 
 def latency(server: Product, files: list[Path]) -> dict[str, float]:
-    """ms from `log_samples` to the step standing in the API, one step alone."""
+    """ms from `log_samples` of one step until the API has it."""
     run = open_run(server, "latency")
     waits = []
     for step, file in enumerate(files, start=1):
         rows = rows_of(file)
         time.sleep(0.5)
-        began = time.perf_counter()
+        started = time.perf_counter()
         run.log_samples(rows, step=step)
-        until(partial(answers, server, f"samples/?run={run.uid}&split=train&step={step}"), pause=0.02)
-        waits.append(time.perf_counter() - began)
+        wait_until(partial(has_results, server, f"samples/?run={run.uid}&split=train&step={step}"), pause=0.02)
+        waits.append(time.perf_counter() - started)
     return {"median ms": statistics.median(waits) * 1000, "max ms": max(waits) * 1000}
 
 
-def timed(fetch: Callable[[], object], times: int = 15) -> float:
+def measure_ms(fetch: Callable[[], object], times: int = 15) -> float:
     """Median ms."""
-    spans = []
+    seconds = []
     for _ in range(times):
-        began = time.perf_counter()
+        started = time.perf_counter()
         fetch()
-        spans.append(time.perf_counter() - began)
-    return statistics.median(spans) * 1000
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds) * 1000
 
 
 def page(server: Product, uid: str, step: int) -> float:
     query = f"run={uid}&split=train&step={step}&ordering=score"
-    return timed(lambda: server.fetch(f"/api/v1/samples/?{query}"))
+    return measure_ms(lambda: server.fetch(f"/api/v1/samples/?{query}"))
 
 
 def many_steps(server: Product, file: Path, steps: int) -> float:
-    """Median ms of the page of 50 in a run of `steps` steps, the last as big as a real one, the others of 8 samples."""
+    """Median ms of a page of 50 samples in a run of `steps` steps. The last has all samples of `file`, the others 8."""
     rows = rows_of(file)
     run = open_run(server, "many")
     for step in range(1, steps):
         run.log_samples(rows[:8], step=step)
     run.log_samples(rows, step=steps)
-    until(lambda: indexed(server, run.uid) >= steps)
+    wait_until(lambda: count_indexed_dumps(server, run.uid) >= steps)
     return page(server, run.uid, steps)
 
 
 def search(server: Product, uid: str, needle: str) -> tuple[float, int]:
-    """Median ms of an exact substring over all steps, and how many samples hold it."""
+    """Median ms of the search for a substring in all steps, and the number of matches."""
     path = f"/api/v1/samples/?run={uid}&split=train&q={quote(json.dumps(needle, ensure_ascii=False))}"
-    found = json.loads(server.fetch(path))
-    return timed(lambda: server.fetch(path), 7), int(found["count"])
+    result = json.loads(server.fetch(path))
+    return measure_ms(lambda: server.fetch(path), 7), int(result["count"])
 
 
-def points(server: Product, uid: str) -> int:
-    """How many points of the first metric the server has."""
-    found = server.get(f"runs/{uid}/metrics/?name=group0/metric0&max_points=0")
-    return sum(len(curve["steps"]) for curve in found["series"].get("group0/metric0", []))
+def count_points(server: Product, uid: str) -> int:
+    """Points of the first metric."""
+    result = server.get(f"runs/{uid}/metrics/?name=group0/metric0&max_points=0")
+    return sum(len(curve["steps"]) for curve in result["series"].get("group0/metric0", []))
 
 
 def metrics(server: Product, names: int, steps: int, runs: int = 3) -> dict[str, float]:
-    """Loads runs x names x steps of metrics over HTTP, then asks for 48 charts of all runs at 400 points."""
+    """Sends runs x names x steps metrics, then requests 48 charts of all runs with 400 points."""
     uids = []
-    began = time.perf_counter()
+    started = time.perf_counter()
     for number in range(runs):
         run = open_run(server, f"metrics-{number}")
         uids.append(run.uid)
@@ -138,24 +137,24 @@ def metrics(server: Product, names: int, steps: int, runs: int = 3) -> dict[str,
         run.finish(timeout=300)
     query = "&".join(f"name=group{k % 8}/metric{k}" for k in range(48))
 
-    until(lambda: all(points(server, uid) >= steps for uid in uids))
-    loaded = time.perf_counter() - began
+    wait_until(lambda: all(count_points(server, uid) >= steps for uid in uids))
+    loaded = time.perf_counter() - started
 
     def charts() -> None:
         for uid in uids:
             server.fetch(f"/api/v1/runs/{uid}/metrics/?{query}&max_points=400")
 
-    return {"points": runs * names * steps, "load seconds": loaded, "48 charts x 3 runs, ms": timed(charts, 7)}
+    return {"points": runs * names * steps, "load seconds": loaded, "48 charts x 3 runs, ms": measure_ms(charts, 7)}
 
 
 def memory(server: Product, files: list[Path], total: int = 2_000_000_000) -> dict[str, float]:
-    """MB (sum of PSS) while `total` bytes arrive as files: at rest, median of the first and the last third, peak."""
-    rest, seen = server.memory(), []
+    """MB (sum of PSS) while `total` bytes are uploaded: before, median of the first and the last third, peak."""
+    before, values = server.memory(), []
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.5):
-            seen.append(server.memory())
+            values.append(server.memory())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -166,14 +165,14 @@ def memory(server: Product, files: list[Path], total: int = 2_000_000_000) -> di
         step += 1
         run.log_file(file, step=step, format="verl-jsonl")
         sent += file.stat().st_size
-        until(lambda: indexed(server, run.uid) >= step - 20)  # noqa: B023
-    until(lambda: indexed(server, run.uid) >= step)
+        wait_until(lambda: count_indexed_dumps(server, run.uid) >= step - 20)  # noqa: B023
+    wait_until(lambda: count_indexed_dumps(server, run.uid) >= step)
     done.set()
     watcher.join()
-    third = max(1, len(seen) // 3)
+    third = max(1, len(values) // 3)
     return {
-        "at rest": rest,
-        "first third": statistics.median(seen[:third]),
-        "last third": statistics.median(seen[-third:]),
-        "peak": max(seen),
+        "at rest": before,
+        "first third": statistics.median(values[:third]),
+        "last third": statistics.median(values[-third:]),
+        "peak": max(values),
     }

@@ -1,4 +1,4 @@
-"""A pinned artifact of a gigabyte: brought to the server, and pulled from it as the next run would."""
+"""A pinned artifact of a gigabyte: uploaded to the server, and pulled from it as by the next run."""
 
 from __future__ import annotations
 
@@ -8,63 +8,65 @@ import sys
 import time
 from pathlib import Path
 
-from scripts.bench.load import open_run, until
+from scripts.bench.load import open_run, wait_until
 from tests.rolloutdeck.safe_pickle import sparse
 from tests.support.server import Product
 
-PIECE = 16 << 20
+CHUNK_BYTES = 16 << 20
 
 
-def step_folder(into: Path, size: int) -> Path:
-    """What the trainer keeps of a step of two rows: `gen_batch.dp` with `size` random bytes, and its marker."""
-    folder = into / "GBS1_N2_in128_out256" / "1"
+def write_step(root: Path, size: int) -> Path:
+    """A step of two rows as the trainer writes it: `gen_batch.dp` with `size` random bytes, and its marker."""
+    folder = root / "GBS1_N2_in128_out256" / "1"
     folder.mkdir(parents=True)
     batch = sparse.batch(folder / "gen_batch.dp", size)
     with batch.open("r+b") as file:
         hole = os.lseek(file.fileno(), 0, os.SEEK_HOLE)
         end = os.lseek(file.fileno(), hole, os.SEEK_DATA)
-        for at in range(hole, end, PIECE):
-            file.seek(at)
-            file.write(os.urandom(min(PIECE, end - at)))
+        for offset in range(hole, end, CHUNK_BYTES):
+            file.seek(offset)
+            file.write(os.urandom(min(CHUNK_BYTES, end - offset)))
     (folder / "meta.json").write_text('{"global_steps": 1}')
     return folder
 
 
-def copied(folder: Path, into: Path) -> float:
-    """Seconds of `cp` and `sha256sum`, one after the other."""
-    began = time.perf_counter()
-    subprocess.run(["cp", "-r", folder, into], check=True)
-    subprocess.run(["sha256sum", into / "gen_batch.dp"], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - began
+def measure_copy(folder: Path, target: Path) -> float:
+    """Seconds of `cp` and then `sha256sum`."""
+    started = time.perf_counter()
+    subprocess.run(["cp", "-r", folder, target], check=True)
+    subprocess.run(["sha256sum", target / "gen_batch.dp"], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started
 
 
-def pulled(server: Product, folder: Path, scratch: Path) -> dict[str, float]:
-    """Seconds until a step's files are on the server and judged, and to pull them; MB that `pull` took at most."""
+def measure_pull(server: Product, folder: Path, scratch: Path) -> dict[str, float]:
+    """Seconds until the step's files are uploaded and verified, to pull them, and the peak memory of `pull` in MB."""
     shape = {"trainer.experiment_name": "next", "trainer.project_name": "bench", "data.train_batch_size": 1}
     run = open_run(server, "kept")
-    began = time.perf_counter()
+    started = time.perf_counter()
     run.log_artifact(folder, 1, send_now=True)
-    until(lambda: any(one["state"] == "ready" for one in server.get(f"runs/{run.uid}/artifacts/")["results"]))
-    sent = time.perf_counter() - began
-    server.post("pins/", {"run": run.uid, "step": 1, "target_step": 1, "plan": "default"})
-    words = ["pull", "--project", "bench", "--run", "next", "--into", str(scratch), "--trainer", "verl", "--set"]
-    settings = [f"{name}={value}" for name, value in shape.items()]
-    began = time.perf_counter()
-    pull = subprocess.Popen(
-        [sys.executable, "-m", "rolloutdeck", *words, *settings], env=server.environ, stdout=subprocess.DEVNULL
+    wait_until(
+        lambda: any(artifact["state"] == "ready" for artifact in server.get(f"runs/{run.uid}/artifacts/")["results"])
     )
-    most = 0.0
+    sent = time.perf_counter() - started
+    server.post("pins/", {"run": run.uid, "step": 1, "target_step": 1, "plan": "default"})
+    arguments = ["pull", "--project", "bench", "--run", "next", "--into", str(scratch), "--trainer", "verl", "--set"]
+    settings = [f"{name}={value}" for name, value in shape.items()]
+    started = time.perf_counter()
+    pull = subprocess.Popen(
+        [sys.executable, "-m", "rolloutdeck", *arguments, *settings], env=server.environ, stdout=subprocess.DEVNULL
+    )
+    peak = 0.0
     while pull.poll() is None:
-        most = max(most, peak(pull.pid))
+        peak = max(peak, read_peak_memory(pull.pid))
         time.sleep(0.02)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started
     if pull.returncode:
         raise SystemExit("rolloutdeck pull failed")
-    return {"sent": sent, "pulled": seconds, "MB": most}
+    return {"sent": sent, "pulled": seconds, "MB": peak}
 
 
-def peak(pid: int) -> float:
-    """The most memory in MB of a process so far; its rusage would count what it was forked from."""
+def read_peak_memory(pid: int) -> float:
+    """Peak memory of a process in MB. `rusage` would include the process that it was forked from."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What the pictures show: two small trainings that really ran, real dumps of verl, and what a team made of them."""
+"""The data of the screenshots: two small trainings, real dumps of verl, flags, pins and a finding."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ MANY, REPLAYED, EARLIER = "many-languages", "grpo_n4_in128", "sync-v1"
 
 @dataclass(frozen=True)
 class Deck:
-    """The server with its runs, {name: uid}; the trainings went on until step `last`."""
+    """The server with its runs, {name: uid}. `last` is the last step of the trainings."""
 
     product: Product
     runs: dict[str, str]
     last: int
 
     @property
-    def chief(self) -> str:
+    def main(self) -> str:
         return self.runs["tiny-grpo"]
 
     @property
     def other(self) -> str:
         return self.runs["tiny-grpo_lr5e-4"]
 
-    def samples(self, run: str, **asked: Any) -> list[dict[str, Any]]:
-        return list(self.product.get(f"samples/?{urlencode({'run': run, **asked})}")["results"])
+    def samples(self, run: str, **params: Any) -> list[dict[str, Any]]:
+        return list(self.product.get(f"samples/?{urlencode({'run': run, **params})}")["results"])
 
-    def wrong(self, run: str) -> list[dict[str, Any]]:
-        """Samples of a run's last training step whose group has right ones too, the lowest score first, of those the
-        longest: each time the same."""
+    def list_wrong_samples(self, run: str) -> list[dict[str, Any]]:
+        """Samples of a run's last training step whose group also has correct ones, the lowest score first, then the
+        longest. The order is always the same."""
         last = max(row["step"] for row in self.product.get(f"runs/{run}/steps/?split=train")["results"])
-        found = self.samples(run, split="train", step=last, ordering="score", q="-is:zerovar -is:empty")
-        return sorted(found, key=lambda one: (one["score"], -one["chars"], one["id"]))
+        samples = self.samples(run, split="train", step=last, ordering="score", q="-is:zerovar -is:empty")
+        return sorted(samples, key=lambda sample: (sample["score"], -sample["chars"], sample["id"]))
 
 
-def filled(product: Product, python: str, steps: int) -> Deck:
-    trained(product, python, steps)
-    imported(product, MANY, DUMPS / "verl_jsonl" / "v0")
-    imported(product, EARLIER, DUMPS / "verl_jsonl" / "v1")
-    imported(product, REPLAYED, DUMPS / "verl_skip" / "main")
+def fill_product(product: Product, python: str, steps: int) -> Deck:
+    run_trainings(product, python, steps)
+    import_dumps(product, MANY, DUMPS / "verl_jsonl" / "v0")
+    import_dumps(product, EARLIER, DUMPS / "verl_jsonl" / "v1")
+    import_dumps(product, REPLAYED, DUMPS / "verl_skip" / "main")
     deck = Deck(product, {run["name"]: run["id"] for run in product.get("runs/")["results"]}, steps)
-    flagged(deck)
-    pinned(deck)
-    found(deck)
+    add_flags(deck)
+    add_pins(deck)
+    add_finding(deck)
     return deck
 
 
-def trained(product: Product, python: str, steps: int) -> None:
-    """The slower one first, so that the other has the latest news."""
+def run_trainings(product: Product, python: str, steps: int) -> None:
+    """The slower one first, so that the other is the most recently updated run."""
     env = {**product.environ, "PYTHONPATH": str(ROOT)}
     demo = [python, str(ROOT / "examples" / "tiny_grpo.py"), "--steps", str(steps)]
     for name, rate in reversed(TRAININGS.items()):
@@ -64,27 +64,27 @@ def trained(product: Product, python: str, steps: int) -> None:
     assert product.command("sync").wait(120) == 0
 
 
-def imported(product: Product, run: str, folder: Path) -> None:
-    said = product.command("import", str(folder), "--project", "math", "--run", run)
-    assert said.wait(120) == 0, f"{folder} was not imported"
+def import_dumps(product: Product, run: str, folder: Path) -> None:
+    process = product.command("import", str(folder), "--project", "math", "--run", run)
+    assert process.wait(120) == 0, f"{folder} was not imported"
 
 
-def flagged(deck: Deck) -> None:
-    for row in deck.wrong(deck.chief)[:2]:
+def add_flags(deck: Deck) -> None:
+    for row in deck.list_wrong_samples(deck.main)[:2]:
         deck.product.post("flags/", {"sample": row["id"], "text": "guesses the last digit"})
-    early = deck.samples(deck.chief, split="train", step=deck.last // 3, ordering="score")
+    early = deck.samples(deck.main, split="train", step=deck.last // 3, ordering="score")
     deck.product.post("flags/", {"sample": early[0]["id"], "text": "stops in the middle"})
 
 
-def pinned(deck: Deck) -> None:
+def add_pins(deck: Deck) -> None:
     run = deck.runs[REPLAYED]
-    for step in sorted(one["step"] for one in deck.product.get(f"runs/{run}/steps/?split=train")["results"]):
+    for step in sorted(row["step"] for row in deck.product.get(f"runs/{run}/steps/?split=train")["results"]):
         deck.product.post("pins/", {"run": run, "step": step, "target_step": step, "note": "before the collapse"})
 
 
-def found(deck: Deck) -> None:
+def add_finding(deck: Deck) -> None:
     post = deck.product.post
-    made = post(
+    finding = post(
         "findings/",
         {
             "project": "demo",
@@ -92,7 +92,7 @@ def found(deck: Deck) -> None:
             "note": "Both rates learn the form first. What stays wrong are **additions**: the parts are guessed.",
         },
     )
-    exhibits = f"findings/{made['id']}/exhibits/"
-    post(exhibits, {"run": deck.chief, "runs": [deck.other], "names": ["critic/score/mean"], "words": "Both runs."})
-    post(exhibits, {"sample": deck.wrong(deck.chief)[0]["id"], "words": "One of them."})
-    post(exhibits, {"run": deck.chief, "q": "is:wrong source:add", "split": "train", "step": deck.last})
+    exhibits = f"findings/{finding['id']}/exhibits/"
+    post(exhibits, {"run": deck.main, "runs": [deck.other], "names": ["critic/score/mean"], "words": "Both runs."})
+    post(exhibits, {"sample": deck.list_wrong_samples(deck.main)[0]["id"], "words": "One of them."})
+    post(exhibits, {"run": deck.main, "q": "is:wrong source:add", "split": "train", "step": deck.last})

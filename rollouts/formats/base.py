@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from rollouts.samples import LineProblem, MetricPoint, Record, SkippedRow
 
 HEAD_BYTES = 64 << 10  # the size of the head that `sniff` gets
+DECODED_ROWS = 16  # rows that are decoded together
+Item = TypeVar("Item", bound=Record | LineProblem | SkippedRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,8 @@ class DumpContext:
 class Format(Protocol):
     """A module that converts one kind of dump to records.
 
-    `sniff` gets the first 64 KB. `read` streams records, and raises UnreadableDumpError if nothing can be read.
+    `sniff` gets the first 64 KB. `read` yields records in the order of the file. It raises UnreadableDumpError if
+    nothing can be read: the file has another form, or none of its lines holds an object.
     """
 
     @property
@@ -45,3 +49,18 @@ class Format(Protocol):
     def read(
         self, stream: BinaryIO, context: DumpContext
     ) -> Iterator[Record | MetricPoint | LineProblem | SkippedRow]: ...
+
+
+def decode_texts(items: Iterable[Item], context: DumpContext, *, with_prompts: bool = True) -> Iterator[Item]:
+    """Sets the texts of the records from their tokens, if the tokenizer of the run is known."""
+    decode, remaining = context.decode_tokens, iter(items)
+    while window := list(islice(remaining, DECODED_ROWS)):
+        records = [item for item in window if isinstance(item, Record)]
+        if decode and records:
+            responses = decode([record.response_ids or [] for record in records])
+            for record, response in zip(records, responses, strict=True):
+                record.response, record.textless = response, False
+        if decode and records and with_prompts:
+            for record, prompt in zip(records, decode([record.prompt_ids or [] for record in records]), strict=True):
+                record.prompt = prompt
+        yield from window

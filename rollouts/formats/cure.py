@@ -50,7 +50,6 @@ class CureFormat:
         return bool(DATA.match(name) and DATA_HEAD.match(head))
 
     def read(self, stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
-        """Yields records in the order of the array. Raises UnreadableDumpError."""
         entries, is_utf8 = read_json_document(stream)
         if not isinstance(entries, list):
             raise UnreadableDumpError(f"It holds {describe_json_type(entries)} where a list is expected.")

@@ -24,7 +24,6 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
-    """Yields records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
     return convert_rows(read_jsonl_rows(stream), build_native_record)
 
 

@@ -40,7 +40,6 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Yields records in the order of the trajectories. Raises UnreadableDumpError."""
     episode, is_utf8 = read_json_document(stream)
     if not isinstance(episode, dict):
         raise UnreadableDumpError(f"It holds {describe_json_type(episode)} where an episode is expected.")

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 from rolloutdeck.safe_pickle.batches import RolloutBatch, open_roll_batch
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
-from rollouts.formats.base import DumpContext
+from rollouts.formats.base import DumpContext, decode_texts
 from rollouts.formats.readers.jsonl import parse_prompt_or_empty
 from rollouts.formats.readers.seekable import provide_pickle_file
 from rollouts.formats.readers.values import (
@@ -40,7 +40,6 @@ from rollouts.samples import Record, to_float, to_integer, to_text
 name = "roll-mock"
 
 CLASS = b"roll.distributed.scheduler.protocol"
-WINDOW = 16  # rows that are decoded together
 KNOWN_COLUMNS = RLVR_COLUMNS | frozenset(("group_ids", "traj_id", "step", "tags", "episode_scores"))
 
 
@@ -49,9 +48,9 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record]:
-    """Yields records in the order of the rows. Raises UnreadableDumpError for any other file."""
     with provide_pickle_file(stream, context) as path, open_roll_batch(path) as batch:
-        yield from RollBatchReader(batch, context).read()
+        reader = RollBatchReader(batch, context)
+        yield from decode_texts(map(reader.build_record, range(batch.rows)), context, with_prompts=False)
 
 
 class RollBatchReader:
@@ -64,15 +63,6 @@ class RollBatchReader:
         self.columns = {name: batch.column(name) for name in batch.columns}
         self.step = to_integer(batch.meta.get("global_step"))
         self.groups = GroupAssigner()
-
-    def read(self) -> Iterator[Record]:
-        for start in range(0, self.batch.rows, WINDOW):
-            window = [self.build_record(row) for row in range(start, min(start + WINDOW, self.batch.rows))]
-            if self.context.decode_tokens is not None:
-                responses = self.context.decode_tokens([made.response_ids or [] for made in window])
-                for made, response in zip(window, responses, strict=True):
-                    made.response, made.textless = response, False
-            yield from window
 
     def build_record(self, row: int) -> Record:
         values = {name: to_jsonable(column[row]) for name, column in self.columns.items()}

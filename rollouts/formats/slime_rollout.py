@@ -55,7 +55,6 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
-    """Yields records in the order of the samples. Raises UnreadableDumpError for any other file."""
     with provide_pickle_file(stream, context) as path, open_torch_dict(path) as saved:
         yield from read_records(saved, context)
 

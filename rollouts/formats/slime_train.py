@@ -24,7 +24,7 @@ from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
 from rolloutdeck.trainers.slime import is_slime_dump
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
-from rollouts.formats.base import DumpContext
+from rollouts.formats.base import DumpContext, decode_texts
 from rollouts.formats.readers.seekable import provide_pickle_file
 from rollouts.formats.readers.values import summarize_value, to_jsonable
 from rollouts.formats.slime_rollout import SlimeSampleDict, TrajectoryAssigner, get_saved_samples, split_tokens
@@ -33,7 +33,6 @@ from rollouts.samples import LineProblem, Record, to_float, to_integer
 name = "slime-train"
 
 VERSION = 2
-WINDOW = 16  # rows that are decoded together
 ARRAYS = {
     "loss_masks": "response_mask", "rollout_log_probs": "logprobs", "ref_log_probs": "ref_logprobs",
     "advantages": "advantages",
@@ -49,9 +48,8 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
-    """Yields records in the order of the rollout. Raises UnreadableDumpError for any other file."""
     with provide_pickle_file(stream, context) as path, open_torch_dict(path) as saved:
-        yield from read_records(saved, context)
+        yield from decode_texts(read_records(saved, context), context)
 
 
 def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | LineProblem]:
@@ -62,7 +60,7 @@ def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Recor
     trajectories = TrajectoryAssigner(samples, "rollout_ids", "sample_index")
     raw = saved.get("raw_reward")
     scores = raw if isinstance(raw, list) and len(raw) == len(samples) else []
-    converter, window = RowConverter(), list[Record]()
+    converter = RowConverter()
     for position, sample in enumerate(samples):
         row = converter.plain(sample)
         if not isinstance(row, dict):
@@ -72,11 +70,7 @@ def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Recor
         made.trajectory, made.turn = trajectories.assign(position)
         if step != context.step:
             made.extras["step"] = step
-        window.append(made)
-        if len(window) == WINDOW:
-            yield from decode_window(window, context)
-            window = []
-    yield from decode_window(window, context)
+        yield made
 
 
 def build_record(row: SlimeSampleDict, scores: Sequence[Any]) -> Record:
@@ -106,13 +100,3 @@ def set_arrays(made: Record, row: SlimeSampleDict, length: int | None) -> None:
             made.extras[f"{key}_mean"] = fmean(known)
         elif not isinstance(value, list):
             made.extras[str(key)] = summarize_value(value)
-
-
-def decode_window(window: list[Record], context: DumpContext) -> Iterator[Record]:
-    """Yields the records, with decoded text if the tokenizer of the run is known."""
-    if context.decode_tokens is not None:
-        prompts = context.decode_tokens([made.prompt_ids or [] for made in window])
-        responses = context.decode_tokens([made.response_ids or [] for made in window])
-        for made, prompt, response in zip(window, prompts, responses, strict=True):
-            made.prompt, made.response, made.textless = prompt, response, False
-    yield from window

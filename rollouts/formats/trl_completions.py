@@ -46,21 +46,17 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
-    """Yields records in the order of the rows. Raises UnreadableDumpError for any other file."""
     with provide_local_file(stream, context) as path, open_parquet(path) as file:
-        yield from read_records(file, context)
-
-
-def read_records(file: pq.ParquetFile, context: DumpContext) -> Iterator[Record | LineProblem]:
-    schema, count = file.schema_arrow, file.metadata.num_rows
-    if not {"prompt", "completion"} <= set(schema.names) or len(set(schema.names)) != len(schema.names):
-        raise UnreadableDumpError("The Parquet file holds no completions: it has no columns `prompt` and `completion`.")
-    if not count:
-        raise UnreadableDumpError("The Parquet file has no rows.")
-    parts = [field.name for field in schema if pa.types.is_floating(field.type) and field.name not in KNOWN_COLUMNS]
-    scored = bool(parts) and scores_match_advantages(file, parts)
-    rows = enumerate(read_parquet_rows(file), 1)
-    yield from convert_rows(rows, lambda row: build_record(row, context, parts, scored))
+        schema = file.schema_arrow
+        names = set(schema.names)
+        if not {"prompt", "completion"} <= names or len(names) != len(schema):
+            raise UnreadableDumpError("The Parquet file has no columns `prompt` and `completion`.")
+        if not file.metadata.num_rows:
+            raise UnreadableDumpError("The Parquet file has no rows.")
+        parts = [field.name for field in schema if pa.types.is_floating(field.type) and field.name not in KNOWN_COLUMNS]
+        scored = bool(parts) and scores_match_advantages(file, parts)
+        rows = enumerate(read_parquet_rows(file), 1)
+        yield from convert_rows(rows, lambda row: build_record(row, context, parts, scored))
 
 
 def build_record(row: JsonObject, context: DumpContext, parts: Sequence[str], scored: bool) -> Record:

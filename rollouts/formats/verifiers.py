@@ -46,7 +46,6 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Yields records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
     is_trained, is_chunk = bool(TRAINED_FILE.search(context.filename)), bool(CHUNK_FILE.search(context.filename))
     for row in read_jsonl_rows(stream):
         if isinstance(row, LineProblem):
@@ -84,10 +83,16 @@ def get_episode_split(episode: JsonObject) -> str:
 
 def build_samples(episode: JsonObject) -> Iterator[Record]:
     """Yields one sample per leaf with an answer of the model. Raises ValueError if the episode is too large."""
-    budget = CharBudget()
+    chars = 0
     for trace in get_list(episode, "traces") if isinstance(episode.get("traces"), list) else [episode]:
         nodes = [node if isinstance(node, dict) else {} for node in get_list(trace, "nodes")]
-        paths = [path for path in find_paths(nodes, budget) if any(node.get("sampled") for node in path)]
+        paths = []
+        for path, path_chars in find_paths(nodes):
+            chars += path_chars
+            if chars > MAX_EPISODE_CHARS:
+                raise ValueError(f"its branches have more than {MAX_EPISODE_CHARS:,} characters together")
+            if any(node.get("sampled") for node in path):
+                paths.append(path)
         for turn, path in enumerate(paths):
             messages = [node["message"] for node in path]
             start = next(index for index, node in enumerate(path) if node.get("sampled"))
@@ -99,22 +104,9 @@ def build_samples(episode: JsonObject) -> Iterator[Record]:
             yield made
 
 
-class CharBudget:
-    """The characters that the other branches of an episode may have."""
-
-    def __init__(self) -> None:
-        self.left = MAX_EPISODE_CHARS
-
-    def spend(self, chars: int) -> None:
-        """Raises ValueError if they exceed the limit."""
-        self.left -= chars
-        if self.left < 0:
-            raise ValueError(f"its branches have more than {MAX_EPISODE_CHARS:,} characters together")
-
-
-def find_paths(nodes: Sequence[JsonObject], budget: CharBudget) -> Iterator[list[JsonObject]]:
-    """Yields the path from the root to each leaf, in the order of the leaves. Skips nodes that are not messages.
-    Parents precede their children. Raises ValueError if the paths exceed the budget."""
+def find_paths(nodes: Sequence[JsonObject]) -> Iterator[tuple[list[JsonObject], int]]:
+    """Yields the path from the root to each leaf, in the order of the leaves, and its characters without the leaf.
+    Skips nodes that are not messages. Parents precede their children."""
     parents = [to_integer(node.get("parent")) for node in nodes]
     sizes = [count_chars(node) if chat.is_message(node.get("message")) else 0 for node in nodes]
     inner_nodes = set[int | None]()
@@ -125,9 +117,9 @@ def find_paths(nodes: Sequence[JsonObject], budget: CharBudget) -> Iterator[list
         path, parent = [leaf], parents[leaf]
         while parent is not None and 0 <= parent < path[-1]:
             path.append(parent)
-            budget.spend(sizes[parent] or NODE_CHARS)  # a skipped node takes time
             parent = parents[parent]
-        yield [nodes[index] for index in reversed(path) if sizes[index]]
+        chars = sum(sizes[index] or NODE_CHARS for index in path[1:])  # a skipped node takes time
+        yield [nodes[index] for index in reversed(path) if sizes[index]], chars
 
 
 def count_chars(node: JsonObject) -> int:

@@ -21,14 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches import RolloutBatch, RowTokens, open_batch
 from rollouts.errors import UnreadableDumpError
-from rollouts.formats.base import DumpContext
+from rollouts.formats.base import DumpContext, decode_texts
 from rollouts.formats.readers.jsonl import parse_prompt_or_empty
 from rollouts.formats.readers.values import (
     binarize_mask,
@@ -41,7 +40,6 @@ from rollouts.formats.readers.values import (
 from rollouts.formats.verl_jsonl import assign_position
 from rollouts.samples import Record, SkippedRow, is_number, to_float, to_integer, to_text
 
-WINDOW = 16  # rows that are decoded together
 LABEL_FILE = "new_batch.dp"
 # Columns that are stored in fields of the record, or that repeat them.
 KNOWN_COLUMNS = frozenset(
@@ -54,7 +52,7 @@ KNOWN_COLUMNS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class VerlBatchFormat:
-    """A batch file. Reading keeps one row at a time in memory."""
+    """A batch file. Reading keeps a few rows at a time in memory."""
 
     name: str
     filename: str
@@ -64,14 +62,14 @@ class VerlBatchFormat:
         return False
 
     def read(self, stream: BinaryIO, context: DumpContext) -> Iterator[Record | SkippedRow]:
-        """Yields records in the order of the rows. Raises UnreadableDumpError."""
         if context.path is None:
             raise UnreadableDumpError(
                 f"A {self.filename} cannot be logged as a dump. Log its folder with `log_artifact`."
             )
         try:
             with open_batch(context.path) as batch:
-                yield from VerlBatchReader(batch, context).read()
+                reader = VerlBatchReader(batch, context)
+                yield from decode_texts(map(reader.read_row, range(batch.rows)), context)
         except SafePickleError as error:
             raise UnreadableDumpError(f"{context.filename} cannot be read: {error}.") from error
 
@@ -92,25 +90,12 @@ class VerlBatchReader:
         self.n = to_integer(context.facts.get("samples_per_prompt")) or 0
         self.longest = to_integer(context.facts.get("max_response_length")) or get_padded_length(batch)
 
-    def read(self) -> Iterator[Record | SkippedRow]:
-        for start in range(0, self.batch.rows, WINDOW):
-            window = range(start, min(start + WINDOW, self.batch.rows))
-            tokens = [self.batch.tokens(row) for row in window]
-            prompts = self.decode([row_tokens.prompt_ids for row_tokens in tokens])
-            responses = self.decode([row_tokens.response_ids for row_tokens in tokens])
-            for row, row_tokens, prompt, response in zip(window, tokens, prompts, responses, strict=False):
-                if self.batch.is_padding(row):
-                    yield SkippedRow("padding")
-                else:
-                    yield self.build_record(row, row_tokens, prompt, response)
-
-    def decode(self, ids: list[list[int]]) -> Iterator[str | None]:
-        return iter(self.context.decode_tokens(ids)) if self.context.decode_tokens else repeat(None)
-
-    def build_record(self, row: int, tokens: RowTokens, prompt: str | None, response: str | None) -> Record:
-        values = {name: values[row] for name, values in self.columns.items()}
-        rendered, messages = parse_prompt_or_empty(to_jsonable(values.get("raw_prompt", values.get("prompt"))))
-        made = Record(rendered if prompt is None else prompt, response or "", messages, textless=response is None)
+    def read_row(self, row: int) -> Record | SkippedRow:
+        if self.batch.is_padding(row):
+            return SkippedRow("padding")
+        tokens, values = self.batch.tokens(row), {name: values[row] for name, values in self.columns.items()}
+        prompt, messages = parse_prompt_or_empty(to_jsonable(values.get("raw_prompt", values.get("prompt"))))
+        made = Record(prompt, "", messages, textless=True)
         set_tokens(made, tokens)
         made.truncated = len(tokens.response_ids) >= self.longest if self.longest else None
         self.set_position(made, row, values.get("uid"))

@@ -50,7 +50,6 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Yields records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
     keys = KeyClassifier()
     order = DatasetOrder() if context.split == "eval" else None
     for window in split_windows(read_jsonl_rows(stream)):

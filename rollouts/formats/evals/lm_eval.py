@@ -37,7 +37,6 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
-    """Yields records in the order of the documents. Raises UnreadableDumpError if no line holds an object."""
     pending, size = dict[tuple[str, str], list[Record]](), 0
     task = TASK.search(context.filename)
     for item in read_jsonl_rows(stream):

@@ -36,7 +36,6 @@ def sniff(filename: str, head: bytes) -> bool:
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
-    """Yields records in the order of the lines. Raises UnreadableDumpError if no line holds an object."""
     for item in read_jsonl_rows(stream):
         if isinstance(item, LineProblem):
             yield item

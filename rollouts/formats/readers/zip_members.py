@@ -62,8 +62,8 @@ class ZipReader:
 def scan_members(file: BinaryIO) -> Iterator[zipfile.ZipInfo]:
     """Yields members in the order of the file, up to the first incomplete one."""
     end, offset = file.seek(0, io.SEEK_END), 0
-    while found := read_header(file, offset):
-        member, start = found
+    while header := read_header(file, offset):
+        member, start = header
         offset = start + member.compress_size
         if offset > end or member.flag_bits & STREAMED:  # the size of a streamed member follows its bytes
             return
@@ -103,10 +103,10 @@ def read_compressed(member: zipfile.ZipInfo, file: BinaryIO) -> bytes:
         raise ValueError(f"decompresses to more than {MAX_LINE_BYTES >> 20} MiB")
     if member.flag_bits & ENCRYPTED:
         raise ValueError("is encrypted with a password")
-    found = read_header(file, member.header_offset)
-    if not found:
+    header = read_header(file, member.header_offset)
+    if not header:
         raise ValueError("is not at the offset that the zip lists")
-    file.seek(found[1])
+    file.seek(header[1])
     body = file.read(member.compress_size)
     if len(body) < member.compress_size:
         raise ValueError("is truncated")

@@ -105,7 +105,7 @@ def serialize_artifact_to_load(row: Artifact, excluded: ExcludedRows | None) -> 
         "id": row.key,
         **pick_fields(row, "role", "step_kind", "step", "state", "message", "facts", "files"),
         "flagged": {path: list(records) for path, records in excluded.records.items()} if excluded else {},
-        "whole": bool(excluded and excluded.is_complete),
+        "whole": bool(excluded and excluded.fully_flagged),
         "url": build_files_url(row),
     }
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeVar
 
 from rollouts.errors import RolloutError, UnreadableDumpError
@@ -56,7 +57,7 @@ class DumpReading:
     id_generator: SampleIdGenerator | None = None
     layout: BodyLayout | None = None
     writer: BodyWriter | None = None
-    prompt_keys: dict[str, str] = field(default_factory=dict)
+    get_prompt_key: Callable[[str], str] = field(default_factory=lambda: lru_cache(BATCH_ROWS)(compute_prompt_key))
 
     def record_skipped(self, item: LineProblem | SkippedRow) -> None:
         if isinstance(item, SkippedRow):
@@ -102,14 +103,6 @@ class DumpReading:
         self.writer = self.writer or BodyWriter(get_body_file_path(self.path), table.schema)
         self.writer.write(table)
         self.index_rows.add(batch, ids, keys)
-
-    def get_prompt_key(self, prompt: str) -> str:
-        key = self.prompt_keys.get(prompt)
-        if key is None:
-            if len(self.prompt_keys) >= BATCH_ROWS:
-                self.prompt_keys.clear()
-            key = self.prompt_keys[prompt] = compute_prompt_key(prompt)
-        return key
 
 
 def create_id_generator(dump: Dump, first: Record) -> SampleIdGenerator:

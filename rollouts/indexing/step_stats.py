@@ -119,10 +119,8 @@ def compute_group_stats(final: Sequence[SampleStats]) -> tuple[dict[str, int], d
         "groups": len({row.group for row in final}),
         "zero_variance_groups": sum(len(known) > 1 and min(known) == max(known) for known in scores.values()),
     }
-    solved = {
-        "solve-all": sum(map(all, outcomes.values())),
-        "solve-none": sum(not any(group) for group in outcomes.values()),
-    }
+    groups = outcomes.values()
+    solved = {"solve-all": sum(map(all, groups)), "solve-none": sum(not any(group) for group in groups)}
     return stats, solved if outcomes else {}
 
 

@@ -123,10 +123,8 @@ def merge_schemas(paths: Sequence[Path]) -> pa.Schema:
 
 def fit_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Returns the table with the columns of `schema`. Missing columns are null."""
-    columns = [
-        table[field.name] if field.name in table.schema.names else pa.nulls(table.num_rows, field.type)
-        for field in schema
-    ]
+    names, count = table.schema.names, table.num_rows
+    columns = [table[field.name] if field.name in names else pa.nulls(count, field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -136,12 +134,10 @@ def replace_segments(run: Run, split: str, path: str, moved: Sequence[MovedRows]
     Raises RowsChangedError if a dump no longer points to the rows that were copied.
     """
     rows, size = sum(rows.dump.rows for rows in moved), get_body_file_path(path).stat().st_size
-    new_segment = Segment.objects.create(
-        run=run, split=split, path=path, rows=rows, bytes=size, schema=BODY_SCHEMA_VERSION
-    )
+    target = Segment.objects.create(run=run, split=split, path=path, rows=rows, bytes=size, schema=BODY_SCHEMA_VERSION)
     for dump, offset in moved:
         unchanged = Dump.objects.filter(pk=dump.pk, rows=dump.rows, segment_offset=dump.segment_offset)
-        if not unchanged.filter(segment=dump.segment).update(segment=new_segment, segment_offset=offset):
+        if not unchanged.filter(segment=dump.segment).update(segment=target, segment_offset=offset):
             raise RowsChangedError
     for segment in old:
         if segment.dumps.exists():

@@ -127,9 +127,7 @@ def get_or_create_series(run_id: int, keys: Iterable[SeriesKey]) -> dict[SeriesK
     return known
 
 
-def assign_blocks(
-    blocks: Sequence[tuple[int, int]], steps: StepArray
-) -> Iterable[tuple[int | None, npt.NDArray[np.bool_]]]:
+def assign_blocks(blocks: list[tuple[int, int]], steps: StepArray) -> list[tuple[int | None, npt.NDArray[np.bool_]]]:
     """Returns (block id, mask of its steps). `blocks` are sorted (first step, id). If there are none, the id is
     None."""
     if not blocks:

@@ -56,9 +56,9 @@ class Buckets:
         mask[self.find_first_equal(values, np.fmax.reduceat(values, self.starts))] = True
         return np.flatnonzero(mask)
 
-    def find_first_equal(self, values: ValueArray, wanted: ValueArray) -> Positions:
-        """Returns the first point of each bucket that has the bucket's `wanted` value. None if that is NaN."""
-        hits = np.flatnonzero(values == np.repeat(wanted, self.sizes))
+    def find_first_equal(self, values: ValueArray, extremes: ValueArray) -> Positions:
+        """Returns the first point of each bucket that has the value of `extremes`. None if that is NaN."""
+        hits = np.flatnonzero(values == np.repeat(extremes, self.sizes))
         bucket = self.bucket[hits]
         is_first = np.ones(len(hits), bool)
         np.not_equal(bucket[1:], bucket[:-1], out=is_first[1:])

@@ -13,7 +13,7 @@ from typing import Final, TypedDict
 
 import numpy as np
 import orjson
-from django.db.models import Count, F, OuterRef, Subquery, Window
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery, Window
 from django.db.models.functions import RowNumber
 
 from rollouts.errors import InvalidInputError
@@ -129,21 +129,23 @@ def list_metric_names(run: Run, attempt: str = "") -> list[str]:
     series, rows = Series.objects.filter(run=run), MetricRow.objects.filter(run=run)
     if attempt:
         series, rows = series.filter(attempt__key=attempt), rows.filter(attempt__key=attempt)
-    names = set(series.values_list("name", flat=True).distinct())
-    for text in rows.values_list("values", flat=True):
-        names |= orjson.loads(text).keys()
-    return sorted((names | sample_curves.list_sample_curve_names(run, attempt)) - {TIME_METRIC})
+    return merge_names(series, rows, sample_curves.list_sample_curve_names(run, attempt))
 
 
 def list_recent_metric_names(runs: Sequence[Run]) -> list[str]:
     """Returns the sorted names of metrics of many runs, from their blocks, newest rows and samples."""
     newest = Window(RowNumber(), partition_by=[F("run")], order_by=F("pk").desc())
-    names = set(Series.objects.filter(run__in=runs).order_by().values_list("name", flat=True).distinct())
     rows = MetricRow.objects.filter(run__in=runs).annotate(newest=newest).filter(newest__lte=NEWEST_ROWS)
+    tables = sample_curves.load_last_sample_curves(Run.objects.filter(pk__in=[run.pk for run in runs]))
+    names = {name for table in tables.values() for name, _, _ in table}
+    return merge_names(Series.objects.filter(run__in=runs), rows, names)
+
+
+def merge_names(series: QuerySet[Series], rows: QuerySet[MetricRow], sample_curve_names: set[str]) -> list[str]:
+    names = sample_curve_names.union(series.order_by().values_list("name", flat=True).distinct())
     for text in rows.values_list("values", flat=True):
         names |= orjson.loads(text).keys()
-    tables = sample_curves.load_last_sample_curves(Run.objects.filter(pk__in=[run.pk for run in runs]))
-    return sorted((names | {name for table in tables.values() for name, _, _ in table}) - {TIME_METRIC})
+    return sorted(names - {TIME_METRIC})
 
 
 def load_curves(
@@ -158,10 +160,8 @@ def load_curves(
     curves: dict[str, dict[str, list[Curve]]] = {uid: {name: [] for name in names} for uid in uids.values()}
     attempts, downsampler = AttemptIndex.load(list(uids)), Downsampler()
     for (run, name, kind), pieces in sorted(load_points(uids, names, newest=False).items()):
-        selected = downsample_pieces(attempts.select(pieces, kind, attempt), max_points, downsampler)
-        curves[uids[run]][name] += [
-            build_curve(attempts, pk, kind, points) for pk, points in selected if len(points[0])
-        ]
+        shown = downsample_pieces(attempts.select(pieces, kind, attempt), max_points, downsampler)
+        curves[uids[run]][name] += [build_curve(attempts, pk, kind, points) for pk, points in shown if len(points[0])]
     return curves
 
 

@@ -27,7 +27,7 @@ class Migration(migrations.Migration):
                 (
                     "config_changes",
                     models.JSONField(
-                        blank=True, default=dict, help_text="{key: [before, now]} since the previous attempt"
+                        blank=True, default=dict, help_text="{key: [before, now]} since the last attempt"
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),

@@ -70,9 +70,7 @@ class Revision(models.Model):
     plan = models.ForeignKey(ReplayPlan, models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()
     action = models.CharField(max_length=11, choices=[(action, action) for action in PLAN_ACTIONS], default="cache")
-    on_mismatch = models.CharField(
-        max_length=8, choices=[(action, action) for action in MISMATCH_ACTIONS], default="generate"
-    )
+    on_mismatch = models.CharField(max_length=8, choices=[(key, key) for key in MISMATCH_ACTIONS], default="generate")
     exclude_flagged = models.BooleanField(default=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="revisions")
     created_at = models.DateTimeField(auto_now_add=True)

@@ -117,9 +117,7 @@ class Attempt(models.Model):
     number = models.PositiveIntegerField(help_text="1, 2, … in order of arrival")
     host = models.CharField(max_length=120, blank=True, default="")
     job = models.CharField(max_length=120, blank=True, default="")
-    config_changes = models.JSONField(
-        default=dict, blank=True, help_text="{key: [before, now]} since the previous attempt"
-    )
+    config_changes = models.JSONField(default=dict, blank=True, help_text="{key: [before, now]} since the last attempt")
     created_at = models.DateTimeField(auto_now_add=True)
     seen_at = models.DateTimeField(default=timezone.now)
 

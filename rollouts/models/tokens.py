@@ -44,10 +44,8 @@ class Token(models.Model):
     def issue(cls, *, user: User, name: str, scopes: list[str], project: Project | None = None) -> tuple[Token, str]:
         """Returns a new token and its secret, which is not stored."""
         secret = "rd_" + secrets.token_urlsafe(32)
-        token = cls.objects.create(
-            user=user, name=name, scopes=",".join(scopes), project=project, digest=hash_secret(secret)
-        )
-        return token, secret
+        values = {"scopes": ",".join(scopes), "digest": hash_secret(secret)}
+        return cls.objects.create(user=user, name=name, project=project, **values), secret
 
     @classmethod
     def find(cls, secret: str) -> Token | None:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from rollouts.models import Artifact, Pin, Run
 from rollouts.pins import artifacts
-from rollouts.pins.artifacts import MAX_ORIGIN_CHARS
+from rollouts.pins.artifacts import MAX_ORIGIN_CHARS, find_last_poll
 
 SILENT_AFTER = timedelta(seconds=60)  # a running sender polls twice in this time
 State = Artifact.State
@@ -92,6 +92,4 @@ def combine_states(pinned: Sequence[Artifact]) -> str:
 
 def find_senders(run: Run, waiting: Iterable[Artifact]) -> tuple[UploadHost, ...]:
     origins = sorted({tuple(artifact.origin.get(name, "") for name in MAX_ORIGIN_CHARS) for artifact in waiting})
-    return tuple(
-        UploadHost(host, path, command, artifacts.find_last_poll(run, host)) for host, path, command in origins
-    )
+    return tuple(UploadHost(host, path, command, find_last_poll(run, host)) for host, path, command in origins)

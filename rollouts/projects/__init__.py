@@ -4,7 +4,6 @@ Depends on: the models.
 Invariant: an operation that changes rights or removes something writes an audit entry in the same transaction.
 """
 
-from rollouts.projects.audit import record_audit_entry
-from rollouts.projects.projects import create_project, create_token, revoke_token, set_role
+from rollouts.projects.projects import create_project, create_token, record_audit_entry, revoke_token, set_role
 
 __all__ = ["create_project", "create_token", "record_audit_entry", "revoke_token", "set_role"]

@@ -1,4 +1,4 @@
-"""Projects, their members and their tokens. Each change writes an audit entry."""
+"""Projects, their members, their tokens and the audit log."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ from django.utils.translation import gettext as _
 from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.lib import parse_text
-from rollouts.models import Membership, Project, Token
-from rollouts.projects.audit import record_audit_entry
+from rollouts.models import AuditEntry, Membership, Project, Token
+
+
+def record_audit_entry(
+    user: User | None, verb: str, subject: str, *, project: Project | None = None, **detail: Any
+) -> AuditEntry:
+    """Writes one entry. `verb` is an operation such as `run.delete`, `subject` the name of its object."""
+    return AuditEntry.objects.create(user=user, project=project, verb=verb, subject=subject[:200], detail=detail)
 
 
 def create_project(slug: str, by: User) -> tuple[Project, bool]:

@@ -32,11 +32,11 @@ ArtifactKey = tuple[int, str]  # run id, key
 @dataclass(frozen=True, slots=True)
 class ExcludedRows:
     """The excluded rows of an artifact: {path: record numbers from 0}, and the number of prompts they remove.
-    `is_complete`: no row remains."""
+    `fully_flagged`: no row remains."""
 
     records: Mapping[str, tuple[int, ...]]
     prompts: int
-    is_complete: bool = False
+    fully_flagged: bool = False
 
     def get_remaining_facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the facts of the remaining rows. The sizes are unknown if the number of prompts is."""
@@ -67,20 +67,17 @@ NO_EXCLUSION = PinExclusion()
 def find_exclusions(pins: Iterable[Pin]) -> dict[int, PinExclusion]:
     """Returns the exclusions of the pins with flagged samples, by pin id. The caller has prefetched `artifacts`."""
     artifacts = {pin: list(pin.artifacts.all()) for pin in pins}
-    positions = {pin: {get_position(pin), *map(get_position, own)} for pin, own in artifacts.items()}
-    flagged = load_flagged_samples({position[0] for own in positions.values() for position in own})
+    steps = {pin: {get_position(pin), *map(get_position, own)} for pin, own in artifacts.items()}
+    flagged = load_flagged_samples({position[0] for own in steps.values() for position in own})
     if not flagged:
         return {}
     masked = [artifact for own in artifacts.values() for artifact in own if masks_flagged(get_format(artifact))]
     index = FlaggedRowIndex({sample for samples in flagged.values() for sample in samples}, masked)
-    samples = {
-        pin: {sample for position in own for sample in flagged.get(position, ())} for pin, own in positions.items()
-    }
+    samples = {pin: {sample for step in own for sample in flagged.get(step, ())} for pin, own in steps.items()}
     only_trained_pins = [pin for pin, own in artifacts.items() if all(only_trained(get_format(row)) for row in own)]
     filtered = find_filtered_samples(index, {sample for pin in only_trained_pins for sample in samples[pin]})
-    return {
-        pin.pk: build_exclusion(own - filtered, artifacts[pin], index) for pin, own in samples.items() if own - filtered
-    }
+    samples = {pin: own - filtered for pin, own in samples.items()}
+    return {pin.pk: build_exclusion(own, artifacts[pin], index) for pin, own in samples.items() if own}
 
 
 def get_position(row: Pin | Artifact) -> StepPosition:
@@ -190,8 +187,8 @@ def build_excluded_rows(artifact: Artifact, records: Mapping[str, set[int]], pro
     if masks_flagged(get_format(artifact)):
         return ExcludedRows(ordered, 0, sum(map(len, ordered.values())) == artifact.facts.get("rows"))
     known = artifact.facts.get("prompts")
-    is_complete = artifact.role == PER_PROMPT_ROLE or (isinstance(known, int) and len(prompts) >= known)
-    return ExcludedRows(ordered, len(prompts), is_complete)
+    fully_flagged = artifact.role == PER_PROMPT_ROLE or (isinstance(known, int) and len(prompts) >= known)
+    return ExcludedRows(ordered, len(prompts), fully_flagged)
 
 
 def compare_remaining_facts(
@@ -211,5 +208,5 @@ def explain_refusal(excluded: PinExclusion, artifacts: Iterable[int]) -> str:
     if excluded.not_found:
         return _("flagged samples not found in its files: {count}").format(count=excluded.not_found)
     rows = [excluded.artifacts.get(pk) for pk in artifacts]
-    is_complete = bool(rows) and all(row is not None and row.is_complete for row in rows)
-    return _("all its prompts have samples flagged bad") if is_complete else ""
+    fully_flagged = bool(rows) and all(row is not None and row.fully_flagged for row in rows)
+    return _("all its prompts have samples flagged bad") if fully_flagged else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -45,9 +45,7 @@ def restore_check(project: Project, fact: str, by: User) -> Project:
     return store_overrides(project, remaining, by, "plan.tighten", fact=fact)
 
 
-def store_overrides(
-    project: Project, overrides: dict[str, dict[str, str]], by: User, verb: str, **detail: str
-) -> Project:
+def store_overrides(project: Project, overrides: dict[str, Any], by: User, verb: str, **detail: str) -> Project:
     project.loosened = overrides
     project.save(update_fields=["loosened"])
     record_audit_entry(by, verb, project.slug, project=project, **detail)

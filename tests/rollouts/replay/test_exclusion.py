@@ -92,7 +92,7 @@ def test_where_each_prompt_has_its_own_files_a_flag_leaves_out_the_prompt(run: R
     pin, artifact = fed(run, owner, 7)
     flag(Sample.objects.get(group="uid_sample_0_7"), owner)
     found = exclusion.find_exclusions([pin])[pin.pk]
-    assert found.artifacts[artifact.pk].is_complete and found.not_found == 0
+    assert found.artifacts[artifact.pk].fully_flagged and found.not_found == 0
     assert exclusion.explain_refusal(found, [artifact.pk]) == "all its prompts have samples flagged bad"
     assert exclusion.explain_refusal(found, [artifact.pk, -1]) == ""
 
@@ -163,7 +163,7 @@ def test_flagged_rows_of_a_trainer_that_takes_them_without_weight_stay_in_its_fi
     assert found.artifacts[artifact.pk].get_remaining_facts({"rows": 3}) == {"rows": 3}
     for sample in (samples(run)[0], samples(run)[2]):
         flag(sample, owner)
-    assert exclusion.find_exclusions([pin])[pin.pk].artifacts[artifact.pk].is_complete
+    assert exclusion.find_exclusions([pin])[pin.pk].artifacts[artifact.pk].fully_flagged
 
 
 @pytest.mark.parametrize("came", [True, False])

@@ -33,11 +33,10 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--split", choices=SPLITS, default="", help="default: detected from folder names, else from content"
-    )
-    parser.add_argument("--format", default="", help="file format, for example verl-jsonl; default: detected")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--split", choices=SPLITS, default="", help="default: detected from folder names, else from content")
+    add("--format", default="", help="file format, for example verl-jsonl; default: detected")
+    add(
         "--map",
         action="append",
         default=[],
@@ -45,8 +44,8 @@ def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
         help="columns of a CSV, JSONL or Parquet table, for example prompt=question,response=answer; or a preset: "
         + ", ".join(COLUMN_PRESETS),
     )
-    parser.add_argument("--attempt", default="", help="attempt that these files belong to; default: files")
-    parser.add_argument(
+    add("--attempt", default="", help="attempt that these files belong to; default: files")
+    add(
         "--step-kind",
         action="append",
         default=[],
@@ -68,11 +67,12 @@ def _add_artifact_arguments(parser: argparse.ArgumentParser, default: str) -> No
 
 
 def _add_up_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="folders to watch")
-    parser.add_argument("--data", type=Path, default=None, help="default: ROLLOUTDECK_DATA, else ~/.rolloutdeck/data")
-    parser.add_argument("--host", default="", help="default: 127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="default: 8460")
-    parser.add_argument("--demo", action="store_true", help="also train a tiny demo model (needs torch)")
+    add = parser.add_argument
+    add("paths", nargs="*", type=Path, metavar="PATH", help="folders to watch")
+    add("--data", type=Path, default=None, help="default: ROLLOUTDECK_DATA, else ~/.rolloutdeck/data")
+    add("--host", default="", help="default: 127.0.0.1")
+    add("--port", type=int, default=0, help="default: 8460")
+    add("--demo", action="store_true", help="also train a tiny demo model (needs torch)")
 
 
 def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,10 +85,9 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", nargs="*", type=Path, metavar="PATH", help="folders to watch; they may be created later"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("paths", nargs="*", type=Path, metavar="PATH", help="folders to watch; they may be created later")
+    add(
         "--tree",
         default="",
         metavar="PATTERN",
@@ -97,8 +96,8 @@ def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     _add_run_arguments(parser)
     _add_file_arguments(parser)
     _add_artifact_arguments(parser, "on-pin")
-    parser.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="time between checks; default: 1")
-    parser.add_argument("--once", action="store_true", help="send the complete files, then exit")
+    add("--poll", type=float, default=1.0, metavar="SECONDS", help="time between checks; default: 1")
+    add("--once", action="store_true", help="send the complete files, then exit")
     _add_server_arguments(parser)
 
 
@@ -114,13 +113,12 @@ def _add_sync_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_samples_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _add_run_arguments(parser)
-    parser.add_argument("--split", choices=SPLITS, default="train")
-    parser.add_argument("--step", default="latest", help="a step number, latest (default) or all")
-    parser.add_argument("--attempt", default="", help="default: the attempt that is current at each step")
-    parser.add_argument(
-        "--q", default="", metavar="QUERY", help="search query as in the web UI, for example 'score<0.5'"
-    )
+    add("--split", choices=SPLITS, default="train")
+    add("--step", default="latest", help="a step number, latest (default) or all")
+    add("--attempt", default="", help="default: the attempt that is current at each step")
+    add("--q", default="", metavar="QUERY", help="search query as in the web UI, for example 'score<0.5'")
     order = parser.add_mutually_exclusive_group()
     order.add_argument("--worst", type=int, metavar="N", help="N samples with the lowest score (default: 5)")
     order.add_argument("--best", type=int, metavar="N", help="N samples with the highest score")
@@ -131,12 +129,11 @@ def _add_samples_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _add_run_arguments(parser)
-    parser.add_argument("--plan", default="", metavar="NAME", help="default: ROLLOUTDECK_PLAN, else default")
-    parser.add_argument(
-        "--steps", type=int, default=0, metavar="N", help="show the first N steps; default: all targets and a few more"
-    )
-    parser.add_argument("--json", action="store_true", help="print the server's JSON response")
+    add("--plan", default="", metavar="NAME", help="default: ROLLOUTDECK_PLAN, else default")
+    add("--steps", type=int, default=0, metavar="N", help="show the first N steps; default: all targets and a few more")
+    add("--json", action="store_true", help="print the server's JSON response")
     _add_server_arguments(parser)
 
 
@@ -151,9 +148,10 @@ def _add_token_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_check_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("overrides", nargs="*", metavar="SETTING", help="trainer setting, as key=value or --flag value")
-    parser.add_argument("--trainer", required=True, help="verl, trl, slime, roll, cure")
-    parser.add_argument(
+    add = parser.add_argument
+    add("overrides", nargs="*", metavar="SETTING", help="trainer setting, as key=value or --flag value")
+    add("--trainer", required=True, help="verl, trl, slime, roll, cure")
+    add(
         "--config",
         type=Path,
         help="the trainer's JSON, YAML or Python file (parsed, never run), or a file of overrides",
@@ -161,22 +159,21 @@ def _add_check_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_pull_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _add_run_arguments(parser)
-    parser.add_argument(
+    add(
         "--into",
         type=Path,
         required=True,
         metavar="DIR",
         help="target folder: new, empty or written by an earlier pull",
     )
-    parser.add_argument("--trainer", required=True, help="verl, slime, trl, roll, cure")
-    parser.add_argument("--way", default="", help="loading method, for trainers with several; see the trainer's docs")
-    parser.add_argument("--plan", default="", metavar="NAME[@REVISION]", help="default: ROLLOUTDECK_PLAN, else default")
-    parser.add_argument(
-        "--steps", type=int, metavar="N", help="place files for the first N steps; default: all steps of the run"
-    )
-    parser.add_argument("--config", type=Path, help="config of the replaying run: JSON, YAML or a file of overrides")
-    parser.add_argument(
+    add("--trainer", required=True, help="verl, slime, trl, roll, cure")
+    add("--way", default="", help="loading method, for trainers with several; see the trainer's docs")
+    add("--plan", default="", metavar="NAME[@REVISION]", help="default: ROLLOUTDECK_PLAN, else default")
+    add("--steps", type=int, metavar="N", help="place files for the first N steps; default: all steps of the run")
+    add("--config", type=Path, help="config of the replaying run: JSON, YAML or a file of overrides")
+    add(
         "--set",
         nargs="+",
         action="extend",

@@ -27,6 +27,11 @@ MAX_METRICS_FILES = 500  # in one request
 NEVER_DUE = float("inf")
 
 
+def _compute_backoff(failures: int) -> float:
+    """Returns the pause after this many failures, in seconds."""
+    return min(MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS * 2.0 ** min(failures, 20))
+
+
 class Backoff:
     """Growing pauses with jitter, so that many trainers don't retry at the same moment."""
 
@@ -35,7 +40,7 @@ class Backoff:
 
     def next_pause(self, min_seconds: float = 0.0) -> float:
         """Returns the seconds to wait, at least `min_seconds` (the server's request)."""
-        pause = min(MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS * 2.0 ** min(self.failures, 20))
+        pause = _compute_backoff(self.failures)
         self.failures += 1
         return max(min_seconds, pause * random.uniform(0.5, 1.0))
 
@@ -133,9 +138,8 @@ class Dispatcher:
         return [file for file in due if file.kind != "finish" or len(files) == 1]
 
     def _compute_next_due(self, folder: Path, now: float) -> float:
-        pauses = [
-            self._due_at[file.path] - now for file in self._listed_files.get(folder, []) if file.path in self._due_at
-        ]
+        files = self._listed_files.get(folder, [])
+        pauses = [self._due_at[file.path] - now for file in files if file.path in self._due_at]
         return max(0.01, min(pauses)) if pauses else NEVER_DUE
 
     def _upload(self, server: ServerClient, folder: Path, batch: list[spool.SpoolFile]) -> UploadOutcome:
@@ -238,12 +242,8 @@ class Dispatcher:
         self.action_required_reasons[folder], self.is_token_refused = outcome.reason, outcome.is_token_refused
         if outcome.is_token_refused:  # the same token is refused for every folder
             self._paused_until = until
-        self.once_logger.log_once(
-            f"action required {outcome.reason}",
-            "Data stays in %s until this is fixed: %s",
-            folder,
-            outcome.reason,
-        )
+        message = "Data stays in %s until this is fixed: %s"
+        self.once_logger.log_once(f"action required {outcome.reason}", message, folder, outcome.reason)
 
     def _postpone(self, batch: list[spool.SpoolFile], outcome: UploadOutcome) -> None:
         now = time.monotonic()
@@ -265,9 +265,7 @@ class Dispatcher:
         """
         self._failures[path] += 1
         if path in self._failing_alone:
-            self._due_at[path] = now + min(
-                MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS * 2.0 ** min(self._failures[path] - SUSPECT_FAILURES, 20)
-            )
+            self._due_at[path] = now + _compute_backoff(self._failures[path] - SUSPECT_FAILURES)
         elif self._failures[path] % SUSPECT_FAILURES == 0:
             self._skipped.add(path)
 

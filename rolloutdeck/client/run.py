@@ -330,12 +330,8 @@ class Run:
         if self.finished or not self._started or self._pid != os.getpid():
             return
         try:
-            if (
-                self.ends_here
-                and self._pid == self._creator_pid
-                and not _is_child()
-                and os.environ.get("RANK", "0") == "0"
-            ):
+            is_creator = self._pid == self._creator_pid and not _is_child()
+            if self.ends_here and is_creator and os.environ.get("RANK", "0") == "0":
                 self._finish("failed" if getattr(sys, "last_value", None) else "finished", self.exit_timeout)
             else:  # another process continues the run
                 self._close(self.exit_timeout)

@@ -192,12 +192,7 @@ class Sender:
         except ServerUnreachableError as error:
             logger.debug("A requested file is uploaded later: %s", error)
             response = None
-        if (
-            response is not None
-            and response.is_from_server
-            and response.status < 500
-            and response.status not in (401, 403, 429)
-        ):
+        if response and response.is_from_server and response.status < 500 and response.status not in (401, 403, 429):
             self._artifact_backoff.reset()
             return 0.0
         pause = self._artifact_backoff.next_pause()

@@ -7,11 +7,12 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec
 
 from rolloutdeck.client import process_identity, serialize, spool, writer
+from rolloutdeck.client.process_identity import ProcessAttempt, RunIdentity, clean_name, create_run_uid
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import Settings, logger
 from rolloutdeck.protocol import UID_PATTERN
@@ -19,6 +20,7 @@ from rolloutdeck.protocol import UID_PATTERN
 P = ParamSpec("P")
 
 MAX_CONFIG_BYTES = 4 << 20
+MAX_TAGS = 50
 
 _runs: list[Run] = []
 
@@ -30,14 +32,8 @@ def _never_raises(function: Callable[P, Run]) -> Callable[P, Run]:
             return function(*args, **kwargs)
         except Exception as error:
             logger.warning("rolloutdeck.init() failed. The training continues and nothing is recorded: %s", error)
-            identity = process_identity.RunIdentity(process_identity.create_run_uid(), "default", "none")
-            run = Run(
-                identity,
-                process_identity.ProcessAttempt("none", "none"),
-                Settings(),
-                spool.find_spool_root(Settings()),
-                {},
-            )
+            identity = RunIdentity(create_run_uid(), "default", "none")
+            run = Run(identity, ProcessAttempt("none", "none"), Settings(), spool.find_spool_root(Settings()), {})
             run.finished = True
             return run
 
@@ -68,46 +64,37 @@ def init(
     process, returns it.
     """
     settings = Settings.from_environment()
-    requested = (
-        _build_project(str(project or settings.project)),
-        process_identity.clean_name(name or settings.run, 190),
-    )
+    requested = _build_project(str(project or settings.project)), clean_name(name or settings.run, 190)
     if open_run := next((run for run in _runs if not run.finished and _is_requested(run, requested)), None):
         return open_run
-    process_attempt = process_identity.detect_attempt()
+    attempt = process_identity.detect_attempt()
     folder = Path(checkpoint_dir).expanduser().absolute() if checkpoint_dir else None
-    identity = _choose_identity(settings, process_attempt, *requested, folder)
-    resume = _check_resume(resume)
-    run_facts = {
-        "framework": process_identity.clean_name(framework, 40),
-        "resume": resume,
-        "host": process_attempt.host,
-        "job": process_attempt.job,
-    }
+    identity = _choose_identity(settings, attempt, *requested, folder)
+    run_facts = {"framework": clean_name(framework, 40), "resume": _check_resume(resume)}
+    run_facts |= {"host": attempt.host, "job": attempt.job}
     if settings.url.startswith("https:"):
         import ssl  # noqa: F401 - not in the sender's thread: a fork during the import breaks it in the child
+    spool_root = spool.find_spool_root(settings, folder)
+    limits = {"spool_bytes": spool_bytes, "queue_bytes": queue_bytes}
     run = Run(
         identity,
-        process_attempt,
+        attempt,
         settings,
-        spool.find_spool_root(settings, folder),
+        spool_root,
         run_facts,
         producer=producer,
-        spool_bytes=spool_bytes,
-        queue_bytes=queue_bytes,
         exit_timeout=exit_timeout,
+        **limits,
     )
     _runs.append(run)
-    _warn_about_settings(settings, spool.find_spool_root(settings, folder))
+    _warn_about_settings(settings, spool_root)
     run_data = {"uid": run.uid, "project": run.project, "name": run.name, "attempt": run.attempt, **run_facts}
-    run.enqueue_run_data(
-        {
-            **run_data,
-            "tags": [process_identity.clean_name(tag, 60) for tag in tags or ()][:50],
-            **_serialize_config(config),
-        }
-    )
+    run.enqueue_run_data({**run_data, "tags": _clean_tags(tags), **_serialize_config(config)})
     return run
+
+
+def _clean_tags(tags: Sequence[str] | None) -> list[str]:
+    return [clean_name(tag, 60) for tag in tags or ()][:MAX_TAGS]
 
 
 def _is_requested(run: Run, requested: tuple[str, str]) -> bool:
@@ -129,8 +116,8 @@ def _check_resume(resume: object) -> str:
 
 
 def _choose_identity(
-    settings: Settings, process_attempt: process_identity.ProcessAttempt, project: str, name: str, folder: Path | None
-) -> process_identity.RunIdentity:
+    settings: Settings, process_attempt: ProcessAttempt, project: str, name: str, folder: Path | None
+) -> RunIdentity:
     """Returns uid, project and name: from ROLLOUTDECK_RUN_ID, else the run file of the checkpoints, else new."""
     new_project, new_name = project or "default", name or process_identity.build_default_run_name(process_attempt.host)
     uid = settings.run_id
@@ -138,13 +125,12 @@ def _choose_identity(
         uid = hashlib.sha256(uid.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         logger.warning("ROLLOUTDECK_RUN_ID has invalid characters. The run id is %s instead.", uid)
     if uid:
-        return process_identity.RunIdentity(uid, new_project, new_name)
-    new_identity = process_identity.RunIdentity(
-        process_identity.derive_run_uid(new_project, new_name, process_attempt), new_project, new_name
-    )
+        return RunIdentity(uid, new_project, new_name)
+    uid = process_identity.derive_run_uid(new_project, new_name, process_attempt)
+    new_identity = RunIdentity(uid, new_project, new_name)
     if any(run.uid == new_identity.uid for run in _runs):
         # That run is finished in this process: the next run of its name is a new run.
-        new_identity = process_identity.RunIdentity(process_identity.create_run_uid(), new_project, new_name)
+        new_identity = RunIdentity(create_run_uid(), new_project, new_name)
     if folder is None:
         return new_identity
     try:

@@ -1,4 +1,4 @@
-"""What is said of samples and curves where no markup can be: a sample in one line for people elsewhere."""
+"""Samples and curves as plain text without markup."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ register.filter("short", format_short_number)
 
 
 @register.filter
-def chat_head(sample: Sample) -> str:
+def sample_headline(sample: Sample) -> str:
     """`grpo · train step 12 · score 0.10 · expected 75 · 116 tok`."""
     step = sample.step
-    held = {"tokens": sample.tokens, "chars": sample.chars, "truncated": sample.truncated, "index": sample.index}
+    names = ("tokens", "chars", "truncated", "index", "data_source")
     expected = _("expected {value}").format(value=sample.expected) if sample.expected else ""
-    facts = describe_sample({**held, "data_source": sample.data_source})
-    head = [
+    details = describe_sample({name: getattr(sample, name) for name in names})
+    parts = [
         step.run.name,
         _("{split} step {step}").format(split=step.split, step=step.step),
         describe_score(sample.score),
         expected,
-        *facts,
+        *details,
     ]
-    return replace_control_characters(" · ".join(one for one in head if one))
+    return replace_control_characters(" · ".join(part for part in parts if part))

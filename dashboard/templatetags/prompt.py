@@ -1,4 +1,4 @@
-"""How a prompt's history is said: when it was solved, and links that keep the page's state."""
+"""A prompt's history: when it was solved, and links that keep the page's state."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ register = template.Library()
 
 
 @register.simple_tag
-def solved(line: PromptRunHistory) -> str:
+def solved_count(history: PromptRunHistory) -> str:
     """`31 of 40 steps`."""
-    if not line.evaluated_steps:
-        return ""
-    return _("{solved} of {judged}").format(
-        solved=f"{len(line.solved_steps):,}", judged=f"{len(line.evaluated_steps):,}"
-    )
+    solved, evaluated = len(history.solved_steps), len(history.evaluated_steps)
+    return _("{solved} of {judged}").format(solved=f"{solved:,}", judged=f"{evaluated:,}") if evaluated else ""
 
 
 @register.simple_tag
-def facts(line: PromptRunHistory) -> SafeString:
-    """Whether and when the prompt was solved: by one answer at least."""
-    steps = len(line.steps)
-    asked = ngettext("sampled at {count} step", "sampled at {count} steps", steps).format(count=f"{steps:,}")
-    if not line.evaluated_steps:
-        unjudged = _("correctness unknown")
-        return format_html('<span>{}</span><span class="muted">{}</span>', asked, unjudged)
-    if not line.solved_steps:
-        return format_html('<span class="tag bad">{}</span><span>{}</span>', _("NEVER SOLVED"), asked)
-    first, last = line.solved_steps[0].step, line.solved_steps[-1].step
-    told = at_step(_("first solved at step {step}"), first) + format_html("<span>{}</span>", asked)
-    if line.regressed:
-        lost = at_step(_("last solved at step {step}"), last)
-        return format_html('<span class="tag bad">{}</span>', _("REGRESSED")) + lost + told
-    return format_html('<span class="tag good">{}</span><span>{}</span>', _("SOLVED"), since(line)) + told
+def solved_history(history: PromptRunHistory) -> SafeString:
+    """Whether and when at least one response solved the prompt."""
+    count = len(history.steps)
+    sampled = ngettext("sampled at {count} step", "sampled at {count} steps", count).format(count=f"{count:,}")
+    if not history.evaluated_steps:
+        unknown = _("correctness unknown")
+        return format_html('<span>{}</span><span class="muted">{}</span>', sampled, unknown)
+    if not history.solved_steps:
+        return format_html('<span class="tag bad">{}</span><span>{}</span>', _("NEVER SOLVED"), sampled)
+    first, last = history.solved_steps[0].step, history.solved_steps[-1].step
+    details = render_step_text(_("first solved at step {step}"), first) + format_html("<span>{}</span>", sampled)
+    if history.regressed:
+        last_solved = render_step_text(_("last solved at step {step}"), last)
+        return format_html('<span class="tag bad">{}</span>', _("REGRESSED")) + last_solved + details
+    since = describe_solved_since(history)
+    return format_html('<span class="tag good">{}</span><span>{}</span>', _("SOLVED"), since) + details
 
 
-def at_step(said: str, step: int) -> SafeString:
-    """A sentence about `{step}`, which stands out."""
-    return format_html("<span>{}</span>", format_html(said, step=format_html("<b>{}</b>", step)))
+def render_step_text(text: str, step: int) -> SafeString:
+    """`text` with its `{step}` in bold."""
+    return format_html("<span>{}</span>", format_html(text, step=format_html("<b>{}</b>", step)))
 
 
-def since(line: PromptRunHistory) -> str:
-    """From which step on every step was solved, of a prompt that the last one solves."""
-    lost = next((one.step for one in reversed(line.evaluated_steps) if not one.solved), None)
-    if lost is None:
+def describe_solved_since(history: PromptRunHistory) -> str:
+    """Since which step every step has solved the prompt; the last one has."""
+    steps = history.evaluated_steps
+    last_unsolved = next((step.step for step in reversed(steps) if not step.solved), None)
+    if last_unsolved is None:
         return _("at every step")
-    first = next(one.step for one in line.evaluated_steps if one.step > lost)
-    said = _("since step {step}") if first == line.solved_steps[0].step else _("again since step {step}")
-    return said.format(step=first)
+    first = next(step.step for step in steps if step.step > last_unsolved)
+    is_first_time = first == history.solved_steps[0].step
+    text = _("since step {step}") if is_first_time else _("again since step {step}")
+    return text.format(step=first)
 
 
 @register.simple_tag(takes_context=True)
 def look_link(context: template.Context, **changes: object) -> str:
-    """`?…` of a prompt's page with some of its state changed."""
+    """`?…` of the prompt page's state with `changes`."""
     return str(context["look"].link(**{name: str(value) for name, value in changes.items()})) or "?"

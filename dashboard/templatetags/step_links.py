@@ -1,4 +1,4 @@
-"""Links of the step page that ask something else of the same place: charts, export, a search that goes on."""
+"""Links of the step page with the same run, step and query: charts, export, the next part of a search."""
 
 from __future__ import annotations
 
@@ -16,58 +16,57 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def query_without(context: template.Context, *keys: str) -> str:
-    """The query without what it says of these numbers, for a brush to write after."""
+    """The query without its terms for `keys`; the script of a chart adds the selected range."""
     return str(context["url_state"].query_without(*keys))
 
 
 @register.simple_tag(takes_context=True)
 def range_link(context: template.Context, *keys: str, term: str = "") -> str:
-    """The link that puts `term` in place of what the query says of these numbers."""
+    """The link that replaces the query's terms for `keys` by `term`."""
     return str(context["url_state"].range_link(term, *keys)) or "?"
 
 
 @register.filter
-def has_term(one: Any, url_state: StepUrlState) -> str:
-    """For `aria-current`: whether the query holds a bar's term."""
-    return "true" if url_state.has_term(one.term) else "false"
+def has_term(bar: Any, url_state: StepUrlState) -> str:
+    """For `aria-current`: whether the query has the bar's term."""
+    return "true" if url_state.has_term(bar.term) else "false"
 
 
 @register.simple_tag(takes_context=True)
 def beyond_link(context: template.Context) -> str:
-    """Where a search of many steps goes on."""
+    """The next part of a search of many steps."""
     kept = context["url_state"].link(sel="")
     return f"{kept}{'&' if kept else '?'}beyond={context['result'].horizon}"
 
 
 @register.simple_tag(takes_context=True)
-def place_link(context: template.Context, name: str, **more: str) -> str:
-    """An address of the API that asks about this page's samples, all of them or those of its query."""
-    ask, row, run = context["url_state"], context["row"], context["run"]
-    attempt = row.attempt.key if row and (row.superseded or ask.attempt) else ask.attempt
-    kind = row.step_kind if row else ""
-    asked = {
-        "run": run.uid, "split": context["split"], "step": row.step if row else "all", "step_kind": kind,
-        "attempt": attempt, **more,
-    }  # fmt: skip
-    return f"{reverse(name)}?{urlencode({key: value for key, value in asked.items() if value != ''})}"
+def api_link(context: template.Context, name: str, **more: str) -> str:
+    """A URL of the API for the samples of this page. `more`: further parameters."""
+    row, attempt = context["row"], context["url_state"].attempt
+    if row and (row.superseded or attempt):
+        attempt = row.attempt.key
+    step, kind = (row.step, row.step_kind) if row else ("all", "")
+    place = {"run": context["run"].uid, "split": context["split"], "step": step, "step_kind": kind}
+    params = {**place, "attempt": attempt, **more}
+    return f"{reverse(name)}?{urlencode({key: value for key, value in params.items() if value != ''})}"
 
 
 @register.simple_tag(takes_context=True)
 def export_link(context: template.Context, kind: str) -> str:
     """The result of the query as a file, in the table's order."""
-    return place_link(context, "export-samples", q=context["result"].found.query.text, format=kind)
+    return api_link(context, "export-samples", q=context["result"].found.query.text, format=kind)
 
 
 @register.simple_tag(takes_context=True)
 def review_link(context: template.Context) -> str:
     """The result of the query as a review queue."""
-    ask, row = context["url_state"], context["row"]
-    q = split_terms(ask.q).add(f"step:{row.step}") if row else ask.q.strip()
-    asked = {"run": context["run"].uid, "split": ask.split, "q": q}
-    return f"{reverse('review')}?{urlencode({key: value for key, value in asked.items() if value}, safe=':<>=')}"
+    url_state, row = context["url_state"], context["row"]
+    q = split_terms(url_state.q).add(f"step:{row.step}") if row else url_state.q.strip()
+    params = {"run": context["run"].uid, "split": url_state.split, "q": q}
+    return f"{reverse('review')}?{urlencode({key: value for key, value in params.items() if value}, safe=':<>=')}"
 
 
 @register.filter
 def exact(value: float) -> str:
-    """A number for a script."""
+    """A number in full precision, for a script."""
     return repr(value)

@@ -1,4 +1,4 @@
-"""How many samples of a step have their tokens, and what would bring those that are lacking."""
+"""How many samples of a step have tokens, and the command that uploads the missing tokenizer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ register = template.Library()
 
 
 @register.inclusion_tag("step/tokens.html", takes_context=True)
-def token_figures(context: template.Context, row: Step) -> dict[str, Any]:
+def token_statistics(context: template.Context, row: Step) -> dict[str, Any]:
     run = context["run"]
-    return {"row": row, "command": lacking(row, run.created_at, run.version)}
+    return {"row": row, "command": load_tokenizer_command(row, run.created_at, run.version)}
 
 
 @cached(MAX_TOKEN_COMMANDS)
-def lacking(step: Step, born: datetime, version: int) -> str:
-    """The run's version names the content, so this is asked once of an unchanged run."""
+def load_tokenizer_command(step: Step, created_at: datetime, version: int) -> str:
+    """Cached until the run's version changes."""
     return find_missing_tokenizer_command(step)

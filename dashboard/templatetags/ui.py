@@ -1,4 +1,4 @@
-"""How values look on every page: scores, numbers, times, hostile text, links that keep the page's state."""
+"""Values on every page: scores, changes, numbers, times, hostile text, and links that keep the page's state."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ from dashboard.pages.common import (
     replace_control_characters,
 )
 from dashboard.pages.sample import render_field_buttons, render_prompt_bars
+from rollouts.query import get_rule_text
+from rollouts.samples import extract_final_answer
+
+MIN_CHANGES = {"score": 0.0005, "truncated": 0.0005}
+MAX_ANSWER_CHARS = 4000  # at the end of a response, in which its answer is searched
 
 register = template.Library()
 
@@ -39,17 +44,18 @@ register.filter("num", format_number)
 register.filter("signed", format_signed_number)
 register.filter("plain", render_text)
 register.filter("line", render_text_line)
-register.filter("coded", render_code_spans)
-register.filter("bare", replace_control_characters)
+register.filter("code_spans", render_code_spans)
+register.filter("printable", replace_control_characters)
 register.filter("percent", format_percent)
 register.filter("run_status", format_run_status)
+register.filter("rule", get_rule_text)
 register.simple_tag(render_time, name="ago")
 register.simple_tag(render_score, name="score")
-register.simple_tag(render_highlighted_text, name="reading")
-register.simple_tag(render_sample_marks, name="marks")
-register.simple_tag(render_status_strip, name="cells")
-register.simple_tag(render_prompt_bars, name="past_bars")
-register.simple_tag(render_field_buttons, name="keyed")
+register.simple_tag(render_highlighted_text, name="highlighted")
+register.simple_tag(render_sample_marks, name="sample_marks")
+register.simple_tag(render_status_strip, name="status_strip")
+register.simple_tag(render_prompt_bars, name="prompt_bars")
+register.simple_tag(render_field_buttons, name="field_buttons")
 register.simple_tag(assets.build_asset_url, name="asset")
 register.simple_tag(assets.render_module_script, name="module")
 register.simple_tag(assets.get_release_hash, name="release")
@@ -61,7 +67,7 @@ def help_dialog(context: template.Context) -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
-def foot(context: template.Context) -> SafeString:
+def footer_keys(context: template.Context) -> SafeString:
     return render_footer(context["page_name"], context["language"])
 
 
@@ -84,19 +90,19 @@ def bars(context: template.Context) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def page_link(context: template.Context, **changes: str) -> str:
-    """`?…` of this page's state with some of it changed."""
+    """`?…` of this page's state with `changes`."""
     return str(context["url_state"].link(**changes)) or "?"
 
 
 @register.filter
-def toggle_link(one: Any, url_state: StepUrlState) -> str:
-    """The link of a bar or bin: the query with its term, or without."""
-    return url_state.toggle_link(one["term"] if isinstance(one, dict) else one.term) or "?"
+def toggle_link(bar: Any, url_state: StepUrlState) -> str:
+    """The link of a bar: adds its term to the query or removes it."""
+    return url_state.toggle_link(bar["term"] if isinstance(bar, dict) else bar.term) or "?"
 
 
 @register.simple_tag(takes_context=True)
 def sort_link(context: template.Context, name: str, shown_as: str) -> str:
-    """A column's header: a link that sorts by it or turns its order round, with the arrow of the present order."""
+    """A column's header: a link that sorts by it or reverses the order, with an arrow for the current order."""
     url_state: StepUrlState = context["url_state"]
     arrow = {name: " ↑", f"-{name}": " ↓"}.get(context["order"], "")
     link = url_state.column_link(name, context["usual"]) or "?"
@@ -105,5 +111,32 @@ def sort_link(context: template.Context, name: str, shown_as: str) -> str:
 
 @register.filter
 def reason_name(key: str, reasons: list[dict[str, str]]) -> str:
-    """What the project calls a reason; its key when the project has dropped it."""
+    """The name of a reason in the project; its key if the project has removed it."""
     return next((_(reason["name"]) for reason in reasons if reason["key"] == key), key)
+
+
+@register.filter
+def final_answer(body: Any) -> str:
+    """The answer at the end of a response; empty if there is none."""
+    return extract_final_answer(body.response[-MAX_ANSWER_CHARS:], {**body.rewards, **body.extras})
+
+
+@register.simple_tag(takes_context=True)
+def badge(context: template.Context, letter: str) -> SafeString:
+    """The letter of a compared step in the colour of its run. Only the first step of a colour is filled."""
+    return format_html('<b class="letter {}">{}</b>', context["badges"].get(letter, ""), letter)
+
+
+@register.simple_tag
+def change(value: float | None, of: str) -> SafeString | str:
+    """The change since the previous step: `▲ 0.03` of a score, `▼ 1.2 pt` of a share; empty if there is no value."""
+    if value is None:
+        return ""
+    if abs(value) < MIN_CHANGES[of]:
+        return format_html('<span class="change muted" title="{}">=</span>', _("same as the previous step"))
+    better = value > 0 if of == "score" else value < 0
+    text = f"{abs(value):.3g}" if of == "score" else _("{points} pt").format(points=f"{100 * abs(value):.1f}")
+    return format_html(
+        '<span class="change {}" title="{}">{} {}</span>',
+        "better" if better else "worse", _("compared with the previous step"), "▲" if value > 0 else "▼", text,
+    )  # fmt: skip

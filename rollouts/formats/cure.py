@@ -76,13 +76,13 @@ def build_trained_sample(entry: Any, context: DumpContext) -> Iterator[Record]:
     if not isinstance(row.get("prompt"), str) or not isinstance(row.get("response"), str):
         raise ValueError("has no `prompt` and `response`")
     ended, advantage = row["response"].endswith(END), to_float(row.get("reward"))
-    made = Record(row["prompt"], row["response"].removesuffix(END), truncated=not ended)
-    made.advantages = None if advantage is None else [advantage]
+    record = Record(row["prompt"], row["response"].removesuffix(END), truncated=not ended)
+    record.advantages = None if advantage is None else [advantage]
     match = DATA.match(context.filename.rpartition("/")[2])
-    made.extras = {key: value for key, value in row.items() if key not in ("prompt", "response", "reward")}
+    record.extras = {key: value for key, value in row.items() if key not in ("prompt", "response", "reward")}
     if match and match["role"]:
-        made.extras["role"] = ROLES[match["role"]]
-    yield made
+        record.extras["role"] = ROLES[match["role"]]
+    yield record
 
 
 def build_samples(task: Any, context: DumpContext) -> Iterator[Record]:
@@ -179,50 +179,50 @@ def build_programs(task: JsonObject, matrix: Matrix | None) -> Iterator[Record]:
     prompt, token_counts = str(task.get("code_generation_prompt", "")), get_list(task, "code_response_length")
     programs = get_texts(task, "generated_code")
     for index, response in enumerate(get_texts(task, "full_code_generation")):
-        made = Record(prompt, response, index=index, extras={"role": "coder"})
+        record = Record(prompt, response, index=index, extras={"role": "coder"})
         if index < len(token_counts):
-            made.extras["response_length"] = token_counts[index]
+            record.extras["response_length"] = token_counts[index]
         if index < len(programs):
-            made.extras["generated_code"] = programs[index]
+            record.extras["generated_code"] = programs[index]
         if matrix and index < len(matrix.passed):
-            set_test_results(made, matrix, index)
-        yield made
+            set_test_results(record, matrix, index)
+        yield record
 
 
-def set_test_results(made: Record, matrix: Matrix, index: int) -> None:
+def set_test_results(record: Record, matrix: Matrix, index: int) -> None:
     """Sets the test results of a program, its score and its ground truth."""
     row, given = matrix.passed[index], matrix.given
-    made.extras["tests"] = {"passed": row, "given": given, "cases": matrix.cases}
+    record.extras["tests"] = {"passed": row, "given": given, "cases": matrix.cases}
     if index < len(matrix.printed):
-        made.extras["tests"]["printed"] = matrix.printed[index]
+        record.extras["tests"]["printed"] = matrix.printed[index]
     if given:
-        made.score = sum(row[:given]) / given
-        made.rewards["acc"] = float(all(row[:given]))
-        made.ground_truth = matrix.truth
+        record.score = sum(row[:given]) / given
+        record.rewards["acc"] = float(all(row[:given]))
+        record.ground_truth = matrix.truth
 
 
 def build_tests(task: JsonObject, matrix: Matrix | None) -> Iterator[Record]:
     prompt, token_counts = str(task.get("case_generation_prompt", "")), get_list(task, "case_response_length")
     parts = {key: get_texts(task, key) for key in ("case_input", "case_output", "case_text")}
     for index, response in enumerate(get_texts(task, "full_case_generation")):
-        made = Record(prompt, response, index=index, extras={"role": "tester"})
+        record = Record(prompt, response, index=index, extras={"role": "tester"})
         if index < len(token_counts):
-            made.extras["response_length"] = token_counts[index]
-        made.extras |= {key: values[index] for key, values in parts.items() if index < len(values)}
+            record.extras["response_length"] = token_counts[index]
+        record.extras |= {key: values[index] for key, values in parts.items() if index < len(values)}
         column = index + matrix.given if matrix else 0
         if matrix and column < len(matrix.passed[0]):
-            made.extras["passed_by"] = [row[column] for row in matrix.passed]
-            set_test_reward(made, made.extras["passed_by"], matrix.correct)
-        yield made
+            record.extras["passed_by"] = [row[column] for row in matrix.passed]
+            set_test_reward(record, record.extras["passed_by"], matrix.correct)
+        yield record
 
 
-def set_test_reward(made: Record, passed: list[bool], correct: list[bool]) -> None:
+def set_test_reward(record: Record, passed: list[bool], correct: list[bool]) -> None:
     """Sets the reward of a test before normalization. Sets none if no program is correct: it is unknown then."""
     if not any(correct):
         return
     valid = all(result for result, is_right in zip(passed, correct, strict=True) if is_right)
     wrong = [result for result, is_right in zip(passed, correct, strict=True) if not is_right]
     results = [not result if valid else result for result in wrong]
-    made.rewards["acc"] = float(valid)
+    record.rewards["acc"] = float(valid)
     share = sum(results) / len(results) if results else 1.0
-    made.score = share if valid else 0.0 - share
+    record.score = share if valid else 0.0 - share

@@ -32,17 +32,17 @@ def build_native_record(row: JsonObject) -> Record:
     into `extras`, unchanged."""
     if "prompt" not in row or "response" not in row:
         raise ValueError("has no `prompt` or no `response`")
-    made = Record(*chat.parse_prompt_response(row["prompt"], row["response"]))
+    record = Record(*chat.parse_prompt_response(row["prompt"], row["response"]))
     for key, value in row.items():
         if value is None or key in ("prompt", "response"):
             continue
         convert = FIELDS.get(key)
         converted = convert(value) if convert else None
         if converted is not None:
-            setattr(made, key, converted)
+            setattr(record, key, converted)
         elif not convert or not is_missing_number(value):
-            made.extras[key] = None if value != value else value
-    return made
+            record.extras[key] = None if value != value else value
+    return record
 
 
 def is_missing_number(value: Any) -> bool:

@@ -51,12 +51,12 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
 def convert_row(row: JsonObject) -> Record:
     """Raises ValueError if the row has no content."""
     row = {key: unwrap(value) if key != "idx" else value for key, value in row.items()}
-    made = build_record(row.get("content"))
-    made.score = to_float(row.get("rewards"))
-    set_tokens(made, row)
+    record = build_record(row.get("content"))
+    record.score = to_float(row.get("rewards"))
+    set_tokens(record, row)
     extras = {key: value for key, value in row.items() if key not in KNOWN_KEYS and value is not None}
-    made.extras |= {key: to_jsonable(value) for key, value in extras.items()}
-    return made
+    record.extras |= {key: to_jsonable(value) for key, value in extras.items()}
+    return record
 
 
 def unwrap(value: Any) -> Any:
@@ -76,7 +76,7 @@ def build_record(content: Any) -> Record:
     return Record("\n".join(texts[:start]), "\n".join(texts[start:]))
 
 
-def set_tokens(made: Record, row: JsonObject) -> None:
+def set_tokens(record: Record, row: JsonObject) -> None:
     """Sets the tokens. The response starts at the first trained token; tokens after `input_lengths` are padding."""
     tokens, trained = to_token_ids(row.get("token_ids")), to_mask(row.get("token_loss_mask"))
     if tokens is None or trained is None or len(tokens) != len(trained):
@@ -84,12 +84,12 @@ def set_tokens(made: Record, row: JsonObject) -> None:
     end = to_integer(row.get("input_lengths"))
     end = len(tokens) if end is None or not 0 <= end <= len(tokens) else end
     start = trained.index(1, 0, end) if 1 in trained[:end] else end
-    made.prompt_ids, made.response_ids = tokens[:start], tokens[start:end]
-    made.response_mask = trained[start:end]
+    record.prompt_ids, record.response_ids = tokens[:start], tokens[start:end]
+    record.response_mask = trained[start:end]
     for field, key in (("advantages", "advantages"), ("logprobs", "generation_logprobs")):
         values = to_floats(row.get(key))
         if values is not None and len(values) == len(tokens):
-            setattr(made, field, values[start:end])
+            setattr(record, field, values[start:end])
     previous = to_floats(row.get("prev_logprobs"))
     if previous is not None:
-        made.extras["prev_logprobs"] = previous[start:end]
+        record.extras["prev_logprobs"] = previous[start:end]

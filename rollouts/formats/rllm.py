@@ -49,9 +49,9 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
     if not trajectories:
         yield SkippedRow("an episode without a trajectory")
     for index, trajectory in enumerate(trajectories):
-        made = list(build_samples(episode, trajectory, index))
-        yield from made
-        if not made:
+        records = list(build_samples(episode, trajectory, index))
+        yield from records
+        if not records:
             yield SkippedRow("a trajectory without a step")
 
 
@@ -63,19 +63,19 @@ def build_samples(episode: JsonObject, trajectory: JsonObject, index: int) -> It
     """Yields a sample for each conversation of a trajectory."""
     groups = group_steps(get_objects(trajectory, "steps"))
     for turn, steps in enumerate(groups):
-        made = build_record(steps[-1])
-        made.trajectory, made.turn = f"{get_episode_id(episode)}/{index}", turn if len(groups) > 1 else None
-        made.score = to_float(trajectory.get("reward"))
-        if made.score is None:
-            made.score = to_float(steps[-1].get("reward"))
-        made.extras["agent"] = trajectory.get("name")
-        made.extras["steps"] = [{key: step.get(key) for key in STEP_KEYS} for step in steps]
-        made.rewards = {name: to_float(value) for name, value in get_object(trajectory, "signals").items()}
-        made.timing = to_object(trajectory.get("timing"))
+        record = build_record(steps[-1])
+        record.trajectory, record.turn = f"{get_episode_id(episode)}/{index}", turn if len(groups) > 1 else None
+        record.score = to_float(trajectory.get("reward"))
+        if record.score is None:
+            record.score = to_float(steps[-1].get("reward"))
+        record.extras["agent"] = trajectory.get("name")
+        record.extras["steps"] = [{key: step.get(key) for key in STEP_KEYS} for step in steps]
+        record.rewards = {name: to_float(value) for name, value in get_object(trajectory, "signals").items()}
+        record.timing = to_object(trajectory.get("timing"))
         if len(steps) == 1:
-            set_tokens(made, steps[0])
-        set_episode_values(made, episode)
-        yield made
+            set_tokens(record, steps[0])
+        set_episode_values(record, episode)
+        yield record
 
 
 def group_steps(steps: list[JsonObject]) -> list[list[JsonObject]]:
@@ -100,33 +100,34 @@ def build_record(step: JsonObject) -> Record:
     return Record(render_content(next(prompts, None)), response)
 
 
-def set_tokens(made: Record, step: JsonObject) -> None:
+def set_tokens(record: Record, step: JsonObject) -> None:
     """Sets the tokens of the only step of an evaluation, with log-probs if there is one per response token."""
-    made.prompt_ids, made.response_ids = (to_token_ids(step.get(key)) or None for key in ("prompt_ids", "response_ids"))
+    record.prompt_ids = to_token_ids(step.get("prompt_ids")) or None
+    record.response_ids = to_token_ids(step.get("response_ids")) or None
     logprobs = to_floats(step.get("logprobs"))
-    if logprobs and made.response_ids and len(logprobs) == len(made.response_ids):
-        made.logprobs = logprobs
+    if logprobs and record.response_ids and len(logprobs) == len(record.response_ids):
+        record.logprobs = logprobs
 
 
 def get_episode_id(episode: JsonObject) -> Any:
     return episode["episode_id"] if "episode_id" in episode else episode.get("id")
 
 
-def set_episode_values(made: Record, episode: JsonObject) -> None:
+def set_episode_values(record: Record, episode: JsonObject) -> None:
     task, reason = episode.get("task"), episode.get("termination_reason")
-    made.group = to_text(episode.get("task_hash"))
+    record.group = to_text(episode.get("task_hash"))
     rollout = str(get_episode_id(episode)).rpartition(":")[2]
-    made.index = to_integer(int(rollout)) if rollout.isascii() and rollout.isdigit() and len(rollout) < 10 else None
+    record.index = to_integer(int(rollout)) if rollout.isascii() and rollout.isdigit() and len(rollout) < 10 else None
     if isinstance(episode.get("is_correct"), bool):
-        made.rewards["acc"] = float(episode["is_correct"])
-    made.metrics = to_object(episode.get("metrics"))
+        record.rewards["acc"] = float(episode["is_correct"])
+    record.metrics = to_object(episode.get("metrics"))
     if isinstance(reason, str):
-        made.finish_reason, made.truncated = reason, bool(LIMIT_REASON.match(reason))
+        record.finish_reason, record.truncated = reason, bool(LIMIT_REASON.match(reason))
     if isinstance(task, dict):
         row = {**get_object(task, "metadata"), **task}
-        made.group = made.group or to_text(task.get("id"))
-        made.ground_truth = next((to_text(row[key]) for key in GROUND_TRUTH_KEYS if row.get(key) is not None), None)
-        made.data_source = to_text(row.get("data_source"))
-    made.extras |= {key: episode[key] for key in EPISODE_KEYS if episode.get(key) is not None}
-    made.extras |= {"artifacts": episode["artifacts"]} if episode.get("artifacts") else {}
-    made.extras["step"] = to_integer(episode.get("training_step")) or 0
+        record.group = record.group or to_text(task.get("id"))
+        record.ground_truth = next((to_text(row[key]) for key in GROUND_TRUTH_KEYS if row.get(key) is not None), None)
+        record.data_source = to_text(row.get("data_source"))
+    record.extras |= {key: episode[key] for key in EPISODE_KEYS if episode.get(key) is not None}
+    record.extras |= {"artifacts": episode["artifacts"]} if episode.get("artifacts") else {}
+    record.extras["step"] = to_integer(episode.get("training_step")) or 0

@@ -73,26 +73,26 @@ def read_columns(
     for index in range(count):
         row = {key: values[index] for key, values in columns.items()}
         try:
-            made = build_agentic_record(row) if "trajectory_data" in row else build_rlvr_record(row, groups)
+            record = build_agentic_record(row) if "trajectory_data" in row else build_rlvr_record(row, groups)
         except ValueError as error:
             yield LineProblem(index + 1, f"row {index + 1}: {error}")
             continue
         if (step := to_integer(row.get("global_step"))) != context.step:
-            made.extras["step"] = step
-        yield made
+            record.extras["step"] = step
+        yield record
 
 
 def build_rlvr_record(row: JsonObject, groups: GroupAssigner) -> Record:
     """Raises ValueError if prompt or response is not text."""
     conversation = decode_json_text(row.get("messages"))
     prompt, messages = parse_prompt(conversation if row.get("prompt") is None else row["prompt"])
-    made = Record(prompt, parse_response_text(row["responses"]), messages or native.to_messages(conversation))
-    made.score = to_float(row.get("scores"))
-    made.group, made.index, made.trajectory = groups.assign(row.get("domain"), row.get("id"))
-    made.ground_truth = to_text(row.get("ground_truth"))
-    made.data_source = native.to_label(row.get("source"))
-    made.extras |= collect_extras(row, RLVR_COLUMNS, decode_value)
-    return made
+    record = Record(prompt, parse_response_text(row["responses"]), messages or native.to_messages(conversation))
+    record.score = to_float(row.get("scores"))
+    record.group, record.index, record.trajectory = groups.assign(row.get("domain"), row.get("id"))
+    record.ground_truth = to_text(row.get("ground_truth"))
+    record.data_source = native.to_label(row.get("source"))
+    record.extras |= collect_extras(row, RLVR_COLUMNS, decode_value)
+    return record
 
 
 def build_agentic_record(row: JsonObject) -> Record:
@@ -102,12 +102,12 @@ def build_agentic_record(row: JsonObject) -> Record:
         raise ValueError("its `messages` are not a list of messages")
     first = next((index for index, turn in enumerate(turns) if turn["role"] == "assistant"), len(turns))
     prompt, messages = parse_prompt(turns[:first])
-    made = Record(prompt, render_continuation(turns[first:]), messages)
-    made.tools = native.to_list(decode_json_text(row.get("tools"))) or None
-    made.extras |= collect_extras(row, AGENTIC_COLUMNS, decode_value)
-    set_trajectory_values(made, get_object(made.extras, "trajectory_data"))
-    made.data_source = made.data_source or native.to_label(row.get("exp_name"))
-    return made
+    record = Record(prompt, render_continuation(turns[first:]), messages)
+    record.tools = native.to_list(decode_json_text(row.get("tools"))) or None
+    record.extras |= collect_extras(row, AGENTIC_COLUMNS, decode_value)
+    set_trajectory_values(record, get_object(record.extras, "trajectory_data"))
+    record.data_source = record.data_source or native.to_label(row.get("exp_name"))
+    return record
 
 
 def render_continuation(messages: list[JsonObject]) -> str:
@@ -116,17 +116,17 @@ def render_continuation(messages: list[JsonObject]) -> str:
     return text.removeprefix("assistant\n") if len(messages) > 1 else text
 
 
-def set_trajectory_values(made: Record, data: JsonObject) -> None:
+def set_trajectory_values(record: Record, data: JsonObject) -> None:
     """Sets the fields that `trajectory_data` has. All of it is also in the extras."""
     env, failure = get_object(data, "env_info"), get_object(data, "failure_info")
-    made.trajectory = native.to_label(data.get("trajectory_id"))
-    made.group = native.to_label(env.get("group_id"))
-    made.data_source = native.to_label(env.get("tag"))
-    made.score = to_float(get_object(data, "reward_info").get("episode_reward"))
-    made.finish_reason = native.to_label(failure.get("stop_reason", data.get("finish_reason")))
-    made.truncated = native.to_boolean(get_object(data, "length_info").get("truncated"))
+    record.trajectory = native.to_label(data.get("trajectory_id"))
+    record.group = native.to_label(env.get("group_id"))
+    record.data_source = native.to_label(env.get("tag"))
+    record.score = to_float(get_object(data, "reward_info").get("episode_reward"))
+    record.finish_reason = native.to_label(failure.get("stop_reason", data.get("finish_reason")))
+    record.truncated = native.to_boolean(get_object(data, "length_info").get("truncated"))
     if mode := native.to_label(env.get("mode")):
-        made.extras["mode"] = mode
+        record.extras["mode"] = mode
 
 
 def decode_value(value: Any) -> Any:

@@ -68,17 +68,17 @@ class RollBatchReader:
         values = {name: to_jsonable(column[row]) for name, column in self.columns.items()}
         conversation = decode_json_text(values.get("messages"))
         prompt, messages = parse_prompt_or_empty(values.get("prompt") or conversation)
-        made = Record(prompt, "", messages or native.to_messages(conversation), textless=True)
-        self.set_tokens(made, row)
-        self.set_position(made, values)
-        made.ground_truth = to_text(values.get("ground_truth"))
-        made.data_source = native.to_label(values.get("source", values.get("tags")))
-        made.extras |= collect_extras(values, KNOWN_COLUMNS, decode_value)
+        record = Record(prompt, "", messages or native.to_messages(conversation), textless=True)
+        self.set_tokens(record, row)
+        self.set_position(record, values)
+        record.ground_truth = to_text(values.get("ground_truth"))
+        record.data_source = native.to_label(values.get("source", values.get("tags")))
+        record.extras |= collect_extras(values, KNOWN_COLUMNS, decode_value)
         if self.step != self.context.step:
-            made.extras["step"] = self.step
-        return made
+            record.extras["step"] = self.step
+        return record
 
-    def set_tokens(self, made: Record, row: int) -> None:
+    def set_tokens(self, record: Record, row: int) -> None:
         """Sets the tokens. The response starts at the first generated token; it is empty if there is none."""
         tokens, attention, response = (
             self.batch.numbers(name, row) for name in ("input_ids", "attention_mask", "response_mask")
@@ -89,17 +89,18 @@ class RollBatchReader:
         start = next((index for index, value in enumerate(attention) if value), 0)
         end = start + sum(map(bool, attention))
         first = next((index for index, value in enumerate(response) if value), end)
-        made.prompt_ids, made.response_ids = check_token_ids(tokens[start:first]), check_token_ids(tokens[first:end])
-        made.response_mask = binarize_mask(response[first:end])
+        record.prompt_ids = check_token_ids(tokens[start:first])
+        record.response_ids = check_token_ids(tokens[first:end])
+        record.response_mask = binarize_mask(response[first:end])
         logprobs = self.batch.numbers("infer_logprobs", row)
         if logprobs is not None and len(logprobs) == len(tokens) - 1 and first:
-            made.logprobs = replace_nonfinite(logprobs[first - 1 : end - 1])
+            record.logprobs = replace_nonfinite(logprobs[first - 1 : end - 1])
         if scores := self.batch.numbers("scores", row):
-            made.score = to_float(scores[0] if len(scores) == 1 else sum(scores))
+            record.score = to_float(scores[0] if len(scores) == 1 else sum(scores))
 
-    def set_position(self, made: Record, values: dict[str, Any]) -> None:
-        made.group, made.index, made.trajectory = self.groups.assign(
+    def set_position(self, record: Record, values: dict[str, Any]) -> None:
+        record.group, record.index, record.trajectory = self.groups.assign(
             values.get("domain"), values.get("id", values.get("group_ids"))
         )
         if (trajectory := native.to_label(values.get("traj_id"))) is not None:
-            made.trajectory, made.turn = trajectory, to_integer(values.get("step"))
+            record.trajectory, record.turn = trajectory, to_integer(values.get("step"))

@@ -77,41 +77,41 @@ def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Recor
         try:
             if not isinstance(row, dict):
                 raise ValueError("is not a sample")
-            made = build_record(row)
+            record = build_record(row)
         except ValueError as error:
             yield LineProblem(position + 1, str(error))
             continue
-        made.group, made.index = groups.assign(to_integer(row.get("group_index")), made.prompt)
+        record.group, record.index = groups.assign(to_integer(row.get("group_index")), record.prompt)
         if trajectories:
-            made.trajectory, made.turn = trajectories.assign(position)
+            record.trajectory, record.turn = trajectories.assign(position)
         if step != context.step:
-            made.extras["step"] = step
-        yield made
+            record.extras["step"] = step
+        yield record
 
 
 def build_record(row: SlimeSampleDict) -> Record:
     """Raises ValueError if prompt or response is neither text nor messages."""
     prompt, messages = parse_prompt(to_jsonable(row.get("prompt")))
-    made = Record(prompt, parse_response_text(to_jsonable(row.get("response"))), messages)
-    set_tokens(made, row)
-    set_reward(made, to_jsonable(row.get("reward")))
-    made.ground_truth = to_text(to_jsonable(row.get("label")))
-    made.finish_reason = native.to_label(row.get("status"))
-    made.truncated = None if made.finish_reason is None else made.finish_reason == "truncated"
+    record = Record(prompt, parse_response_text(to_jsonable(row.get("response"))), messages)
+    set_tokens(record, row)
+    set_reward(record, to_jsonable(row.get("reward")))
+    record.ground_truth = to_text(to_jsonable(row.get("label")))
+    record.finish_reason = native.to_label(row.get("status"))
+    record.truncated = None if record.finish_reason is None else record.finish_reason == "truncated"
     if seconds := to_float(row.get("non_generation_time")):
-        made.timing = {"non_generation": seconds}
-    set_policy_version(made, row.get("weight_versions"))
+        record.timing = {"non_generation": seconds}
+    set_policy_version(record, row.get("weight_versions"))
     metadata = row.get("metadata")
     if isinstance(metadata, dict):
-        made.data_source = next((native.to_label(metadata[key]) for key in SOURCE_KEYS if metadata.get(key)), None)
+        record.data_source = next((native.to_label(metadata[key]) for key in SOURCE_KEYS if metadata.get(key)), None)
     extras = collect_extras(row, KNOWN_KEYS, summarize_value)
-    made.extras |= {key: value for key, value in extras.items() if value != 0}  # also without False
-    return made
+    record.extras |= {key: value for key, value in extras.items() if value != 0}  # also without False
+    return record
 
 
-def set_tokens(made: Record, row: SlimeSampleDict) -> None:
+def set_tokens(record: Record, row: SlimeSampleDict) -> None:
     """Sets the arrays that have the length of the response. Other arrays would be aligned to the wrong tokens."""
-    length = split_tokens(made, row.get("tokens"), row.get("response_length"))
+    length = split_tokens(record, row.get("tokens"), row.get("response_length"))
     if length is None:
         return
     for field, key, convert in (
@@ -120,38 +120,38 @@ def set_tokens(made: Record, row: SlimeSampleDict) -> None:
     ):
         values = convert(row.get(key))
         if values is not None and len(values) == length:
-            setattr(made, field, values)
+            setattr(record, field, values)
 
 
-def split_tokens(made: Record, tokens: Any, response_length: Any) -> int | None:
+def split_tokens(record: Record, tokens: Any, response_length: Any) -> int | None:
     """Sets prompt and response ids. Returns the length of the response; None if tokens or length are not valid."""
     ids, length = native.to_token_ids(tokens), to_integer(response_length)
     if ids is None or length is None or not 0 <= length <= len(ids):
         return None
-    made.prompt_ids, made.response_ids = ids[: len(ids) - length], ids[len(ids) - length :]
+    record.prompt_ids, record.response_ids = ids[: len(ids) - length], ids[len(ids) - length :]
     return length
 
 
-def set_reward(made: Record, reward: Any) -> None:
+def set_reward(record: Record, reward: Any) -> None:
     if not isinstance(reward, dict):
-        made.score = to_float(reward)
+        record.score = to_float(reward)
         return
     parts = {key: to_float(value) for key, value in reward.items() if is_number(value)}
     main = next((key for key in SCORE_KEYS if key in parts), next(iter(parts)) if len(parts) == 1 else None)
-    made.score = parts.pop(main, None) if main else None
-    made.rewards = parts
-    made.extras |= {key: value for key, value in reward.items() if not is_number(value) and value is not None}
+    record.score = parts.pop(main, None) if main else None
+    record.rewards = parts
+    record.extras |= {key: value for key, value in reward.items() if not is_number(value) and value is not None}
 
 
-def set_policy_version(made: Record, versions: Any) -> None:
+def set_policy_version(record: Record, versions: Any) -> None:
     """Sets the weight version at the start of the generation; stores all versions if they changed during it."""
     if not isinstance(versions, list) or not versions:
         return
     first = versions[0]
     is_numeric = isinstance(first, str) and re.fullmatch(r"\d{1,18}", first)
-    made.policy_version = int(first) if is_numeric else to_integer(first)
-    if len(set(map(str, versions))) > 1 or made.policy_version is None:
-        made.extras["weight_versions"] = summarize_value(versions)
+    record.policy_version = int(first) if is_numeric else to_integer(first)
+    if len(set(map(str, versions))) > 1 or record.policy_version is None:
+        record.extras["weight_versions"] = summarize_value(versions)
 
 
 class SlimeGroupAssigner:

@@ -66,28 +66,28 @@ def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Recor
         if not isinstance(row, dict):
             yield LineProblem(position + 1, "is not a sample")
             continue
-        made = build_record(row, scores)
-        made.trajectory, made.turn = trajectories.assign(position)
+        record = build_record(row, scores)
+        record.trajectory, record.turn = trajectories.assign(position)
         if step != context.step:
-            made.extras["step"] = step
-        yield made
+            record.extras["step"] = step
+        yield record
 
 
 def build_record(row: SlimeSampleDict, scores: Sequence[Any]) -> Record:
-    made = Record(textless=True)
-    split_tokens(made, row.get("tokens"), row.get("response_lengths"))
-    set_arrays(made, row, to_integer(row.get("response_lengths")))
+    record = Record(textless=True)
+    split_tokens(record, row.get("tokens"), row.get("response_lengths"))
+    set_arrays(record, row, to_integer(row.get("response_lengths")))
     position = to_integer(row.get("rollout_position"))
     if position is not None and 0 <= position < len(scores):
-        made.score = to_float(to_jsonable(scores[position]))
-    made.truncated = native.to_boolean(row.get("truncated"))
-    made.data_source = native.to_label(row.get("source_names"))
+        record.score = to_float(to_jsonable(scores[position]))
+    record.truncated = native.to_boolean(row.get("truncated"))
+    record.data_source = native.to_label(row.get("source_names"))
     if (normalized := to_float(row.get("rewards"))) is not None:
-        made.extras["normalized_reward"] = normalized
-    return made
+        record.extras["normalized_reward"] = normalized
+    return record
 
 
-def set_arrays(made: Record, row: SlimeSampleDict, length: int | None) -> None:
+def set_arrays(record: Record, row: SlimeSampleDict, length: int | None) -> None:
     """Sets the arrays of the length of the response; stores other arrays as their mean, other values unchanged."""
     for key, value in row.items():
         if key in KNOWN_KEYS or value is None:
@@ -95,8 +95,8 @@ def set_arrays(made: Record, row: SlimeSampleDict, length: int | None) -> None:
         convert = native.to_mask if key == "loss_masks" else native.to_floats
         values = convert(value) if isinstance(value, list) and len(value) == length else None
         if values is not None and key in ARRAYS:
-            setattr(made, ARRAYS[key], values)
+            setattr(record, ARRAYS[key], values)
         elif values is not None and (known := [number for number in values if number is not None]):
-            made.extras[f"{key}_mean"] = fmean(known)
+            record.extras[f"{key}_mean"] = fmean(known)
         elif not isinstance(value, list):
-            made.extras[str(key)] = summarize_value(value)
+            record.extras[str(key)] = summarize_value(value)

@@ -61,21 +61,21 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
 
 def build_record(row: JsonObject, context: DumpContext, parts: Sequence[str], scored: bool) -> Record:
     """Raises ValueError if prompt or completion is neither text nor messages."""
-    made = Record(*chat.parse_prompt_response(remove_null_keys(row["prompt"]), remove_null_keys(row["completion"])))
-    made.rewards = {part: to_float(row[part]) for part in parts}
-    made.score = sum_rewards(made.rewards) if scored else None
+    record = Record(*chat.parse_prompt_response(remove_null_keys(row["prompt"]), remove_null_keys(row["completion"])))
+    record.rewards = {part: to_float(row[part]) for part in parts}
+    record.score = sum_rewards(record.rewards) if scored else None
     advantage = to_float(row.get("advantage"))
-    made.advantages = None if advantage is None else [advantage]
+    record.advantages = None if advantage is None else [advantage]
     if row.get("step") != context.step:
-        made.extras["step"] = to_integer(row.get("step"))
+        record.extras["step"] = to_integer(row.get("step"))
     for key, value in row.items():
         if key in parts or key in KNOWN_COLUMNS or value is None:
             continue
         if key == "ground_truth":
-            made.ground_truth = to_text(to_jsonable(value))
+            record.ground_truth = to_text(to_jsonable(value))
         else:
-            made.extras[key] = to_jsonable(value)
-    return made
+            record.extras[key] = to_jsonable(value)
+    return record
 
 
 def remove_null_keys(value: Any) -> Any:

@@ -62,14 +62,14 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
             yield SkippedRow(f"an episode of {SPLITS[split]}: use --split {split} to read it")
             continue
         try:
-            made = list(build_samples(episode))
+            records = list(build_samples(episode))
         except ValueError as error:
             yield LineProblem(line, str(error))
             continue
-        for record in made:
+        for record in records:
             record.extras |= {"trained": True} if is_trained else {}
-        yield from made
-        if not made:
+        yield from records
+        if not records:
             yield SkippedRow("an episode that failed before the first answer of the model")
 
 
@@ -96,12 +96,12 @@ def build_samples(episode: JsonObject) -> Iterator[Record]:
         for turn, path in enumerate(paths):
             messages = [node["message"] for node in path]
             start = next(index for index, node in enumerate(path) if node.get("sampled"))
-            texts = chat.render_prompt(messages[:start]), chat.render_response(messages[start:])
-            made = Record(*texts, messages, trajectory=to_text(trace.get("id")), turn=turn if len(paths) > 1 else None)
-            set_tokens(made, path)
-            set_trace_values(made, trace)
-            set_episode_values(made, episode, trace)
-            yield made
+            record = Record(chat.render_prompt(messages[:start]), chat.render_response(messages[start:]), messages)
+            record.trajectory, record.turn = to_text(trace.get("id")), turn if len(paths) > 1 else None
+            set_tokens(record, path)
+            set_trace_values(record, trace)
+            set_episode_values(record, episode, trace)
+            yield record
 
 
 def find_paths(nodes: Sequence[JsonObject]) -> Iterator[tuple[list[JsonObject], int]]:
@@ -127,7 +127,7 @@ def count_chars(node: JsonObject) -> int:
     return NODE_CHARS + len(chat.render_message(node["message"])) + len(get_list(node, "token_ids"))
 
 
-def set_tokens(made: Record, path: Sequence[JsonObject]) -> None:
+def set_tokens(record: Record, path: Sequence[JsonObject]) -> None:
     """Sets ids, mask and the arrays per token, if every message has its tokens."""
     tokens = [to_token_ids(node.get("token_ids") or []) or [] for node in path]
     masks = [list(map(bool, get_list(node, "mask"))) for node in path]
@@ -135,10 +135,10 @@ def set_tokens(made: Record, path: Sequence[JsonObject]) -> None:
         return
     all_tokens, sampled = list(chain.from_iterable(tokens)), list(chain.from_iterable(masks))
     start = sampled.index(True) if True in sampled else len(sampled)
-    made.prompt_ids, made.response_ids = all_tokens[:start], all_tokens[start:]
-    made.response_mask = list(map(int, sampled[start:]))
+    record.prompt_ids, record.response_ids = all_tokens[:start], all_tokens[start:]
+    record.response_mask = list(map(int, sampled[start:]))
     for field, key in (("logprobs", "logprobs"), ("advantages", "advantages"), ("ref_logprobs", "reference_logprobs")):
-        setattr(made, field, align_values([node.get(key) for node in path], masks, start))
+        setattr(record, field, align_values([node.get(key) for node in path], masks, start))
 
 
 def align_values(values: Sequence[Any], masks: Sequence[Sequence[bool]], start: int) -> list[float | None] | None:
@@ -155,22 +155,22 @@ def align_values(values: Sequence[Any], masks: Sequence[Sequence[bool]], start: 
     return aligned[start:] if is_known else None
 
 
-def set_trace_values(made: Record, trace: JsonObject) -> None:
+def set_trace_values(record: Record, trace: JsonObject) -> None:
     """Sets the values that a trace has for one agent."""
     rewards = {str(key): parse_reward(value) for key, value in get_object(trace, "rewards").items()}
-    made.rewards = {key: score for key, (score, _) in rewards.items()}
+    record.rewards = {key: score for key, (score, _) in rewards.items()}
     weighted = [score * weight for score, weight in rewards.values() if score is not None]
-    made.score = sum(weighted) if weighted else to_float(trace.get("reward"))
-    made.metrics, made.timing = to_object(trace.get("metrics")), to_object(trace.get("timing"))
-    made.tools = get_list(trace, "tools") or None
+    record.score = sum(weighted) if weighted else to_float(trace.get("reward"))
+    record.metrics, record.timing = to_object(trace.get("metrics")), to_object(trace.get("timing"))
+    record.tools = get_list(trace, "tools") or None
     calls = [call for call in get_list(trace, "calls") if isinstance(call, dict)]
     reasons = [call["finish_reason"] for call in calls if isinstance(call.get("finish_reason"), str)]
     stop = trace.get("stop_condition")
-    made.finish_reason = reasons[-1] if reasons else to_text(stop)
-    made.truncated = to_boolean(trace.get("is_truncated"))
+    record.finish_reason = reasons[-1] if reasons else to_text(stop)
+    record.truncated = to_boolean(trace.get("is_truncated"))
     info, agent = get_object(trace, "info"), get_object(trace, "agent")
-    if made.advantages is None and (advantage := to_float(info.get("advantage"))) is not None:
-        made.advantages = [advantage]
+    if record.advantages is None and (advantage := to_float(info.get("advantage"))) is not None:
+        record.advantages = [advantage]
     extras = {
         "agent": agent.get("name"),
         "model": next((call["model"] for call in calls if call.get("model")), None),
@@ -181,7 +181,7 @@ def set_trace_values(made: Record, trace: JsonObject) -> None:
         "usage": sum_usage(calls),
         "info": info,
     }
-    made.extras |= {key: value for key, value in extras.items() if value not in (None, [], {})}
+    record.extras |= {key: value for key, value in extras.items() if value not in (None, [], {})}
 
 
 def parse_reward(value: Any) -> tuple[float | None, float]:
@@ -199,17 +199,17 @@ def sum_usage(calls: Sequence[JsonObject]) -> dict[str, float]:
     return {key: sum(numbers) for key, numbers in values.items() if numbers}
 
 
-def set_episode_values(made: Record, episode: JsonObject, trace: JsonObject) -> None:
+def set_episode_values(record: Record, episode: JsonObject, trace: JsonObject) -> None:
     """Sets the values that all traces of an episode share: task, group, run and step."""
     task, env = get_object(trace, "task") or get_object(episode, "task"), get_object(episode, "env")
     data = get_object(task, "data")
     run = get_object(episode, "run") or get_object(trace, "run")
     work = get_object(run, "work") or run
     policy = get_object(work, "policy")
-    made.group = to_text(get_object(episode, "group").get("id") or task.get("hash") or task.get("key"))
-    made.data_source = to_text(env.get("name") or env.get("id") or None)
-    made.ground_truth = next((to_text(data[key]) for key in GROUND_TRUTH_KEYS if data.get(key) is not None), None)
-    made.policy_version = to_integer(policy.get("end"))
+    record.group = to_text(get_object(episode, "group").get("id") or task.get("hash") or task.get("key"))
+    record.data_source = to_text(env.get("name") or env.get("id") or None)
+    record.ground_truth = next((to_text(data[key]) for key in GROUND_TRUTH_KEYS if data.get(key) is not None), None)
+    record.policy_version = to_integer(policy.get("end"))
     extras = {"episode": episode.get("id") if "traces" in episode else None, "task": data, "policy": policy}
-    made.extras |= {key: value for key, value in extras.items() if value}
-    made.extras["step"] = to_integer(work.get("step")) or 0
+    record.extras |= {key: value for key, value in extras.items() if value}
+    record.extras["step"] = to_integer(work.get("step")) or 0

@@ -95,36 +95,36 @@ class VerlBatchReader:
             return SkippedRow("padding")
         tokens, values = self.batch.tokens(row), {name: values[row] for name, values in self.columns.items()}
         prompt, messages = parse_prompt_or_empty(to_jsonable(values.get("raw_prompt", values.get("prompt"))))
-        made = Record(prompt, "", messages, textless=True)
-        set_tokens(made, tokens)
-        made.truncated = len(tokens.response_ids) >= self.longest if self.longest else None
-        self.set_position(made, row, values.get("uid"))
-        self.set_values(made, values)
-        return made
+        record = Record(prompt, "", messages, textless=True)
+        set_tokens(record, tokens)
+        record.truncated = len(tokens.response_ids) >= self.longest if self.longest else None
+        self.set_position(record, row, values.get("uid"))
+        self.set_values(record, values)
+        return record
 
-    def set_position(self, made: Record, row: int, uid: Any) -> None:
+    def set_position(self, record: Record, row: int, uid: Any) -> None:
         if key := self.batch.keys[row] if self.batch.keys else "":
-            assign_position(made, key, None)
+            assign_position(record, key, None)
             return
-        made.group = uid if isinstance(uid, str) else str(row // self.n) if self.n else None
-        made.index = row % self.n if self.n else None
+        record.group = uid if isinstance(uid, str) else str(row // self.n) if self.n else None
+        record.index = row % self.n if self.n else None
 
-    def set_values(self, made: Record, values: dict[str, Any]) -> None:
+    def set_values(self, record: Record, values: dict[str, Any]) -> None:
         """Sets reward extras, labels, and the keys that an agent loop added."""
         values = {**values, **get_object(values, "extra_fields")}
-        set_rewards(made, {key: values[key] for key in self.reward_keys if key in values})
-        set_rewards(made, get_object(values, "reward_extra_info"))
-        made.ground_truth = to_text(to_jsonable(get_object(values, "reward_model").get("ground_truth")))
+        set_rewards(record, {key: values[key] for key in self.reward_keys if key in values})
+        set_rewards(record, get_object(values, "reward_extra_info"))
+        record.ground_truth = to_text(to_jsonable(get_object(values, "reward_model").get("ground_truth")))
         source = values.get("data_source")
-        made.data_source = source if isinstance(source, str) else None
-        made.metrics = to_jsonable(values["metrics"]) if isinstance(values.get("metrics"), dict) else None
+        record.data_source = source if isinstance(source, str) else None
+        record.metrics = to_jsonable(values["metrics"]) if isinstance(values.get("metrics"), dict) else None
         turns = to_integer(values.get("num_turns", values.get("__num_turns__")))
         numbers = {"num_turns": turns, "dataset_index": to_integer(values.get("index"))}
-        made.policy_version = to_integer(values.get("min_global_steps"))
-        made.extras |= {key: value for key, value in numbers.items() if value is not None}
-        made.extras |= collect_extras(values, KNOWN_COLUMNS.union(self.reward_keys))
+        record.policy_version = to_integer(values.get("min_global_steps"))
+        record.extras |= {key: value for key, value in numbers.items() if value is not None}
+        record.extras |= collect_extras(values, KNOWN_COLUMNS.union(self.reward_keys))
         if isinstance(row := values.get("extra_info"), dict):  # the agent loop adds its keys here too
-            made.extras["extra_info"] = collect_extras(row, KNOWN_COLUMNS.union(values))
+            record.extras["extra_info"] = collect_extras(row, KNOWN_COLUMNS.union(values))
 
 
 def is_needed(name: str) -> bool:
@@ -150,18 +150,18 @@ def get_padded_length(batch: RolloutBatch) -> int:
     return field.shape[1] if field and not field.jagged and len(field.shape) == 2 else 0
 
 
-def set_tokens(made: Record, tokens: RowTokens) -> None:
-    made.prompt_ids, made.response_ids = check_token_ids(tokens.prompt_ids), check_token_ids(tokens.response_ids)
-    made.response_mask = binarize_mask(tokens.response_mask) if tokens.response_mask is not None else None
-    made.logprobs = replace_nonfinite(tokens.logprobs) if tokens.logprobs is not None else None
+def set_tokens(record: Record, tokens: RowTokens) -> None:
+    record.prompt_ids, record.response_ids = check_token_ids(tokens.prompt_ids), check_token_ids(tokens.response_ids)
+    record.response_mask = binarize_mask(tokens.response_mask) if tokens.response_mask is not None else None
+    record.logprobs = replace_nonfinite(tokens.logprobs) if tokens.logprobs is not None else None
     if tokens.rm_scores is not None:
-        made.score = to_float(sum(tokens.rm_scores))
+        record.score = to_float(sum(tokens.rm_scores))
 
 
-def set_rewards(made: Record, extra: dict[Any, Any]) -> None:
+def set_rewards(record: Record, extra: dict[Any, Any]) -> None:
     """Stores numbers as reward parts, and other values (e.g. a parsed answer) as extras."""
     for key, value in extra.items():
         if is_number(value):
-            made.rewards[str(key)] = to_float(value)
+            record.rewards[str(key)] = to_float(value)
         elif value is not None:
-            made.extras[str(key)] = to_jsonable(value)
+            record.extras[str(key)] = to_jsonable(value)

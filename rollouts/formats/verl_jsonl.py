@@ -119,9 +119,9 @@ class KeyClassifier:
                 self.numeric.add(key)
         self.rewards = {key: key in self.numeric for key, _ in self.kinds if key not in KNOWN_KEYS}
 
-    def distribute(self, row: JsonObject, made: Record) -> None:
+    def distribute(self, row: JsonObject, record: Record) -> None:
         """Stores the other keys of the row as rewards or extras of the record."""
-        rewards, extras = made.rewards, made.extras
+        rewards, extras = record.rewards, record.extras
         for key, value in row.items():
             numeric = self.rewards.get(key)
             if numeric is None:
@@ -136,34 +136,34 @@ class KeyClassifier:
 
 
 def build_record(row: JsonObject, context: DumpContext, keys: KeyClassifier, order: DatasetOrder | None) -> Record:
-    made = Record(row["input"], row["output"], row.get("messages"), to_float(row.get("score")))
-    made.ground_truth = to_text(row.get("gts"))
+    record = Record(row["input"], row["output"], row.get("messages"), to_float(row.get("score")))
+    record.ground_truth = to_text(row.get("gts"))
     if "reward" in row:
-        made.score = to_float(row["reward"])
+        record.score = to_float(row["reward"])
         if "score" in row:
-            made.rewards["score"] = to_float(row["score"])
-    keys.distribute(row, made)
+            record.rewards["score"] = to_float(row["score"])
+    keys.distribute(row, record)
     if "data_source" in row:
-        made.data_source = to_text(row["data_source"])
+        record.data_source = to_text(row["data_source"])
     if "finish_reason" in row:
-        made.finish_reason = to_text(row["finish_reason"])
-    assign_position(made, row.get("uid"), order)
+        record.finish_reason = to_text(row["finish_reason"])
+    assign_position(record, row.get("uid"), order)
     if row.get("step") != context.step:
-        made.extras["step"] = to_integer(row.get("step"))
-    return made
+        record.extras["step"] = to_integer(row.get("step"))
+    return record
 
 
-def assign_position(made: Record, uid: Any, order: DatasetOrder | None) -> None:
+def assign_position(record: Record, uid: Any, order: DatasetOrder | None) -> None:
     """Sets group, trajectory and turn. Sets no group without a uid and an order; then equal prompts form a group."""
     if isinstance(uid, str):
         parts = UID.match(uid) if "_" in uid else None
         if parts:
-            made.group, session, output = parts.groups()
-            made.index, made.turn, made.trajectory = int(session), int(output), f"{made.group}_{session}"
+            record.group, session, output = parts.groups()
+            record.index, record.turn, record.trajectory = int(session), int(output), f"{record.group}_{session}"
         else:
-            made.group = uid
+            record.group = uid
     elif order:
-        made.group, made.index = order.assign(made.prompt)
+        record.group, record.index = order.assign(record.prompt)
 
 
 class DatasetOrder:

@@ -53,16 +53,16 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
     """Yields records in the order of the samples. Raises UnreadableDumpError if no sample can be read."""
     samples, first = 0, ""
     for number, (task, sample) in enumerate(read_samples(stream, context), 1):
-        made = sample if isinstance(sample, str) else convert_sample(sample)
-        if isinstance(made, str):
-            first = first or made
-            yield LineProblem(number, made)
+        result = sample if isinstance(sample, str) else convert_sample(sample)
+        if isinstance(result, str):
+            first = first or result
+            yield LineProblem(number, result)
             continue
         samples += 1
-        if isinstance(made, Record):
-            made.data_source = to_text(task)
-            made.extras |= {} if context.step is not None else {"step": 0}
-        yield made
+        if isinstance(result, Record):
+            result.data_source = to_text(task)
+            result.extras |= {} if context.step is not None else {"step": 0}
+        yield result
     if not samples:
         raise UnreadableDumpError(f"No sample can be read. The first: {first}." if first else NO_SAMPLES)
 
@@ -106,10 +106,10 @@ def read_member(archive: ZipReader, name: str) -> JsonObject | str:
 def convert_sample(sample: JsonObject) -> Record | SkippedRow | str:
     """Returns a sample, else the reason as text."""
     try:
-        made = build_record(restore_attachments(sample, get_object(sample, "attachments")))
+        record = build_record(restore_attachments(sample, get_object(sample, "attachments")))
     except ValueError as error:
         return str(error)
-    return FAILED if sample.get("error") and not made.response else made
+    return FAILED if sample.get("error") and not record.response else record
 
 
 def restore_attachments(value: Any, attached: JsonObject, depth: int = 0) -> Any:
@@ -130,25 +130,26 @@ def build_record(sample: JsonObject) -> Record:
     """Converts a sample. Raises ValueError if it has neither messages nor an output."""
     output, messages = get_object(sample, "output"), sample.get("messages")
     if messages and chat.is_conversation(messages):
-        made = Record(*chat.render_conversation(messages), messages)
+        record = Record(*chat.render_conversation(messages), messages)
     else:
         completion = output.get("completion")
         if not isinstance(completion, str):
             raise ValueError("has neither `messages` nor an output")
-        made = Record(*chat.parse_prompt_response(sample.get("input"), completion))
-    made.rewards = dict(read_scores(get_object(sample, "scores")))
-    made.score = next((value for value in made.rewards.values() if value is not None), None)
-    made.group, made.ground_truth = to_text(sample.get("id")), to_text(sample.get("target"))
+        record = Record(*chat.parse_prompt_response(sample.get("input"), completion))
+    record.rewards = dict(read_scores(get_object(sample, "scores")))
+    record.score = next((value for value in record.rewards.values() if value is not None), None)
+    record.group, record.ground_truth = to_text(sample.get("id")), to_text(sample.get("target"))
     epoch = to_integer(sample.get("epoch"))
-    made.index = epoch - 1 if epoch else None
+    record.index = epoch - 1 if epoch else None
     choice = next(iter(get_list(output, "choices")), None)
-    made.finish_reason = to_text(choice.get("stop_reason")) if isinstance(choice, dict) else None
-    made.truncated = made.finish_reason == "max_tokens" if made.finish_reason else None
-    made.extras |= {key: sample[key] for key in EXTRA_KEYS if sample.get(key)}
-    made.extras |= {"scores": sample["scores"]} if sample.get("scores") else {}
-    made.extras |= {"error": get_object(sample, "error").get("message", sample["error"])} if sample.get("error") else {}
-    made.extras |= {"model": render_content(output["model"])} if output.get("model") else {}
-    return made
+    record.finish_reason = to_text(choice.get("stop_reason")) if isinstance(choice, dict) else None
+    record.truncated = record.finish_reason == "max_tokens" if record.finish_reason else None
+    record.extras |= {key: sample[key] for key in (*EXTRA_KEYS, "scores") if sample.get(key)}
+    if error := sample.get("error"):
+        record.extras["error"] = get_object(sample, "error").get("message", error)
+    if output.get("model"):
+        record.extras["model"] = render_content(output["model"])
+    return record
 
 
 def read_scores(scores: JsonObject) -> Iterator[tuple[str, float | None]]:

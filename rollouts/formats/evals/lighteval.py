@@ -46,13 +46,13 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
             raise UnreadableDumpError("It has no columns `doc`, `metric` and `model_response` of lighteval's details.")
         for number, row in enumerate(read_parquet_rows(file), 1):
             try:
-                made = build_samples({key: to_jsonable(value) for key, value in row.items()}, str(number))
+                records = build_samples({key: to_jsonable(value) for key, value in row.items()}, str(number))
             except ValueError as error:
                 yield LineProblem(number, str(error))
                 continue
-            for record in made:
+            for record in records:
                 record.extras |= {} if context.step is not None else {"step": 0}
-            yield from made
+            yield from records
 
 
 def build_samples(row: JsonObject, default_group: str) -> list[Record]:
@@ -67,7 +67,7 @@ def build_samples(row: JsonObject, default_group: str) -> list[Record]:
         raise ValueError("has neither a generated response nor a choice")
     tokens = get_list(output, "output_tokens")
     rewards = {key: real for key, value in metric.items() if (real := to_float(value)) is not None}
-    made = []
+    records = []
     for index, text in enumerate(texts):
         response = text if isinstance(text, str) else ""
         record = Record(prompt_text, response, messages, next(iter(rewards.values()), None), dict(rewards))
@@ -75,8 +75,8 @@ def build_samples(row: JsonObject, default_group: str) -> list[Record]:
         record.ground_truth, record.data_source = get_ground_truth(doc), to_text(doc.get("task_name"))
         record.response_ids = to_token_ids(tokens[index]) if len(tokens) == len(texts) else None
         record.extras |= {"specific": doc["specific"]} if doc.get("specific") else {}
-        made.append(record)
-    return made
+        records.append(record)
+    return records
 
 
 def choose_likeliest(doc: JsonObject, output: JsonObject) -> list[Any]:

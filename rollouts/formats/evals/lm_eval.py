@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, BinaryIO
 
 from rollouts.formats.base import DumpContext
@@ -49,20 +50,20 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
             add_metrics(pending[key], row)
             continue
         try:
-            made = build_samples(row)
+            records = build_samples(row)
         except ValueError as error:
             yield LineProblem(line, str(error))
             continue
-        add_metrics(made, row)
-        for record in made:
+        add_metrics(records, row)
+        for record in records:
             record.data_source = task["task"] if task else None
             record.extras |= {} if context.step is not None else {"step": 0}
-        size += sum(len(record.prompt) + len(record.response) for record in made)
-        pending[key] = made
+        size += sum(len(record.prompt) + len(record.response) for record in records)
+        pending[key] = records
         if size > MAX_PENDING_CHARS:
-            yield from (record for records in pending.values() for record in records)
+            yield from chain.from_iterable(pending.values())
             pending, size = {}, 0
-    yield from (record for records in pending.values() for record in records)
+    yield from chain.from_iterable(pending.values())
 
 
 def build_samples(row: JsonObject) -> list[Record]:
@@ -74,11 +75,11 @@ def build_samples(row: JsonObject) -> list[Record]:
     is_chat = isinstance(context, str) and context.startswith('[{"')
     prompt, messages = parse_prompt(parse_json_text(context) if is_chat else context)
     texts = get_responses(to_list(row.get("resps")), requests)
-    made = [Record(prompt, text, messages, index=index) for index, text in enumerate(texts)]
-    for record in made:
+    records = [Record(prompt, text, messages, index=index) for index, text in enumerate(texts)]
+    for record in records:
         record.group, record.ground_truth = to_text(row.get("doc_id")), to_text(row.get("target"))
         record.extras |= {key: row[key] for key in EXTRA_KEYS if row.get(key) is not None}
-    return made
+    return records
 
 
 def to_list(value: Any) -> list[Any]:
@@ -104,13 +105,13 @@ def get_log_likelihood(response: Any) -> float | None:
     return to_float(response)
 
 
-def add_metrics(made: list[Record], row: JsonObject) -> None:
+def add_metrics(records: list[Record], row: JsonObject) -> None:
     """Adds the metrics of a line to each response of its document."""
     filter_name = row.get("filter")
     suffix = f",{filter_name}" if isinstance(filter_name, str) and filter_name != "none" else ""
     values = {key: to_float(row.get(key)) for key in to_list(row.get("metrics")) if isinstance(key, str)}
     known = {key: value for key, value in values.items() if value is not None}
-    for record in made:
+    for record in records:
         record.rewards |= {f"{key}{suffix}": value for key, value in known.items()}
         if record.score is None:
             record.score = next(iter(known.values()), None)

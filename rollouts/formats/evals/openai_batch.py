@@ -45,12 +45,12 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
             yield SkippedRow(reason)
             continue
         body = get_object(get_object(row, "response"), "body")
-        made = list(build_samples(body))
-        if not made:
+        records = list(build_samples(body))
+        if not records:
             yield LineProblem(line, "has neither `choices` nor an `output` with text")
-        for record in made[:1]:  # per request: stored with each choice they would be counted n times
+        for record in records[:1]:  # per request: stored with each choice they would be counted n times
             record.extras |= {key: body[key] for key in ("model", "usage") if body.get(key)}
-        for record in made:
+        for record in records:
             record.group = to_text(row.get("custom_id"))
             record.extras |= {} if context.step is not None else {"step": 0}
             yield record
@@ -79,9 +79,9 @@ def build_samples(body: JsonObject) -> Iterator[Record]:
 
 
 def build_record(text: str, index: int, reason: Any) -> Record:
-    made = Record("", text, index=index, finish_reason=to_text(reason))
-    made.truncated = made.finish_reason in LENGTH_REASONS if made.finish_reason else None
-    return made
+    record = Record("", text, index=index, finish_reason=to_text(reason))
+    record.truncated = record.finish_reason in LENGTH_REASONS if record.finish_reason else None
+    return record
 
 
 def render_item(value: Any) -> str:

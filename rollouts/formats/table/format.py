@@ -142,14 +142,14 @@ def read_records(stream: BinaryIO, context: DumpContext, columns: str) -> Iterat
             yield SkippedRow("a row with an empty list of responses")
         for sample, index in samples:
             try:
-                made = mapping.build_record(sample, context)
+                record = mapping.build_record(sample, context)
             except ValueError as error:
                 yield LineProblem(number, str(error))
                 continue
             if index is not None:  # responses of one row are a group if there is no prompt
-                made.index = index if made.index is None else made.index
-                made.group = made.group or (None if made.prompt or made.prompt_ids else str(number))
-            yield made
+                record.index = index if record.index is None else record.index
+                record.group = record.group or (None if record.prompt or record.prompt_ids else str(number))
+            yield record
 
 
 def split_wide_rows(rows: Iterator[NumberedRow], columns: str) -> Iterator[NumberedRow]:

@@ -79,19 +79,19 @@ class TableMapping:
 
     def build_record(self, row: JsonObject, context: DumpContext) -> Record:
         """Raises ValueError."""
-        made = native.build_native_record(self.to_native_row(row))
-        made.textless = has_only_tokens(self.columns)
-        if made.textless and context.decode_tokens:
-            made.prompt, made.response = context.decode_tokens([made.prompt_ids or [], made.response_ids or []])
-            made.textless = False
-        self.set_rewards_and_extras(made, row)
-        if made.ground_truth is None:
-            made.ground_truth = to_text(find_ground_truth(made.extras))
+        record = native.build_native_record(self.to_native_row(row))
+        record.textless = has_only_tokens(self.columns)
+        if record.textless and context.decode_tokens:
+            record.prompt, record.response = context.decode_tokens([record.prompt_ids or [], record.response_ids or []])
+            record.textless = False
+        self.set_rewards_and_extras(record, row)
+        if record.ground_truth is None:
+            record.ground_truth = to_text(find_ground_truth(record.extras))
         if self.sums_rewards:
-            made.score = sum_rewards(made.rewards)
+            record.score = sum_rewards(record.rewards)
         if context.step is None:
-            made.extras["step"] = to_integer(to_float(made.extras.get("step"))) or 0
-        return made
+            record.extras["step"] = to_integer(to_float(record.extras.get("step"))) or 0
+        return record
 
     def to_native_row(self, row: JsonObject) -> JsonObject:
         """Returns the row with the names of `wire.SAMPLE_KEYS`. Raises ValueError if it has no response."""
@@ -122,17 +122,17 @@ class TableMapping:
             return value if number is None else number
         return value
 
-    def set_rewards_and_extras(self, made: Record, row: JsonObject) -> None:
+    def set_rewards_and_extras(self, record: Record, row: JsonObject) -> None:
         """Sets the reward parts. Stores every column that is not mapped as an extra."""
         for name, column in self.reward_columns.items():
             value = row.get(column)
             if value is None or to_float(value) is not None:
-                made.rewards[name] = to_float(value)
+                record.rewards[name] = to_float(value)
         for column, value in row.items():
             if column in self.mapped_columns or value is None:
                 continue
             if column not in self.reward_columns.values() or to_float(value) is None:
-                made.extras[column] = to_jsonable(value)
+                record.extras[column] = to_jsonable(value)
 
 
 def render_missing_texts(values: JsonObject) -> JsonObject:

@@ -57,14 +57,8 @@ def find_marked_answer(response: str) -> str:
 def normalize_answer(answer: str) -> str:
     """Normalizes an answer: removes end-of-turn tokens, outer white space, `$`, a final full stop and thousands
     separators."""
-    bare = (
-        strip_end_tokens(answer.lstrip()[: 4 * MAX_ANSWER_CHARS])
-        .replace("\\$", "")
-        .strip(" \t\r\n$*`")
-        .rstrip(".")
-        .strip(" $*`")
-    )
-    bare = " ".join(bare.split())
+    bare = strip_end_tokens(answer.lstrip()[: 4 * MAX_ANSWER_CHARS]).replace("\\$", "")
+    bare = " ".join(bare.strip(" \t\r\n$*`").rstrip(".").strip(" $*`").split())
     if THOUSANDS.fullmatch(bare):
         bare = bare.replace(",", "")
     return "" if bare in NO_ANSWER else bare[:MAX_ANSWER_CHARS]

@@ -34,7 +34,7 @@ from rollouts.samples.values import to_json
 BODY_SCHEMA_VERSION = 1
 GROUP_ROWS = 128
 GROUP_BYTES = 4 << 20
-LONG_ROW_BYTES = 1 << 20  # bytes
+LONG_ROW_BYTES = 1 << 20
 MAX_KEYS = 300
 MAX_KEY_CHARS = 200
 
@@ -87,13 +87,8 @@ class BodyLayout:
             if is_column(key):
                 prefixes[COLUMN_PREFIXES[kind]][key] = None
         numbers = [name for name in prefixes["num"] if name not in reward_names]
-        limit = MAX_KEYS // 4
-        return cls(
-            tuple(reward_names)[:limit],
-            tuple(numbers)[:limit],
-            tuple(prefixes["str"])[:limit],
-            tuple(prefixes["json"])[:limit],
-        )
+        names = (reward_names, numbers, prefixes["str"], prefixes["json"])
+        return cls(*(tuple(group)[: MAX_KEYS // 4] for group in names))
 
     def schema(self) -> pa.Schema:
         run_fields = [
@@ -107,21 +102,20 @@ class BodyLayout:
     def table(self, records: Sequence[Record], ids: Sequence[str], keys: Sequence[str]) -> pa.Table:
         """Returns one row per record, in order. Values without a column go into `more`."""
         fixed = {name: list(map(attrgetter(name), records)) for name in Record.__slots__}
-        made = {
+        arrays = {
             "id": pa.array(ids, pa.string()),
             "prompt_key": pa.array(keys, pa.string()),
             "score": pa.array(fixed["score"], pa.float64()),
             "truncated": pa.array(fixed["truncated"], pa.bool_()),
             "more": build_json_array(self.collect_leftovers(records)),
         }
-        made |= {name: build_text_array(fixed[name]) for name in ("prompt", *TEXTS)}
-        made["response"] = build_text_array([None if record.textless else record.response for record in records])
-        made |= {name: pa.array(fixed[name], pa.int64()) for name in INTEGERS}
-        made |= {name: build_list_array(fixed[name], kind) for name, kind in ARRAYS.items()}
-        made |= {name: build_json_array(fixed[name]) for name in JSONS}
-        columns = [made[field.name] for field in FIXED_FIELDS] + self.build_own_columns(
-            fixed["rewards"], fixed["extras"]
-        )
+        arrays |= {name: build_text_array(fixed[name]) for name in ("prompt", *TEXTS)}
+        arrays["response"] = build_text_array([None if record.textless else record.response for record in records])
+        arrays |= {name: pa.array(fixed[name], pa.int64()) for name in INTEGERS}
+        arrays |= {name: build_list_array(fixed[name], kind) for name, kind in ARRAYS.items()}
+        arrays |= {name: build_json_array(fixed[name]) for name in JSONS}
+        columns = [arrays[field.name] for field in FIXED_FIELDS]
+        columns += self.build_own_columns(fixed["rewards"], fixed["extras"])
         return pa.Table.from_arrays(columns, schema=self.schema())
 
     def build_own_columns(self, rewards: list[dict[str, Any]], extras: list[dict[str, Any]]) -> list[pa.Array]:
@@ -129,8 +123,8 @@ class BodyLayout:
         return [
             *(pa.array([row.get(name) for row in rewards], pa.float64()) for name in self.reward_names),
             *(pa.array([to_number(row.get(name)) for row in extras], pa.float64()) for name in self.number_names),
-            *(build_text_array([to_string(row.get(name)) for row in extras]) for name in self.text_names),
-            *(build_json_array([to_nested(row.get(name)) for row in extras]) for name in self.json_names),
+            *(build_text_array(select_values(extras, name, str)) for name in self.text_names),
+            *(build_json_array(select_values(extras, name, dict, list)) for name in self.json_names),
         ]
 
     def collect_leftovers(self, records: Sequence[Record]) -> list[dict[str, Any] | None]:
@@ -171,12 +165,9 @@ def to_number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not is_huge(value) else None
 
 
-def to_string(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def to_nested(value: Any) -> Any:
-    return value if isinstance(value, (dict, list)) else None
+def select_values(rows: list[dict[str, Any]], name: str, *types: type) -> list[Any]:
+    """Returns one value per row; None if it has another type."""
+    return [value if isinstance(value := row.get(name), types) else None for row in rows]
 
 
 def build_text_array(values: list[str | None]) -> pa.Array:
@@ -241,10 +232,8 @@ def measure_rows(table: pa.Table) -> list[int]:
     """Returns the bytes of the long columns of each row. Token arrays count four bytes per token."""
     import pyarrow.compute as pc
 
-    total = pc.add(
-        pc.fill_null(pc.binary_length(table["prompt"]), 0), pc.fill_null(pc.binary_length(table["response"]), 0)
-    )
-    for name in ("messages", "tools", "segments"):
+    total = pc.fill_null(pc.binary_length(table["prompt"]), 0)
+    for name in ("response", "messages", "tools", "segments"):
         if table[name].null_count < table.num_rows:
             total = pc.add(total, pc.fill_null(pc.binary_length(table[name]), 0))
     for name in ("prompt_ids", "response_ids", "logprobs"):
@@ -264,7 +253,7 @@ def build_records(table: pa.Table) -> list[Record]:
     names = table.schema.names
     columns = {name: table[name].to_pylist() for name in names}
     records = [
-        Record(prompt=prompt, response=response or "", textless=response is None)
+        Record(prompt, response or "", textless=response is None)
         for prompt, response in zip(columns["prompt"], columns["response"], strict=True)
     ]
     for name in ("score", *TEXTS, *INTEGERS, "truncated", *ARRAYS):
@@ -289,11 +278,11 @@ def set_own_values(records: list[Record], field: pa.Field, values: list[Any]) ->
     kind, _, key = field.name.partition(".")
     if kind not in ("num", "str", "json") or not key:
         return
-    reward = bool(field.metadata and field.metadata.get(b"part") == b"reward")
+    is_reward = bool(field.metadata and field.metadata.get(b"part") == b"reward")
     for record, value in zip(records, values, strict=True):
         if value is None:
             continue
-        if reward:
+        if is_reward:
             record.rewards[key] = value
         elif kind == "num":
             record.extras[key] = int(value) if value.is_integer() else value

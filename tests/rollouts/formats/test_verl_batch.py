@@ -28,7 +28,7 @@ GEN, TQ = verl_batch.FORMATS
 def decode() -> Any:
     decoder = detokenize.load_tokenizer_file(TOKENIZER / "tokenizer.json")
     assert decoder
-    return decoder.texts
+    return decoder.decode_rows
 
 
 def read(path: Path, form: verl_batch.VerlBatchFormat = GEN, **told: Any) -> list[Record]:

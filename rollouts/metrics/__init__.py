@@ -8,6 +8,7 @@ from rollouts.metrics.blocks import MIN_ROWS_TO_COMPACT, compact_metric_rows
 from rollouts.metrics.chart_layout import ChartLayout, arrange_charts
 from rollouts.metrics.sample_curves import find_copied_steps, load_sparklines
 from rollouts.metrics.series import (
+    add_time_axis,
     append_points,
     find_generated_count,
     list_metric_names,
@@ -15,7 +16,6 @@ from rollouts.metrics.series import (
     load_curves,
     load_last_values,
 )
-from rollouts.metrics.time_axis import add_time_axis
 
 __all__ = [
     "ChartLayout", "MIN_ROWS_TO_COMPACT", "add_time_axis", "append_points", "arrange_charts", "compact_metric_rows",

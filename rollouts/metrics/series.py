@@ -1,4 +1,4 @@
-"""Metrics: points are stored as rows, compacted into blocks, and returned as curves over attempts.
+"""Metrics: points are stored as rows, compacted into blocks, and returned as curves over steps or over time.
 
 The order is attempt, step, arrival, never a client's clock. The clock is stored as the series `_time`.
 """
@@ -6,10 +6,10 @@ The order is attempt, step, arrival, never a client's clock. The clock is stored
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import orjson
@@ -36,6 +36,7 @@ from rollouts.models import Attempt, Block, MetricRow, Run, Series, Step
 from rollouts.samples import MetricPoint
 
 MAX_NAME_CHARS: Final = 300
+SECONDS_PER_HOUR: Final = 3600.0
 NEWEST_ROWS: Final = 3  # of a run, read for the names of its metrics
 GENERATED_COUNT_METRIC: Final = "rolloutdeck/generated"  # may arrive before or after the step's samples
 
@@ -51,6 +52,9 @@ class Curve(TypedDict):
     step_kind: str
     steps: list[int]
     values: list[float | None]
+
+
+Curves = Mapping[str, Sequence[Curve]]  # by name
 
 
 def append_points(run: Run, attempt: Attempt, points: Iterable[MetricPoint]) -> int:
@@ -255,3 +259,32 @@ def build_curve(attempts: AttemptIndex, pk: int, kind: str, points: PointArrays)
         values[at] = None
     key, number = attempts.key(pk), attempts.number(pk)
     return {"attempt": key, "number": number, "step_kind": kind, "steps": steps.tolist(), "values": values}
+
+
+def add_time_axis(runs: Sequence[Run], curves: Mapping[str, Curves]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Returns the curves by run uid and name, with `hours` in addition to `steps`.
+
+    The time of a point is interpolated between logged times. Before the first and after the last one it is theirs. A
+    curve without any logged time of its attempt and step kind is left out.
+    """
+    clocks = load_curves(runs, [TIME_METRIC], attempt="all")
+    return {run.uid: add_hours(clocks[run.uid][TIME_METRIC], curves[run.uid]) for run in runs}
+
+
+def add_hours(clock: Sequence[Curve], curves: Curves) -> dict[str, list[dict[str, Any]]]:
+    times = {}
+    for piece in clock:
+        known = [pair for pair in zip(piece["steps"], piece["values"], strict=True) if pair[1] is not None]
+        if known:
+            steps, seconds = np.array(known, np.float64).T
+            # If the clock was set back, the line would go to the left.
+            times[piece["attempt"], piece["step_kind"]] = steps, np.maximum.accumulate(seconds)
+    start = min((float(seconds.min()) for _, seconds in times.values()), default=0.0)
+    result: dict[str, list[dict[str, Any]]] = {}
+    for name, pieces in curves.items():
+        result[name] = []
+        for curve in pieces:
+            if axis := times.get((curve["attempt"], curve["step_kind"])):
+                hours = np.round((np.interp(curve["steps"], *axis) - start) / SECONDS_PER_HOUR, 5)
+                result[name].append({**curve, "hours": hours.tolist()})
+    return result

@@ -394,7 +394,6 @@ class Migration(migrations.Migration):
                     "owner",
                     models.ForeignKey(
                         blank=True,
-                        help_text="who opened it",
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",

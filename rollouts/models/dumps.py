@@ -33,10 +33,8 @@ class DumpQuerySet(models.QuerySet["Dump"]):
     def overdue(self) -> DumpQuerySet:
         """Dumps whose message was lost, or whose worker died and its lease ended."""
         now = timezone.now()
-        return self.filter(
-            Q(state=Dump.State.RECEIVED, due_at__lte=now)
-            | Q(state=Dump.State.INDEXING, claimed_at__lte=now - Dump.LEASE)
-        )
+        received = Q(state=Dump.State.RECEIVED, due_at__lte=now)
+        return self.filter(received | Q(state=Dump.State.INDEXING, claimed_at__lte=now - Dump.LEASE))
 
     def requeue(self, due_at: datetime, **changes: Any) -> int:
         """Queues the dumps again and returns their number. The tries of a claimed dump are not reset: its worker must

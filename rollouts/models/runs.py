@@ -54,9 +54,7 @@ class Run(models.Model):
     uid = models.CharField(max_length=64, unique=True)
     project = models.ForeignKey(Project, models.CASCADE, related_name="runs")
     name = models.CharField(max_length=200)
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+", help_text="who opened it"
-    )
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+")
     framework = models.CharField(max_length=40, blank=True, default="")
     config = models.JSONField(default=dict, blank=True)
     tags = models.JSONField(default=list, blank=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollouts.metrics import series, time_axis
+from rollouts.metrics import series
 from rollouts.models import Run
 from rollouts.samples.record import MetricPoint
 from tests.support import builders
@@ -21,7 +21,7 @@ def log(run: Run, steps: dict[int, float | None], attempt: str = "a") -> None:
 
 def hours(run: Run, name: str = "loss", **how: Any) -> list[list[float]]:
     curves = series.load_curves([run], [name], **how)
-    return [curve["hours"] for curve in time_axis.add_time_axis([run], curves)[run.uid][name]]
+    return [curve["hours"] for curve in series.add_time_axis([run], curves)[run.uid][name]]
 
 
 def test_points_stand_where_the_trainers_clock_stood(run: Run) -> None:

@@ -1,7 +1,6 @@
-"""A cell of a comparison, one step of one run, and what the runs of several cells were told differently.
+"""The steps to compare, and the config differences of their runs.
 
-Written `run@step`: the run's uid or name, and a number or `latest`. Cells are called A, B, … in the order in which they
-are named.
+A target is written `run@step`: a run's uid or name, and a step number or `latest`. Targets are named A, B, … in order.
 """
 
 from __future__ import annotations
@@ -26,107 +25,97 @@ TARGET_LETTERS = "ABCDEF"
 
 @dataclass(frozen=True, slots=True)
 class ComparisonTarget:
-    """`asked` is the step as it was named, so that `latest` stays latest."""
+    """`requested_step` is the step as the URL names it, so that links keep `latest`."""
 
     letter: str
     run: Run
     step: Step
     requested_step: str
 
-    @property
-    def name(self) -> str:
-        return f"{self.run.uid}@{self.requested_step}"
-
 
 def load_comparison_targets(runs: RunQuerySet, of: str, split: str = "") -> list[ComparisonTarget]:
-    """The cells that `of` names, among these runs. `split` empty means eval where all have these steps of it, else
-    train.
-
-    Raises BadInput, NotThere.
-    """
-    words = [word for word in (part.strip() for part in of.split(",")) if word]
+    """Returns the targets that `of` names, among these runs. Empty `split` means eval if all targets have such a step,
+    else train. Raises InvalidInputError and NotFoundError."""
+    words = [word.strip() for word in of.split(",") if word.strip()]
     if len(words) > len(TARGET_LETTERS):
-        said = _("You can compare at most {most} steps at once, not {count}.")
-        raise InvalidInputError(said.format(most=len(TARGET_LETTERS), count=len(words)), "of")
-    named = [(run_of(runs, word.rpartition("@")[0] or word), asked_in(word)) for word in words]
-    if split:
-        return placed(named, split)
-    first, second = ("eval", "train") if evaluated([run for run, _ in named]) else ("train", "eval")
+        message = _("You can compare at most {most} steps at once, not {count}.")
+        raise InvalidInputError(message.format(most=len(TARGET_LETTERS), count=len(words)), "of")
+    requests: list[tuple[Run, str]] = []
+    for word in words:
+        name, _at, step = word.rpartition("@")
+        requests.append((find_run(runs, name or word), (name and step.strip()) or "latest"))
+    splits = [split] if split else ["eval", "train"]
+    if not split and not have_eval_samples([run for run, _ in requests]):
+        splits.reverse()
     try:
-        return placed(named, first)
+        return build_targets(requests, splits[0])
     except NotFoundError as missing:
         try:
-            return placed(named, second)
+            return build_targets(requests, splits[-1])
         except NotFoundError:
             raise missing from None
 
 
-def placed(named: Sequence[tuple[Run, str]], split: str) -> list[ComparisonTarget]:
+def build_targets(requests: Sequence[tuple[Run, str]], split: str) -> list[ComparisonTarget]:
     return [
-        ComparisonTarget(TARGET_LETTERS[at], run, step_of(run, split, step), step)
-        for at, (run, step) in enumerate(named)
+        ComparisonTarget(letter, run, find_step(run, split, requested_step), requested_step)
+        for letter, (run, requested_step) in zip(TARGET_LETTERS, requests, strict=False)
     ]
 
 
-def asked_in(word: str) -> str:
-    run, at, step = word.rpartition("@")
-    return step.strip() if at and run and step.strip() else "latest"
-
-
-def run_of(runs: RunQuerySet, name: str) -> Run:
-    """By uid, else by a name that is the only one of its kind. Raises NotThere, BadInput."""
-    found = runs.select_related("project").by_uid(name) if UID_PATTERN.match(name) else None
-    if found is not None:
-        return found
-    same = list(runs.select_related("project").filter(name=name).order_by("-seen_at")[:2])
-    if not same:
+def find_run(runs: RunQuerySet, name: str) -> Run:
+    """Returns the run with this uid, or the only one with this name. Raises NotFoundError and InvalidInputError."""
+    runs = runs.select_related("project")
+    if UID_PATTERN.match(name) and (run := runs.by_uid(name)) is not None:
+        return run
+    same_name = list(runs.filter(name=name).order_by("-seen_at")[:2])
+    if not same_name:
         raise NotFoundError(_("Run {name} not found, or you have no access to it.").format(name=repr(name[:80])), "of")
-    if len(same) > 1:
-        said = _("Several runs are named {name}. Use a run id instead, for example {uid}.")
-        raise InvalidInputError(said.format(name=repr(name[:80]), uid=same[0].uid), "of")
-    return same[0]
+    if len(same_name) > 1:
+        message = _("Several runs are named {name}. Use a run id instead, for example {uid}.")
+        raise InvalidInputError(message.format(name=repr(name[:80]), uid=same_name[0].uid), "of")
+    return same_name[0]
 
 
-def evaluated(runs: Sequence[Run]) -> bool:
-    """Whether each of them has steps of eval."""
-    found = Step.objects.current().filter(run__in=runs, split="eval", samples__gt=0)
-    return found.values("run").distinct().count() == len({run.pk for run in runs})
+def have_eval_samples(runs: Sequence[Run]) -> bool:
+    rows = Step.objects.current().filter(run__in=runs, split="eval", samples__gt=0)
+    return rows.values("run").distinct().count() == len({run.pk for run in runs})
 
 
-def step_of(run: Run, split: str, asked: str) -> Step:
-    """The current step with this number, or the latest; what the number counts as pages have it. Raises NotThere."""
+def find_step(run: Run, split: str, requested_step: str) -> Step:
+    """Returns the current step with this number, or the latest, of the step kind that pages show. Raises NotFoundError
+    and InvalidInputError."""
     steps = Step.objects.current().filter(run=run, split=split, samples__gt=0)
     kinds = set(steps.order_by().values_list("step_kind", flat=True).distinct())
-    kind = next((kind for kind in STEP_KINDS if kind in kinds), "")
-    found = steps.filter(step_kind=kind)
-    if asked != "latest":
-        found = found.filter(step=numbered(asked))
-    step = found.order_by("-step", "-attempt__number").first()
+    steps = steps.filter(step_kind=next((kind for kind in STEP_KINDS if kind in kinds), ""))
+    message = _("{run} has no {split} samples.")
+    if requested_step != "latest":
+        steps = steps.filter(step=parse_step_number(requested_step))
+        message = _("{run} has no {split} step {step}.")
+    step: Step | None = steps.order_by("-step", "-attempt__number").first()
     if step is None:
-        said = _("{run} has no {split} samples.") if asked == "latest" else _("{run} has no {split} step {step}.")
-        raise NotFoundError(said.format(run=run.name, split=split, step=asked), "of")
+        raise NotFoundError(message.format(run=run.name, split=split, step=requested_step), "of")
     return step
 
 
-def numbered(asked: str) -> int:
-    """Raises BadInput."""
+def parse_step_number(text: str) -> int:
     try:
-        return parse_integer(asked, "of") or 0
+        return parse_integer(text, "of") or 0
     except InvalidInputError:
-        said = _("{step} is not a valid step. Use a step number or latest.")
-        raise InvalidInputError(said.format(step=repr(asked[:40])), "of") from None
+        message = _("{step} is not a valid step. Use a step number or latest.")
+        raise InvalidInputError(message.format(step=repr(text[:40])), "of") from None
 
 
-def find_config_differences(found: Sequence[ComparisonTarget]) -> list[tuple[str, list[str]]]:
-    """[(key of the config, its value in each cell as JSON)], those that differ; empty where a run lacks the key."""
-    flat = [dict(leaves(cell.run.config)) for cell in found]
-    keys = sorted(set().union(*flat)) if flat else []
-    rows = [(key, [one.get(key, "") for one in flat]) for key in keys]
+def find_config_differences(targets: Sequence[ComparisonTarget]) -> list[tuple[str, list[str]]]:
+    """Returns [(config key, its value in each target as JSON, empty if the run lacks it)] of the keys that differ."""
+    configs = [dict(flatten_config(target.run.config)) for target in targets]
+    rows = [(key, [config.get(key, "") for config in configs]) for key in sorted(set().union(*configs))]
     return [(key, values) for key, values in rows if len(set(values)) > 1]
 
 
-def leaves(config: Any, name: str = "") -> list[tuple[str, str]]:
-    """A nested config as [(dotted name, JSON)]."""
-    if isinstance(config, Mapping) and (config or not name):
-        return [leaf for key, value in config.items() for leaf in leaves(value, f"{name}.{key}" if name else str(key))]
-    return [(name, json.dumps(config, ensure_ascii=False, sort_keys=True))]
+def flatten_config(config: Any, name: str = "") -> list[tuple[str, str]]:
+    """Returns a nested config as [(dotted name, JSON)]."""
+    if not isinstance(config, Mapping) or (name and not config):
+        return [(name, json.dumps(config, ensure_ascii=False, sort_keys=True))]
+    prefix = f"{name}." if name else ""
+    return [leaf for key, value in config.items() for leaf in flatten_config(value, f"{prefix}{key}")]

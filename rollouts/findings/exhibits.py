@@ -1,5 +1,5 @@
-"""What a finding holds of a sample, a query or a chart: copies of all that is shown, so that later data, a re-index or
-the deletion of the run cannot change them."""
+"""Snapshots of samples, query results and charts, so that later data, a re-index or the deletion of the run cannot
+change what a finding shows."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from rollouts.models import Run, Sample
 from rollouts.query import find_samples
 from rollouts.samples import SampleBody, prefetch_step_relations, serialize_index_row
 
-MAX_SNAPSHOT_CHARS: Final = 200_000  # characters of a prompt or a response
-MOST_QUOTED: Final = 20_000
-MOST_ROWS: Final = 12
-MOST_CURVES: Final = 64
-POINTS: Final = 500
-FIELDS: Final = ("response", "prompt")
-# What a browser's selection may have otherwise than the text: white space, and characters that pages show by name.
-SEEN: Final = re.compile(r"[^\s\x00-\x1f\x7f\x85\u200b\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
-SLIM: Final = (
-    "group", "index", "trajectory", "final", "prompt_key", "score", "correct", "advantage", "chars", "tokens",
-    "truncated", "facets", "data_source",
+MAX_SNAPSHOT_CHARS: Final = 200_000  # of a prompt or a response
+MAX_QUOTE_CHARS: Final = 20_000
+MAX_ROWS: Final = 12
+MAX_CURVES: Final = 64
+MAX_POINTS: Final = 500
+TEXT_FIELDS: Final = ("response", "prompt")
+INDEX_ROW_FIELDS: Final = (
+    "attempt", "split", "step_kind", "step", "group", "index", "trajectory", "final", "prompt_key", "score", "correct",
+    "advantage", "chars", "tokens", "truncated", "facets", "data_source",
 )  # fmt: skip
-BODY: Final = ("finish_reason", "rewards", "policy_version")
+BODY_FIELDS: Final = ("finish_reason", "rewards", "policy_version", "textless")
+# All but white space and the characters that pages show by name: a browser's selection may differ in these.
+VISIBLE: Final = re.compile(r"[^\s\x00-\x1f\x7f\x85\u200b\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A range of a sample's prompt or response, in characters, and what stands there."""
+    """A range of a sample's prompt or response, in characters, and its text."""
 
     field: str
     start: int
@@ -44,71 +44,61 @@ class Quote:
 
 
 def build_quote(body: SampleBody, field: str, start: int, end: int) -> Quote:
-    """The quote of a range. Raises BadInput."""
-    if field not in FIELDS:
-        raise InvalidInputError(
-            _("`field` of a quote must be one of {known}.").format(known=", ".join(FIELDS)), "quotes"
-        )
-    whole = getattr(body, field)
-    if not 0 <= start < end <= len(whole):
-        said = _("{start}–{end} is not a valid range: the {field} has {count} characters.")
-        raise InvalidInputError(said.format(field=field, count=f"{len(whole):,}", start=start, end=end), "quotes")
-    return checked(Quote(field, start, end, whole[start:end]))
+    """Returns the quote of a range. Raises InvalidInputError."""
+    if field not in TEXT_FIELDS:
+        message = _("`field` of a quote must be one of {known}.")
+        raise InvalidInputError(message.format(known=", ".join(TEXT_FIELDS)), "quotes")
+    text = getattr(body, field)
+    if not 0 <= start < end <= len(text):
+        message = _("{start}–{end} is not a valid range: the {field} has {count} characters.")
+        raise InvalidInputError(message.format(field=field, count=f"{len(text):,}", start=start, end=end), "quotes")
+    if end - start > MAX_QUOTE_CHARS:
+        message = _("A quote can have at most {most} characters; this one has {count}.")
+        raise InvalidInputError(message.format(most=f"{MAX_QUOTE_CHARS:,}", count=f"{end - start:,}"), "quotes")
+    return Quote(field, start, end, text[start:end])
 
 
-def find_quote(body: SampleBody, said: str, near: int = 0) -> Quote:
-    """The quote of a text that somebody selected on a page, at the place nearest to `near`. White space and control
-    characters may differ, as they do in a browser. Raises BadInput for a text that the sample does not have."""
-    for field in FIELDS:
-        whole = getattr(body, field)
-        places = exactly(whole, said.strip()) or loosely(whole, said)
-        if places:
-            start, end = min(places, key=lambda place: abs(place[0] - near))
-            return checked(Quote(field, start, end, whole[start:end]))
-    said = _("The selected text is not in the recorded sample. Select it in the raw view.")
-    raise InvalidInputError(said, "quotes")
+def find_quote(body: SampleBody, selected: str, near: int = 0) -> Quote:
+    """Returns the quote of a text that the user selected on a page, the occurrence nearest to `near`. White space and
+    control characters may differ, as they do in a browser. Raises InvalidInputError if the sample does not contain the
+    text."""
+    for field in TEXT_FIELDS:
+        text = getattr(body, field)
+        spans = find_exact_spans(text, selected.strip()) or find_visible_spans(text, selected)
+        if spans:
+            return build_quote(body, field, *min(spans, key=lambda span: abs(span[0] - near)))
+    raise InvalidInputError(_("The selected text is not in the recorded sample. Select it in the raw view."), "quotes")
 
 
-def checked(quote: Quote) -> Quote:
-    if len(quote.text) > MOST_QUOTED:
-        said = _("A quote can have at most {most} characters; this one has {count}.")
-        raise InvalidInputError(said.format(most=f"{MOST_QUOTED:,}", count=f"{len(quote.text):,}"), "quotes")
-    return quote
+def find_exact_spans(text: str, selected: str) -> list[tuple[int, int]]:
+    return [matched.span() for matched in re.finditer(re.escape(selected), text)] if selected else []
 
 
-def exactly(whole: str, said: str) -> list[tuple[int, int]]:
-    return [found.span() for found in re.finditer(re.escape(said), whole)] if said else []
-
-
-def loosely(whole: str, said: str) -> list[tuple[int, int]]:
-    """Where the visible characters of `said` stand in a row."""
-    wanted = "".join(SEEN.findall(said))
-    if not wanted:
+def find_visible_spans(text: str, selected: str) -> list[tuple[int, int]]:
+    """Returns the spans that have the same visible characters as `selected`."""
+    visible = "".join(VISIBLE.findall(selected))
+    if not visible:
         return []
-    places = [found.start() for found in SEEN.finditer(whole)]
-    packed = "".join(whole[at] for at in places)
-    return [(places[first], places[last - 1] + 1) for first, last in exactly(packed, wanted)]
+    positions = [matched.start() for matched in VISIBLE.finditer(text)]
+    spans = find_exact_spans("".join(text[at] for at in positions), visible)
+    return [(positions[first], positions[last - 1] + 1) for first, last in spans]
 
 
-def of_run(run: Run) -> dict[str, str]:
+def serialize_run(run: Run) -> dict[str, str]:
     return {"uid": run.uid, "name": run.name}
 
 
 def snapshot_sample(sample: Sample, body: SampleBody, quotes: Iterable[Quote]) -> dict[str, Any]:
-    """A sample with its texts, cut after `MOST_HELD` characters, what was recorded of it, and its standing flags."""
-    slim = serialize_index_row(sample)
-    step = sample.step
-    texts = {name: getattr(body, name)[:MAX_SNAPSHOT_CHARS] for name in FIELDS}
+    """Returns a sample with its recorded values, its active flags, and texts of at most `MAX_SNAPSHOT_CHARS`."""
+    row = serialize_index_row(sample)
     return {
         "sample": sample.pk,
-        "run": of_run(step.run),
-        **{name: slim[name] for name in ("attempt", "split", "step_kind", "step")},
-        **{name: slim[name] for name in SLIM},
-        **{name: getattr(body, name) for name in BODY},
+        "run": serialize_run(sample.step.run),
+        **{name: row[name] for name in INDEX_ROW_FIELDS},
+        **{name: getattr(body, name) for name in BODY_FIELDS},
         "ground_truth": None if body.ground_truth is None else body.ground_truth[:MAX_SNAPSHOT_CHARS],
-        **texts,
-        "lengths": {name: len(getattr(body, name)) for name in FIELDS},
-        "textless": body.textless,
+        **{name: getattr(body, name)[:MAX_SNAPSHOT_CHARS] for name in TEXT_FIELDS},
+        "lengths": {name: len(getattr(body, name)) for name in TEXT_FIELDS},
         "flags": [
             {"label": flag.label, "reason": flag.reason, "text": flag.text, "user": flag.user.get_username()}
             for flag in load_flags([sample.pk]).get(sample.pk, [])
@@ -118,52 +108,41 @@ def snapshot_sample(sample: Sample, body: SampleBody, quotes: Iterable[Quote]) -
 
 
 def snapshot_query(
-    run: Run,
-    *,
-    split: str,
-    step: int | None,
-    step_kind: str,
-    attempt: str,
-    q: str,
-    ordering: str,
-    reader: int | None = None,
+    run: Run, *, q: str = "", ordering: str = "score", reader: int | None = None, **scope: Any
 ) -> dict[str, Any]:
-    """A query's counts, figures and first rows, as they are for `reader`, the id of who asks. Raises BadInput."""
-    where: dict[str, Any] = {"split": split, "step": step, "step_kind": step_kind, "attempt": attempt}
-    answer = find_samples(run, **where, q=q, ordering=ordering, reader=reader)
-    scores = (
-        answer.samples.order_by().filter(final=True).aggregate(mean=Avg("score"), low=Min("score"), high=Max("score"))
-    )
-    rows = prefetch_step_relations(answer.samples)[:MOST_ROWS]
+    """Returns the counts, statistics and first rows of a query for the user `reader`. `scope` are split, step,
+    step_kind and attempt, as in `find_samples`. Raises InvalidInputError."""
+    scope = {"split": "", "step": None, "step_kind": "", "attempt": "", **scope}
+    result = find_samples(run, **scope, q=q, ordering=ordering, reader=reader)
+    trajectories = result.samples.order_by().filter(final=True)
     return {
-        "run": of_run(run),
-        **where,
+        "run": serialize_run(run),
+        **scope,
         "q": q,
         "ordering": ordering,
-        "total": answer.total,
-        "of": find_samples(run, **where).total,
-        "notes": list(answer.notes),
-        "scores": scores,
-        "counts": {term: count for term, count in answer.count_properties().items() if count},
-        "rows": [serialize_index_row(row) for row in rows],
+        "total": result.total,
+        "of": find_samples(run, **scope).total,
+        "notes": list(result.notes),
+        "scores": trajectories.aggregate(mean=Avg("score"), low=Min("score"), high=Max("score")),
+        "counts": {term: count for term, count in result.count_properties().items() if count},
+        "rows": [serialize_index_row(row) for row in prefetch_step_relations(result.samples)[:MAX_ROWS]],
     }
 
 
 def snapshot_charts(runs: Sequence[Run], names: Sequence[str], attempt: str = "current") -> dict[str, Any]:
-    """Metrics of runs as points, thinned as the overview's. Raises NotThere where none has any."""
-    wanted = list(dict.fromkeys(names))
-    if not wanted or len(wanted) * len(runs) > MOST_CURVES:
-        said = _("A chart can have 1 to {most} curves, not {count}.")
-        raise InvalidInputError(said.format(most=MOST_CURVES, count=len(wanted) * len(runs)), "names")
-    read = load_curves(list(runs), wanted, max_points=POINTS, attempt=attempt)
+    """Returns metrics of runs as points, downsampled. Raises InvalidInputError, NotFoundError if no run has any."""
+    metrics = list(dict.fromkeys(names))
+    if not metrics or len(metrics) * len(runs) > MAX_CURVES:
+        message = _("A chart can have 1 to {most} curves, not {count}.")
+        raise InvalidInputError(message.format(most=MAX_CURVES, count=len(metrics) * len(runs)), "names")
+    curves_by_run = load_curves(list(runs), metrics, max_points=MAX_POINTS, attempt=attempt)
     curves = [
-        {"run": {**of_run(run), "colour": run.colour}, "name": name, **curve}
+        {"run": {**serialize_run(run), "colour": run.colour}, "name": name, **curve}
         for run in runs
-        for name in wanted
-        for curve in read[run.uid][name]
+        for name in metrics
+        for curve in curves_by_run[run.uid][name]
     ]
     if not curves:
-        raise NotFoundError(
-            _("{run} has no metric called {name}.").format(run=runs[0].name, name=wanted[0][:80]), "names"
-        )
-    return {"names": wanted, "runs": [of_run(run) for run in runs], "curves": curves}
+        message = _("{run} has no metric called {name}.")
+        raise NotFoundError(message.format(run=runs[0].name, name=metrics[0][:80]), "names")
+    return {"names": metrics, "runs": [serialize_run(run) for run in runs], "curves": curves}

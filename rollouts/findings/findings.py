@@ -1,6 +1,6 @@
-"""Findings: what people saw in their runs and want others to see, kept as it was seen.
+"""Findings: what users discovered in their runs, with evidence items for others to see.
 
-The caller has checked that the person may annotate in the finding's project, and may see what is shown.
+The caller has checked that the user may annotate in the finding's project and may see the evidence.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
-from rollouts.findings import exhibits
-from rollouts.findings.exhibits import Quote
+from rollouts.findings.exhibits import Quote, snapshot_charts, snapshot_query, snapshot_sample
 from rollouts.lib import parse_multiline_text, parse_text
 from rollouts.live import notify_topics
 from rollouts.models import EvidenceItem, Finding, Project, Run, Sample
@@ -28,247 +27,209 @@ from rollouts.samples import load_body
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-MOST_TITLE: Final = 200
+MAX_TITLE_CHARS: Final = 200
 MAX_NOTE_CHARS: Final = 50_000
 MAX_EVIDENCE_ITEMS: Final = 200
 MAX_QUOTES: Final = 100  # of one sample
 TOPIC: Final = "findings"
-GONE: Final = N_("This item was removed.")
+ITEM_REMOVED_MESSAGE: Final = N_("This item was removed.")
 
 
 def create_finding(project: Project, by: User, *, title: Any, note: Any = "") -> Finding:
-    """A new finding without exhibits. Raises BadInput."""
-    row = Finding.objects.create(project=project, user=by, title=titled(title), note=noted(note, "note"))
+    """Returns a new finding without evidence. Raises InvalidInputError."""
+    row = Finding.objects.create(project=project, user=by, title=parse_title(title), note=parse_note(note, "note"))
     notify_topics(TOPIC)
     return row
 
 
 @transaction.atomic
 def update_finding(finding: Finding, *, title: Any = None, note: Any = None, version: int | None = None) -> Finding:
-    """Another title or note; None leaves it. Raises BadInput, and Outdated when somebody else has changed either since
-    `version`."""
-    row = held(finding)
+    """Changes the title and the note, unless they are None. Raises InvalidInputError, and OutdatedError if another user
+    changed either after `version`."""
+    row = lock_finding(finding)
     if version is not None and version != row.version:
         raise OutdatedError(_("Not saved: another user changed this finding after you opened it."), "version")
-    wanted = (
-        row.title if title is None else titled(title),
-        row.note if note is None else noted(note, "note"),
-    )
-    if wanted != (row.title, row.note):
-        row.title, row.note = wanted
+    before = row.title, row.note
+    row.title = row.title if title is None else parse_title(title)
+    row.note = row.note if note is None else parse_note(note, "note")
+    if before != (row.title, row.note):
         row.version += 1
-        touched(row)
+        save_finding(row)
     return row
 
 
-@transaction.atomic
 def remove_finding(finding: Finding, by: User) -> Finding:
-    """Takes a finding out of the lists; it can be restored."""
-    row = held(finding, removed=True)
-    if row.removed_at is None:
-        row.removed_at = timezone.now()
-        touched(row)
-        record_audit_entry(by, "finding.remove", row.title, project=row.project, finding=row.pk)
-    return row
+    """Removes a finding from the lists; it can be restored."""
+    return set_removed(finding, by, removed=True)
+
+
+def restore_finding(finding: Finding, by: User) -> Finding:
+    return set_removed(finding, by, removed=False)
 
 
 @transaction.atomic
-def restore_finding(finding: Finding, by: User) -> Finding:
-    row = held(finding, removed=True)
-    if row.removed_at is not None:
-        row.removed_at = None
-        touched(row)
-        record_audit_entry(by, "finding.restore", row.title, project=row.project, finding=row.pk)
+def set_removed(finding: Finding, by: User, *, removed: bool) -> Finding:
+    row = lock_finding(finding, allow_removed=True)
+    if removed != (row.removed_at is not None):
+        row.removed_at = timezone.now() if removed else None
+        save_finding(row)
+        action = "finding.remove" if removed else "finding.restore"
+        record_audit_entry(by, action, row.title, project=row.project, finding=row.pk)
     return row
 
 
 def add_sample_evidence(
     finding: Finding, sample: Sample, by: User, *, quotes: Sequence[Quote] = (), words: Any = ""
 ) -> EvidenceItem:
-    """Shows a sample with the quoted ranges. Again: what was held stays, further quotes join it. Raises BadInput."""
-    return store_sample_evidence(
-        finding, sample, exhibits.snapshot_sample(sample, load_body(sample), quotes), by, quotes, words
-    )
+    """Adds a sample. If the finding has it already, adds the new quotes and words. Raises InvalidInputError."""
+    snapshot = snapshot_sample(sample, load_body(sample), quotes)
+    return store_sample_evidence(finding, sample, snapshot, by, quotes, words)
 
 
-@transaction.atomic
-def store_sample_evidence(
-    finding: Finding, sample: Sample, new: dict[str, Any], by: User, quotes: Sequence[Quote], words: Any
-) -> EvidenceItem:
-    """`show_sample` with what `exhibits.of_sample` made before the lock was taken."""
-    if len(quotes) > MAX_QUOTES:
-        raise InvalidInputError(
-            _("A sample can have at most {most} quotes in a finding.").format(most=MAX_QUOTES), "quotes"
-        )
-    row = held(finding)
-    shown = row.exhibits.filter(kind=EvidenceItem.Kind.SAMPLE, sample=sample.pk).first()
-    if shown is None:
-        return added(row, EvidenceItem.Kind.SAMPLE, sample.step.run, new, by, words, sample=sample.pk)
-    return joined(row, shown, quotes, words)
-
-
-def joined(finding: Finding, shown: EvidenceItem, quotes: Sequence[Quote], words: Any) -> EvidenceItem:
-    kept = shown.shown
-    further = [asdict(quote) for quote in quotes if asdict(quote) not in kept["quotes"]]
-    if len(kept["quotes"]) + len(further) > MAX_QUOTES:
-        raise InvalidInputError(
-            _("A sample can have at most {most} quotes in a finding.").format(most=MAX_QUOTES), "quotes"
-        )
-    said = further_words(shown, words)
-    if further or said != shown.words:
-        kept["quotes"] += further
-        shown.held, shown.words = json.dumps(kept), said
-        shown.save(update_fields=["held", "words"])
-        touched(finding)
-    return shown
-
-
-def further_words(shown: EvidenceItem, words: Any) -> str:
-    """The exhibit's words with these after them, unless they stand there already. Raises BadInput."""
-    said = noted(words, "words")
-    if said in shown.words:
-        return shown.words
-    return noted("\n\n".join(part for part in (shown.words, said) if part), "words")
-
-
-def add_query_evidence(
-    finding: Finding,
-    run: Run,
-    by: User,
-    *,
-    split: str = "",
-    step: int | None = None,
-    step_kind: str = "",
-    attempt: str = "",
-    q: str = "",
-    ordering: str = "score",
-    words: Any = "",
-) -> EvidenceItem:
-    """Shows what a query finds now: how many, their figures, the first of them. Raises BadInput."""
-    where: dict[str, Any] = {"split": split, "step": step, "step_kind": step_kind, "attempt": attempt}
-    new = exhibits.snapshot_query(run, **where, q=q, ordering=ordering, reader=by.pk)
-    return store_evidence(finding, EvidenceItem.Kind.QUERY, run, new, by, words)
+def add_query_evidence(finding: Finding, run: Run, by: User, *, words: Any = "", **query: Any) -> EvidenceItem:
+    """Adds the present result of a query, see `snapshot_query`. Raises InvalidInputError."""
+    snapshot = snapshot_query(run, **query, reader=by.pk)
+    return store_evidence(finding, EvidenceItem.Kind.QUERY, run, snapshot, by, words)
 
 
 def add_chart_evidence(
     finding: Finding, runs: Sequence[Run], names: Sequence[str], by: User, *, attempt: str = "current", words: Any = ""
 ) -> EvidenceItem:
-    """Shows metrics of one run or several in one chart, as the points that there are now. Raises BadInput, NotThere."""
-    new = exhibits.snapshot_charts(runs, names, attempt)
-    return store_evidence(finding, EvidenceItem.Kind.CHART, runs[0], new, by, words)
+    """Adds a chart of the present points of metrics. Raises InvalidInputError and NotFoundError."""
+    snapshot = snapshot_charts(runs, names, attempt)
+    return store_evidence(finding, EvidenceItem.Kind.CHART, runs[0], snapshot, by, words)
+
+
+@transaction.atomic
+def store_sample_evidence(
+    finding: Finding, sample: Sample, snapshot: dict[str, Any], by: User, quotes: Sequence[Quote], words: Any
+) -> EvidenceItem:
+    """Same as `add_sample_evidence`, with a snapshot that was made before the finding is locked."""
+    check_quote_count(len(quotes))
+    row = lock_finding(finding)
+    item: EvidenceItem | None = row.exhibits.filter(kind=EvidenceItem.Kind.SAMPLE, sample=sample.pk).first()
+    if item is None:
+        return create_item(row, EvidenceItem.Kind.SAMPLE, sample.step.run, snapshot, by, words, sample=sample.pk)
+    stored = item.shown
+    new_quotes = [quote for quote in map(asdict, quotes) if quote not in stored["quotes"]]
+    check_quote_count(len(stored["quotes"]) + len(new_quotes))
+    stored["quotes"] += new_quotes
+    return update_item(row, item, append_words(item, words), json.dumps(stored) if new_quotes else item.held)
 
 
 @transaction.atomic
 def store_evidence(
-    finding: Finding, kind: EvidenceItem.Kind, run: Run, new: dict[str, Any], by: User, words: Any
+    finding: Finding, kind: EvidenceItem.Kind, run: Run, snapshot: dict[str, Any], by: User, words: Any
 ) -> EvidenceItem:
-    """`show_query` or `show_charts` with what `exhibits` made before the lock was taken.
-
-    Exactly this is held once, so that a form may be sent twice; other words join those it has.
-    """
-    row = held(finding)
-    same: EvidenceItem | None = row.exhibits.filter(kind=kind, held=json.dumps(new)).first()
-    if same is None:
-        return added(row, kind, run, new, by, words)
-    said = further_words(same, words)
-    if said != same.words:
-        same.words = said
-        same.save(update_fields=["words"])
-        touched(row)
-    return same
+    """Adds a query or a chart, with a snapshot that was made before the finding is locked. If the finding has the same
+    snapshot already, only adds the words, so that a form can be sent twice."""
+    row = lock_finding(finding)
+    item: EvidenceItem | None = row.exhibits.filter(kind=kind, held=json.dumps(snapshot)).first()
+    if item is None:
+        return create_item(row, kind, run, snapshot, by, words)
+    return update_item(row, item, append_words(item, words))
 
 
 @transaction.atomic
-def set_evidence_note(exhibit: EvidenceItem, words: Any, *, began: Any = None) -> EvidenceItem:
-    """Other words beside the exhibit, by somebody who began with the words `began`; None does not ask.
-
-    Raises BadInput, NotThere when it was taken out, and Outdated when other words stand there than `began`.
-    """
-    finding = held(exhibit.finding)
-    row: EvidenceItem | None = finding.exhibits.filter(pk=exhibit.pk).first()
-    if row is None:
-        raise NotFoundError(_(GONE))
-    wanted = noted(words, "words")
-    if wanted == row.words:
-        return row
-    if began is not None and noted(began, "began") != row.words:
+def set_evidence_note(evidence: EvidenceItem, words: Any, *, began: Any = None) -> EvidenceItem:
+    """Changes the words of an item. `began` are the words that the user edited, None to skip the check. Raises
+    InvalidInputError, NotFoundError if the item was removed, and OutdatedError if its words are not `began`."""
+    finding = lock_finding(evidence.finding)
+    item: EvidenceItem | None = finding.exhibits.filter(pk=evidence.pk).first()
+    if item is None:
+        raise NotFoundError(_(ITEM_REMOVED_MESSAGE))
+    new_words = parse_note(words, "words")
+    if began is not None and new_words != item.words and parse_note(began, "began") != item.words:
         raise OutdatedError(_("Not saved: another user changed this comment after you opened it."), "began")
-    row.words = wanted
-    row.save(update_fields=["words"])
-    touched(finding)
-    return row
+    return update_item(finding, item, new_words)
 
 
 @transaction.atomic
-def move_evidence(exhibit: EvidenceItem, places: int) -> None:
-    """Moves an exhibit down by so many places, up where that is negative."""
-    row = held(exhibit.finding)
-    order = list(row.exhibits.all())
-    at = next((at for at, one in enumerate(order) if one.pk == exhibit.pk), None)
-    if at is None:
-        raise NotFoundError(_(GONE))
-    order.insert(min(max(at + places, 0), len(order) - 1), order.pop(at))
-    for place, one in enumerate(order):
-        one.place = place
-    EvidenceItem.objects.bulk_update(order, ["place"])
-    touched(row)
+def move_evidence(evidence: EvidenceItem, places: int) -> None:
+    """Moves an item down by so many places, up if negative. Raises NotFoundError if it was removed."""
+    finding = lock_finding(evidence.finding)
+    items = list(finding.exhibits.all())
+    if evidence not in items:
+        raise NotFoundError(_(ITEM_REMOVED_MESSAGE))
+    position = items.index(evidence)
+    items.insert(min(max(position + places, 0), len(items) - 1), items.pop(position))
+    for position, item in enumerate(items):
+        item.place = position
+    EvidenceItem.objects.bulk_update(items, ["place"])
+    save_finding(finding)
 
 
 @transaction.atomic
-def remove_evidence(exhibit: EvidenceItem, by: User) -> None:
-    row = held(exhibit.finding)
-    if EvidenceItem.objects.filter(pk=exhibit.pk).delete()[0]:
-        touched(row)
-        record_audit_entry(
-            by, "finding.take_out", f"{exhibit.kind} of {row.title}", project=row.project, finding=row.pk
-        )
+def remove_evidence(evidence: EvidenceItem, by: User) -> None:
+    row = lock_finding(evidence.finding)
+    if EvidenceItem.objects.filter(pk=evidence.pk).delete()[0]:
+        save_finding(row)
+        target = f"{evidence.kind} of {row.title}"
+        record_audit_entry(by, "finding.take_out", target, project=row.project, finding=row.pk)
 
 
-def held(finding: Finding, *, removed: bool = False) -> Finding:
-    """The row, locked. Raises NotThere when somebody has removed the finding meanwhile, unless `removed`."""
+def lock_finding(finding: Finding, *, allow_removed: bool = False) -> Finding:
+    """Returns the locked row. Raises NotFoundError if the finding was removed, unless `allow_removed`."""
     rows = Finding.objects.select_for_update(of=("self",), no_key=True).select_related("project")
     row: Finding = rows.get(pk=finding.pk)
-    if row.removed_at is not None and not removed:
+    if row.removed_at is not None and not allow_removed:
         raise NotFoundError(_("This finding was removed. Restore it first."))
     return row
 
 
-def added(
-    finding: Finding, kind: EvidenceItem.Kind, run: Run, new: dict[str, Any], by: User, words: Any, sample: str = ""
+def create_item(
+    finding: Finding, kind: str, run: Run, snapshot: dict[str, Any], by: User, words: Any, sample: str = ""
 ) -> EvidenceItem:
-    figures = finding.exhibits.aggregate(count=Count("pk"), last=Max("place"))
-    if figures["count"] >= MAX_EVIDENCE_ITEMS:
-        raise InvalidInputError(
-            _("A finding can have at most {most} items. Start a new finding.").format(most=MAX_EVIDENCE_ITEMS)
-        )
-    row = EvidenceItem.objects.create(
-        finding=finding,
-        kind=kind,
-        place=0 if figures["last"] is None else figures["last"] + 1,
-        run=run,
-        sample=sample,
-        held=json.dumps(new),
-        words=noted(words, "words"),
-        user=by,
+    items = finding.exhibits.aggregate(count=Count("pk"), last=Max("place"))
+    if items["count"] >= MAX_EVIDENCE_ITEMS:
+        message = _("A finding can have at most {most} items. Start a new finding.")
+        raise InvalidInputError(message.format(most=MAX_EVIDENCE_ITEMS))
+    place = 0 if items["last"] is None else items["last"] + 1
+    held, words = json.dumps(snapshot), parse_note(words, "words")
+    item = EvidenceItem.objects.create(
+        finding=finding, kind=kind, place=place, run=run, sample=sample, held=held, words=words, user=by
     )
-    touched(finding)
-    return row
+    save_finding(finding)
+    return item
 
 
-def touched(finding: Finding) -> None:
-    """Saves the row, and tells the open pages."""
+def update_item(finding: Finding, item: EvidenceItem, words: str, held: str | None = None) -> EvidenceItem:
+    new = words, held or item.held
+    if new != (item.words, item.held):
+        item.words, item.held = new
+        item.save(update_fields=["words", "held"])
+        save_finding(finding)
+    return item
+
+
+def append_words(item: EvidenceItem, words: Any) -> str:
+    """Returns the item's words with these after them, unless it contains them already. Raises InvalidInputError."""
+    added = parse_note(words, "words")
+    if added in item.words:
+        return item.words
+    return parse_note("\n\n".join(filter(None, (item.words, added))), "words")
+
+
+def check_quote_count(count: int) -> None:
+    if count > MAX_QUOTES:
+        message = _("A sample can have at most {most} quotes in a finding.")
+        raise InvalidInputError(message.format(most=MAX_QUOTES), "quotes")
+
+
+def save_finding(finding: Finding) -> None:
+    """Saves the row and notifies open pages."""
     finding.save()
     notify_topics(TOPIC)
 
 
-def titled(title: Any) -> str:
-    found = " ".join(parse_text(title, "title", most=MOST_TITLE).split())
-    if not found:
+def parse_title(title: Any) -> str:
+    text = " ".join(parse_text(title, "title", most=MAX_TITLE_CHARS).split())
+    if not text:
         raise InvalidInputError(_("A finding needs a title."), "title")
-    return found
+    return text
 
 
-def noted(note: Any, field: str) -> str:
-    """A text of several lines. Raises BadInput."""
-    told = "" if note is None else parse_multiline_text(note, field, most=MAX_NOTE_CHARS)
-    return told.replace("\r\n", "\n").replace("\r", "\n").strip()
+def parse_note(note: Any, field: str) -> str:
+    """Returns a text of several lines with Unix line ends. Raises InvalidInputError."""
+    text = "" if note is None else parse_multiline_text(note, field, most=MAX_NOTE_CHARS)
+    return text.replace("\r\n", "\n").replace("\r", "\n").strip()

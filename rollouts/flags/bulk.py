@@ -37,11 +37,8 @@ FlagChange = tuple[Flag, FlagState | None, str | None]  # the changed flag, its 
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """An undone action.
-
-    `restored_count` flags were restored. `unchanged_count` flags had changed since and were not restored. `sample` is
-    set if the action was on one sample.
-    """
+    """`restored_count` flags were restored, `unchanged_count` flags had changed since and were not. `sample` is set if
+    the action was on one sample."""
 
     description: str
     restored_count: int
@@ -50,10 +47,8 @@ class UndoResult:
 
 
 def collect_sample_ids(result: QueryResult, seen: int | None = None) -> list[str]:
-    """Returns the ids of all samples that a query matches.
-
-    Raises InvalidInputError if these are too many for one action, or not as many as the user saw (`seen`).
-    """
+    """Returns the ids of all samples that a query matches. Raises InvalidInputError if these are too many for one
+    action, or not as many as the user saw (`seen`)."""
     total = result.total
     if total > MAX_SAMPLES:
         message = _("The query matches {count} samples. You can flag at most {most} at once; narrow the query.")
@@ -68,12 +63,9 @@ def collect_sample_ids(result: QueryResult, seen: int | None = None) -> list[str
 def flag_samples(
     run: Run, sample_ids: Iterable[str], by: User, *, label: str = "bad", reason: str = "", text: str = ""
 ) -> BulkFlagAction:
-    """Flags these samples of the run for one reason: a key of the project's reasons, or empty.
-
-    A flag of the same user and reason gets the new label and text. If it was withdrawn, it is active again.
-    The caller has checked that the user may annotate. Raises InvalidInputError, and NotFoundError if the run does not
-    have a sample.
-    """
+    """Flags these samples of the run for one reason: a key of the project's reasons, or empty. A flag of the same user
+    and reason gets the new label and text. If it was withdrawn, it is active again. The caller has checked that the
+    user may annotate. Raises InvalidInputError, and NotFoundError if the run does not have a sample."""
     ids = list(dict.fromkeys(sample_ids))
     flags.check_flag(run.project, label, reason, text)
     if not ids or len(ids) > MAX_SAMPLES:
@@ -81,11 +73,8 @@ def flag_samples(
         raise InvalidInputError(message.format(most=f"{MAX_SAMPLES:,}", count=f"{len(ids):,}"), "samples")
     steps = lock_samples(run, ids)
     existing = {flag.sample: flag for flag in Flag.objects.filter(sample__in=ids, user=by, reason=reason)}
-    new = [
-        Flag(sample=pk, step_id=steps[pk], run=run, user=by, reason=reason, label=label, text=text)
-        for pk in ids
-        if pk not in existing
-    ]
+    values = {"run": run, "user": by, "reason": reason, "label": label, "text": text}
+    new = [Flag(sample=pk, step_id=steps[pk], **values) for pk in ids if pk not in existing]
     after: FlagState = [label, text, False]
     changed = [flag for flag in existing.values() if get_state(flag) != after]
     before: list[FlagChange] = [(flag, get_state(flag), format_updated_at(flag)) for flag in changed]
@@ -101,14 +90,20 @@ def flag_samples(
 
 @transaction.atomic
 def withdraw_flag(flag: Flag, by: User) -> BulkFlagAction:
-    """Withdraws a flag in an action that can be undone. The caller has checked `can_withdraw_flag`."""
+    """Withdraws a flag in an action that can be undone. The flag remains readable, and the audit log has the user. The
+    caller has checked `can_withdraw_flag`."""
     lock_steps({flag.step_id})
     flag.refresh_from_db()
-    before, updated_at = get_state(flag), format_updated_at(flag)
-    flag = flags.apply_withdrawal(flag, by)
+    changes: list[FlagChange] = []
+    if flag.withdrawn_at is None:
+        changes = [(flag, get_state(flag), format_updated_at(flag))]
+        flag.withdrawn_at = timezone.now()
+        flag.save(update_fields=["withdrawn_at", "updated_at"])
+        detail = {"label": flag.label, "reason": flag.reason, "text": flag.text, "flagged_by": flag.user.get_username()}
+        record_audit_entry(by, "flag.withdraw", flag.sample, project=flag.run.project, **detail)
+        update_steps(flag.run, {flag.step_id})
     description = _("withdrawal of {flag}").format(flag=format_flag(flag.run, flag.label, flag.reason))
-    after = get_state(flag)
-    return store_action(flag.run, by, description, [(flag, before, updated_at)] if after != before else [], after)
+    return store_action(flag.run, by, description, changes, get_state(flag))
 
 
 @transaction.atomic
@@ -127,16 +122,14 @@ def undo_flag_action(run: Run, by: User) -> UndoResult:
     unchanged = [flag for flag in rows if get_state(flag) == after and format_updated_at(flag) == changes[flag.pk][0]]
     for flag in unchanged:
         before, updated_at = changes[flag.pk][1:]
-        set_state(
-            flag, before or [flag.label, flag.text, True], datetime.fromisoformat(updated_at) if updated_at else now
-        )
+        at = datetime.fromisoformat(updated_at) if updated_at else now
+        set_state(flag, before or [flag.label, flag.text, True], at)
     Flag.objects.bulk_update(unchanged, ["label", "text", "withdrawn_at", "updated_at"])
     action.undone_at = now
     action.save(update_fields=["undone_at"])
     sample_ids = sorted({flag.sample for flag in rows})
-    record_audit_entry(
-        by, "flag.undo", action.said, project=run.project, run=run.uid, samples=sample_ids[:20], flags=len(unchanged)
-    )
+    detail = {"run": run.uid, "samples": sample_ids[:20], "flags": len(unchanged)}
+    record_audit_entry(by, "flag.undo", action.said, project=run.project, **detail)
     update_steps(run, {flag.step_id for flag in unchanged})
     sample = sample_ids[0] if len(sample_ids) == 1 else ""
     return UndoResult(action.said, len(unchanged), len(changes) - len(unchanged), sample)
@@ -196,7 +189,7 @@ def store_action(run: Run, by: User, description: str, changes: list[FlagChange]
 
 def format_flag(run: Run, label: str, reason: str) -> str:
     """Returns the reason and the label in the user's language."""
+    if not reason:
+        return _("“{label}”").format(label=_(label))
     names = {str(entry["key"]): str(entry["name"]) for entry in run.project.reasons}
-    if reason:
-        return _("“{reason}” ({label})").format(reason=_(names.get(reason, reason)), label=_(label))
-    return _("“{label}”").format(label=_(label))
+    return _("“{reason}” ({label})").format(reason=_(names.get(reason, reason)), label=_(label))

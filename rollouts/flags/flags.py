@@ -1,4 +1,4 @@
-"""Flags: a user's label on a sample, withdrawn but never deleted. `bulk.py` creates them, one or many in one action.
+"""Flags: a user's label on a sample. `bulk.py` creates and withdraws them, one or many in one action.
 
 A flag refers to the sample's id, which is the same after a re-index, so a re-index does not copy flags.
 """
@@ -9,16 +9,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from django.db import transaction
-from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import FLAG_LABELS
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_multiline_text
-from rollouts.live import notify_run_changed
-from rollouts.models import Flag, Membership, Project, Step
-from rollouts.projects import record_audit_entry
+from rollouts.models import Flag, Membership, Project
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser, User
@@ -32,25 +28,6 @@ def can_withdraw_flag(user: User | AnonymousUser, flag: Flag) -> bool:
     """Returns whether the user may withdraw the flag: their own, or any flag for maintainers and owners."""
     role = flag.run.project.role_of(user)
     return role in MODERATORS or (role in ANNOTATORS and flag.user_id == user.pk)
-
-
-@transaction.atomic
-def apply_withdrawal(flag: Flag, by: User) -> Flag:
-    """Withdraws a flag. It remains readable as withdrawn, and the audit log says who withdrew it.
-
-    The caller has checked `can_withdraw_flag`.
-    """
-    step = Step.objects.select_for_update(no_key=True).get(pk=flag.step_id)
-    flag.refresh_from_db()
-    if flag.withdrawn_at is not None:
-        return flag
-    flag.withdrawn_at = timezone.now()
-    flag.save(update_fields=["withdrawn_at", "updated_at"])
-    Flag.objects.recount(step)
-    detail = {"label": flag.label, "reason": flag.reason, "text": flag.text, "flagged_by": flag.user.get_username()}
-    record_audit_entry(by, "flag.withdraw", flag.sample, project=step.run.project, **detail)
-    notify_run_changed(step.run, split=step.split, step=step.step)
-    return flag
 
 
 def check_flag(project: Project, label: str, reason: str, text: str) -> None:

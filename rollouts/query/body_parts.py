@@ -22,10 +22,8 @@ FileVersion = tuple[str, int, int]  # path, modification time, size
 
 @dataclass(frozen=True, slots=True)
 class BodyFilePart:
-    """A body file and its `pieces` (first row, row count) to scan; no pieces means the full file.
-
-    `newest_step` is None if its dumps do not name a step.
-    """
+    """A body file and its `pieces` (first row, row count) to scan; no pieces means the full file. `newest_step` is None
+    if its dumps do not name a step."""
 
     path: str
     pieces: tuple[tuple[int, int], ...]
@@ -72,10 +70,8 @@ def merge_pieces(pieces: Sequence[tuple[int, int]], size: int) -> tuple[tuple[in
 
 
 def get_file_version(part: BodyFilePart) -> FileVersion:
-    """Returns what identifies the content: compaction can write another file with the same name.
-
-    Raises FileNotFoundError.
-    """
+    """Returns what identifies the content: compaction can write another file with the same name. Raises
+    FileNotFoundError."""
     path = get_body_file_path(part.path)
     status = path.stat()
     return str(path), status.st_mtime_ns, status.st_size

@@ -159,31 +159,22 @@ def build_comparison(number: pl.Expr, sign: str, value: float) -> pl.Expr:
 def read_logged_keys(part: BodyFilePart, version: FileVersion) -> tuple[LoggedKey, ...]:
     try:
         pieces, columns = open_part(part)
-        names = [name for name in columns if name.startswith(("num.", "str.")) and name.partition(".")[2]]
-        statistics = [expression for name in names for expression in build_key_statistics(name)]
-        row = pl.concat(pieces).select(statistics).collect(engine="streaming").row(0, named=True) if names else {}
+        names = [name for name in columns if name.startswith(("num.", "str.")) and len(name) > 4]
+        if not names:
+            return ()
+        statistics = pl.concat(pieces).select(map(build_key_statistics, names)).collect(engine="streaming")
     except READ_ERRORS:
         return ()
-    return tuple(
-        LoggedKey(
-            name.partition(".")[2],
-            name.startswith("num."),
-            row[f"count {name}"],
-            row.get(f"low {name}"),
-            row.get(f"high {name}"),
-            row.get(f"distinct {name}", 0),
-        )
-        for name in names
-        if row[f"count {name}"]
-    )
+    row = statistics.row(0, named=True)
+    return tuple(LoggedKey(name[4:], name.startswith("num."), **row[name]) for name in names if row[name]["count"])
 
 
-def build_key_statistics(name: str) -> list[pl.Expr]:
+def build_key_statistics(name: str) -> pl.Expr:
+    """Returns the fields of `LoggedKey` that are computed from the values."""
     values = pl.col(name)
-    count = values.is_not_null().sum().alias(f"count {name}")
     if name.startswith("num."):
-        return [count, values.min().alias(f"low {name}"), values.max().alias(f"high {name}")]
-    return [count, values.drop_nulls().n_unique().alias(f"distinct {name}")]
+        return pl.struct(count=values.count(), low=values.min(), high=values.max()).alias(name)
+    return pl.struct(count=values.count(), distinct=values.drop_nulls().n_unique()).alias(name)
 
 
 @cached(MAX_LOGGED_KEYS)

@@ -31,12 +31,9 @@ MAX_TRIES: Final = 3  # compaction may move rows to another file during a scan
 
 @dataclass(slots=True)
 class TimeBudget:
-    """The time limit of a search over many steps, newest step first.
-
-    The search stops after `seconds`, but not before it has searched the steps from `before_step` on. A caller that
-    repeats the search with the last `cursor` as `before_step` therefore makes progress. Steps up to `cursor` were not
-    searched; it is None if all were.
-    """
+    """The time limit of a search over many steps, newest step first. The search stops after `seconds`, but not before
+    it has searched the steps from `before_step` on. A caller that repeats the search with the last `cursor` as
+    `before_step` therefore makes progress. Steps up to `cursor` were not searched; it is None if all were."""
 
     seconds: float
     before_step: int | None = None
@@ -58,10 +55,8 @@ class TimeBudget:
 
 
 def scan_bodies(scope: QueryScope, node: QueryNode, time_budget: TimeBudget | None = None) -> list[str]:
-    """Returns the ids of the samples of which any body matches `node`. Some may be outside the scope.
-
-    Raises InvalidQueryError for a key that no body has, and StorageUnavailableError.
-    """
+    """Returns the ids of the samples of which any body matches `node`. Some may be outside the scope. Raises
+    InvalidQueryError for a key that no body has, and StorageUnavailableError."""
     for _try in range(MAX_TRIES):
         try:
             return add_duplicate_sources(scope, scan_parts(list_body_parts(scope), node, time_budget))

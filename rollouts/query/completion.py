@@ -14,14 +14,7 @@ from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError
 from rollouts.models import Flag, Run
-from rollouts.query.ast import (
-    INTEGER_FIELDS,
-    MISSING_NAMES,
-    NAME_FIELDS,
-    NUMBER_FIELDS,
-    PERSONAL_PROPERTIES,
-    PROPERTY_NAMES,
-)
+from rollouts.query import ast
 from rollouts.query.grammar import ASCII_SIGNS, format_key, parse_key_name, quote_value
 from rollouts.query.logged_keys import count_logged_values, find_logged_keys, is_count_complete
 from rollouts.query.parser import parse_query
@@ -78,10 +71,8 @@ class QueryCompletion:
 
 @dataclass(frozen=True)
 class CompletionContext:
-    """`base` has all samples of the scope, `rest` those that match the other terms of the query.
-
-    `counted` is set if samples can be counted while the user types, `is_only_term` if the query has no other terms.
-    """
+    """`base` has all samples of the scope, `rest` those that match the other terms of the query. `counted` is set if
+    samples can be counted while the user types, `is_only_term` if the query has no other terms."""
 
     base: QueryResult
     rest: QueryResult
@@ -98,7 +89,7 @@ class CompletionContext:
 
     def is_available(self, name: str) -> bool:
         """Returns whether the property can be queried: personal ones need a user."""
-        return name not in PERSONAL_PROPERTIES or self.base.scope.reader is not None
+        return name not in ast.PERSONAL_PROPERTIES or self.base.scope.reader is not None
 
     def list_frequent_values(self, column: str, most: int) -> list[tuple[Any, int]]:
         """Returns [(value, samples)], the most frequent first."""
@@ -108,10 +99,8 @@ class CompletionContext:
 
 
 def complete_query(run: Run, q: str, at: int | None = None, **where: Any) -> QueryCompletion:
-    """Returns the choices at character `at` of `q`, at its end by default. `where` is as for `find_samples`.
-
-    Raises InvalidInputError.
-    """
+    """Returns the choices at character `at` of `q`, at its end by default. `where` is as for `find_samples`. Raises
+    InvalidInputError."""
     at = len(q) if at is None else max(0, min(at, len(q)))
     start, end = find_term_span(q, at)
     typed = q[start:at].translate(ASCII_SIGNS)
@@ -149,9 +138,9 @@ def list_choices(context: CompletionContext, typed: str) -> list[CompletionChoic
 
 def list_names(context: CompletionContext, typed: str) -> list[CompletionChoice]:
     """Returns the names that start with `typed`, then those that contain it. A complete name is followed by values."""
-    if typed in NUMBER_FIELDS or typed in context.logged_keys:
+    if typed in ast.NUMBER_FIELDS or typed in context.logged_keys:
         return list_values(context, typed, "=", "")
-    names = ["is", "no", "source", *(name for name in NAME_FIELDS if name != "source")]
+    names = ["is", "no", "source", *(name for name in ast.NAME_FIELDS if name != "source")]
     if context.base.scope.step_id is not None:
         names.remove("split")
     fields = [CompletionChoice(f"{name}:", "name", _(FIELD_DESCRIPTIONS[name]), whole=False) for name in names]
@@ -172,7 +161,7 @@ def list_number_fields(context: CompletionContext) -> list[CompletionChoice]:
     }
     values = context.base.samples.order_by().aggregate(**bounds)
     choices: list[CompletionChoice] = []
-    for name in NUMBER_FIELDS:
+    for name in ast.NUMBER_FIELDS:
         low, high = values[f"low_{name}"], values[f"high_{name}"]
         if low is not None and (name != "step" or context.base.scope.step_id is None):
             detail = format_range(_(FIELD_DESCRIPTIONS[name]), low, high)
@@ -212,7 +201,7 @@ def format_range(about: str, low: float | None, high: float | None) -> str:
 
 def list_values(context: CompletionContext, name: str, sign: str, typed: str) -> list[CompletionChoice]:
     """Returns comparisons with the most frequent values, or with values that divide the samples (`score<0.5`)."""
-    if name not in NUMBER_FIELDS:
+    if name not in ast.NUMBER_FIELDS:
         key = context.logged_keys.get(parse_key_name(name))
         return list_key_values(context, key, sign, typed) if key else []
     column = NUMBER_COLUMNS[name]
@@ -220,7 +209,7 @@ def list_values(context: CompletionContext, name: str, sign: str, typed: str) ->
     is_complete = len(frequent) <= 8
     values = sorted(value for value, _ in frequent) if is_complete else list_quantiles(context, column)
     signs = [sign] if typed or sign != "=" else ["="] if is_complete else ["<", ">="]
-    digits = "d" if name in INTEGER_FIELDS else ".6g"
+    digits = "d" if name in ast.INTEGER_FIELDS else ".6g"
     terms = [f"{name}{each}{value:{digits}}" for each in signs for value in values]
     return build_choices(context, [term for term in terms if typed in term and is_valid(term)])
 
@@ -258,12 +247,12 @@ def list_key_values(context: CompletionContext, key: LoggedKey, sign: str, typed
 
 def list_named_values(context: CompletionContext, name: str, typed: str) -> list[CompletionChoice]:
     typed = typed.strip('"“”').casefold()
-    if name in NUMBER_FIELDS:
+    if name in ast.NUMBER_FIELDS:
         choices = list_values(context, name, "=", typed)
         return [replace(choice, text=choice.text.replace("=", ":", 1)) for choice in choices]
     lists: dict[str, Callable[[], list[CompletionChoice]]] = {
-        "is": lambda: list_property_values(context, "is", filter(context.is_available, PROPERTY_NAMES)),
-        "no": lambda: list_property_values(context, "no", MISSING_NAMES),
+        "is": lambda: list_property_values(context, "is", filter(context.is_available, ast.PROPERTY_NAMES)),
+        "no": lambda: list_property_values(context, "no", ast.MISSING_NAMES),
         "split": lambda: build_choices(context, ["split:train", "split:eval"]),
         "source": lambda: list_column_values(context, "source", "data_source"),
         "group": lambda: list_column_values(context, "group", "group"),

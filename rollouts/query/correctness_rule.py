@@ -12,20 +12,7 @@ from django.utils.translation import gettext_noop as N_
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_text
 from rollouts.models import Project
-from rollouts.query.ast import (
-    And,
-    LoggedKeyTerm,
-    Not,
-    Or,
-    PropertyTerm,
-    Query,
-    QueryNode,
-    RangeTerm,
-    RecordedTerm,
-    RegexTerm,
-    TextTerm,
-    is_changeable_term,
-)
+from rollouts.query import ast
 from rollouts.query.parser import parse_query
 
 DEFAULT_RULE_TEXT = N_("acc=1 if logged, else score>0")
@@ -37,55 +24,55 @@ def get_rule_text(project: Project) -> str:
     return project.correct or _(DEFAULT_RULE_TEXT)
 
 
-def build_correctness_notes(query: Query, project: Project) -> tuple[str, ...]:
+def build_correctness_notes(query: ast.Query, project: Project) -> tuple[str, ...]:
     """Returns the message to show with the result of a query that uses the correctness rule."""
-    if not any(isinstance(leaf, PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES for leaf in query.leaves()):
+    if not any(isinstance(leaf, ast.PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES for leaf in query.leaves()):
         return ()
     message = _("“Correct” uses the rule of {project}: `{rule}`.")
     return (message.format(rule=get_rule_text(project), project=project.slug),)
 
 
-def parse_correctness_rule(text: object) -> Query:
+def parse_correctness_rule(text: object) -> ast.Query:
     """Returns a query that is a valid rule. Raises InvalidInputError, InvalidQueryError if it cannot be parsed."""
     query = parse_query(parse_text(text, "correct", most=MAX_RULE_CHARS).strip())
     for leaf in query.leaves():
-        if isinstance(leaf, PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES:
+        if isinstance(leaf, ast.PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES:
             message = _("A correctness rule cannot use `is:{name}`: the rule itself defines it.")
             raise InvalidInputError(message.format(name=leaf.name), "correct")
-        if is_changeable_term(leaf):
+        if ast.is_changeable_term(leaf):
             raise InvalidInputError(_("A correctness rule can use only recorded values, not flags or pins."), "correct")
     return query
 
 
-def build_known_true(node: QueryNode) -> QueryNode:
+def build_known_true(node: ast.QueryNode) -> ast.QueryNode:
     """Returns a query that matches the samples of which `node` is known to be true."""
     match node:
-        case And(parts):
-            return And(tuple(map(build_known_true, parts)))
-        case Or(parts):
-            return Or(tuple(map(build_known_true, parts)))
-        case Not(part):
+        case ast.And(parts):
+            return ast.And(tuple(map(build_known_true, parts)))
+        case ast.Or(parts):
+            return ast.Or(tuple(map(build_known_true, parts)))
+        case ast.Not(part):
             return build_known_false(part)
         case _:
             return node
 
 
-def build_known_false(node: QueryNode) -> QueryNode:
+def build_known_false(node: ast.QueryNode) -> ast.QueryNode:
     """Returns a query that matches the samples of which `node` is known to be false."""
     match node:
-        case And(parts):
-            return Or(tuple(map(build_known_false, parts)))
-        case Or(parts):
-            return And(tuple(map(build_known_false, parts)))
-        case Not(part):
+        case ast.And(parts):
+            return ast.Or(tuple(map(build_known_false, parts)))
+        case ast.Or(parts):
+            return ast.And(tuple(map(build_known_false, parts)))
+        case ast.Not(part):
             return build_known_true(part)
-        case RangeTerm(key):
-            return And((RecordedTerm(key), Not(node)))
-        case LoggedKeyTerm(key, _, _, _, span):
-            return And((LoggedKeyTerm(key, "known", "", None, span), Not(node)))
-        case TextTerm() | RegexTerm():
-            return And((Not(PropertyTerm("no-text")), Not(node)))
-        case RecordedTerm():
-            return And((node, Not(node)))  # nothing: a missing value is unknown, not false
+        case ast.RangeTerm(key):
+            return ast.And((ast.RecordedTerm(key), ast.Not(node)))
+        case ast.LoggedKeyTerm(key, _, _, _, span):
+            return ast.And((ast.LoggedKeyTerm(key, "known", "", None, span), ast.Not(node)))
+        case ast.TextTerm() | ast.RegexTerm():
+            return ast.And((ast.Not(ast.PropertyTerm("no-text")), ast.Not(node)))
+        case ast.RecordedTerm():
+            return ast.And((node, ast.Not(node)))  # nothing: a missing value is unknown, not false
         case _:
-            return Not(node)
+            return ast.Not(node)

@@ -21,31 +21,7 @@ from typing import TYPE_CHECKING, Final
 from django.utils.translation import gettext as _
 
 from rollouts.lib import MAX_INT64
-from rollouts.query.ast import (
-    INTEGER_FIELDS,
-    MISSING_ALIASES,
-    MISSING_NAMES,
-    NAME_FIELDS,
-    NUMBER_FIELDS,
-    PROPERTY_NAMES,
-    And,
-    InvalidQueryError,
-    LoggedKeyTerm,
-    MissingTerm,
-    NameTerm,
-    Not,
-    Or,
-    PropertyTerm,
-    Query,
-    QueryNode,
-    RangeTerm,
-    RecordedTerm,
-    RegexTerm,
-    Span,
-    TextTerm,
-    collect_leaves,
-    compute_tolerance,
-)
+from rollouts.query import ast
 from rollouts.query.grammar import (
     ASCII_SIGNS,
     get_grammar_parser,
@@ -64,23 +40,23 @@ MAX_DEPTH: Final = 24
 MAX_TERMS: Final = 64
 
 
-def parse_query(q: str) -> Query:
+def parse_query(q: str) -> ast.Query:
     """Returns the parsed query. Raises InvalidQueryError, never another exception."""
     if len(q) > MAX_CHARS:
         message = _("The query has {count} characters; the limit is {most}.")
-        raise InvalidQueryError(message.format(count=f"{len(q):,}", most=f"{MAX_CHARS:,}"), (0, len(q)))
+        raise ast.InvalidQueryError(message.format(count=f"{len(q):,}", most=f"{MAX_CHARS:,}"), (0, len(q)))
     for at, character in enumerate(q):
         if character == "\x00" or "\ud800" <= character <= "\udfff":
             message = _("The query contains an invalid character (NUL or an unpaired surrogate).")
-            raise InvalidQueryError(message, (at, at + 1))
+            raise ast.InvalidQueryError(message, (at, at + 1))
     root = AstBuilder(q).build()
-    leaves = collect_leaves(root) if root else []
+    leaves = ast.collect_leaves(root) if root else []
     if len(leaves) > MAX_TERMS:
         message = _("The query has {count} terms; the limit is {most}.")
-        raise InvalidQueryError(message.format(count=len(leaves), most=MAX_TERMS), (0, len(q)))
-    inferred = PropertyTerm("truncated") in leaves
+        raise ast.InvalidQueryError(message.format(count=len(leaves), most=MAX_TERMS), (0, len(q)))
+    inferred = ast.PropertyTerm("truncated") in leaves
     notes = (_("is:truncated also matches samples whose truncation was inferred (trunc?)."),) if inferred else ()
-    return Query(q, root, notes)
+    return ast.Query(q, root, notes)
 
 
 class AstBuilder:
@@ -89,7 +65,7 @@ class AstBuilder:
     def __init__(self, q: str) -> None:
         self.q = q
 
-    def build(self) -> QueryNode | None:
+    def build(self) -> ast.QueryNode | None:
         from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
         try:
@@ -100,60 +76,61 @@ class AstBuilder:
             raise self.build_token_error(error.token) from None
         return self.build_node(tree.children[0], 0) if tree.children else None  # type: ignore[arg-type]
 
-    def build_node(self, tree: Tree[Token], depth: int) -> QueryNode:
+    def build_node(self, tree: Tree[Token], depth: int) -> ast.QueryNode:
         if depth > MAX_DEPTH:
             message = _("The query is nested more than {most} levels deep. Remove some parentheses.")
-            raise InvalidQueryError(message.format(most=MAX_DEPTH), (0, len(self.q)))
+            raise ast.InvalidQueryError(message.format(most=MAX_DEPTH), (0, len(self.q)))
         match tree.data:
             case "either" | "both":
                 parts = tuple(self.build_node(part, depth + 1) for part in tree.children)  # type: ignore[arg-type]
-                return Or(parts) if tree.data == "either" else And(parts)
+                return ast.Or(parts) if tree.data == "either" else ast.And(parts)
             case "negated":
-                return Not(self.build_node(tree.children[0], depth + 1))  # type: ignore[arg-type]
+                return ast.Not(self.build_node(tree.children[0], depth + 1))  # type: ignore[arg-type]
             case _:
                 return build_term(str(tree.data), tree.children)  # type: ignore[arg-type]
 
-    def build_token_error(self, token: Token) -> InvalidQueryError:
+    def build_token_error(self, token: Token) -> ast.InvalidQueryError:
         end = len(self.q)
         if token.type != "$END":
             return self.build_character_error(token.start_pos or 0, get_span(token)[1])
         text = self.q.rstrip()
         start = max(0, len(text) - len(text.rsplit(maxsplit=1)[-1])) if text else 0
         if text.translate(ASCII_SIGNS).count("(") > text.translate(ASCII_SIGNS).count(")"):
-            return InvalidQueryError(_("Missing closing parenthesis. Add `)`."), (start, end))
-        return InvalidQueryError(_("The query is incomplete: a value or a term is missing at the end."), (start, end))
+            return ast.InvalidQueryError(_("Missing closing parenthesis. Add `)`."), (start, end))
+        message = _("The query is incomplete: a value or a term is missing at the end.")
+        return ast.InvalidQueryError(message, (start, end))
 
-    def build_character_error(self, at: int, end: int | None = None) -> InvalidQueryError:
+    def build_character_error(self, at: int, end: int | None = None) -> ast.InvalidQueryError:
         bad = self.q[at : at + 1]
         end = end or min(len(self.q), at + 1)
         if bad in '"“”＂「『':
-            return InvalidQueryError(_("Missing closing quote."), (at, len(self.q)))
+            return ast.InvalidQueryError(_("Missing closing quote."), (at, len(self.q)))
         if bad == "/":
             message = _("The regular expression has no closing `/`. To search for a slash, use quotes.")
-            return InvalidQueryError(message, (at, len(self.q)))
+            return ast.InvalidQueryError(message, (at, len(self.q)))
         if bad in ")）":
             before = self.q[:at].rstrip()
             if before.endswith(("(", "（")):
-                return InvalidQueryError(_("The parentheses are empty."), (len(before) - 1, end))
-            return InvalidQueryError(_("Missing opening parenthesis."), (at, end))
+                return ast.InvalidQueryError(_("The parentheses are empty."), (len(before) - 1, end))
+            return ast.InvalidQueryError(_("Missing opening parenthesis."), (at, end))
         message = _("Unexpected `{what}`. Quote it to search for it as text.")
-        return InvalidQueryError(message.format(what=self.q[at:end]), (at, end))
+        return ast.InvalidQueryError(message.format(what=self.q[at:end]), (at, end))
 
 
-def get_span(token: Token) -> Span:
+def get_span(token: Token) -> ast.Span:
     start = token.start_pos or 0
     return start, token.end_pos if token.end_pos is not None else start + len(token)
 
 
-def build_term(kind: str, tokens: list[Token]) -> QueryNode:
+def build_term(kind: str, tokens: list[Token]) -> ast.QueryNode:
     head = str(tokens[0])
     match kind:
         case "word":
-            return TextTerm(head, any_case=head == head.lower())
+            return ast.TextTerm(head, any_case=head == head.lower())
         case "phrase":
             if text := unquote_text(head):
-                return TextTerm(text, any_case=False)
-            raise InvalidQueryError(_("The quotes are empty. Add text between them."), get_span(tokens[0]))
+                return ast.TextTerm(text, any_case=False)
+            raise ast.InvalidQueryError(_("The quotes are empty. Add text between them."), get_span(tokens[0]))
         case "regex":
             return build_regex_term(head[1:-1].replace(r"\/", "/"), get_span(tokens[0]))
     text, value_span = unquote_text(str(tokens[1])), get_span(tokens[1])
@@ -161,113 +138,115 @@ def build_term(kind: str, tokens: list[Token]) -> QueryNode:
     return build_comparison(head, text, span, value_span) if kind == "compared" else build_named_term(head, text, span)
 
 
-def build_regex_term(pattern: str, span: Span) -> RegexTerm:
+def build_regex_term(pattern: str, span: ast.Span) -> ast.RegexTerm:
     from rollouts.query.body_reader import find_regex_error
 
     if len(pattern) > MAX_REGEX_CHARS:
         message = _("The regular expression has more than {most} characters.")
-        raise InvalidQueryError(message.format(most=f"{MAX_REGEX_CHARS:,}"), span)
+        raise ast.InvalidQueryError(message.format(most=f"{MAX_REGEX_CHARS:,}"), span)
     if complaint := find_regex_error(pattern):
-        raise InvalidQueryError(_("Invalid regular expression: {complaint}.").format(complaint=complaint), span)
-    return RegexTerm(pattern)
+        raise ast.InvalidQueryError(_("Invalid regular expression: {complaint}.").format(complaint=complaint), span)
+    return ast.RegexTerm(pattern)
 
 
-def build_comparison(head: str, text: str, span: Span, value_span: Span) -> QueryNode:
+def build_comparison(head: str, text: str, span: ast.Span, value_span: ast.Span) -> ast.QueryNode:
     """Builds the term of `key<number` or `key=text`."""
     key, sign = split_comparison(head)
     number = parse_number(text)
-    if key not in NUMBER_FIELDS:
+    if key not in ast.NUMBER_FIELDS:
         return build_logged_key_term(key, sign, text, span)
     if number is None:
         message = _("`{key}` needs a number, for example `{key}{sign}1`.")
-        raise InvalidQueryError(message.format(key=key, sign=sign), value_span)
+        raise ast.InvalidQueryError(message.format(key=key, sign=sign), value_span)
     number = check_integer(key, number, value_span)
-    near = 0 if key in INTEGER_FIELDS else compute_tolerance(number)
+    near = 0 if key in ast.INTEGER_FIELDS else ast.compute_tolerance(number)
     match sign:
         case "<":
-            return RangeTerm(key, None, number - near, open_high=True)
+            return ast.RangeTerm(key, None, number - near, open_high=True)
         case "<=":
-            return RangeTerm(key, None, number + near)
+            return ast.RangeTerm(key, None, number + near)
         case ">":
-            return RangeTerm(key, number + near, None, open_low=True)
+            return ast.RangeTerm(key, number + near, None, open_low=True)
         case ">=":
-            return RangeTerm(key, number - near, None)
+            return ast.RangeTerm(key, number - near, None)
         case "=":
-            return RangeTerm(key, number - near, number + near)
+            return ast.RangeTerm(key, number - near, number + near)
         case _:
-            return And((RecordedTerm(key), Not(RangeTerm(key, number - near, number + near))))
+            return ast.And((ast.RecordedTerm(key), ast.Not(ast.RangeTerm(key, number - near, number + near))))
 
 
-def check_integer(key: str, number: float, span: Span) -> float:
-    if key not in INTEGER_FIELDS:
+def check_integer(key: str, number: float, span: ast.Span) -> float:
+    if key not in ast.INTEGER_FIELDS:
         return number
     if number != int(number) or abs(number) > MAX_INT64:
-        raise InvalidQueryError(_("`{key}` needs a whole number.").format(key=key), span)
+        raise ast.InvalidQueryError(_("`{key}` needs a whole number.").format(key=key), span)
     return int(number)
 
 
-def build_logged_key_term(key: str, sign: str, text: str, span: Span) -> QueryNode:
+def build_logged_key_term(key: str, sign: str, text: str, span: ast.Span) -> ast.QueryNode:
     name, number = parse_key_name(key), parse_number(text)
     if not name:
-        raise InvalidQueryError(_("`extra.` needs a logged key, for example `extra.lang=zh`."), span)
+        raise ast.InvalidQueryError(_("`extra.` needs a logged key, for example `extra.lang=zh`."), span)
     if sign in ("<", "<=", ">", ">=") and number is None:
         message = _("`{name}{sign}` needs a number; text can only be compared with `=`.")
-        raise InvalidQueryError(message.format(name=name, sign=sign), span)
+        raise ast.InvalidQueryError(message.format(name=name, sign=sign), span)
     if sign == "!=":
-        return And((LoggedKeyTerm(name, "known", "", None, span), Not(LoggedKeyTerm(name, "=", text, number, span))))
-    return LoggedKeyTerm(name, sign, text, number, span)
+        logged = ast.LoggedKeyTerm(name, "known", "", None, span)
+        return ast.And((logged, ast.Not(ast.LoggedKeyTerm(name, "=", text, number, span))))
+    return ast.LoggedKeyTerm(name, sign, text, number, span)
 
 
-def build_named_term(head: str, text: str, span: Span) -> QueryNode:
+def build_named_term(head: str, text: str, span: ast.Span) -> ast.QueryNode:
     """Builds the term of `name:value`. The error for an unknown name suggests a similar one."""
     name = head.rstrip()[:-1]
     if name.startswith("extra."):
         return build_logged_key_term(name, ":", text, span)
-    if name in NUMBER_FIELDS:
+    if name in ast.NUMBER_FIELDS:
         return build_range(name, text, span)
     if name == "is":
-        return PropertyTerm(check_choice("is", text.lower(), PROPERTY_NAMES, span))
+        return ast.PropertyTerm(check_choice("is", text.lower(), ast.PROPERTY_NAMES, span))
     if name == "no":
-        return MissingTerm(check_choice("no", MISSING_ALIASES.get(text.lower(), text.lower()), MISSING_NAMES, span))
-    if name in NAME_FIELDS:
-        return NameTerm(name, check_choice("split", text, ("train", "eval"), span) if name == "split" else text, span)
+        text = ast.MISSING_ALIASES.get(text.lower(), text.lower())
+        return ast.MissingTerm(check_choice("no", text, ast.MISSING_NAMES, span))
+    if name == "split":
+        check_choice("split", text, ("train", "eval"), span)
+    if name in ast.NAME_FIELDS:
+        return ast.NameTerm(name, text, span)
     message = _(
         "Unknown field `{name}:`. For a logged key use `extra.{name}:…`; to search for it as text, put it in quotes."
     )
-    if similar := find_similar(name, (*NUMBER_FIELDS, *NAME_FIELDS, "is", "no")):
+    if similar := find_similar(name, (*ast.NUMBER_FIELDS, *ast.NAME_FIELDS, "is", "no")):
         message = _(
             "Unknown field `{name}:`. Did you mean `{meant}`? For a logged key use `extra.{name}:…`; to search for "
             "it as text, put it in quotes."
         )
-    raise InvalidQueryError(message.format(name=name, meant=similar), span)
+    raise ast.InvalidQueryError(message.format(name=name, meant=similar), span)
 
 
-def build_range(name: str, text: str, span: Span) -> RangeTerm:
+def build_range(name: str, text: str, span: ast.Span) -> ast.RangeTerm:
     """Builds the term of `100..200`, `100..`, `..200` or a single number."""
     low_text, dots, high_text = text.translate(ASCII_SIGNS).partition("..")
     low, high = parse_number(low_text), parse_number(high_text if dots else low_text)
     if (low_text and low is None) or (high_text and high is None) or low is high is None:
         message = _("`{name}:` needs a number or a range, for example `{name}:1` or `{name}:1..5`.")
-        raise InvalidQueryError(message.format(name=name), span)
+        raise ast.InvalidQueryError(message.format(name=name), span)
     if low is not None and high is not None and low > high:
         message = _("The range is reversed. Put the smaller number first: `{name}:{last}..{first}`.")
-        raise InvalidQueryError(message.format(name=name, last=high_text, first=low_text), span)
-    near = 0.0 if name in INTEGER_FIELDS else 1.0
-    return RangeTerm(
-        name,
-        None if low is None else check_integer(name, low - near * compute_tolerance(low), span),
-        None if high is None else check_integer(name, high + near * compute_tolerance(high), span),
-    )
+        raise ast.InvalidQueryError(message.format(name=name, last=high_text, first=low_text), span)
+    near = 0.0 if name in ast.INTEGER_FIELDS else 1.0
+    low = None if low is None else check_integer(name, low - near * ast.compute_tolerance(low), span)
+    high = None if high is None else check_integer(name, high + near * ast.compute_tolerance(high), span)
+    return ast.RangeTerm(name, low, high)
 
 
-def check_choice(name: str, text: str, choices: tuple[str, ...], span: Span) -> str:
+def check_choice(name: str, text: str, choices: tuple[str, ...], span: ast.Span) -> str:
     if text in choices:
         return text
     message = _("Unknown value `{name}:{text}`. Available: {listed}.")
     if similar := find_similar(text, choices):
         message = _("Unknown value `{name}:{text}`. Did you mean `{meant}`? Available: {listed}.")
     listed = ", ".join(f"{name}:{choice}" for choice in choices)
-    raise InvalidQueryError(message.format(name=name, text=text, meant=similar, listed=listed), span)
+    raise ast.InvalidQueryError(message.format(name=name, text=text, meant=similar, listed=listed), span)
 
 
 def find_similar(word: str, choices: tuple[str, ...]) -> str:

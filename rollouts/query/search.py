@@ -38,10 +38,8 @@ SAMPLE_ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
 
 @dataclass
 class QueryResult:
-    """The result of a query. `samples` is lazy and in a stable order, so that it can be sliced into pages.
-
-    If the time budget ended before the search, the result contains the steps after `cursor`.
-    """
+    """The result of a query. `samples` is lazy and in a stable order, so that it can be sliced into pages. If the time
+    budget ended before the search, the result contains the steps after `cursor`."""
 
     query: Query
     scope: QueryScope
@@ -51,9 +49,7 @@ class QueryResult:
 
     def limit_to_newest(self, max_samples: int) -> QueryResult:
         """Returns the result in the newest steps that have at most `max_samples` samples in total, at least one step.
-
-        Returns itself if all steps have no more.
-        """
+        Returns itself if all steps have no more."""
         first = find_first_step(self.scope, max_samples) if self.scope.step_id is None else None
         if first is None:
             return self
@@ -103,10 +99,8 @@ class QueryResult:
         return counts
 
     def find_unrecorded_fields(self) -> list[str]:
-        """Returns the fields that the query asks for and no sample of its step has.
-
-        Empty for several steps, which may have millions of samples. Logged keys that no sample has are errors.
-        """
+        """Returns the fields that the query asks for and no sample of its step has. Empty for several steps, which may
+        have millions of samples. Logged keys that no sample has are errors."""
         if self.query.root is None or self.scope.step_id is None:
             return []
         leaves = list_positive_leaves(self.query.root)
@@ -145,9 +139,7 @@ def find_samples(
     """
     query = parse_query(q) if isinstance(q, str) else q
     order = build_order(ordering)
-    scope = build_scope(
-        run, split=split, step=step, step_kind=step_kind, attempt=attempt, root=query.root, reader=reader
-    )
+    scope = build_scope(run, {"split": split, "step": step, "step_kind": step_kind}, attempt, query.root, reader)
     condition = ConditionBuilder(scope, time_budget).build(query.root) if query.root else Q()
     samples = scope.samples().filter(condition)
     cursor = time_budget.cursor if time_budget else None

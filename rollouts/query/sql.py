@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,20 +14,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
 from rollouts.models import Flag, Pin, Replay, Run, Sample, Step, StepQuerySet, ViewedSample
-from rollouts.query import group_outcomes
-from rollouts.query.ast import (
-    PERSONAL_PROPERTIES,
-    And,
-    InvalidQueryError,
-    MissingTerm,
-    NameTerm,
-    Not,
-    Or,
-    PropertyTerm,
-    QueryNode,
-    RangeTerm,
-    RecordedTerm,
-)
+from rollouts.query import ast, group_outcomes
 from rollouts.samples import TEXT_PROPERTY_BITS
 
 if TYPE_CHECKING:
@@ -76,17 +64,9 @@ class QueryScope:
 
 
 def build_scope(
-    run: Run,
-    *,
-    split: str,
-    step: int | None,
-    step_kind: str,
-    attempt: str,
-    root: QueryNode | None,
-    reader: int | None,
+    run: Run, fields: Mapping[str, Any], attempt: str, root: ast.QueryNode | None, reader: int | None
 ) -> QueryScope:
     """Returns the scope of `find_samples`. Step and split terms that every match requires narrow the steps."""
-    fields = {"split": split, "step": step, "step_kind": step_kind}
     given = {name: value for name, value in fields.items() if value not in ("", None)}
     steps: StepQuerySet = Step.objects.filter(run=run, **given)
     if not attempt:
@@ -96,30 +76,30 @@ def build_scope(
     conditions = [condition for node in list_required_nodes(root) if (condition := build_step_condition(node))]
     steps = steps.filter(*conditions)
     step_id = None
-    if step is not None or conditions:
+    if "step" in given or conditions:
         ids = list(steps.values_list("pk", flat=True)[:2])
         step_id = ids[0] if len(ids) == 1 else None
     return QueryScope(run, steps, step_id, reader)
 
 
-def list_required_nodes(root: QueryNode | None) -> list[QueryNode]:
+def list_required_nodes(root: ast.QueryNode | None) -> list[ast.QueryNode]:
     """Returns the terms that every match satisfies."""
-    if isinstance(root, And):
+    if isinstance(root, ast.And):
         return [node for part in root.parts for node in list_required_nodes(part)]
     return [root] if root else []
 
 
-def build_step_condition(node: QueryNode) -> Q | None:
+def build_step_condition(node: ast.QueryNode) -> Q | None:
     """Returns the condition of a step or split term on `Step`."""
     match node:
-        case RangeTerm(key="step"):
+        case ast.RangeTerm(key="step"):
             return build_range_condition("step", node)
-        case NameTerm(name="split", text=text):
+        case ast.NameTerm(name="split", text=text):
             return Q(split=text)
     return None
 
 
-def build_range_condition(column: str, term: RangeTerm) -> Q:
+def build_range_condition(column: str, term: ast.RangeTerm) -> Q:
     condition = Q()
     if term.low is not None:
         condition &= Q(**{f"{column}__{'gt' if term.open_low else 'gte'}": term.low})
@@ -128,32 +108,30 @@ def build_range_condition(column: str, term: RangeTerm) -> Q:
     return condition
 
 
-def build_condition(node: QueryNode, scope: QueryScope) -> Q:
-    """Returns the condition on `Sample` of a query that has only terms about columns.
-
-    Raises InvalidQueryError for an unknown flag reason, InvalidInputError for a personal property without a user.
-    """
+def build_condition(node: ast.QueryNode, scope: QueryScope) -> Q:
+    """Returns the condition on `Sample` of a query that has only terms about columns. Raises InvalidQueryError for an
+    unknown flag reason, InvalidInputError for a personal property without a user."""
     match node:
-        case And(parts):
+        case ast.And(parts):
             return Q(*(build_condition(part, scope) for part in parts))
-        case Or(parts):
+        case ast.Or(parts):
             return Q(*(build_condition(part, scope) for part in parts), _connector=Q.OR)
-        case Not(part):
+        case ast.Not(part):
             return ~build_condition(part, scope)
-        case RangeTerm(key):
+        case ast.RangeTerm(key):
             return build_range_condition(NUMBER_COLUMNS[key], node)
-        case RecordedTerm(key):
+        case ast.RecordedTerm(key):
             return Q(**{f"{NUMBER_COLUMNS[key]}__isnull": False})
-        case NameTerm():
+        case ast.NameTerm():
             return build_name_condition(node, scope)
-        case PropertyTerm(name):
+        case ast.PropertyTerm(name):
             return build_property_condition(name, scope)
-        case MissingTerm(name):
+        case ast.MissingTerm(name):
             return Q(score=None) if name == "score" else build_bit_condition(f"no-{name}")
     raise AssertionError(f"{node} is a term about bodies")
 
 
-def build_name_condition(term: NameTerm, scope: QueryScope) -> Q:
+def build_name_condition(term: ast.NameTerm, scope: QueryScope) -> Q:
     match term.name:
         case "split":
             return Q(step__split=term.text)
@@ -167,7 +145,7 @@ def build_name_condition(term: NameTerm, scope: QueryScope) -> Q:
             return build_flag_condition(scope, reason=find_reason_key(term, scope))
 
 
-def find_reason_key(term: NameTerm, scope: QueryScope) -> str:
+def find_reason_key(term: ast.NameTerm, scope: QueryScope) -> str:
     """Returns the key of the project's flag reason with this key or name."""
     reasons = scope.run.project.reasons
     for reason in reasons:
@@ -175,11 +153,11 @@ def find_reason_key(term: NameTerm, scope: QueryScope) -> str:
             return str(reason["key"])
     listed = ", ".join(str(reason["key"]) for reason in reasons)
     message = _("This project has no flag reason `{reason}`. Available: {listed}.")
-    raise InvalidQueryError(message.format(reason=term.text, listed=listed), term.span)
+    raise ast.InvalidQueryError(message.format(reason=term.text, listed=listed), term.span)
 
 
 def build_property_condition(name: str, scope: QueryScope) -> Q:
-    if name in PERSONAL_PROPERTIES:
+    if name in ast.PERSONAL_PROPERTIES:
         return build_personal_condition(name, scope)
     match name:
         case "truncated":

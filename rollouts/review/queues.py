@@ -12,7 +12,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models import Case, IntegerField, Q, Value, When
 from django.utils.translation import gettext_noop as N_
@@ -35,7 +35,7 @@ ID_PREFIX_CHARS: Final = 10  # characters of a sample's id that identify it in a
 
 @dataclass(frozen=True, slots=True)
 class ReviewQueue:
-    """A queue: the `term` and the `ordering` of its query, over all steps or the most recent ones."""
+    """The `term` and the `ordering` of a query, over all steps or the most recent ones."""
 
     name: str
     title: str
@@ -62,11 +62,8 @@ QUEUE_NAMES: Final = tuple(queue.name for queue in (*REVIEW_QUEUES, QUERY_QUEUE)
 
 @dataclass(frozen=True, slots=True)
 class QueueRequest:
-    """The parameters of a queue of one run, with steps up to `max_step`.
-
-    `seed` sets the order of the random queue. `q` is the query of `QUERY_QUEUE`. `id_prefixes` are set if the batch is
-    identified by its samples.
-    """
+    """A queue of one run, with steps up to `max_step`. `seed` is for the random queue, `q` for `QUERY_QUEUE`.
+    `id_prefixes` are set if the batch is identified by its samples."""
 
     queue: ReviewQueue
     split: str
@@ -79,12 +76,9 @@ class QueueRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReviewBatch:
-    """One batch of a queue: `number`, from 1, of `batches`.
-
-    `decisions` is {sample id: the user's review decisions}: `fine`, or the reason keys of flags (empty without a
-    reason). `query` finds the complete queue on the page of all steps. `cursor` is the oldest searched step if the
-    search ran out of time.
-    """
+    """One batch of a queue: `number`, from 1, of `batches`. `decisions` is {sample id: the user's review decisions}:
+    `fine`, or the reason keys of flags (empty without a reason). `query` finds the complete queue on the page of all
+    steps. `cursor` is the oldest searched step if the search ran out of time."""
 
     query: str
     total: int
@@ -139,39 +133,29 @@ def build_query(run: Run, request: QueueRequest) -> str:
         return f"step:..{request.max_step} ({own})" if own else f"step:..{request.max_step}"
     if request.queue.covers_all_steps:
         return f"step:..{request.max_step} {request.queue.term}"
-    first = next(
-        iter(find_recent_steps(run, request.split, request.step_kind, request.max_step)[::-1]), request.max_step
-    )
-    return f"step:{first}..{request.max_step} {request.queue.term}".strip()
+    recent_steps = find_recent_steps(run, request.split, request.step_kind, request.max_step) or [request.max_step]
+    return f"step:{recent_steps[-1]}..{request.max_step} {request.queue.term}".strip()
 
 
 def load_review_batch(run: Run, request: QueueRequest, by: User, number: int | None = None) -> ReviewBatch:
     """Returns one batch of a queue: the `number`, or the first batch with a sample that the user has not reviewed.
-
-    Raises InvalidInputError if the query is not valid, and StorageUnavailableError.
-    """
+    Raises InvalidInputError if the query is not valid, and StorageUnavailableError."""
     parse_query(request.q)
-    q = build_query(run, request)
+    q, queue, cursor = build_query(run, request), request.queue, None
     if request.id_prefixes:
         samples = find_samples_by_prefix(run, request.id_prefixes)
-        return ReviewBatch(
-            q, len(samples), 1, samples, load_decisions(run, by, [sample.pk for sample in samples]), None
-        )
-    result = find_samples(
-        run,
-        split=request.split,
-        step_kind=request.step_kind,
-        q=q,
-        ordering=request.queue.ordering,
-        time_budget=TimeBudget(SEARCH_SECONDS),
-        reader=by.pk,
-    )
-    rows = shuffle(result.samples, request.seed) if request.queue.name == "random" else result.samples
-    total = result.total
-    number = find_first_open_batch(run, rows, by) if number is None else min(max(1, number), max(1, -(-total // BATCH)))
-    samples = list(rows[(number - 1) * BATCH : number * BATCH])
+        total, number = len(samples), 1
+    else:
+        scope: dict[str, Any] = {"split": request.split, "step_kind": request.step_kind}
+        budget = TimeBudget(SEARCH_SECONDS)
+        result = find_samples(run, **scope, q=q, ordering=queue.ordering, time_budget=budget, reader=by.pk)
+        rows = shuffle(result.samples, request.seed) if queue.name == "random" else result.samples
+        total, cursor = result.total, result.cursor
+        last = max(1, -(-total // BATCH))
+        number = find_first_open_batch(run, rows, by) if number is None else min(max(1, number), last)
+        samples = list(rows[(number - 1) * BATCH : number * BATCH])
     decisions = load_decisions(run, by, [sample.pk for sample in samples])
-    return ReviewBatch(q, total, number, samples, decisions, result.cursor)
+    return ReviewBatch(q, total, number, samples, decisions, cursor)
 
 
 def list_id_prefixes(samples: Iterable[Sample]) -> tuple[str, ...]:
@@ -181,11 +165,8 @@ def list_id_prefixes(samples: Iterable[Sample]) -> tuple[str, ...]:
 
 def find_samples_by_prefix(run: Run, id_prefixes: Sequence[str]) -> list[Sample]:
     """Returns the run's samples whose ids start with these prefixes, in this order, at most one batch."""
-    prefixes = [
-        prefix.lower()
-        for prefix in id_prefixes[:BATCH]
-        if len(prefix) == ID_PREFIX_CHARS and prefix.isascii() and prefix.isalnum()
-    ]
+    valid = (prefix for prefix in id_prefixes[:BATCH] if len(prefix) == ID_PREFIX_CHARS and prefix.isascii())
+    prefixes = [prefix.lower() for prefix in valid if prefix.isalnum()]
     if not prefixes:
         return []
     matching = Q(*(Q(pk__startswith=prefix) for prefix in prefixes), _connector=Q.OR)

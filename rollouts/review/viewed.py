@@ -34,11 +34,8 @@ class ViewerState:
 
 
 def mark_viewed(run: Run, sample_ids: Iterable[str], by: User) -> int:
-    """Marks these samples of the run as viewed. Returns their number.
-
-    Ignores ids that the run does not have. Does not change existing marks.
-    Raises InvalidInputError for more than `MAX_SAMPLES` ids.
-    """
+    """Marks these samples of the run as viewed. Returns their number. Ignores ids that the run does not have. Does not
+    change existing marks. Raises InvalidInputError for more than `MAX_SAMPLES` ids."""
     ids = [pk for pk in dict.fromkeys(sample_ids) if pk.isascii() and pk.isalnum()]
     if len(ids) > MAX_SAMPLES:
         message = _("You can mark at most {most} samples at once, not {count}.")
@@ -51,10 +48,8 @@ def mark_viewed(run: Run, sample_ids: Iterable[str], by: User) -> int:
 
 @transaction.atomic
 def approve_sample(run: Run, sample_id: str, by: User) -> ViewedSample:
-    """Marks a sample as OK. The caller has checked that the user may annotate.
-
-    Raises NotFoundError if the run does not have the sample.
-    """
+    """Marks a sample as OK. The caller has checked that the user may annotate. Raises NotFoundError if the run does not
+    have the sample."""
     if not (sample_id.isascii() and sample_id.isalnum()) or not Sample.objects.filter(pk=sample_id, step__run=run):
         message = _("Sample {sample} not found in {run}.")
         raise NotFoundError(message.format(sample=sample_id[:60], run=run.name), "sample")
@@ -69,10 +64,8 @@ def approve_sample(run: Run, sample_id: str, by: User) -> ViewedSample:
 
 
 def undo_review_action(run: Run, by: User) -> UndoResult:
-    """Undoes the user's newest action in this run: a flag action or an OK mark.
-
-    A sample whose OK mark is undone counts as not viewed. Raises NotFoundError if there is nothing to undo.
-    """
+    """Undoes the user's newest action in this run: a flag action or an OK mark. A sample whose OK mark is undone counts
+    as not viewed. Raises NotFoundError if there is nothing to undo."""
     since = timezone.now() - UNDO_WINDOW
     ok_mark = ViewedSample.objects.filter(run=run, user=by, fine=True, at__gt=since).order_by("-at", "-pk").first()
     flag_actions = BulkFlagAction.objects.filter(run=run, user=by, undone_at=None, created_at__gt=since)

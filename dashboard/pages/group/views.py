@@ -69,7 +69,7 @@ def build_group_context(request: HttpRequest, run: Run, word: str, name: str) ->
     only, diff = request.GET.get("only", ""), request.GET.get("diff") == "1"
     wanted = "all" if diff else request.GET.get("whole", "")
     begun = tuple(part for part in wanted.split(",") if len(part) >= SHORT_ID_CHARS)[:MAX_EXPANDED]
-    found = load_group_view(row, name, whole=begun, every=wanted == "all", compared=diff)
+    found = load_group_view(row, name, expanded=begun, expand_all=wanted == "all", for_diff=diff)
     if found is None:
         said = _("{split} step {step} of this run has no group {group}.")
         raise Http404(said.format(split=split, step=row.step, group=name[:80]))

@@ -169,7 +169,9 @@ def test_evaluations_are_compared_where_all_runs_have_them(run: Run, project: Pr
     evaluated(other, 4, *asked("t", 0), split="train")
     assert [cell.step.split for cell in load_comparison_targets(Run.objects.all(), "grpo,grpo@1")] == ["eval", "eval"]
     mixed = load_comparison_targets(Run.objects.all(), "grpo@latest, other")
-    assert [(cell.letter, cell.step.split, cell.step.step, cell.name) for cell in mixed] == [
+    assert [
+        (cell.letter, cell.step.split, cell.step.step, f"{cell.run.uid}@{cell.requested_step}") for cell in mixed
+    ] == [
         ("A", "train", 1, f"{run.uid}@latest"),
         ("B", "train", 4, f"{other.uid}@latest"),
     ]
@@ -189,7 +191,7 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: py
         load_comparison_targets(runs, f"{run.uid}@first")
     with pytest.raises(InvalidInputError, match="You can compare at most 6 steps at once, not 7"):
         load_comparison_targets(runs, ",".join([run.uid] * 7))
-    monkeypatch.setattr(compare, "MOST_SAMPLES", 1)
+    monkeypatch.setattr(compare, "MAX_SAMPLES", 1)
     with pytest.raises(TooLargeError, match="These steps have 2 samples. You can compare at most 1 at once"):
         found(f"{run.uid}@1,{run.uid}@1")
 

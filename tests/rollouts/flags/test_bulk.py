@@ -26,8 +26,7 @@ def run(project: Project) -> Run:
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     heard: list[Any] = []
-    for module in (bulk, flags):
-        monkeypatch.setattr(module, "notify_run_changed", lambda run, **what: heard.append((run.uid, what)))
+    monkeypatch.setattr(bulk, "notify_run_changed", lambda run, **what: heard.append((run.uid, what)))
     return heard
 
 
@@ -109,7 +108,7 @@ def test_a_flag_that_its_owner_raised_and_withdrew_since_stays_withdrawn(run: Ru
     flag = builders.flag(first, mate, text="why")
     bulk.withdraw_flag(flag, owner)
     builders.flag(first, mate, text="why")
-    flags.apply_withdrawal(flag, mate)
+    bulk.withdraw_flag(flag, mate)
     undone = bulk.undo_flag_action(run, owner)
     assert (undone.restored_count, undone.unchanged_count) == (0, 1)
     assert (flags.load_flags([first]), counted(run)) == ({}, [0, 0])
@@ -128,7 +127,7 @@ def test_an_act_is_undone_after_the_act_that_came_upon_it_was_undone(run: Run, m
 def test_a_withdrawal_that_came_too_late_is_nothing_to_undo(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
     seen = builders.flag(first, mate)
-    flags.apply_withdrawal(Flag.objects.get(), mate)
+    bulk.withdraw_flag(Flag.objects.get(), mate)
     assert bulk.withdraw_flag(seen, owner).pk is None
     with pytest.raises(NotFoundError):
         bulk.undo_flag_action(run, owner)

@@ -53,15 +53,15 @@ def test_a_response_is_cut_to_its_end_unless_it_is_asked_for_whole(run: Run) -> 
     ends = board_of(run, rows)
     assert {len(one.text or "") for one in ends.responses} == {groups.TAIL_CHARS}
     second = ends.responses[1].sample
-    found = groups.load_group_view(ends.step, "g", whole=(second.pk[:8],))
+    found = groups.load_group_view(ends.step, "g", expanded=(second.pk[:8],))
     assert found and [one.expanded for one in found.responses] == [False, True, False]
     assert found.responses[1].text == rows[1]["response"]
-    every = groups.load_group_view(ends.step, "g", every=True)
+    every = groups.load_group_view(ends.step, "g", expand_all=True)
     assert every and all(one.expanded for one in every.responses)
 
 
 def test_a_folded_board_is_never_whole_at_once(run: Run) -> None:
-    found = board_of(run, [answered(n, "204") for n in range(9)], every=True)
+    found = board_of(run, [answered(n, "204") for n in range(9)], expand_all=True)
     assert not any(one.expanded for one in found.responses)
 
 
@@ -114,7 +114,7 @@ def test_only_texts_that_are_shown_from_their_beginning_share_one(run: Run) -> N
     found = board_of(run, rows)
     assert found.shared_prefix_chars == 0
     pks = tuple(one.sample.pk for one in found.responses[:2])
-    whole = groups.load_group_view(found.step, "g", whole=pks)
+    whole = groups.load_group_view(found.step, "g", expanded=pks)
     assert whole and whole.shared_prefix_chars == 40 * 32
 
 

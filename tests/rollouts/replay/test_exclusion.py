@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.safe_pickle.rewrite import mask
-from rollouts.flags import flags
+from rollouts.flags import bulk
 from rollouts.models import Artifact, Entry, Flag, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check, pins
 from rollouts.replay import compatibility, exclusion
@@ -51,7 +51,7 @@ def test_a_flagged_sample_is_a_record_of_the_file_that_it_came_from(run: Run, ow
 def test_only_standing_flags_that_say_bad_count(run: Run, owner: User) -> None:
     pin, _ = pinned(run, owner)
     flag(samples(run)[0], owner, "good")
-    flags.apply_withdrawal(flag(samples(run)[1], owner), owner)
+    bulk.withdraw_flag(flag(samples(run)[1], owner), owner)
     assert exclusion.find_exclusions([pin]) == {}
 
 

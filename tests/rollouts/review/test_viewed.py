@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.flags import bulk, flags
+from rollouts.flags import bulk
 from rollouts.indexing.indexer import index_dump, reindex_run
 from rollouts.models import Flag, Project, Run, ViewedSample
 from rollouts.query import completion
@@ -129,7 +129,7 @@ def test_only_the_words_of_the_last_day_are_undone(run: Run, mate: User) -> None
 def test_flags_of_others_are_asked_by_the_person_who_asks(run: Run, mate: User, owner: User) -> None:
     first, second = samples(run)[:2]
     builders.flag(first, mate)
-    flags.apply_withdrawal(builders.flag(second, mate), mate)
+    bulk.withdraw_flag(builders.flag(second, mate), mate)
     assert found(run, "is:flagged-by-others", owner) == {first}
     assert found(run, "is:flagged-by-others", mate) == set()
 

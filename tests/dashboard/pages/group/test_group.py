@@ -237,7 +237,7 @@ def test_a_diff_of_folded_responses_shows_as_many_whole_as_there_is_room_for_the
     address = f"/runs/{run.uid}/groups/2/8/?diff=1"
     shown = page(reader, address)
     assert shown.count("long xxx") == 12 and link(shown, "d") == f"/runs/{run.uid}/groups/2/8/?"
-    monkeypatch.setattr(groups, "MOST_TEXT", 2000)
+    monkeypatch.setattr(groups, "MAX_DIFF_CHARS", 2000)
     shown = page(reader, address)
     assert shown.count("long xxx") == 3 and shown.count('class="text cut"') == 9
     best = Sample.objects.get(score=1.0).pk[:8]

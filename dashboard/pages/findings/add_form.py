@@ -119,7 +119,7 @@ def project_of(request: HttpRequest, slug: str) -> Project:
 
 
 def scope(run: Run, given: QueryDict) -> dict[str, Any]:
-    """Where the page's query is asked, as `exhibits.of_query` takes it. Raises BadInput."""
+    """Where the page's query is asked, as `snapshot_query` takes it. Raises BadInput."""
     split = parse_choice(given.get("split"), "split", SPLITS, default=find_default_split(run))
     ask = StepUrlState.from_query(given)
     row = find_named_step(run, split, given.get("step", ""), ask.attempt)

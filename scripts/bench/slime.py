@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import time
@@ -11,7 +10,9 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from rolloutdeck.trainers.slime.plugin import record, session
+from rolloutdeck.trainers.common import session
+from rolloutdeck.trainers.slime.plugin import record
+from rolloutdeck.trainers.slime.plugin.session import SlimeSession
 
 ROWS, TOKENS, PROMPT, ANSWERS = 1024, 1000, 200, 8
 
@@ -30,7 +31,7 @@ class Sample:
 def blocked(run: Any, rollouts: int = 5) -> tuple[float, float]:
     """Returns the ms that the end of a rollout and all calls of the sample hook block slime; medians of `rollouts`."""
     args = SimpleNamespace(reward_key=None, rollout_batch_size=ROWS // ANSWERS, n_samples_per_prompt=ANSWERS)
-    ours = session._sessions[os.getpid()] = session.SlimeSession(run)
+    ours = session._sessions["slime"] = SlimeSession(run)
     ended, hooked = [], []
     for rollout in range(rollouts):
         samples = [Sample(row, random.sample(range(30000), PROMPT + TOKENS)) for row in range(ROWS)]
@@ -38,7 +39,7 @@ def blocked(run: Any, rollouts: int = 5) -> tuple[float, float]:
         ours.flush(60)  # in slime they arrive over minutes, so the rows exist before the rollout ends
         ended.append(timed(partial(end, args, rollout, samples)))
         ours.flush(60)
-    del session._sessions[os.getpid()]
+    del session._sessions["slime"]
     return statistics.median(ended), statistics.median(hooked)
 
 

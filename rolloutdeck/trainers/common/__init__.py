@@ -1,6 +1,6 @@
-"""Code that several trainer plug-ins share: patching, sessions, pinned steps, token selection.
+"""Code that several trainers share: patching, sessions, pinned steps, token selection, search for step files.
 
-Depends on: `rolloutdeck.client` and `rolloutdeck.replay`.
+Depends on: `rolloutdeck.client`, `rolloutdeck.replay` and `rolloutdeck.trainer_api`.
 Invariant: an error of a plug-in is logged once and never reaches the training.
 Names are imported when they are first used: a trainer pays for what it imports.
 """
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
         wrap_method,
     )
     from rolloutdeck.trainers.common.pinned_step import check_pinned_step, download_pinned_file, report_not_replayed
-    from rolloutdeck.trainers.common.pulled import is_pulled
-    from rolloutdeck.trainers.common.session import EXIT_SECONDS, TrainerSession
+    from rolloutdeck.trainers.common.session import EXIT_SECONDS, TrainerSession, get_session, open_trainer_run
+    from rolloutdeck.trainers.common.step_files import is_pulled, mark_pulled, walk_folders
     from rolloutdeck.trainers.common.token_selection import TokenSelection
     from rolloutdeck.trainers.common.values import drop_none, parse_int
 
 __all__ = [
     "EXIT_SECONDS", "ReplayStoppedError", "TokenSelection", "TrainerSession", "bind_arguments", "catch_errors",
-    "check_pinned_step", "download_pinned_file", "drop_none", "is_pulled", "once_logger", "parse_int",
-    "patch_when_imported", "report_not_replayed", "wrap_method",
+    "check_pinned_step", "download_pinned_file", "drop_none", "get_session", "is_pulled", "mark_pulled",
+    "once_logger", "open_trainer_run", "parse_int", "patch_when_imported", "report_not_replayed", "walk_folders",
+    "wrap_method",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
@@ -37,8 +38,8 @@ __getattr__ = lazy_names(__name__, {
         "ReplayStoppedError", "bind_arguments", "catch_errors", "once_logger", "patch_when_imported", "wrap_method",
     ),
     "pinned_step": ("check_pinned_step", "download_pinned_file", "report_not_replayed"),
-    "pulled": ("is_pulled",),
-    "session": ("EXIT_SECONDS", "TrainerSession"),
+    "session": ("EXIT_SECONDS", "TrainerSession", "get_session", "open_trainer_run"),
+    "step_files": ("is_pulled", "mark_pulled", "walk_folders"),
     "token_selection": ("TokenSelection",),
     "values": ("drop_none", "parse_int"),
 })  # fmt: skip

@@ -45,19 +45,25 @@ def download_pinned_file(entry: PlanEntry, artifact: PinnedArtifact, name: str) 
 
 
 def report_not_replayed(
-    run: Run | None, plan: PlanRevision, entry: PlanEntry, step: int, error: Exception, step_kind: str = "global_step"
+    run: Run | None,
+    plan: PlanRevision,
+    entry: PlanEntry | None,
+    step: int,
+    error: Exception,
+    step_kind: str = "global_step",
+    *,
+    may_stop: bool = True,
 ) -> None:
-    """Reports a step that is generated instead of replayed. Nothing is reported if `run` is None (another process does
-    it).
+    """Reports a step that is generated instead of replayed. Without `run`, another process reports it.
 
     Raises ReplayStoppedError if the plan's action on a mismatch is to stop.
     """
     outcome, reason = "refused" if isinstance(error, NotReplayableError) else "miss", str(error) or type(error).__name__
     label = "Rollout" if step_kind == "rollout_id" else "Step"
     if run is not None:
-        run.report_replay(step, outcome, pin=entry.pin, reason=reason, step_kind=step_kind)
+        run.report_replay(step, outcome, pin=entry.pin if entry else None, reason=reason, step_kind=step_kind)
         logger.warning("%s %d is not replayed (%s): %s", label, step, outcome, reason)
-    if plan.on_mismatch == "stop":
+    if may_stop and plan.on_mismatch == "stop":
         raise patching.ReplayStoppedError(
             f"The replay plan {plan} says to stop where a pin can't be replayed. {label} {step}: {reason}"
         )

@@ -7,9 +7,11 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any, TypeVar
 
-from rolloutdeck.client import Run
+from rolloutdeck.client import Run, init
 from rolloutdeck.lib import Settings
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common.token_selection import TokenSelection
@@ -17,6 +19,10 @@ from rolloutdeck.trainers.common.token_selection import TokenSelection
 MAX_WAITING_STEPS = 3  # steps whose rows are not built yet; each keeps its batch in memory
 MAX_WAITING_ROWS = 4096  # rows that wait in batches smaller than a step, e.g. of an evaluation
 EXIT_SECONDS = 20.0
+
+S = TypeVar("S", bound="TrainerSession")
+_sessions: dict[Hashable, Any] = {}
+_opening = threading.Lock()
 
 
 class TrainerSession:
@@ -43,10 +49,8 @@ class TrainerSession:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
             self._thread.start()
-        if (
-            self._jobs.qsize() >= MAX_WAITING_STEPS
-            and self._submitted_rows - self._finished_rows + rows > MAX_WAITING_ROWS
-        ):
+        waiting_rows = self._submitted_rows - self._finished_rows
+        if self._jobs.qsize() >= MAX_WAITING_STEPS and waiting_rows + rows > MAX_WAITING_ROWS:
             self.count_lost(self.overload_reason)
             return
         self._submitted_rows += rows
@@ -60,8 +64,7 @@ class TrainerSession:
         )
 
     def flush(self, seconds: float) -> None:
-        """Waits until all jobs are done, at most `seconds`. Returns at once in a forked child, which does not have the
-        thread."""
+        """Waits until all jobs are done, at most `seconds`. A forked child does not have the thread and never waits."""
         deadline = time.monotonic() + seconds
         while self.pid == os.getpid() and self._jobs.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -73,3 +76,27 @@ class TrainerSession:
             self._finished_rows += rows
             self._jobs.task_done()
             del job
+
+
+def get_session(key: Hashable, open_session: Callable[[], S]) -> S:
+    """Returns the session of this process with this key, and opens one if there is none or its run has ended."""
+    with _opening:
+        session: S | None = _sessions.get(key)
+        if session is None or session.run.finished or session.pid != os.getpid():
+            session = _sessions[key] = open_session()
+        return session
+
+
+def open_trainer_run(framework: str, project: str, name: str, checkpoint_folder: str, **options: Any) -> Run:
+    """Opens the run. ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN override the trainer's names.
+
+    A relative folder of checkpoints is not used: it is another folder in each process.
+    """
+    settings = Settings.from_environment()
+    return init(
+        project=settings.project or project,
+        name=settings.run or name,
+        framework=framework,
+        checkpoint_dir=checkpoint_folder if Path(checkpoint_folder).is_absolute() else None,
+        **options,
+    )

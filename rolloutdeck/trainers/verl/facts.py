@@ -11,20 +11,15 @@ from typing import Any
 
 from rolloutdeck.errors import UsageError
 from rolloutdeck.trainer_api import TrainerSettings
+from rolloutdeck.trainers.common import drop_none
 from rolloutdeck.trainers.verl.settings_check import RAY_ENV_PREFIX, SKIP_ROLE_BY_TRAINER, detect_verl_trainer
 
 EXPERIMENT, PROJECT = "trainer.experiment_name", "trainer.project_name"
-SAMPLES_PER_PROMPT, PROMPT, RESPONSE = (
-    "actor_rollout_ref.rollout.n",
-    "data.max_prompt_length",
-    "data.max_response_length",
-)
+SAMPLES_PER_PROMPT = "actor_rollout_ref.rollout.n"
+PROMPT, RESPONSE = "data.max_prompt_length", "data.max_response_length"
 BATCH, GEN_BATCH = "data.train_batch_size", "data.gen_batch_size"
-MODE, FILTER, REFILL = (
-    "trainer.v1.trainer_mode",
-    "algorithm.filter_groups.enable",
-    "trainer.v1.sampler.sync_refill_failed_groups",
-)
+MODE, FILTER = "trainer.v1.trainer_mode", "algorithm.filter_groups.enable"
+REFILL = "trainer.v1.sampler.sync_refill_failed_groups"
 V1_SKIP_SETTING = "actor_rollout_ref.rollout.skip_rollout"
 V2_SKIP_PREFIX = "actor_rollout_ref.rollout.skip."
 CORRECTION = "algorithm.rollout_correction."
@@ -49,7 +44,7 @@ def build_setting_facts(settings: TrainerSettings, trainer: str = "") -> dict[st
         "model": settings.get("actor_rollout_ref.model.path"),
         "rollout_correction": _has_rollout_correction(settings),
     }
-    return {name: value for name, value in facts.items() if value is not None}
+    return drop_none(facts)
 
 
 def build_batch_shape(settings: TrainerSettings, trainer: str) -> dict[str, int]:
@@ -57,16 +52,8 @@ def build_batch_shape(settings: TrainerSettings, trainer: str) -> dict[str, int]
 
     See `VerlRequirements`. Raises UsageError if a setting is missing.
     """
-    required = [
-        SAMPLES_PER_PROMPT,
-        PROMPT,
-        RESPONSE,
-        *([] if trainer == "fully async" else [BATCH]),
-        EXPERIMENT,
-        PROJECT,
-    ]
-    missing = [name for name in required if settings.get(name) is None]
-    if missing:
+    sizes = [SAMPLES_PER_PROMPT, PROMPT, RESPONSE, *([] if trainer == "fully async" else [BATCH])]
+    if missing := [name for name in (*sizes, EXPERIMENT, PROJECT) if settings.get(name) is None]:
         raise UsageError(f"The run's config has no {', '.join(missing)}; give them with --set NAME=VALUE.")
     shape = {
         "n": require_number(settings, SAMPLES_PER_PROMPT),
@@ -80,9 +67,8 @@ def build_batch_shape(settings: TrainerSettings, trainer: str) -> dict[str, int]
     if trainer != "V1":
         return {**shape, "gbs": gbs, "prompts": gbs, "inner": 1, "stride": 1}
     mode = get_trainer_mode(settings)
-    inner = parse_optional_number(settings, f"trainer.v1.{mode}.parameter_sync_step") or (
-        4 if mode == "separate_async" else 1
-    )
+    default = 4 if mode == "separate_async" else 1
+    inner = parse_optional_number(settings, f"trainer.v1.{mode}.parameter_sync_step") or default
     if mode != "sync" or settings.get(FILTER) is True or settings.get(REFILL) is True:
         gbs = 1  # V1 sets it before it names the folder if it refills by single prompts
     return {**shape, "gbs": gbs, "prompts": batch, "inner": inner, "stride": 1}
@@ -109,10 +95,9 @@ def parse_optional_number(settings: TrainerSettings, name: str) -> int | None:
 
 
 def _has_rollout_correction(settings: TrainerSettings) -> bool | None:
-    corrections = {
-        name: settings[CORRECTION + name] for name in ("rollout_is", "rollout_rs") if CORRECTION + name in settings
-    }
-    return any(value not in (None, "null", False) for value in corrections.values()) if corrections else None
+    names = (f"{CORRECTION}rollout_is", f"{CORRECTION}rollout_rs")
+    corrections = [settings[name] for name in names if name in settings]
+    return any(value not in (None, "null", False) for value in corrections) if corrections else None
 
 
 def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,5 +117,4 @@ def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mappi
         known[BATCH] = facts.get("prompts")
     if (facts.get("parameter_sync_step") or 1) > 1:
         known |= {MODE: "separate_async", "trainer.v1.separate_async.parameter_sync_step": facts["parameter_sync_step"]}
-    settings = dict(pinned) or {name: value for name, value in known.items() if value is not None}
-    return {**settings, EXPERIMENT: run, PROJECT: project}
+    return {**(pinned or drop_none(known)), EXPERIMENT: run, PROJECT: project}

@@ -66,24 +66,19 @@ class VerlRequirements(RunRequirements):
         return write_without_prompts(self, placement, file, source, target)
 
     def select_files(self, role: str, files: Collection[str]) -> list[str]:
-        """Returns the artifact's files that the trainer loads from a step's folder, markers last. Raises
-        NotReplayableError."""
         if role != self.role:
             writer = _READERS.get(role, "another trainer")
-            raise NotReplayableError(
-                f"it is a {role} dump of {writer}; this run's {self.trainer} trainer reads {self.role} only"
-            )
+            reads = f"this run's {self.trainer} trainer reads {self.role} only"
+            raise NotReplayableError(f"it is a {role} dump of {writer}; {reads}")
         required = self._list_required_files()
         missing = [name for name in required if name not in files]
         if missing and self.v2:
             raise NotReplayableError(f"verl 0.8 needs {', '.join(missing)} as well, which later versions don't write")
         if missing:
             raise NotReplayableError(f"it has no {', '.join(missing)}")
-        deeper = [name for name in files if name.endswith(f"/{TQ}") and name not in required]
-        if deeper:
-            raise NotReplayableError(
-                f"it has {', '.join(sorted(deeper))} too: it is from a run with another parameter_sync_step"
-            )
+        if deeper := sorted(name for name in files if name.endswith(f"/{TQ}") and name not in required):
+            names = ", ".join(deeper)
+            raise NotReplayableError(f"it has {names} too: it is from a run with another parameter_sync_step")
         return required
 
     def _list_required_files(self) -> list[str]:
@@ -144,9 +139,10 @@ def read_requirements(settings: TrainerSettings) -> VerlRequirements:
 
     Raises UsageError if a setting is missing or invalid, or if the trainer can't replay.
     """
-    v2 = any(name.startswith(V2_SKIP_PREFIX) for name in settings) and not any(
-        name.startswith("skip.") for name in settings
+    has_v2_settings, has_skip_settings = (
+        any(name.startswith(prefix) for name in settings) for prefix in (V2_SKIP_PREFIX, "skip.")
     )
+    v2 = has_v2_settings and not has_skip_settings
     trainer = "V0" if v2 else detect_verl_trainer(settings, complete=False)
     role = SKIP_ROLE_BY_TRAINER[trainer]
     if V1_SKIP_SETTING in settings:

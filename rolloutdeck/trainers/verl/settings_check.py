@@ -23,6 +23,7 @@ PLUGIN_LOGGER = "rolloutdeck"  # the logger of Rolloutdeck's plug-in
 DEFAULT_LOGGERS = ("console", "wandb")
 # Loggers that show the samples of trainer.log_val_generations; console, file and rl_insight do not get them.
 SHOWS_GENERATIONS = ("wandb", "swanlab", "mlflow", "trackio", "clearml", "tensorboard", "vemlp_wandb")
+SKIP_ROLES = ("rollout", "rollout_tq", "async_rollout")
 # The skip role that each trainer reads; the others are ignored without a message.
 SKIP_ROLE_BY_TRAINER = {"V1": "rollout_tq", "V0": "rollout", "fully async": "async_rollout", "one step off": ""}
 
@@ -51,8 +52,7 @@ def list_loggers(settings: TrainerSettings) -> list[str]:
 
 
 def check_settings(settings: TrainerSettings, *, complete: bool) -> list[SettingsIssue]:
-    """Returns the issues. `settings`: dotted name -> value. `complete`: False if missing settings have verl's
-    default."""
+    """Returns the issues. `complete`: False if missing settings have verl's defaults."""
     trainer = detect_verl_trainer(settings, complete=complete)
     if PLUGIN_LOGGER in list_loggers(settings):  # it records metrics and generations, whatever verl writes
         return [*_check_shared_folder(settings), *_check_skip_role(settings, trainer)]
@@ -69,72 +69,49 @@ def _get_number(value: object) -> float:
 
 
 def _validates(settings: TrainerSettings) -> bool:
-    return (
-        _get_number(settings.get("trainer.test_freq", -1)) > 0
-        or settings.get("trainer.val_before_train", True) is not False
-    )
+    validates_first = settings.get("trainer.val_before_train", True) is not False
+    return validates_first or _get_number(settings.get("trainer.test_freq", -1)) > 0
 
 
 def _check_shared_folder(settings: TrainerSettings) -> list[SettingsIssue]:
     rollout, val = settings.get(ROLLOUT_DIR) or "", settings.get(VAL_DIR) or ""
     if not rollout or not val or posixpath.normpath(str(rollout)) != posixpath.normpath(str(val)):
         return []
-    return [
-        SettingsIssue(
-            f"{ROLLOUT_DIR} and {VAL_DIR} are the same folder",
-            "Both write {step}.jsonl there, so at each validated step one overwrites the other.",
-            (format_override(VAL_DIR, posixpath.normpath(str(val)) + "_val"),),
-        )
-    ]
+    lost = "Both write {step}.jsonl there, so at each validated step one overwrites the other."
+    fix = format_override(VAL_DIR, f"{posixpath.normpath(str(val))}_val")
+    return [SettingsIssue(f"{ROLLOUT_DIR} and {VAL_DIR} are the same folder", lost, (fix,))]
 
 
 def _check_folders(settings: TrainerSettings) -> list[SettingsIssue]:
     if same := _check_shared_folder(settings):
         return same
     rollout, val = settings.get(ROLLOUT_DIR) or "", settings.get(VAL_DIR) or ""
-    findings: list[SettingsIssue | None] = []
-    if not rollout:
-        findings.append(_build_unset_issue(ROLLOUT_DIR, "Training generations are written nowhere."))
-    if not val and _validates(settings):
-        findings.append(_build_unset_issue(VAL_DIR, "Validation generations are written nowhere."))
-    findings += [_check_relative(name, path) for name, path in ((ROLLOUT_DIR, rollout), (VAL_DIR, val)) if path]
-    return [finding for finding in findings if finding]
-
-
-def _build_unset_issue(name: str, lost: str) -> SettingsIssue:
-    return SettingsIssue(f"{name} is not set", lost, (format_override(name, FOLDERS[name]),))
-
-
-def _check_relative(name: str, path: object) -> SettingsIssue | None:
-    if str(path).startswith(("/", "~", "$")):
-        return None
-    return SettingsIssue(
-        f"{name}={path} is a relative path: it counts from the working directory of a Ray actor, on its node",
-        fix=(format_override(name, FOLDERS[name]),),
-    )
+    findings = []
+    for name, path, split in ((ROLLOUT_DIR, rollout, "Training"), (VAL_DIR, val, "Validation")):
+        fix = (format_override(name, FOLDERS[name]),)
+        if not path and (split == "Training" or _validates(settings)):
+            findings.append(SettingsIssue(f"{name} is not set", f"{split} generations are written nowhere.", fix))
+        if path and not str(path).startswith(("/", "~", "$")):
+            rule = "is a relative path: it counts from the working directory of a Ray actor, on its node"
+            findings.append(SettingsIssue(f"{name}={path} {rule}", fix=fix))
+    return findings
 
 
 def _check_metrics_file(settings: TrainerSettings) -> list[SettingsIssue]:
     names = list_loggers(settings)
     if "file" not in names:
         listed = "[" + ",".join(f'"{name}"' for name in [*names, "file"]) + "]"
-        return [
-            SettingsIssue(
-                f"trainer.logger={names} has no `file`",
-                "No logger writes the metrics to a file that can be read: no curves with the samples.",
-                (format_override("trainer.logger", listed), shlex.quote(FILE_LOGGER_ROOT)),
-            )
-        ]
+        lost = "No logger writes the metrics to a file that can be read: no curves with the samples."
+        fix = (format_override("trainer.logger", listed), shlex.quote(FILE_LOGGER_ROOT))
+        return [SettingsIssue(f"trainer.logger={names} has no `file`", lost, fix)]
     env = RAY_ENV_PREFIX.lstrip("+")
     if settings.get(f"{env}VERL_FILE_LOGGER_PATH") or settings.get(f"{env}VERL_FILE_LOGGER_ROOT"):
         return []
-    return [
-        SettingsIssue(
-            "neither VERL_FILE_LOGGER_PATH nor VERL_FILE_LOGGER_ROOT is in Ray's environment: unless the shell sets "
-            "one, the metrics file is in the working directory of a Ray actor, temporary for a submitted job",
-            fix=(shlex.quote(FILE_LOGGER_ROOT),),
-        )
-    ]
+    title = (
+        "neither VERL_FILE_LOGGER_PATH nor VERL_FILE_LOGGER_ROOT is in Ray's environment: unless the shell sets "
+        "one, the metrics file is in the working directory of a Ray actor, temporary for a submitted job"
+    )
+    return [SettingsIssue(title, fix=(shlex.quote(FILE_LOGGER_ROOT),))]
 
 
 def _check_val_generations(settings: TrainerSettings, trainer: str) -> list[SettingsIssue]:
@@ -143,48 +120,36 @@ def _check_val_generations(settings: TrainerSettings, trainer: str) -> list[Sett
         return []
     names = list_loggers(settings)
     supported = [name for name in names if name in SHOWS_GENERATIONS]
-    fix = (
-        format_override("trainer.log_val_generations", 0),
-        *(() if settings.get(VAL_DIR) else (format_override(VAL_DIR, FOLDERS[VAL_DIR]),)),
-    )
+    fixes = {"trainer.log_val_generations": 0, **({} if settings.get(VAL_DIR) else {VAL_DIR: FOLDERS[VAL_DIR]})}
+    fix = tuple(format_override(name, value) for name, value in fixes.items())
+    title = f"trainer.log_val_generations={count:g}"
     if not supported:
-        lost = (
-            f"The {count:g} generations of each validation reach no one: {', '.join(names) or 'no logger'} drops them."
-        )
-        return [SettingsIssue(f"trainer.log_val_generations={count:g} has no logger that shows them", lost, fix)]
+        loggers = ", ".join(names) or "no logger"
+        lost = f"The {count:g} generations of each validation reach no one: {loggers} drops them."
+        return [SettingsIssue(f"{title} has no logger that shows them", lost, fix)]
     if trainer != "fully async":
         return []
-    failing = [name for name in supported if name in ("trackio", "swanlab")]
-    lost = (
-        f"The rollouter's process has no session of {failing[0]}: logging there raises and ends the run."
-        if failing
-        else f"The rollouter's process has no session of {supported[0]}: the table is dropped."
-    )
-    return [SettingsIssue(f"trainer.log_val_generations={count:g} in a fully async run", lost, fix)]
+    failing = next((name for name in supported if name in ("trackio", "swanlab")), "")
+    effect = "logging there raises and ends the run" if failing else "the table is dropped"
+    lost = f"The rollouter's process has no session of {failing or supported[0]}: {effect}."
+    return [SettingsIssue(f"{title} in a fully async run", lost, fix)]
 
 
 def _check_skip_role(settings: TrainerSettings, trainer: str) -> list[SettingsIssue]:
     trainer_role = SKIP_ROLE_BY_TRAINER[trainer]
-    enabled = [
-        role for role in ("rollout", "rollout_tq", "async_rollout") if settings.get(f"skip.{role}.enable") is True
-    ]
-    findings = []
-    for role in enabled:
-        if role == trainer_role:
-            continue
-        reads = f"reads skip.{trainer_role} only" if trainer_role else "reads no skip role at all"
-        paste = [
-            format_override(f"skip.{role}.enable", False),
-            *_format_role_settings(settings, role, trainer_role if trainer_role not in enabled else ""),
-        ]
-        findings.append(
-            SettingsIssue(
-                f"skip.{role} is enabled, but the {trainer} trainer {reads}",
-                "Steps are neither stored nor replayed, without a message.",
-                tuple(paste),
-            )
+    enabled = [role for role in SKIP_ROLES if settings.get(f"skip.{role}.enable") is True]
+    reads = f"reads skip.{trainer_role} only" if trainer_role else "reads no skip role at all"
+    lost = "Steps are neither stored nor replayed, without a message."
+    new_role = "" if trainer_role in enabled else trainer_role
+    return [
+        SettingsIssue(
+            f"skip.{role} is enabled, but the {trainer} trainer {reads}",
+            lost,
+            (format_override(f"skip.{role}.enable", False), *_format_role_settings(settings, role, new_role)),
         )
-    return findings
+        for role in enabled
+        if role != trainer_role
+    ]
 
 
 def _format_role_settings(settings: TrainerSettings, role: str, trainer_role: str) -> list[str]:
@@ -193,15 +158,11 @@ def _format_role_settings(settings: TrainerSettings, role: str, trainer_role: st
     lines = [format_override(f"skip.{trainer_role}.enable", True)]
     for name in ("dump_dir", "steps", "action"):
         value = settings.get(f"skip.{role}.{name}")
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            value = "[" + ",".join(map(str, value)) + "]"
         if value is not None:
-            lines.append(format_override(f"skip.{trainer_role}.{name}", _format_hydra_value(value)))
+            lines.append(format_override(f"skip.{trainer_role}.{name}", value))
     return lines
-
-
-def _format_hydra_value(value: object) -> str:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return "[" + ",".join(str(item) for item in value) + "]"
-    return str(value)
 
 
 def recommended_lines() -> list[str]:

@@ -14,7 +14,6 @@ its batches have `metrics`; those of V0, whose tree can be named GBS1 too, have 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -22,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.trainer_api import LoadableStep, StepLocation
+from rolloutdeck.trainers.common import mark_pulled, walk_folders
 
 GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
-PULL_MANIFEST_NAME = ".rolloutdeck-pull.json"  # files of `rolloutdeck pull` belong to another run
 
 _TREE = re.compile(r"GBS(\d{1,9})_N(\d{1,9})_in(\d{1,9})_out(\d{1,9})\Z")
 _SINGLE = re.compile(r".*_GBS(\d{1,9})__N(\d{1,9})\Z", re.S)
@@ -44,37 +43,29 @@ def find_steps(root: Path) -> list[StepLocation]:
         return [_build_single_location(root)] if _SINGLE.match(root.name) else []
     locations: list[StepLocation] = []
     inner: dict[Path, set[str]] = {}
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        path = Path(folder)
+    for path, names in walk_folders(root):
         if TQ in names or (META in names and _is_inner(path)):
             inner.setdefault(path.parent, set()).add(path.name)
         elif GEN in names or NEW in names or (META in names and _TREE.match(path.parent.name)):
             locations.append(_build_gen_location(path))
-        locations += [_build_single_location(path / name) for name in sorted(names) if _SINGLE.match(name)]
+        locations += [_build_single_location(path / name) for name in names if _SINGLE.match(name)]
     locations += _iter_tq_locations(inner)
-    pulled = {tree: _is_pulled(tree) for tree in {location.path.parent for location in locations}}
-    return [
-        replace(location, reason=PULLED_DUMPS) if pulled[location.path.parent] else location for location in locations
-    ]
+    return mark_pulled(locations, PULLED_DUMPS)
 
 
 def read_step(location: StepLocation) -> LoadableStep | str:
     """Returns the step read from its batch, or the reason why it is skipped."""
     shape = parse_shape(location.path)
     if location.layout == "tq":
-        facts = _build_facts(
-            shape, [location.path / file for file in location.files if file.endswith(TQ)], "rollout_tq"
-        )
+        batches = [location.path / file for file in location.files if file.endswith(TQ)]
+        facts = _build_facts(shape, batches, "rollout_tq")
         facts["parameter_sync_step"] = len(location.files) // 2
         return _build_step(location, "rollout_tq", int(location.path.name), facts)
     if location.layout == "v2":
         return _read_v2_step(location, shape)
     if location.layout == "single":
-        facts = _build_facts(shape, [location.path], "rollout")
-        return _build_step(
-            replace(location, path=location.path.parent), "rollout", 0, {**facts, "format": "single_file"}
-        )
+        facts = {**_build_facts(shape, [location.path], "rollout"), "format": "single_file"}
+        return _build_step(replace(location, path=location.path.parent), "rollout", 0, facts)
     role = "async_rollout" if shape.get("gbs") == 1 and _is_async(location.path / GEN) else "rollout"
     return _build_step(location, role, int(location.path.name), _build_facts(shape, [location.path / GEN], role))
 
@@ -109,16 +100,12 @@ def _build_single_location(path: Path) -> StepLocation:
 
 
 def _build_gen_location(folder: Path) -> StepLocation:
-    layout, files = ("v2", [GEN, META, NEW]) if _GENSTEP.match(folder.name) else ("skip", [GEN, META])
-    if layout == "skip" and not _STEP.match(folder.name):
-        return StepLocation("verl", folder, layout, tuple(files), DUMPS_WITHOUT_STEP)
-    return StepLocation(
-        "verl",
-        folder,
-        layout,
-        tuple(files),
-        "" if _are_non_empty(folder / file for file in files) else INCOMPLETE_STEPS,
-    )
+    is_v2 = bool(_GENSTEP.match(folder.name))
+    files = (GEN, META, NEW) if is_v2 else (GEN, META)
+    reason = "" if _are_non_empty(folder / file for file in files) else INCOMPLETE_STEPS
+    if not is_v2 and not _STEP.match(folder.name):
+        reason = DUMPS_WITHOUT_STEP
+    return StepLocation("verl", folder, "v2" if is_v2 else "skip", files, reason)
 
 
 def _is_inner(folder: Path) -> bool:
@@ -127,39 +114,29 @@ def _is_inner(folder: Path) -> bool:
 
 
 def _iter_tq_locations(inner: Mapping[Path, set[str]]) -> Iterator[StepLocation]:
-    """Yields the steps of V1. A step has as many inner folders as the others of its tree; the tree's name does not have
-    the number."""
-    inner_counts: dict[Path, int] = {}
+    """Yields the steps of V1. Each step has as many inner folders as the others of its tree."""
+    counts_by_tree: dict[Path, list[int]] = {}
     for step, names in inner.items():
-        inner_counts[step.parent] = max(len(names), inner_counts.get(step.parent, 0))
+        counts_by_tree.setdefault(step.parent, []).append(len(names))
     for step, names in inner.items():
-        files = tuple(
-            f"{name}/{file}" for name in sorted(names, key=lambda name: (len(name), name)) for file in (META, TQ)
-        )
+        sorted_names = sorted(names, key=lambda name: (len(name), name))
+        files = tuple(f"{name}/{file}" for name in sorted_names for file in (META, TQ))
         if not _STEP.match(step.name) or not all(_STEP.match(name) for name in names):
             yield StepLocation("verl", step, "tq", files, DUMPS_WITHOUT_STEP)
             continue
-        complete = {int(name) for name in names} == set(range(inner_counts[step.parent])) and _are_non_empty(
-            step / file for file in files
-        )
-        is_only_step = not any(other.parent == step.parent and other != step for other in inner)
-        may_grow = (
-            is_only_step and parse_shape(step).get("gbs", 1) == 1
-        )  # the async trainers, which write several, are named GBS1
-        yield StepLocation("verl", step, "tq", files, "" if complete else INCOMPLETE_STEPS, may_grow)
+        counts = counts_by_tree[step.parent]
+        has_all_folders = {int(name) for name in names} == set(range(max(counts)))
+        reason = "" if has_all_folders and _are_non_empty(step / file for file in files) else INCOMPLETE_STEPS
+        # The async trainers, which write several inner folders, are named GBS1.
+        may_grow = len(counts) == 1 and parse_shape(step).get("gbs", 1) == 1
+        yield StepLocation("verl", step, "tq", files, reason, may_grow)
 
 
 def _are_non_empty(paths: Iterable[Path]) -> bool:
-    """Returns whether all paths are non-empty files."""
     try:
         return all(path.is_file() and path.stat().st_size for path in paths)
     except OSError:
         return False
-
-
-def _is_pulled(tree: Path) -> bool:
-    """Returns whether `pull` wrote the tree: its manifest is in a folder a few levels above the steps."""
-    return any((folder / PULL_MANIFEST_NAME).is_file() for folder in [tree, *list(tree.parents)[:5]])
 
 
 def _is_async(batch: Path) -> bool:

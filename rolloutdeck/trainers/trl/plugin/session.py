@@ -6,9 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client import init
-from rolloutdeck.lib import Settings
-from rolloutdeck.trainers.common import TrainerSession
+from rolloutdeck.trainers.common import TrainerSession, open_trainer_run
 
 
 class TrlSession(TrainerSession):
@@ -18,16 +16,9 @@ class TrlSession(TrainerSession):
 
 
 def open_trl_session(args: Any, project: str, name: str) -> TrlSession:
-    """Opens the run. ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN override the arguments, these the trainer's `run_name`."""
-    settings = Settings.from_environment()
-    saves = getattr(args, "save_strategy", "no") != "no"
+    saves = getattr(args, "save_strategy", "no") != "no" and args.output_dir
+    checkpoints = str(Path(args.output_dir).absolute()) if saves else ""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    run = init(
-        project=settings.project or project,
-        name=settings.run or name or str(getattr(args, "run_name", None) or ""),
-        config=args.to_dict(),
-        framework="trl",
-        checkpoint_dir=Path(args.output_dir).absolute() if saves and args.output_dir else None,
-        producer=f"rank{rank}" if world > 1 else "",
-    )
-    return TrlSession(run)
+    producer = f"rank{rank}" if world > 1 else ""
+    name = name or str(getattr(args, "run_name", None) or "")
+    return TrlSession(open_trainer_run("trl", project, name, checkpoints, config=args.to_dict(), producer=producer))

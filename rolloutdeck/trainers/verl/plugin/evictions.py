@@ -25,11 +25,8 @@ def patch(module: ModuleType) -> None:
 
 def wrap_evict(original: Callable[..., Any]) -> Callable[..., Any]:
     def _evict_terminal_groups(self: Any, *args: Any, **kwargs: Any) -> Any:
-        setattr(
-            self,
-            REASONS_ATTRIBUTE,
-            bind_arguments(original, (self, *args), kwargs).get("eviction_reasons", ())[: len(REASONS)],
-        )
+        reasons = bind_arguments(original, (self, *args), kwargs).get("eviction_reasons", ())
+        setattr(self, REASONS_ATTRIBUTE, reasons[: len(REASONS)])
         try:
             return original(self, *args, **kwargs)
         finally:

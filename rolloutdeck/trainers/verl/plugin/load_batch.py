@@ -8,6 +8,7 @@ generated.
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 from tensordict import NonTensorData, NonTensorStack, TensorDict
@@ -36,9 +37,8 @@ def build_proto(contents: BatchContents) -> DataProto:
     if contents.unreadable_tensors:
         raise SafePickleError(f"its tensors can't be rebuilt: {contents.unreadable_tensors.name}")
     if contents.tensordict_columns:
-        raise SafePickleError(
-            f"the column {contents.tensordict_columns[0]!r:.60} is among its tensors, where verl writes none"
-        )
+        column = contents.tensordict_columns[0]
+        raise SafePickleError(f"the column {column!r:.60} is among its tensors, where verl writes none")
     builder = NativeBuilder()
     batch = None if contents.format == "new_batch" else TensorDict(build_tensors(contents), batch_size=[contents.rows])
     columns = {name: build_named("column", name, builder.value, column) for name, column in contents.columns.items()}
@@ -47,23 +47,19 @@ def build_proto(contents: BatchContents) -> DataProto:
 
 def build_queue(contents: BatchContents) -> dict[str, Any]:
     builder = NativeBuilder()
-    columns = {
-        name: build_named("column", name, lambda column: build_column(column, builder), column)
-        for name, column in contents.columns.items()
-    }
+    build = partial(build_column, builder)
+    columns = {name: build_named("column", name, build, column) for name, column in contents.columns.items()}
     batch = TensorDict({**build_tensors(contents), **columns}, batch_size=[contents.rows])
     metadata = {"tags": contents.tags, "keys": contents.keys, **contents.meta}
-    return {
-        "tensordict": batch,
-        **{name: build_named("meta", name, builder.value, value) for name, value in metadata.items()},
-    }
+    values = {name: build_named("meta", name, builder.value, value) for name, value in metadata.items()}
+    return {"tensordict": batch, **values}
 
 
 def build_tensors(contents: BatchContents) -> dict[str, Any]:
     return {name: build_named("tensor", name, tensors.build_tensor, field) for name, field in contents.tensors.items()}
 
 
-def build_column(column: Any, builder: NativeBuilder) -> Any:
+def build_column(builder: NativeBuilder, column: Any) -> Any:
     """Returns a column of a TensorDict that is not a tensor: a value per row, or one for all rows."""
     if isinstance(column, Datum):
         return wrap_value(builder.value(column.value))

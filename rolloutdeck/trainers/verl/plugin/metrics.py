@@ -1,5 +1,4 @@
-"""`trainer.logger=[console,rolloutdeck]`: records every metric that verl logs, its configuration, and the outcome of
-the run.
+"""`trainer.logger=[console,rolloutdeck]`: records verl's metrics, its configuration, and the outcome of the run.
 
 verl's `Tracking` has a fixed list of backends, made of class attributes: ours is added to the list, and an object with
 `log(data=, step=)` is added to the loggers of each instance. `Tracking.finish` ends only the backends it knows.
@@ -53,9 +52,8 @@ def wrap_init(original: Callable[..., Any]) -> Callable[..., Any]:
 @catch_errors
 def add_backend(tracking: Any, project_name: str, experiment_name: str, config: Any) -> None:
     """Adds the backend. The names passed to `Tracking` are used, not those of its config; the config is optional."""
-    tracking.logger[LOGGER_NAME] = TrackingBackend(
-        open_verl_session(str(project_name), str(experiment_name), config or {})
-    )
+    session = open_verl_session(str(project_name), str(experiment_name), config or {})
+    tracking.logger[LOGGER_NAME] = TrackingBackend(session)
 
 
 def wrap_finish(original: Callable[..., Any]) -> Callable[..., Any]:

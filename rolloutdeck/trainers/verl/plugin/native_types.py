@@ -79,9 +79,8 @@ class NativeBuilder:
     def array(self, value: Array) -> Any:
         """Returns an array that owns its memory and is writable, like an unpickled one."""
         if not isinstance(value.dtype, Dtype):
-            raise SafePickleError(
-                f"it has a value that can't be rebuilt: {value.dtype.name if value.dtype else 'an empty array'}"
-            )
+            description = value.dtype.name if value.dtype else "an empty array"
+            raise SafePickleError(f"it has a value that can't be rebuilt: {description}")
         if isinstance(value.data, list):
             return self._objects(value.data, value.shape)
         result = np.empty(value.shape, np.dtype(value.dtype.code))

@@ -33,7 +33,7 @@ from rolloutdeck.replay import (
 )
 from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.trainer_config import flatten_settings
-from rolloutdeck.trainers.common import ReplayStoppedError, catch_errors
+from rolloutdeck.trainers.common import catch_errors, report_not_replayed
 from rolloutdeck.trainers.verl.layout import GEN, VerlRequirements, read_requirements
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, convert_config
 
@@ -57,8 +57,7 @@ class LoadedStep:
 
 
 class VerlReplay:
-    """The replay in this process. `requirements`: what its trainer loads; `root` has the files of one step at a
-    time."""
+    """The replay in this process. `requirements`: what its trainer loads; `root` has the files of one step at once."""
 
     def __init__(self, session: VerlSession, requirements: VerlRequirements, plan: PlanRevision) -> None:
         self.session, self.requirements, self.plan = session, requirements, plan
@@ -70,16 +69,13 @@ class VerlReplay:
             self.placements = self._build_prompt_placements()
 
     def _build_prompt_placements(self) -> dict[int, Placement]:
-        """Returns which prompt of the feed replays what in fully async, for the complete run.
-
-        Raises ReplayStoppedError.
-        """
+        """Returns which prompt of the feed replays what, for the complete run. Raises ReplayStoppedError."""
         try:
             placements, skipped = build_placements(
                 self.plan, self.requirements, find_layout_steps(self.plan, self.requirements, None)
             )
         except UsageError as error:
-            self.report_not_replayed(0, "refused", str(error))
+            self.report_not_replayed(0, NotReplayableError(str(error)))
             return {}
         for text in skipped:
             logger.warning("%s", text)
@@ -91,9 +87,6 @@ class VerlReplay:
         return "feed_index" if self.requirements.role == "async_rollout" else "global_step"
 
     def has_step(self, step: int) -> bool:
-        """Returns whether the plan has an entry for this step."""
-        if self.placements is not None:
-            return step in self.placements or step in self.flagged
         return self._find_entry(step) is not None
 
     def load_step(self, step: int, prompts: Sequence[Any] | None = None) -> LoadedStep | None:
@@ -103,40 +96,35 @@ class VerlReplay:
         Raises ReplayStoppedError.
         """
         if step in self.flagged:
-            self._report(step, "refused", FLAGGED_REASON)
+            self.report_not_replayed(step, NotReplayableError(FLAGGED_REASON), may_stop=False)
             return None
         start = time.monotonic()
-        placement, reason = self._find_placement(step)
-        if placement is None:
-            self.report_not_replayed(step, "refused", reason)
-            return None
         try:
+            placement = self._find_placement(step)
             loaded = self._download(placement)
-            reason = describe_prompt_difference(loaded, prompts)
+            check_prompts(loaded, prompts)
         except SafePickleError as error:
-            reason = f"it can't be built without unpickling it: {error}"
-        except NotReplayableError as error:
-            reason = str(error)
+            self.report_not_replayed(step, NotReplayableError(f"it can't be built without unpickling it: {error}"))
+            return None
         except Exception as error:  # after any error the step can be generated
-            self.report_not_replayed(step, "miss", str(error) or type(error).__name__)
+            self.report_not_replayed(step, error)
             return None
-        if reason:
-            self.report_not_replayed(step, "refused", reason)
-            return None
-        seconds = time.monotonic() - start
-        pin, reason = placement.entry.pin, " ".join(loaded.repairs)
-        self.session.run.report_replay(step, "hit", pin, loaded.rows, seconds, reason, step_kind=self.step_kind)
+        pin, repairs, seconds = placement.entry.pin, " ".join(loaded.repairs), time.monotonic() - start
+        self.session.run.report_replay(step, "hit", pin, loaded.rows, seconds, repairs, step_kind=self.step_kind)
         logger.info("Step %d replays %s: %d rows in %.1f s.", step, placement.entry, loaded.rows, seconds)
         return loaded
 
-    def _find_placement(self, step: int) -> tuple[Placement | None, str]:
+    def _find_placement(self, step: int) -> Placement:
+        """Raises NotReplayableError."""
         if self.placements is not None:
-            return self.placements[step], ""
+            return self.placements[step]
         try:
             placements, skipped = build_placements(self.plan, self.requirements, [step])
         except UsageError as error:
-            return None, str(error)
-        return (placements[0], "") if placements else (None, skipped[0])
+            raise NotReplayableError(str(error)) from error
+        if not placements:
+            raise NotReplayableError(skipped[0])
+        return placements[0]
 
     def _download(self, placement: Placement) -> LoadedStep:
         """Downloads and loads the files. Raises NotReplayableError, UsageError, SafePickleError, OSError."""
@@ -157,22 +145,13 @@ class VerlReplay:
         ]
         return LoadedStep(folder, {file: load_native_batch(file) for file in files}, tuple(pull.repaired))
 
-    def report_not_replayed(self, step: int, outcome: str, reason: str) -> None:
+    def report_not_replayed(self, step: int, error: Exception, *, may_stop: bool = True) -> None:
         """Reports a step that is generated. Raises ReplayStoppedError if the plan says to stop."""
-        self._report(step, outcome, reason)
-        if self.plan.on_mismatch == "stop":
-            raise ReplayStoppedError(
-                f"The replay plan {self.plan} says to stop where a pin can't be replayed. Step {step}: {reason}"
-            )
-
-    def _report(self, step: int, outcome: str, reason: str) -> None:
         entry = self._find_entry(step)
-        pin = entry.pin if entry else None
-        self.session.run.report_replay(step, outcome, pin=pin, reason=reason, step_kind=self.step_kind)
-        logger.warning("Step %d is not replayed (%s): %s", step, outcome, reason)
+        report_not_replayed(self.session.run, self.plan, entry, step, error, self.step_kind, may_stop=may_stop)
 
     def _find_entry(self, step: int) -> PlanEntry | None:
-        """Returns the plan's entry for a step; in fully async for a prompt of the feed."""
+        """Returns the plan's entry for a step, in fully async for a prompt of the feed."""
         if self.placements is not None:
             return self.placements[step].entry if step in self.placements else self.flagged.get(step)
         return self.plan.resolve(step)
@@ -182,18 +161,16 @@ def raise_reason(entry: PlanEntry, error: NotReplayableError) -> None:
     raise error
 
 
-def describe_prompt_difference(loaded: LoadedStep, prompts: Sequence[Any] | None) -> str:
-    """Returns why the pinned rows do not answer these prompts; "" if they do, or if the prompts are unknown."""
+def check_prompts(loaded: LoadedStep, prompts: Sequence[Any] | None) -> None:
+    """Raises NotReplayableError if the pinned rows do not answer these prompts; None if the prompts are unknown."""
     if prompts is None:
-        return ""
+        return
     if len(prompts) != loaded.rows:
-        return f"rows: {loaded.rows} pinned, {len(prompts)} requested"
+        raise NotReplayableError(f"rows: {loaded.rows} pinned, {len(prompts)} requested")
     pinned = loaded.batches[loaded.folder / GEN].non_tensor_batch.get("raw_prompt", ())
-    different = sum(
-        serialize_messages(pinned_prompt) != serialize_messages(prompt)
-        for pinned_prompt, prompt in zip(pinned, prompts, strict=False)
-    )
-    return f"the prompts of {different} of {len(prompts)} rows are not those that were answered" if different else ""
+    pairs = zip(map(serialize_messages, pinned), map(serialize_messages, prompts), strict=False)
+    if different := sum(pinned_prompt != prompt for pinned_prompt, prompt in pairs):
+        raise NotReplayableError(f"the prompts of {different} of {len(prompts)} rows are not those that were answered")
 
 
 def serialize_messages(messages: Any) -> str:
@@ -212,8 +189,7 @@ def open_replay(session: VerlSession, config: Any) -> VerlReplay | None:
     """Returns the replay of the plan in ROLLOUTDECK_PLAN; None without a plan, or if it is empty."""
     if not Settings.from_environment().plan:
         return None
-    settings = dict(flatten_settings(convert_config(config)))
-    requirements = read_requirements(settings)
+    requirements = read_requirements(dict(flatten_settings(convert_config(config))))
     plan = session.run.replay_plan(facts=requirements.facts)
     if not plan:
         return None

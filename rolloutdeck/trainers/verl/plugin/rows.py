@@ -1,4 +1,4 @@
-"""Builds rows for `Run.log_samples` from verl's data: parallel lists, padded tensors, jagged tensors."""
+"""Builds rows for `Run.log_samples` from the columns of verl's batches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from rolloutdeck.trainers.common import drop_none
 
 VerlRow = dict[str, Any]
 
@@ -27,18 +29,13 @@ def unwrap_scalar(value: Any) -> Any:
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
-
-
 def get_ground_truth(reward_model: Any) -> Any:
     truth = reward_model.get("ground_truth") if isinstance(reward_model, Mapping) else None
     return truth if truth is None or isinstance(truth, str) else unwrap_scalar(truth)
 
 
 def add_reward_extras(row: VerlRow, extras: Mapping[str, Any]) -> None:
-    """Adds what the reward function returned besides the reward: numbers are its parts, other values have their own
-    names.
+    """Adds what the reward function returned: numbers are parts of the reward, other values have their own names.
 
     verl adds `reward`, the sum, which is the row's score already.
     """
@@ -47,7 +44,7 @@ def add_reward_extras(row: VerlRow, extras: Mapping[str, Any]) -> None:
         value = unwrap_scalar(value)
         if value is None or name == "reward":
             continue
-        if is_number(value):
+        if isinstance(value, (int, float)):
             parts[name] = float(value)
         elif name not in row:
             row[name] = value
@@ -55,9 +52,27 @@ def add_reward_extras(row: VerlRow, extras: Mapping[str, Any]) -> None:
         row["rewards"] = parts
 
 
-def add_known_fields(row: VerlRow, **fields: Any) -> None:
-    """Adds the fields that are not None."""
-    row.update({name: value for name, value in fields.items() if value is not None})
+def add_columns(row: VerlRow, columns: Mapping[str, Any], score: Any, advantages: Any = None) -> None:
+    """Adds the known fields of one row. `columns`: values by verl's names; versions have several names."""
+    turns, version = unwrap_scalar(columns["num_turns"]), columns["version"]
+    row |= drop_none(
+        {
+            "score": score,
+            "ground_truth": get_ground_truth(columns["reward_model"]),
+            "dataset_index": get_dataset_index(columns["extra_info"]),
+            "data_source": columns["data_source"],
+            "num_turns": turns if isinstance(turns, int) else None,
+            "policy_version": version if isinstance(version, int) else None,
+            "advantages": advantages,
+        }
+    )
+
+
+def add_texts(rows: Iterable[VerlRow], prompts: Iterable[Any], responses: Iterable[Any], tokenizer: Any) -> None:
+    """Adds texts, decoded as in verl's own files, so that both have the same samples."""
+    for row, prompt, response in zip(rows, prompts, responses, strict=True):
+        row["prompt"] = tokenizer.decode(prompt, skip_special_tokens=True)
+        row["response"] = tokenizer.decode(response, skip_special_tokens=True)
 
 
 def add_group_from_key(row: VerlRow, key: str) -> None:
@@ -99,11 +114,12 @@ def add_lengths(row: VerlRow, tokens: int, max_tokens: int | None) -> None:
 
 def add_token_fields(row: VerlRow, prompt: list[int], response: list[int], fields: Mapping[str, list[float]]) -> None:
     """Adds ids without padding, and the values per response token in `fields`, by verl's names."""
-    row.update(prompt_ids=prompt, response_ids=response)
-    add_known_fields(
-        row,
-        response_mask=fields.get("response_mask"),
-        logprobs=fields.get("rollout_log_probs", fields.get("old_log_probs")),
-        ref_logprobs=fields.get("ref_log_prob"),
-        advantages=fields.get("advantages"),
+    row |= {"prompt_ids": prompt, "response_ids": response}
+    row |= drop_none(
+        {
+            "response_mask": fields.get("response_mask"),
+            "logprobs": fields.get("rollout_log_probs", fields.get("old_log_probs")),
+            "ref_logprobs": fields.get("ref_log_prob"),
+            "advantages": fields.get("advantages"),
+        }
     )

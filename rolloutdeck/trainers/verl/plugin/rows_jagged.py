@@ -32,20 +32,19 @@ class JaggedRows:
         self.tokens: dict[int, dict[str, Any]] = {}
 
     def read(self, keys: Sequence[str], fields: Sequence[str]) -> Any:
-        """Reads from the queue and blocks until it answers: on the trainer's thread, before the trainer clears these
-        keys."""
+        """Blocks until the queue answers: must run on the trainer's thread, before the trainer clears these keys."""
         return self.queue.kv_batch_get(keys=list(keys), partition_id=self.partition, select_fields=list(fields))
 
     def groups(self) -> list[str]:
         return [key.rpartition("_")[0].rpartition("_")[0] or key for key in self.keys]
 
     def count_token_groups(self) -> int:
-        """Returns the number of groups whose tokens were read."""
+        """Counts the groups whose tokens were read."""
         groups = self.groups()
         return len({groups[index] for index in self.tokens})
 
     def count_sessions(self) -> int:
-        """Returns the number of trajectories: the outputs of one session count once."""
+        """Counts the trajectories: the outputs of one session count once."""
         return len({key.rpartition("_")[0] for key in self.keys})
 
     def read_tokens(self, indices: Sequence[int]) -> None:
@@ -67,17 +66,9 @@ class JaggedRows:
     def _build_row(self, index: int, max_tokens: int | None) -> VerlRow:
         row: VerlRow = {}
         columns = {name: values[index] for name, values in self.columns.items()}
+        columns["version"] = self.versions[self.keys[index]]
         rows.add_group_from_key(row, self.keys[index])
-        version, turns = self.versions[self.keys[index]], rows.unwrap_scalar(columns["num_turns"])
-        rows.add_known_fields(
-            row,
-            score=self.scores[index] if self.scores else None,
-            ground_truth=rows.get_ground_truth(columns["reward_model"]),
-            dataset_index=rows.get_dataset_index(columns["extra_info"]),
-            data_source=columns["data_source"],
-            num_turns=turns if isinstance(turns, int) else None,
-            policy_version=version if isinstance(version, int) else None,
-        )
+        rows.add_columns(row, columns, self.scores[index] if self.scores else None)
         rows.add_lengths(row, len(self.responses[index]), max_tokens)
         fields = columns["extra_fields"]
         extras = fields.get("reward_extra_info") if isinstance(fields, Mapping) else None
@@ -85,6 +76,4 @@ class JaggedRows:
         return row
 
     def add_texts(self, target: Sequence[VerlRow], tokenizer: Any) -> None:
-        for row, prompt, response in zip(target, self.prompts, self.responses, strict=True):
-            row["prompt"] = tokenizer.decode(prompt, skip_special_tokens=True)
-            row["response"] = tokenizer.decode(response, skip_special_tokens=True)
+        rows.add_texts(target, self.prompts, self.responses, tokenizer)

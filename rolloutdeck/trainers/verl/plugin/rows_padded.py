@@ -8,6 +8,11 @@ from typing import Any
 from rolloutdeck.trainers.verl.plugin import rows
 from rolloutdeck.trainers.verl.plugin.rows import VerlRow
 
+COLUMNS = {
+    "reward_model": "reward_model", "extra_info": "extra_info", "data_source": "data_source",
+    "num_turns": "__num_turns__", "version": "min_global_steps",
+}  # fmt: skip
+
 
 class PaddedRows:
     """The data of a DataProto, by reference: verl replaces tensors, it does not write into them.
@@ -34,7 +39,7 @@ class PaddedRows:
         return mask[:, :width].sum(-1).tolist(), mask[:, width:].sum(-1).tolist()
 
     def count_aborted(self) -> int:
-        """Returns the number of rows that can't be trained on: the engine returned no token for them."""
+        """Counts the rows that can't be trained on: the engine returned no token for them."""
         return int((self.tensors["response_mask"].sum(-1) == 0).sum())
 
     def scores(self) -> list[float | None]:
@@ -53,35 +58,19 @@ class PaddedRows:
     def rows(self, max_tokens: int | None) -> list[VerlRow]:
         """Returns the rows without texts and token fields. `max_tokens`: the maximum of a response."""
         result: list[VerlRow] = [{} for _ in range(self.count)]
-        self._add_columns(result)
-        _, lengths = self.lengths()
-        for row, tokens in zip(result, lengths, strict=True):
-            rows.add_lengths(row, tokens, max_tokens)
+        columns = {
+            name: rows.read_column(self.arrays.get(verl_name), self.count) for name, verl_name in COLUMNS.items()
+        }
+        extras = {name: rows.read_column(values, self.count) for name, values in self.extras.items()}
+        scores, advantages, lengths = self.scores(), self.advantages(), self.lengths()[1]
         if groups := self.groups():
             rows.number_rows_in_groups(result, groups)
-        names = list(self.extras)
-        columns = [rows.read_column(self.extras[name], self.count) for name in names]
         for index, row in enumerate(result):
-            rows.add_reward_extras(row, {name: column[index] for name, column in zip(names, columns, strict=True)})
+            row_columns = {name: values[index] for name, values in columns.items()}
+            rows.add_columns(row, row_columns, scores[index], advantages[index])
+            rows.add_lengths(row, lengths[index], max_tokens)
+            rows.add_reward_extras(row, {name: values[index] for name, values in extras.items()})
         return result
-
-    def _add_columns(self, target: Sequence[VerlRow]) -> None:
-        models, infos, sources, turns, versions = (
-            rows.read_column(self.arrays.get(name), self.count)
-            for name in ("reward_model", "extra_info", "data_source", "__num_turns__", "min_global_steps")
-        )
-        advantages = self.advantages()
-        for index, (row, score) in enumerate(zip(target, self.scores(), strict=True)):
-            rows.add_known_fields(
-                row,
-                score=score,
-                ground_truth=rows.get_ground_truth(models[index]),
-                dataset_index=rows.get_dataset_index(infos[index]),
-                data_source=sources[index],
-                num_turns=turns[index],
-                policy_version=versions[index] if isinstance(versions[index], int) else None,
-                advantages=advantages[index],
-            )
 
     def add_tokens(self, target: Sequence[VerlRow], indices: Sequence[int]) -> None:
         """Adds the token fields to the rows with these indices."""
@@ -98,7 +87,4 @@ class PaddedRows:
             )
 
     def add_texts(self, target: Sequence[VerlRow], tokenizer: Any) -> None:
-        """Adds texts, decoded as in verl's own files, so that both have the same samples."""
-        for index, row in enumerate(target):
-            row["prompt"] = tokenizer.decode(self.tensors["prompts"][index], skip_special_tokens=True)
-            row["response"] = tokenizer.decode(self.tensors["responses"][index], skip_special_tokens=True)
+        rows.add_texts(target, self.tensors["prompts"], self.tensors["responses"], tokenizer)

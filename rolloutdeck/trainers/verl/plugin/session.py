@@ -1,27 +1,28 @@
-"""The run of a verl process, found by verl's configuration."""
+"""The run of a verl process, found by verl's configuration, and its tokenizer, by which the server decodes dumps."""
 
 from __future__ import annotations
 
-import os
-import threading
+import atexit
+import shutil
+import tempfile
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client import Run, init
-from rolloutdeck.lib import Settings
-from rolloutdeck.trainers.common import EXIT_SECONDS, TrainerSession
-from rolloutdeck.trainers.verl.plugin.tokenizer import log_tokenizer
+from rolloutdeck.client import Run
+from rolloutdeck.trainers.common import EXIT_SECONDS, TrainerSession, get_session, open_trainer_run
 
 LOGGER_NAME = "rolloutdeck"  # in `trainer.logger`
+TOKENIZER_FILE = "tokenizer.json"
 
 
 class VerlSession(TrainerSession):
     """A run in one process: the selection of token fields, and a thread that builds rows from batches.
 
-    `blocked_seconds`: how long the training waited for Rolloutdeck since the last log. `last_counts`: (step, generated,
-    excluded) of the last trained step. `writes_dumps`: verl dumps steps that can be pinned.
+    `writes_dumps`: verl dumps steps that can be pinned.
     """
 
     thread_name = "rolloutdeck-verl"
@@ -30,19 +31,14 @@ class VerlSession(TrainerSession):
 
     def __init__(self, run: Run, config: Any) -> None:
         super().__init__(run)
-        self.config = config
-        self.blocked_seconds = 0.0
-        self.last_counts: tuple[int, int, Mapping[str, int]] = (-1, 0, {})
+        self.is_fully_async = is_fully_async(config)
         self.writes_dumps = False
+        self._blocked_seconds = 0.0  # for which the training waited for Rolloutdeck since the last log
+        self._last_counts: tuple[int, int, Mapping[str, int]] = (-1, 0, {})  # (step, generated, excluded)
         self._tokenizers: dict[int, Any] = {}
 
-    @property
-    def is_fully_async(self) -> bool:
-        return is_fully_async(self.config)
-
     def tokenizer(self, original: Any) -> Any:
-        """Returns a copy for the session's thread: a fast tokenizer that two threads use at once raises in either of
-        them."""
+        """Returns a copy for the session's thread: a fast tokenizer that two threads use at once raises in either."""
         tokenizer = self._tokenizers.get(id(original))
         if tokenizer is None:
             import copy
@@ -52,26 +48,39 @@ class VerlSession(TrainerSession):
                 self.submit(lambda: log_tokenizer(self.run, tokenizer))
         return tokenizer
 
+    @contextmanager
+    def measure_blocking(self) -> Iterator[None]:
+        """Adds the duration of the block to the seconds for which the training waited for Rolloutdeck."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._blocked_seconds += time.perf_counter() - start
+
+    def log_counts(self, step: int, generated: int, excluded: Mapping[str, int]) -> None:
+        """Logs how many generations of a trained step were generated and trained on, with the reasons for the others.
+
+        In fully async too, where verl's own metrics have another axis: the counts are of the batch, and batches
+        trained at the same step are added up.
+        """
+        last_step, last_generated, last_excluded = self._last_counts
+        if last_step == step:
+            generated, excluded = generated + last_generated, Counter(excluded) + Counter(last_excluded)
+        self._last_counts = (step, generated, excluded)
+        seconds, self._blocked_seconds = self._blocked_seconds, 0.0
+        self.run.log(
+            {
+                "rolloutdeck/generated": generated,
+                "rolloutdeck/trained": generated - sum(excluded.values()),
+                **{f"rolloutdeck/left_out/{reason}": count for reason, count in excluded.items() if count},
+                "timing_s/rolloutdeck": seconds,
+            },
+            step=step,
+        )
+
     def finish(self, outcome: str) -> None:
         self.flush(EXIT_SECONDS)
         self.run.finish(outcome)
-
-
-class BlockedTimer:
-    """`with BlockedTimer(session):` adds to the seconds that the training waited for Rolloutdeck."""
-
-    def __init__(self, session: VerlSession) -> None:
-        self.session = session
-
-    def __enter__(self) -> None:
-        self.start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.session.blocked_seconds += time.perf_counter() - self.start
-
-
-_sessions: dict[tuple[str, str], VerlSession] = {}
-_opening = threading.Lock()
 
 
 def find_verl_session(config: Any) -> VerlSession | None:
@@ -84,38 +93,26 @@ def find_verl_session(config: Any) -> VerlSession | None:
 
 
 def open_verl_session(project: str, experiment: str, config: Any) -> VerlSession:
-    names = (project, experiment)
-    with _opening:
-        session = _sessions.get(names)
-        if session is None or session.run.finished or session.pid != os.getpid():
-            session = _sessions[names] = VerlSession(open_verl_run(config, *names), config)
-            # Unless this process has verl's `Tracking`: a rollouter ends before its trainer.
-            session.run.ends_here = False
-    return session
+    """Returns the session with these names, and opens it at the first call."""
+
+    def open_session() -> VerlSession:
+        trainer = config.get("trainer", {})
+        run = open_trainer_run(
+            "verl",
+            project,
+            experiment,
+            str(trainer.get("default_local_dir") or ""),
+            config=convert_config(config),
+            resume="allow" if trainer.get("resume_mode", "disable") != "disable" else "",
+        )
+        run.ends_here = False  # unless this process has verl's `Tracking`: a rollouter ends before its trainer
+        return VerlSession(run, config)
+
+    return get_session((project, experiment), open_session)
 
 
 def parse_loggers(setting: Any) -> list[str]:
     return [setting] if isinstance(setting, str) else [str(name) for name in setting or ()]
-
-
-def open_verl_run(config: Any, project: str, name: str) -> Run:
-    """Opens the run. ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN override verl's names."""
-    settings, trainer = Settings.from_environment(), config.get("trainer", {})
-    return init(
-        project=settings.project or project,
-        name=settings.run or name,
-        config=convert_config(config),
-        framework="verl",
-        resume="allow" if trainer.get("resume_mode", "disable") != "disable" else "",
-        checkpoint_dir=get_checkpoint_folder(trainer),
-    )
-
-
-def get_checkpoint_folder(trainer: Any) -> str | None:
-    """Returns the folder of the run's checkpoints; None for a relative path, which is another folder in each
-    process."""
-    folder = str(trainer.get("default_local_dir") or "")
-    return folder if Path(folder).is_absolute() else None
 
 
 def convert_config(config: Any) -> Any:
@@ -128,3 +125,28 @@ def convert_config(config: Any) -> Any:
 
 def is_fully_async(config: Any) -> bool:
     return "async_training" in config
+
+
+def log_tokenizer(run: Run, tokenizer: Any) -> None:
+    """Registers the tokenizer's file and sends it at once; a slow tokenizer has no file."""
+    from rolloutdeck.protocol import compute_tokenizer_fingerprint, load_vocabulary
+
+    path = find_tokenizer_file(tokenizer)
+    if path is not None:
+        facts = {"tokenizer": compute_tokenizer_fingerprint(load_vocabulary(path))}
+        run.log_artifact(path, 0, "tokenizer", {"files": [TOKENIZER_FILE], "facts": facts}, send_now=True)
+
+
+def find_tokenizer_file(tokenizer: Any) -> Path | None:
+    """Returns the model's own file if it is on this machine, else a file written from a fast tokenizer."""
+    model_file = Path(str(getattr(tokenizer, "name_or_path", "") or "")) / TOKENIZER_FILE
+    if model_file.is_file():
+        return model_file.absolute()
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    folder = tempfile.mkdtemp(prefix="rolloutdeck-tokenizer-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder, TOKENIZER_FILE)
+    path.write_text(backend.to_str(), "utf-8")
+    return path

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
 
 import torch
 
@@ -30,15 +29,14 @@ def build_tensor(field: TensorField) -> torch.Tensor:
     """Returns a field: [rows, ...], or jagged. Raises SafePickleError."""
     if isinstance(field, DenseField):
         return build_dense(field)
-    return build_jagged(
-        field.dtype, *(list_jagged_rows(field) if isinstance(field, JaggedField) else list_separate_rows(field))
-    )
+    shape, rows = list_jagged_rows(field) if isinstance(field, JaggedField) else list_separate_rows(field)
+    return build_jagged(field.dtype, shape, rows)
 
 
 def build_dense(block: DenseField) -> torch.Tensor:
     memory = torch.empty(block.row_bytes * block.shape[0], dtype=torch.uint8)
-    read_bytes_into(view_bytes(memory), block.data, block.start)
-    return memory.view(get_torch_dtype(block.dtype)).view(block.shape)
+    read_bytes_into(memory.numpy().data, block.data, block.start)
+    return memory.view(getattr(torch, block.dtype)).view(block.shape)
 
 
 def build_single_tensor(tensor: Tensor) -> torch.Tensor:
@@ -72,19 +70,10 @@ def build_jagged(dtype_name: str, inner_shape: tuple[int, ...], positions: Seque
     offsets = [0, *accumulate(lengths)]
     width = count_elements(inner_shape) * DTYPE_SIZES[dtype_name]
     memory = torch.empty(offsets[-1] * width, dtype=torch.uint8)
-    target = view_bytes(memory)
+    target = memory.numpy().data  # a writable view
     for (data, start, length), offset in zip(positions, offsets, strict=False):
         read_bytes_into(target[offset * width : (offset + length) * width], data, start)
-    values = memory.view(get_torch_dtype(dtype_name)).view(offsets[-1], *inner_shape)
+    values = memory.view(getattr(torch, dtype_name)).view(offsets[-1], *inner_shape)
     return torch.nested.nested_tensor_from_jagged(
         values, torch.tensor(offsets), min_seqlen=min(lengths, default=0), max_seqlen=max(lengths, default=0)
     )
-
-
-def view_bytes(memory: torch.Tensor) -> memoryview:
-    """Returns a writable view of the bytes of a tensor of bytes."""
-    return memory.numpy().data
-
-
-def get_torch_dtype(name: str) -> Any:
-    return getattr(torch, name)

@@ -1,5 +1,4 @@
-"""The trainers with their own training step, one step off and fully async: records every trained batch in the trainer's
-process.
+"""One step off and fully async, which have their own training step: records every batch in the trainer's process.
 
 Fully async counts updates here, while its rollouter counts the prompts it fed: both processes have a producer name, so
 that their data of equally numbered steps stays separate.

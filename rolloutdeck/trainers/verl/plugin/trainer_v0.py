@@ -15,10 +15,9 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_method
-from rolloutdeck.trainers.verl.plugin import counts
 from rolloutdeck.trainers.verl.plugin.rows import VerlRow
 from rolloutdeck.trainers.verl.plugin.rows_padded import PaddedRows
-from rolloutdeck.trainers.verl.plugin.session import BlockedTimer, VerlSession, find_verl_session
+from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 
 
 class Validation:
@@ -32,7 +31,7 @@ class Validation:
 
     @catch_errors
     def add_batch(self, proto: Any, extras: dict[str, Any]) -> None:
-        with BlockedTimer(self.session):
+        with self.session.measure_blocking():
             batch = PaddedRows(proto, extras)
             batch_rows = batch.rows(self.config["data"].get("max_response_length"))
             self.add_tokens(batch, batch_rows)
@@ -49,33 +48,23 @@ class Validation:
     @catch_errors
     def log(self) -> None:
         inputs, outputs, scores = self.texts
-        with BlockedTimer(self.session):
+        with self.session.measure_blocking():
             rows = self.rows if len(self.rows) == len(inputs) else [{} for _ in inputs]
             for row, prompt, response, score in zip(rows, inputs, outputs, scores, strict=True):
                 row.update(prompt=prompt, response=response, score=score)
-            asynchronous = self.session.is_fully_async
-            self.session.run.log_samples(
-                rows,
-                step=self.step,
-                split="eval",
-                step_kind="feed_index" if asynchronous else "global_step",
-                producer=passes.build_producer(self.step) if asynchronous else "",
-            )
+            kind, producer = "global_step", ""
+            if self.session.is_fully_async:
+                kind, producer = "feed_index", build_producer(self.step)
+            self.session.run.log_samples(rows, self.step, "eval", step_kind=kind, producer=producer)
 
 
-class ValidationPasses:
-    """Names the passes: fully async validates again at the same feed index while its rollouter waits, with another
-    model and other generations."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[int] = Counter()
-
-    def build_producer(self, step: int) -> str:
-        self.counts[step] += 1
-        return "rollouter" if self.counts[step] == 1 else f"rollouter-{self.counts[step]}"
+def build_producer(step: int) -> str:
+    """Names a validation pass of fully async, which validates again at the same feed index with another model."""
+    _passes[step] += 1
+    return "rollouter" if _passes[step] == 1 else f"rollouter-{_passes[step]}"
 
 
-passes = ValidationPasses()
+_passes: Counter[int] = Counter()  # feed index -> validations
 _validation: ContextVar[Validation | None] = ContextVar("rolloutdeck_validation", default=None)
 _fitting: ContextVar[Any] = ContextVar("rolloutdeck_fitting", default=None)
 
@@ -168,18 +157,16 @@ def log_trained_batch(trainer: Any, proto: Any, extras: dict[str, Any] | None = 
     if session is None:
         return
     step = int(trainer.global_steps)
-    with BlockedTimer(session):
+    with session.measure_blocking():
         batch, tokenizer = PaddedRows(proto, extras or None), session.tokenizer(trainer.tokenizer)
         max_tokens = trainer.config["data"].get("max_response_length")
-    session.submit(lambda: log_rows(session, batch, tokenizer, step, max_tokens, producer))
-    counts.log_counts(session, trainer, generated=batch.count, excluded={"aborted": batch.count_aborted()})
 
+    def log_rows() -> None:
+        rows = batch.rows(max_tokens)
+        batch.add_texts(rows, tokenizer)
+        groups = batch.groups() or [row["prompt"] for row in rows]
+        batch.add_tokens(rows, session.selection.select_rows(groups, "train", step))
+        session.run.log_samples(rows, step=step, producer=producer)
 
-def log_rows(
-    session: VerlSession, batch: PaddedRows, tokenizer: Any, step: int, max_tokens: int | None, producer: str
-) -> None:
-    rows = batch.rows(max_tokens)
-    batch.add_texts(rows, tokenizer)
-    groups = batch.groups() or [row["prompt"] for row in rows]
-    batch.add_tokens(rows, session.selection.select_rows(groups, "train", step))
-    session.run.log_samples(rows, step=step, producer=producer)
+    session.submit(log_rows)
+    session.log_counts(step, generated=batch.count, excluded={"aborted": batch.count_aborted()})

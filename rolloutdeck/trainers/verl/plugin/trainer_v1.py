@@ -13,9 +13,9 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import TokenSelection, catch_errors, wrap_method
-from rolloutdeck.trainers.verl.plugin import counts, evictions
+from rolloutdeck.trainers.verl.plugin import evictions
 from rolloutdeck.trainers.verl.plugin.rows_jagged import JaggedRows
-from rolloutdeck.trainers.verl.plugin.session import BlockedTimer, VerlSession, find_verl_session
+from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 from rolloutdeck.trainers.verl.plugin.trainer_v0 import wrap_fit
 
 
@@ -89,21 +89,19 @@ def log_batch(session: VerlSession, trainer: Any, meta: Any, split: str, selecti
     import transfer_queue
 
     step = int(trainer.global_steps)
-    with BlockedTimer(session):
+    with session.measure_blocking():
         tokenizer = session.tokenizer(trainer.tokenizer)
         batch = JaggedRows(transfer_queue, meta)
         batch.read_tokens(selection.select_rows(batch.groups(), split, step))
         max_tokens = trainer.config["data"].get("max_response_length")
-    session.submit(lambda: log_rows(session, batch, tokenizer, step, split, max_tokens))
+
+    def log_rows() -> None:
+        rows = batch.rows(max_tokens)
+        batch.add_texts(rows, tokenizer)
+        session.run.log_samples(rows, step=step, split=split)
+
+    session.submit(log_rows)
     return batch
-
-
-def log_rows(
-    session: VerlSession, batch: JaggedRows, tokenizer: Any, step: int, split: str, max_tokens: int | None
-) -> None:
-    rows = batch.rows(max_tokens)
-    batch.add_texts(rows, tokenizer)
-    session.run.log_samples(rows, step=step, split=split)
 
 
 @catch_errors
@@ -111,5 +109,5 @@ def log_batch_counts(session: VerlSession, trainer: Any, batch: JaggedRows | Non
     if batch is None:
         return
     excluded = evictions.take_eviction_counts(trainer.replay_buffer)
-    trained = batch.count_sessions()
-    counts.log_counts(session, trainer, generated=trained + sum(excluded.values()), excluded=excluded)
+    generated = batch.count_sessions() + sum(excluded.values())
+    session.log_counts(int(trainer.global_steps), generated, excluded)

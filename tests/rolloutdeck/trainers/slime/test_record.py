@@ -29,17 +29,17 @@ def deck(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rec
     monkeypatch.setattr(record, "LIVE_SECONDS", 0.0)
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
     monkeypatch.setattr(shared, "MAX_WAITING_STEPS", 100)  # a rollout takes no time here
-    session._sessions.clear()
+    shared._sessions.clear()
     yield at_receiver
-    for one in session._sessions.values():
+    for one in shared._sessions.values():
         one.run.finish(timeout=0)
-    session._sessions.clear()
+    shared._sessions.clear()
     start._runs.clear()
 
 
 def told(deck: Receiver, split: str) -> list[tuple[int, list[dict[str, Any]]]]:
     """(step, rows) of each delivery, once all have arrived."""
-    (one,) = session._sessions.values()
+    (one,) = shared._sessions.values()
     one.flush(60)
     one.run.finish(timeout=60)
     found = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
@@ -229,7 +229,7 @@ def test_a_run_is_named_as_slime_names_it_and_holds_its_arguments_without_its_ke
     save = str(tmp_path / "checkpoints")
     told = {"wandb_project": "sums", "wandb_group": "qwen", "wandb_key": "a secret", "save": save, "load": save}
     slime.log_rollout(0, arguments(**told), held("0.pt")[:4], None, 1.0)
-    (one,) = session._sessions.values()
+    (one,) = shared._sessions.values()
     one.run.finish(timeout=60)
     assert deck.abouts[0] == ("sums", "qwen", "allow")
     (opened,) = [body for path, body in deck.posts if path.endswith("/runs/") and "config" in body]
@@ -255,6 +255,6 @@ def test_after_a_run_that_ended_another_begins_and_the_environment_names_it(
 def test_a_relative_folder_of_checkpoints_is_another_in_each_process_and_not_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session, "init", lambda **told: told["checkpoint_dir"])
+    monkeypatch.setattr(shared, "init", lambda **told: told["checkpoint_dir"])
     assert session.open_slime_run(arguments(save="/checkpoints")) == "/checkpoints"
     assert session.open_slime_run(arguments(save="checkpoints")) is session.open_slime_run(arguments()) is None

@@ -18,7 +18,8 @@ from rolloutdeck.replay.plan import PinnedArtifact, PlanEntry
 from rolloutdeck.safe_pickle.rewrite.mask import write_plain_archive
 from rolloutdeck.trainers import slime
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.slime.plugin import replay, session
+from rolloutdeck.trainers.common import session as shared
+from rolloutdeck.trainers.slime.plugin import replay
 from rollouts.models import Project, Replay, Run, Sample
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import arrived, asker, flag, pinned
@@ -49,7 +50,7 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
         (dispatcher, "ACTION_REQUIRED_PAUSE"),
     ):
         monkeypatch.setattr(owner, name, 0.05)
-    session._sessions.clear()
+    shared._sessions.clear()
     replay._plans.clear()
     source = Prompts()
 
@@ -59,9 +60,9 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
         return found if evaluation else [one.to_dict() for one in found.samples] if replays(found) else source.count
 
     yield ask
-    for one in session._sessions.values():
+    for one in shared._sessions.values():
         one.run.finish(timeout=0)
-    session._sessions.clear()
+    shared._sessions.clear()
     start._runs.clear()
 
 
@@ -100,7 +101,7 @@ def test_without_a_plan_that_was_asked_for_no_server_is(
 ) -> None:
     plan(owner, (pin(0, owner), 0))
     monkeypatch.delenv("ROLLOUTDECK_PLAN")
-    assert roll(0) == 8 and not session._sessions and not Run.objects.filter(name="grpo").exists()
+    assert roll(0) == 8 and not shared._sessions and not Run.objects.filter(name="grpo").exists()
 
 
 def test_flagged_samples_stay_in_their_place_without_weight(roll: Roll, owner: User) -> None:
@@ -137,7 +138,7 @@ def test_a_server_that_is_gone_when_the_bytes_are_wanted_costs_a_generation(
 ) -> None:
     plan(owner, (pin(0, owner), 0), (pin(2, owner), 1), (pin(2, owner), 2))
     assert roll(0) == dumped("0.pt")
-    address = session.Settings.from_environment().url
+    address = shared.Settings.from_environment().url
     monkeypatch.setenv("ROLLOUTDECK_URL", "http://127.0.0.1:1")
     assert roll(1) == 16
     monkeypatch.setenv("ROLLOUTDECK_URL", address)

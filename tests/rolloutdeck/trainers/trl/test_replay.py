@@ -46,7 +46,7 @@ def test_a_mistake_in_a_replay_costs_a_generation(
     function = trl.replaying(folder=laid) if way == "folder" else trl.replaying()
     trainer = Trainer(rollout_func=function)
     joined(trl, trainer)
-    monkeypatch.setattr(function, "counter", None)
+    monkeypatch.setattr(function, "_next_call", None)
     assert not replayed(trainer, 2)
     assert "lost something in replay._replayed" in caplog.text
 

@@ -13,7 +13,7 @@ from rolloutdeck.lib import download
 from rolloutdeck.replay.plan import parse_plan
 from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.verl.layout import read_requirements
-from rolloutdeck.trainers.verl.plugin import replay_reader
+from rolloutdeck.trainers.verl.plugin import rollout_skip
 from rolloutdeck.trainers.verl.plugin.replay import FLAGGED_REASON, VerlReplay, serialize_messages
 
 SETTINGS = {
@@ -127,11 +127,11 @@ def helped(path: str) -> Any:
 
 
 def test_code_of_verl_reads_by_us_and_does_all_else_as_it_did() -> None:
-    made = replay_reader.replace_torch_load(reads, lambda path: f"read {path}")
+    made = rollout_skip.replace_torch_load(reads, lambda path: f"read {path}")
     assert made("a.pt", also=2) == (["read a.pt"], 1, 2)
     assert reads("a.pt") == (["unpickled a.pt"], 1, 0)
 
 
 def test_only_code_that_calls_torch_load_itself_can_be_made_to_read_by_us() -> None:
-    assert replay_reader.has_torch_load(reads)
-    assert not any(map(replay_reader.has_torch_load, (helped, None, torch)))
+    assert rollout_skip.has_torch_load(reads)
+    assert not any(map(rollout_skip.has_torch_load, (helped, None, torch)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.trainers.verl.plugin import rollout_skip
 from rolloutdeck.trainers.verl.plugin.rollout_skip import UNKNOWN_LOADER
 
@@ -14,13 +15,13 @@ class Asked:
     """A replay with a pin for each step."""
 
     def __init__(self) -> None:
-        self.left: list[tuple[int, str, str]] = []
+        self.left: list[tuple[int, type[Exception], str]] = []
 
     def has_step(self, step: int) -> bool:
         return True
 
-    def report_not_replayed(self, *told: Any) -> None:
-        self.left.append(told)
+    def report_not_replayed(self, step: int, error: Exception) -> None:
+        self.left.append((step, type(error), str(error)))
 
 
 class Later:
@@ -36,4 +37,4 @@ def test_a_verl_that_would_load_a_dump_itself_replays_nothing_and_says_so(role: 
     made = kind.__new__(kind)
     made.replay, made.pinned_folders, made.pinned_batches = Asked(), {}, {}
     assert made.meet_precondition(3) is False
-    assert made.replay.left == [(3, "refused", UNKNOWN_LOADER)]
+    assert made.replay.left == [(3, NotReplayableError, UNKNOWN_LOADER)]

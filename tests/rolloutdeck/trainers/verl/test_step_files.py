@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from rolloutdeck.replay import PULL_MANIFEST
 from rolloutdeck.trainer_api import registry
 from rolloutdeck.trainer_api.types import LoadableStep
 from rolloutdeck.trainers.verl.step_files import (
     DUMPS_WITHOUT_STEP,
     INCOMPLETE_STEPS,
-    PULL_MANIFEST_NAME,
     PULLED_DUMPS,
     UNREADABLE_DUMPS,
     VALIDATION_BATCHES,
@@ -212,7 +212,7 @@ def test_the_single_file_of_old_versions_is_kept_for_reading_only(tmp_path: Path
 
 def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
     copied(step_of("verl_skip/main"), tree_of(tmp_path) / "3")
-    (tmp_path / PULL_MANIFEST_NAME).write_text("{}")
+    (tmp_path / PULL_MANIFEST).write_text("{}")
     assert reasons(tmp_path) == {"3": PULLED_DUMPS}
 
 

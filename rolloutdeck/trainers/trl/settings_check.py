@@ -9,32 +9,24 @@ from importlib import metadata
 from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings
 
 CALLBACK = "callbacks=[RolloutdeckCallback()]"
-TRAINERS_WITHOUT_FILE = {
-    "RLOOTrainer": (CALLBACK,),
-    "AsyncGRPOTrainer": (),
-}  # trainers that write no file, and what to add
+# Trainers that write no file, and what to add.
+TRAINERS_WITHOUT_FILE = {"RLOOTrainer": (CALLBACK,), "AsyncGRPOTrainer": ()}
 LOGGING_STEPS = 10  # GRPOConfig's default
-FIRST_PARQUET_VERSION, FIRST_ROLLOUT_FUNC_VERSION = (
-    (0, 28),
-    (0, 29),
-)  # first versions that write files, that call rollout_func without vLLM
+FIRST_PARQUET_VERSION = (0, 28)  # writes files
+FIRST_ROLLOUT_FUNC_VERSION = (0, 29)  # calls rollout_func without vLLM
 # A key that only a checkpoint's trainer_state.json has; that file has no arguments of GRPO.
 STATE_KEY = "log_history"
 
 
 def check_settings(settings: TrainerSettings, *, complete: bool) -> list[SettingsIssue]:
-    """Returns the issues. `settings`: the arguments of the trainer and its config. `trl_version` defaults to the
-    installed one."""
+    """Returns the issues of the arguments of the trainer and its config. `trl_version`: default, the installed one."""
     version = _find_version(settings)
     findings = _check_rollout_func(settings, version)
     if "RolloutdeckCallback" in str(settings.get("callbacks", "")):
         return findings
     if (trainer := settings.get("trainer")) in TRAINERS_WITHOUT_FILE:
-        lost = "It prints completions and writes no file of them."
-        return [
-            *findings,
-            SettingsIssue(f"{trainer} without a RolloutdeckCallback", lost, TRAINERS_WITHOUT_FILE[trainer]),
-        ]
+        title, lost = f"{trainer} without a RolloutdeckCallback", "It prints completions and writes no file of them."
+        return [*findings, SettingsIssue(title, lost, TRAINERS_WITHOUT_FILE[trainer])]
     if _has_config_elsewhere(settings):
         title = "log_completions, logging_steps and eval_strategy are not in this file: give them as well, as key=value"
         return [*findings, SettingsIssue(title, fix=(CALLBACK,))]
@@ -73,9 +65,8 @@ def _check_logging_interval(settings: TrainerSettings) -> list[SettingsIssue]:
     if not isinstance(every, (int, float)) or every == 1:
         return []
     title = f"logging_steps={every}" if "logging_steps" in settings else f"logging_steps is not set, so it is {every}"
-    return [
-        SettingsIssue(title, "A file has the last generation before the trainer logs: earlier ones are lost.", lines)
-    ]
+    lost = "A file has the last generation before the trainer logs: earlier ones are lost."
+    return [SettingsIssue(title, lost, lines)]
 
 
 def _check_evals(settings: TrainerSettings) -> list[SettingsIssue]:
@@ -91,14 +82,10 @@ def _check_evals(settings: TrainerSettings) -> list[SettingsIssue]:
 
 def _check_repeated_rows(settings: TrainerSettings) -> list[SettingsIssue]:
     iterations = settings.get("num_iterations", 1)
-    steps_per_generation, accumulation = (
-        settings.get("steps_per_generation"),
-        settings.get("gradient_accumulation_steps", 1),
-    )
+    per_generation, accumulation = settings.get("steps_per_generation"), settings.get("gradient_accumulation_steps", 1)
     repeats = isinstance(iterations, int) and iterations > 1
-    repeats = repeats or (
-        isinstance(steps_per_generation, int) and isinstance(accumulation, int) and steps_per_generation > accumulation
-    )
+    if isinstance(per_generation, int) and isinstance(accumulation, int):
+        repeats = repeats or per_generation > accumulation
     title = "num_iterations or steps_per_generation: consecutive steps write the same rows, trained on more than once"
     return [SettingsIssue(title)] if repeats else []
 

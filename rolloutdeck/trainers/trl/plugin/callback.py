@@ -56,9 +56,8 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
     @catch_errors
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if logs and state.is_world_process_zero:
-            self.open_session(args).run.log(
-                {build_metric_name(key): value for key, value in logs.items()}, step=state.global_step
-            )
+            metrics = {build_metric_name(key): value for key, value in logs.items()}
+            self.open_session(args).run.log(metrics, step=state.global_step)
 
     @catch_errors
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -101,10 +100,8 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         except NotReplayableError as error:
             return session.count_lost(f"steps that could be pinned: {error}")
         if folder is not None and (call + 1) * len(generation.prompts) * ranks >= self._facts["rows"]:
-            artifact = {
-                "files": [step_files.build_generation_name(index) for index in range(call + 1)],
-                "facts": self._facts,
-            }
+            names = [step_files.build_generation_name(index) for index in range(call + 1)]
+            artifact = {"files": names, "facts": self._facts}
             session.run.log_artifact(folder, generation.step, "rollout", artifact, send_now=True)
 
     def _store_step(
@@ -123,9 +120,8 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
         if step_files.join_generation_parts(folder, generation, call, ranks, session.run.attempt, self._part_seconds):
             return folder
         self._part_seconds = 1.0
-        session.count_lost(
-            f"steps of which not all processes wrote their rows to {self.keep} (do all see this folder?)"
-        )
+        reason = f"steps of which not all processes wrote their rows to {self.keep} (do all see this folder?)"
+        session.count_lost(reason)
         return None
 
 

@@ -10,28 +10,26 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rolloutdeck.trainers.common import catch_errors, once_logger
 from rolloutdeck.trainers.trl.plugin import tools
 from rolloutdeck.trainers.trl.plugin.rows import CapturedGeneration
 
-GENERATE_METHOD, REWARD_METHOD, ROLLOUT_ATTRIBUTE = (
-    "_generate_and_score_completions",
-    "_calculate_rewards",
-    "rollout_func",
-)
-TIMED_METHOD = "_generate"  # timed: generates the completions, also with a `rollout_func`
-ROLLOUT_KEYS = (
-    "prompt_ids",
-    "completion_ids",
-    "logprobs",
-    "env_mask",
-)  # TRL passes all other keys to the reward functions
+GENERATE_METHOD, REWARD_METHOD = "_generate_and_score_completions", "_calculate_rewards"
+ROLLOUT_ATTRIBUTE = "rollout_func"
+TIMED_METHOD = "_generate"  # generates the completions, also with a `rollout_func`
+ROLLOUT_KEYS = ("prompt_ids", "completion_ids", "logprobs", "env_mask")  # all others are for the reward functions
 CAPTURED_TENSORS = (
     "prompt_ids", "prompt_mask", "advantages", "tool_mask", "sampling_per_token_logps", "old_per_token_logps",
     "ref_per_token_logps",
 )  # fmt: skip
+
+
+class _Call(NamedTuple):
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    seconds: float
 
 
 class GenerationCapture:
@@ -47,58 +45,42 @@ class GenerationCapture:
         self._fields: dict[str, Any] = {}  # of the generation that is not captured yet
         missing = [name for name in (GENERATE_METHOD, REWARD_METHOD) if not callable(getattr(trainer, name, None))]
         if missing:
-            kind = type(trainer).__name__
-            once_logger.log_once(
-                kind, "This %s has no %s: Rolloutdeck records its metrics only.", kind, " and no ".join(missing)
-            )
+            kind, names = type(trainer).__name__, " and no ".join(missing)
+            once_logger.log_once(kind, "This %s has no %s: Rolloutdeck records its metrics only.", kind, names)
             return
-        if callable(getattr(trainer, ROLLOUT_ATTRIBUTE, None)):
-            self._wrap(ROLLOUT_ATTRIBUTE, self._record_fields)
-        self._time_calls(TIMED_METHOD)
+        for name, after in ((ROLLOUT_ATTRIBUTE, self._record_fields), (TIMED_METHOD, self._add_seconds)):
+            if callable(getattr(trainer, name, None)):
+                self._wrap(name, after)
         self._wrap(REWARD_METHOD, self._record_rewards)
         self._wrap(GENERATE_METHOD, self._capture)
 
-    def _wrap(self, name: str, after: Callable[[Any, Any], None]) -> None:
-        """Calls `after(arguments, result)` after each call of the trainer's method. Errors of `after` do not reach the
-        trainer."""
+    def _wrap(self, name: str, after: Callable[[Any, _Call], None]) -> None:
+        """Calls `after(result, call)` after each call of the trainer's method. Its errors do not reach the trainer."""
         original, safe = getattr(self.trainer, name), catch_errors(after)
 
         @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            safe((args, kwargs), result)
-            return result
-
-        setattr(self.trainer, name, call)
-
-    def _record_fields(self, arguments: Any, output: Any) -> None:
-        self._fields = {str(name): value for name, value in output.items() if name not in ROLLOUT_KEYS}
-
-    def _time_calls(self, name: str) -> None:
-        """Adds up the duration of the calls of the trainer's method, if it exists."""
-        original = getattr(self.trainer, name, None)
-        if not callable(original):
-            return
-
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             start = time.monotonic()
             result = original(*args, **kwargs)
-            self._pending_seconds += time.monotonic() - start
+            safe(result, _Call(args, kwargs, time.monotonic() - start))
             return result
 
-        setattr(self.trainer, name, call)
+        setattr(self.trainer, name, wrapper)
 
-    def _record_rewards(self, arguments: Any, rewards: Any) -> None:
-        """Records rewards. `rewards` has the rows of all processes, the extra columns only those of this process until
-        TRL gathers them."""
-        args, kwargs = arguments
+    def _record_fields(self, output: Any, call: _Call) -> None:
+        self._fields = {str(name): value for name, value in output.items() if name not in ROLLOUT_KEYS}
+
+    def _add_seconds(self, output: Any, call: _Call) -> None:
+        self._pending_seconds += call.seconds
+
+    def _record_rewards(self, rewards: Any, call: _Call) -> None:
+        """`rewards` has the rows of all processes, the extra columns only those of this one until TRL gathers them."""
         names = ("inputs", "prompts", "completions", "completion_ids_list")
-        values_by_name = dict(zip(names, args, strict=False)) | kwargs
+        values_by_name = dict(zip(names, call.args, strict=False)) | call.kwargs
         extras = {name: list(values) for name, values in getattr(self.trainer, "_pending_extra_logs", {}).items()}
         self._rewards = (*(values_by_name[name] for name in names), rewards, extras)
 
-    def _capture(self, arguments: Any, batch: Any) -> None:
+    def _capture(self, batch: Any, call: _Call) -> None:
         rewards_record, self._rewards = self._rewards, None
         fields, self._fields = self._fields, {}
         if rewards_record is None:
@@ -108,17 +90,15 @@ class GenerationCapture:
         is_training = bool(trainer.model.training)
         step = int(trainer.state.global_step) + is_training  # incremented only after the step
         split = "train" if is_training else "eval"
-        rank = int(trainer.accelerator.process_index)
-        first_row = self._next_row(split, step, int(rewards.shape[0])) + rank * count
+        start = int(trainer.accelerator.process_index) * count  # of this process's rows
+        first_row = self._next_row(split, step, int(rewards.shape[0])) + start
         self._seconds, self._pending_seconds = self._seconds + self._pending_seconds, 0.0
-        own_rewards = rewards[rank * count : (rank + 1) * count]
         self.on_generation(
             CapturedGeneration(
                 step, split, first_row, count_generations(trainer, is_training),
                 [dict(row) for row in inputs], list(prompts), list(completions), list(ids),
                 list(trainer.reward_func_names), get_reward_weights(trainer, int(rewards.shape[1])),
-                own_rewards.detach().cpu(),
-                get_end_ids(trainer), extras,
+                rewards[start : start + count].detach().cpu(), get_end_ids(trainer), extras,
                 {name: batch[name].detach().cpu() for name in CAPTURED_TENSORS if name in batch}, fields, self._seconds,
                 tools.count_tool_calls(trainer, split, int(rewards.shape[0])),
             )
@@ -135,11 +115,7 @@ class GenerationCapture:
 def count_generations(trainer: Any, is_training: bool) -> int:
     """Returns the number of responses per prompt; an eval may have another number."""
     training_count = int(trainer.num_generations)
-    return (
-        training_count
-        if is_training
-        else int(getattr(trainer, "num_generations_eval", training_count) or training_count)
-    )
+    return training_count if is_training else int(getattr(trainer, "num_generations_eval", 0) or training_count)
 
 
 def get_reward_weights(trainer: Any, count: int) -> Sequence[float]:
@@ -151,6 +127,5 @@ def get_end_ids(trainer: Any) -> frozenset[int]:
     """Returns the token ids at the end of a response that TRL does not count as truncated."""
     tokenizer = getattr(trainer, "_tokenizer", None) or trainer.processing_class
     end_ids = getattr(trainer, "eos_token_ids", None) or [getattr(tokenizer, "eos_token_id", None)]
-    return frozenset(
-        int(token_id) for token_id in [*end_ids, getattr(tokenizer, "pad_token_id", None)] if token_id is not None
-    )
+    known_ids = (token_id for token_id in (*end_ids, getattr(tokenizer, "pad_token_id", None)) if token_id is not None)
+    return frozenset(map(int, known_ids))

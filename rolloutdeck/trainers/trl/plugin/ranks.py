@@ -13,10 +13,8 @@ T = TypeVar("T")
 
 
 def find_callback(trainer: Any) -> RolloutdeckCallback | None:
-    callbacks = (
-        callback for callback in trainer.callback_handler.callbacks if isinstance(callback, RolloutdeckCallback)
-    )
-    return next(callbacks, None)
+    callbacks = trainer.callback_handler.callbacks
+    return next((callback for callback in callbacks if isinstance(callback, RolloutdeckCallback)), None)
 
 
 def find_reporting_run(trainer: Any) -> Run | None:
@@ -30,7 +28,6 @@ def count_processes(trainer: Any) -> int:
 
 
 def is_main_process(trainer: Any) -> bool:
-    """Returns whether this process reports for all processes."""
     return int(trainer.accelerator.process_index) == 0
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Sequence
+from operator import ne
 from typing import Any, Protocol
 
 from rolloutdeck.errors import NotReplayableError
@@ -38,11 +39,7 @@ class PlannedStep(Protocol):
         """Reports that the step is generated. Raises ReplayStoppedError if the plan says to stop."""
 
 
-class StepSource(Protocol):
-    """A source of steps."""
-
-    def find_step(self, step: int, trainer: Any) -> PlannedStep | None:
-        """Returns the step, None if it is generated; the same in all processes."""
+StepSource = Callable[[int, Any], PlannedStep | None]  # (step, trainer); None if generated; equal in all processes
 
 
 class StepReplayer:
@@ -53,7 +50,7 @@ class StepReplayer:
 
     def __init__(self, source: StepSource, otherwise: RolloutFunction) -> None:
         self.source, self.otherwise = source, otherwise
-        self.counter = CallCounter()
+        self._step, self._call = -1, 0  # the last step, and the index of its last generation
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch:
         """Returns the batch. Raises ReplayStoppedError if the plan says to stop, and errors of generating."""
@@ -62,8 +59,8 @@ class StepReplayer:
 
     @catch_errors
     def _replayed(self, prompts: Sequence[Any], trainer: Any) -> TrlBatch | None:
-        number, call = self.counter.next_call(trainer)
-        step = self.source.find_step(number, trainer)
+        number, call = self._next_call(trainer)
+        step = self.source(number, trainer)
         if step is None:
             return None
         start, generation, error = time.monotonic(), step_files.StoredGeneration([]), None
@@ -80,14 +77,7 @@ class StepReplayer:
         step.report_replayed(trainer, len(generation.rows) * count_processes(trainer), time.monotonic() - start)
         return build_batch(generation, trainer)
 
-
-class CallCounter:
-    """Counts the generations of a step."""
-
-    def __init__(self) -> None:
-        self._step, self._call = -1, 0
-
-    def next_call(self, trainer: Any) -> tuple[int, int]:
+    def _next_call(self, trainer: Any) -> tuple[int, int]:
         """Returns the step that generates now, and the index of this generation, from 0."""
         step = int(trainer.state.global_step) + 1  # incremented only after the step
         self._call, self._step = (self._call + 1 if step == self._step else 0), step
@@ -105,20 +95,14 @@ def select_own_rows(
     if len(rows) != count * count_processes(trainer):
         raise NotReplayableError(f"rows: {len(rows)} pinned, {count * count_processes(trainer)} requested")
     own_rows = list(rows[rank * count : (rank + 1) * count])
-    different = sum(
-        pinned != requested
-        for pinned, requested in zip(
-            step_files.serialize_prompts(own_rows), map(step_files.serialize_prompt, prompts), strict=True
-        )
-    )
-    if different:
+    requested = map(step_files.serialize_prompt, prompts)
+    if different := sum(map(ne, step_files.serialize_prompts(own_rows), requested)):
         raise NotReplayableError(f"the prompts of {different} of {count} rows are not those that were answered")
     return step_files.StoredGeneration(own_rows, generation.tools)
 
 
 def build_batch(generation: step_files.StoredGeneration, trainer: Any) -> TrlBatch:
-    """Returns what TRL expects from a `rollout_func`. If the trainer has tools, it calls none of them for this
-    batch."""
+    """Returns what TRL expects from a `rollout_func`. The trainer calls none of its tools for this batch."""
     rows = generation.rows
     batch: TrlBatch = {key: [row[key] for row in rows] for key in ("prompt_ids", "completion_ids")}
     for key in ("logprobs", *([] if generation.tools else ["env_mask"])):
@@ -126,9 +110,8 @@ def build_batch(generation: step_files.StoredGeneration, trainer: Any) -> TrlBat
             batch[key] = [row[key] for row in rows]
     fields = {name: [row["fields"][name] for row in rows] for name in rows[0].get("fields") or {}}
     if generation.tools:
-        tools.replay_tool_calls(
-            trainer, rows, generation.tools if is_main_process(trainer) else ToolUse(generation.tools.names)
-        )
+        tool_use = generation.tools if is_main_process(trainer) else ToolUse(generation.tools.names)
+        tools.replay_tool_calls(trainer, rows, tool_use)
     return {**fields, "logprobs": None, **batch}
 
 

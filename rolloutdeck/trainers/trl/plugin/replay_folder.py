@@ -20,15 +20,14 @@ class FolderStepSource:
     """The steps that have a file in `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ValueError if the folder has no steps, and OSError: the training must not silently generate all
-        steps."""
+        """Raises OSError, and ValueError if the folder has no steps: else all steps would be generated silently."""
         self.folder = folder
         self.manifest = load_manifest(folder)
         self.steps: set[str] | None = None  # those that the main process sees
         if not any(folder.glob("step_*/rollout-*.json")):
             raise ValueError(f"{folder} has no step of TRL; `rolloutdeck pull --trainer trl --into` writes them there.")
 
-    def find_step(self, step: int, trainer: Any) -> FolderStep | None:
+    def __call__(self, step: int, trainer: Any) -> FolderStep | None:
         if self.steps is None:
             self.steps = broadcast_from_main(trainer, lambda: {path.name for path in self.folder.glob("step_*")})
         name = step_files.build_step_folder_name(step)

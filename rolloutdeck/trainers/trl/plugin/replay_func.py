@@ -47,7 +47,7 @@ class PlanStepSource:
         self.name = name
         self.plan: PlanRevision | None = None
 
-    def find_step(self, step: int, trainer: Any) -> PinnedStep | None:
+    def __call__(self, step: int, trainer: Any) -> PinnedStep | None:
         if self.plan is None:
             self.plan = broadcast_from_main(trainer, lambda: load_plan(self.name, trainer) or PlanRevision())
         entry = self.plan.resolve(step)

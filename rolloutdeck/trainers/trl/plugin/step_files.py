@@ -30,8 +30,7 @@ StoredRow = dict[str, Any]
 
 @dataclass(frozen=True)
 class StoredGeneration:
-    """The content of a file. `tools` is set if the trainer called tools; then each row has `env_mask` and
-    `completion`."""
+    """The content of a file. With `tools`, which the trainer called, each row has `env_mask` and `completion`."""
 
     rows: Sequence[StoredRow]
     tools: ToolUse | None = None
@@ -63,14 +62,12 @@ def build_header(generation: CapturedGeneration) -> str:
 
 def iter_rows(generation: CapturedGeneration) -> Iterator[str]:
     """Yields one line of JSON per row. The interpreter lock is released between rows."""
-    return (
-        json.dumps(build_row(generation, row_index), default=convert_for_json)
-        for row_index in range(len(generation.prompts))
-    )
+    rows = (build_row(generation, row_index) for row_index in range(len(generation.prompts)))
+    return (json.dumps(row, default=convert_for_json) for row in rows)
 
 
 def write_file(path: Path, head: str, rows: Iterable[str]) -> None:
-    """Writes the file of a generation atomically."""
+    """Writes a file atomically."""
     part = path.with_name(f".{path.name}.part")
     with part.open("w", encoding="utf-8") as file:
         file.write(head)
@@ -89,9 +86,8 @@ def write_generation_part(folder: Path, generation: CapturedGeneration, call: in
     """Writes this process's rows of a generation. Returns the folder of its step."""
     step = folder / build_step_folder_name(generation.step)
     step.mkdir(parents=True, exist_ok=True)
-    write_file(
-        build_part_path(step, call, rank), json.dumps({"attempt": attempt})[:-1] + ', "rows": [', iter_rows(generation)
-    )
+    head = json.dumps({"attempt": attempt})[:-1] + ', "rows": ['
+    write_file(build_part_path(step, call, rank), head, iter_rows(generation))
     return step
 
 
@@ -109,11 +105,8 @@ def join_generation_parts(
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.05)
-    write_file(
-        step / build_generation_name(call),
-        build_header(generation),
-        (row for part in parts for row in iter_part_rows(part)),
-    )
+    rows = (row for part in parts for row in iter_part_rows(part))
+    write_file(step / build_generation_name(call), build_header(generation), rows)
     for part in parts:
         part.unlink(missing_ok=True)
     return True
@@ -152,8 +145,7 @@ def build_row(generation: CapturedGeneration, row_index: int) -> StoredRow:
 
 
 def get_completion(generation: CapturedGeneration, row_index: int) -> Any:
-    """Returns the messages of a row, including the results of tools. Raises NotReplayableError if a replay can't repeat
-    them."""
+    """Returns the messages of a row with the results of tools. Raises NotReplayableError."""
     if generation.tools and generation.tools.environments:
         raise NotReplayableError("the trainer's environments have a state, which a replay does not restore")
     completion = generation.completions[row_index]
@@ -184,8 +176,7 @@ def get_fields(generation: CapturedGeneration, row_index: int) -> dict[str, Any]
         name: value[row_index : row_index + 1] if isinstance(value, list) else [value]
         for name, value in generation.fields.items()
     }
-    invalid = next((name for name, value in fields.items() if not value or not is_plain_json(value)), "")
-    if invalid:
+    if invalid := next((name for name, value in fields.items() if not value or not is_plain_json(value)), ""):
         raise NotReplayableError(
             f"the rollout_func returned a `{invalid}` that is not plain JSON, or not one for each row"
         )
@@ -193,8 +184,7 @@ def get_fields(generation: CapturedGeneration, row_index: int) -> dict[str, Any]
 
 
 def read_generation(path: Path) -> StoredGeneration:
-    """Reads a file. Raises OSError, and ValueError with the reason if it is not a generation that Rolloutdeck
-    stored."""
+    """Raises OSError, and ValueError with the reason if the file is not a generation that Rolloutdeck stored."""
     try:
         document = json.loads(path.read_bytes())
         rows = [dict(row) for row in document["rows"]] if document["format"] == TRL_ROLLOUT_FORMAT else []
@@ -212,29 +202,23 @@ def read_generation(path: Path) -> StoredGeneration:
 
 def parse_tools(document: Any) -> ToolUse | None:
     """Parses the tools. Raises ValueError, LookupError, TypeError."""
-    return (
-        ToolUse(tuple(map(str, document["names"])), int(document["calls"]), int(document["failures"]))
-        if document
-        else None
-    )
+    if not document:
+        return None
+    return ToolUse(tuple(map(str, document["names"])), int(document["calls"]), int(document["failures"]))
 
 
 def has_tool_results(row: Mapping[str, Any]) -> bool:
-    messages = row.get("completion")
-    return (
-        isinstance(row.get("env_mask"), list)
-        and isinstance(messages, list)
-        and all(isinstance(message, dict) for message in messages)
-    )
+    mask, messages = row.get("env_mask"), row.get("completion")
+    if not isinstance(mask, list) or not isinstance(messages, list):
+        return False
+    return all(isinstance(message, dict) for message in messages)
 
 
 def is_trainable(row: Mapping[str, Any]) -> bool:
     """Returns whether TRL can train on the row: token ids, and one value per completion id in each other list."""
-    ids = [row.get(key) for key in ("prompt_ids", "completion_ids")]
-    if not all(
-        isinstance(values, list) and values and all(type(token_id) is int for token_id in values) for values in ids
-    ):
-        return False
+    for ids in (row.get("prompt_ids"), row.get("completion_ids")):
+        if not isinstance(ids, list) or not ids or not all(type(token_id) is int for token_id in ids):
+            return False
     optional = [row[key] for key in ROW_TENSORS if row.get(key) is not None]
     return all(isinstance(values, list) and len(values) == len(row["completion_ids"]) for values in optional)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rolloutdeck.trainers.common import drop_none, parse_int
 
-SLIME_ROLLOUT_FORMAT = "slime-rollout"
+SLIME_FACTS = {"role": "rollout", "serialisation": "torch", "format": "slime-rollout", "parameter_sync_step": 1}
 
 
 def build_argument_facts(arguments: Mapping[str, Any], rows: int | None = None) -> dict[str, Any]:
@@ -18,15 +18,12 @@ def build_argument_facts(arguments: Mapping[str, Any], rows: int | None = None) 
     if rows is None and prompts and samples_per_prompt:
         rows = prompts * samples_per_prompt
     facts = {
-        "role": "rollout",
-        "serialisation": "torch",
-        "format": SLIME_ROLLOUT_FORMAT,
+        **SLIME_FACTS,
         "rows": rows,
         "prompts": prompts,
         "samples_per_prompt": samples_per_prompt,
         "max_prompt_length": parse_int(arguments.get("rollout_max_prompt_len")),
         "max_response_length": parse_int(arguments.get("rollout_max_response_len")),
-        "parameter_sync_step": 1,
         "model": arguments.get("hf_checkpoint"),
     }
     return drop_none(facts)

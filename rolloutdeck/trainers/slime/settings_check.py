@@ -16,21 +16,23 @@ FUNCTION_PREFIX = "rolloutdeck.trainers.slime."
 LOG = f"--custom-rollout-log-function-path {FUNCTION_PREFIX}log_rollout"
 LOG_EVAL = f"--custom-eval-rollout-log-function-path {FUNCTION_PREFIX}log_eval"
 ALL_SAMPLES = f"--rollout-all-samples-process-path {FUNCTION_PREFIX}all_samples"
+FORGED_FUNCTION = f"--rollout-function-path {FORGED_ROLLOUT_FUNCTION}"
+FORGED_DATA = "load_forge_rollout_data"
 ROLLOUT, TRAIN = "save_debug_rollout_data", "save_debug_train_data"
 TEMPLATE_FIELDS = {ROLLOUT: ("rollout_id",), TRAIN: ("rollout_id", "rank")}
 GOOD_TEMPLATES = {ROLLOUT: "{rollout_id}.pt", TRAIN: "{rollout_id}_{rank}.pt"}
 
 
 def check_settings(settings: TrainerSettings, *, complete: bool) -> list[SettingsIssue]:
-    """Returns the issues. `settings`: slime's arguments by their names in `args`; missing ones have slime's
-    defaults."""
+    """Returns the issues of slime's arguments, by their names in `args`. Missing ones have slime's defaults."""
     return [
         *_check_dumps(settings),
         *_check_templates(settings),
         *_check_evals(settings),
         *_check_filter(settings),
         *_check_other_log_function(settings),
-        *_check_loading(settings),
+        *_check_debug_load(settings),
+        *_check_forge_load(settings),
     ]
 
 
@@ -66,20 +68,14 @@ def _check_templates(settings: TrainerSettings) -> list[SettingsIssue]:
     templates = [(name, str(settings[name])) for name in TEMPLATE_FIELDS if settings.get(name)]
     if len(templates) == 2 and templates[0][1] == templates[1][1]:
         lost = "slime ends with a ValueError before the first rollout."
-        return [
-            SettingsIssue(
-                "both dumps have one template",
-                lost,
-                (format_argument(TRAIN, f"{templates[1][1]}_train_{GOOD_TEMPLATES[TRAIN]}"),),
-            )
-        ]
+        fix = format_argument(TRAIN, f"{templates[1][1]}_train_{GOOD_TEMPLATES[TRAIN]}")
+        return [SettingsIssue("both dumps have one template", lost, (fix,))]
     return [finding for name, template in templates for finding in _check_template(name, template)]
 
 
 def _check_template(name: str, template: str) -> list[SettingsIssue]:
-    suggestion = format_argument(
-        name, f"{template.rpartition('/')[0] or '/shared/rl/PROJECT/RUN'}/{GOOD_TEMPLATES[name]}"
-    )
+    folder = template.rpartition("/")[0] or "/shared/rl/PROJECT/RUN"
+    suggestion = format_argument(name, f"{folder}/{GOOD_TEMPLATES[name]}")
     fields = _parse_fields(template)
     argument = format_argument(name, template)
     if fields is None or any(field not in TEMPLATE_FIELDS[name] for field in fields):
@@ -87,21 +83,15 @@ def _check_template(name: str, template: str) -> list[SettingsIssue]:
         allowed = " and ".join(f"{{{field}}}" for field in TEMPLATE_FIELDS[name])
         return [SettingsIssue(f"{argument} has a placeholder other than {allowed}", lost, (suggestion,))]
     if "rollout_id" not in fields:
-        lost = "Every rollout writes over the file of the one before" + (
-            ", and so do evals." if name == ROLLOUT else "."
-        )
+        lost = f"Every rollout writes over the file of the one before{', and so do evals' if name == ROLLOUT else ''}."
         return [SettingsIssue(f"{argument} has no {{rollout_id}}", lost, (suggestion,))]
     hints = []
     if name == TRAIN and "rank" not in fields:
-        hints.append(
-            SettingsIssue(
-                f"{argument} has no {{rank}}: versions where each rank writes keep the last one's", fix=(suggestion,)
-            )
-        )
+        title = f"{argument} has no {{rank}}: versions where each rank writes keep the last one's"
+        hints.append(SettingsIssue(title, fix=(suggestion,)))
     if not template.startswith(("/", "$")):
-        hints.append(
-            SettingsIssue(f"{argument} is a relative path: it counts from the working directory of a Ray actor")
-        )
+        title = f"{argument} is a relative path: it counts from the working directory of a Ray actor"
+        hints.append(SettingsIssue(title))
     return hints
 
 
@@ -119,11 +109,8 @@ def _check_evals(settings: TrainerSettings) -> list[SettingsIssue]:
     if not settings.get("eval_interval") or _is_set_to_ours(settings, "custom_eval_rollout_log_function_path"):
         return []
     if _has_log_function(settings) and not (settings.get(ROLLOUT) or settings.get("dump_details")):
-        return [
-            SettingsIssue(
-                "evals are written nowhere", "The log function of rollouts is not called for evals.", (LOG_EVAL,)
-            )
-        ]
+        lost = "The log function of rollouts is not called for evals."
+        return [SettingsIssue("evals are written nowhere", lost, (LOG_EVAL,))]
     title = "the dump of an eval is one list of all its data sets, without their names"
     if sets > 1:
         return [SettingsIssue(title, f"Which of the {sets} data sets a sample is of.", (LOG_EVAL,))]
@@ -142,15 +129,8 @@ def _check_other_log_function(settings: TrainerSettings) -> list[SettingsIssue]:
     name = "custom_rollout_log_function_path"
     if not settings.get(name) or _has_log_function(settings):
         return []
-    return [
-        SettingsIssue(
-            f"{format_argument(name, settings[name])}: if it returns True, slime logs no rollout/* and perf/* metrics"
-        )
-    ]
-
-
-def _check_loading(settings: TrainerSettings) -> list[SettingsIssue]:
-    return [*_check_debug_load(settings), *_check_forge_load(settings)]
+    argument = format_argument(name, settings[name])
+    return [SettingsIssue(f"{argument}: if it returns True, slime logs no rollout/* and perf/* metrics")]
 
 
 def _check_debug_load(settings: TrainerSettings) -> list[SettingsIssue]:
@@ -160,39 +140,24 @@ def _check_debug_load(settings: TrainerSettings) -> list[SettingsIssue]:
         return []
     argument = format_argument("load_debug_rollout_data", template)
     lost = "Evals are skipped." if settings.get("eval_interval") else ""
-    alternative = (f"--rollout-function-path {FORGED_ROLLOUT_FUNCTION}", _format_forge_argument(template))
+    alternative = (FORGED_FUNCTION, format_argument(FORGED_DATA, template))
     findings = [SettingsIssue(f"{argument}: nothing is generated", lost, alternative if lost else ())]
     if "{rollout_id}" not in str(template) and settings.get("num_rollout", 1) != 1:
         findings.append(SettingsIssue(f"{argument} has no {{rollout_id}}: one file every time"))
     if _has_log_function(settings):
-        findings.append(
-            SettingsIssue("log_rollout is called for loaded rollouts as well: this run shows their samples again")
-        )
+        title = "log_rollout is called for loaded rollouts as well: this run shows their samples again"
+        findings.append(SettingsIssue(title))
     return findings
 
 
 def _check_forge_load(settings: TrainerSettings) -> list[SettingsIssue]:
-    template = settings.get("load_forge_rollout_data")
-    if not template:
+    if not (template := settings.get(FORGED_DATA)):
         return []
+    argument = format_argument(FORGED_DATA, template)
     if settings.get("rollout_function_path") == FORGED_ROLLOUT_FUNCTION:
-        return [
-            SettingsIssue(
-                f"{_format_forge_argument(template)}: a rollout without a file of its own is that of rollout 0, again"
-            )
-        ]
+        return [SettingsIssue(f"{argument}: a rollout without a file of its own is that of rollout 0, again")]
     lost = "Nothing is loaded, without a message: only that rollout function reads it."
-    return [
-        SettingsIssue(
-            f"{_format_forge_argument(template)} without its rollout function",
-            lost,
-            (f"--rollout-function-path {FORGED_ROLLOUT_FUNCTION}",),
-        )
-    ]
-
-
-def _format_forge_argument(template: object) -> str:
-    return format_argument("load_forge_rollout_data", template)
+    return [SettingsIssue(f"{argument} without its rollout function", lost, (FORGED_FUNCTION,))]
 
 
 def recommended_lines() -> list[str]:

@@ -7,7 +7,6 @@ by `safe_pickle`, never unpickled.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -17,9 +16,9 @@ from typing import Any
 from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches import open_torch_dict
 from rolloutdeck.trainer_api import LoadableStep, StepLocation
-from rolloutdeck.trainers.common import is_pulled
+from rolloutdeck.trainers.common import is_pulled, walk_folders
 from rolloutdeck.trainers.slime import SLIME_HEAD_BYTES, is_slime_dump
-from rolloutdeck.trainers.slime.facts import SLIME_ROLLOUT_FORMAT
+from rolloutdeck.trainers.slime.facts import SLIME_FACTS
 
 KIND = "rollout_id"
 PULLED_ROLLOUTS = "rollouts of slime that `rolloutdeck pull` put there"
@@ -35,10 +34,9 @@ def find_steps(root: Path) -> list[StepLocation]:
     if root.is_file():
         return [_build_location(root, is_pulled(root.parent))] if _is_candidate(root) else []
     locations: list[StepLocation] = []
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        paths = [path for path in (Path(folder, name) for name in sorted(names)) if _is_candidate(path)]
-        pulled = bool(paths) and is_pulled(Path(folder))
+    for folder, names in walk_folders(root):
+        paths = [folder / name for name in names if _is_candidate(folder / name)]
+        pulled = bool(paths) and is_pulled(folder)
         locations += [_build_location(path, pulled) for path in paths]
     return locations
 
@@ -76,36 +74,23 @@ def read_step(location: StepLocation) -> LoadableStep | str:
         return UNREADABLE_ROLLOUTS
     if step not in map(int, re.findall(r"\d+", location.path.name)):
         return UNNAMED_ROLLOUTS
-    return LoadableStep(
-        location.path.parent, "rollout", step, KIND, location.files, location.layout, build_sample_facts(samples)
-    )
+    facts = build_sample_facts(samples)
+    return LoadableStep(location.path.parent, "rollout", step, KIND, location.files, location.layout, facts)
 
 
 def build_sample_facts(samples: Iterable[Any]) -> dict[str, Any]:
     """Returns the facts of `compatibility` that the samples show.
 
-    The number of prompts is known if each sample is in a group, that of samples per prompt if all groups have the same
-    size.
+    The number of prompts is known if each sample is in a group, samples per prompt if all groups have the same size.
     """
     rows = [sample for sample in samples if isinstance(sample, Mapping)]
-    facts: dict[str, Any] = {
-        "role": "rollout",
-        "serialisation": "torch",
-        "format": SLIME_ROLLOUT_FORMAT,
-        "rows": len(rows),
-    }
+    facts: dict[str, Any] = {**SLIME_FACTS, "rows": len(rows)}
     groups: dict[int, set[Any]] = {}
     for index, row in enumerate(rows):
         group, rollout_id = row.get("group_index"), row.get("rollout_id")
         if type(group) is not int:
-            return {**facts, "parameter_sync_step": 1}
-        groups.setdefault(group, set()).add(
-            ("of", rollout_id) if type(rollout_id) is int else index
-        )  # parts of one answer count once
-    sizes = {len(members) for members in groups.values()}
-    return {
-        **facts,
-        "prompts": len(groups),
-        **({"samples_per_prompt": sizes.pop()} if len(sizes) == 1 else {}),
-        "parameter_sync_step": 1,
-    }
+            return facts
+        answer = ("of", rollout_id) if type(rollout_id) is int else index  # parts of one answer count once
+        groups.setdefault(group, set()).add(answer)
+    sizes = {len(answers) for answers in groups.values()}
+    return {**facts, "prompts": len(groups), **({"samples_per_prompt": sizes.pop()} if len(sizes) == 1 else {})}

@@ -26,9 +26,8 @@ from rolloutdeck.trainers.slime.plugin.rows import (
 from rolloutdeck.trainers.slime.plugin.session import SlimeSession, get_slime_session
 
 STEP_KIND = "rollout_id"
-SEND_SETTING = (
-    "rolloutdeck_send_dumps"  # in the YAML of `--custom-config-path`: dumps are uploaded before they are pinned
-)
+# In the YAML of `--custom-config-path`: dumps are uploaded before they are pinned.
+SEND_SETTING = "rolloutdeck_send_dumps"
 LIVE_SECONDS = 5.0  # between two uploads of samples of an unfinished rollout
 MAX_LIVE_SAMPLES = 4096  # samples that wait for the next upload
 UNFINISHED = ("pending", "aborted")
@@ -52,8 +51,7 @@ pending_samples = PendingSamples()
 
 
 def log_rollout(rollout_id, args, samples, rollout_extra_metrics, rollout_time) -> bool:  # type: ignore[no-untyped-def]
-    """For `--custom-rollout-log-function-path`: records the samples and metrics of a rollout, and its dump for a
-    pin."""
+    """For `--custom-rollout-log-function-path`: records the samples, metrics and dump of a rollout."""
     _record_rollout(rollout_id, args, samples, rollout_extra_metrics, rollout_time)
     _mark(args, "logged_rollout_id", rollout_id)
     return False
@@ -126,9 +124,8 @@ def _record_eval(step: int, args: Any, data: Mapping[str, Any], metrics: Mapping
             rows = apply_eval_results(build_slime_rows(samples, key, name), info)
             add_sample_tokens(rows, samples, session.selection, "eval", step)
             _log_samples(session, rows, step, "eval")
-            all_metrics |= {
-                f"eval/{name}/{metric}": value for metric, value in compute_sample_metrics(args, samples).items()
-            }
+            set_metrics = compute_rollout_metrics("", args, samples)
+            all_metrics |= {f"eval/{name}/{metric}": value for metric, value in set_metrics.items()}
             all_metrics |= compute_eval_means(name, info)
         session.run.log({**all_metrics, **(metrics or {})}, step, step_kind=STEP_KIND)
 
@@ -153,20 +150,12 @@ def compute_eval_means(name: str, info: Mapping[str, Any]) -> dict[str, float]:
 
 def collect_rollout_metrics(args: Any, samples: Sequence[Any], seconds: float) -> dict[str, Any]:
     """Returns the metrics that slime logs for a rollout, computed by slime's functions; {} if this slime has none."""
-    metrics = {f"rollout/{name}": value for name, value in compute_sample_metrics(args, samples).items()}
-    metrics |= {
-        f"perf/{name}": value for name, value in compute_rollout_metrics("perf_", args, samples, seconds).items()
-    }
-    scores = [
-        row["score"]
-        for row in build_slime_rows(samples, str(getattr(args, "reward_key", None) or ""))
-        if "score" in row
-    ]
+    metrics = {f"rollout/{name}": value for name, value in compute_rollout_metrics("", args, samples).items()}
+    performance = compute_rollout_metrics("perf_", args, samples, seconds)
+    metrics |= {f"perf/{name}": value for name, value in performance.items()}
+    rows = build_slime_rows(samples, str(getattr(args, "reward_key", None) or ""))
+    scores = [row["score"] for row in rows if "score" in row]
     return metrics | ({"rollout/reward": sum(scores) / len(scores)} if scores else {})
-
-
-def compute_sample_metrics(args: Any, samples: Sequence[Any]) -> dict[str, Any]:
-    return compute_rollout_metrics("", args, samples)
 
 
 def compute_rollout_metrics(prefix: str, *arguments: Any) -> dict[str, Any]:
@@ -178,7 +167,7 @@ def compute_rollout_metrics(prefix: str, *arguments: Any) -> dict[str, Any]:
         return dict(compute(*arguments))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        once_logger.log_once(f"figures {prefix}{reason}", "slime's own metrics are not recorded: %s", reason)
+        once_logger.log_once(f"metrics {prefix}{reason}", "slime's own metrics are not recorded: %s", reason)
         return {}
 
 
@@ -218,12 +207,12 @@ def _record_live_sample(args: Any, sample: Any, rollout_id: int | None, evaluati
         if now - pending_samples.sent_at < LIVE_SECONDS:
             return
         pending_samples.sent_at, due, pending_samples.live_samples = now, pending_samples.live_samples, {}
-    session.submit(lambda: _log_live_samples(session, due))
 
+    def job() -> None:
+        for (step, split), samples in due.items():
+            _log_samples(session, build_slime_rows(samples), step, split)
 
-def _log_live_samples(session: SlimeSession, due: Mapping[tuple[int, str], Sequence[Any]]) -> None:
-    for (step, split), samples in due.items():
-        _log_samples(session, build_slime_rows(samples), step, split)
+    session.submit(job)
 
 
 def _log_samples(session: SlimeSession, rows: Sequence[SlimeRow], step: int, split: str) -> None:

@@ -76,7 +76,7 @@ def _replayed(args: Any, step: int, data_source: Any) -> Any:
 
 
 def load_session_plan(session: SlimeSession, args: Any) -> PlanRevision:
-    """Returns the plan. It is requested once per run."""
+    """Requests the plan once per run."""
     if id(session) not in _plans:
         _plans[id(session)] = session.run.replay_plan(facts=build_argument_facts(vars(args)))
     return _plans[id(session)]
@@ -136,8 +136,7 @@ def read_rollout_samples(path: Path) -> list[dict[str, Any]]:
 
 
 def check_sample(row: Any, index: int) -> dict[str, Any]:
-    """Returns the row. Raises NotReplayableError if slime can't train on it, or if it differs from the pinned
-    sample."""
+    """Returns the row. Raises NotReplayableError if slime can't train on it or a value can't be rebuilt."""
     if not isinstance(row, dict):
         raise NotReplayableError(f"its sample {index} is not a dict")
     if missing := [name for name in REQUIRED_KEYS if row.get(name) is None]:
@@ -162,14 +161,12 @@ def find_unreadable(value: Any) -> str:
 
 @catch_errors
 def skip_prompts(args: Any, data_source: Any) -> None:
-    """Skips the prompts of the replayed rollout, so that the next rollout gets the same prompts as in the pinned
-    run."""
+    """Skips the prompts of the replayed rollout: the next rollout must get the same prompts as in the pinned run."""
     data_source.get_samples(args.rollout_batch_size)
 
 
 def build_output(samples: Sequence[Any]) -> Any:
-    """Returns the samples as a flat list, like slime's loader of rollouts: parts of one execution have their
-    `rollout_id`."""
+    """Returns the samples as a flat list, like slime's loader of rollouts."""
     from slime.rollout.base_types import RolloutFnTrainOutput
 
     return RolloutFnTrainOutput(samples=list(samples))

@@ -1,5 +1,4 @@
-"""Builds rows for `Run.log_samples` from slime's samples, with the same names as the server reads from slime's
-dumps."""
+"""Builds rows for `Run.log_samples` from slime's samples, named as the server names the content of slime's dumps."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rolloutdeck.trainers.common import TokenSelection
+from rolloutdeck.trainers.common import TokenSelection, drop_none
 
 SlimeRow = dict[str, Any]
 
@@ -40,8 +39,7 @@ def freeze_sample(sample: Any) -> Any:
 
 
 def build_slime_rows(samples: Sequence[Any], key: str = "", source: str = "") -> list[SlimeRow]:
-    """Returns one row per sample, in order, without tokens. `key` of a reward dict is the score; `source` names the
-    data set."""
+    """Returns one row per sample, without tokens. `key` of a reward dict is the score; `source`: the data set."""
     rollout_sizes = Counter(sample.rollout_id for sample in samples if getattr(sample, "rollout_id", None) is not None)
     group_sizes, turns = Counter[str](), Counter[Any]()
     rows = []
@@ -81,7 +79,7 @@ def build_slime_row(fields: Mapping[str, Any], key: str = "", source: str = "") 
         row["truncated"] = row["finish_reason"] == "truncated"
     if seconds := fields.get("non_generation_time"):
         row["timing"] = {"non_generation": seconds}
-    return {name: value for name, value in row.items() if value is not None}
+    return drop_none(row)
 
 
 def split_reward(reward: Any, key: str) -> SlimeRow:
@@ -104,11 +102,8 @@ def convert_number(value: Any) -> Any:
 
 def read_extras(fields: Mapping[str, Any]) -> SlimeRow:
     """Returns the other non-empty keys, including those that a custom generate function added."""
-    converted = {
-        name: convert_extra(value)
-        for name, value in fields.items()
-        if name not in MAPPED_KEYS and name not in SKIPPED_KEYS
-    }
+    others = fields.keys() - MAPPED_KEYS - SKIPPED_KEYS
+    converted = {name: convert_extra(value) for name, value in fields.items() if name in others}
     return {name: value for name, value in converted.items() if value not in (None, False, "")}
 
 
@@ -140,9 +135,8 @@ def add_sample_tokens(
     rows: Sequence[SlimeRow], samples: Sequence[Any], selection: TokenSelection, split: str, step: int
 ) -> None:
     """Adds the token fields to the rows whose groups are selected."""
-    for index in selection.select_rows(
-        [row.get("group", str(position)) for position, row in enumerate(rows)], split, step
-    ):
+    groups = [row.get("group", str(index)) for index, row in enumerate(rows)]
+    for index in selection.select_rows(groups, split, step):
         rows[index].update(extract_sample_tokens(samples[index]))
 
 

@@ -8,8 +8,7 @@ Source: Gen-Verse/CURE 69fe174. sample.py begins a step with a line "code respon
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer, assume_split, match_step
@@ -35,7 +34,8 @@ def find_eval_step(path: Path) -> int:
     if (step := _parse_folder_step(path)) is not None:
         return step
     trained_steps = _count_steps(path, path.parent.parent.parent / "optimization" / "results")
-    return trained_steps or max(0, _count_lines(path.parent.parent / "results", "results-eval-*.txt", _EVAL_MARK) - 1)
+    all_results = (path.parent.parent / "results").glob("results-eval-*.txt")
+    return trained_steps or max(0, sum(_count_lines(results, _EVAL_MARK) for results in all_results) - 1)
 
 
 def find_results_step(path: Path) -> int:
@@ -43,13 +43,9 @@ def find_results_step(path: Path) -> int:
 
     The name of their folder is not used: a copy of a later step contains the results of the earlier ones, too.
     """
-    steps = 0
-    for results in sorted(path.parent.glob("results-rl-*.txt"), key=_build_results_key):
-        if results == path:
-            break
-        with suppress(OSError):
-            steps += results.read_bytes().count(_STEP_MARK)
-    return steps
+    all_results = sorted(path.parent.glob("results-rl-*.txt"), key=_build_results_key)
+    earlier = takewhile(lambda results: results != path, all_results)
+    return sum(_count_lines(results, _STEP_MARK) for results in earlier)
 
 
 def _build_results_key(results: Path) -> tuple[bool, float, str]:
@@ -70,12 +66,11 @@ def _parse_folder_step(path: Path) -> int | None:
     return next((step for step in steps if step is not None), None)
 
 
-def _count_lines(folder: Path, pattern: str, line: bytes) -> int:
-    count = 0
-    for path in folder.glob(pattern):
-        with suppress(OSError):
-            count += path.read_bytes().count(line)
-    return count
+def _count_lines(path: Path, mark: bytes) -> int:
+    try:
+        return path.read_bytes().count(mark)
+    except OSError:
+        return 0
 
 
 def _count_steps(path: Path, folder: Path) -> int:
@@ -92,16 +87,9 @@ def _count_steps(path: Path, folder: Path) -> int:
     results_files.sort()
     match = OUTPUTS_FILE.match(path.name)
     if match and match["run"] not in results_files[-1][1]:  # an earlier model, which no longer generates
-        return sum(
-            count
-            for modified_at, name, count in results_files
-            if modified_at <= _find_last_change(results_files, match["run"])
-        )
+        end = max((modified_at for modified_at, name, _ in results_files if match["run"] in name), default=0.0)
+        return sum(count for modified_at, _, count in results_files if modified_at <= end)
     return sum(count for _, _, count in results_files) - (results_files[-1][0] - written_at > NEXT_STEP_SECONDS)
-
-
-def _find_last_change(results_files: Sequence[tuple[float, str, int]], run: str) -> float:
-    return max((modified_at for modified_at, name, _ in results_files if run in name), default=0.0)
 
 
 def _is_list(name: str, head: FileHead) -> bool:

@@ -41,23 +41,19 @@ def write_without_answers(name: str, source: Path, target: Path, flagged: Collec
 
 
 def exclude_rows(all_rows: list[Task], flagged: set[int]) -> tuple[list[Task], str]:
-    """Returns the rows without the flagged ones, and a description. Raises ValueError if none is left or one does not
-    exist."""
+    """Returns the other rows, and a description. Raises ValueError if none is left, or if a flagged one is missing."""
     remaining = [row for index, row in enumerate(all_rows) if index not in flagged]
     if len(remaining) + len(flagged) != len(all_rows):
         raise ValueError(f"it has {len(all_rows)} rows, and row {max(flagged)} is flagged")
     if not remaining:
         raise ValueError("all its rows are flagged, so nothing is left to train on")
-    description = f"{len(flagged)} of its {len(all_rows)} rows, which {'is' if len(flagged) == 1 else 'are'} flagged"
-    return (
-        remaining,
-        f"{description}; the rewards of the others were normalised with {'it' if len(flagged) == 1 else 'them'}",
-    )
+    verb, pronoun = ("is", "it") if len(flagged) == 1 else ("are", "them")
+    description = f"{len(flagged)} of its {len(all_rows)} rows, which {verb} flagged"
+    return remaining, f"{description}; the rewards of the others were normalised with {pronoun}"
 
 
 def exclude_outputs(tasks: list[Task], flagged: set[int]) -> tuple[list[Task], str]:
-    """Returns the tasks without the flagged answers, and a description. Raises ValueError if an answer does not
-    exist."""
+    """Returns the tasks without the flagged answers, and a description. Raises ValueError if one is missing."""
     remaining, first_answer, excluded = [], 0, [0, 0]
     for task in tasks:
         if not all(isinstance(task[name], list) for name in (PROGRAMS[0], TESTS[0])):
@@ -79,7 +75,7 @@ def _describe_excluded(programs: int, tests: int) -> str:
 
 
 def remove_answers(task: Task, no_program: set[int], no_test: set[int]) -> Task:
-    """Returns the task without these programs and tests, given by their indices."""
+    """Returns the task without the programs and tests with these indices."""
     given_tests = task.get(GIVEN_TESTS) or 0
     run_indices = {given_tests + index for index in no_test}
     result = dict(task)

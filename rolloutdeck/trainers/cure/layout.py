@@ -17,6 +17,7 @@ from typing import Any
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.replay import Placement, PlanFile, RunRequirements
 from rolloutdeck.trainer_api import TrainerSettings
+from rolloutdeck.trainers.common import parse_int
 from rolloutdeck.trainers.cure import OUTPUTS_FILE, REQUIRED_SETTINGS
 from rolloutdeck.trainers.cure.step_files import CURE_FACTS, JOINT_FILES, SEPARATE_FILES
 
@@ -56,9 +57,8 @@ class CureRequirements(RunRequirements):
         if role != self.role or len(outputs) != 1 or not reward_files:
             raise NotReplayableError("it is not a step of CURE")
         if self.separate is not None and self.separate != (len(reward_files) > 1):
-            raise NotReplayableError(
-                f"it has {' and '.join(reward_files)}, and this run has {SEPARATE}={self.separate}"
-            )
+            names = " and ".join(reward_files)
+            raise NotReplayableError(f"it has {names}, and this run has {SEPARATE}={self.separate}")
         return [*outputs, *reward_files]
 
     def write_without_flagged(self, placement: Placement, file: PlanFile, source: Path, target: Path) -> str:
@@ -101,24 +101,23 @@ def read_requirements(settings: TrainerSettings) -> CureRequirements:
     """
     model, dataset = settings.get(MODEL), next((settings[name] for name in DATASETS if settings.get(name)), None)
     if not isinstance(model, str) or not isinstance(dataset, str) or not model or "\0" in model:
+        required = " ".join(REQUIRED_SETTINGS)
         raise UsageError(
-            f"CURE names its files after the model and the data set: "
-            f"give --set {' '.join(REQUIRED_SETTINGS)} of the run that replays."
+            f"CURE names its files after the model and the data set: give --set {required} of the run that replays."
         )
     if not dataset or not {"/", "\0"}.isdisjoint(dataset):
         raise UsageError(f"dataset={dataset[:200]!r} is not the name of a data set; CURE reads data/NAME.json.")
-    separate, steps = settings.get(SEPARATE), settings.get(STEPS)
+    separate, steps = settings.get(SEPARATE), parse_int(settings.get(STEPS))
     return CureRequirements(
         model=model,
         dataset=dataset,
         facts={**CURE_FACTS, "model": escape_model_name(model)},
         separate=separate if isinstance(separate, bool) else None,
         optimized=str(settings.get(TRAINED) or "optimized"),
-        total_steps=steps if isinstance(steps, int) and steps > 0 and not isinstance(steps, bool) else None,
+        total_steps=steps if steps and steps > 0 else None,
     )
 
 
 def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of the `pinned` run. File names have the model with dots for slashes, which is not a
-    path."""
+    """Returns the settings of the `pinned` run. The model in file names has dots for slashes, so it is not a path."""
     return dict(pinned)

@@ -23,8 +23,8 @@ def check_settings(settings: TrainerSettings, *, complete: bool) -> list[Setting
 
 def _check_overwriting(settings: TrainerSettings) -> list[SettingsIssue]:
     steps = settings.get("total_steps")
-    step_count = f" {steps} steps" if isinstance(steps, int) else " steps"
-    title = f"the{step_count} write over temp_data/outputs-rl-*.json and rl_*data.json: only a watch keeps them apart"
+    step_count = f"{steps} steps" if isinstance(steps, int) else "steps"
+    title = f"the {step_count} write over temp_data/outputs-rl-*.json and rl_*data.json: only a watch keeps them apart"
     return [SettingsIssue(title, fix=(WATCH,))]
 
 

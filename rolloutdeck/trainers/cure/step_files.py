@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.trainer_api import LoadableStep, StepLocation
+from rolloutdeck.trainers.common import walk_folders
 from rolloutdeck.trainers.cure import NEXT_STEP_SECONDS, OUTPUTS_FILE, find_cure_step
 
 FORMAT, ROLE, END_TOKEN = "cure", "rollout", "<|im_end|>"
@@ -30,12 +31,8 @@ Task = Mapping[str, Any]
 
 def find_steps(root: Path) -> list[StepLocation]:
     """Returns the folders below `root` with the files of a step, complete or not. Ignores what can't be read."""
-    locations = []
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if location := _find_location(Path(folder), set(names)):
-            locations.append(location)
-    return locations
+    locations = (_find_location(folder, set(names)) for folder, names in walk_folders(root))
+    return [location for location in locations if location]
 
 
 def _find_location(folder: Path, names: set[str]) -> StepLocation | None:
@@ -46,10 +43,8 @@ def _find_location(folder: Path, names: set[str]) -> StepLocation | None:
     try:
         newest = max(outputs, key=lambda name: (_get_oldest_change(folder, [name]), name))
         rewards = max(reward_sets, key=lambda files: _get_oldest_change(folder, files))
-        complete = all(_ends_like_array(folder / name) for name in (newest, *rewards))
-        complete = (
-            complete and _get_oldest_change(folder, [newest]) - _get_oldest_change(folder, rewards) < NEXT_STEP_SECONDS
-        )
+        delay = _get_oldest_change(folder, [newest]) - _get_oldest_change(folder, rewards)
+        complete = delay < NEXT_STEP_SECONDS and all(_ends_like_array(folder / name) for name in (newest, *rewards))
     except OSError:  # removed meanwhile
         return None
     reason = "" if complete else MIXED_CURE_STEPS
@@ -100,13 +95,12 @@ def load_json_objects(path: Path) -> list[dict[str, Any]]:
 def are_answers_of(rows: Sequence[Task], tasks: Iterable[Task]) -> bool:
     """Returns whether each row that is trained on is an answer in these tasks."""
     known_answers = set(iter_answers(tasks))
-    pairs = [(row.get("prompt"), row.get("response")) for row in rows]
-    return all(
-        isinstance(prompt, str)
-        and isinstance(response, str)
-        and {(prompt, response), (prompt, response.removesuffix(END_TOKEN))} & known_answers
-        for prompt, response in pairs
-    )
+    for prompt, response in ((row.get("prompt"), row.get("response")) for row in rows):
+        if not isinstance(prompt, str) or not isinstance(response, str):
+            return False
+        if known_answers.isdisjoint({(prompt, response), (prompt, response.removesuffix(END_TOKEN))}):
+            return False
+    return True
 
 
 def iter_answers(tasks: Iterable[Task]) -> Iterator[tuple[str, str]]:

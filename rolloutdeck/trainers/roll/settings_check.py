@@ -14,7 +14,6 @@ NO_MOCK = ("rollout_mock:", "  enable: false")
 WRITING_MANAGERS = ("ProxyEnvManager", "AgentNativeStepEnvManager")
 EVAL_STEPS = 10  # ROLL's default
 TRACKER = "rolloutdeck"  # see tracker.py
-NO_METRICS = "Metrics are written nowhere."
 # Pipelines that train on a data set (pipeline/{sft,dpo,distill}/*_config.py) -> a setting that only they have.
 PIPELINES_WITHOUT_ROLLOUTS = {"SFT": "sft_train.", "DPO": "chosen_key", "distillation": "student."}
 
@@ -23,18 +22,12 @@ def check_settings(settings: TrainerSettings, *, complete: bool) -> list[Setting
     """Returns the issues. `settings`: dotted name -> value of ROLL's YAML."""
     if kind := _find_pipeline_without_rollouts(settings):
         return [SettingsIssue(f"{kind} generates nothing: it has metrics and no samples"), *_check_metrics(settings)]
-    agentic = _is_agentic(settings)
-    findings = [
+    return [
         *_check_dump_folder(settings),
-        *_check_relative_folder(settings),
         *_check_mock(settings),
         *_check_domains(settings),
         *_check_logging_board(settings),
-    ]
-    return [
-        *findings,
-        *_check_agents(settings),
-        *([] if agentic else _check_validation(settings)),
+        *(_check_agents(settings) if _is_agentic(settings) else _check_validation(settings)),
         *_check_metrics(settings),
     ]
 
@@ -66,41 +59,31 @@ def _has_validation(settings: TrainerSettings) -> bool:
 
 
 def _check_dump_folder(settings: TrainerSettings) -> list[SettingsIssue]:
-    if settings.get("rollout_dump_dir") or settings.get("rollout_mock.enable") is True:
-        return []
-    if _find_pipeline_without_rollouts(settings):
+    path = settings.get("rollout_dump_dir")
+    if path and not _is_absolute(path):
+        rule = "ROLL writes only to paths that begin with /, and ignores others without a message"
+        return [
+            SettingsIssue(f"rollout_dump_dir: {path} is a relative path", f"{rule}: no generation is written.", (DUMP,))
+        ]
+    if path or settings.get("rollout_mock.enable") is True or _find_pipeline_without_rollouts(settings):
         return []
     return [SettingsIssue("rollout_dump_dir is not set", "Generations are written nowhere.", (DUMP,))]
-
-
-def _check_relative_folder(settings: TrainerSettings) -> list[SettingsIssue]:
-    path = settings.get("rollout_dump_dir")
-    if not path or _is_absolute(path):
-        return []
-    lost = (
-        "ROLL writes only to paths that begin with /, and ignores others without a message: no generation is written."
-    )
-    return [SettingsIssue(f"rollout_dump_dir: {path} is a relative path", lost, (DUMP,))]
 
 
 def _check_mock(settings: TrainerSettings) -> list[SettingsIssue]:
     findings = []
     folder = settings.get("rollout_mock.dump_dir", "./rollout_mock_dumps")
     if settings.get("rollout_mock.enable") is True and not _is_absolute(folder):
-        title = (
-            f"rollout_mock.dump_dir: {folder} is a relative path: it counts from the working directory of a Ray actor"
-        )
-        findings.append(SettingsIssue(title))
+        rule = "is a relative path: it counts from the working directory of a Ray actor"
+        findings.append(SettingsIssue(f"rollout_mock.dump_dir: {folder} {rule}"))
     if _is_mock_mode(settings, "dump") and settings.get("generate_opt_level", 1) == 0:
         lost = "ROLL returns before it dumps: rollout_mock writes nothing, without a message."
         findings.append(SettingsIssue("generate_opt_level: 0", lost, ("generate_opt_level: 1",)))
     if _is_mock_mode(settings, "mock"):
         steps = settings.get("max_steps", 500)
         last = f"step_{steps - 1:06d}.pkl" if isinstance(steps, int) and steps > 0 else "the last step"
-        title = (
-            f"rollout_mock.mode: mock generates nothing and needs every file up to train/{last}; one that is missing"
-        )
-        findings.append(SettingsIssue(f"{title} ends the run"))
+        title = f"rollout_mock.mode: mock generates nothing and needs every file up to train/{last}"
+        findings.append(SettingsIssue(f"{title}; one that is missing ends the run"))
     return findings
 
 
@@ -109,10 +92,8 @@ def _check_domains(settings: TrainerSettings) -> list[SettingsIssue]:
     domains = [name.removeprefix(prefix) for name in settings if name.startswith(prefix)]
     if len(domains) < 2 or settings.get("rollout_mock.enable") is not True:
         return []
-    title = f"rollout_mock with {len(domains)} domains"
-    lost = (
-        f"Each of {', '.join(domains)} has the same train/step_N.pkl: only the last batch is stored, and loaded for all"
-    )
+    title, names = f"rollout_mock with {len(domains)} domains", ", ".join(domains)
+    lost = f"Each of {names} has the same train/step_N.pkl: only the last batch is stored, and loaded for all"
     dump_folder = settings.get("rollout_dump_dir")
     if dump_folder and _is_absolute(dump_folder) and not _is_mock_mode(settings, "mock"):
         return [SettingsIssue(f"{title}: {lost[0].lower()}{lost[1:]}; rollout_dump_dir has the samples of each")]
@@ -145,17 +126,12 @@ def _check_agents(settings: TrainerSettings) -> list[SettingsIssue]:
     Environments may write nothing to it, and a validation has the file name of the training.
     """
     uses_mock_only = settings.get("rollout_mock.enable") is True and not settings.get("rollout_dump_dir")
-    if not _is_agentic(settings) or uses_mock_only or _dumps_batches(settings):
+    if uses_mock_only or _dumps_batches(settings):
         return []
-    without_columns = sorted(
-        manager
-        for manager in _list_environment_managers(settings)
-        if manager.rpartition(".")[2] not in WRITING_MANAGERS
-    )
-    if without_columns:
-        names = ", ".join(manager.rpartition(".")[2] for manager in without_columns)
+    managers = [manager.rpartition(".")[2] for manager in sorted(_list_environment_managers(settings))]
+    if without_columns := [manager for manager in managers if manager not in WRITING_MANAGERS]:
         lost = f"It defines no columns, so nothing is written there. {' and '.join(WRITING_MANAGERS)} do."
-        return [SettingsIssue(f"rollout_dump_dir with {names}", lost, MOCK)]
+        return [SettingsIssue(f"rollout_dump_dir with {', '.join(without_columns)}", lost, MOCK)]
     if not _has_validation(settings):
         return []
     lost = "Validation and training write the same rollout_dump_data.step_N.jsonl; the later one overwrites the other."
@@ -164,22 +140,16 @@ def _check_agents(settings: TrainerSettings) -> list[SettingsIssue]:
 
 def _check_metrics(settings: TrainerSettings) -> list[SettingsIssue]:
     tracker = settings.get("track_with", "tensorboard")
+    has_folder = bool(settings.get("rollout_dump_dir") or settings.get("tracker_kwargs.folder"))
     if tracker == TRACKER:
-        return (
-            []
-            if _has_metrics_folder(settings)
-            else [SettingsIssue(f"track_with: {TRACKER} without a folder", NO_METRICS, (DUMP,))]
-        )
+        issue = SettingsIssue(f"track_with: {TRACKER} without a folder", "Metrics are written nowhere.", (DUMP,))
+        return [] if has_folder else [issue]
     title = f"track_with: {tracker or 'null'} writes no metrics next to the samples; {TRACKER} does, after roll.track()"
     lines = [f"  also: {tracker}"] if tracker else []
-    lines += [] if _has_metrics_folder(settings) or _check_dump_folder(settings) else [f"  folder: {FOLDER}/rollout"]
+    lines += [] if has_folder or _check_dump_folder(settings) else [f"  folder: {FOLDER}/rollout"]
     if lines and any(name.startswith("tracker_kwargs.") for name in settings):
         lines.append("  # then the present settings of tracker_kwargs")
     return [SettingsIssue(title, fix=(f"track_with: {TRACKER}", *(["tracker_kwargs:", *lines] if lines else [])))]
-
-
-def _has_metrics_folder(settings: TrainerSettings) -> bool:
-    return bool(settings.get("rollout_dump_dir") or settings.get("tracker_kwargs.folder"))
 
 
 def _list_environment_managers(settings: TrainerSettings) -> set[str]:

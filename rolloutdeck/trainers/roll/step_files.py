@@ -6,17 +6,15 @@ They are written by a plain `open("wb")`, so an existing file can be incomplete.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator
-from dataclasses import replace
+from collections.abc import Hashable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.trainer_api import LoadableStep, StepLocation
-from rolloutdeck.trainers.common import is_pulled
+from rolloutdeck.trainer_api import LoadableStep, StepLocation, match_step
+from rolloutdeck.trainers.common import mark_pulled, walk_folders
 
 if TYPE_CHECKING:
     from rolloutdeck.safe_pickle.batches import RolloutBatch
@@ -35,21 +33,9 @@ _AGENT_COLUMNS = ("traj_group_id", "group_ids", "env_ids")  # columns that only 
 
 
 def find_steps(root: Path) -> list[StepLocation]:
-    """Returns every file below `root` that looks like a step of training, complete or not. Ignores what can't be
-    read."""
-    locations = [location for path in _iter_files(root) if (location := _find_location(path))]
-    pulled = {folder: is_pulled(folder) for folder in {location.path.parent for location in locations}}
-    return [
-        replace(location, reason=PULLED_BATCHES) if pulled[location.path.parent] else location for location in locations
-    ]
-
-
-def _iter_files(root: Path) -> Iterator[Path]:
-    if root.is_file():
-        yield root
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(folder, name) for name in sorted(names))
+    """Returns every file below `root` that looks like a step of training, complete or not."""
+    paths = [root] if root.is_file() else [folder / name for folder, names in walk_folders(root) for name in names]
+    return mark_pulled([location for path in paths if (location := _find_location(path))], PULLED_BATCHES)
 
 
 def _find_location(path: Path) -> StepLocation | None:
@@ -60,17 +46,15 @@ def _find_location(path: Path) -> StepLocation | None:
         is_batch, complete = _probe_file(path, stat.st_size, stat.st_mtime_ns)
     except OSError:
         return None
-    return (
-        StepLocation("roll", path, "mock", (path.name,), "" if complete else TRUNCATED_BATCHES, has_samples=True)
-        if is_batch
-        else None
-    )
+    if not is_batch:
+        return None
+    reason = "" if complete else TRUNCATED_BATCHES
+    return StepLocation("roll", path, "mock", (path.name,), reason, has_samples=True)
 
 
 @lru_cache(maxsize=65536)
 def _probe_file(path: Path, size: int, modified_at: int) -> tuple[bool, bool]:
-    """Returns whether a file starts like ROLL's batches, and whether it ends like a pickle. Cached until the file
-    changes."""
+    """Returns whether a file starts like ROLL's batches, and ends like a pickle. Cached until the file changes."""
     with path.open("rb") as file:
         start = file.read(HEAD_BYTES)
         file.seek(max(0, size - 1))
@@ -79,14 +63,11 @@ def _probe_file(path: Path, size: int, modified_at: int) -> tuple[bool, bool]:
 
 def read_step(location: StepLocation) -> LoadableStep | str:
     """Returns the step read from its batch, or the reason why it is skipped."""
-    match = _STEP.match(location.path.name)
-    assert match
-    facts = build_batch_facts(location.path)
+    step, facts = match_step(_STEP, location.path.name), build_batch_facts(location.path)
+    assert step is not None
     if isinstance(facts, str):
         return facts
-    return LoadableStep(
-        location.path.parent, ROLE, int(match[1]), "global_step", location.files, location.layout, facts
-    )
+    return LoadableStep(location.path.parent, ROLE, step, "global_step", location.files, location.layout, facts)
 
 
 def build_batch_facts(path: Path) -> dict[str, Any] | str:

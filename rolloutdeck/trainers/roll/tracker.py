@@ -21,8 +21,7 @@ METRICS_FILE = "metrics.jsonl"
 
 
 def track() -> None:
-    """Registers the tracker. Call it in ROLL's start script before the pipeline is created, and set `track_with:
-    rolloutdeck`.
+    """Registers the tracker. Call it before ROLL's pipeline is created, and set `track_with: rolloutdeck`.
 
     `tracker_kwargs`: `folder`, by default rollout_dump_dir; `also`, a tracker of ROLL that gets the same metrics and
     all other arguments. Raises ImportError if ROLL is not installed.
@@ -43,9 +42,8 @@ class RollTracker:
         self.path = Path(str(folder)) / METRICS_FILE if folder else None
         self.also, self._thread = also, threading.get_ident()
         if self.path is None:
-            once_logger.log_once(
-                "roll", "Metrics are not written: set rollout_dump_dir, or tracker_kwargs: {folder: …}."
-            )
+            message = "Metrics are not written: set rollout_dump_dir, or tracker_kwargs: {folder: …}."
+            once_logger.log_once("roll", message)
 
     def log(self, values: Mapping[str, Any], step: int | None, **arguments: Any) -> None:
         if threading.get_ident() == self._thread:  # else it is history, which is in the file already

@@ -27,13 +27,7 @@ from rollouts.formats import native
 from rollouts.formats.base import DumpContext, decode_texts
 from rollouts.formats.readers.jsonl import parse_prompt_or_empty
 from rollouts.formats.readers.seekable import provide_pickle_file
-from rollouts.formats.readers.values import (
-    binarize_mask,
-    check_token_ids,
-    collect_extras,
-    replace_nonfinite,
-    to_jsonable,
-)
+from rollouts.formats.readers.values import collect_extras, set_batch_tokens, to_jsonable
 from rollouts.formats.roll_jsonl import RLVR_COLUMNS, GroupAssigner, decode_json_text, decode_value
 from rollouts.samples import Record, to_float, to_integer, to_text
 
@@ -89,12 +83,10 @@ class RollBatchReader:
         start = next((index for index, value in enumerate(attention) if value), 0)
         end = start + sum(map(bool, attention))
         first = next((index for index, value in enumerate(response) if value), end)
-        record.prompt_ids = check_token_ids(tokens[start:first])
-        record.response_ids = check_token_ids(tokens[first:end])
-        record.response_mask = binarize_mask(response[first:end])
         logprobs = self.batch.numbers("infer_logprobs", row)
-        if logprobs is not None and len(logprobs) == len(tokens) - 1 and first:
-            record.logprobs = replace_nonfinite(logprobs[first - 1 : end - 1])
+        if logprobs is not None:  # one value per token after the first
+            logprobs = logprobs[first - 1 : end - 1] if first and len(logprobs) == len(tokens) - 1 else None
+        set_batch_tokens(record, tokens[start:first], tokens[first:end], response[first:end], logprobs)
         if scores := self.batch.numbers("scores", row):
             record.score = to_float(scores[0] if len(scores) == 1 else sum(scores))
 

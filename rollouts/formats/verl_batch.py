@@ -25,18 +25,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle import SafePickleError
-from rolloutdeck.safe_pickle.batches import RolloutBatch, RowTokens, open_batch
+from rolloutdeck.safe_pickle.batches import RolloutBatch, open_batch
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext, decode_texts
 from rollouts.formats.readers.jsonl import parse_prompt_or_empty
-from rollouts.formats.readers.values import (
-    binarize_mask,
-    check_token_ids,
-    collect_extras,
-    get_object,
-    replace_nonfinite,
-    to_jsonable,
-)
+from rollouts.formats.readers.values import collect_extras, get_object, set_batch_tokens, to_jsonable
 from rollouts.formats.verl_jsonl import assign_position
 from rollouts.samples import Record, SkippedRow, is_number, to_float, to_integer, to_text
 
@@ -96,7 +89,9 @@ class VerlBatchReader:
         tokens, values = self.batch.tokens(row), {name: values[row] for name, values in self.columns.items()}
         prompt, messages = parse_prompt_or_empty(to_jsonable(values.get("raw_prompt", values.get("prompt"))))
         record = Record(prompt, "", messages, textless=True)
-        set_tokens(record, tokens)
+        set_batch_tokens(record, tokens.prompt_ids, tokens.response_ids, tokens.response_mask, tokens.logprobs)
+        if tokens.rm_scores is not None:
+            record.score = to_float(sum(tokens.rm_scores))
         record.truncated = len(tokens.response_ids) >= self.longest if self.longest else None
         self.set_position(record, row, values.get("uid"))
         self.set_values(record, values)
@@ -148,14 +143,6 @@ def get_padded_length(batch: RolloutBatch) -> int:
     """Returns the maximum response length of the run if the batch is padded to it, else 0."""
     field = batch.fields.get("responses")
     return field.shape[1] if field and not field.jagged and len(field.shape) == 2 else 0
-
-
-def set_tokens(record: Record, tokens: RowTokens) -> None:
-    record.prompt_ids, record.response_ids = check_token_ids(tokens.prompt_ids), check_token_ids(tokens.response_ids)
-    record.response_mask = binarize_mask(tokens.response_mask) if tokens.response_mask is not None else None
-    record.logprobs = replace_nonfinite(tokens.logprobs) if tokens.logprobs is not None else None
-    if tokens.rm_scores is not None:
-        record.score = to_float(sum(tokens.rm_scores))
 
 
 def set_rewards(record: Record, extra: dict[Any, Any]) -> None:

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from rollouts.errors import UnreadableDumpError
-from rollouts.samples import to_float, to_integer
+from rollouts.samples import Record, to_float, to_integer
 
 MAX_DEPTH = 20
 MAX_LIST_VALUES = 1024
@@ -27,20 +27,20 @@ def get_list(value: Any, key: str) -> list[Any]:
     return inner if isinstance(inner, list) else []
 
 
-def binarize_mask(values: list[int]) -> list[int]:
-    return values if set(values) <= {0, 1} else [int(bool(value)) for value in values]
-
-
-def replace_nonfinite(values: list[float]) -> list[float | None]:
-    """Replaces NaN and infinity by None."""
-    return list(values) if all(map(isfinite, values)) else [to_float(value) for value in values]
-
-
-def check_token_ids(tokens: list[int]) -> list[int]:
-    """Raises UnreadableDumpError if an id is negative or exceeds 32 bits."""
-    if tokens and not 0 <= min(tokens) <= max(tokens) < 2**31:
-        raise UnreadableDumpError("The batch has invalid token ids: below 0, or 2^31 and more.")
-    return tokens
+def set_batch_tokens(
+    record: Record, prompt_ids: list[int], response_ids: list[int], mask: list[int] | None, logprobs: list[float] | None
+) -> None:
+    """Sets the tokens of a row of a batch. A NaN becomes None. Raises UnreadableDumpError if an id is negative or
+    exceeds 32 bits."""
+    for ids in (prompt_ids, response_ids):
+        if ids and not 0 <= min(ids) <= max(ids) < 2**31:
+            raise UnreadableDumpError("The batch has invalid token ids: below 0, or 2^31 and more.")
+    record.prompt_ids, record.response_ids = prompt_ids, response_ids
+    if mask is not None:
+        record.response_mask = mask if set(mask) <= {0, 1} else [int(bool(value)) for value in mask]
+    if logprobs is not None:
+        is_finite = all(map(isfinite, logprobs))
+        record.logprobs = list(logprobs) if is_finite else [to_float(value) for value in logprobs]
 
 
 def to_jsonable(value: Any, depth: int = 0) -> Any:

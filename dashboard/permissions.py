@@ -61,9 +61,7 @@ def authenticate_token(header: str) -> Token:
         raise AuthenticationFailed("Send `Authorization: Bearer <token>`.")
     token = Token.find(secret.strip())
     if token is None:
-        raise AuthenticationFailed(
-            "This token is unknown, expired or revoked. Create one with `rolloutdeck token create`."
-        )
+        raise AuthenticationFailed("This token is unknown, expired or revoked. Create one: `rolloutdeck token create`.")
     return token
 
 
@@ -212,10 +210,6 @@ def find_or_open_run(caller: Caller, uid: str, headers: Mapping[str, str]) -> Ru
         )
     project = project_for_ingest(caller, slug)
     return open_run(project, uid=uid, name=name, resume=resume, owner=require_user(caller))[0]
-
-
-def find_or_open_requested_run(request: Request, uid: str) -> Run:
-    return find_or_open_run(request, uid, request.headers)
 
 
 def is_own_host(host: str) -> bool:

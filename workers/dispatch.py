@@ -44,13 +44,3 @@ def send_dump(dump_id: int) -> None:
     """Sends a new dump to a worker. If that fails, the dump is due for the next sweep."""
     if not send_now("index_dump", dump_id):
         Dump.objects.filter(pk=dump_id, state=Dump.State.RECEIVED).update(due_at=timezone.now())
-
-
-def send_artifact(artifact_id: int) -> None:
-    """Sends an artifact whose bytes have all arrived to a worker."""
-    send_now("check_artifact", artifact_id)
-
-
-def send_project(project_id: int) -> None:
-    """Sends a project to a worker after its correctness rule has changed."""
-    send_now("evaluate_correctness", project_id)

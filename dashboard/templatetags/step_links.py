@@ -1,7 +1,8 @@
-"""Links of the step page with the same run, step and query: charts, export, the next part of a search."""
+"""The step page: links with the same run, step and query (charts, export, the next part of a search), and tokens."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -9,6 +10,9 @@ from django import template
 from django.urls import reverse
 
 from dashboard.pages.common import StepUrlState
+from rollouts.indexing import find_missing_tokenizer_command
+from rollouts.lib import MAX_TOKEN_COMMANDS, cached
+from rollouts.models import Step
 from rollouts.query import split_terms
 
 register = template.Library()
@@ -70,3 +74,15 @@ def review_link(context: template.Context) -> str:
 def exact(value: float) -> str:
     """A number in full precision, for a script."""
     return repr(value)
+
+
+@register.inclusion_tag("step/tokens.html", takes_context=True)
+def token_statistics(context: template.Context, row: Step) -> dict[str, Any]:
+    run = context["run"]
+    return {"row": row, "command": load_tokenizer_command(row, run.created_at, run.version)}
+
+
+@cached(MAX_TOKEN_COMMANDS)
+def load_tokenizer_command(step: Step, created_at: datetime, version: int) -> str:
+    """Cached until the run's version changes."""
+    return find_missing_tokenizer_command(step)

@@ -31,7 +31,9 @@ from dashboard.pages.common import (
     render_time,
     replace_control_characters,
 )
+from dashboard.pages.findings import describe_sample, describe_score, format_short_number
 from dashboard.pages.sample import render_field_buttons, render_prompt_bars
+from rollouts.models import Sample
 from rollouts.query import get_rule_text
 from rollouts.samples import extract_final_answer
 
@@ -41,6 +43,7 @@ MAX_ANSWER_CHARS = 4000  # at the end of a response, in which its answer is sear
 register = template.Library()
 
 register.filter("num", format_number)
+register.filter("short", format_short_number)
 register.filter("signed", format_signed_number)
 register.filter("plain", render_text)
 register.filter("line", render_text_line)
@@ -140,3 +143,20 @@ def change(value: float | None, of: str) -> SafeString | str:
         '<span class="change {}" title="{}">{} {}</span>',
         "better" if better else "worse", _("compared with the previous step"), "▲" if value > 0 else "▼", text,
     )  # fmt: skip
+
+
+@register.filter
+def sample_headline(sample: Sample) -> str:
+    """`grpo · train step 12 · score 0.10 · expected 75 · 116 tok`."""
+    step = sample.step
+    names = ("tokens", "chars", "truncated", "index", "data_source")
+    expected = _("expected {value}").format(value=sample.expected) if sample.expected else ""
+    details = describe_sample({name: getattr(sample, name) for name in names})
+    parts = [
+        step.run.name,
+        _("{split} step {step}").format(split=step.split, step=step.step),
+        describe_score(sample.score),
+        expected,
+        *details,
+    ]
+    return replace_control_characters(" · ".join(part for part in parts if part))

@@ -160,9 +160,8 @@ def check_disk_space(size: int) -> None:
     free = count_free_bytes()
     if free < RESERVED_BYTES + size:
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        raise StorageUnavailableError(
-            f"The server's disk has {free >> 20} MiB left. It accepts no more files."
-        ) from full
+        message = f"The server's disk has {free >> 20} MiB left. It accepts no more files."
+        raise StorageUnavailableError(message) from full
 
 
 async def receive_full_body(upload: Upload, body: RequestBody) -> UploadResponse:

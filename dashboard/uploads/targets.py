@@ -26,10 +26,10 @@ class UploadResponse:
     status: int
     body: Mapping[str, Any]
     offset: int | None = None
-    after: Callable[[], None] | None = None
+    after: Callable[[], object] | None = None
 
 
-def build_receipt_response(sha256: str, size: int, created: bool, after: Callable[[], None] | None) -> UploadResponse:
+def build_receipt_response(sha256: str, size: int, created: bool, after: Callable[[], object] | None) -> UploadResponse:
     receipt: Receipt = {"sha256": sha256, "bytes": size}
     return UploadResponse(201 if created else 200, dict(receipt), size, after)
 
@@ -127,7 +127,7 @@ class FileTarget:
             raise InvalidInputError(f"The file has {self.max_bytes} bytes in the manifest, but {size} in the request.")
 
     def _build_response(self, artifact: Artifact, created: bool) -> UploadResponse:
-        after = partial(dispatch.send_artifact, artifact.pk) if artifact.due else None
+        after = partial(dispatch.send_now, "check_artifact", artifact.pk) if artifact.due else None
         return build_receipt_response(self.sha256, self.max_bytes, created, after)
 
 

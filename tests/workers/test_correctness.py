@@ -72,7 +72,7 @@ def test_a_broker_that_is_away_does_not_hinder_the_change(ruled: Project, monkey
     monkeypatch.setattr(dispatch, "quiet_until", 0.0)
     with monkeypatch.context() as broken:
         broken.setattr(app, "send_task", down)
-        dispatch.send_project(ruled.pk)
+        dispatch.send_now("evaluate_correctness", ruled.pk)
     assert sent == []
     dispatch.quiet_until = 0.0
     tasks.sweep()

@@ -76,12 +76,12 @@ class Artifacts(ApiView):
         """Register the files of a step. `id` is the sha256 of the canonical manifest, `missing` is what to upload."""
         data = self.parse_body()
         attempt = data.text("attempt", 120)
-        run = permissions.find_or_open_requested_run(request, uid)
+        run = permissions.find_or_open_run(request, uid, request.headers)
         artifact, created = register_artifact(run, attempt, ArtifactManifest.from_request(data))
         if created:
             add_artifact_to_pins(artifact)
         if artifact.due:
-            dispatch.send_artifact(artifact.pk)
+            dispatch.send_now("check_artifact", artifact.pk)
         return Response(serialize_registered_artifact(artifact), status=201 if created else 200)
 
 

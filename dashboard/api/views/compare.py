@@ -85,10 +85,11 @@ def serialize_comparison_row(row: ComparisonRow) -> dict[str, Any]:
 
 
 def serialize_compared_prompt(prompt: ComparedPrompt) -> dict[str, Any]:
-    values = {
+    return {
+        "prompt_key": prompt.key,
+        "data_source": prompt.source,
         "score": prompt.score,
         "right": prompt.correct_count,
         "judged": prompt.evaluated_count,
         "samples": prompt.ids,
     }
-    return {"prompt_key": prompt.key, "data_source": prompt.source, **values}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard import permissions
-from dashboard.api.base import ApiView, Params, filter_by_owner, row_or_404
+from dashboard.api.base import ApiView, filter_by_owner, row_or_404
 from dashboard.api.serializers import serialize_flag
 from rolloutdeck.protocol import FLAG_LABELS, SPLITS
 from rollouts.errors import InvalidInputError
@@ -62,15 +64,19 @@ class Flags(ApiView):
         `samples` flags several samples or, after an error, none. Then the response counts them.
         """
         data = self.parse_body()
-        if "samples" in data:
-            return flag_many_samples(request, data)
-        sample = permissions.sample_or_404(request, data.text("sample", 60))
-        run, reason = sample.step.run, data.text("reason", 40)
+        field = "samples" if "samples" in data else "sample"
+        ids: Any = data["samples"] if field == "samples" else [data.get("sample")]
+        if not isinstance(ids, list) or not ids or data.keys() >= {"sample", "samples"}:
+            raise InvalidInputError("`samples` must be a list of ids, without `sample`.", "samples")
+        ids = [parse_text(sample_id, field, most=60) for sample_id in ids]
+        run, reason = permissions.sample_or_404(request, ids[0]).step.run, data.text("reason", 40)
         permissions.require_role(request, run.project, FLAG_WRITE_ROLE)
-        own = visible_flags(request).filter(sample=sample.pk, user=request.user.pk, reason=reason)
-        existed = own.exists()
+        own = visible_flags(request).filter(sample=ids[0], user=self.user, reason=reason)
+        existed = field == "sample" and own.exists()
         label, text = data.get("label", "bad"), data.get("text", "")
-        flag_samples(run, [sample.pk], self.user, label=label, reason=reason, text=text)
+        action = flag_samples(run, ids, self.user, label=label, reason=reason, text=text)
+        if field == "samples":
+            return Response({"samples": len(set(ids)), "changed": len(action.before["was"])})
         return Response(serialize_flag(own.get()), status=200 if existed else 201)
 
 
@@ -101,24 +107,6 @@ class OneFlag(ApiView):
             label, text = data.get("label", flag.label), data.get("text", flag.text)
             flag_samples(flag.run, [flag.sample], self.user, label=label, reason=flag.reason, text=text)
         return Response(serialize_flag(flag_or_404(request, pk)))
-
-
-def flag_many_samples(request: Request, data: Params) -> Response:
-    """Flags samples of one run. Raises InvalidInputError, Http404."""
-    ids = data["samples"]
-    if not isinstance(ids, list) or not ids or "sample" in data:
-        raise InvalidInputError("`samples` must be a list of ids, without `sample`.", "samples")
-    run = permissions.sample_or_404(request, parse_text(ids[0], "samples", most=60)).step.run
-    permissions.require_role(request, run.project, FLAG_WRITE_ROLE)
-    action = flag_samples(
-        run,
-        [parse_text(sample_id, "samples", most=60) for sample_id in ids],
-        permissions.require_user(request),
-        label=data.get("label", "bad"),
-        reason=data.text("reason", 40),
-        text=data.get("text", ""),
-    )
-    return Response({"samples": len(set(ids)), "changed": len(action.before["was"])})
 
 
 def visible_flags(request: Request) -> QuerySet[Flag]:

@@ -55,7 +55,7 @@ class Metrics(ApiView):
         """Add points: `{attempt, points: [{step, step_kind?, time, values: {name: number or null}}]}`."""
         data = self.parse_body()
         points = parse_points(data.get("points"))
-        run = permissions.find_or_open_requested_run(request, uid)
+        run = permissions.find_or_open_run(request, uid, request.headers)
         attempt = get_or_create_attempt(run, data.text("attempt", 120))
         count = append_points(run, attempt, points)
         record_activity(run, attempt)

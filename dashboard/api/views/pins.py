@@ -24,12 +24,7 @@ class Pins(ApiView):
     scopes = {"POST": "admin"}
     paged = True
     takes = {
-        "GET": {
-            "project": "A slug.",
-            "run": "Its id.",
-            "step": "A number.",
-            "removed": "true: also removed pins.",
-        },
+        "GET": {"project": "A slug.", "run": "Its id.", "step": "A number.", "removed": "true: also removed pins."},
         "POST": {
             "run": "Its id.",
             "step": "A number.",

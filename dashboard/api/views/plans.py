@@ -163,7 +163,7 @@ class RunPlan(ApiView):
     def post(self, request: Request, uid: str) -> Response:
         """Bind the run to a revision and return what it has to load. A run that has started keeps its binding."""
         data = self.parse_body()
-        run = permissions.find_or_open_requested_run(request, uid)
+        run = permissions.find_or_open_run(request, uid, request.headers)
         ref, facts = data.text("plan", 120), data.get("facts")
         if facts is not None and not isinstance(facts, dict):
             raise InvalidInputError("`facts` must be an object.", "facts")

@@ -84,7 +84,7 @@ class OneProject(ApiView):
             if "loosened" in data:
                 update_overrides(project, data["loosened"], self.user)
         if "correct" in data:
-            dispatch.send_project(project.pk)
+            dispatch.send_now("evaluate_correctness", project.pk)
         return Response(serialize_full_project(request, project))
 
 

@@ -54,7 +54,7 @@ class Replays(ApiView):
         if step is None:
             raise InvalidInputError("`step` is missing: the step of the result.", "step")
         event, created = record_replay_outcome(
-            permissions.find_or_open_requested_run(request, uid),
+            permissions.find_or_open_run(request, uid, request.headers),
             data.text("attempt", 120),
             step,
             data.get("outcome", ""),

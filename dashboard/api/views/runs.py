@@ -192,7 +192,7 @@ class Heartbeat(ApiView):
     def post(self, request: Request, uid: str) -> Response:
         """The `attempt` is alive, at `step` and in `phase`. `dropped`: data that its spools have dropped."""
         data = self.parse_body()
-        run = permissions.find_or_open_requested_run(request, uid)
+        run = permissions.find_or_open_run(request, uid, request.headers)
         step, attempt = data.integer("step"), data.text("attempt", 120)
         record_heartbeat(run, attempt=attempt, step=step, phase=data.get("phase"), dropped=data.get("dropped"))
         return build_status_response(run)
@@ -217,7 +217,7 @@ class Finish(ApiView):
     def post(self, request: Request, uid: str) -> Response:
         """The `attempt` has ended with `outcome` finished or failed."""
         data = self.parse_body()
-        run = permissions.find_or_open_requested_run(request, uid)
+        run = permissions.find_or_open_run(request, uid, request.headers)
         finish_attempt(run, data.text("attempt", 120), data.get("outcome", ""))
         return build_status_response(run)
 

@@ -154,6 +154,6 @@ def save_correctness_rule_view(request: HttpRequest, slug: str) -> HttpResponse:
     except InvalidInputError as problem:
         shown = build_project_context(request, one, rule_draft=told, rule_error=render_query_error(told, problem))
         return render(request, "settings/project.html", shown, status=400)
-    dispatch.send_project(one.pk)
+    dispatch.send_now("evaluate_correctness", one.pk)
     messages.success(request, _("Rule saved. Re-evaluating samples in the background."))
     return redirect("project", one.slug)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from rolloutdeck.lib.http import ServerClient, ServerUnreachableError, StreamedResponse
+from rolloutdeck.lib.http import ServerClient, ServerUnreachableError
 
 CHUNK_BYTES = 1 << 20
 MAX_TRIES = 5
@@ -74,24 +74,18 @@ def _resume_download(server: ServerClient, path: str, part: Path, size: int, pro
             raise DownloadError(response.error_message)
         if response.status == 200:
             offset, digest = 0, hashlib.sha256()
-        _append_chunks(response, part, offset, size, digest, progress)
-    return digest.hexdigest()
-
-
-def _append_chunks(
-    response: StreamedResponse, part: Path, offset: int, size: int, digest: hashlib._Hash, progress: DownloadProgress
-) -> None:
-    with part.open("r+b") as file:
-        file.truncate(offset)
-        file.seek(offset)
-        while chunk := response.read(CHUNK_BYTES):
-            offset += len(chunk)
-            if offset > size:
-                raise DownloadError(f"the server sends more than the {size:,} bytes of this file")
-            file.write(chunk)
-            digest.update(chunk)
-            progress(len(chunk))
-        file.flush()
-        os.fsync(file.fileno())
+        with part.open("r+b") as file:
+            file.truncate(offset)
+            file.seek(offset)
+            while chunk := response.read(CHUNK_BYTES):
+                offset += len(chunk)
+                if offset > size:
+                    raise DownloadError(f"the server sends more than the {size:,} bytes of this file")
+                file.write(chunk)
+                digest.update(chunk)
+                progress(len(chunk))
+            file.flush()
+            os.fsync(file.fileno())
     if offset < size:
         raise ServerUnreachableError(f"the response ended after {offset:,} of {size:,} bytes")
+    return digest.hexdigest()

@@ -187,19 +187,11 @@ def _build_entry_placements(
         if number < 0:
             raise NotReplayableError(f"its prompt {artifact.step} would be placed before the first prompt")
         flagged_rows = dict(artifact.flagged) if exclude_flagged else {}
-        placements.append(
-            Placement(
-                requirements.get_step_folder(number),
-                number,
-                step,
-                entry,
-                files=tuple(entry.build_file(artifact, name) for name in names),
-                moved=step != source or bool(flagged_rows),
-                flagged_rows=flagged_rows,
-                answers_per_prompt=artifact.answers_per_prompt,
-                file_names={name: requirements.get_file_name(name, number) for name in names},
-            )
-        )
+        moved = step != source or bool(flagged_rows)
+        folder, answers = requirements.get_step_folder(number), artifact.answers_per_prompt
+        files = tuple(entry.build_file(artifact, name) for name in names)
+        file_names = {name: requirements.get_file_name(name, number) for name in names}
+        placements.append(Placement(folder, number, step, entry, files, moved, flagged_rows, answers, file_names))
     return placements
 
 

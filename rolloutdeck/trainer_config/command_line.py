@@ -19,16 +19,21 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     Raises UsageError for any other word.
     """
     settings: dict[str, Any] = {}
-    flag, values = "", list[str]()
-    for word in words:
-        if match := _match_setting(word):
-            settings |= _build_flag_setting(flag, values)
-            flag, values = _start_setting(word, match, settings)
-        elif flag:
-            values.append(word)
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if flag := _FLAG.match(word):
+            values = [] if flag.group(2) is None else [flag.group(2)]
+            while flag.group(2) is None and rest and not _match_setting(rest[0]):
+                values.append(rest.pop(0))
+            parsed = [parse_scalar(value) for value in values]
+            name = flag.group(1).replace("-", "_")
+            settings[name] = True if not parsed else parsed[0] if len(parsed) == 1 else parsed
+        elif override := _match_setting(word):
+            settings[override.group(2)] = None if override.group(1) == "~" else parse_scalar(override.group(3))
         else:
             raise UsageError(f"{word!r} is not a setting. Write key=value or --flag value.")
-    return settings | _build_flag_setting(flag, values)
+    return settings
 
 
 def _match_setting(word: str) -> re.Match[str] | None:
@@ -37,25 +42,6 @@ def _match_setting(word: str) -> re.Match[str] | None:
         return flag
     match = _OVERRIDE.match(word)
     return match if match and (match.group(3) is not None or match.group(1) == "~") else None
-
-
-def _start_setting(word: str, match: re.Match[str], settings: dict[str, Any]) -> tuple[str, list[str]]:
-    """Adds a word that is a complete setting to `settings`. Returns (flag, []) if a flag starts, else ("", [])."""
-    if not word.startswith("--"):
-        settings[match.group(2)] = None if match.group(1) == "~" else parse_scalar(match.group(3))
-        return "", []
-    name = match.group(1).replace("-", "_")
-    if match.group(2) is None:
-        return name, []
-    settings[name] = parse_scalar(match.group(2))
-    return "", []
-
-
-def _build_flag_setting(name: str, values: list[str]) -> dict[str, Any]:
-    if not name:
-        return {}
-    parsed = [parse_scalar(value) for value in values]
-    return {name: True if not parsed else parsed[0] if len(parsed) == 1 else parsed}
 
 
 def parse_scalar(text: str) -> Any:

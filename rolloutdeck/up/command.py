@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import TypedDict
 
 from rolloutdeck.up import checks
-from rolloutdeck.up.bootstrap import bootstrap_server, write_local_server_file
 from rolloutdeck.up.console import ConsoleSession, print_line
 from rolloutdeck.up.errors import StartFailedError, StartRefusedError
 from rolloutdeck.up.paths import ServerPaths, acquire_data_lock, create_data_folders, find_server_folder
 from rolloutdeck.up.processes import build_demo_program, build_product_programs, build_watch_program
-from rolloutdeck.up.supervisor import Supervisor
+from rolloutdeck.up.supervisor import Supervisor, describe_log_tail
 
 HOST = "127.0.0.1"
 PORT = 8460
@@ -142,3 +144,41 @@ def start_extra_programs(args: argparse.Namespace, supervisor: Supervisor) -> No
             f"The demo is not started, because torch is not installed (pip install {checks.TORCH_REQUIREMENT}). "
             "Everything else is running."
         )
+
+
+class BootstrapResult(TypedDict):
+    """The output of the `bootstrap` command. `link` signs the user in once."""
+
+    user: str
+    token: str
+    link: str
+
+
+def bootstrap_server(paths: ServerPaths, env: dict[str, str]) -> BootstrapResult:
+    """Runs the server's `bootstrap` command and saves the local token. Raises StartFailedError if it fails."""
+    log = paths.logs / "first_start.log"
+    argv = [sys.executable, str(paths.server / "manage.py"), "bootstrap"]
+    null, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with log.open("wb") as errors:
+        process = subprocess.run(argv, cwd=paths.server, env=env, stdin=null, stdout=pipe, stderr=errors)
+    if process.returncode:
+        raise StartFailedError(f"Can't prepare the database. {describe_log_tail(log)}")
+    result: BootstrapResult = json.loads(process.stdout)
+    write_private_file(paths.token, result["token"])
+    return result
+
+
+def write_local_server_file(url: str, token: str, data: Path) -> None:
+    """Writes ~/.rolloutdeck/local.json, the default server of the command line and of `init()`."""
+    folder = Path.home() / ".rolloutdeck"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    write_private_file(folder / "local.json", json.dumps({"url": url, "token": token, "data": str(data)}))
+
+
+def write_private_file(path: Path, text: str) -> None:
+    """Replaces the file atomically. Only this user may read it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    temporary.replace(path)

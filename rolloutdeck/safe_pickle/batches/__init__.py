@@ -4,7 +4,7 @@ Depends on: `stream` and `load`; numpy only where an array is requested.
 Invariant: a row is read only when it is requested, and the number of values per file is limited.
 """
 
-from rolloutdeck.safe_pickle.batches.batch import PADDING_KEY, RolloutBatch, open_batch, open_roll_batch
+from rolloutdeck.safe_pickle.batches.batch import PADDING_KEY, RolloutBatch, RowTokens, open_batch, open_roll_batch
 from rolloutdeck.safe_pickle.batches.fields import (
     DenseField,
     JaggedField,
@@ -23,7 +23,6 @@ from rolloutdeck.safe_pickle.batches.layouts import (
     read_batch_contents,
     read_roll_contents,
 )
-from rolloutdeck.safe_pickle.batches.token_ids import RowTokens
 from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
 
 __all__ = [

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.safe_pickle.batches import fields
@@ -22,7 +24,6 @@ from rolloutdeck.safe_pickle.batches.plain_values import (
     convert_column,
     convert_to_plain,
 )
-from rolloutdeck.safe_pickle.batches.token_ids import RowTokens, extract_row_tokens
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream import ByteSource
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_TOKENS = 4 << 20  # of one row, which are Python numbers in memory
+RESPONSE_FIELDS = ("response_mask", "rollout_log_probs", "rm_scores")
 PADDING_KEY = re.compile(r"pad[0-9a-f]*_\d+_\d+\Z")  # keys of the padding rows of V1
 
 
@@ -140,3 +142,44 @@ class RolloutBatch:
         if not 0 <= row < self.rows:
             raise IndexError(f"row {row} of {self.rows}")
         return row
+
+
+@dataclass(frozen=True, slots=True)
+class RowTokens:
+    """`response_mask` is 1 for tokens of the model and 0 for tokens of a tool.
+
+    All fields except the ids are None if the run did not record them, else as long as `response_ids`.
+    """
+
+    prompt_ids: list[int]
+    response_ids: list[int]
+    response_mask: list[int] | None = None
+    logprobs: list[float] | None = None
+    rm_scores: list[float] | None = None
+
+
+def extract_row_tokens(numbers: Callable[[str], list[Any] | None], padded: bool) -> RowTokens:
+    """Returns the tokens of a row without padding. `numbers`: a field's numbers in the row; None without the field.
+
+    Raises SafePickleError if the row has no tokens, or a field of another length than its response.
+    """
+    prompts, responses = numbers("prompts"), numbers("responses")
+    if prompts is None or responses is None:
+        raise SafePickleError("the dump has no tokens")
+    response_fields = [numbers(name) for name in RESPONSE_FIELDS]
+    if any(values is not None and len(values) != len(responses) for values in response_fields):
+        raise SafePickleError("a row whose masks or scores are not as long as its response")
+    if not padded:
+        return RowTokens(prompts, responses, *response_fields)
+    length, attention = len(prompts), numbers("attention_mask")
+    if attention is None or len(attention) != length + len(responses):
+        # Without a usable mask, the complete prompt counts, and the response ends at the last token of the model.
+        model_tokens = response_fields[0] if response_fields[0] is not None else [1] * len(responses)
+        end = max((at + 1 for at, real in enumerate(model_tokens) if real), default=0)
+        attention = [1] * (length + end) + [0] * (len(responses) - end)
+    selected = (_select(values, attention[length:]) for values in (responses, *response_fields))
+    return RowTokens(_select(prompts, attention[:length]), *selected)
+
+
+def _select(values: Any, response_mask: list[Any]) -> Any:
+    return None if values is None else list(compress(values, response_mask))

@@ -90,9 +90,8 @@ def build_proto_contents(value: load.Proto) -> BatchContents:
         raise SafePickleError("a DataProto without columns and meta")
     if not all(isinstance(name, str) for name in columns):
         raise SafePickleError("a DataProto whose columns have no names")
-    columns = {
-        name: item if isinstance(item, load.Array | load.Unreadable) else NOT_AN_ARRAY for name, item in columns.items()
-    }
+    arrays = {name: item for name, item in columns.items() if isinstance(item, load.Array | load.Unreadable)}
+    columns = {**dict.fromkeys(columns, NOT_AN_ARRAY), **arrays}
     contents = _read_tensors(tensors)
     if contents is None or isinstance(contents, load.Unreadable):
         kind = "gen_batch" if contents else "new_batch"
@@ -139,10 +138,8 @@ def _read_numpy_parts(value: tuple[Any, ...]) -> BatchContents:
 
 
 def _read_tensordict(value: load.Tree) -> BatchContents:
-    columns = {
-        str(name): item for name, item in value.fields.items() if not isinstance(item, load.Tensor | load.Nested)
-    }
-    rows = _parse_row_count(value.batch_size)
+    others = ((name, item) for name, item in value.fields.items() if not isinstance(item, load.Tensor | load.Nested))
+    columns, rows = {str(name): item for name, item in others}, _parse_row_count(value.batch_size)
     return BatchContents("gen_batch", rows, dict(read_tensordict_fields(value)), columns)
 
 

@@ -148,14 +148,10 @@ class PlainConverter:
     def convert_datum(self, value: load.Datum, depth: int) -> Any:
         return self.convert(value.value, depth)
 
-    def convert_file_bytes(self, value: load.Piece, depth: int) -> Any:
-        return load.Unreadable(f"{len(value):,} bytes")
-
-    def convert_name(self, value: load.Name, depth: int) -> Any:
-        return load.Unreadable(str(value))
-
     def convert_other(self, value: Any, depth: int) -> Any:
-        return load.Unreadable(type(value).__name__.lower())
+        if isinstance(value, load.Piece):
+            return load.Unreadable(f"{len(value):,} bytes")
+        return load.Unreadable(str(value) if isinstance(value, load.Name) else type(value).__name__.lower())
 
 
 CONVERTERS: dict[type, Callable[[PlainConverter, Any, int], Any]] = {
@@ -169,10 +165,7 @@ CONVERTERS: dict[type, Callable[[PlainConverter, Any, int], Any]] = {
     load.Size: PlainConverter.convert_tuple,
     load.Stack: PlainConverter.convert_stack,
     load.Datum: PlainConverter.convert_datum,
-    load.Piece: PlainConverter.convert_file_bytes,
-    load.Name: PlainConverter.convert_name,
-    **dict.fromkeys(
-        (load.Nested, load.Storage, load.Consolidated, load.Tree, load.Proto, load.Dtype, load.Buffer, load.Rollout),
-        PlainConverter.convert_other,
-    ),
+    **dict.fromkeys((load.Piece, load.Name, load.Nested, load.Storage), PlainConverter.convert_other),
+    **dict.fromkeys((load.Consolidated, load.Tree, load.Proto, load.Rollout), PlainConverter.convert_other),
+    **dict.fromkeys((load.Dtype, load.Buffer), PlainConverter.convert_other),
 }

@@ -31,6 +31,8 @@ from rolloutdeck.safe_pickle.load.placeholders import (
 NDARRAY = Name("numpy", "ndarray")
 TENSORDICT = Name("tensordict._td", "TensorDict")
 
+Shape = tuple[int, ...]
+
 
 def build_call_result(name: Name, args: tuple[Any, ...]) -> Any:
     """Returns what REDUCE and NEWOBJ push: inert if the name is unknown or its arguments are unexpected."""
@@ -52,11 +54,11 @@ def convert_dict_key(value: Any) -> Any:
     return value if isinstance(value, Unreadable) else Unreadable(f"a key of type {type(value).__name__}")
 
 
-def _build_array(name: Name, kind: Name, shape: tuple[int, ...], code: bytes) -> Array | Unreadable:
+def _build_array(name: Name, kind: Name, shape: Shape, code: bytes) -> Array | Unreadable:
     return Array(name) if kind == NDARRAY else Unreadable("numpy array of another class")
 
 
-def _build_array_from_buffer(name: Name, data: bytes, dtype: Dtype, shape: tuple[int, ...], order: str) -> Array:
+def _build_array_from_buffer(name: Name, data: bytes, dtype: Dtype, shape: Shape, order: str) -> Array:
     """Builds an array as protocol 5 writes it."""
     array = Array(Name(name.module.replace("numeric", "multiarray"), "_reconstruct"))
     array.set_state((1, shape, dtype, order != "C", data))
@@ -88,18 +90,13 @@ def _build_set(name: Name, members: list[Any]) -> set[Any]:
     return {convert_dict_key(member) for member in members}
 
 
-def _build_size(name: Name, shape: tuple[int, ...] | list[int] = ()) -> Size:
+def _build_size(name: Name, shape: Shape | list[int] = ()) -> Size:
     count_elements(shape)
     return Size(shape)
 
 
 def _build_tensor(
-    name: Name,
-    storage: Storage | Unreadable,
-    start: int,
-    shape: tuple[int, ...],
-    stride: tuple[int, ...],
-    *options: Any,
+    name: Name, storage: Storage | Unreadable, start: int, shape: Shape, stride: Shape, *options: Any
 ) -> Tensor | Unreadable:
     if isinstance(storage, Unreadable):
         return Unreadable(f"tensor on {storage.name}")

@@ -80,7 +80,7 @@ class PickleInterpreter:
                 raise SafePickleError(f"more than {MAX_TEXT_LENGTH:,} characters of text")
         self.stack.append(value)
 
-    def pop_to_mark(self) -> list[Any]:
+    def pop_to_mark(self, op: Opcode | None = None) -> list[Any]:
         """Removes and returns the values above the last mark."""
         above, self.stack = self.stack, self.outer_stacks.pop()
         return above
@@ -94,9 +94,6 @@ class PickleInterpreter:
             self.stack.pop()
         else:
             self.pop_to_mark()
-
-    def pop_mark(self, op: Opcode) -> None:
-        self.pop_to_mark()
 
     def duplicate(self, op: Opcode) -> None:
         self.stack.append(self.stack[-1])
@@ -114,18 +111,6 @@ class PickleInterpreter:
         if count > len(self.stack):
             raise IndexError
         self.stack[-count:] = [tuple(self.stack[-count:])]
-
-    def close_tuple(self, op: Opcode) -> None:
-        members = tuple(self.pop_to_mark())
-        self.stack.append(members)
-
-    def close_list(self, op: Opcode) -> None:
-        members = self.pop_to_mark()
-        self.stack.append(members)
-
-    def close_frozenset(self, op: Opcode) -> None:
-        members = frozenset(map(convert_dict_key, self.pop_to_mark()))
-        self.stack.append(members)
 
     def close_dict(self, op: Opcode) -> None:
         items = self.pop_to_mark()
@@ -256,6 +241,14 @@ def _push_new(factory: Callable[[], Any]) -> Callable[[PickleInterpreter, Opcode
     return lambda interpreter, op: interpreter.stack.append(factory())
 
 
+def _close(build: Callable[[list[Any]], Any]) -> Callable[[PickleInterpreter, Opcode], None]:
+    def close(interpreter: PickleInterpreter, op: Opcode) -> None:
+        members = interpreter.pop_to_mark()
+        interpreter.stack.append(build(members))
+
+    return close
+
+
 def _push_tuple(count: int) -> Callable[[PickleInterpreter, Opcode], None]:
     return lambda interpreter, op: interpreter.push_tuple(count)
 
@@ -268,7 +261,7 @@ _PUSHED_OPCODES = (
     "INT LONG BININT BININT1 BININT2 LONG1 LONG4 FLOAT BINFLOAT UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 "
     "STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
 )
-OPCODE_HANDLERS: dict[str, Callable[[PickleInterpreter, Opcode], None]] = {
+OPCODE_HANDLERS: dict[str, Callable[[PickleInterpreter, Opcode], object]] = {
     **dict.fromkeys(_PUSHED_OPCODES.split(), PickleInterpreter.push),
     **dict.fromkeys(("PROTO", "FRAME", "STOP", "READONLY_BUFFER"), _ignore),
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), PickleInterpreter.put),
@@ -283,13 +276,13 @@ OPCODE_HANDLERS: dict[str, Callable[[PickleInterpreter, Opcode], None]] = {
     "EMPTY_DICT": _push_new(dict),
     "EMPTY_SET": _push_new(set),
     **{f"TUPLE{count}": _push_tuple(count) for count in (1, 2, 3)},
-    "TUPLE": PickleInterpreter.close_tuple,
-    "LIST": PickleInterpreter.close_list,
+    "TUPLE": _close(tuple),
+    "LIST": _close(list),
     "DICT": PickleInterpreter.close_dict,
-    "FROZENSET": PickleInterpreter.close_frozenset,
+    "FROZENSET": _close(lambda members: frozenset(map(convert_dict_key, members))),
     "MARK": PickleInterpreter.mark,
     "POP": PickleInterpreter.pop,
-    "POP_MARK": PickleInterpreter.pop_mark,
+    "POP_MARK": PickleInterpreter.pop_to_mark,
     "DUP": PickleInterpreter.duplicate,
     "MEMOIZE": PickleInterpreter.memoize,
     "APPEND": PickleInterpreter.append,

@@ -77,16 +77,10 @@ class ArchivePickler(PickleWriter):
 
     def write_jagged(self, value: SelectedJaggedTensor) -> None:
         """Writes a jagged tensor. Torch computes the length of the longest row itself."""
-        parts: dict[str, Any] = {
-            "values": value.values,
-            "offsets": value.offsets,
-            "lengths": None,
-            "_ragged_idx": 1,
-            "_metadata_cache": {},
-            "requires_grad": False,
-        }
+        parts = {"values": value.values, "offsets": value.offsets, "lengths": None}
+        options = {"_ragged_idx": 1, "_metadata_cache": {}, "requires_grad": False}
         names = Name(NESTED, "_rebuild_njt"), Name(NESTED, "NestedTensor")
-        self.write_call(REBUILD_TYPED, (*names, (parts,), {}), value)
+        self.write_call(REBUILD_TYPED, (*names, ({**parts, **options},), {}), value)
 
     def write_tensordict(self, value: Tree) -> None:
         self.write_call(MAKE_TENSORDICT, (TENSORDICT, value.state), value)

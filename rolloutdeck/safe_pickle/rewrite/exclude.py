@@ -109,16 +109,10 @@ def write_proto(batch: Proto, selection: RowSelection, tensors_path: Path, file:
         return
     if not isinstance(tensors, Data):
         raise SafePickleError("it has no tensors")
-    with tensors_path.open("wb") as file_of_tensors:
-        write_torch_batch(select_tensordict(build_source(tensors), selection), file_of_tensors)
+    tensordict = load_archive(build_source(tensors))
+    if not isinstance(tensordict, Consolidated | Tree):
+        raise SafePickleError("its tensors are not a TensorDict")
+    with tensors_path.open("wb") as tensors_file:
+        write_torch_batch(selection.select(tensordict), tensors_file)
     with ByteSource.open(tensors_path) as written:
         write_pickle(selection.build_proto(batch, Piece(written, ByteSpan(0, written.size))), file)
-
-
-def select_tensordict(source: ByteSource, selection: RowSelection) -> Consolidated | Tree:
-    value = load_archive(source)
-    if isinstance(value, Consolidated):
-        return selection.select_consolidated(value)
-    if isinstance(value, Tree):
-        return selection.select_tensordict(value)
-    raise SafePickleError("its tensors are not a TensorDict")

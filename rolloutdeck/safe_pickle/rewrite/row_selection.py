@@ -97,11 +97,8 @@ class RowSelection:
 
     def select_column(self, value: Any) -> Any:
         """Selects from a numpy column."""
-        if (
-            not isinstance(value, load.Array)
-            or not isinstance(value.dtype, load.Dtype)
-            or value.shape[:1] != (self.rows,)
-        ):
+        is_array = isinstance(value, load.Array) and isinstance(value.dtype, load.Dtype)
+        if not is_array or value.shape[:1] != (self.rows,):
             raise SafePickleError("it has a column without a value per row")
         assert value.data is not None
         width = len(value.data) // max(self.rows, 1)
@@ -110,6 +107,9 @@ class RowSelection:
         else:
             selected = self._join_rows(value.data, 0, width)
         return replace(value, shape=(len(self.keep), *value.shape[1:]), data=selected)
+
+    def select(self, batch: load.Consolidated | load.Tree) -> load.Consolidated | load.Tree:
+        return self.select_tensordict(batch) if isinstance(batch, load.Tree) else self.select_consolidated(batch)
 
     def select_consolidated(self, batch: load.Consolidated) -> load.Consolidated:
         class_metadata = batch.metadata.get("cls_metadata")

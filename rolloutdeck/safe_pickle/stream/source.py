@@ -64,9 +64,8 @@ class ByteSource:
 
     def _check_range(self, at: int, length: int) -> None:
         if at < 0 or length < 0 or at + length > self.size:
-            raise SafePickleError(
-                f"it ends after {self.size:,} bytes, before the {length:,} bytes that should begin at {at:,}"
-            )
+            message = f"it ends after {self.size:,} bytes, before the {length:,} bytes that should begin at {at:,}"
+            raise SafePickleError(message)
 
     def window(self, start: int, length: int) -> ByteSource:
         """Returns a part as a separate source. Raises SafePickleError if it reaches beyond this one."""

@@ -142,9 +142,8 @@ def _read_zip64_end(source: ByteSource, at: int, count: int, length: int, start:
     _, disk, where, disks = _LOCATOR.unpack(source.read(at - _LOCATOR.size, _LOCATOR.size))
     if disk or disks != 1 or where != at - _LOCATOR.size - _END64.size:
         raise SafePickleError("the ZIP64 end record is at the wrong position")
-    signature, size, _, _, disk, first, disk_entries, count64, length64, start64 = _END64.unpack(
-        source.read(where, _END64.size)
-    )
+    fields = _END64.unpack(source.read(where, _END64.size))
+    signature, size, _, _, disk, first, disk_entries, count64, length64, start64 = fields
     if signature != b"PK\x06\x06" or size != _END64.size - 12 or disk or first or disk_entries != count64:
         raise SafePickleError("the ZIP64 end record is malformed")
     if (count, length, start) != (min(count64, FULL16), min(length64, FULL32), min(start64, FULL32)):

@@ -90,9 +90,8 @@ class AbstractContainer:
                 continue
             self._count_item(item)
         if self.depth > MAX_DEPTH or self.weight > MAX_WEIGHT:
-            raise SafePickleError(
-                f"it is nested more than {MAX_DEPTH} deep, or unfolds to more than {MAX_WEIGHT:,} values"
-            )
+            message = f"it is nested more than {MAX_DEPTH} deep, or unfolds to more than {MAX_WEIGHT:,} values"
+            raise SafePickleError(message)
 
     def _count_item(self, item: AbstractValue) -> None:
         if item is self:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolloutdeck.safe_pickle.batches.batch import open_batch
-from rolloutdeck.safe_pickle.batches.token_ids import extract_row_tokens
+from rolloutdeck.safe_pickle.batches.batch import extract_row_tokens, open_batch
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.placeholders import Unreadable
 from rolloutdeck.safe_pickle.stream.source import ByteSource

@@ -19,18 +19,7 @@ __all__ = ["CALL_RULES", "ALLOWED_GLOBALS", "NEW_RULES", "STATE_RULES", "CallRul
 CallRule = Callable[[Verifier, list[AbstractValue]], AbstractValue]
 StateRule = Callable[[Verifier, AbstractObject, AbstractValue], None]
 
-CALL_RULES: dict[str, CallRule] = {
-    **stdlib.STDLIB_CALL_RULES,
-    **arrays.ARRAY_CALL_RULES,
-    **tensors.TENSOR_CALL_RULES,
-    **batches.BATCH_CALL_RULES,
-}
-NEW_RULES: dict[str, CallRule] = {**tensors.TENSOR_NEW_RULES, **batches.BATCH_NEW_RULES}
-STATE_RULES: dict[str, StateRule] = {
-    **arrays.ARRAY_STATE_RULES,
-    **tensors.TENSOR_STATE_RULES,
-    **batches.BATCH_STATE_RULES,
-}
-ALLOWED_GLOBALS = frozenset(
-    (*CALL_RULES, *NEW_RULES, *arrays.ARRAY_GLOBALS, *tensors.TENSOR_GLOBALS, *batches.BATCH_GLOBALS)
-)
+CALL_RULES: dict[str, CallRule] = {**stdlib.CALL_RULES, **arrays.CALL_RULES, **tensors.CALL_RULES, **batches.CALL_RULES}
+NEW_RULES: dict[str, CallRule] = {**tensors.NEW_RULES, **batches.NEW_RULES}
+STATE_RULES: dict[str, StateRule] = {**arrays.STATE_RULES, **tensors.STATE_RULES, **batches.STATE_RULES}
+ALLOWED_GLOBALS = frozenset((*CALL_RULES, *NEW_RULES, *arrays.GLOBALS, *tensors.GLOBALS, *batches.GLOBALS))

@@ -124,11 +124,11 @@ def verify_from_buffer(verifier: Verifier, args: list[AbstractValue]) -> Abstrac
 
 
 _CORE = ("numpy._core", "numpy.core")
-ARRAY_GLOBALS = {"numpy.ndarray"}
-ARRAY_CALL_RULES = {
+GLOBALS = {"numpy.ndarray"}
+CALL_RULES = {
     "numpy.dtype": verify_dtype,
     **dict.fromkeys((f"{core}.multiarray._reconstruct" for core in _CORE), verify_reconstruct),
     **dict.fromkeys((f"{core}.multiarray.scalar" for core in _CORE), verify_scalar),
     **dict.fromkeys((f"{core}.numeric._frombuffer" for core in _CORE), verify_from_buffer),
 }
-ARRAY_STATE_RULES = {"dtype": verify_dtype_state, "array": verify_array_state}
+STATE_RULES = {"dtype": verify_dtype_state, "array": verify_array_state}

@@ -254,19 +254,19 @@ def _check_tensor(name: str, tensor: AbstractValue) -> None:
         raise RuleViolationError(f"the field {name!r} does not have as many bytes as its shape")
 
 
-BATCH_GLOBALS = {"tensordict._td.TensorDict"}
-BATCH_CALL_RULES = {
+GLOBALS = {"tensordict._td.TensorDict"}
+CALL_RULES = {
     "tensordict._reductions._rebuild_tensordict_files_consolidated": verify_consolidated,
     "tensordict._reductions._make_td": verify_tensordict,
 }
-BATCH_NEW_RULES = {
+NEW_RULES = {
     "verl.protocol.DataProto": build_new_rule("batch"),
     "roll.distributed.scheduler.protocol.DataProto": build_new_rule("rollout"),
     "_io.BytesIO": build_new_rule("buffer"),
     "tensordict.tensorclass.NonTensorStack": build_new_rule("stack"),
     "tensordict.tensorclass.NonTensorData": build_new_rule("value"),
 }
-BATCH_STATE_RULES = {
+STATE_RULES = {
     "batch": verify_proto_state,
     "rollout": verify_rollout_state,
     "buffer": verify_buffer_state,

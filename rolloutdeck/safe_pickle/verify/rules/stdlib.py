@@ -53,7 +53,7 @@ def verify_set(verifier: Verifier, args: list[AbstractValue]) -> AbstractValue:
     return AbstractContainer("set", args[0].items)
 
 
-STDLIB_CALL_RULES = {
+CALL_RULES = {
     "_codecs.encode": verify_encode,
     "collections.OrderedDict": build_empty_rule(lambda: AbstractContainer("dict")),
     "__builtin__.set": verify_set,

@@ -62,9 +62,8 @@ def verify_tensor(verifier: Verifier, args: list[AbstractValue]) -> AbstractValu
         raise RuleViolationError("a tensor with hooks or metadata")
     size, stride = parse_sizes(args[2]), parse_sizes(args[3])
     _check_bounds(args[1], size, stride, args[0].facts["elements"])
-    return AbstractObject(
-        "tensor", HARMLESS, facts={**args[0].facts, "shape": size, "stride": stride, "offset": args[1]}
-    )
+    facts = {**args[0].facts, "shape": size, "stride": stride, "offset": args[1]}
+    return AbstractObject("tensor", HARMLESS, facts=facts)
 
 
 def _check_bounds(offset: int, size: list[int], stride: list[int], elements: int) -> None:
@@ -181,17 +180,17 @@ def verify_dimension_state(verifier: Verifier, target: AbstractObject, state: Ab
     target.level = HARMLESS
 
 
-TENSOR_GLOBALS = {
+GLOBALS = {
     "torch.Tensor",
     f"{NESTED}.NestedTensor",
     f"{NESTED}._rebuild_njt",
-    *(kind.name for kind in _DTYPES_BY_STORAGE),
+    *(storage.name for storage in _DTYPES_BY_STORAGE),
 }
-TENSOR_CALL_RULES = {
+CALL_RULES = {
     TENSOR: verify_tensor,
     "torch._tensor._rebuild_from_type_v2": verify_typed_tensor,
     "torch.Size": verify_size,
     "torch.storage._load_from_bytes": verify_from_bytes,
 }
-TENSOR_NEW_RULES = {"torch._dynamo.decorators._DimRange": build_new_rule("range")}
-TENSOR_STATE_RULES = {"range": verify_dimension_state}
+NEW_RULES = {"torch._dynamo.decorators._DimRange": build_new_rule("range")}
+STATE_RULES = {"range": verify_dimension_state}

@@ -74,9 +74,8 @@ def load_local_server(home: Path | None = None) -> dict[str, str]:
         data: Any = json.loads((find_home_folder(home) / "local.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    if not isinstance(data, dict):
-        return {}
-    return {str(key): value for key, value in data.items() if isinstance(value, str)}
+    items = data.items() if isinstance(data, dict) else ()
+    return {str(key): value for key, value in items if isinstance(value, str)}
 
 
 def is_same_server(url: str, other_url: str) -> bool:

@@ -152,7 +152,6 @@ class ServerClient:
         return response
 
     def send_json(self, method: str, path: str, data: Any, **options: Any) -> ServerResponse:
-        """Calls `request` with `data` as the JSON body."""
         headers = {**options.pop("headers", {}), "Content-Type": "application/json"}
         return self.request(method, path, body=json.dumps(data).encode(), headers=headers, **options)
 
@@ -160,11 +159,7 @@ class ServerClient:
     def stream(
         self, path: str, *, headers: Mapping[str, str] | None = None, timeout: float = 30.0
     ) -> Iterator[StreamedResponse]:
-        """Sends a GET request for `path` and yields the response before its body is read.
-
-        For bodies larger than memory. `timeout` is in seconds, for each wait on the network. Raises only
-        ServerUnreachableError, apart from exceptions of the `with` block.
-        """
+        """Sends a GET request and yields the response before its body is read. Raises ServerUnreachableError."""
         with self._report_unreachable():
             connection, target = self._open_connection(path, timeout)
             connection.request("GET", target, headers=self._build_headers(None, headers))
@@ -219,7 +214,6 @@ class RunClient:
         return self.server.request(method, self.path + path, headers=headers, **{"timeout": self.timeout, **options})
 
     def send_json(self, method: str, path: str, data: Any) -> ServerResponse:
-        """Calls `ServerClient.send_json` with `path` relative to the URL of the run."""
         return self.server.send_json(method, self.path + path, data, headers=self.headers, timeout=self.timeout)
 
 

@@ -1,7 +1,4 @@
-"""Maps the columns of a table to the parts of a sample, by common names of users and trainers. Standard library only.
-
-Client and server use the same mapping, so a table that the client uploads is a table that the server can read.
-"""
+"""Maps columns of a table to the parts of a sample, by common names. Client and server use the same mapping."""
 
 from __future__ import annotations
 

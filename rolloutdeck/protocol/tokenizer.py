@@ -1,7 +1,4 @@
-"""Reads the vocabulary of a `tokenizer.json` and computes the fingerprint by which token ids are compared.
-
-The format is that of the Hugging Face `tokenizers` library. Only its JSON is parsed; no code of it is executed.
-"""
+"""Reads the vocabulary of a `tokenizer.json` of Hugging Face as JSON, and computes the fingerprint of its ids."""
 
 from __future__ import annotations
 

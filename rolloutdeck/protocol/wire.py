@@ -1,7 +1,4 @@
-"""The wire contract between client and server: values, limits and types. Standard library only.
-
-A server accepts every released wire version.
-"""
+"""The wire contract between client and server. A server accepts every released wire version."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class ReplayFolder:
                 if (self.path / path).is_symlink():
                     raise UsageError(f"{self.path / path} is a symbolic link. `pull` writes only below --into.")
             if folder not in known and (self.path / folder).exists():
-                raise build_foreign_error(self.path / folder)
+                raise UsageError(f"{self.path / folder} was not written by `pull`. Use another folder for --into.")
         known |= requested
         self.coming |= set(map(str, coming))
         self.staging.mkdir(parents=True, exist_ok=True)
@@ -147,16 +147,13 @@ class ReplayFolder:
             return
 
     def _check_own(self) -> None:
-        """Raises UsageError if a step folder contains a file that `pull` did not write.
-
-        Such a file of the trainer would be lost when the step folder is replaced. In a folder of all steps, the
-        trainer would load it as a step of the plan.
-        """
+        """Raises UsageError for a file that `pull` did not write: it would be lost, or loaded as a step of the plan."""
         known = self.files.keys() | self.coming
         for folder in self.folders | self.shared:
             for name in _iter_files(self.path / folder):
-                if str(folder / name) not in known:
-                    raise build_foreign_error(self.path / folder / name)
+                file = folder / name
+                if str(file) not in known:
+                    raise UsageError(f"{self.path / file} was not written by `pull`. Use another folder for --into.")
 
     def _group_by_folder(self) -> dict[PurePosixPath, list[str]]:
         names: dict[PurePosixPath, list[str]] = {}
@@ -216,10 +213,6 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path} is not empty and was not written by `pull`. Use a new or empty folder for --into."
         ) from None
     return dict(manifest)
-
-
-def build_foreign_error(path: Path) -> UsageError:
-    return UsageError(f"{path} was not written by `pull`. Use another folder for --into.")
 
 
 def _is_below(name: str) -> bool:

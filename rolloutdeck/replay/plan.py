@@ -1,7 +1,4 @@
-"""A replay plan as returned by the server: the pins to replay, their files, and their differences to the run.
-
-`parse_plan` is the only parser. The client, `pull`, the `plan` command and the plug-ins use its classes.
-"""
+"""A replay plan as returned by the server. The client, `pull`, the `plan` command and the plug-ins use it."""
 
 from __future__ import annotations
 

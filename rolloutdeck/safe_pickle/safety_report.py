@@ -11,15 +11,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rolloutdeck.safe_pickle import verify
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream import ByteSource, TorchArchive, is_zip
-from rolloutdeck.safe_pickle.verify import (
-    AbstractContainer,
-    AbstractObject,
-    AbstractValue,
-    PickleVerifier,
-    RuleViolationError,
-)
 
 
 @dataclass(frozen=True)
@@ -56,26 +50,27 @@ def _build_report(readable: bool, reasons: Iterable[str], format: str) -> Safety
 
 def _check_archive(source: ByteSource) -> SafetyReport:
     archive = TorchArchive.open(source)
-    verifier = PickleVerifier(archive.pickle, archive)
+    verifier = verify.PickleVerifier(archive.pickle, archive)
     value = verifier.verify()
-    readable = not (isinstance(value, AbstractObject) and value.kind == "unknown")
+    readable = not (isinstance(value, verify.AbstractObject) and value.kind == "unknown")
     return _build_report(readable, verifier.reasons, "tq_batch" if _is_queue_batch(value) else "torch")
 
 
-def _is_queue_batch(value: AbstractValue) -> bool:
+def _is_queue_batch(value: verify.AbstractValue) -> bool:
     """Whether it is what RolloutTqSkip saves: {tensordict, tags, keys, global_steps}."""
     try:
-        fields = value.fields() if isinstance(value, AbstractContainer) else {}
-    except RuleViolationError:
+        fields = value.fields() if isinstance(value, verify.AbstractContainer) else {}
+    except verify.RuleViolationError:
         return False
-    return isinstance(fields.get("tensordict"), AbstractObject) and isinstance(fields.get("keys"), AbstractContainer)
+    has_keys = isinstance(fields.get("keys"), verify.AbstractContainer)
+    return has_keys and isinstance(fields.get("tensordict"), verify.AbstractObject)
 
 
 def _check_pickle(source: ByteSource) -> SafetyReport:
-    verifier = PickleVerifier(source)
+    verifier = verify.PickleVerifier(source)
     value = verifier.verify()
-    is_batch = isinstance(value, AbstractObject) and value.kind in ("batch", "rollout") and "batch" in value.facts
-    if not is_batch:
+    is_object = isinstance(value, verify.AbstractObject) and value.kind in ("batch", "rollout")
+    if not is_object or "batch" not in value.facts:
         verifier.add_reason("it does not contain a batch of verl or ROLL")
         return _build_report(False, verifier.reasons, "unknown")
     verl_format = "new_batch" if value.facts["batch"] is None else "gen_batch"

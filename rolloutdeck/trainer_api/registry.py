@@ -42,7 +42,7 @@ def first_step(format: str) -> int:
 
 
 def masks_flagged(format: str) -> bool:
-    """Returns whether the trainer that loads this format replays flagged rows with a zero mask."""
+    """`Trainer.masks_flagged` of the trainer that loads this format."""
     return loader.masks_flagged if (loader := find_loader(format)) else False
 
 

@@ -1,7 +1,4 @@
-"""Opens a rollout dump of verl or ROLL: tensors by field and row, other columns, meta.
-
-Nothing of the file is executed, values are read only when requested, and torch, tensordict and verl are not needed.
-"""
+"""Opens a rollout dump of verl or ROLL. Nothing of it is executed, and values are read only when requested."""
 
 from __future__ import annotations
 

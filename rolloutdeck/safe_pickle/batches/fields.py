@@ -1,7 +1,4 @@
-"""The tensors of a batch, row by row. Reading a row of a multi-GB file costs one seek and the bytes of the row.
-
-numpy is imported only where an array is requested. Token lists do not need it.
-"""
+"""The tensors of a batch, row by row: one seek each. numpy is imported only where an array is requested."""
 
 from __future__ import annotations
 
@@ -9,21 +6,10 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from rolloutdeck.safe_pickle import load
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load import (
-    DTYPE_SIZES,
-    Array,
-    Consolidated,
-    Data,
-    Dtype,
-    Nested,
-    Tensor,
-    Tree,
-    count_elements,
-    read_byte_range,
-)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,26 +36,26 @@ class DenseField:
 
     dtype: str
     shape: tuple[int, ...]
-    data: Data
+    data: load.Data
     start: int = 0
 
     def __post_init__(self) -> None:
-        count_elements(self.shape)
-        if self.dtype not in DTYPE_SIZES:
+        load.count_elements(self.shape)
+        if self.dtype not in load.DTYPE_SIZES:
             raise SafePickleError(f"a tensor of type {self.dtype:.40}")
         if not self.shape or self.start < 0 or self.start + self.row_bytes * self.shape[0] > len(self.data):
             raise SafePickleError(f"a tensor of shape {self.shape} is larger than its bytes")
 
     @property
     def row_bytes(self) -> int:
-        return count_elements(self.shape[1:]) * DTYPE_SIZES[self.dtype]
+        return load.count_elements(self.shape[1:]) * load.DTYPE_SIZES[self.dtype]
 
     @property
     def info(self) -> TensorInfo:
         return TensorInfo(self.dtype, self.shape)
 
     def read_rows_bytes(self, first: int, count: int) -> bytes:
-        return read_byte_range(self.data, self.start + first * self.row_bytes, count * self.row_bytes)
+        return load.read_byte_range(self.data, self.start + first * self.row_bytes, count * self.row_bytes)
 
     def read_row(self, row: int) -> tuple[bytes, tuple[int, ...]]:
         """Returns the bytes and the shape of a row."""
@@ -134,7 +120,7 @@ def decode_numbers(dtype: str, data: bytes) -> list[Any]:
     if dtype == "bfloat16":  # the upper half of a float32
         data = b"".join(b"\0\0" + data[start : start + 2] for start in range(0, len(data), 2))
         dtype = "float32"
-    return list(struct.unpack(f"<{len(data) // DTYPE_SIZES[dtype]}{STRUCT_CODES[dtype]}", data))
+    return list(struct.unpack(f"<{len(data) // load.DTYPE_SIZES[dtype]}{STRUCT_CODES[dtype]}", data))
 
 
 def decode_array(dtype: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
@@ -150,7 +136,7 @@ def decode_array(dtype: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray:
         raise SafePickleError(f"an array of shape {shape}, which numpy does not support") from error
 
 
-def build_dense_field(tensor: Tensor) -> DenseField:
+def build_dense_field(tensor: load.Tensor) -> DenseField:
     """Returns a torch tensor as a dense field. Raises SafePickleError if it is not contiguous."""
     step = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
@@ -158,10 +144,10 @@ def build_dense_field(tensor: Tensor) -> DenseField:
             raise SafePickleError(f"a tensor of shape {tensor.shape} that is not contiguous")
         step *= size
     dtype = tensor.storage.dtype
-    return DenseField(dtype, tensor.shape, tensor.storage.data, tensor.start * DTYPE_SIZES[dtype])
+    return DenseField(dtype, tensor.shape, tensor.storage.data, tensor.start * load.DTYPE_SIZES[dtype])
 
 
-def build_jagged_field(tensor: Nested) -> JaggedField:
+def build_jagged_field(tensor: load.Nested) -> JaggedField:
     values = build_dense_field(tensor.values)
     bounds = _read_integers(tensor.offsets)
     lengths = [end - start for start, end in pairwise(bounds)]
@@ -175,20 +161,20 @@ def build_jagged_field(tensor: Nested) -> JaggedField:
     return JaggedField(values, rows)
 
 
-def _read_integers(tensor: Tensor) -> list[int]:
+def _read_integers(tensor: load.Tensor) -> list[int]:
     if len(tensor.shape) != 1 or tensor.storage.dtype not in ("int64", "int32"):
         raise SafePickleError("a nested tensor whose offsets are not a list of integers")
     return decode_numbers(tensor.storage.dtype, build_dense_field(tensor).read_all()[0])
 
 
-def read_tensordict_fields(tree: Tree) -> Iterator[tuple[str, TensorField]]:
+def read_tensordict_fields(tree: load.Tree) -> Iterator[tuple[str, TensorField]]:
     """Yields the tensors of a plain TensorDict, each with its name."""
     for name, value in tree.fields.items():
-        if isinstance(value, Tensor | Nested) and isinstance(name, str):
-            yield name, build_dense_field(value) if isinstance(value, Tensor) else build_jagged_field(value)
+        if isinstance(value, load.Tensor | load.Nested) and isinstance(name, str):
+            yield name, build_dense_field(value) if isinstance(value, load.Tensor) else build_jagged_field(value)
 
 
-def read_consolidated_fields(batch: Consolidated) -> Iterator[tuple[str, DenseField]]:
+def read_consolidated_fields(batch: load.Consolidated) -> Iterator[tuple[str, DenseField]]:
     """Yields the tensors of a consolidated TensorDict: parts of one byte tensor."""
     data = build_dense_field(batch.data)
     leaves = batch.metadata.get("leaves")
@@ -200,13 +186,13 @@ def read_consolidated_fields(batch: Consolidated) -> Iterator[tuple[str, DenseFi
 
 def _build_consolidated_field(data: DenseField, leaf: Any) -> DenseField:
     """`leaf`: (dtype, shape, first byte, last byte + 1, padding) in the bytes of the TensorDict."""
-    if not isinstance(leaf, tuple | list) or len(leaf) != 5 or not isinstance(leaf[0], str):
-        raise SafePickleError("a field of a TensorDict without a valid position")
-    dtype, shape, start, stop, _ = leaf
-    dtype = dtype.removeprefix("torch.")
+    is_leaf = isinstance(leaf, tuple | list) and len(leaf) == 5 and isinstance(leaf[0], str)
+    dtype, shape, start, stop, _ = cast("Sequence[Any]", leaf if is_leaf else [None] * 5)
     if not isinstance(shape, tuple | list) or type(start) is not int or type(stop) is not int:
         raise SafePickleError("a field of a TensorDict without a valid position")
-    if not 0 <= start <= stop <= data.shape[0] or count_elements(shape) * DTYPE_SIZES.get(dtype, 1) > stop - start:
+    dtype = dtype.removeprefix("torch.")
+    length = load.count_elements(shape) * load.DTYPE_SIZES.get(dtype, 1)
+    if not 0 <= start <= stop <= data.shape[0] or length > stop - start:
         raise SafePickleError("a field of a TensorDict reaches beyond its bytes")
     return DenseField(dtype, tuple(shape), data.data, data.start + start)
 
@@ -224,10 +210,10 @@ def read_numpy_fields(numpy_fields: Mapping[Any, Any]) -> Iterator[tuple[str, Te
 
 
 def _build_numpy_field(field: Any) -> DenseField:
-    dtype, shape, values = field if isinstance(field, tuple) and len(field) == 3 else (None, None, None)
-    if not isinstance(values, Array) or not isinstance(values.dtype, Dtype):
-        raise SafePickleError("a tensor that verl's numpy serialisation does not write")
-    if not isinstance(dtype, str) or not isinstance(shape, tuple):
+    is_triple = isinstance(field, tuple) and len(field) == 3
+    dtype, shape, values = cast("Sequence[Any]", field if is_triple else [None] * 3)
+    is_array = isinstance(values, load.Array) and isinstance(values.dtype, load.Dtype)
+    if not is_array or not isinstance(dtype, str) or not isinstance(shape, tuple):
         raise SafePickleError("a tensor that verl's numpy serialisation does not write")
     if values.dtype.code != "u1" or values.data is None or isinstance(values.data, list):
         raise SafePickleError("a tensor without its bytes")

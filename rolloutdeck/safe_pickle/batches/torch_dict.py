@@ -1,7 +1,4 @@
-"""Opens a dict that `torch.save` wrote, without torch. Tensors are read on demand.
-
-Nothing of the file is executed, see `rolloutdeck.safe_pickle.load`.
-"""
+"""Opens a dict that `torch.save` wrote, without torch. Nothing of it is executed; tensors are read on demand."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def _ignore(interpreter: PickleInterpreter, op: Opcode) -> None:
 
 
 _PUSHED_OPCODES = (
-    "INT LONG BININT BININT1 BININT2 LONG1 LONG4 FLOAT BINFLOAT UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 "
+    "NONE INT LONG BININT BININT1 BININT2 LONG1 LONG4 FLOAT BINFLOAT UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 "
     "STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
 )
 OPCODE_HANDLERS: dict[str, Callable[[PickleInterpreter, Opcode], object]] = {
@@ -268,7 +268,6 @@ OPCODE_HANDLERS: dict[str, Callable[[PickleInterpreter, Opcode], object]] = {
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), PickleInterpreter.get),
     **dict.fromkeys(("EXT1", "EXT2", "EXT4", "PERSID", "NEXT_BUFFER"), PickleInterpreter.push_inert),
     **dict.fromkeys(("REDUCE", "NEWOBJ"), PickleInterpreter.call_global),
-    "NONE": _push_constant(None),
     "NEWTRUE": _push_constant(True),
     "NEWFALSE": _push_constant(False),
     "EMPTY_TUPLE": _push_constant(()),

@@ -110,9 +110,13 @@ def write_proto(batch: Proto, selection: RowSelection, tensors_path: Path, file:
     if not isinstance(tensors, Data):
         raise SafePickleError("it has no tensors")
     tensordict = load_archive(build_source(tensors))
-    if not isinstance(tensordict, Consolidated | Tree):
+    if isinstance(tensordict, Tree):
+        selected: Any = selection.select_tensordict(tensordict)
+    elif isinstance(tensordict, Consolidated):
+        selected = selection.select_consolidated(tensordict)
+    else:
         raise SafePickleError("its tensors are not a TensorDict")
     with tensors_path.open("wb") as tensors_file:
-        write_torch_batch(selection.select(tensordict), tensors_file)
+        write_torch_batch(selected, tensors_file)
     with ByteSource.open(tensors_path) as written:
         write_pickle(selection.build_proto(batch, Piece(written, ByteSpan(0, written.size))), file)

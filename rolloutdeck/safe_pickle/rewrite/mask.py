@@ -8,7 +8,6 @@ pickle of protocol 2 without any global, so that torch accepts it with `weights_
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +16,7 @@ from rolloutdeck.safe_pickle.batches import open_torch_dict
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.rewrite.archive_writer import ArchivePickler, write_archive
 from rolloutdeck.safe_pickle.rewrite.atomic import open_checked_output
-from rolloutdeck.safe_pickle.rewrite.pickle_writer import PickleWriter, get_memo_key
+from rolloutdeck.safe_pickle.rewrite.pickle_writer import PickleWriter
 
 
 def mask_samples(source: str | os.PathLike[str], target: str | os.PathLike[str], positions: Collection[int]) -> int:
@@ -49,18 +48,8 @@ class PlainPickler(ArchivePickler):
 
     protocol = 2
 
-    def memoize(self, value: Any) -> None:
-        at = self.memo[get_memo_key(value)] = len(self.memo)
-        self.references.append(value)
-        self.put(b"q" + bytes([at]) if at < 256 else b"r" + struct.pack("<I", at))
-
-    def write_text(self, value: str) -> None:
-        data = value.encode("utf-8", "surrogatepass")
-        self.put(b"X" + struct.pack("<I", len(data)) + data)
-        self.memoize(value)
-
     writers_by_type: Mapping[type, Callable[[Any, Any], None]] = {
-        str: write_text,
+        str: PickleWriter.write_text,
         tuple: PickleWriter.write_tuple,
         list: PickleWriter.write_list,
         dict: PickleWriter.write_dict,

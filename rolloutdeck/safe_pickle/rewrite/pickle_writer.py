@@ -69,15 +69,15 @@ class PickleWriter:
         self.depth -= 1
 
     def memoize(self, value: Any) -> None:
-        self.memo[get_memo_key(value)] = len(self.memo)
+        at = self.memo[get_memo_key(value)] = len(self.memo)
         self.references.append(value)
-        self.put(b"\x94")
+        if self.protocol >= 4:
+            self.put(b"\x94")
+        else:
+            self.put(b"q" + bytes([at]) if at < 256 else b"r" + struct.pack("<I", at))
 
-    def write_none(self, value: None) -> None:
-        self.put(b"N")
-
-    def write_bool(self, value: Any) -> None:
-        self.put(b"\x88" if value else b"\x89")
+    def write_constant(self, value: bool | None) -> None:
+        self.put(b"N" if value is None else b"\x88" if value else b"\x89")
 
     def write_int(self, value: Any) -> None:
         if 0 <= value < 1 << 8:
@@ -96,7 +96,8 @@ class PickleWriter:
 
     def write_text(self, value: str) -> None:
         data = value.encode("utf-8", "surrogatepass")
-        self.put(b"\x8c" + bytes([len(data)]) if len(data) < 256 else b"X" + struct.pack("<I", len(data)))
+        is_short = len(data) < 256 and self.protocol >= 4
+        self.put(b"\x8c" + bytes([len(data)]) if is_short else b"X" + struct.pack("<I", len(data)))
         self.put(data)
         self.memoize(value)
 
@@ -193,8 +194,8 @@ def get_memo_key(value: Any) -> Any:
 
 
 SCALAR_WRITERS: dict[type, Callable[[PickleWriter, Any], None]] = {
-    type(None): PickleWriter.write_none,
-    bool: PickleWriter.write_bool,
+    type(None): PickleWriter.write_constant,
+    bool: PickleWriter.write_constant,
     int: PickleWriter.write_int,
     float: PickleWriter.write_float,
 }

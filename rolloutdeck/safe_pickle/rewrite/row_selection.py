@@ -108,9 +108,6 @@ class RowSelection:
             selected = self._join_rows(value.data, 0, width)
         return replace(value, shape=(len(self.keep), *value.shape[1:]), data=selected)
 
-    def select(self, batch: load.Consolidated | load.Tree) -> load.Consolidated | load.Tree:
-        return self.select_tensordict(batch) if isinstance(batch, load.Tree) else self.select_consolidated(batch)
-
     def select_consolidated(self, batch: load.Consolidated) -> load.Consolidated:
         class_metadata = batch.metadata.get("cls_metadata")
         if batch.metadata.get("non_tensors") or set(batch.metadata) - CONSOLIDATED_METADATA_KEYS:

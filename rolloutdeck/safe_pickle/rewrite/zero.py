@@ -1,7 +1,4 @@
-"""Removes rows of a batch that ROLL will load from the loss: their mask becomes 0 in the file.
-
-All other bytes are unchanged, except the checksums of the mask.
-"""
+"""Sets rows of a mask in ROLL's batch to 0, so they have no loss. Other bytes but its checksums are unchanged."""
 
 from __future__ import annotations
 

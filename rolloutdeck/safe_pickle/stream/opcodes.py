@@ -12,34 +12,26 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.stream.arguments import (
-    ARGUMENT_READERS,
-    OPCODE_NAMES,
-    UNSIGNED_WIDTHS,
-    ArgumentReader,
-    OpcodeArgument,
-    PickleLimits,
-    SourceReader,
-)
+from rolloutdeck.safe_pickle.stream import arguments
 from rolloutdeck.safe_pickle.stream.source import ByteSource
 
 
 class Opcode(NamedTuple):
     name: str
-    argument: OpcodeArgument
+    argument: arguments.OpcodeArgument
     at: int
 
 
 _MARK_CLOSERS = ("POP_MARK", "APPENDS", "DICT", "INST", "LIST", "OBJ", "SETITEMS", "TUPLE", "ADDITEMS", "FROZENSET")
 
 
-def scan_opcodes(source: ByteSource, limits: PickleLimits | None = None) -> Iterator[Opcode]:
+def scan_opcodes(source: ByteSource, limits: arguments.PickleLimits | None = None) -> Iterator[Opcode]:
     """Yields every opcode up to and including STOP. Bytes after STOP are not read. Raises SafePickleError.
 
     A step has millions of opcodes, most of them one or two bytes long. For speed, this loop reads those directly.
     """
-    reader = SourceReader(source)
-    rules = _StreamRules(limits or PickleLimits(), source.size)
+    reader = arguments.SourceReader(source)
+    rules = _StreamRules(limits or arguments.PickleLimits(), source.size)
     new_tuple = tuple.__new__
     for _ in range(rules.limits.opcodes):
         at = reader.at
@@ -65,7 +57,7 @@ class _StreamRules:
 
     __slots__ = ("frame", "limits", "marks", "puts", "size")
 
-    def __init__(self, limits: PickleLimits, size: int) -> None:
+    def __init__(self, limits: arguments.PickleLimits, size: int) -> None:
         self.limits = limits
         self.size = size
         self.marks = self.puts = 0
@@ -122,11 +114,14 @@ _RULES: dict[str, Callable[[_StreamRules, Opcode, int], None]] = {
 
 
 # By code: name, width of an unsigned argument in bytes or 0, reader of any other argument, rule to check.
-_OpcodeSpec = tuple[str, int, ArgumentReader | None, Callable[[_StreamRules, Opcode, int], None] | None]
+_OpcodeSpec = tuple[str, int, arguments.ArgumentReader | None, Callable[[_StreamRules, Opcode, int], None] | None]
 
 
-def _build_opcode_spec(name: str) -> _OpcodeSpec:
-    return name, UNSIGNED_WIDTHS.get(name, 0), ARGUMENT_READERS.get(name), _RULES.get(name)
+def _build_opcode_spec(code: int) -> _OpcodeSpec | None:
+    name = arguments.OPCODE_NAMES.get(code)
+    if name is None:
+        return None
+    return name, arguments.UNSIGNED_WIDTHS.get(name, 0), arguments.ARGUMENT_READERS.get(name), _RULES.get(name)
 
 
-_OPCODE_SPECS = [_build_opcode_spec(OPCODE_NAMES[code]) if code in OPCODE_NAMES else None for code in range(256)]
+_OPCODE_SPECS = [_build_opcode_spec(code) for code in range(256)]

@@ -151,6 +151,12 @@ def is_container(value: AbstractValue, kind: str, length: int | None = None) -> 
     return isinstance(value, AbstractContainer) and value.kind == kind and length in (None, len(value.items))
 
 
+def get_items(value: AbstractValue, length: int) -> list[AbstractValue]:
+    """Returns the items of a tuple of this length; None for each if it is anything else."""
+    items: list[AbstractValue] = value.items if is_container(value, "tuple", length) else [None] * length
+    return items
+
+
 def is_complete(value: AbstractValue, *kinds: str) -> bool:
     """Whether it is an object of one of these kinds that has its state."""
     return isinstance(value, AbstractObject) and value.kind in kinds and value.has_state
@@ -170,11 +176,11 @@ def is_count(value: AbstractValue) -> bool:
 
 def parse_sizes(value: AbstractValue, kinds: tuple[str, ...] = ("tuple",)) -> list[int]:
     """Returns sizes or strides of at most 32 dimensions. Raises RuleViolationError."""
-    if not isinstance(value, AbstractContainer) or value.kind not in kinds or len(value.items) > 32:
+    is_sequence = isinstance(value, AbstractContainer) and value.kind in kinds and len(value.items) <= 32
+    if not is_sequence or not all(map(is_count, value.items)):
         raise RuleViolationError("an invalid shape")
-    if not all(map(is_count, value.items)):
-        raise RuleViolationError("an invalid shape")
-    return value.items
+    sizes: list[int] = value.items
+    return sizes
 
 
 def is_dict_key(value: AbstractValue) -> bool:

@@ -166,8 +166,8 @@ class PickleVerifier(VerifierStack):
     _HANDLERS: ClassVar[dict[str, Callable[[PickleVerifier, Opcode], None]]] = {
         **dict.fromkeys(("PROTO", "FRAME"), lambda verifier, op: None),
         "MARK": VerifierStack._mark,
-        **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), VerifierStack._argument),
-        **dict.fromkeys(("NONE", "NEWTRUE", "NEWFALSE"), VerifierStack._constant),
+        **dict.fromkeys(("NONE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), VerifierStack._argument),
+        **dict.fromkeys(("NEWTRUE", "NEWFALSE"), VerifierStack._boolean),
         **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), VerifierStack._text),
         **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"), VerifierStack._bytes),
         **dict.fromkeys(("EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "EMPTY_SET"), VerifierStack._empty),

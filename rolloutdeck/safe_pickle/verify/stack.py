@@ -57,8 +57,8 @@ class VerifierStack:
     def _argument(self, op: Opcode) -> None:
         self._stack.append(op.argument)
 
-    def _constant(self, op: Opcode) -> None:
-        self._stack.append(_CONSTANTS_BY_OPCODE[op.name])
+    def _boolean(self, op: Opcode) -> None:
+        self._stack.append(op.name == "NEWTRUE")
 
     def _text(self, op: Opcode) -> None:
         text = op.argument
@@ -132,9 +132,6 @@ class VerifierStack:
 
     def _mark(self, op: Opcode) -> None:
         self._marks.append(len(self._stack))
-
-
-_CONSTANTS_BY_OPCODE = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 
 
 def _is_latin(text: str) -> bool:

@@ -14,6 +14,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     GlobalReference,
     RuleViolationError,
     Verifier,
+    get_items,
     get_safety_level,
     is_complete,
     is_container,
@@ -82,9 +83,7 @@ def verify_array_state(verifier: Verifier, target: AbstractObject, state: Abstra
     """(1, shape, dtype, is Fortran order, bytes or list of objects)."""
     if target.has_state:
         raise RuleViolationError("an array that is filled twice")
-    if not is_container(state, "tuple", 5):
-        raise RuleViolationError("an invalid array state")
-    version, shape, kind, fortran, content = state.items
+    version, shape, kind, fortran, content = get_items(state, 5)
     if type(version) is not int or version != 1 or type(fortran) is not bool or not _is_dtype(kind, objects=True):
         raise RuleViolationError("an invalid array state")
     sizes = parse_sizes(shape)

@@ -17,6 +17,7 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
     RuleViolationError,
     Verifier,
     get_fields,
+    get_items,
     get_safety_level,
     is_complete,
     is_container,
@@ -77,10 +78,8 @@ def _get_fields(value: AbstractValue) -> dict[str, AbstractValue]:
 
 def _check_leaf(name: str, leaf: AbstractValue, length: int) -> None:
     """(dtype, shape, first byte, byte after the last, padding)."""
-    if not is_container(leaf, "tuple", 5) or name.startswith("<NJT"):
-        raise RuleViolationError(f"the field {name!r} is invalid")
-    dtype, shape, start, stop, padding = leaf.items
-    is_torch = type(dtype) is str and dtype.startswith("torch.")
+    dtype, shape, start, stop, padding = get_items(leaf, 5)
+    is_torch = type(dtype) is str and dtype.startswith("torch.") and not name.startswith("<NJT")
     width = DTYPE_SIZES.get(dtype.removeprefix("torch.")) if is_torch else None
     if width is None or not is_count(start) or not is_count(stop) or not is_count(padding):
         raise RuleViolationError(f"the field {name!r} is invalid")
@@ -243,9 +242,7 @@ def _list_tensors(metadata: AbstractValue) -> list[AbstractValue]:
 
 
 def _check_tensor(name: str, tensor: AbstractValue) -> None:
-    if not is_container(tensor, "tuple", 3):
-        raise RuleViolationError(f"the field {name!r} is invalid")
-    dtype, shape, content = tensor.items
+    dtype, shape, content = get_items(tensor, 3)
     if dtype not in DTYPE_SIZES or not is_complete(shape, "size") or not is_complete(content, "array"):
         raise RuleViolationError(f"the field {name!r} is invalid")
     kind = content.facts["dtype"].facts

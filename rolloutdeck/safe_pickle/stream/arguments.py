@@ -177,6 +177,11 @@ def _build_decimal_reader(parse: Callable[[bytes], int | float]) -> ArgumentRead
     return read
 
 
+def _refuse_byte(reader: SourceReader, limits: PickleLimits) -> OpcodeArgument:
+    at = reader.at - 1
+    raise SafePickleError(f"byte 0x{reader.source.read(at, 1)[0]:02x} at {at:,} is no pickle opcode")
+
+
 _read_decimal = _build_decimal_reader(lambda line: int(line.strip().removesuffix(b"L")))
 
 # The opcodes of protocols 0 and 1 with their character, and those of newer protocols in the order of their codes.
@@ -229,4 +234,5 @@ ARGUMENT_READERS: dict[str, ArgumentReader] = {
     "BINBYTES": _build_bytes_reader(4),
     "BINBYTES8": _build_bytes_reader(8),
     "BYTEARRAY8": _build_bytes_reader(8),
+    "": _refuse_byte,  # for a byte that is no opcode
 }

@@ -35,11 +35,7 @@ def scan_opcodes(source: ByteSource, limits: arguments.PickleLimits | None = Non
     new_tuple = tuple.__new__
     for _ in range(rules.limits.opcodes):
         at = reader.at
-        code = reader.read_byte()
-        spec = _OPCODE_SPECS[code]
-        if spec is None:
-            raise SafePickleError(f"byte 0x{code:02x} at {at:,} is no pickle opcode")
-        name, width, read, rule = spec
+        name, width, read, rule = _OPCODE_SPECS[reader.read_byte()]
         argument = reader.read_unsigned(width) if width else read(reader, rules.limits) if read else None
         op = new_tuple(Opcode, (name, argument, at))
         if rules.frame and (reader.at >= rules.frame or name == "FRAME"):
@@ -117,10 +113,8 @@ _RULES: dict[str, Callable[[_StreamRules, Opcode, int], None]] = {
 _OpcodeSpec = tuple[str, int, arguments.ArgumentReader | None, Callable[[_StreamRules, Opcode, int], None] | None]
 
 
-def _build_opcode_spec(code: int) -> _OpcodeSpec | None:
-    name = arguments.OPCODE_NAMES.get(code)
-    if name is None:
-        return None
+def _build_opcode_spec(code: int) -> _OpcodeSpec:
+    name = arguments.OPCODE_NAMES.get(code, "")
     return name, arguments.UNSIGNED_WIDTHS.get(name, 0), arguments.ARGUMENT_READERS.get(name), _RULES.get(name)
 
 

@@ -11,17 +11,16 @@ from dashboard.pages.flags import views as flags
 from dashboard.pages.group import views as group
 from dashboard.pages.live import views as live
 from dashboard.pages.palette import views as go
-from dashboard.pages.pins import pin_box, plan_actions
+from dashboard.pages.pins import pin_box
 from dashboard.pages.pins import views as pins
 from dashboard.pages.prompt import views as prompt
-from dashboard.pages.review import decisions
 from dashboard.pages.review import views as review
 from dashboard.pages.run import views as run
 from dashboard.pages.runs import bulk_actions
 from dashboard.pages.runs import views as runs
 from dashboard.pages.sample import fields_view, prefetch
 from dashboard.pages.sample import views as sample
-from dashboard.pages.settings import language, members, preferences, projects, sign_in, tokens
+from dashboard.pages.settings import members, preferences, projects, sign_in, tokens
 from dashboard.pages.step import views as step
 
 urlpatterns = [
@@ -46,12 +45,12 @@ urlpatterns = [
     path("flags/<int:pk>/withdraw/", flags.withdraw_flag_view, name="withdraw"),
     path("runs/<str:uid>/flags/", flags.flag_samples_view, name="flag-many"),
     path("runs/<str:uid>/flags/undo/", flags.undo_last_action_view, name="flag-undo"),
-    path("runs/<str:uid>/seen/", decisions.mark_viewed_view, name="seen"),
-    path("samples/<str:pk>/verdict/", decisions.save_decision_view, name="verdict"),
+    path("runs/<str:uid>/seen/", review.mark_viewed_view, name="seen"),
+    path("samples/<str:pk>/verdict/", review.save_decision_view, name="verdict"),
     path("review/", review.review_page, name="review"),
     path("runs/<str:uid>/pins/", pin_box.pin_step_view, name="pin-step"),
     path("pins/", pins.pins_page, name="pins"),
-    path("pins/plan/", plan_actions.save_plan_view, name="plan-save"),
+    path("pins/plan/", pins.save_plan_view, name="plan-save"),
     path("pins/<int:pk>/note/", pin_box.edit_pin_note_view, name="pin-note"),
     path("pins/<int:pk>/remove/", pin_box.unpin_step_view, name="unpin"),
     path("compare/", compare.compare_page, name="compare"),
@@ -67,11 +66,11 @@ urlpatterns = [
     path("settings/<str:slug>/members/link/", members.create_member_link_view, name="member-link"),
     path("settings/<str:slug>/reasons/", projects.save_reasons_view, name="reasons"),
     path("settings/<str:slug>/correct/", projects.save_correctness_rule_view, name="correct"),
-    path("settings/<str:slug>/loosen/", plan_actions.override_check_view, name="loosen"),
+    path("settings/<str:slug>/loosen/", pins.override_check_view, name="loosen"),
     path("settings/<str:slug>/tokens/", tokens.create_token_view, name="tokens"),
     path("settings/<str:slug>/tokens/<int:pk>/revoke/", tokens.revoke_token_view, name="revoke"),
-    path("language/", language.set_language_view, name="language"),
-    path("language/<str:language>.js", language.script_catalogue_view, name="catalogue"),
+    path("language/", preferences.set_language_view, name="language"),
+    path("language/<str:language>.js", preferences.script_catalogue_view, name="catalogue"),
     path("theme/", preferences.set_theme_view, name="theme"),
     path("sign-in/", sign_in.sign_in_page, name="sign-in"),
     path("sign-in/link/", sign_in.sign_in_link_page, name="sign-in-link"),

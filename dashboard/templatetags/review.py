@@ -16,20 +16,22 @@ register = template.Library()
 @register.simple_tag
 def progress(batch: ReviewBatch) -> str:
     """`3 of 40 · 7 %`"""
-    told = _("{done} of {count} · {share} %")
-    return told.format(done=batch.reviewed_count, count=len(batch.samples), share=batch.reviewed_percent)
+    text = _("{done} of {count} · {share} %")
+    return text.format(done=batch.reviewed_count, count=len(batch.samples), share=batch.reviewed_percent)
 
 
 @register.simple_tag(takes_context=True)
 def look_at(context: template.Context, **changes: Any) -> str:
-    """`?…` of another place in this queue, or of another batch of it."""
-    told = {name: str(value) for name, value in changes.items()}
-    return str(context["look"].link(**{"sel": "", **({} if set(told) == {"sel"} else {"ids": ""}), **told}))
+    """`?…` of another sample of this queue, or of another batch."""
+    params = {name: str(value) for name, value in changes.items()}
+    reset = {"sel": ""} if set(params) == {"sel"} else {"sel": "", "ids": ""}
+    return str(context["review_state"].link(**reset | params))
 
 
 @register.simple_tag(takes_context=True)
 def queue_link(context: template.Context) -> str:
-    """The queue's query, for the page of all steps."""
-    found = context["found"]
-    q = found.batch.query if found.batch else found.look.q
-    return StepUrlState(split=found.look.split, q=q, sort=found.asked.queue.ordering.replace("order", "")).link()
+    """The queue's query on the page of all steps."""
+    result = context["result"]
+    state, queue = result.state, result.queue_request.queue
+    q = result.batch.query if result.batch else state.q
+    return StepUrlState(split=state.split, q=q, sort=queue.ordering.replace("order", "")).link()

@@ -1,4 +1,4 @@
-"""The form that adds what somebody looks at to a finding: the sample with a quote, the query's counts, charts."""
+"""The form that adds items to a finding: a sample with quotes, a query, charts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dashboard.pages.common import (
     role_allows,
     set_cache_headers,
 )
-from dashboard.pages.findings import views as pages
+from dashboard.pages.findings.views import finding_or_404
 from rolloutdeck.protocol import SPLITS
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.findings import (
@@ -51,198 +51,195 @@ from rollouts.samples import load_body
 MAX_OFFERED_FINDINGS = 50
 MAX_CHART_RUNS = 8
 MAX_QUOTES_AT_ONCE = 10
-MAX_QUOTE_CHARS = 100_000  # characters, before it is looked for
+MAX_QUOTE_CHARS = 100_000
 
-SaveItem = Callable[[Finding, User, str], EvidenceItem]
+StoreItem = Callable[[Finding, User, str], EvidenceItem]
 
 
 @dataclass(slots=True)
 class EvidenceSource:
-    """What the address says that somebody looks at; each part may be missing."""
+    """What the URL says that the user looks at; each part may be missing. `query` holds arguments of
+    `snapshot_query`."""
 
     project: Project
     run: Run | None = None
     sample: Sample | None = None
-    where: dict[str, Any] | None = None
-    problem: str = ""
+    query: dict[str, Any] | None = None
+    error: str = ""
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def add_to_finding_view(request: HttpRequest) -> HttpResponse:
-    given = request.POST if request.method == "POST" else request.GET
-    looked = parse_evidence_source(request, given)
-    permissions.require_role(request, looked.project, "annotator")
+    params = request.POST if request.method == "POST" else request.GET
+    source = parse_evidence_source(request, params)
+    permissions.require_role(request, source.project, "annotator")
+    template = "findings/form.html" if get_requested_panel(request) else "findings/add.html"
     if request.method != "POST":
-        return set_cache_headers(render(request, template(request), form(request, looked, given)), "")
+        return set_cache_headers(render(request, template, build_form_context(request, source, params)), "")
     try:
-        row = add_selected_items(request, looked)
+        finding = add_selected_items(request, source)
     except RolloutError as error:
         if is_script_request(request):
             return respond_error(request, error, "findings")
-        return render(request, template(request), form(request, looked, given, str(error)), status=400)
-    words = _("Added to “{title}”.").format(title=row.title)
-    return respond_success(request, words, "finding", row.pk, link=reverse("finding", args=[row.pk]))
+        return render(request, template, build_form_context(request, source, params, str(error)), status=400)
+    message = _("Added to “{title}”.").format(title=finding.title)
+    return respond_success(request, message, "finding", finding.pk, link=reverse("finding", args=[finding.pk]))
 
 
-def template(request: HttpRequest) -> str:
-    return "findings/form.html" if get_requested_panel(request) else "findings/add.html"
-
-
-def parse_evidence_source(request: HttpRequest, given: QueryDict) -> EvidenceSource:
-    """Raises Http404 for what the person may not see."""
-    if pk := given.get("sample", ""):
+def parse_evidence_source(request: HttpRequest, params: QueryDict) -> EvidenceSource:
+    """Raises Http404 if the user may not see it."""
+    if pk := params.get("sample", ""):
         sample = permissions.sample_or_404(request, pk)
         run = sample.step.run
-    elif uid := given.get("run", ""):
+    elif uid := params.get("run", ""):
         sample, run = None, permissions.run_or_404(request, uid)
     else:
-        return EvidenceSource(project_of(request, given.get("project", "")))
-    looked = EvidenceSource(run.project, run, sample)
-    if given.get("step"):
+        return EvidenceSource(choose_project(request, params.get("project", "")))
+    source = EvidenceSource(run.project, run, sample)
+    if params.get("step"):
         try:
-            looked.where = scope(run, given) | {"reader": request.user.pk}
+            source.query = parse_query_source(run, params) | {"reader": request.user.pk}
         except InvalidInputError as error:
-            looked.problem = str(error)
-    return looked
+            source.error = str(error)
+    return source
 
 
-def project_of(request: HttpRequest, slug: str) -> Project:
-    """The project that is named, else the first in which the person may write."""
+def choose_project(request: HttpRequest, slug: str) -> Project:
+    """The named project, else the first in which the user may write."""
     if slug:
         return permissions.project_or_404(request, slug)
-    mine = permissions.visible_projects(request).order_by("slug")
-    found = next((one for one in mine if role_allows(one.role_of(request.user), "annotator")), None)
-    if found is None:
-        raise Http404(_("You cannot edit any project yet. Ask a project owner for the annotator role."))
-    return found
+    for project in permissions.visible_projects(request).order_by("slug"):
+        if role_allows(project.role_of(request.user), "annotator"):
+            return project
+    raise Http404(_("You cannot edit any project yet. Ask a project owner for the annotator role."))
 
 
-def scope(run: Run, given: QueryDict) -> dict[str, Any]:
-    """Where the page's query is asked, as `snapshot_query` takes it. Raises BadInput."""
-    split = parse_choice(given.get("split"), "split", SPLITS, default=find_default_split(run))
-    ask = StepUrlState.from_query(given)
-    row = find_named_step(run, split, given.get("step", ""), ask.attempt)
+def parse_query_source(run: Run, params: QueryDict) -> dict[str, Any]:
+    """The query of the page, as arguments of `snapshot_query`. Raises InvalidInputError."""
+    split = parse_choice(params.get("split"), "split", SPLITS, default=find_default_split(run))
+    state = StepUrlState.from_query(params)
+    step = find_named_step(run, split, params.get("step", ""), state.attempt)
     return {
         "split": split,
-        "step": row.step if row else None,
-        "step_kind": row.step_kind if row else find_step_kind(run, split),
-        "attempt": row.attempt.key if row and row.superseded else ask.attempt,
-        "q": given.get("q", ""),
-        "ordering": ask.sort or "score",
+        "step": step.step if step else None,
+        "step_kind": step.step_kind if step else find_step_kind(run, split),
+        "attempt": step.attempt.key if step and step.superseded else state.attempt,
+        "q": params.get("q", ""),
+        "ordering": state.sort or "score",
     }
 
 
-def form(request: HttpRequest, looked: EvidenceSource, given: QueryDict, problem: str = "") -> dict[str, Any]:
-    offered = load_offered_findings(request, looked.project)
+def build_form_context(
+    request: HttpRequest, source: EvidenceSource, params: QueryDict, error: str = ""
+) -> dict[str, Any]:
+    offered = load_offered_findings(request, source.project)
     return {
-        "looked": looked,
+        "source": source,
         "offered": offered,
-        "chosen": given.get("finding") or (str(offered[0].pk) if offered and offered[0].mine else ""),
-        "counted": count_query_matches(looked),
-        "names": metrics(looked, given),
-        "given": given,
-        "quotes": given.getlist("quote"),
-        "problem": problem or looked.problem,
+        "chosen": params.get("finding") or (str(offered[0].pk) if offered and offered[0].last_added else ""),
+        "counted": count_query_matches(source),
+        "names": list_metric_choices(source, params),
+        "params": params,
+        "quotes": params.getlist("quote"),
+        "error": error or source.error,
     }
 
 
 def load_offered_findings(request: HttpRequest, project: Project) -> list[Any]:
-    """Findings to add to, those first in which the person showed something last."""
-    rows = Finding.objects.active().filter(project=project)
-    mine = Max("exhibits__created_at", filter=Q(exhibits__user=request.user.pk))
-    found = list(rows.annotate(mine=mine).order_by("-updated_at")[:MAX_OFFERED_FINDINGS])
-    return sorted(found, key=lambda one: (one.mine is None, -(one.mine or one.updated_at).timestamp()))
-
-
-def count_query_matches(looked: EvidenceSource) -> dict[str, Any] | None:
-    """How many samples the page's query finds; an error is said instead."""
-    if looked.run is None or looked.where is None:
-        return None
-    where = {name: value for name, value in looked.where.items() if name not in ("q", "ordering")}
-    try:
-        total = find_samples(looked.run, **where, q=looked.where["q"]).total
-    except InvalidInputError as error:
-        looked.problem = str(error)
-        return None
-    return {"total": total, "of": find_samples(looked.run, **where).total}
-
-
-def metrics(looked: EvidenceSource, given: QueryDict) -> list[tuple[str, bool]]:
-    """The run's metrics to choose from, and whether each is chosen; only where a chart is looked at."""
-    if looked.run is None or not given.get("charts"):
-        return []
-    chosen = set(given.getlist("names"))
+    """The newest findings; first those to which the user has added items, the last used first."""
+    last_added = Max("exhibits__created_at", filter=Q(exhibits__user=request.user.pk))
+    rows = Finding.objects.active().filter(project=project).annotate(last_added=last_added).order_by("-updated_at")
     return sorted(
-        ((name, name in chosen) for name in list_metric_names(looked.run)), key=lambda one: (not one[1], one[0])
+        rows[:MAX_OFFERED_FINDINGS],
+        key=lambda row: (row.last_added is None, -(row.last_added or row.updated_at).timestamp()),
     )
 
 
-def add_selected_items(request: HttpRequest, looked: EvidenceSource) -> Finding:
-    """All that is ticked, or nothing. What it shows is found before the database is locked. Raises RolloutError."""
-    by, given = get_signed_in_user(request), request.POST
-    ticked = set(given.getlist("show"))
-    if given.get("finding") and not ticked and not given.getlist("names"):
+def count_query_matches(source: EvidenceSource) -> dict[str, Any] | None:
+    """How many samples the page's query matches; sets `source.error` if the query is invalid."""
+    if source.run is None or source.query is None:
+        return None
+    where = {name: value for name, value in source.query.items() if name not in ("q", "ordering")}
+    try:
+        total = find_samples(source.run, **where, q=source.query["q"]).total
+    except InvalidInputError as error:
+        source.error = str(error)
+        return None
+    return {"total": total, "of": find_samples(source.run, **where).total}
+
+
+def list_metric_choices(source: EvidenceSource, params: QueryDict) -> list[tuple[str, bool]]:
+    """[(metric, whether it is selected)], selected ones first; empty if the page shows no charts."""
+    if source.run is None or not params.get("charts"):
+        return []
+    selected = set(params.getlist("names"))
+    names = sorted(list_metric_names(source.run), key=lambda name: (name not in selected, name))
+    return [(name, name in selected) for name in names]
+
+
+def add_selected_items(request: HttpRequest, source: EvidenceSource) -> Finding:
+    """Adds all selected items, or nothing. The snapshots are taken before the database is locked.
+    Raises RolloutError."""
+    user, params = get_signed_in_user(request), request.POST
+    selected = set(params.getlist("show"))
+    if params.get("finding") and not selected and not params.getlist("names"):
         raise InvalidInputError(_("Choose what to add: the sample, the query, or a metric."), "show")
-    keeps = [keep for part in (sample_of, query_of, charts_of) for keep in part(request, looked, ticked)]
+    items = list(prepare_items(request, source, selected))
     with transaction.atomic():
-        row = find_or_create_finding(request, looked)
-        for place, keep in enumerate(keeps):
-            keep(row, by, given.get("words", "") if place == 0 else "")
-    return row
+        finding = find_or_create_finding(request, source)
+        for position, store_item in enumerate(items):
+            store_item(finding, user, params.get("words", "") if position == 0 else "")
+    return finding
 
 
-def sample_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) -> Iterator[SaveItem]:
-    sample = looked.sample
-    if sample is None or "sample" not in ticked:
+def prepare_items(request: HttpRequest, source: EvidenceSource, selected: set[str]) -> Iterator[StoreItem]:
+    """Takes a snapshot of each selected item. Raises InvalidInputError."""
+    run, sample, names = source.run, source.sample, request.POST.getlist("names")
+    if run is None:
         return
-    texts = [one for one in request.POST.getlist("quote") if one.strip()]
-    if len(texts) > MAX_QUOTES_AT_ONCE or any(len(one) > MAX_QUOTE_CHARS for one in texts):
-        problem = _("You can add at most {count} quotes at once, each up to {most} characters.")
-        raise InvalidInputError(problem.format(count=MAX_QUOTES_AT_ONCE, most=f"{MAX_QUOTE_CHARS:,}"), "quote")
+    if sample and "sample" in selected:
+        body = load_body(sample)
+        quotes = [find_quote(body, *quote) for quote in parse_quotes(request)]
+        content = snapshot_sample(sample, body, quotes)
+        yield lambda finding, user, note: store_sample_evidence(finding, sample, content, user, quotes, note)
+    if "query" in selected:
+        if source.error:
+            raise InvalidInputError(source.error, "q")
+        if source.query:
+            query = snapshot_query(run, **source.query)
+            yield lambda finding, user, note: store_evidence(finding, EvidenceItem.Kind.QUERY, run, query, user, note)
+    if names:
+        runs = load_chart_runs(request, run)
+        charts = snapshot_charts(runs, names, request.POST.get("attempt", "") or "current")
+        yield lambda finding, user, note: store_evidence(finding, EvidenceItem.Kind.CHART, run, charts, user, note)
+
+
+def parse_quotes(request: HttpRequest) -> list[tuple[str, int]]:
+    """[(text, about where it is in the response)]. Raises InvalidInputError."""
+    texts = [text for text in request.POST.getlist("quote") if text.strip()]
+    if len(texts) > MAX_QUOTES_AT_ONCE or any(len(text) > MAX_QUOTE_CHARS for text in texts):
+        message = _("You can add at most {count} quotes at once, each up to {most} characters.")
+        raise InvalidInputError(message.format(count=MAX_QUOTES_AT_ONCE, most=f"{MAX_QUOTE_CHARS:,}"), "quote")
     near = parse_integer(request.POST.get("near"), "near") or 0
-    body = load_body(sample)
-    quotes = [find_quote(body, one, near) for one in texts]
-    new = snapshot_sample(sample, body, quotes)
-    yield lambda row, by, words: store_sample_evidence(row, sample, new, by, quotes, words)
+    return [(text, near) for text in texts]
 
 
-def query_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) -> Iterator[SaveItem]:
-    if "query" not in ticked:
-        return
-    if looked.problem:
-        raise InvalidInputError(looked.problem, "q")
-    run = looked.run
-    if run and looked.where:
-        new = snapshot_query(run, **looked.where)
-        yield lambda row, by, words: store_evidence(row, EvidenceItem.Kind.QUERY, run, new, by, words)
+def find_or_create_finding(request: HttpRequest, source: EvidenceSource) -> Finding:
+    """The finding that the form names, or a new one. Raises InvalidInputError, Http404."""
+    user, params = get_signed_in_user(request), request.POST
+    if not params.get("finding"):
+        return create_finding(source.project, user, title=params.get("title", ""), note=params.get("note", ""))
+    finding = finding_or_404(request, parse_integer(params["finding"], "finding") or 0, "annotator")
+    if finding.project_id != source.project.pk:
+        message = _("“{title}” belongs to {project}, but the content you are adding belongs to {other}.")
+        names = {"title": finding.title, "project": finding.project.slug, "other": source.project.slug}
+        raise InvalidInputError(message.format(**names), "finding")
+    return finding
 
 
-def charts_of(request: HttpRequest, looked: EvidenceSource, ticked: set[str]) -> Iterator[SaveItem]:
-    run, names = looked.run, request.POST.getlist("names")
-    if run and names:
-        new = snapshot_charts(runs_of(request, looked), names, request.POST.get("attempt", "") or "current")
-        yield lambda row, by, words: store_evidence(row, EvidenceItem.Kind.CHART, run, new, by, words)
-
-
-def find_or_create_finding(request: HttpRequest, looked: EvidenceSource) -> Finding:
-    """The finding that the form names, or the new one. Raises BadInput, Http404."""
-    by, given = get_signed_in_user(request), request.POST
-    if not given.get("finding"):
-        return create_finding(looked.project, by, title=given.get("title", ""), note=given.get("note", ""))
-    row = pages.finding_or_404(request, parse_integer(given["finding"], "finding") or 0, "annotator")
-    if row.project_id != looked.project.pk:
-        problem = _("“{title}” belongs to {project}, but the content you are adding belongs to {other}.")
-        other = {"title": row.title, "project": row.project.slug, "other": looked.project.slug}
-        raise InvalidInputError(problem.format(**other), "finding")
-    return row
-
-
-def runs_of(request: HttpRequest, looked: EvidenceSource) -> list[Run]:
-    """The run and those that are drawn over it, of the same project."""
-    assert looked.run is not None
-    uids = [uid for uid in request.POST.get("runs", "").split(",") if uid and uid != looked.run.uid][
-        : MAX_CHART_RUNS - 1
-    ]
+def load_chart_runs(request: HttpRequest, run: Run) -> list[Run]:
+    """The run and the runs of the same project that are overlaid on its charts."""
+    uids = [uid for uid in request.POST.get("runs", "").split(",") if uid and uid != run.uid][: MAX_CHART_RUNS - 1]
     others = [permissions.run_or_404(request, uid) for uid in uids]
-    return [looked.run, *(run for run in others if run.project_id == looked.project.pk)]
+    return [run, *(other for other in others if other.project_id == run.project_id)]

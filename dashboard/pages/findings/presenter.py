@@ -1,4 +1,4 @@
-"""Findings as pages and files show them: every text escaped, every number as it was when it was shown."""
+"""Findings as pages, exported files and chat messages show them, with the numbers of the snapshots."""
 
 from __future__ import annotations
 
@@ -21,210 +21,169 @@ from dashboard.pages.common import (
     replace_control_characters,
 )
 from dashboard.pages.findings import svg_chart
-from rollouts.models import EvidenceItem, Finding, Run
+from rollouts.models import EvidenceItem, Finding
 
-MAX_MARKED_RANGES = 200
 Kind = EvidenceItem.Kind
-CALLED = {Kind.SAMPLE: N_("Sample"), Kind.QUERY: N_("Query"), Kind.CHART: N_("Chart")}
+MAX_MARKED_RANGES = 200
+KIND_NAMES = {Kind.SAMPLE: N_("Sample"), Kind.QUERY: N_("Query"), Kind.CHART: N_("Chart")}
 
 
 @dataclass(slots=True)
 class PresentedItem:
-    """An exhibit with what its template needs. `path` leads to what it shows, where that is still there."""
+    """An item with what its template needs. `path` leads to the source of the snapshot, if that still exists."""
 
-    exhibit: EvidenceItem
-    held: dict[str, Any]
+    row: EvidenceItem
+    snapshot: dict[str, Any]
     path: str
     first: bool
     last: bool
 
     @property
     def kind(self) -> str:
-        return self.exhibit.kind
+        return self.row.kind
 
     @property
-    def called(self) -> str:
-        return _(CALLED[Kind(self.kind)])
+    def kind_name(self) -> str:
+        return _(KIND_NAMES[Kind(self.kind)])
 
     @property
-    def words(self) -> SafeString:
-        return render_markdown(self.exhibit.words)
+    def comment(self) -> SafeString:
+        return render_markdown(self.row.words)
 
     @property
     def link(self) -> str:
-        """For somebody elsewhere."""
         return build_absolute_url(self.path) if self.path else ""
 
     @property
-    def place(self) -> str:
-        """Which run and steps: `grpo · train step 12`."""
-        return format_item_position(self.held)
+    def position(self) -> str:
+        """Runs and step: `grpo · train step 12`."""
+        runs = self.snapshot.get("runs") or [self.snapshot["run"]]
+        names = ", ".join(str(run["name"]) for run in runs)
+        if "split" not in self.snapshot:
+            return names
+        split, step = self.snapshot["split"], self.snapshot["step"]
+        text = _("{runs} · {split} all steps") if step is None else _("{runs} · {split} step {step}")
+        return text.format(runs=names, split=split, step=step).replace("  ", " ")
 
     @property
     def facts(self) -> list[str]:
-        return describe_sample(self.held)
-
-    @property
-    def truncated(self) -> bool:
-        return bool(self.held.get("truncated")) or "trunc?" in self.held.get("facets", [])
+        return describe_sample(self.snapshot)
 
     @property
     def response(self) -> SafeString:
-        return render_quoted_text(self.held["response"], self.ranges("response"))
+        return self.render_quoted("response")
 
     @property
     def prompt(self) -> SafeString:
-        return render_quoted_text(self.held["prompt"], self.ranges("prompt"))
+        return self.render_quoted("prompt")
 
-    def ranges(self, field: str) -> list[tuple[int, int]]:
-        return [(one["start"], one["end"]) for one in self.held["quotes"] if one["field"] == field]
-
-    @property
-    def cut(self) -> list[tuple[str, int, int]]:
-        """(field, characters held, characters there were) of what was too long to hold."""
-        lengths = self.held.get("lengths", {})
-        return [(name, len(self.held[name]), whole) for name, whole in lengths.items() if whole > len(self.held[name])]
+    def render_quoted(self, field: str) -> SafeString:
+        quotes = [quote for quote in self.snapshot["quotes"] if quote["field"] == field]
+        return render_quoted_text(self.snapshot[field], [(quote["start"], quote["end"]) for quote in quotes])
 
     @property
-    def pictures(self) -> list[tuple[str, svg_chart.SvgChart]]:
-        """One for each metric, since metrics have no scale in common; the runs are its lines."""
-        curves = self.held["curves"]
-        drawn = {name: [curve for curve in curves if curve["name"] == name] for name in self.held["names"]}
-        return [(name, svg_chart.build_svg_chart(found)) for name, found in drawn.items() if found]
+    def shortened(self) -> list[tuple[str, int, int]]:
+        """[(field, characters stored, characters recorded)] of texts that were too long to store completely."""
+        lengths = self.snapshot.get("lengths", {}).items()
+        stored = [(name, len(self.snapshot[name]), recorded) for name, recorded in lengths]
+        return [text for text in stored if text[2] > text[1]]
+
+    @property
+    def charts(self) -> list[tuple[str, svg_chart.SvgChart]]:
+        """A chart for each metric, since metrics have no common scale; its lines are the runs."""
+        curves = self.snapshot["curves"]
+        by_name = {name: [curve for curve in curves if curve["name"] == name] for name in self.snapshot["names"]}
+        return [(name, svg_chart.build_svg_chart(lines)) for name, lines in by_name.items() if lines]
 
     @property
     def points(self) -> list[tuple[str, str, list[tuple[int, float | None]]]]:
-        """The curves as tables: (name, what its steps count, its points)."""
-        return [
-            (
-                f"{one['run']['name']} · {one['name']}",
-                one["step_kind"],
-                list(zip(one["steps"], one["values"], strict=True)),
-            )
-            for one in self.held["curves"]
-        ]
+        """The curves as tables: [(name, step kind, points)]."""
+        tables = []
+        for curve in self.snapshot["curves"]:
+            points = list(zip(curve["steps"], curve["values"], strict=True))
+            tables.append((f"{curve['run']['name']} · {curve['name']}", curve["step_kind"], points))
+        return tables
 
     @property
-    def chat(self) -> str:
-        """A block to paste where people talk: which run and step, score, quotes, link."""
-        return build_item_message(self)
+    def message(self) -> str:
+        """A block to paste in a chat: run and step, score, quotes, link."""
+        snapshot = self.snapshot
+        if self.kind == Kind.SAMPLE:
+            answer = " ".join((snapshot.get("ground_truth") or "").split())[:60]
+            expected = _("expected {answer}").format(answer=answer) if answer else ""
+            head = [self.position, describe_score(snapshot["score"]), expected, *self.facts]
+            texts = [quote["text"] for quote in snapshot["quotes"]] or ["…" + snapshot["response"][-300:]]
+            quotes = ["\n".join(f"> {line}" for line in text.strip().splitlines()) for text in texts]
+            lines = [" · ".join(filter(None, head)), *quotes]
+        elif self.kind == Kind.QUERY:
+            mean = snapshot["scores"]["mean"]
+            counts = _("{total} of {all} samples").format(total=f"{snapshot['total']:,}", all=f"{snapshot['of']:,}")
+            scores = "" if mean is None else " · " + _("mean score {score}").format(score=format_number(mean))
+            lines = [f"{self.position} · {snapshot['q'] or _('all samples')}", counts + scores]
+        else:
+            lines = [self.position, *(f"{name}: {chart.last_values}" for name, chart in self.charts)]
+        return replace_control_characters("\n".join([*lines, *([self.link] if self.link else [])]))
 
 
 def build_evidence_items(finding: Finding) -> list[PresentedItem]:
-    """The exhibits in their order. A run in the bin, or gone, has no link."""
     rows = list(finding.exhibits.select_related("run", "user"))
     return [
-        PresentedItem(row, held := row.shown, path_of(row, held), at == 0, at == len(rows) - 1)
+        PresentedItem(row, snapshot := row.shown, build_source_path(row, snapshot), at == 0, at == len(rows) - 1)
         for at, row in enumerate(rows)
     ]
 
 
-def path_of(row: EvidenceItem, held: dict[str, Any]) -> str:
+def build_source_path(row: EvidenceItem, snapshot: dict[str, Any]) -> str:
+    """The page of which the item is a snapshot; empty if the run is deleted or in the trash."""
     run = row.run
     if run is None or run.deleted_at is not None:
         return ""
     if row.kind == Kind.SAMPLE:
         return reverse("sample", args=[row.sample])
-    if row.kind == Kind.QUERY:
-        return query_path(run, held)
-    return reverse("run", args=[run.uid])
-
-
-def query_path(run: Run, held: dict[str, Any]) -> str:
-    step = "all" if held["step"] is None else str(held["step"])
-    ask = StepUrlState(split=held["split"], q=held["q"], sort=held["ordering"], attempt=held["attempt"])
-    return reverse("step", args=[run.uid, step]) + ask.link()
+    if row.kind == Kind.CHART:
+        return reverse("run", args=[run.uid])
+    step = "all" if snapshot["step"] is None else str(snapshot["step"])
+    url = StepUrlState(split=snapshot["split"], q=snapshot["q"], sort=snapshot["ordering"], attempt=snapshot["attempt"])
+    return reverse("step", args=[run.uid, step]) + url.link()
 
 
 def build_absolute_url(path: str) -> str:
-    """An address for people who are not on this page: the public one's host with this path."""
     return settings.PUBLIC_URL.removesuffix(settings.PREFIX) + path
 
 
-def format_item_position(held: dict[str, Any]) -> str:
-    names = held.get("runs") or [held["run"]]
-    said = ", ".join(str(run["name"]) for run in names)
-    if "split" not in held:
-        return said
-    told = _("{runs} · {split} all steps") if held["step"] is None else _("{runs} · {split} step {step}")
-    return told.format(runs=said, split=held["split"], step=held["step"]).replace("  ", " ")
-
-
-def describe_sample(held: dict[str, Any]) -> list[str]:
-    """What stands beside a sample's score, in words."""
-    tokens, advantage = held.get("tokens"), held.get("advantage")
-    guessed = _("looks truncated") if "trunc?" in held.get("facets", []) else ""
-    found = [
-        format_length(held.get("chars", 0), tokens),
-        _("truncated") if held.get("truncated") else guessed,
+def describe_sample(snapshot: dict[str, Any]) -> list[str]:
+    """The facts of a sample that are shown next to its score."""
+    tokens, advantage = snapshot.get("tokens"), snapshot.get("advantage")
+    length = _("{count} chars") if tokens is None else _("{count} tok")
+    inferred = _("looks truncated") if "trunc?" in snapshot.get("facets", []) else ""
+    facts = [
+        length.format(count=f"{snapshot.get('chars', 0) if tokens is None else tokens:,}"),
+        _("truncated") if snapshot.get("truncated") else inferred,
         "" if advantage is None else _("adv {advantage}").format(advantage=format_signed_number(advantage)),
-        _("n {index}").format(index=held["index"]) if held.get("index") is not None else "",
-        held.get("data_source") or "",
-        held.get("finish_reason") or "",
+        _("n {index}").format(index=snapshot["index"]) if snapshot.get("index") is not None else "",
+        snapshot.get("data_source") or "",
+        snapshot.get("finish_reason") or "",
     ]
-    return [one for one in found if one]
+    return [fact for fact in facts if fact]
 
 
-def format_length(chars: int, tokens: int | None) -> str:
-    if tokens is None:
-        return _("{count} chars").format(count=f"{chars:,}")
-    return _("{count} tok").format(count=f"{tokens:,}")
-
-
-def render_quoted_text(whole: str, ranges: Iterable[tuple[int, int]]) -> SafeString:
-    """The text with these ranges marked; ranges that overlap are one."""
+def render_quoted_text(text: str, ranges: Iterable[tuple[int, int]]) -> SafeString:
+    """The text with these ranges marked; overlapping ranges are merged."""
     parts: list[str] = []
     at = 0
     for start, end in sorted(ranges)[:MAX_MARKED_RANGES]:
         start = max(start, at)
-        if start >= min(end, len(whole)):
-            continue
-        parts += [
-            render_text(whole[at:start]),
-            f'<mark class="quote">{render_text(whole[start:end])}</mark>',
-        ]
-        at = end
-    return mark_safe("".join([*parts, render_text(whole[at:])]))
-
-
-def build_item_message(one: PresentedItem) -> str:
-    held = one.held
-    if one.kind == Kind.SAMPLE:
-        head = [one.place, describe_score(held["score"]), describe_expected_answer(held), *one.facts]
-        lines = [" · ".join(part for part in head if part), *quotes_of(held)]
-    elif one.kind == Kind.QUERY:
-        mean = held["scores"]["mean"]
-        counts = _("{total} of {all} samples").format(total=f"{held['total']:,}", all=f"{held['of']:,}")
-        scores = "" if mean is None else " · " + _("mean score {score}").format(score=format_number(mean))
-        lines = [f"{one.place} · {held['q'] or _('all samples')}", counts + scores]
-    else:
-        lines = [one.place, *(f"{name}: {format_last_values(picture)}" for name, picture in one.pictures)]
-    return replace_control_characters("\n".join([*lines, *([one.link] if one.link else [])]))
-
-
-def format_last_values(picture: svg_chart.SvgChart) -> str:
-    """The last value of each run."""
-    return ", ".join(
-        f"{line.name} {svg_chart.format_short_number(line.last)}" for line in picture.lines if line.last is not None
-    )
+        if start < min(end, len(text)):
+            parts += [render_text(text[at:start]), f'<mark class="quote">{render_text(text[start:end])}</mark>']
+            at = end
+    return mark_safe("".join([*parts, render_text(text[at:])]))
 
 
 def describe_score(score: float | None) -> str:
     return _("no score") if score is None else _("score {score}").format(score=format_number(score))
 
 
-def describe_expected_answer(held: dict[str, Any]) -> str:
-    truth = " ".join((held.get("ground_truth") or "").split())
-    return _("expected {answer}").format(answer=truth[:60]) if truth else ""
-
-
-def quotes_of(held: dict[str, Any]) -> list[str]:
-    """Each quote as lines of a quotation; without one the end of the response."""
-    told = [one["text"] for one in held["quotes"]] or ["…" + held["response"][-300:]]
-    return ["\n".join(f"> {line}" for line in said.strip().splitlines()) for said in told]
-
-
-def build_finding_message(finding: Finding, exhibits: list[PresentedItem], path: str) -> str:
-    """The whole finding as a block for a chat."""
-    parts = [finding.title, finding.note, *(one.chat for one in exhibits), build_absolute_url(path)]
+def build_finding_message(finding: Finding, items: list[PresentedItem], path: str) -> str:
+    """The full finding as a block to paste in a chat."""
+    parts = [finding.title, finding.note, *(item.message for item in items), build_absolute_url(path)]
     return "\n\n".join(part for part in parts if part)

@@ -1,8 +1,8 @@
-"""Curves as a picture without script: an SVG of lines, for pages that must stay as they are and for files."""
+"""Curves as an SVG without script, for snapshots and exported files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ COLOURS = 8
 
 @dataclass(slots=True)
 class ChartLine:
-    """`paths` are the points of each stretch without a gap; `dots` those that stand alone. `last` is the last value."""
+    """`paths`: the points of each section without a gap; `dots`: sections of one point; `last`: the last value."""
 
     name: str
     colour: int
@@ -24,7 +24,7 @@ class ChartLine:
 
 @dataclass(slots=True)
 class SvgChart:
-    """`steps` and `values` are the ends of the axes, each with its place."""
+    """`steps` and `values` are the ends of the axes: (pixels, label)."""
 
     lines: list[ChartLine]
     steps: list[tuple[float, int]]
@@ -32,44 +32,49 @@ class SvgChart:
     width: int = WIDTH
     height: int = HEIGHT
 
+    @property
+    def last_values(self) -> str:
+        return ", ".join(
+            f"{line.name} {format_short_number(line.last)}" for line in self.lines if line.last is not None
+        )
+
 
 def build_svg_chart(curves: Sequence[Mapping[str, Any]]) -> SvgChart:
-    """The picture of one metric's curves {run, steps, values}, a line for each; a run keeps its colour."""
+    """The chart of one metric's curves {run, steps, values}, a line for each; a run keeps its colour."""
     steps = [step for curve in curves for step in curve["steps"]]
     values = [value for curve in curves for value in curve["values"] if value is not None]
     first, last = min(steps, default=0), max(steps, default=1)
     low, high = min(values, default=0.0), max(values, default=1.0)
-    across, up = scale_axis(first, last, LEFT, WIDTH - RIGHT), scale_axis(low, high, HEIGHT - BOTTOM, TOP)
-    names: dict[str, int] = {}
+    get_x, get_y = scale_axis(first, last, LEFT, WIDTH - RIGHT), scale_axis(low, high, HEIGHT - BOTTOM, TOP)
+    colours: dict[str, int] = {}
     lines: list[ChartLine] = []
     for curve in curves:
         name = curve["run"]["name"]
-        colour = names.setdefault(name, curve["run"].get("colour") or len(names) % COLOURS + 1)
-        line = ChartLine(name, colour)
-        for stretch in split_at_gaps(curve):
-            places = [(round(across(step), 1), round(up(value), 1)) for step, value in stretch]
-            if len(places) == 1:
-                line.dots += places
+        line = ChartLine(name, colours.setdefault(name, curve["run"].get("colour") or len(colours) % COLOURS + 1))
+        for section in split_at_gaps(curve):
+            points = [(round(get_x(step), 1), round(get_y(value), 1)) for step, value in section]
+            if len(points) == 1:
+                line.dots += points
             else:
-                line.paths.append(" ".join(f"{x},{y}" for x, y in places))
-            line.last = stretch[-1][1]
+                line.paths.append(" ".join(f"{x},{y}" for x, y in points))
+            line.last = section[-1][1]
         lines.append(line)
-    return SvgChart(lines, build_axis_ends(first, last, across), build_axis_ends(low, high, up))
+    return SvgChart(lines, build_axis_ends(first, last, get_x), build_axis_ends(low, high, get_y))
 
 
 def split_at_gaps(curve: Mapping[str, Any]) -> list[list[tuple[int, float]]]:
-    """The points between gaps: what was not logged, or logged as NaN, is not joined over."""
-    found: list[list[tuple[int, float]]] = [[]]
+    """Sections of points; a value that was not logged, or logged as NaN, is a gap."""
+    sections: list[list[tuple[int, float]]] = [[]]
     for step, value in zip(curve["steps"], curve["values"], strict=True):
         if value is None:
-            found.append([])
+            sections.append([])
         else:
-            found[-1].append((step, value))
-    return [stretch for stretch in found if stretch]
+            sections[-1].append((step, value))
+    return [section for section in sections if section]
 
 
-def scale_axis(low: float, high: float, start: float, end: float) -> Any:
-    """Where a value of [low, high] lies between two places; one value lies in the middle."""
+def scale_axis(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """Maps [low, high] to [start, end]; a range of one value is mapped to the middle."""
     if high == low:
         return lambda value: (start + end) / 2
     return lambda value: start + (end - start) * (value - low) / (high - low)
@@ -79,5 +84,5 @@ def format_short_number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def build_axis_ends(low: Any, high: Any, place: Any) -> list[tuple[float, Any]]:
-    return [(round(place(one), 1), one) for one in dict.fromkeys((low, high))]
+def build_axis_ends(low: Any, high: Any, scale: Callable[[float], float]) -> list[tuple[float, Any]]:
+    return [(round(scale(value), 1), value) for value in dict.fromkeys((low, high))]

@@ -1,4 +1,4 @@
-"""Findings: the list, one finding, its text changed, the file that holds it all."""
+"""Findings: the list, one finding, its edits and its export as one file."""
 
 from __future__ import annotations
 
@@ -39,33 +39,33 @@ PANELS = {"findings": "findings/table.html", "finding": "findings/detail.html"}
 MAX_FINDINGS = 200
 KINDS = {"samples": "sample", "queries": "query", "charts": "chart"}
 MOVES = {"up": -1, "down": 1}
-# A file that somebody opens from a disk or a mail: nothing in it may run, load or lead a form elsewhere.
+# The exported file is opened from a disk or a mail: nothing in it may run, load or submit a form.
 FILE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 @login_required
 @require_safe
 def findings_page(request: HttpRequest) -> HttpResponseBase:
-    """`?project=` narrows to one, `?name=` to titles that hold it, `?removed=1` shows those that were removed."""
+    """Filters: `project`, `name` (part of title or note), `removed=1` for removed findings."""
     return render_page_or_panel(request, "findings/page.html", PANELS, lambda panel: build_findings_context(request))
 
 
 def build_findings_context(request: HttpRequest) -> dict[str, Any]:
-    asked = {name: request.GET.get(name, "").replace("\0", "") for name in ("project", "name", "removed")}
+    params = {name: request.GET.get(name, "").replace("\0", "") for name in ("project", "name", "removed")}
     counts = {name: Count("exhibits", filter=Q(exhibits__kind=kind)) for name, kind in KINDS.items()}
-    found = visible_findings(request).annotate(**counts).order_by("-updated_at", "-pk")
-    found = found.filter(removed_at__isnull=not asked["removed"])
-    if asked["project"]:
-        found = found.filter(project__slug=asked["project"])
-    if asked["name"]:
-        found = found.filter(Q(title__icontains=asked["name"]) | Q(note__icontains=asked["name"]))
-    rows = list(found[: MAX_FINDINGS + 1])
+    findings = visible_findings(request).annotate(**counts).order_by("-updated_at", "-pk")
+    findings = findings.filter(removed_at__isnull=not params["removed"])
+    if params["project"]:
+        findings = findings.filter(project__slug=params["project"])
+    if params["name"]:
+        findings = findings.filter(Q(title__icontains=params["name"]) | Q(note__icontains=params["name"]))
+    rows = list(findings[: MAX_FINDINGS + 1])
     return {
-        **asked,
+        **params,
         "findings": rows[:MAX_FINDINGS],
         "more": len(rows) > MAX_FINDINGS,
         "projects": list(permissions.visible_projects(request).order_by("slug")),
-        "none": not rows and not any(asked.values()),
+        "is_empty": not rows and not any(params.values()),
     }
 
 
@@ -76,53 +76,58 @@ def visible_findings(request: HttpRequest) -> QuerySet[Finding]:
 
 def finding_or_404(request: HttpRequest, pk: int, role: str = "viewer") -> Finding:
     """Raises Http404, and PermissionDenied below `role`."""
-    row: Finding | None = visible_findings(request).filter(pk=pk).first() if pk < 2**63 else None
-    if row is None:
+    finding: Finding | None = visible_findings(request).filter(pk=pk).first() if pk < 2**63 else None
+    if finding is None:
         raise Http404(_("Finding not found, or you have no access to it."))
-    permissions.require_role(request, row.project, role)
-    return row
+    permissions.require_role(request, finding.project, role)
+    return finding
 
 
 @login_required
 @require_safe
 def finding_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     row = finding_or_404(request, pk)
-    shown = row.exhibits.order_by("pk").values_list("pk", "run", "run__deleted_at")
-    state = (row.updated_at, row.removed_at, row.project.role_of(request.user), list(shown))
+    items = list(row.exhibits.order_by("pk").values_list("pk", "run", "run__deleted_at"))
+    state = (row.updated_at, row.removed_at, row.project.role_of(request.user), items)
     return render_page_or_panel(
         request, "findings/finding.html", PANELS, lambda panel: build_finding_context(request, row), *state
     )
 
 
-def build_finding_context(request: HttpRequest, row: Finding) -> dict[str, Any]:
-    exhibits = presenter.build_evidence_items(row)
+def build_finding_context(request: HttpRequest, finding: Finding) -> dict[str, Any]:
+    items = presenter.build_evidence_items(finding)
+    may_restore = role_allows(finding.project.role_of(request.user), "annotator")
     return {
-        "finding": row,
-        "note": render_markdown(row.note),
-        "exhibits": exhibits,
-        "may_write": role_allows(row.project.role_of(request.user), "annotator") and row.removed_at is None,
-        "may_restore": role_allows(row.project.role_of(request.user), "annotator"),
-        "chat": presenter.build_finding_message(row, exhibits, request.path),
+        "finding": finding,
+        "note": render_markdown(finding.note),
+        "items": items,
+        "may_write": may_restore and finding.removed_at is None,
+        "may_restore": may_restore,
+        "chat_message": presenter.build_finding_message(finding, items, request.path),
     }
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
-    """Title and note; what somebody else saved meanwhile is not overwritten, and what was typed is shown again: on a
-    page at this address, so whoever comes back to it, with no form, is led to the finding."""
+    """Saves title and note. If another user has saved since, nothing is overwritten and the form shows the typed text
+    again. That page has this URL, so a GET redirects to the finding."""
     if request.method != "POST":
         return redirect("finding", pk)
     row = finding_or_404(request, pk, "annotator")
-    told = {name: request.POST.get(name, "") for name in ("title", "note")}
+    draft = {name: request.POST.get(name, "") for name in ("title", "note")}
     try:
-        update_finding(row, **told, version=parse_integer(request.POST.get("version"), "version"))
+        update_finding(row, **draft, version=parse_integer(request.POST.get("version"), "version"))
     except RolloutError as error:
         if is_script_request(request):
             return respond_error(request, error, "finding", row.pk)
-        shown = {**build_finding_context(request, finding_or_404(request, pk)), "draft": told, "problem": str(error)}
-        return render(request, "findings/finding.html", shown, status=400)
+        return render_failed_edit(request, pk, {"draft": draft, "error": str(error)})
     return respond_success(request, _("Finding saved."), "finding", row.pk)
+
+
+def render_failed_edit(request: HttpRequest, pk: int, draft: dict[str, Any]) -> HttpResponse:
+    context = build_finding_context(request, finding_or_404(request, pk)) | draft
+    return render(request, "findings/finding.html", context, status=400)
 
 
 @login_required
@@ -134,15 +139,15 @@ def remove_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
         restore_finding(row, get_signed_in_user(request))
         return respond_success(request, _("Finding restored."), "finding", row.pk)
     remove_finding(row, get_signed_in_user(request))
-    return respond_success(
-        request, _("“{title}” removed. You can restore it on its page.").format(title=row.title), "findings"
-    )
+    message = _("“{title}” removed. You can restore it on its page.")
+    return respond_success(request, message.format(title=row.title), "findings")
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_evidence_item_view(request: HttpRequest, pk: int) -> HttpResponse:
-    """`do` moves an exhibit `up` or `down`, takes it `out`, or saves the `words` beside it, as `edit` does."""
+    """`do` is `up` or `down` to move the item, `out` to remove it, `words` to save its comment. A GET redirects, as in
+    `edit_finding_view`."""
     rows = EvidenceItem.objects.filter(finding__in=visible_findings(request)).select_related("finding__project")
     row = rows.filter(pk=pk).first() if pk < 2**63 else None
     if row is None:
@@ -150,41 +155,39 @@ def edit_evidence_item_view(request: HttpRequest, pk: int) -> HttpResponse:
     if request.method != "POST":
         return redirect("finding", row.finding_id)
     permissions.require_role(request, row.finding.project, "annotator")
-    wanted = request.POST.get("do")
+    action, text = request.POST.get("do", ""), request.POST.get("words", "")
     try:
-        if wanted == "words":
-            set_evidence_note(row, request.POST.get("words", ""), began=request.POST.get("began"))
-        elif wanted == "out":
+        if action == "words":
+            set_evidence_note(row, text, began=request.POST.get("began"))
+        elif action == "out":
             remove_evidence(row, get_signed_in_user(request))
+        elif action in MOVES:
+            move_evidence(row, MOVES[action])
         else:
-            move_evidence(row, parse_move(wanted))
+            message = _("`{field}` must be one of: {allowed}.")
+            raise InvalidInputError(message.format(field="do", allowed=", ".join((*MOVES, "out", "words"))), "do")
     except RolloutError as error:
-        if isinstance(error, NotFoundError) or wanted != "words" or is_script_request(request):
+        if isinstance(error, NotFoundError) or action != "words" or is_script_request(request):
             return respond_error(request, error, "finding", row.finding_id)
-        spoken = {"pk": row.pk, "words": request.POST.get("words", ""), "problem": str(error)}
-        shown = {**build_finding_context(request, finding_or_404(request, row.finding_id)), "spoken": spoken}
-        return render(request, "findings/finding.html", shown, status=400)
+        item_draft = {"pk": row.pk, "text": text, "error": str(error)}
+        return render_failed_edit(request, row.finding_id, {"item_draft": item_draft})
     return respond_success(request, _("Saved."), "finding", row.finding_id)
-
-
-def parse_move(wanted: str | None) -> int:
-    """How far down an exhibit goes. Raises BadInput for what is no deed."""
-    if wanted not in MOVES:
-        said = _("`{field}` must be one of: {allowed}.")
-        raise InvalidInputError(said.format(field="do", allowed=", ".join((*MOVES, "out", "words"))), "do")
-    return MOVES[wanted]
 
 
 @login_required
 @require_safe
 def export_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
-    """The finding as one HTML file without script, which asks for nothing."""
+    """The finding as one HTML file without script that loads nothing."""
     row = finding_or_404(request, pk)
-    shown = {"finding": row, "note": render_markdown(row.note), "exhibits": presenter.build_evidence_items(row)}
-    address = presenter.build_absolute_url(request.path.removesuffix("export/"))
-    response = render(
-        request, "findings/export.html", {**shown, "file": True, "policy": FILE_POLICY, "address": address}
-    )
+    context = {
+        "finding": row,
+        "note": render_markdown(row.note),
+        "items": presenter.build_evidence_items(row),
+        "file": True,
+        "policy": FILE_POLICY,
+        "address": presenter.build_absolute_url(request.path.removesuffix("export/")),
+    }
+    response = render(request, "findings/export.html", context)
     response["Content-Disposition"] = f'attachment; filename="{slugify(row.title)[:80] or "finding"}.html"'
     response["Content-Security-Policy"] = f"{FILE_POLICY}; frame-ancestors 'none'; sandbox"
     return response

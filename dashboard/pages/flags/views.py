@@ -1,5 +1,4 @@
-"""Flagging samples, one or many, taking a flag back, and undoing either. Without script a form post answers 303 to the
-page it came from."""
+"""Flags one sample or many, withdraws flags, and undoes either. Without script, a form redirects back to its page."""
 
 from __future__ import annotations
 
@@ -38,22 +37,19 @@ from rollouts.review import undo_review_action
 def raise_flag_view(request: HttpRequest, pk: str) -> HttpResponse:
     sample = permissions.sample_or_404(request, pk)
     permissions.require_role(request, sample.step.run.project, "annotator")
-    problem = ""
+    error = ""
     try:
         flag_samples(sample.step.run, [sample.pk], get_signed_in_user(request), **parse_flag_form(request))
-    except RolloutError as error:
-        problem = str(error)
-    return respond_with_flags(request, sample, problem)
+    except RolloutError as problem:
+        error = str(problem)
+    return respond_with_flags(request, sample, error)
 
 
 def parse_flag_form(request: HttpRequest) -> dict[str, str]:
-    """Label, reason and text of the form."""
-    given = request.POST
+    form = request.POST
     return {
-        "label": given.get("label") or "bad",
-        "reason": given.get("reason", ""),
-        "text": given.get("text", "").strip(),
-    }
+        "label": form.get("label") or "bad", "reason": form.get("reason", ""), "text": form.get("text", "").strip(),
+    }  # fmt: skip
 
 
 @login_required
@@ -63,9 +59,8 @@ def withdraw_flag_view(request: HttpRequest, pk: int) -> HttpResponse:
     flag = visible.filter(pk=pk).first()
     if flag is None:
         raise Http404(_("Flag not found, or you have no access to it."))
-    permissions.require_role(
-        request, flag.run.project, "annotator" if flag.user_id == request.user.pk else "maintainer"
-    )
+    role = "annotator" if flag.user_id == request.user.pk else "maintainer"
+    permissions.require_role(request, flag.run.project, role)
     withdraw_flag(flag, get_signed_in_user(request))
     return respond_with_flags(request, permissions.sample_or_404(request, flag.sample), "")
 
@@ -73,62 +68,61 @@ def withdraw_flag_view(request: HttpRequest, pk: int) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def flag_samples_view(request: HttpRequest, uid: str) -> HttpResponse:
-    """The box for flagging a selection; a post flags `samples`, or all that `q` finds."""
+    """The form that flags a selection. A post flags `samples`, or with `all` the samples that the query `q` matches."""
     run = permissions.run_or_404(request, uid)
     permissions.require_role(request, run.project, "annotator")
     if request.method != "POST":
         return set_cache_headers(render(request, "flags/bulk.html", {"run": run, "reasons": run.project.reasons}), "")
     try:
-        act = flag_samples(
-            run, find_requested_samples(request, run), get_signed_in_user(request), **parse_flag_form(request)
-        )
+        ids = find_requested_samples(request, run)
+        action = flag_samples(run, ids, get_signed_in_user(request), **parse_flag_form(request))
     except RolloutError as error:
         return respond_error(request, error, "run", run.uid)
-    words = _("No change: all these samples already have this flag.")
-    if act.pk:
-        words = _("Flagged: {act}.").format(act=act.said)
-    return respond_success(request, words, "run", run.uid, undoable=act.pk is not None)
+    message = _("No change: all these samples already have this flag.")
+    if action.pk:
+        message = _("Flagged: {act}.").format(act=action.said)
+    return respond_success(request, message, "run", run.uid, undoable=action.pk is not None)
 
 
 def find_requested_samples(request: HttpRequest, run: Run) -> list[str]:
-    """The ids that the form lists, or those of its query. Raises BadInput."""
-    given = request.POST
-    if not given.get("all"):
-        return [pk for pk in given.get("samples", "").split(",") if pk]
-    ask = StepUrlState.from_query(given)
-    split = parse_choice(given.get("split"), "split", SPLITS, default="")
-    row = find_named_step(run, split, given.get("step", ""), ask.attempt)
-    found = search_step(run, split, row, ask, given.get("q", ""), reader=request.user.pk)
-    return collect_sample_ids(found, parse_integer(given.get("seen"), "seen"))
+    """The ids that the form lists, or those that its query matches. Raises InvalidInputError."""
+    form = request.POST
+    if not form.get("all"):
+        return [pk for pk in form.get("samples", "").split(",") if pk]
+    state = StepUrlState.from_query(form)
+    split = parse_choice(form.get("split"), "split", SPLITS, default="")
+    step = find_named_step(run, split, form.get("step", ""), state.attempt)
+    result = search_step(run, split, step, state, form.get("q", ""), reader=request.user.pk)
+    return collect_sample_ids(result, parse_integer(form.get("seen"), "seen"))
 
 
 @login_required
 @require_POST
 def undo_last_action_view(request: HttpRequest, uid: str) -> HttpResponse:
-    """Undoes the person's newest act on samples of this run."""
+    """Undoes the user's last action on samples of this run."""
     run = permissions.run_or_404(request, uid)
     permissions.require_role(request, run.project, "annotator")
     try:
-        undone = undo_review_action(run, get_signed_in_user(request))
+        result = undo_review_action(run, get_signed_in_user(request))
     except RolloutError as error:
         return respond_error(request, error, "run", run.uid)
-    words = _("Undone: {act}.")
-    if undone.unchanged_count:
-        words = ngettext(
+    message = _("Undone: {act}.")
+    if result.unchanged_count:
+        message = ngettext(
             "Undone: {act}. {count} flag was changed since then and was not reverted.",
             "Undone: {act}. {count} flags were changed since then and were not reverted.",
-            undone.unchanged_count,
+            result.unchanged_count,
         )
-    words = words.format(act=undone.description, count=undone.unchanged_count)
-    return respond_success(request, words, "run", run.uid, sample=undone.sample)
+    message = message.format(act=result.description, count=result.unchanged_count)
+    return respond_success(request, message, "run", run.uid, sample=result.sample)
 
 
-def respond_with_flags(request: HttpRequest, sample: Sample, problem: str) -> HttpResponse:
-    """The sample's flags for the panel that asked; else back to the page."""
+def respond_with_flags(request: HttpRequest, sample: Sample, error: str) -> HttpResponse:
+    """The sample's flags for the panel that requested them; otherwise a redirect back to the page."""
     if get_requested_panel(request) != "flags":
-        if problem:
-            messages.error(request, problem)
+        if error:
+            messages.error(request, error)
         return redirect_see_other(get_return_url(request, "sample", sample.pk))
     role = sample.step.run.project.role_of(request.user)
-    shown = build_flags_context(request, sample, load_sample_flags(sample), role)
-    return set_cache_headers(render(request, "sample/flags.html", shown | {"said": problem}), "")
+    context = build_flags_context(request, sample, load_sample_flags(sample), role)
+    return set_cache_headers(render(request, "sample/flags.html", context | {"flag_error": error}), "")

@@ -1,7 +1,6 @@
 """Pins, replay plans, the plan preview and the commands for the next run."""
 
 from dashboard.pages.pins.pin_box import build_pin_box
-from dashboard.pages.pins.pin_list import build_pin_link, format_pin_name
-from dashboard.pages.pins.replay_labels import ReplayLabel, load_replay_labels
+from dashboard.pages.pins.pin_list import ReplayLabel, build_pin_link, format_pin_name, load_replay_labels
 
 __all__ = ["ReplayLabel", "build_pin_box", "build_pin_link", "format_pin_name", "load_replay_labels"]

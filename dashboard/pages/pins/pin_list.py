@@ -1,19 +1,22 @@
-"""Pins as pages show them: how far the bytes have come, and what would send them where nobody asks."""
+"""Pins and replays as pages show them: states, upload commands, links and names."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import groupby
+from operator import attrgetter, or_
 
+from django.db.models import Q
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from rollouts.models import Pin, Project, Step
+from rollouts.models import Pin, Project, Replay, Step
 from rollouts.pins import PinStatus, UploadHost, load_pin_statuses
 
 MAX_COMMANDS = 20
@@ -26,10 +29,12 @@ PIN_STATE_NAMES = {
     "gone": N_("unavailable"),
 }
 
+StepKey = tuple[int, int, str, str, int]  # run id, attempt id, split, step kind, step
+
 
 @dataclass(frozen=True, slots=True)
 class PinSource:
-    """A machine that has bytes which are not here. `quiet`: it has not asked for a minute."""
+    """A host with bytes that are not uploaded yet. `quiet`: it has not polled for a minute."""
 
     host: str
     paths: tuple[str, ...]
@@ -37,125 +42,159 @@ class PinSource:
     quiet: bool
 
     @property
-    def shown(self) -> str:
+    def path_summary(self) -> str:
         more = len(self.paths) - 1
         if not more:
             return self.paths[0]
-        said = ngettext("{path} and {count} other folder", "{path} and {count} other folders", more)
-        return said.format(path=self.paths[0], count=more)
+        text = ngettext("{path} and {count} other folder", "{path} and {count} other folders", more)
+        return text.format(path=self.paths[0], count=more)
 
     @property
-    def lines(self) -> str:
+    def command_lines(self) -> str:
         more = len(self.commands) - MAX_COMMANDS
         return "\n".join(self.commands[:MAX_COMMANDS]) + (f"\n# and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
-class PinStatusLabel:
-    """`word` is `waiting uploading ready unsafe gone`; `share` is per cent of the bytes, of an upload."""
+class PinState:
+    """`key` is one of `PIN_STATE_NAMES`; `percent` is the uploaded part of the bytes, None if nothing is uploading."""
 
-    word: str
-    share: int | None = None
+    key: str
+    percent: int | None = None
     message: str = ""
     prompts: str = ""
-    places: tuple[PinSource, ...] = ()
+    sources: tuple[PinSource, ...] = ()
 
     @property
-    def called(self) -> str:
-        return _(PIN_STATE_NAMES[self.word])
+    def name(self) -> str:
+        return _(PIN_STATE_NAMES[self.key])
 
     @property
-    def said(self) -> str:
-        return self.called if self.share is None else f"{self.called} {self.share} %"
+    def label(self) -> str:
+        return self.name if self.percent is None else f"{self.name} {self.percent} %"
 
 
 @dataclass(slots=True)
 class PinRow:
     pin: Pin
     step: Step | None
-    state: PinStatusLabel
+    state: PinState
     bytes: int
     link: str
     targets: list[int] = field(default_factory=list)
 
 
 def load_pin_rows(project: Project, targets: dict[int, list[int]]) -> list[PinRow]:
-    """The project's pins, newest first; `targets` by pin."""
-    found = project.pins.filter(removed_at=None, run__deleted_at=None).order_by("-created_at", "-pk")
-    return build_pin_rows(list(found.select_related("run__project", "attempt", "user")), targets)
+    """The project's pins, newest first. `targets`: {pin id: target steps}."""
+    pins = project.pins.filter(removed_at=None, run__deleted_at=None).order_by("-created_at", "-pk")
+    return build_pin_rows(list(pins.select_related("run__project", "attempt", "user")), targets)
 
 
-def build_pin_rows(found: Sequence[Pin], targets: dict[int, list[int]]) -> list[PinRow]:
-    steps, standing = steps_of(found), load_pin_statuses(found)
-    return [build_pin_row(pin, steps.get(key(pin)), standing[pin.pk], targets.get(pin.pk, [])) for pin in found]
+def build_pin_rows(pins: Sequence[Pin], targets: dict[int, list[int]]) -> list[PinRow]:
+    steps = Step.objects.filter(run__in={pin.run_id for pin in pins}, step__in={pin.step for pin in pins})
+    by_key = {build_step_key(step): step for step in steps}
+    statuses = load_pin_statuses(pins)
+    return [
+        build_pin_row(pin, by_key.get(build_step_key(pin)), statuses[pin.pk], targets.get(pin.pk, [])) for pin in pins
+    ]
 
 
-def build_pin_row(pin: Pin, step: Step | None, standing: PinStatus, targets: list[int]) -> PinRow:
-    size = sum(one.bytes for one in standing.artifacts)
-    return PinRow(pin, step, build_pin_status_label(pin, standing), size, build_pin_link(pin, step), targets)
+def build_step_key(row: Pin | Step) -> StepKey:
+    return row.run_id, row.attempt_id, row.split, row.step_kind, row.step
 
 
-def build_pin_status_label(pin: Pin, standing: PinStatus) -> PinStatusLabel:
-    return PinStatusLabel(
-        word=standing.state,
-        share=standing.percent if standing.state == "uploading" else None,
-        message=" ".join(standing.messages),
-        prompts=format_available_prompts(standing),
-        places=tuple(build_pin_sources(pin, standing.senders)),
+def build_pin_row(pin: Pin, step: Step | None, status: PinStatus, targets: list[int]) -> PinRow:
+    size = sum(artifact.bytes for artifact in status.artifacts)
+    return PinRow(pin, step, build_pin_state(pin, status), size, build_pin_link(pin, step), targets)
+
+
+def build_pin_state(pin: Pin, status: PinStatus) -> PinState:
+    prompts = ""
+    if status.prompts is not None:
+        text = _("{available} of {prompts} prompts available")
+        prompts = text.format(available=status.available, prompts=status.prompts)
+    return PinState(
+        key=status.state,
+        percent=status.percent if status.state == "uploading" else None,
+        message=" ".join(status.messages),
+        prompts=prompts,
+        sources=tuple(build_pin_sources(pin, status.senders)),
     )
 
 
-def format_available_prompts(standing: PinStatus) -> str:
-    if standing.prompts is None:
-        return ""
-    said = _("{available} of {prompts} prompts available")
-    return said.format(available=standing.available, prompts=standing.prompts)
-
-
-def build_pin_sources(pin: Pin, senders: Iterable[UploadHost]) -> Iterable[PinSource]:
-    """One for each machine, in order of their names."""
-    for host, found in groupby(sorted(senders, key=lambda one: one.host), key=lambda one: one.host):
-        here = list(found)
-        paths = tuple(one.path or _("its files") for one in here)
-        commands = tuple(build_upload_command(pin, one) for one in here)
-        yield PinSource(host or _("the trainer's host"), paths, commands, any(one.is_silent for one in here))
+def build_pin_sources(pin: Pin, senders: Iterable[UploadHost]) -> Iterator[PinSource]:
+    """One for each host, ordered by name."""
+    for host, group in groupby(sorted(senders, key=attrgetter("host")), key=attrgetter("host")):
+        same_host = list(group)
+        paths = tuple(sender.path or _("its files") for sender in same_host)
+        commands = tuple(build_upload_command(pin, sender) for sender in same_host)
+        quiet = any(sender.is_silent for sender in same_host)
+        yield PinSource(host or _("the trainer's host"), paths, commands, quiet)
 
 
 def build_upload_command(pin: Pin, sender: UploadHost) -> str:
-    """What its machine says would send the bytes; nothing but one call of ours, since a person pastes it in a shell."""
+    """The command that uploads the bytes, as the host reported it. Users paste it in a shell, so it is accepted only
+    if it is a single call of `rolloutdeck`."""
     try:
         words = shlex.split(sender.command)
     except ValueError:
         words = []
-    if (
-        words[:1] != ["rolloutdeck"]
-        or words[1:2] not in [[word] for word in UPLOAD_COMMANDS]
-        or not sender.command.isprintable()
-    ):
+    known = words[:1] == ["rolloutdeck"] and len(words) > 1 and words[1] in UPLOAD_COMMANDS
+    if not known or not sender.command.isprintable():
         path, run = sender.path or "PATH", pin.run
         words = ["rolloutdeck", "import", path, "--project", run.project.slug, "--run", run.name]
     return shlex.join(words)
 
 
-def key(one: Pin | Step) -> tuple[int, int, str, str, int]:
-    return one.run_id, one.attempt_id, one.split, one.step_kind, one.step
-
-
-def steps_of(found: Sequence[Pin]) -> dict[tuple[int, int, str, str, int], Step]:
-    steps = Step.objects.filter(run__in={pin.run_id for pin in found}, step__in={pin.step for pin in found})
-    return {key(step): step for step in steps}
-
-
 def build_pin_link(pin: Pin, step: Step | None) -> str:
     """The page of the pinned step."""
-    told = {"split": pin.split} if pin.split != "train" else {}
+    params = {"split": pin.split} if pin.split != "train" else {}
     if step is not None and step.superseded:
-        told["attempt"] = pin.attempt.key
-    return reverse("step", args=[pin.run.uid, str(pin.step)]) + ("?" + urlencode(told) if told else "")
+        params["attempt"] = pin.attempt.key
+    return reverse("step", args=[pin.run.uid, str(pin.step)]) + ("?" + urlencode(params) if params else "")
 
 
 def format_pin_name(pin: Pin) -> str:
-    """As sentences call it."""
     if pin.split == "train":
         return _("{run} step {step}").format(run=pin.run.name, step=pin.step)
     return _("{run} {split} step {step}").format(run=pin.run.name, split=pin.split, step=pin.step)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayLabel:
+    """The pin that was replayed, or refused, at a step. `outcome` is `hit` or `refused`; `link` leads to the pinned
+    step, if it still exists."""
+
+    outcome: str
+    source: str
+    link: str
+    reason: str
+
+    @property
+    def hit(self) -> bool:
+        return self.outcome == "hit"
+
+    @property
+    def text(self) -> str:
+        text = _("↺ replayed: {source}") if self.hit else _("replay refused: {source}")
+        return text.format(source=self.source)
+
+
+def load_replay_labels(steps: Iterable[Step]) -> dict[int, ReplayLabel]:
+    """{step id: label}, without steps that were simply generated."""
+    ids = {
+        (step.run_id, step.attempt_id, step.step_kind, step.step): step.pk for step in steps if step.split == "train"
+    }
+    if not ids:
+        return {}
+    same_step = reduce(
+        or_, (Q(run=run, attempt=attempt, step_kind=kind, step=step) for run, attempt, kind, step in ids)
+    )
+    # Few steps are replayed, so one query for their pins costs less than a join.
+    rows = Replay.objects.filter(same_step).exclude(outcome="miss").prefetch_related("pin__run", "pin__attempt")
+    return {ids[row.run_id, row.attempt_id, row.step_kind, row.step]: build_replay_label(row) for row in rows}
+
+
+def build_replay_label(row: Replay) -> ReplayLabel:
+    source = format_pin_name(row.pin) if row.pin else _("a removed pin")
+    return ReplayLabel(row.outcome, source, build_pin_link(row.pin, None) if row.pin else "", row.reason)

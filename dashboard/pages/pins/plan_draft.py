@@ -1,10 +1,11 @@
-"""A replay plan as the address of its page says it: the newest revision, or a draft of the next one, which only the
-person who makes it sees. Keeping the draft in the address costs no row, survives a reload, and can be sent to a mate.
+"""A replay plan as the URL of its page describes it: the newest revision, or a draft of the next one.
+
+A draft is stored only in the URL: it costs no row, survives a reload, and can be sent to a colleague.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
@@ -21,7 +22,7 @@ MAX_STEP = 10**15
 
 @dataclass(frozen=True, slots=True)
 class DraftEntry:
-    """A pin's id, and its target step as typed; `first`: the first step that there is."""
+    """A pin's id, its target step as typed, and the first step of its trainer."""
 
     pin: int
     target: str
@@ -29,43 +30,42 @@ class DraftEntry:
 
     @property
     def step(self) -> int | None:
-        """None for what is no step number."""
-        typed = self.target.strip()
-        return int(typed) if typed.isascii() and typed.isdigit() and self.first <= int(typed) <= MAX_STEP else None
+        """None if the target is not a valid step number."""
+        text = self.target.strip()
+        return int(text) if text.isascii() and text.isdigit() and self.first <= int(text) <= MAX_STEP else None
 
 
 @dataclass(frozen=True, slots=True)
 class PlanDraft:
-    """`base` is the number of the revision that it changes; 0 is the empty plan before the first."""
+    """`base` is the number of the revision that the draft changes; 0 is the empty plan before the first revision."""
 
     base: int = 0
     action: str = "cache"
     on_mismatch: str = "generate"
     exclude_flagged: bool = False
-    lines: tuple[DraftEntry, ...] = ()
+    entries: tuple[DraftEntry, ...] = ()
 
     @classmethod
-    def saved(cls, revision: Revision | None) -> PlanDraft:
+    def from_revision(cls, revision: Revision | None) -> PlanDraft:
         if revision is None:
             return cls()
-        entries = sorted((entry.target_step, entry.pin_id) for entry in revision.entries.all())
-        lines = tuple(DraftEntry(pin, str(target), min(1, target)) for target, pin in entries)
-        return cls(revision.number, revision.action, revision.on_mismatch, revision.exclude_flagged, lines)
+        rows = sorted((entry.target_step, entry.pin_id) for entry in revision.entries.all())
+        entries = tuple(DraftEntry(pin, str(target), min(1, target)) for target, pin in rows)
+        return cls(revision.number, revision.action, revision.on_mismatch, revision.exclude_flagged, entries)
 
     @classmethod
-    def of(cls, query: QueryDict, saved: PlanDraft) -> PlanDraft:
-        """What the parameters say, `saved` where they say nothing; `add=PIN` and `remove=PLACE` change it further."""
-        told = cls.told(query) if is_number(query.get("base", "")) else saved
-        added = query.get("add", "")
-        return told.without(query.get("remove", "")).with_pin(added, load_first_steps([added]))
+    def from_query(cls, query: QueryDict, saved: PlanDraft) -> PlanDraft:
+        """The draft in the parameters, `saved` if there is none; then `add=PIN` and `remove=POSITION` are applied."""
+        draft = cls.parse_draft(query) if is_number(query.get("base", "")) else saved
+        return draft.without_entry(query.get("remove", "")).with_pin(query.get("add", ""))
 
     @classmethod
-    def told(cls, query: QueryDict) -> PlanDraft:
-        pairs = zip(query.getlist("pin"), query.getlist("target"), strict=False)
-        first = load_first_steps(query.getlist("pin"))
-        lines = [
+    def parse_draft(cls, query: QueryDict) -> PlanDraft:
+        pins = query.getlist("pin")
+        first = load_first_steps(pins)
+        entries = [
             DraftEntry(int(pin), target[:20].replace("\0", ""), first.get(int(pin), 1))
-            for pin, target in pairs
+            for pin, target in zip(pins, query.getlist("target"), strict=False)
             if is_number(pin)
         ]
         action, mismatch = query.get("action", ""), query.get("on_mismatch", "")
@@ -74,101 +74,90 @@ class PlanDraft:
             action=action if action in PLAN_ACTIONS else "cache",
             on_mismatch=mismatch if mismatch in MISMATCH_ACTIONS else "generate",
             exclude_flagged=bool(query.get("exclude_flagged")),
-            lines=tuple(lines[:MAX_DRAFT_ENTRIES]),
+            entries=tuple(entries[:MAX_DRAFT_ENTRIES]),
         )
 
-    def without(self, place: str) -> PlanDraft:
-        if not (is_number(place) and int(place) < len(self.lines)):
+    def without_entry(self, position: str) -> PlanDraft:
+        if not (is_number(position) and int(position) < len(self.entries)):
             return self
-        return replace(self, lines=self.lines[: int(place)] + self.lines[int(place) + 1 :])
+        return replace(self, entries=self.entries[: int(position)] + self.entries[int(position) + 1 :])
 
-    def with_pin(self, pin: str, firsts: Mapping[int, int]) -> PlanDraft:
-        """The pin behind the last target, else at the first step that there is."""
-        if not is_number(pin) or len(self.lines) >= MAX_DRAFT_ENTRIES:
+    def with_pin(self, pin: str) -> PlanDraft:
+        """Adds the pin after the last target, or at its trainer's first step."""
+        if not is_number(pin) or len(self.entries) >= MAX_DRAFT_ENTRIES:
             return self
-        first = firsts.get(int(pin), 1)
-        after = max((step + 1 for line in self.lines if (step := line.step) is not None), default=first)
-        return replace(self, lines=(*self.lines, DraftEntry(int(pin), str(max(after, first)), first)))
+        first = load_first_steps([pin]).get(int(pin), 1)
+        target = max([first, *(step + 1 for _pin, step in self.pin_targets)])
+        return replace(self, entries=(*self.entries, DraftEntry(int(pin), str(target), first)))
 
-    def on_top_of(self, number: int) -> PlanDraft:
+    def rebase(self, number: int) -> PlanDraft:
         return replace(self, base=number)
 
     @property
-    def entries(self) -> list[tuple[int, int]]:
-        """[(pin, target step)] of the lines that have one."""
-        return [(line.pin, line.step) for line in self.lines if line.step is not None]
+    def pin_targets(self) -> list[tuple[int, int]]:
+        """[(pin id, target step)] of the entries with a valid target."""
+        return [(entry.pin, entry.step) for entry in self.entries if entry.step is not None]
 
     @property
-    def targets(self) -> list[int]:
-        return [step for _, step in self.entries]
-
-    @property
-    def whole(self) -> bool:
-        """Whether it can be saved as it is."""
+    def is_valid(self) -> bool:
         return not any(self.problems)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with each line; empty where nothing is."""
-        found: list[str] = []
+        """The problem of each entry; empty if there is none."""
+        problems: list[str] = []
         taken: set[int] = set()
-        for step in (line.step for line in self.lines):
-            found.append(_("enter a step number") if step is None else "")
-            if step in taken:
-                found[-1] = _("step {step} already has a pin").format(step=step)
-            taken.update(() if step is None else (step,))
-        return found
+        for step in (entry.step for entry in self.entries):
+            if step is None:
+                problems.append(_("enter a step number"))
+                continue
+            problems.append(_("step {step} already has a pin").format(step=step) if step in taken else "")
+            taken.add(step)
+        return problems
 
-    def says_the_same(self, other: PlanDraft) -> bool:
+    def equals(self, other: PlanDraft) -> bool:
+        """Whether both drafts describe the same plan, whatever they are based on."""
         return (
-            replace(self, base=0, lines=()) == replace(other, base=0, lines=())
-            and sorted(self.entries) == sorted(other.entries)
-            and len(self.lines) == len(other.lines)
+            replace(self, base=0, entries=()) == replace(other, base=0, entries=())
+            and sorted(self.pin_targets) == sorted(other.pin_targets)
+            and len(self.entries) == len(other.entries)
         )
 
-    def query(self) -> str:
-        """The draft as parameters of an address."""
+    def to_query(self) -> str:
+        """The draft as parameters of a URL."""
         pairs = [("base", str(self.base)), ("action", self.action), ("on_mismatch", self.on_mismatch)]
         pairs += [("exclude_flagged", "1")] if self.exclude_flagged else []
-        for line in self.lines:
-            pairs += [("pin", str(line.pin)), ("target", line.target)]
+        for entry in self.entries:
+            pairs += [("pin", str(entry.pin)), ("target", entry.target)]
         return urlencode(pairs)
 
 
 def load_first_steps(pins: Iterable[str]) -> dict[int, int]:
-    """By pin: its trainer's first step."""
+    """{pin id: the first step of its trainer}."""
     return find_first_steps([int(pin) for pin in pins if is_number(pin)][:MAX_DRAFT_ENTRIES])
 
 
-def is_number(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) < 16
+def is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
 
 
-def describe_draft_changes(before: PlanDraft, after: PlanDraft, names: dict[int, str]) -> list[str]:
-    """What `after` says otherwise, a sentence each. `names` is by pin."""
-    said = []
+def describe_draft_changes(before: PlanDraft, after: PlanDraft, names: dict[int, str]) -> Iterator[str]:
+    """A sentence for each difference. `names`: {pin id: name}."""
     if before.action != after.action:
-        said.append(_("action {before} → {after}").format(before=before.action, after=after.action))
+        yield _("action {before} → {after}").format(before=before.action, after=after.action)
     if before.on_mismatch != after.on_mismatch:
-        told = _("if a pin is incompatible: {before} → {after}")
-        said.append(told.format(before=before.on_mismatch, after=after.on_mismatch))
+        text = _("if a pin is incompatible: {before} → {after}")
+        yield text.format(before=before.on_mismatch, after=after.on_mismatch)
     if before.exclude_flagged != after.exclude_flagged:
-        said.append(
-            _("samples flagged bad are excluded") if after.exclude_flagged else _("samples flagged bad are included")
-        )
-    old, new = ({step: pin for pin, step in draft.entries} for draft in (before, after))
+        yield _("samples flagged bad are excluded") if after.exclude_flagged else _("samples flagged bad are included")
+    old, new = ({step: pin for pin, step in draft.pin_targets} for draft in (before, after))
     for step in sorted({*old, *new}):
+        was, now = (names.get(pins.get(step, 0)) or _("a pin") for pins in (old, new))
         if old.get(step) == new.get(step):
             continue
         if step not in old:
-            said.append(_("step {step} now replays {pin}").format(step=step, pin=get_pin_name(names, new[step])))
+            yield _("step {step} now replays {pin}").format(step=step, pin=now)
         elif step not in new:
-            said.append(_("step {step} no longer replays {pin}").format(step=step, pin=get_pin_name(names, old[step])))
+            yield _("step {step} no longer replays {pin}").format(step=step, pin=was)
         else:
-            was, now = (get_pin_name(names, side[step]) for side in (old, new))
-            said.append(_("step {step} replays {now} instead of {was}").format(step=step, now=now, was=was))
-    return said
-
-
-def get_pin_name(names: dict[int, str], pin: int) -> str:
-    return names.get(pin) or _("a pin")
+            yield _("step {step} replays {now} instead of {was}").format(step=step, now=now, was=was)

@@ -1,4 +1,4 @@
-"""What a plan would do: step by step, and where its pins do not fit the run that it is held against."""
+"""What a plan does, step by step, and where its pins are incompatible with the run that it is compared with."""
 
 from __future__ import annotations
 
@@ -16,69 +16,69 @@ from rolloutdeck.protocol import COMPATIBILITY_FACTS, FactDifference, resolve_ta
 from rollouts.replay import EntryCompatibility
 
 MAX_PREVIEW_STEPS = 10_000
-STEPS_AFTER_LAST_TARGET = 4  # steps to show after the last target, so that what comes then is seen
+STEPS_AFTER_LAST_TARGET = 4
 MIN_PREVIEW_STEPS = 12
 MAX_FACT_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class PlanPreview:
-    """`end` is the step at which a trainer that generates nothing ends; None for one that generates."""
+    """`end` is the step at which a trainer that generates nothing ends; None for a trainer that generates."""
 
-    track: StatusStrip
+    strip: StatusStrip
     replays: int
     generates: int
     refuses: int
     end: int | None = None
 
     @property
-    def said(self) -> str:
-        """For those who do not see the strip."""
+    def label(self) -> str:
+        """The text alternative of the strip."""
         if self.end is not None:
-            said = _("Steps replayed: {replays}. The run ends at step {end}, which has no file to load.")
-            return said.format(replays=self.replays, end=self.end)
-        said = ngettext(
+            text = _("Steps replayed: {replays}. The run ends at step {end}, which has no file to load.")
+            return text.format(replays=self.replays, end=self.end)
+        text = ngettext(
             "The run replays {replays} step and generates {generates}.",
             "The run replays {replays} steps and generates {generates}.",
             self.replays,
         )
         if self.refuses:
-            said = ngettext(
+            text = ngettext(
                 "The run replays {replays} step and generates {generates}; {refuses} incompatible.",
                 "The run replays {replays} steps and generates {generates}; {refuses} incompatible.",
                 self.replays,
             )
-        return said.format(replays=self.replays, generates=self.generates, refuses=self.refuses)
+        return text.format(replays=self.replays, generates=self.generates, refuses=self.refuses)
 
 
 def build_plan_preview(
     draft: PlanDraft,
-    first: int,
-    steps: int,
+    steps: range,
     names: Mapping[int, str],
     refused: Mapping[int, str],
     *,
-    alone: bool = False,
+    replays_only: bool = False,
 ) -> PlanPreview:
-    """Of the steps `first` to `steps`. `names` by pin; `refused` by pin: why the run would not replay it; `alone`: the
-    trainer generates nothing."""
-    pins = {step: pin for pin, step in reversed(draft.entries)}
-    drawn = [
+    """`names`: {pin id: name}; `refused`: {pin id: why the run would not replay it}; `replays_only`: the trainer
+    generates nothing."""
+    pins = {step: pin for pin, step in reversed(draft.pin_targets)}
+    segments = [
         build_preview_segment(step, target, pins, names, refused, draft.on_mismatch)
-        for step, target in resolve_targets(draft.action, list(pins), range(first, steps + 1))
+        for step, target in resolve_targets(draft.action, list(pins), steps)
     ]
-    end = next((one.first for one in drawn if one.word != "hit"), None) if alone else None
+    end = next((segment.first for segment in segments if segment.word != "hit"), None) if replays_only else None
     if end is not None:
-        drawn = [one if one.first < end else build_unreached_segment(one.first, end) for one in drawn]
-    count = {word: sum(one.word == word for one in drawn) for word in SEGMENT_HEIGHTS}
-    return PlanPreview(build_status_strip(drawn), count["hit"], count["none"], count["refused"], end)
+        reached = [segment for segment in segments if segment.first < end]
+        segments = [*reached, *(build_unreached_segment(segment.first, end) for segment in segments[len(reached) :])]
+    count = {word: sum(segment.word == word for segment in segments) for word in SEGMENT_HEIGHTS}
+    return PlanPreview(build_status_strip(segments), count["hit"], count["none"], count["refused"], end)
 
 
 def build_unreached_segment(step: int, end: int) -> StatusSegment:
-    said = _("step {step}: no file to load; the run ends here")
+    text = _("step {step}: no file to load; the run ends here")
     if step > end:
-        said = _("step {step}: not reached; the run ends at step {end}")
-    return StatusSegment(step, step, "none", said.format(step=step, end=end))
+        text = _("step {step}: not reached; the run ends at step {end}")
+    return StatusSegment(step, step, "none", text.format(step=step, end=end))
 
 
 def build_preview_segment(
@@ -92,24 +92,24 @@ def build_preview_segment(
     if target is None:
         return StatusSegment(step, step, "none", _("step {step}: generate").format(step=step))
     pin = pins[target]
-    told = _("step {step}: replay {pin}")
+    text = _("step {step}: replay {pin}")
     if target != step:
-        told = _("step {step}: replay {pin} (the pin of step {target})")
-    title = told.format(step=step, pin=names.get(pin) or _("a pin"), target=target)
-    if why := refused.get(pin):
-        said = _("{title}: incompatible ({why}); generate instead")
+        text = _("step {step}: replay {pin} (the pin of step {target})")
+    title = text.format(step=step, pin=names.get(pin) or _("a pin"), target=target)
+    if reason := refused.get(pin):
+        text = _("{title}: incompatible ({why}); generate instead")
         if on_mismatch == "stop":
-            said = _("{title}: incompatible ({why}); the run stops")
-        return StatusSegment(step, step, "refused", said.format(title=title, why=why))
+            text = _("{title}: incompatible ({why}); the run stops")
+        return StatusSegment(step, step, "refused", text.format(title=title, why=reason))
     return StatusSegment(step, step, "hit", title)
 
 
-def count_preview_steps(asked: str, draft: PlanDraft, run_steps: int | None) -> int:
-    """What the page was asked for; else to the end of the run it is held against, or a little past the last target."""
-    if asked.isascii() and asked.isdigit() and len(asked) < 9 and int(asked):
-        return min(int(asked), MAX_PREVIEW_STEPS)
-    last = max(draft.targets, default=0)
-    return min(max(last + STEPS_AFTER_LAST_TARGET, run_steps or 0, MIN_PREVIEW_STEPS), MAX_PREVIEW_STEPS)
+def choose_last_step(requested: str, draft: PlanDraft, run_last: int | None) -> int:
+    """The requested last step; otherwise the last step of the compared run, or a few steps after the last target."""
+    if requested.isascii() and requested.isdigit() and len(requested) < 9 and int(requested):
+        return min(int(requested), MAX_PREVIEW_STEPS)
+    last = max((step for _pin, step in draft.pin_targets), default=0)
+    return min(max(last + STEPS_AFTER_LAST_TARGET, run_last or 0, MIN_PREVIEW_STEPS), MAX_PREVIEW_STEPS)
 
 
 @dataclass(slots=True)
@@ -119,8 +119,8 @@ class DifferenceRow:
     fact: str
     verdict: str
     pinned: str
-    asking: str
-    loosened: bool
+    compared: str
+    overridden: bool
     targets: list[int] = field(default_factory=list)
 
     @property
@@ -128,31 +128,30 @@ class DifferenceRow:
         return ", ".join(map(str, self.targets[:6])) + (" …" if len(self.targets) > 6 else "")
 
 
-def group_differences(draft: PlanDraft, found: Mapping[int, EntryCompatibility]) -> list[DifferenceRow]:
-    """Equal differences of several entries in one line, refusals first."""
-    lines: dict[tuple[str, str, str, str], DifferenceRow] = {}
-    for pin, step in sorted(draft.entries, key=lambda entry: entry[1]):
-        for one in find_known_differences(found.get(pin)):
-            shown = (one.fact, one.verdict, format_fact(one.pinned), format_fact(one.asking))
-            line = lines.setdefault(shown, DifferenceRow(*shown, loosened=one.loosened))
-            line.targets.append(step)
-    return sorted(lines.values(), key=lambda line: (line.verdict != "refuse", COMPATIBILITY_FACTS.index(line.fact)))
+def group_differences(draft: PlanDraft, results: Mapping[int, EntryCompatibility]) -> list[DifferenceRow]:
+    """One row for equal differences of several entries, refusals first. `results`: {pin id: result}."""
+    rows: dict[tuple[str, str, str, str], DifferenceRow] = {}
+    for pin, step in sorted(draft.pin_targets, key=lambda entry: entry[1]):
+        for difference in find_known_differences(results.get(pin)):
+            values = format_fact(difference.pinned), format_fact(difference.asking)
+            key = (difference.fact, difference.verdict, *values)
+            rows.setdefault(key, DifferenceRow(*key, overridden=difference.loosened)).targets.append(step)
+    return sorted(rows.values(), key=lambda row: (row.verdict != "refuse", COMPATIBILITY_FACTS.index(row.fact)))
 
 
-def find_known_differences(judged: EntryCompatibility | None) -> list[FactDifference]:
-    """Differences without the facts that both sides do not know."""
-    return [one for one in judged.differences if not one.unknown_on_both_sides] if judged else []
+def find_known_differences(result: EntryCompatibility | None) -> list[FactDifference]:
+    return [row for row in result.differences if not row.unknown_on_both_sides] if result else []
 
 
-def find_unknown_facts(found: Mapping[int, EntryCompatibility]) -> list[str]:
-    """Facts that neither a pin nor the run tells and that would only warn: one line names them."""
-    names = {one.fact for judged in found.values() for one in judged.differences if one.unknown_on_both_sides}
-    return sorted(names, key=COMPATIBILITY_FACTS.index)
+def find_unknown_facts(results: Mapping[int, EntryCompatibility]) -> list[str]:
+    """Facts that are unknown for both pin and run; they only warn, so one line names all of them."""
+    differences = [row for result in results.values() for row in result.differences]
+    unknown = {row.fact for row in differences if row.unknown_on_both_sides}
+    return sorted(unknown, key=COMPATIBILITY_FACTS.index)
 
 
-def format_fact(told: Any) -> str:
-    """A fact's value, short enough for a cell."""
-    if told is None:
+def format_fact(value: Any) -> str:
+    if value is None:
         return _("unknown")
-    plain = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, default=str)
-    return plain if len(plain) <= MAX_FACT_CHARS else plain[: MAX_FACT_CHARS - 1] + "…"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MAX_FACT_CHARS else text[: MAX_FACT_CHARS - 1] + "…"

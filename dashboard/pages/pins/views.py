@@ -1,22 +1,32 @@
-"""The pins of a project, and the plan that says where the next run replays them."""
+"""The page of pins and replay plans, and the forms that save a plan and override a check."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_safe
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST, require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import get_requested_panel, render_page_or_panel, role_allows
+from dashboard.pages.common import (
+    get_requested_panel,
+    get_return_url,
+    get_signed_in_user,
+    redirect_see_other,
+    render_page_or_panel,
+    role_allows,
+)
 from dashboard.pages.pins import pin_list
 from dashboard.pages.pins.plan_view import PlanPageState, build_plan_context
 from rolloutdeck.trainer_api import TRAINERS
+from rollouts.errors import OutdatedError, RolloutError
 from rollouts.models import Artifact, Pin, Project, Run
-from rollouts.replay import DEFAULT_PLAN_NAME
+from rollouts.replay import DEFAULT_PLAN_NAME, override_check, restore_check, save_plan
 
 PANELS = {"pins": "pins/table.html", "plan": "pins/plan.html"}
 MAX_PINNABLE_RUNS = 8
@@ -25,66 +35,116 @@ MAX_PINNABLE_RUNS = 8
 @login_required
 @require_safe
 def pins_page(request: HttpRequest) -> HttpResponseBase:
-    """`?project=&plan=` choose, `run=` and `steps=` hold the plan against a run; the rest is a draft, see `Draft`."""
+    """`project` and `plan` select the plan, `run` and `steps` its preview; all else is a draft, see `PlanDraft`."""
     project = choose_project(request)
-    if project is None:
-        return render_page_or_panel(request, "pins/page.html", PANELS, lambda panel: {"project": None})
-    if ("add" in request.GET or "remove" in request.GET) and not get_requested_panel(request):
-        return redirect(PlanPageState(request.GET, project).address())
+    if project and {"add", "remove"} & request.GET.keys() and not get_requested_panel(request):
+        return redirect(PlanPageState(request.GET, project).build_link())
     return render_page_or_panel(
-        request, "pins/page.html", PANELS, lambda panel: build_pins_context(request, project, panel)
+        request,
+        "pins/page.html",
+        PANELS,
+        lambda panel: build_pins_context(request, project, panel) if project else {"project": None},
     )
 
 
 def choose_project(request: HttpRequest) -> Project | None:
-    """The project that the address names, else the one with the newest pin, else with the newest run."""
+    """The project that the URL names, else the one with the newest pin, else with the newest run."""
     if slug := request.GET.get("project", ""):
         return permissions.project_or_404(request, slug)
     runs = permissions.visible_runs(request).select_related("project")
     pin = Pin.objects.filter(run__in=runs, removed_at=None).select_related("project").order_by("-created_at").first()
-    found = pin or runs.order_by("-seen_at").first()
-    return found.project if found else permissions.visible_projects(request).order_by("slug").first()
+    newest = pin or runs.order_by("-seen_at").first()
+    return newest.project if newest else permissions.visible_projects(request).order_by("slug").first()
 
 
 def visible_projects_with_pins(request: HttpRequest) -> QuerySet[Project]:
-    standing = Q(pins__removed_at=None, pins__run__deleted_at=None)
-    found: QuerySet[Project] = permissions.visible_projects(request).annotate(pinned=Count("pins", filter=standing))
-    return found.order_by("slug")
+    current = Q(pins__removed_at=None, pins__run__deleted_at=None)
+    projects: QuerySet[Project] = permissions.visible_projects(request).annotate(pinned=Count("pins", filter=current))
+    return projects.order_by("slug")
 
 
 def build_pins_context(request: HttpRequest, project: Project, panel: str) -> dict[str, Any]:
     page = PlanPageState(request.GET, project)
     role = project.role_of(request.user)
     targets: dict[int, list[int]] = {}
-    for pin, step in page.saved.entries:
+    for pin, step in page.saved.pin_targets:
         targets.setdefault(pin, []).append(step)
     rows = pin_list.load_pin_rows(project, targets)
     newest = project.runs.filter(deleted_at=None).order_by("-seen_at").first()
-    able = TRAINERS
-    shown = {
+    context = {
         "project": project,
         "projects": list(visible_projects_with_pins(request)),
         "plan_name": page.plan,
-        "plan_names": plan_names(project, page.plan),
+        "plan_names": list_plan_names(project, page.plan),
         "role": role,
         "may_pin": role_allows(role, "maintainer"),
-        "rows_of_pins": rows,
+        "pin_rows": rows,
         "newest_run": newest,
         "pinnable_runs": [] if rows else find_pinnable_runs(project),
-        "trainer": newest.framework if newest and newest.framework in able else able[0],
-        "back": page.address(),
-        "draft_link": f"{page.address(page.saved)}&{page.draft.query()}",
+        "trainer": newest.framework if newest and newest.framework in TRAINERS else TRAINERS[0],
+        "back": page.build_link(),
+        "draft_link": f"{page.build_link(page.saved)}&{page.draft.to_query()}",
     }
-    return shown if panel == "pins" else shown | build_plan_context(page, rows, panel)
+    return context if panel == "pins" else context | build_plan_context(page, rows, panel)
 
 
 def find_pinnable_runs(project: Project) -> list[Run]:
     """The newest runs that have files of a step that can be loaded again."""
-    spoilt = (Artifact.State.UNSAFE, Artifact.State.GONE)
-    there = Exists(Artifact.objects.filter(run=OuterRef("pk")).exclude(state__in=spoilt))
-    return list(project.runs.filter(there, deleted_at=None).order_by("-seen_at")[:MAX_PINNABLE_RUNS])
+    lost = (Artifact.State.UNSAFE, Artifact.State.GONE)
+    has_files = Exists(Artifact.objects.filter(run=OuterRef("pk")).exclude(state__in=lost))
+    return list(project.runs.filter(has_files, deleted_at=None).order_by("-seen_at")[:MAX_PINNABLE_RUNS])
 
 
-def plan_names(project: Project, shown: str) -> list[str]:
-    named = set(project.plans.values_list("name", flat=True)) | {DEFAULT_PLAN_NAME, shown}
-    return sorted(named, key=lambda name: (name != DEFAULT_PLAN_NAME, name))
+def list_plan_names(project: Project, current: str) -> list[str]:
+    names = {*project.plans.values_list("name", flat=True), DEFAULT_PLAN_NAME, current}
+    return sorted(names, key=lambda name: (name != DEFAULT_PLAN_NAME, name))
+
+
+@login_required
+@require_POST
+def save_plan_view(request: HttpRequest) -> HttpResponse:
+    """With `do=save` the draft becomes the next revision. Any other button redirects to the draft's URL, so the form
+    works without script. If another user has saved a revision since, the draft's page shows the conflict."""
+    project = permissions.project_or_404(request, request.POST.get("project", ""))
+    permissions.require_role(request, project, "maintainer")
+    page = PlanPageState(request.POST, project)
+    draft = page.draft
+    if request.POST.get("do") != "save" or not draft.is_valid:
+        return redirect_see_other(page.build_link())
+    pins = Pin.objects.filter(project=project).in_bulk([pin for pin, _ in draft.pin_targets])
+    try:
+        revision = save_plan(
+            project,
+            page.plan,
+            get_signed_in_user(request),
+            if_match=draft.base,
+            action=draft.action,
+            on_mismatch=draft.on_mismatch,
+            exclude_flagged=draft.exclude_flagged,
+            entries=[(pins[pin], step) for pin, step in draft.pin_targets if pin in pins],
+        )
+    except RolloutError as error:
+        if not isinstance(error, OutdatedError):
+            messages.error(request, str(error))
+        return redirect_see_other(page.build_link())
+    message = _("Saved revision {number}. Runs that have already started keep their revision.")
+    messages.success(request, message.format(number=revision.number))
+    page = PlanPageState(request.POST, project)
+    return redirect_see_other(page.build_link(page.saved))
+
+
+@login_required
+@require_POST
+def override_check_view(request: HttpRequest, slug: str) -> HttpResponse:
+    """With the field `note`, the check of `fact` only warns, for that reason; without it, the check is enforced."""
+    project = permissions.project_or_404(request, slug)
+    permissions.require_role(request, project, "maintainer")
+    fact, user = request.POST.get("fact", ""), get_signed_in_user(request)
+    try:
+        if "note" in request.POST:
+            override_check(project, fact, user, request.POST["note"])
+        else:
+            restore_check(project, fact, user)
+    except RolloutError as error:
+        messages.error(request, str(error))
+    return redirect_see_other(get_return_url(request, "pins"))

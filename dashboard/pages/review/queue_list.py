@@ -1,4 +1,4 @@
-"""The list of a review queue: why each sample is in it, and what was said of it."""
+"""The rows of a review queue: why a sample is in it, and the user's decisions."""
 
 from __future__ import annotations
 
@@ -14,59 +14,55 @@ from rollouts.review import QueueRequest, ReviewBatch
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """`why` it is in the queue; `said` of it by the person, empty before."""
+    """`reason`: why the sample is in the queue; `decisions` of the user, empty before the first."""
 
-    one: SampleRow
-    why: str
-    said: str
+    head: SampleRow
+    reason: str
+    decisions: str
 
 
-def build_queue_rows(run: Run, asked: QueueRequest, batch: ReviewBatch | None, reader: int | None) -> list[QueueRow]:
-    """As the person `reader` sees them: a flag of one's own puts nothing into a queue."""
+def build_queue_rows(run: Run, request: QueueRequest, batch: ReviewBatch | None, reader: int | None) -> list[QueueRow]:
+    """`reader` is the user's id: own flags are no reason to be in a queue."""
     if batch is None:
         return []
-    names = {str(one["key"]): _(str(one["name"])) for one in run.project.reasons}
-    listed = build_sample_rows(batch.samples)
-    flagged = load_flags([one.pk for one in batch.samples]) if asked.queue.name == "flagged" else {}
-    marks = {pk: [flag for flag in found if flag.user_id != reader] for pk, found in flagged.items()}
-    return [
-        QueueRow(
-            one,
-            explain_queue_entry(asked, one, marks.get(one.sample.pk, []), names),
-            ", ".join(format_decision(word, names) for word in batch.decisions.get(one.sample.pk, [])),
-        )
-        for one in listed
-    ]
+    names = {str(reason["key"]): _(str(reason["name"])) for reason in run.project.reasons}
+    flags = load_flags([sample.pk for sample in batch.samples]) if request.queue.name == "flagged" else {}
+    rows = []
+    for head in build_sample_rows(batch.samples):
+        pk = head.sample.pk
+        others = [flag for flag in flags.get(pk, []) if flag.user_id != reader]
+        decisions = ", ".join(format_decision(decision, names) for decision in batch.decisions.get(pk, []))
+        rows.append(QueueRow(head, explain_queue_entry(request, head, others, names), decisions))
+    return rows
 
 
-def explain_queue_entry(asked: QueueRequest, one: SampleRow, marks: list[Flag], names: dict[str, str]) -> str:
-    match asked.queue.name:
+def explain_queue_entry(request: QueueRequest, head: SampleRow, flags: list[Flag], names: dict[str, str]) -> str:
+    match request.queue.name:
         case "low":
             return _("low score")
         case "rules":
-            return ", ".join(full for kind, full, _mark in one.marks() if kind != "flag")
+            return ", ".join(full for kind, full, _mark in head.marks() if kind != "flag")
         case "random":
             return _("random sample")
         case "flagged":
-            told = [(flag.user.get_username(), flag.reason, flag.label) for flag in marks]
-            return ", ".join(f"{who}: {names.get(reason, reason) or _(label)}" for who, reason, label in told)
+            return ", ".join(
+                f"{flag.user.get_username()}: {names.get(flag.reason, flag.reason) or _(flag.label)}" for flag in flags
+            )
         case "pinned":
             return _("from a pinned step")
         case _name:
             return _("matches your query")
 
 
-def format_decision(word: str, names: dict[str, str]) -> str:
-    """A verdict: `fine`, or the name of a reason."""
-    if word == "fine":
+def format_decision(decision: str, names: dict[str, str]) -> str:
+    """`decision` is `fine`, or the key of a reason."""
+    if decision == "fine":
         return f"✓ {_('OK')}"
-    return f"⚑ {names.get(word, word)}".strip()
+    return f"⚑ {names.get(decision, decision)}".strip()
 
 
 def find_next_sample(batch: ReviewBatch | None, pk: str) -> str:
-    """The sample after this one that nothing was said of, from the beginning again after the last; empty when there is
-    none left."""
+    """The id of the next sample without a decision, from the start again after the last; empty if there is none."""
     ids = [sample.pk for sample in batch.samples] if batch else []
     at = ids.index(pk) + 1 if pk in ids else 0
-    todo = [one for one in (*ids[at:], *ids[:at]) if batch and one not in batch.decisions and one != pk]
-    return todo[0] if todo else ""
+    return next((other for other in ids[at:] + ids[:at] if batch and other not in batch.decisions and other != pk), "")

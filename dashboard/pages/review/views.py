@@ -1,4 +1,4 @@
-"""Review: a queue of samples at the left, one of them in the middle, what may be said of it at the right."""
+"""Review: a queue of samples, one of them open, and the review decisions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Exists, OuterRef
-from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect, JsonResponse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import (
@@ -25,11 +25,15 @@ from dashboard.pages.common import (
     parse_step_number,
     render_page_or_panel,
     render_query_error,
+    respond_error,
+    respond_success,
     role_allows,
 )
+from dashboard.pages.flags import parse_flag_form
 from dashboard.pages.review import queue_list
 from dashboard.pages.sample import build_pane_context
-from rollouts.errors import InvalidInputError
+from rollouts.errors import InvalidInputError, RolloutError
+from rollouts.flags import flag_samples
 from rollouts.models import Run, RunQuerySet, Sample, Step
 from rollouts.review import (
     MAX_SEED,
@@ -39,12 +43,14 @@ from rollouts.review import (
     QueueRequest,
     ReviewBatch,
     ReviewQueue,
+    approve_sample,
     find_newest_step,
     find_queue,
     is_changeable_queue,
     list_id_prefixes,
     load_review_batch,
     load_viewer_state,
+    mark_viewed,
 )
 
 PANELS = {"queue": "review/queue.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
@@ -53,8 +59,8 @@ MAX_OFFERED_RUNS = 50
 
 @dataclass(frozen=True, slots=True)
 class ReviewUrlState(UrlState):
-    """`queue` empty is the query's where there is one, else the first; `upto`, `seed` and `batch` say which samples it
-    holds, whatever arrives meanwhile, or `ids` where judging them changes what the query finds."""
+    """`queue` defaults to the query's if there is one, else to the first. `upto`, `seed` and `batch` fix the samples of
+    the queue while new ones arrive; `ids` fixes them if decisions change what the query matches."""
 
     run: str = ""
     queue: str = ""
@@ -80,25 +86,21 @@ class ReviewUrlState(UrlState):
                 return UrlState.is_valid(name, value)
 
     @property
-    def named(self) -> ReviewQueue:
+    def selected_queue(self) -> ReviewQueue:
         return find_queue(self.queue or ("query" if self.q.strip() else ""))
 
     @property
-    def exact(self) -> bool:
-        """Whether it says which samples are meant."""
-        told = self.seed if self.named.name == "random" else self.ids or not is_changeable_queue(self.named, self.q)
-        return bool(self.run and self.upto and self.batch and told)
+    def is_exact(self) -> bool:
+        """Whether it fixes the samples."""
+        queue = self.selected_queue
+        fixed = self.seed if queue.name == "random" else self.ids or not is_changeable_queue(queue, self.q)
+        return bool(self.run and self.upto and self.batch and fixed)
 
-    @property
-    def only(self) -> tuple[str, ...]:
-        return tuple(one for one in self.ids.split(",") if one)
+    def link_queue(self, queue: str) -> str:
+        return self.link_newest(queue=queue, seed="", q=self.q if queue == "query" else "")
 
-    def other(self, queue: str) -> str:
-        """The link of another queue, opened anew."""
-        return self.anew(queue=queue, seed="", q=self.q if queue == "query" else "")
-
-    def anew(self, **changes: str) -> str:
-        """The link of the same queue as it is now."""
+    def link_newest(self, **changes: str) -> str:
+        """The link of the queue with its present samples."""
         return self.link(**{"upto": "", "batch": "", "ids": "", "sel": "", **changes})
 
 
@@ -112,11 +114,11 @@ class QueueTab:
 
 @dataclass(slots=True)
 class QueueResult:
-    """What an address asks for: `look` says it exactly. `error` is the sentence for a query that cannot be read, which
-    has no batch; `newest` the newest step that has samples."""
+    """`state` is exact. `error` is the message for an invalid query, which has no batch; `newest` is the newest step
+    with samples."""
 
-    look: ReviewUrlState
-    asked: QueueRequest
+    state: ReviewUrlState
+    queue_request: QueueRequest
     newest: int
     batch: ReviewBatch | None = None
     error: Any = ""
@@ -125,92 +127,135 @@ class QueueResult:
 @login_required
 @require_safe
 def review_page(request: HttpRequest) -> HttpResponseBase:
-    """`?run=&split=&queue=&q=`; an address that leaves open which samples are meant is answered with one that does
-    not."""
-    look = ReviewUrlState.from_query(request.GET)
-    run = permissions.run_or_404(request, look.run) if look.run else runs_with_samples(request).first()
+    """A URL that does not fix the samples of the queue is redirected to one that does."""
+    state = ReviewUrlState.from_query(request.GET)
+    run = permissions.run_or_404(request, state.run) if state.run else runs_with_samples(request).first()
     if run is None:
         return render_page_or_panel(request, "review/empty.html", {}, lambda panel: {})
-    if not look.exact and not get_requested_panel(request):
-        found = load_queue(request, run, look)
-        if found.batch and found.look != look:
-            return HttpResponseRedirect(request.path + found.look.link())
+    if not state.is_exact and not get_requested_panel(request):
+        result = load_queue(request, run, state)
+        if result.batch and result.state != state:
+            return HttpResponseRedirect(request.path + result.state.link())
     role, status = run.project.role_of(request.user), run.status
     return render_page_or_panel(
         request,
         "review/page.html",
         PANELS,
-        lambda panel: build_review_context(request, run, look, role, panel) | {"status": status},
+        lambda panel: build_review_context(request, run, state, role, panel) | {"status": status},
         *(run.version, status, role, run.project.reasons, load_viewer_state(run, request.user.pk)),
     )
 
 
 def runs_with_samples(request: HttpRequest) -> RunQuerySet:
-    """Runs to choose from, those with the latest news first."""
-    there = Exists(Step.objects.filter(run=OuterRef("pk"), samples__gt=0))
-    runs = permissions.visible_runs(request).filter(there, archived_at=None)
+    """The most recently updated first."""
+    has_samples = Exists(Step.objects.filter(run=OuterRef("pk"), samples__gt=0))
+    runs = permissions.visible_runs(request).filter(has_samples, archived_at=None)
     return runs.select_related("project").order_by("-seen_at")
 
 
-def load_queue(request: HttpRequest, run: Run, look: ReviewUrlState) -> QueueResult:
-    split = look.split or find_default_split(run)
+def load_queue(request: HttpRequest, run: Run, state: ReviewUrlState) -> QueueResult:
+    split = state.split or find_default_split(run)
     kind = find_step_kind(run, split)
     newest = find_newest_step(run, split, kind)
-    upto = parse_step_number(look.upto)
-    seed = parse_integer_param(look.seed, least=1) or 1 + secrets.randbelow(MAX_SEED)
-    asked = QueueRequest(look.named, split, kind, newest if upto is None else upto, seed, look.q, look.only)
+    upto = parse_step_number(state.upto)
+    seed = parse_integer_param(state.seed, least=1) or 1 + secrets.randbelow(MAX_SEED)
+    queue, ids = state.selected_queue, tuple(filter(None, state.ids.split(",")))
+    queue_request = QueueRequest(queue, split, kind, newest if upto is None else upto, seed, state.q, ids)
+    number = parse_integer_param(state.batch, least=1)
     try:
-        batch = load_review_batch(run, asked, get_signed_in_user(request), parse_integer_param(look.batch, least=1))
-    except InvalidInputError as problem:
-        return QueueResult(look, asked, newest, error=render_query_error(look.q, problem))
-    drawn = str(seed) if asked.queue.name == "random" else ""
-    exact = replace(look, run=run.uid, upto=str(asked.max_step), seed=drawn, batch=str(batch.number))
-    if is_changeable_queue(asked.queue, asked.q) and not look.ids:
+        batch = load_review_batch(run, queue_request, get_signed_in_user(request), number)
+    except InvalidInputError as error:
+        return QueueResult(state, queue_request, newest, error=render_query_error(state.q, error))
+    used_seed = str(seed) if queue.name == "random" else ""
+    exact = replace(state, run=run.uid, upto=str(queue_request.max_step), seed=used_seed, batch=str(batch.number))
+    if is_changeable_queue(queue, state.q) and not state.ids:
         exact = replace(exact, batch="1", ids=",".join(list_id_prefixes(batch.samples)))
-    return QueueResult(exact, asked, newest, batch)
+    return QueueResult(exact, queue_request, newest, batch)
 
 
-def build_review_context(request: HttpRequest, run: Run, look: ReviewUrlState, role: str, panel: str) -> dict[str, Any]:
-    found = load_queue(request, run, look)
-    ask = StepUrlState.from_query(request.GET)
-    frame = {
-        "run": run, "project": run.project, "role": role, "url_state": ask, "split": found.asked.split, "current": None,
-        "tab": "review", "found": found, "look": found.look,
-        "rows": queue_list.build_queue_rows(run, found.asked, found.batch, request.user.pk),
-        "may_judge": role_allows(role, "annotator"), "queues": build_queue_tabs(found.look),
-        "about": _(found.asked.queue.description),
-    }  # fmt: skip
+def build_review_context(
+    request: HttpRequest, run: Run, state: ReviewUrlState, role: str, panel: str
+) -> dict[str, Any]:
+    result = load_queue(request, run, state)
+    split, queue = result.queue_request.split, result.queue_request.queue
+    step_state = StepUrlState.from_query(request.GET)
+    queues = [*REVIEW_QUEUES, QUERY_QUEUE] if result.state.q.strip() else REVIEW_QUEUES
+    context = {
+        "run": run,
+        "project": run.project,
+        "role": role,
+        "url_state": step_state,
+        "split": split,
+        "current": None,
+        "tab": "review",
+        "result": result,
+        "review_state": result.state,
+        "rows": queue_list.build_queue_rows(run, result.queue_request, result.batch, request.user.pk),
+        "may_review": role_allows(role, "annotator"),
+        "queues": [
+            QueueTab(_(tab.title), _(tab.description), result.state.link_queue(tab.name), tab is queue)
+            for tab in queues
+        ],
+        "about": _(queue.description),
+    }
     if panel == "queue":
-        return frame
-    frame["strip"] = load_step_strip(run, found.asked.split)
+        return context
+    context["strip"] = load_step_strip(run, split)
     if panel in {"strip", "alive"}:
-        return frame
-    sample = choose_sample(request, run, found)
+        return context
     others = list(runs_with_samples(request).exclude(pk=run.pk)[: MAX_OFFERED_RUNS - 1])
-    frame |= {"runs": [run, *others], "reasons": run.project.reasons}
+    context |= {"runs": [run, *others], "reasons": run.project.reasons}
+    sample = choose_sample(request, run, result)
     if sample is None:
-        return frame
-    after = queue_list.find_next_sample(found.batch, sample.pk)
-    back = found.look.link(sel=after) if after else found.look.anew()
-    return frame | {"selected": sample.pk, "next": request.path + back} | build_pane_context(request, sample, ask, role)
+        return context
+    after = queue_list.find_next_sample(result.batch, sample.pk)
+    next_link = result.state.link(sel=after) if after else result.state.link_newest()
+    context |= {"selected": sample.pk, "next": request.path + next_link}
+    return context | build_pane_context(request, sample, step_state, role)
 
 
-def build_queue_tabs(look: ReviewUrlState) -> list[QueueTab]:
-    """The queues as tabs; the query's where there is a query."""
-    shown = [*REVIEW_QUEUES, QUERY_QUEUE] if look.q.strip() else REVIEW_QUEUES
-    return [QueueTab(_(one.title), _(one.description), look.other(one.name), one is look.named) for one in shown]
-
-
-def choose_sample(request: HttpRequest, run: Run, found: QueueResult) -> Sample | None:
-    """The sample that the address names, else the first that nothing was said of. Raises Http404."""
-    if found.look.sel:
-        sample = permissions.sample_or_404(request, found.look.sel)
+def choose_sample(request: HttpRequest, run: Run, result: QueueResult) -> Sample | None:
+    """The sample that the URL names, else the first without a decision. Raises Http404."""
+    if result.state.sel:
+        sample = permissions.sample_or_404(request, result.state.sel)
         if sample.step.run_id != run.pk:
             raise Http404(_("This sample belongs to another run."))
         return sample
-    if not found.batch or not found.batch.samples:
+    if not result.batch or not result.batch.samples:
         return None
-    todo = [one for one in found.batch.samples if one.pk not in found.batch.decisions]
-    sample = (todo or found.batch.samples)[0]
+    samples, decisions = result.batch.samples, result.batch.decisions
+    sample = next((sample for sample in samples if sample.pk not in decisions), samples[0])
     sample.step.run = run
     return sample
+
+
+@login_required
+@require_POST
+def mark_viewed_view(request: HttpRequest, uid: str) -> HttpResponse:
+    """Marks `samples`, comma-separated ids, as viewed by the user. Read access to the run is enough."""
+    run = permissions.run_or_404(request, uid)
+    ids = [pk for pk in request.POST.get("samples", "").split(",") if pk]
+    try:
+        return JsonResponse({"seen": mark_viewed(run, ids, get_signed_in_user(request))})
+    except RolloutError as error:
+        return JsonResponse({"said": str(error)}, status=400)
+
+
+@login_required
+@require_POST
+def save_decision_view(request: HttpRequest, pk: str) -> HttpResponse:
+    """`fine`, else a flag with label, reason and text. Both mark the sample as viewed."""
+    sample = permissions.sample_or_404(request, pk)
+    run, user = sample.step.run, get_signed_in_user(request)
+    permissions.require_role(request, run.project, "annotator")
+    try:
+        if request.POST.get("fine"):
+            approve_sample(run, pk, user)
+            message = _("Marked as OK.")
+        else:
+            action = flag_samples(run, [pk], user, **parse_flag_form(request))
+            mark_viewed(run, [pk], user)
+            message = _("Flagged: {act}.").format(act=action.said)
+    except RolloutError as error:
+        return respond_error(request, error, "sample", pk)
+    return respond_success(request, message, "sample", pk)

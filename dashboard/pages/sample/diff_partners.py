@@ -1,8 +1,8 @@
-"""What a response can be compared with: others of its group, the same prompt before, and in other runs."""
+"""What a response can be compared with: others of its group, the same prompt at an earlier step and in other runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from django.db.models import F
@@ -18,7 +18,7 @@ MAX_PARTNER_RUNS = 8
 
 @dataclass(frozen=True, slots=True)
 class DiffPartner:
-    """`name` stands in the address as `vs=`."""
+    """`name` is the value of the URL parameter `vs`."""
 
     name: str
     label: str
@@ -26,72 +26,52 @@ class DiffPartner:
 
 
 def find_diff_partners(
-    request: HttpRequest, sample: Sample, siblings: Sequence[Sample], before: int | None
+    request: HttpRequest, sample: Sample, siblings: Sequence[Sample], earlier: int | None
 ) -> list[DiffPartner]:
-    """In the order of `v`: best of the group, worst of it, the same prompt one step earlier, other runs of the project.
-    `before` is the step that had this prompt before this one."""
-    return [
-        *find_group_partners(sample, siblings),
-        *find_earlier_partner(sample, before),
-        *find_other_run_partners(request, sample),
-    ]
+    """In the order of the key `v`: best and worst of the group, the same prompt at step `earlier`, other runs of the
+    project."""
+    partners = list(find_group_partners(sample, siblings))
+    if earlier is not None and (row := find_earlier_sample(sample, earlier)):
+        partners.append(DiffPartner("earlier", format_label(_("step {step}").format(step=earlier), row), row))
+    return partners + find_other_run_partners(request, sample)
 
 
-def choose_diff_partner(partners: Sequence[DiffPartner], name: str) -> DiffPartner | None:
-    """The one that the address names, else the first."""
-    return next((one for one in partners if one.name == name), partners[0] if partners else None)
+def find_group_partners(sample: Sample, siblings: Sequence[Sample]) -> Iterator[DiffPartner]:
+    others = [row for row in siblings if row.pk != sample.pk]
+    scored = [row for row in others if row.score is not None]
+    if scored:
+        best, worst = max(scored, key=get_score), min(scored, key=get_score)
+        yield DiffPartner("best", format_label(_("best of group"), best), best)
+        if get_score(worst) < get_score(best):
+            yield DiffPartner("worst", format_label(_("worst of group"), worst), worst)
+    elif others:
+        yield DiffPartner("other", _("another response in the group"), others[0])
 
 
-def find_next_partner(partners: Sequence[DiffPartner], now: DiffPartner) -> DiffPartner:
-    return partners[(partners.index(now) + 1) % len(partners)]
-
-
-def find_group_partners(sample: Sample, siblings: Sequence[Sample]) -> list[DiffPartner]:
-    others = [one for one in siblings if one.pk != sample.pk and one.score is not None]
-    if not others:
-        plain = [one for one in siblings if one.pk != sample.pk]
-        return [DiffPartner("other", _("another response in the group"), plain[0])] if plain else []
-    best, worst = max(others, key=score_of), min(others, key=score_of)
-    found = [DiffPartner("best", format_partner_label(_("best of group"), best), best)]
-    if score_of(worst) < score_of(best):
-        found.append(DiffPartner("worst", format_partner_label(_("worst of group"), worst), worst))
-    return found
-
-
-def score_of(sample: Sample) -> float:
+def get_score(sample: Sample) -> float:
     return 0.0 if sample.score is None else sample.score
 
 
-def format_partner_label(words: str, sample: Sample) -> str:
-    said = [f"n={sample.index}"] if sample.index is not None else []
-    said += [_("score {score}").format(score=format_number(sample.score))] if sample.score is not None else []
-    return f"{words} ({', '.join(said)})" if said else words
+def format_label(name: str, sample: Sample) -> str:
+    facts = [f"n={sample.index}"] if sample.index is not None else []
+    facts += [_("score {score}").format(score=format_number(sample.score))] if sample.score is not None else []
+    return f"{name} ({', '.join(facts)})" if facts else name
 
 
-def find_earlier_partner(sample: Sample, before: int | None) -> list[DiffPartner]:
-    if before is None:
-        return []
+def find_earlier_sample(sample: Sample, number: int) -> Sample | None:
+    """The sample with the same index in its group, else the best."""
     step = sample.step
     rows = Sample.objects.visible().filter(
-        prompt_key=sample.prompt_key, step__run=step.run_id, step__split=step.split, step__step=before, final=True
+        prompt_key=sample.prompt_key, step__run=step.run_id, step__split=step.split, step__step=number, final=True
     )
-    found = choose_nearest_sample(sample, rows.select_related("step")[:64])
-    return (
-        [DiffPartner("earlier", format_partner_label(_("step {step}").format(step=before), found), found)]
-        if found
-        else []
-    )
-
-
-def choose_nearest_sample(sample: Sample, rows: Iterable[Sample]) -> Sample | None:
-    """The one of the same place in its group, else the best."""
-    found = list(rows)
-    same = [one for one in found if one.index is not None and one.index == sample.index]
-    return same[0] if same else max(found, key=score_of, default=None)
+    samples = list(rows.select_related("step")[:64])
+    same = [row for row in samples if row.index is not None and row.index == sample.index]
+    return same[0] if same else max(samples, key=get_score, default=None)
 
 
 def find_other_run_partners(request: HttpRequest, sample: Sample) -> list[DiffPartner]:
-    """The newest step not after this one, else the newest, of each other run of the project that has the prompt."""
+    """One sample of each other run of the project that has the prompt: of the newest step up to this one, else of the
+    newest step."""
     run = sample.step.run
     runs = permissions.visible_runs(request).filter(project=run.project_id).exclude(pk=run.pk)
     rows = (
@@ -101,14 +81,11 @@ def find_other_run_partners(request: HttpRequest, sample: Sample) -> list[DiffPa
         .order_by("-step__run__created_at", F("step__step").desc(), F("score").desc(nulls_last=True), "pk")
     )
     by_run: dict[int, list[Sample]] = {}
-    for one in rows[:512]:
-        by_run.setdefault(one.step.run_id, []).append(one)
-    found = [
-        next((one for one in samples if one.step.step <= sample.step.step), samples[0])
-        for samples in list(by_run.values())[:MAX_PARTNER_RUNS]
-    ]
-    return [DiffPartner(one.step.run.uid, format_partner_label(format_run_step(one), one), one) for one in found]
-
-
-def format_run_step(sample: Sample) -> str:
-    return _("{run} step {step}").format(run=sample.step.run.name, step=sample.step.step)
+    for row in rows[:512]:
+        by_run.setdefault(row.step.run_id, []).append(row)
+    partners = []
+    for samples in list(by_run.values())[:MAX_PARTNER_RUNS]:
+        partner = next((row for row in samples if row.step.step <= sample.step.step), samples[0])
+        name = _("{run} step {step}").format(run=partner.step.run.name, step=partner.step.step)
+        partners.append(DiffPartner(partner.step.run.uid, format_label(name, partner), partner))
+    return partners

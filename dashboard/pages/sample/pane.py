@@ -1,4 +1,4 @@
-"""Everything that is shown of one sample: its body, its group, the same prompt over steps, its flags."""
+"""The pane of one sample: its body, group, prompt history and flags."""
 
 from __future__ import annotations
 
@@ -15,47 +15,46 @@ from rollouts.models import Flag, Sample
 from rollouts.query import parse_query
 from rollouts.samples import MISSING_BODY_MESSAGE, parse_unit_tests
 
+OTHER_FIELDS = ("index", "trajectory", "turn", "policy_version", "timing", "metrics", "segments", "tools")
+MAX_SHORT_VALUE_CHARS = 80
 
-def build_pane_context(request: HttpRequest, sample: Sample, ask: StepUrlState, role: str) -> dict[str, Any]:
-    """The context of `sample/pane.html`; where the body cannot be read, why: a bad file never hides the step."""
+
+def build_pane_context(request: HttpRequest, sample: Sample, state: StepUrlState, role: str) -> dict[str, Any]:
+    """The context of `sample/pane.html`. If the body cannot be read, it holds the reason instead."""
     unread: str = _(MISSING_BODY_MESSAGE)
     try:
-        if beside := related.load_related_data([sample]).get(sample.pk):
-            return build_loaded_pane_context(request, sample, beside, ask, role)
+        if data := related.load_related_data([sample]).get(sample.pk):
+            return build_loaded_pane_context(request, sample, data, state, role)
     except StorageUnavailableError as error:
         unread = str(error)
-    return {
-        "head": SampleRow(sample),
-        "unread": unread,
-        **build_flags_context(request, sample, load_sample_flags(sample), role),
-    }
+    flags_context = build_flags_context(request, sample, load_sample_flags(sample), role)
+    return {"head": SampleRow(sample), "unread": unread, **flags_context}
 
 
 def build_loaded_pane_context(
-    request: HttpRequest, sample: Sample, beside: RelatedData, ask: StepUrlState, role: str
+    request: HttpRequest, sample: Sample, data: RelatedData, state: StepUrlState, role: str
 ) -> dict[str, Any]:
-    """The same of a sample whose surroundings are known."""
-    body, group, past = beside.body, beside.siblings, beside.past
-    place = next((at for at, one in enumerate(past) if one.here), 0)
-    before = past[place - 1] if past and place else None
-    words = parse_highlight_words(ask.q)
-    asked = view_modes.ViewInput(request, sample, group, before.step if before else None, words)
+    body, history = data.body, data.history
+    here = next((at for at, step in enumerate(history) if step.here), 0)
+    earlier = history[here - 1] if history and here else None
+    words = parse_highlight_words(state.q)
+    view_input = view_modes.ViewInput(request, sample, data.siblings, earlier.step if earlier else None, words)
     return {
         "sample": sample,
         "head": SampleRow(sample),
-        "replayed": beside.replayed,
+        "replayed": data.replay,
         "body": body,
-        "siblings": group,
-        "board_link": GroupLinks(sample.step.run, ask).link(sample),
-        "past": past,
-        "past_before": before,
-        "past_after": past[place + 1] if place + 1 < len(past) else None,
+        "siblings": data.siblings,
+        "group_link": GroupLinks(sample.step.run, state).link(sample),
+        "history": history,
+        "earlier_step": earlier,
+        "later_step": history[here + 1] if here + 1 < len(history) else None,
         "prompt": text_view.build_text_view(body.prompt, words, answers=False, name="p"),
-        "others": build_other_fields(body),
+        "other_fields": build_other_fields(body),
         "unit_tests": parse_unit_tests(body.extras),
         "words": words,
-        **build_flags_context(request, sample, beside.flags, role),
-        **view_modes.build_view_context(body, ask.view, asked),
+        **build_flags_context(request, sample, data.flags, role),
+        **view_modes.build_view_context(body, state.view, view_input),
     }
 
 
@@ -72,12 +71,11 @@ def build_flags_context(request: HttpRequest, sample: Sample, flags: list[Flag],
 
 
 def build_other_fields(body: Any) -> list[fields_view.FieldEntry]:
-    """All that was recorded beside prompt, response, score and their like; short ones first."""
-    named = ("index", "trajectory", "turn", "policy_version", "timing", "metrics", "segments", "tools")
-    keys = fields_view.collect_fields(body)
-    ours = {*type(body).__dataclass_fields__} - {*named}
-    found = [fields_view.build_field_entry(name, value) for name, value in keys.items() if name not in ours]
-    return sorted(found, key=lambda one: len(one.text) > 80)
+    """The recorded fields for which the pane has no section of its own, short values first."""
+    own_section = {*type(body).__dataclass_fields__} - {*OTHER_FIELDS}
+    fields = fields_view.collect_fields(body).items()
+    entries = [fields_view.build_field_entry(name, value) for name, value in fields if name not in own_section]
+    return sorted(entries, key=lambda entry: len(entry.text) > MAX_SHORT_VALUE_CHARS)
 
 
 def parse_highlight_words(q: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""The panes of the samples that somebody reads next, several in one answer: they are there before their key."""
+"""The panes of the samples that the user is likely to open next, several in one response."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import orjson
@@ -15,55 +15,49 @@ from dashboard.pages.common import StepUrlState, clean_param, render_with_deferr
 from dashboard.pages.sample import pane, related
 from dashboard.pages.sample.related import RelatedData
 from rollouts.errors import StorageUnavailableError
-from rollouts.models import Project, Sample
+from rollouts.models import Sample
 
 MAX_PREFETCHED = 16
-MAX_PREFETCHED_CHARS = 400_000  # of all responses together; what is longer is fetched when it is wanted
+MAX_PREFETCHED_CHARS = 400_000  # of all responses together; a longer one is loaded when it is opened
 
 
 @login_required
 @require_safe
 def prefetch_panes_view(request: HttpRequest) -> HttpResponse:
-    """`?of=id,id` gives {id: what `sample/pane.html` shows}, read as `q`, `view` and the like say. Left out is what
-    nobody may see or does not exist, and what is so long that the others would wait for it."""
+    """`?of=id,id` returns {id: HTML of `sample/pane.html`}; `q`, `view` and other parameters apply to all. Samples that
+    do not exist, are not visible to the user, or are too long are left out."""
     ids = clean_param(request.GET.get("of", "")).split(",")[:MAX_PREFETCHED]
     rows = Sample.objects.select_related("step__attempt", "step__run__project")
-    found = {one.pk: one for one in rows.filter(pk__in=ids, step__run__in=permissions.visible_runs(request))}
-    samples = list(limit_total_chars([found[pk] for pk in ids if pk in found]))
+    visible = {row.pk: row for row in rows.filter(pk__in=ids, step__run__in=permissions.visible_runs(request))}
+    samples, left = [], MAX_PREFETCHED_CHARS
+    for sample in (visible[pk] for pk in ids if pk in visible):
+        if sample.chars <= left:
+            left -= sample.chars
+            samples.append(sample)
     body = orjson.dumps(render_panes(request, samples))
     return set_cache_headers(HttpResponse(body, content_type="application/json"), "")
 
 
-def limit_total_chars(samples: Sequence[Sample]) -> Iterator[Sample]:
-    left = MAX_PREFETCHED_CHARS
-    for one in samples:
-        if one.chars <= left:
-            left -= one.chars
-            yield one
-
-
 def load_readable_related(samples: Sequence[Sample]) -> dict[str, RelatedData]:
-    """Without those whose body cannot be read: they say so themselves when they are opened."""
+    """Without the samples whose body cannot be read; their pane shows the error when it is opened."""
     try:
         return related.load_related_data(samples)
     except StorageUnavailableError:
-        found: dict[str, RelatedData] = {}
-        for one in samples:
+        readable: dict[str, RelatedData] = {}
+        for sample in samples:
             with suppress(StorageUnavailableError):
-                found |= related.load_related_data([one])
-        return found
+                readable |= related.load_related_data([sample])
+        return readable
 
 
 def render_panes(request: HttpRequest, samples: Sequence[Sample]) -> dict[str, str]:
-    known, ask = load_readable_related(samples), StepUrlState.from_query(request.GET)
-    roles: dict[Project, str] = {}
+    readable, state = load_readable_related(samples), StepUrlState.from_query(request.GET)
+    projects = {sample.step.run.project for sample in samples if sample.pk in readable}
+    roles = {project: project.role_of(request.user) for project in projects}
     panes: dict[str, str] = {}
-    for one in samples:
-        if one.pk not in known:
-            continue
-        project = one.step.run.project
-        if project not in roles:
-            roles[project] = project.role_of(request.user)
-        shown = pane.build_loaded_pane_context(request, one, known[one.pk], ask, roles[project])
-        panes[one.pk] = render_with_deferred("sample/pane.html", shown, request)
+    for sample in samples:
+        if data := readable.get(sample.pk):
+            role = roles[sample.step.run.project]
+            context = pane.build_loaded_pane_context(request, sample, data, state, role)
+            panes[sample.pk] = render_with_deferred("sample/pane.html", context, request)
     return panes

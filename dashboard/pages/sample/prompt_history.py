@@ -1,4 +1,4 @@
-"""The same prompt over the steps of a run: what it scored at each, and the row of bars that shows it."""
+"""The same prompt at the steps of a run: its scores, and the chart of bars that shows them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dashboard.pages.common import format_number, load_step_strip
 from rollouts.models import Run, Sample
 
 MAX_PROMPT_STEPS = 60
-# Steps to each side that are looked through before all are: a prompt of an evaluation is in every one of thousands.
-NEAR = (MAX_PROMPT_STEPS, 6 * MAX_PROMPT_STEPS, 36 * MAX_PROMPT_STEPS)
-MAX_BAR_WIDTH = 48  # pixels of a bar
-MIN_LABEL_WIDTH = 8  # per cent of the row: below that a number is wider than its bar
-MAX_BAR_HEIGHT, BASE = 28, 26  # pixels
+# Steps to each side that are searched before all are: a prompt of an evaluation set is in each of thousands of steps.
+SEARCH_DISTANCES = (MAX_PROMPT_STEPS, 6 * MAX_PROMPT_STEPS, 36 * MAX_PROMPT_STEPS)
+MAX_BAR_WIDTH = 48  # pixels
+MIN_LABEL_WIDTH = 8  # percent of the chart; a label is wider than a narrower bar
+MAX_BAR_HEIGHT, BASELINE = 28, 26  # pixels
 
 HistoryKey = tuple[int, str, int, str]  # run id, split, step, prompt key
 SampleScore = tuple[int, float | None, str]  # step, score, sample id
@@ -29,7 +29,7 @@ SampleScore = tuple[int, float | None, str]  # step, score, sample id
 
 @dataclass(slots=True)
 class PromptStep:
-    """The same prompt at one step: `score` is the mean of its samples there, `pk` one of them. `height` in pixels."""
+    """The prompt at one step: `score` is the mean of its samples, `pk` one of them, `height` of the bar in pixels."""
 
     step: int
     score: float | None
@@ -40,7 +40,7 @@ class PromptStep:
 
     @property
     def y(self) -> float:
-        return round(BASE - self.height, 1)
+        return round(BASELINE - self.height, 1)
 
 
 def build_history_key(sample: Sample) -> HistoryKey:
@@ -48,16 +48,16 @@ def build_history_key(sample: Sample) -> HistoryKey:
 
 
 def load_prompt_scores(samples: Iterable[Sample]) -> dict[HistoryKey, list[SampleScore]]:
-    """The samples of the same prompts in the same run and split, step by step: at least those of the `MOST_STEPS`
-    steps around the sample's that have the prompt."""
+    """The samples of the same prompts in the same run and split, by step: at least those of the `MAX_PROMPT_STEPS`
+    steps with the prompt that are nearest to the sample's step."""
     wanted: dict[tuple[Run, str, int], set[str]] = defaultdict(set)
-    for one in samples:
-        wanted[one.step.run, one.step.split, one.step.step].add(one.prompt_key)
-    found: dict[HistoryKey, list[SampleScore]] = defaultdict(list)
+    for sample in samples:
+        wanted[sample.step.run, sample.step.split, sample.step.step].add(sample.prompt_key)
+    scores: dict[HistoryKey, list[SampleScore]] = defaultdict(list)
     for (run, split, step), keys in wanted.items():
-        for key, told in load_nearest_scores(run, split, step, keys):
-            found[run.pk, split, step, key] = told
-    return found
+        for key, prompt_scores in load_nearest_scores(run, split, step, keys):
+            scores[run.pk, split, step, key] = prompt_scores
+    return scores
 
 
 def load_nearest_scores(run: Run, split: str, step: int, keys: set[str]) -> Iterator[tuple[str, list[SampleScore]]]:
@@ -65,81 +65,82 @@ def load_nearest_scores(run: Run, split: str, step: int, keys: set[str]) -> Iter
     bars = load_step_strip(run, split).bars
     reach = max(step - bars[0].first, bars[-1].last - step) if bars else 0
     left = set(keys)
-    for near in [one for one in NEAR if one < reach]:
-        for key, told in group_by_prompt(rows.filter(step__step__range=(step - near, step + near)), left):
-            if len({number for number, _score, _pk in told}) >= MAX_PROMPT_STEPS:
+    for distance in SEARCH_DISTANCES:
+        if distance >= reach:
+            break
+        for key, scores in group_by_prompt(rows.filter(step__step__range=(step - distance, step + distance)), left):
+            if len({number for number, _score, _pk in scores}) >= MAX_PROMPT_STEPS:
                 left = left - {key}
-                yield key, told
+                yield key, scores
         if not left:
             return
     yield from group_by_prompt(rows, left)
 
 
 def group_by_prompt(rows: QuerySet[Sample], keys: set[str]) -> Iterable[tuple[str, list[SampleScore]]]:
-    found: dict[str, list[SampleScore]] = defaultdict(list)
-    shown = rows.filter(prompt_key__in=keys).order_by("step__step", "score", "pk")
-    for key, step, score, pk in shown.values_list("prompt_key", "step__step", "score", "pk"):
-        found[key].append((step, score, pk))
-    return found.items()
+    groups: dict[str, list[SampleScore]] = defaultdict(list)
+    rows = rows.filter(prompt_key__in=keys).order_by("step__step", "score", "pk")
+    for key, step, score, pk in rows.values_list("prompt_key", "step__step", "score", "pk"):
+        groups[key].append((step, score, pk))
+    return groups.items()
 
 
 def build_prompt_steps(rows: Iterable[SampleScore], here: int) -> list[PromptStep]:
-    """A prompt's steps: those around `here`, at most `MOST_STEPS` that have it."""
+    """At most `MAX_PROMPT_STEPS` steps with the prompt, those around step `here`."""
     steps: dict[int, list[tuple[float | None, str]]] = {}
     for number, score, pk in rows:
         steps.setdefault(number, []).append((score, pk))
     before = sum(number < here for number in steps)
     start = max(0, min(before - MAX_PROMPT_STEPS // 2, len(steps) - MAX_PROMPT_STEPS))
-    return [
-        build_prompt_step(number, found, number == here)
-        for number, found in islice(steps.items(), start, start + MAX_PROMPT_STEPS)
-    ]
+    nearest = islice(steps.items(), start, start + MAX_PROMPT_STEPS)
+    return [build_prompt_step(number, samples, number == here) for number, samples in nearest]
 
 
-def build_prompt_step(number: int, found: list[tuple[float | None, str]], here: bool) -> PromptStep:
-    scores = [score for score, _pk in found if score is not None]
+def build_prompt_step(number: int, samples: list[tuple[float | None, str]], here: bool) -> PromptStep:
+    scores = [score for score, _pk in samples if score is not None]
     mean = sum(scores) / len(scores) if scores else None
     height = 0.0 if mean is None else round(MAX_BAR_HEIGHT * (6 + 88 * min(max(mean, 0.0), 1.0)) / 100, 1)
-    return PromptStep(number, mean, len(found), found[0][1], height, here)
+    return PromptStep(number, mean, len(samples), samples[0][1], height, here)
 
 
 def render_prompt_bars(steps: Sequence[PromptStep], uid: str) -> SafeString:
-    """A bar a step, each a link to the prompt's sample there, in one picture: a hundred of them would take the browser
-    half as long again. A template takes four times as long."""
-    samples = reverse("sample", args=["ID"]).removesuffix("ID/")
-    there = reverse("step", args=[uid, "STEP"]).removesuffix("STEP/")
-    said = _("step {step}: mean {mean}, responses: {count}")
-    wide = 100 / (len(steps) or 1)
-    bars = "".join(render_prompt_bar(one, at * wide, wide, samples, there, said) for at, one in enumerate(steps))
-    base = '<rect class="base" y="26" height="2" width="100%"/>'
-    return mark_safe(
-        f'<svg width="{MAX_BAR_WIDTH * len(steps)}" height="44">{base}{bars}{render_step_labels(steps, wide)}</svg>'
+    """A bar for each step, a link to the prompt's sample there. One SVG renders in two thirds of the time of separate
+    elements; a template takes four times as long."""
+    sample_url = reverse("sample", args=["ID"]).removesuffix("ID/")
+    step_url = reverse("step", args=[uid, "STEP"]).removesuffix("STEP/")
+    title = _("step {step}: mean {mean}, responses: {count}")
+    width = 100 / (len(steps) or 1)
+    bars = "".join(
+        render_prompt_bar(step, at * width, width, sample_url, step_url, title) for at, step in enumerate(steps)
     )
+    base = '<rect class="base" y="26" height="2" width="100%"/>'
+    labels = render_step_labels(steps, width)
+    return mark_safe(f'<svg width="{MAX_BAR_WIDTH * len(steps)}" height="44">{base}{bars}{labels}</svg>')
 
 
-def render_prompt_bar(one: PromptStep, x: float, wide: float, samples: str, there: str, said: str) -> str:
-    """`x` and `wide` in per cent of the row."""
-    title = escape(said.format(step=one.step, mean=format_number(one.score) or "–", count=one.count))
-    current, here = (' aria-current="true"', " here") if one.here else ("", "")
-    link = f'data-past="{one.pk}" data-step="{there}{one.step}/" href="{samples}{one.pk}/"{current}'
-    place = f'x="{x:.2f}%"'
-    high = f'<rect class="bar{here}" {place} width="{0.9 * wide:.2f}%" y="{one.y}" height="{one.height}"/>'
-    return f'<a {link}><title>{title}</title><rect class="hit" {place} width="{wide:.2f}%" height="44"/>{high}</a>'
+def render_prompt_bar(step: PromptStep, x: float, width: float, sample_url: str, step_url: str, title: str) -> str:
+    """`x` and `width` in percent of the chart."""
+    title = escape(title.format(step=step.step, mean=format_number(step.score) or "–", count=step.count))
+    current, here = (' aria-current="true"', " here") if step.here else ("", "")
+    link = f'data-past="{step.pk}" data-step="{step_url}{step.step}/" href="{sample_url}{step.pk}/"{current}'
+    left = f'x="{x:.2f}%"'
+    bar = f'<rect class="bar{here}" {left} width="{0.9 * width:.2f}%" y="{step.y}" height="{step.height}"/>'
+    return f'<a {link}><title>{title}</title><rect class="hit" {left} width="{width:.2f}%" height="44"/>{bar}</a>'
 
 
-def render_step_labels(steps: Sequence[PromptStep], wide: float) -> str:
-    """The numbers of the first step, the last, and the one that is shown; between narrow bars they keep to the row, and
-    one at the end that would lie under the one that is shown is left out."""
-    found = []
-    shown = next((at for at, one in enumerate(steps) if one.here), None)
-    for at, one in enumerate(steps):
+def render_step_labels(steps: Sequence[PromptStep], width: float) -> str:
+    """The numbers of the first, the last and the current step. In a narrow chart those at the ends are aligned with the
+    ends, and left out if they would overlap the current one."""
+    labels = []
+    current = next((at for at, step in enumerate(steps) if step.here), None)
+    for at, step in enumerate(steps):
         first, last = at == 0, at == len(steps) - 1
-        covered = shown is not None and 0 < abs(at - shown) * wide < MIN_LABEL_WIDTH
-        if not (one.here or ((first or last) and not covered)):
+        covered = current is not None and 0 < abs(at - current) * width < MIN_LABEL_WIDTH
+        if not (step.here or ((first or last) and not covered)):
             continue
-        x, anchor = (at + 0.5) * wide, "middle"
-        if wide < MIN_LABEL_WIDTH and (first or last):
+        x, anchor = (at + 0.5) * width, "middle"
+        if width < MIN_LABEL_WIDTH and (first or last):
             x, anchor = (0, "start") if first else (100, "end")
-        here = ' class="here"' if one.here else ""
-        found.append(f'<text{here} x="{x:.2f}%" y="39" text-anchor="{anchor}">{one.step}</text>')
-    return "".join(found)
+        here = ' class="here"' if step.here else ""
+        labels.append(f'<text{here} x="{x:.2f}%" y="39" text-anchor="{anchor}">{step.step}</text>')
+    return "".join(labels)

@@ -1,5 +1,4 @@
-"""What stands around samples on their pages: their bodies, their groups, their prompts over steps, their flags, and
-where they came from."""
+"""What the pages of a sample show besides its row: body, flags, group, prompt history, replay."""
 
 from __future__ import annotations
 
@@ -21,54 +20,51 @@ MAX_SIBLINGS = 64
 
 @dataclass(slots=True)
 class RelatedData:
-    """`siblings` are the samples of its group in the order that the trainer gave them, `past` its prompt's steps."""
+    """`siblings` is the sample's group in the trainer's order, with the sample; `history` the steps of its prompt."""
 
     body: SampleBody
     flags: list[Flag]
     siblings: list[Sample]
-    past: list[PromptStep]
-    replayed: ReplayLabel | None
+    history: list[PromptStep]
+    replay: ReplayLabel | None
 
 
 def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
-    """By sample id, in as many queries for twenty of a step as for one; without what the bodies do not have.
-    Raises StorageUnavailable."""
-    told, flags = load_bodies(samples), load_flags_by_sample(samples)
-    groups, prompts = load_siblings(samples), load_prompt_scores(samples)
-    origins = load_replay_labels({one.step_id: one.step for one in samples}.values())
-    found: dict[str, RelatedData] = {}
-    for one in samples:
-        if one.pk not in told:
-            continue
-        one.dump = told[one.pk].source_dumps[0]
-        past = build_prompt_steps(prompts[build_history_key(one)], one.step.step)
-        found[one.pk] = RelatedData(
-            told[one.pk], flags[one.pk], groups[one.step_id, one.group], past, origins.get(one.step_id)
-        )
-    return found
+    """{sample id: data} of the samples that have a body. Twenty samples of a step need as many queries as one.
+    Raises StorageUnavailableError."""
+    bodies, flags = load_bodies(samples), load_flags_by_sample(samples)
+    groups, scores = load_siblings(samples), load_prompt_scores(samples)
+    replays = load_replay_labels({sample.step_id: sample.step for sample in samples}.values())
+    related: dict[str, RelatedData] = {}
+    for sample in samples:
+        if body := bodies.get(sample.pk):
+            sample.dump = body.source_dumps[0]
+            history = build_prompt_steps(scores[build_history_key(sample)], sample.step.step)
+            siblings = groups[sample.step_id, sample.group]
+            related[sample.pk] = RelatedData(body, flags[sample.pk], siblings, history, replays.get(sample.step_id))
+    return related
 
 
 def load_flags_by_sample(samples: Iterable[Sample]) -> dict[str, list[Flag]]:
-    """The flags that stand, by sample id, oldest first."""
-    found: dict[str, list[Flag]] = {one.pk: [] for one in samples}
-    rows = Flag.objects.filter(sample__in=list(found), withdrawn_at=None).prefetch_related("user")
+    """{sample id: flags that are not withdrawn, oldest first}."""
+    flags: dict[str, list[Flag]] = {sample.pk: [] for sample in samples}
+    rows = Flag.objects.filter(sample__in=list(flags), withdrawn_at=None).prefetch_related("user")
     for flag in rows.order_by("created_at"):
-        found[flag.sample].append(flag)
-    return found
+        flags[flag.sample].append(flag)
+    return flags
 
 
 def load_siblings(samples: Iterable[Sample]) -> dict[tuple[int, str], list[Sample]]:
-    """By step id and group; none where a sample has no group."""
+    """{(step id, group): samples}; empty for samples without a group."""
     wanted: dict[int, set[str]] = defaultdict(set)
-    for one in samples:
-        if one.group:
-            wanted[one.step_id].add(one.group)
-    found: dict[tuple[int, str], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if sample.group:
+            wanted[sample.step_id].add(sample.group)
+    siblings: dict[tuple[int, str], list[Sample]] = defaultdict(list)
     if not wanted:
-        return found
-    there = reduce(or_, (Q(step=step, group__in=groups) for step, groups in wanted.items()))
-    rows = Sample.objects.filter(there, visible=True, final=True).order_by("index", "ordinal", "pk")
-    for one in rows:
-        if len(found[one.step_id, one.group]) < MAX_SIBLINGS:
-            found[one.step_id, one.group].append(one)
-    return found
+        return siblings
+    same_group = reduce(or_, (Q(step=step, group__in=groups) for step, groups in wanted.items()))
+    for row in Sample.objects.filter(same_group, visible=True, final=True).order_by("index", "ordinal", "pk"):
+        if len(siblings[row.step_id, row.group]) < MAX_SIBLINGS:
+            siblings[row.step_id, row.group].append(row)
+    return siblings

@@ -1,4 +1,4 @@
-"""A generation as it was written, dressed for reading: answers and hits marked, repetitions folded, landmarks named."""
+"""A text as HTML: answers and query matches marked, repetitions collapsed, landmarks as anchors."""
 
 from __future__ import annotations
 
@@ -19,102 +19,96 @@ from dashboard.pages.common import (
     render_text,
     split_into_blocks,
 )
-from dashboard.pages.sample import outline as landmarks
-from dashboard.pages.sample import repetition
-from dashboard.pages.sample.outline import Landmark
+from dashboard.pages.sample import outline, repetition
 
 MAX_MARKS = 1000
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MarkedSpan:
-    """`text[start:end]` in a box of this kind; a landmark has no length."""
+    """`text[start:end]` is marked as `kind`: hit, answer, or at for a landmark, which has no length."""
 
     start: int
     end: int
     kind: str
     name: str = ""
 
-    def html(self, inside: str) -> str:
+    def render(self, text: str) -> str:
         if self.kind == "at":
             return f'<a class="at" id="{self.name}"></a>'
-        return f'<mark class="{self.kind}">{render_text(inside)}</mark>'
+        return f'<mark class="{self.kind}">{render_text(text)}</mark>'
 
 
 @dataclass(frozen=True, slots=True)
 class TextView:
-    """`unmarked` says that there was more to mark than `MOST_MARKS`."""
+    """`unmarked`: there are more than `MAX_MARKS` marks."""
 
-    page: TextRenderer
-    landmarks: list[Landmark]
+    renderer: TextRenderer
+    landmarks: list[outline.Landmark]
     unmarked: bool
 
     @property
     def html(self) -> SafeString:
-        return mark_safe("".join(self.page.whole()))
+        return mark_safe("".join(self.renderer.render()))
 
     @property
     def deferred(self) -> DeferredContent:
-        return DeferredContent(self.page.whole, len(self.page.written))
+        return DeferredContent(self.renderer.render, len(self.renderer.text))
 
 
-def build_text_view(written: str, words: Iterable[str] = (), answers: bool = True, name: str = "r") -> TextView:
-    """`name` begins the ids of the landmarks, so that two texts of a page do not share one. Of a text of more than
-    `LONG` characters the answers at its end are marked."""
-    marks = list(islice(find_marked_spans(written, words, answers), MAX_MARKS + 1))
-    shown = marks[:MAX_MARKS]
-    found = landmarks.find_landmarks(written, name) if answers else []
-    anchors = [MarkedSpan(one.at, one.at, "at", one.name) for one in found]
-    return TextView(TextRenderer(written, sorted([*shown, *anchors])), found, len(marks) > MAX_MARKS)
+def build_text_view(text: str, words: Iterable[str] = (), answers: bool = True, name: str = "r") -> TextView:
+    """`name` is the prefix of the landmarks' ids, unique on the page."""
+    marks = list(islice(find_marked_spans(text, words, answers), MAX_MARKS + 1))
+    landmarks = outline.find_landmarks(text, name) if answers else []
+    anchors = [MarkedSpan(landmark.at, landmark.at, "at", landmark.name) for landmark in landmarks]
+    return TextView(TextRenderer(text, sorted([*marks[:MAX_MARKS], *anchors])), landmarks, len(marks) > MAX_MARKS)
 
 
-def find_marked_spans(written: str, words: Iterable[str], answers: bool) -> Iterator[MarkedSpan]:
-    wanted = [re.escape(word) for word in words if word]
-    if wanted:
-        pattern = "|".join([f"(?P<hit>{'|'.join(wanted)})", *([ANSWER_PATTERN.pattern] if answers else [])])
-        for found in re.compile(pattern, re.IGNORECASE).finditer(written):
-            if found.end() > found.start():
-                yield MarkedSpan(*found.span(), "hit" if found.group("hit") else "answer")
+def find_marked_spans(text: str, words: Iterable[str], answers: bool) -> Iterator[MarkedSpan]:
+    """Without words, a text longer than `MIN_STREAMED_CHARS` is searched for answers only at its end."""
+    escaped = [re.escape(word) for word in words if word]
+    if escaped:
+        pattern = "|".join([f"(?P<hit>{'|'.join(escaped)})", *([ANSWER_PATTERN.pattern] if answers else [])])
+        for match in re.compile(pattern, re.IGNORECASE).finditer(text):
+            if match.end() > match.start():
+                yield MarkedSpan(*match.span(), "hit" if match.group("hit") else "answer")
     elif answers:
-        yield from (
-            MarkedSpan(*found.span(), "answer")
-            for found in find_answers(written, max(0, len(written) - MIN_STREAMED_CHARS))
-        )
+        for match in find_answers(text, max(0, len(text) - MIN_STREAMED_CHARS)):
+            yield MarkedSpan(*match.span(), "answer")
 
 
 class TextRenderer:
-    """One text and its spans, drawn from any place to any other."""
-
-    def __init__(self, written: str, spans: list[MarkedSpan]) -> None:
-        self.written, self.spans, self.show = written, spans, _("show")
+    def __init__(self, text: str, spans: list[MarkedSpan]) -> None:
+        self.text, self.spans, self.show_label = text, spans, _("show")
         self.starts = [span.start for span in spans]
 
-    def whole(self) -> Iterator[str]:
+    def render(self) -> Iterator[str]:
         at = 0
-        for fold in repetition.find_repetitions(self.written):
-            yield from self.blocks(at, fold.start)
-            yield f'<details class="fold"><summary>× {fold.times:,} <span class="show">{self.show}</span></summary>'
-            yield from self.blocks(fold.start, fold.end)
+        for hidden in repetition.find_repetitions(self.text):
+            yield from self.render_blocks(at, hidden.start)
+            label = f'× {hidden.times:,} <span class="show">{self.show_label}</span>'
+            yield f'<details class="fold"><summary>{label}</summary>'
+            yield from self.render_blocks(hidden.start, hidden.end)
             yield "</details>"
-            at = fold.end
-        yield from self.blocks(at, len(self.written))
+            at = hidden.end
+        yield from self.render_blocks(at, len(self.text))
 
-    def blocks(self, start: int, end: int) -> Iterator[str]:
-        """Of a long text the browser lays out only the blocks in sight."""
-        if len(self.written) <= MIN_STREAMED_CHARS:
-            yield from self.drawn(start, end)
+    def render_blocks(self, start: int, end: int) -> Iterator[str]:
+        """A long text is split into blocks, since browsers lay out only the visible ones."""
+        if len(self.text) <= MIN_STREAMED_CHARS:
+            yield from self.render_range(start, end)
             return
-        for block in split_into_blocks(self.written[start:end]):
+        for block in split_into_blocks(self.text[start:end]):
             yield '<span class="block">'
-            yield from self.drawn(start, start + len(block))
+            yield from self.render_range(start, start + len(block))
             yield "</span>"
             start += len(block)
 
-    def drawn(self, start: int, end: int) -> Iterator[str]:
+    def render_range(self, start: int, end: int) -> Iterator[str]:
         at = start
         for span in islice(self.spans, bisect_left(self.starts, start), bisect_left(self.starts, end)):
             if span.start >= at:
-                yield render_text(self.written[at : span.start])
-            yield span.html(self.written[span.start : min(span.end, end)])
+                yield render_text(self.text[at : span.start])
+            yield span.render(self.text[span.start : min(span.end, end)])
             at = max(at, min(span.end, end))
-        yield render_text(self.written[at:end])
+        yield render_text(self.text[at:end])

@@ -1,29 +1,29 @@
-"""A conversation as turns: from the logged messages, else from a text whose roles the trainer flattened.
+"""A conversation as turns: from the logged messages, else from text with roles.
 
-Calls of tools stand beside their results, reasoning is a part of its own.
+The result of a tool call is shown next to the call; reasoning is a part of its own.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.pages.sample import chat_roles
 
-THOUGHT = re.compile(r"<(?P<tag>think|thinking)>(?P<inside>.*?)(?:</(?P=tag)>|\Z)", re.DOTALL)
-CALL = re.compile(r"<tool_call>(?P<inside>.*?)(?:</tool_call>|\Z)", re.DOTALL)
-RESULT = re.compile(r"<tool_response>\n?(?P<inside>.*?)\n?(?:</tool_response>|\Z)", re.DOTALL)
-FAILED = re.compile(r"\A\W*(?:\w*error\b|traceback|exception|failed)", re.IGNORECASE)
-REASONING = ("reasoning_content", "reasoning", "thinking")
+REASONING_PATTERN = re.compile(r"<(?P<tag>think|thinking)>(?P<inside>.*?)(?:</(?P=tag)>|\Z)", re.DOTALL)
+CALL_PATTERN = re.compile(r"<tool_call>(?P<inside>.*?)(?:</tool_call>|\Z)", re.DOTALL)
+RESULT_PATTERN = re.compile(r"<tool_response>\n?(?P<inside>.*?)\n?(?:</tool_response>|\Z)", re.DOTALL)
+FAILURE_PATTERN = re.compile(r"\A\W*(?:\w*error\b|traceback|exception|failed)", re.IGNORECASE)
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
 
 @dataclass(slots=True)
 class TurnPart:
-    """`kind` is text, reasoning, call, or result until it is `paired`; a call has a `name`, arguments in `text`, and a
-    `result` once it came."""
+    """`kind` is text, reasoning, call or, until `pair_results_with_calls`, result. A call has a `name`, arguments in
+    `text`, and a `result` if there was one; `key` is its id."""
 
     kind: str
     text: str
@@ -33,7 +33,7 @@ class TurnPart:
 
     @property
     def failed(self) -> bool:
-        return self.result is not None and FAILED.match(self.result[:200]) is not None
+        return self.result is not None and FAILURE_PATTERN.match(self.result[:200]) is not None
 
 
 @dataclass(slots=True)
@@ -42,115 +42,112 @@ class Turn:
     parts: list[TurnPart] = field(default_factory=list)
 
     @property
-    def called(self) -> str:
+    def role_name(self) -> str:
         return chat_roles.format_role_name(self.role)
 
 
 def build_turns(body: Any) -> list[Turn]:
-    """Empty where neither messages nor roles in the text were recorded, nor any reasoning to set apart."""
-    found = list(
-        build_turns_from_messages(collect_messages(body))
-        if body.messages
-        else build_turns_from_text(body.prompt, body.response)
-    )
-    return pair_results_with_calls(found)
+    if body.messages:
+        return pair_results_with_calls(build_turns_from_messages(collect_messages(body)))
+    return pair_results_with_calls(build_turns_from_text(body.prompt, body.response))
 
 
 def has_turns(body: Any) -> bool:
-    """Whether `of` has something that the raw text does not show; cheap."""
-    if body.messages:
-        return True
-    if chat_roles.split_turns(body.prompt):
+    """Whether `build_turns` shows something that the raw text does not; cheap."""
+    if body.messages or chat_roles.split_turns(body.prompt):
         return True
     return "<" in body.response and ("</think" in body.response or "<tool_call>" in body.response)
 
 
 def collect_messages(body: Any) -> list[dict[str, Any]]:
-    """The messages, and the response where they are only those of the prompt."""
+    """The messages, and the response if they are only those of the prompt."""
     messages: list[dict[str, Any]] = body.messages
     answered = messages[-1].get("role") == "assistant"
     return messages if answered or not body.response else [*messages, {"role": "assistant", "content": body.response}]
 
 
 def build_turns_from_messages(messages: Iterable[dict[str, Any]]) -> Iterator[Turn]:
-    """Chat messages as trainers log them."""
     for message in messages:
         role = str(message.get("role", ""))
         content = format_message_content(message.get("content"))
         if role == "tool":
             yield Turn(role, [TurnPart("result", content, key=str(message.get("tool_call_id") or ""))])
             continue
-        thought = next((str(message[name]) for name in REASONING if message.get(name)), "")
-        parts = [TurnPart("reasoning", thought)] if thought else []
-        parts += (
-            list(parse_assistant_parts(content)) if role == "assistant" else [TurnPart("text", content)] * bool(content)
-        )
-        parts += [build_tool_call(one) for one in as_list(message.get("tool_calls")) if isinstance(one, dict)]
+        reasoning = next((str(message[key]) for key in REASONING_KEYS if message.get(key)), "")
+        parts = [TurnPart("reasoning", reasoning)] if reasoning else []
+        if role == "assistant":
+            parts += parse_assistant_parts(content)
+        elif content:
+            parts.append(TurnPart("text", content))
+        calls = message.get("tool_calls")
+        parts += [build_tool_call(call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
         yield Turn(role, parts)
 
 
-def as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def format_message_content(content: Any) -> str:
-    """A message's content as text; pieces of text in a list are put together."""
+    """A message's content as text; a list of texts is joined."""
     if content is None or isinstance(content, str):
         return content or ""
-    if isinstance(content, list) and all(isinstance(one, dict) and isinstance(one.get("text"), str) for one in content):
-        return "\n".join(one["text"] for one in content)
-    return as_json(content)
+    if isinstance(content, list) and all(
+        isinstance(item, dict) and isinstance(item.get("text"), str) for item in content
+    ):
+        return "\n".join(item["text"] for item in content)
+    return format_json(content)
 
 
 def build_turns_from_text(prompt: str, response: str) -> Iterator[Turn]:
-    asked = chat_roles.split_turns(prompt)
-    if not asked and prompt:
+    turns = chat_roles.split_turns(prompt)
+    if not turns and prompt:
         yield Turn("prompt", [TurnPart("text", prompt)])
-    said_before = chat_roles.trim_turn_text(prompt[asked[-1][1] :]) if asked and asked[-1][0] == "assistant" else ""
-    for role, start, end in asked[: -1 if asked and asked[-1][0] == "assistant" else None]:
+    begun = ""  # a chat template may have started the assistant's turn in the prompt
+    if turns and turns[-1][0] == "assistant":
+        begun = chat_roles.trim_turn_text(prompt[turns.pop()[1] :])
+    for role, start, end in turns:
         yield build_turn(role, prompt[start:end])
-    for place, (role, start, end) in enumerate(chat_roles.split_turns(response, "assistant")):
-        begun = f"{said_before}\n" if said_before and not place else ""
-        yield build_turn(role, begun + response[start:end])
+    for role, start, end in chat_roles.split_turns(response, "assistant"):
+        yield build_turn(role, (f"{begun}\n" if begun else "") + response[start:end])
+        begun = ""
 
 
 def build_turn(role: str, text: str) -> Turn:
-    inside = chat_roles.trim_turn_text(text)
-    return Turn(role, list(parse_assistant_parts(inside) if role == "assistant" else parse_tool_results(inside)))
-
-
-def parse_tool_results(text: str) -> Iterator[TurnPart]:
-    """What a user or a tool says: results in their marks, and text."""
-    at = 0
-    for found in RESULT.finditer(text):
-        yield from build_text_parts(text[at : found.start()])
-        yield TurnPart("result", found["inside"])
-        at = found.end()
-    yield from build_text_parts(text[at:])
+    parse_parts = parse_assistant_parts if role == "assistant" else parse_tool_results
+    return Turn(role, list(parse_parts(chat_roles.trim_turn_text(text))))
 
 
 def parse_assistant_parts(text: str) -> Iterator[TurnPart]:
-    """What an assistant says: reasoning, calls in their marks, and text. A template may have opened the reasoning in
-    the prompt, so its end alone ends one too."""
+    """Reasoning, tool calls and text. The tag that opens the reasoning may be in the prompt, so a closing tag alone is
+    enough."""
     end = re.search(r"</think(?:ing)?>", text)
     if end and not re.search(r"<think(?:ing)?>", text[: end.start()]):
         yield TurnPart("reasoning", text[: end.start()].strip("\n"))
         text = text[end.end() :]
-    at = 0
-    for found in THOUGHT.finditer(text):
-        yield from parse_tool_calls(text[at : found.start()])
-        yield TurnPart("reasoning", found["inside"].strip("\n"))
-        at = found.end()
-    yield from parse_tool_calls(text[at:])
+    yield from split_parts(
+        text, REASONING_PATTERN, lambda inside: TurnPart("reasoning", inside.strip("\n")), parse_calls
+    )
 
 
-def parse_tool_calls(text: str) -> Iterator[TurnPart]:
+def parse_calls(text: str) -> Iterator[TurnPart]:
+    return split_parts(text, CALL_PATTERN, parse_tool_call, build_text_parts)
+
+
+def parse_tool_results(text: str) -> Iterator[TurnPart]:
+    """The text of a user or a tool: results in their tags, and text."""
+    return split_parts(text, RESULT_PATTERN, lambda inside: TurnPart("result", inside), build_text_parts)
+
+
+def split_parts(
+    text: str,
+    pattern: re.Pattern[str],
+    build_part: Callable[[str], TurnPart],
+    parse_rest: Callable[[str], Iterator[TurnPart]],
+) -> Iterator[TurnPart]:
+    """The matches of `pattern` as parts, and the text between them as `parse_rest` reads it."""
     at = 0
-    for found in CALL.finditer(text):
-        yield from build_text_parts(text[at : found.start()])
-        yield parse_tool_call(found["inside"])
-        at = found.end()
-    yield from build_text_parts(text[at:])
+    for match in pattern.finditer(text):
+        yield from parse_rest(text[at : match.start()])
+        yield build_part(match["inside"])
+        at = match.end()
+    yield from parse_rest(text[at:])
 
 
 def build_text_parts(text: str) -> Iterator[TurnPart]:
@@ -159,7 +156,7 @@ def build_text_parts(text: str) -> Iterator[TurnPart]:
 
 
 def parse_tool_call(text: str) -> TurnPart:
-    """A call written as JSON in the text; what is no JSON is shown as it stands."""
+    """A call as JSON in the text; anything else is shown unchanged."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -167,15 +164,14 @@ def parse_tool_call(text: str) -> TurnPart:
     return build_tool_call(value) if isinstance(value, dict) else TurnPart("call", text.strip("\n"), "tool")
 
 
-def build_tool_call(one: dict[str, Any]) -> TurnPart:
-    function = one["function"] if isinstance(one.get("function"), dict) else one
+def build_tool_call(call: dict[str, Any]) -> TurnPart:
+    function = call["function"] if isinstance(call.get("function"), dict) else call
     arguments = function.get("arguments", "")
     text = format_json_arguments(arguments) if isinstance(arguments, str) else format_arguments(arguments)
-    return TurnPart("call", text, str(function.get("name", "tool")), str(one.get("id") or ""))
+    return TurnPart("call", text, str(function.get("name", "tool")), str(call.get("id") or ""))
 
 
 def format_json_arguments(arguments: str) -> str:
-    """Arguments that are JSON in a string, laid out."""
     try:
         return format_arguments(json.loads(arguments))
     except (ValueError, RecursionError):
@@ -183,33 +179,37 @@ def format_json_arguments(arguments: str) -> str:
 
 
 def format_arguments(value: Any) -> str:
-    """Real line ends where the only value is code."""
+    """A single string argument as it is, since it is often code; all else as JSON."""
     if isinstance(value, dict) and len(value) == 1 and isinstance(only := next(iter(value.values())), str):
         return only
-    return as_json(value)
+    return format_json(value)
 
 
-def pair_results_with_calls(turns: list[Turn]) -> list[Turn]:
-    """Results moved to their calls, by id where both have one, else in order; a result that nobody asked for stays."""
+def pair_results_with_calls(turns: Iterable[Turn]) -> list[Turn]:
+    """Moves results to their calls: by id if both have one, else in order. A result without a call becomes text."""
+    paired = []
     waiting: list[TurnPart] = []
     for turn in turns:
-        left = []
+        parts = []
         for part in turn.parts:
             if part.kind == "call":
                 waiting.append(part)
-            if part.kind == "result" and (asked := find_matching_call(waiting, part)):
-                asked.result = part.text
-                waiting.remove(asked)
-                continue
-            left.append(TurnPart("text", part.text) if part.kind == "result" else part)
-        turn.parts = left
-    return [turn for turn in turns if turn.parts]
+            elif part.kind == "result":
+                if call := find_matching_call(waiting, part):
+                    call.result = part.text
+                    waiting.remove(call)
+                    continue
+                part = TurnPart("text", part.text)
+            parts.append(part)
+        if parts:
+            paired.append(Turn(turn.role, parts))
+    return paired
 
 
 def find_matching_call(waiting: list[TurnPart], result: TurnPart) -> TurnPart | None:
-    named = next((call for call in waiting if result.key and call.key == result.key), None)
-    return named or next((call for call in waiting if not (call.key and result.key)), None)
+    same_key = next((call for call in waiting if result.key and call.key == result.key), None)
+    return same_key or next((call for call in waiting if not (call.key and result.key)), None)
 
 
-def as_json(value: Any) -> str:
+def format_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)

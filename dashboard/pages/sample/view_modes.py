@@ -1,4 +1,4 @@
-"""The ways to read a response: raw as written, with math and Markdown, as turns, compared, as tokens, as JSON."""
+"""The views of a response: raw, math (rendered Markdown), turns, diff, tokens, json."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rollouts.indexing import build_tokenizer_command
 from rollouts.models import Sample
 from rollouts.samples import load_bodies
 
-MAX_DIFF_CHARS = 400_000  # characters of each text
+MAX_DIFF_CHARS = 400_000  # of each text
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,74 +27,80 @@ class ViewTab:
 
 @dataclass(frozen=True, slots=True)
 class ViewInput:
-    """What a view may need beside the body: the group, the step that had the prompt before, the words to mark."""
+    """What a view may need besides the body. `earlier` is the previous step with the same prompt, `words` are to be
+    highlighted."""
 
     request: HttpRequest
     sample: Sample
     siblings: list[Sample]
-    before: int | None
+    earlier: int | None
     words: list[str]
 
-    def told(self, name: str) -> str:
+    def get_param(self, name: str) -> str:
         return self.request.GET.get(name, "")[:200]
 
 
 def find_available_views(body: Any) -> list[ViewTab]:
-    """The views that this sample has data for."""
+    """The views for which this sample has data."""
     text = [] if body.textless else [ViewTab(N_("math"), "m"), ViewTab(N_("diff"), "d")]
-    talk = [ViewTab(N_("turns"), "T")] if turns_view.has_turns(body) else []
+    turns = [ViewTab(N_("turns"), "T")] if turns_view.has_turns(body) else []
     tokens = [ViewTab(N_("tokens"), "t")] if body.response_ids else []
-    return [ViewTab(N_("raw"), "r"), *text, *talk, *tokens, ViewTab(N_("json"), "i")]
+    return [ViewTab(N_("raw"), "r"), *text, *turns, *tokens, ViewTab(N_("json"), "i")]
 
 
-def build_view_context(body: Any, wanted: str, asked: ViewInput) -> dict[str, Any]:
-    """What the template of the wanted view needs; raw where the sample has no data for it."""
+def build_view_context(body: Any, requested: str, view_input: ViewInput) -> dict[str, Any]:
+    """The context of the requested view; of raw if the sample has no data for it."""
     views = find_available_views(body)
-    view = wanted if any(one.name == wanted for one in views) else "raw"
+    view = requested if any(tab.name == requested for tab in views) else "raw"
     template = "sample/tokens_only.html" if view == "raw" and body.textless else f"sample/{view}.html"
-    return {"views": views, "view": view, "response_template": template, **MAX_PALETTE_RUNS[view](body, asked)}
+    return {"views": views, "view": view, "response_template": template, **VIEWS[view](body, view_input)}
 
 
-def build_raw_context(body: Any, asked: ViewInput) -> dict[str, Any]:
+def build_raw_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
     if body.textless:
-        return {"command": build_tokenizer_command(asked.sample.step.run)}
-    response = text_view.build_text_view(body.response, asked.words)
+        return {"command": build_tokenizer_command(view_input.sample.step.run)}
+    response = text_view.build_text_view(body.response, view_input.words)
     return {"response": response, "deferred": response.deferred, "landmarks": response.landmarks}
 
 
-def build_math_context(body: Any, asked: ViewInput) -> dict[str, Any]:
+def build_math_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
     return {"rendered": render_markdown(body.response)}
 
 
-def build_turns_context(body: Any, asked: ViewInput) -> dict[str, Any]:
+def build_turns_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
     return {"turns": turns_view.build_turns(body)}
 
 
-def build_diff_context(body: Any, asked: ViewInput) -> dict[str, Any]:
-    """Both texts whole; the page's script draws what differs."""
-    found = diff_partners.find_diff_partners(asked.request, asked.sample, asked.siblings, asked.before)
-    other = diff_partners.choose_diff_partner(found, asked.told("vs"))
-    if other is None:
+def build_diff_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
+    """Both texts; the page's script computes and shows the diff."""
+    partners = diff_partners.find_diff_partners(
+        view_input.request, view_input.sample, view_input.siblings, view_input.earlier
+    )
+    if not partners:
         return {"partners": []}
+    name = view_input.get_param("vs")
+    position = next((at for at, partner in enumerate(partners) if partner.name == name), 0)
+    partner = partners[position]
     try:
-        theirs = load_bodies([other.sample]).get(other.sample.pk)
+        other = load_bodies([partner.sample]).get(partner.sample.pk)
     except StorageUnavailableError:
-        theirs = None
-    there = theirs.response if theirs and not theirs.textless else None
+        other = None
+    other_text = other.response if other and not other.textless else None
     return {
-        "lost": there is None,
-        "partners": found,
-        "partner": other,
-        "partner_after": diff_partners.find_next_partner(found, other),
-        "there": (there or "")[:MAX_DIFF_CHARS],
-        "here": body.response[:MAX_DIFF_CHARS],
-        "cut": MAX_DIFF_CHARS if max(len(there or ""), len(body.response)) > MAX_DIFF_CHARS else 0,
+        "text_missing": other_text is None,
+        "partners": partners,
+        "partner": partner,
+        "next_partner": partners[(position + 1) % len(partners)],
+        "other_text": (other_text or "")[:MAX_DIFF_CHARS],
+        "own_text": body.response[:MAX_DIFF_CHARS],
+        "cut": MAX_DIFF_CHARS if max(len(other_text or ""), len(body.response)) > MAX_DIFF_CHARS else 0,
     }
 
 
-def build_tokens_context(body: Any, asked: ViewInput) -> dict[str, Any]:
-    window = token_view.build_token_window(body, asked.told("at"), asked.told("by"), asked.sample.step.run)
-    table = asked.told("as") == "table"
+def build_tokens_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
+    at, metric = view_input.get_param("at"), view_input.get_param("by")
+    window = token_view.build_token_window(body, at, metric, view_input.sample.step.run)
+    table = view_input.get_param("as") == "table"
     return {
         "tokens": window,
         "token_spans": "" if table else mark_safe("".join(token_view.render_token_spans(window))),
@@ -103,11 +109,11 @@ def build_tokens_context(body: Any, asked: ViewInput) -> dict[str, Any]:
     }
 
 
-def build_fields_context(body: Any, asked: ViewInput) -> dict[str, Any]:
+def build_fields_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
     return {"entries": fields_view.build_field_entries(body)}
 
 
-MAX_PALETTE_RUNS = {
+VIEWS = {
     "raw": build_raw_context,
     "math": build_math_context,
     "turns": build_turns_context,

@@ -1,4 +1,4 @@
-"""One sample on a page of its own, and the pane beside a table."""
+"""The page of one sample, and its panels."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ PANELS = {
 @login_required
 @require_safe
 def sample_page(request: HttpRequest, pk: str) -> HttpResponseBase:
-    one = permissions.sample_or_404(request, pk)
-    run = one.step.run
+    sample = permissions.sample_or_404(request, pk)
+    run = sample.step.run
     role, status = run.project.role_of(request.user), run.status
     return render_page_or_panel(
         request,
         "sample/page.html",
         PANELS,
-        lambda panel: build_sample_context(request, one, role, panel) | {"status": status},
+        lambda panel: build_sample_context(request, sample, role, panel) | {"status": status},
         *(run.version, status, role, run.project.reasons),
     )
 
 
-def build_sample_context(request: HttpRequest, one: Sample, role: str, panel: str) -> dict[str, Any]:
-    run = one.step.run
-    ask = StepUrlState.from_query(request.GET)
-    frame = {
+def build_sample_context(request: HttpRequest, sample: Sample, role: str, panel: str) -> dict[str, Any]:
+    step, run = sample.step, sample.step.run
+    state = StepUrlState.from_query(request.GET)
+    context = {
         "run": run,
         "project": run.project,
-        "url_state": ask,
-        "split": one.step.split,
-        "current": one.step.step,
+        "url_state": state,
+        "split": step.split,
+        "current": step.step,
         "tab": "samples",
     }
     if panel == "flags":
-        return frame | pane.build_flags_context(request, one, pane.load_sample_flags(one), role)
+        return context | pane.build_flags_context(request, sample, pane.load_sample_flags(sample), role)
     if panel == "pin":
-        return frame | build_pin_box(run, one.step, role)
+        return context | build_pin_box(run, step, role)
     if panel == "sample":
-        return frame | pane.build_pane_context(request, one, ask, role)
-    frame["strip"] = load_step_strip(run, one.step.split)
+        return context | pane.build_pane_context(request, sample, state, role)
+    context["strip"] = load_step_strip(run, step.split)
     if panel in {"strip", "alive"}:
-        return frame
-    return frame | build_pin_box(run, one.step, role) | pane.build_pane_context(request, one, ask, role)
+        return context
+    return context | build_pin_box(run, step, role) | pane.build_pane_context(request, sample, state, role)

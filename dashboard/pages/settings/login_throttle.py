@@ -1,7 +1,6 @@
-"""How often a password may be tried in ten minutes: for one name from one address, for one name from anywhere, from one
-address for any names.
+"""Limits sign-in attempts in ten minutes: for a name from one address, for a name, and for an address.
 
-Counted in the memory of the web process: it works where Redis is down, and a restart forgives.
+The counters are in the memory of the web process: they work without Redis, and a restart resets them.
 """
 
 from __future__ import annotations
@@ -12,34 +11,38 @@ from hashlib import sha256
 from django.core.cache import cache
 
 THROTTLE_SECONDS = 600
-TOGETHER, NAME, ADDRESS = 10, 50, 50
+MAX_TOGETHER, MAX_BY_NAME, MAX_BY_ADDRESS = 10, 50, 50
 
 
 def build_counter_keys(name: str, address: str) -> dict[str, int]:
-    """{key: most tries}; names may be of any length and letters, and are one account in any case."""
+    """{cache key: limit}. A name may have any length and characters; upper and lower case are the same."""
     name = name.strip().casefold()
-    most = {f"both {name}\0{address}": TOGETHER, f"name {name}": NAME, f"address {address}": ADDRESS}
-    return {f"sign-in-{sha256(of.encode(errors='replace')).hexdigest()}": count for of, count in most.items()}
+    limits = {
+        f"both {name}\0{address}": MAX_TOGETHER,
+        f"name {name}": MAX_BY_NAME,
+        f"address {address}": MAX_BY_ADDRESS,
+    }
+    return {f"sign-in-{sha256(key.encode(errors='replace')).hexdigest()}": limit for key, limit in limits.items()}
 
 
 def record_login(name: str, address: str) -> bool:
-    """Counts a try before its password is looked at, so that many at once are counted too."""
-    found = [count_login(key) <= most for key, most in build_counter_keys(name, address).items()]
-    return all(found)
+    """Counts an attempt before its password is checked, so parallel ones count too. False if there are too many."""
+    allowed = [count_login(key) <= limit for key, limit in build_counter_keys(name, address).items()]
+    return all(allowed)
 
 
 def count_login(key: str) -> int:
-    """Ten minutes after the first try the count begins anew, whatever was tried meanwhile."""
+    """The count restarts ten minutes after its first attempt."""
     cache.add(key, 0, THROTTLE_SECONDS)
     try:
         return cache.incr(key)
-    except ValueError:  # it ran out in between
+    except ValueError:  # the key has just expired
         return 1
 
 
 def record_login_success(name: str, address: str) -> None:
-    """The password was right: the name begins anew, and the address has one try back (others may be of other names)."""
-    together, of_name, of_address = build_counter_keys(name, address)
-    cache.delete_many([together, of_name])
+    """Resets the counts of the name; the address gets back one attempt, since others may be for other names."""
+    together, by_name, by_address = build_counter_keys(name, address)
+    cache.delete_many([together, by_name])
     with suppress(ValueError):
-        cache.decr(of_address)
+        cache.decr(by_address)

@@ -1,4 +1,4 @@
-"""Who has which role in a project; new people come by a link that signs them in once."""
+"""The members of a project and their roles; new users get a link that signs them in once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST
 
 from dashboard import permissions
 from dashboard.pages.common import get_signed_in_user
-from dashboard.pages.settings import projects as pages
+from dashboard.pages.settings.projects import build_project_context, can_create_sign_in_link
 from dashboard.pages.settings.sign_in import create_sign_in_link
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Project
@@ -27,7 +27,7 @@ from rollouts.projects import record_audit_entry, set_role
 @login_required
 @require_POST
 def save_member_view(request: HttpRequest, slug: str) -> HttpResponse:
-    """`user` gets `role`, or loses it when that is empty. A name without an account gets one, and a link to sign in."""
+    """`user` gets `role`, or is removed if it is empty. A name without an account gets one, and a link to sign in."""
     project = permissions.project_or_404(request, slug)
     permissions.require_role(request, project, "owner")
     name, role = request.POST.get("user", "").strip(), request.POST.get("role", "")
@@ -47,31 +47,29 @@ def save_member_view(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def create_member_link_view(request: HttpRequest, slug: str) -> HttpResponse:
-    """A new link for a member whose first was lost or ran out, or who forgot the password."""
+    """A new link for a member who lost the first link or the password, or whose link has expired."""
     project = permissions.project_or_404(request, slug)
     permissions.require_role(request, project, "owner")
-    name = request.POST.get("user", "").strip()
+    name, owner = request.POST.get("user", "").strip(), get_signed_in_user(request)
     member = get_object_or_404(project.memberships.select_related("user"), user__username=name, user__is_active=True)
-    if not pages.can_create_sign_in_link(get_signed_in_user(request), member.user):
-        said = _(
+    if not can_create_sign_in_link(owner, member.user):
+        message = _(
             "Only a server admin can create a sign-in link for {name}: this user has already signed in or "
             "belongs to other projects."
         )
-        messages.error(request, said.format(name=name))
+        messages.error(request, message.format(name=name))
         return redirect("project", project.slug)
-    record_audit_entry(get_signed_in_user(request), "member.link", name, project=project)
+    record_audit_entry(owner, "member.link", name, project=project)
     return render_member_link(request, project, member.user)
 
 
 def render_member_link(request: HttpRequest, project: Project, user: User) -> HttpResponse:
     invitation = {"name": user.get_username(), "link": create_sign_in_link(user), "new": user.last_login is None}
-    return render(
-        request, "settings/project.html", pages.build_project_context(request, project, invitation=invitation)
-    )
+    return render(request, "settings/project.html", build_project_context(request, project, invitation=invitation))
 
 
 def create_account_if_missing(name: str) -> User | None:
-    """The account if it had to be made, else None. Raises BadInput for a name that none can have."""
+    """The new account, None if there is one already. Raises InvalidInputError if the name is not valid."""
     try:
         UnicodeUsernameValidator()(name)
     except ValidationError as error:
@@ -91,5 +89,5 @@ def change_password_view(request: HttpRequest) -> HttpResponse:
         update_session_auth_hash(request, form.save())
         messages.success(request, _("Password changed."))
     else:
-        messages.error(request, " ".join(str(message) for found in form.errors.values() for message in found))
+        messages.error(request, " ".join(str(message) for errors in form.errors.values() for message in errors))
     return redirect("settings")

@@ -1,4 +1,4 @@
-"""Signing in with a password, or with a link that works once."""
+"""Sign-in with a password, or with a link that works once."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ LINK_SECONDS = 24 * 60 * 60
 
 
 class SignInView(LoginView):
-    """By name and password, as often as `throttle` lets."""
+    """With name and password, limited by `login_throttle`."""
 
     template_name = "settings/sign_in.html"
     redirect_authenticated_user = True
 
-    def post(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponse:
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         name = request.POST.get("username", "")
         if login_throttle.record_login(name, get_client_address(request)):
-            return super().post(request, *args, **named)
-        said = _("Too many failed sign-in attempts. Try again in ten minutes.")
-        form = self.get_form_class()(request, initial={"username": name})  # nothing is looked up for it
-        shown = self.render_to_response(self.get_context_data(form=form, said=said), status=429)
-        shown["Retry-After"] = str(login_throttle.THROTTLE_SECONDS)
-        return shown
+            return super().post(request, *args, **kwargs)
+        error = _("Too many failed sign-in attempts. Try again in ten minutes.")
+        form = self.get_form_class()(request, initial={"username": name})  # not bound, so no query for the user
+        response = self.render_to_response(self.get_context_data(form=form, error=error), status=429)
+        response["Retry-After"] = str(login_throttle.THROTTLE_SECONDS)
+        return response
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         login_throttle.record_login_success(self.request.POST.get("username", ""), get_client_address(self.request))
@@ -48,7 +48,7 @@ class SignInView(LoginView):
 
 
 def get_client_address(request: HttpRequest) -> str:
-    """Whence a request comes; behind a proxy what it says, which uvicorn has put here."""
+    """Behind a trusted proxy, uvicorn has set it to the address that the proxy reports."""
     return str(request.META.get("REMOTE_ADDR", ""))
 
 
@@ -56,7 +56,7 @@ sign_in_page = SignInView.as_view()
 
 
 def create_sign_in_link(user: User) -> str:
-    """A link that signs `user` in once within a day. It holds the time of the last sign-in, which using it changes."""
+    """A link that works once within a day: it contains the time of the last sign-in, which its use changes."""
     secret = signing.dumps([user.pk, format_last_sign_in(user)], salt=SALT)
     return f"{settings.PUBLIC_URL}/sign-in/link/?{urlencode({'t': secret})}"
 
@@ -66,32 +66,30 @@ def format_last_sign_in(user: User) -> str:
 
 
 def find_link_user(secret: str, users: QuerySet[User]) -> User | None:
-    """Whom of `users` the link signs in; None when it is forged, too old or used."""
+    """The user that the link signs in; None if it is invalid, expired or used."""
     try:
-        pk, seen = signing.loads(secret, salt=SALT, max_age=LINK_SECONDS)
+        pk, last_sign_in = signing.loads(secret, salt=SALT, max_age=LINK_SECONDS)
     except (signing.BadSignature, ValueError, TypeError):
         return None
     user = users.filter(pk=pk, is_active=True).first()
-    return user if user and format_last_sign_in(user) == seen else None
+    return user if user and format_last_sign_in(user) == last_sign_in else None
 
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in_link_page(request: HttpRequest) -> HttpResponse:
-    """A page with one button, which signs in: chats and mail filters open what they are sent, and would use it up."""
+    """A page with a button that signs in. A GET must not use up the link: chats and mail filters open links."""
     if request.method == "POST":
         return sign_in_with_link(request, request.POST.get("t", ""))
     secret = request.GET.get("t", "")
     user = find_link_user(secret, User.objects.all())
-    return (
-        render(request, "settings/sign_in_link.html", {"owner": user, "secret": secret})
-        if user
-        else render_invalid_link(request)
-    )
+    if user is None:
+        return render_invalid_link(request)
+    return render(request, "settings/sign_in_link.html", {"owner": user, "secret": secret})
 
 
 def sign_in_with_link(request: HttpRequest, secret: str) -> HttpResponse:
-    with transaction.atomic():  # one of two that come at once
+    with transaction.atomic():  # of two requests at the same time, only one succeeds
         user = find_link_user(secret, User.objects.select_for_update())
         if user:
             login(request, user, backend="django.contrib.auth.backends.ModelBackend")
@@ -103,11 +101,11 @@ def sign_in_with_link(request: HttpRequest, secret: str) -> HttpResponse:
 
 
 def render_invalid_link(request: HttpRequest) -> HttpResponse:
-    """Whoever is signed in needs no link."""
+    """A user who is signed in needs no link."""
     if request.user.is_authenticated:
         return redirect("runs")
-    said = _("This link is invalid, expired or already used. Sign in, or ask for a new link.")
-    return render(request, "settings/sign_in.html", {"said": said}, status=403)
+    error = _("This link is invalid, expired or already used. Sign in, or ask for a new link.")
+    return render(request, "settings/sign_in.html", {"error": error}, status=403)
 
 
 @require_POST

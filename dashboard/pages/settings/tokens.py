@@ -1,4 +1,4 @@
-"""A project's tokens: made by a maintainer, shown once, ended at any time."""
+"""A project's API tokens: create and revoke."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 
 from dashboard import permissions
 from dashboard.pages.common import get_signed_in_user
-from dashboard.pages.settings import projects as pages
+from dashboard.pages.settings.projects import build_project_context
 from rollouts.errors import RolloutError
 from rollouts.projects import create_token, revoke_token
 
@@ -21,21 +21,19 @@ from rollouts.projects import create_token, revoke_token
 @require_POST
 @sensitive_variables("secret")
 def create_token_view(request: HttpRequest, slug: str) -> HttpResponse:
-    """Answers the page itself, not a redirect: the secret is nowhere kept to show it later."""
+    """Responds with the page, not with a redirect: the secret is not stored, so it can only be shown now."""
     project = permissions.project_or_404(request, slug)
     permissions.require_role(request, project, "maintainer")
-    scopes = request.POST.getlist("scopes")
+    user, name, scopes = get_signed_in_user(request), request.POST.get("name", ""), request.POST.getlist("scopes")
     if "admin" in scopes:
         permissions.require_role(request, project, "owner")
     try:
-        token, secret = create_token(
-            get_signed_in_user(request), name=request.POST.get("name", ""), scopes=scopes, project=project
-        )
+        token, secret = create_token(user, name=name, scopes=scopes, project=project)
     except RolloutError as error:
         messages.error(request, str(error))
         return redirect("project", project.slug)
-    shown = pages.build_project_context(request, project, secret=secret, issued=token)
-    response = render(request, "settings/project.html", shown)
+    context = build_project_context(request, project, secret=secret, issued=token)
+    response = render(request, "settings/project.html", context)
     response["Cache-Control"] = "no-store"
     return response
 
@@ -43,7 +41,7 @@ def create_token_view(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def revoke_token_view(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """One's own token, or any as an owner."""
+    """Users revoke their own tokens, owners any."""
     project = permissions.project_or_404(request, slug)
     token = project.tokens.filter(pk=pk).first()
     if token is None:

@@ -1,5 +1,5 @@
 // Translated texts. The scripts contain English. For another language the page loads a catalogue first: the translations of
-// each text (one per plural form), and the function that selects the plural form (dashboard/pages/settings/language.py).
+// each text (one per plural form), and the function that selects the plural form (dashboard/pages/settings/preferences.py).
 const { texts = {}, form = (n) => n !== 1 } = globalThis.catalogue ?? {};
 
 export const gettext = (text) => [texts[text] ?? text].flat()[0];

@@ -189,7 +189,7 @@ def test_a_bar_of_the_chart_is_as_far_out_as_the_farthest_of_its_tokens() -> Non
     values = np.zeros(2 * token_view.MAX_TOKEN_BARS - 1)
     values[[4, 478]] = -4.0, 1.0
     drawn = {
-        bar.x: (bar.y, bar.height, bar.kind) for bar in token_view.build_token_bars(values, "advantage", -4.0, 1.0)
+        bar.x: (bar.y, bar.height, bar.level) for bar in token_view.build_token_bars(values, "advantage", -4.0, 1.0)
     }
     assert len(drawn) == token_view.MAX_TOKEN_BARS
     assert {x: bar for x, bar in drawn.items() if bar[1]} == {0.835: (20.0, 80.0, "n3"), 99.791: (0.0, 20.0, "p2")}

@@ -92,7 +92,7 @@ def test_the_steps_around_that_have_the_prompt_are_shown_however_many_have_it(
     project: Project, reader: Client, monkeypatch: pytest.MonkeyPatch, every: int, step: int, shown: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr(prompt_history, "MAX_PROMPT_STEPS", 4)
-    monkeypatch.setattr(prompt_history, "NEAR", (2, 6))
+    monkeypatch.setattr(prompt_history, "SEARCH_DISTANCES", (2, 6))
     run = builders.run(project, "many")
     for number in range(1, 16):
         indexed(run, lines(generation("1+1?" if number % every == 0 else f"{number}?", f"{number}", 1.0)), number)

@@ -123,13 +123,13 @@ def find_run(caller: Caller, uid: str) -> Run | None:
     return visible_runs(caller).select_related("project").by_uid(uid) if UID_PATTERN.match(uid) else None
 
 
-def run_or_404(caller: Caller, uid: str, *, scope: str = "read") -> Run:
-    """The run with this uid or alias. Raises Http404, and PermissionDenied if the user may see but not change it."""
+def run_or_404(caller: Caller, uid: str, *, role: str = "") -> Run:
+    """The run with this uid or alias. Raises Http404, and PermissionDenied if the user's role is lower than `role`."""
     run = find_run(caller, uid)
     if run is None:
         raise Http404(_("Run {name} not found, or you have no access to it.").format(name=repr(uid[:64])))
-    if scope != "read":  # a user who sees the run may read it
-        require_role(caller, run.project, ROLE_BY_SCOPE[scope])
+    if role:
+        require_role(caller, run.project, role)
     return run
 
 
@@ -142,13 +142,13 @@ def sample_or_404(caller: Caller, pk: str) -> Sample:
     return sample
 
 
-def project_or_404(caller: Caller, slug: str, *, scope: str = "read") -> Project:
-    """The project with this slug. Raises Http404, and PermissionDenied if the user may see but not change it."""
+def project_or_404(caller: Caller, slug: str, *, role: str = "") -> Project:
+    """The project with this slug. Raises Http404, and PermissionDenied if the user's role is lower than `role`."""
     project: Project | None = visible_projects(caller).filter(slug=slug).first() if "\x00" not in slug else None
     if project is None:
         raise Http404(_("Project {name} not found, or you have no access to it.").format(name=repr(slug[:80])))
-    if scope != "read":
-        require_role(caller, project, ROLE_BY_SCOPE[scope])
+    if role:
+        require_role(caller, project, role)
     return project
 
 

@@ -94,7 +94,7 @@ class Wanted(ApiView):
     def get(self, request: Request, uid: str) -> Response:
         """Files of the run that a pin needs and that are not uploaded yet. Clients ask with each heartbeat."""
         query = self.parse_query()
-        run = permissions.run_or_404(request, uid, scope="ingest")
+        run = permissions.run_or_404(request, uid, role="maintainer")
         return Response({"files": [asdict(file) for file in list_requested_files(run, query.text("host", 120))]})
 
 

@@ -57,5 +57,5 @@ class Index(ApiView):
         """Index the run's dumps again from the stored bytes. Ids, flags and links stay the same. `dumps` is the number
         of dumps that will be indexed."""
         self.parse_body()
-        run = permissions.run_or_404(request, uid, scope="ingest")
+        run = permissions.run_or_404(request, uid, role="maintainer")
         return Response({"dumps": reindex_runs([run], self.user)})

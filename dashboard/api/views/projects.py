@@ -131,7 +131,7 @@ class Members(ApiView):
     def post(self, request: Request, slug: str) -> Response:
         """Give `user` the role viewer, annotator, maintainer or owner. An empty `role` removes the member."""
         data = self.parse_body()
-        project = permissions.project_or_404(request, slug, scope="admin")
+        project = permissions.project_or_404(request, slug, role="owner")
         role = data.text("role", 12)
         set_role(project, data.text("user", 150), role, self.user)
         return Response(serialize_full_project(request, project))

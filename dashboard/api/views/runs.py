@@ -119,7 +119,7 @@ class OneRun(ApiView):
         data = self.parse_body()
         if "deleted" in data:
             restore_requested_run(request, uid, data)
-        run = permissions.run_or_404(request, uid, scope="ingest")
+        run = permissions.run_or_404(request, uid, role="maintainer")
         update_run(run, data)
         if "archived" in data:
             archive_runs([run], self.user, back=not data.boolean("archived"))
@@ -128,7 +128,7 @@ class OneRun(ApiView):
     def delete(self, request: Request, uid: str) -> Response:
         """Move a run to the trash, which deletes it after a week; 409 if it has pins, unless `force`."""
         query = self.parse_query()
-        run = permissions.run_or_404(request, uid, scope="admin")
+        run = permissions.run_or_404(request, uid, role="owner")
         move_run_to_trash(run, self.user, force=query.boolean("force"))
         return Response(status=204)
 

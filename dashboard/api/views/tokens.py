@@ -81,4 +81,4 @@ def find_or_create_project(request: Request, slug: str) -> Project | None:
         return None
     if bound is None and not Project.objects.filter(slug=slug).exists():
         return create_project(slug, permissions.require_user(request))[0]
-    return permissions.project_or_404(request, slug, scope="admin")
+    return permissions.project_or_404(request, slug, role="owner")

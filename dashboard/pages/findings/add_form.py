@@ -150,10 +150,8 @@ def load_offered_findings(request: HttpRequest, project: Project) -> list[Any]:
     """The newest findings; first those to which the user has added items, the last used first."""
     last_added = Max("exhibits__created_at", filter=Q(exhibits__user=request.user.pk))
     rows = Finding.objects.active().filter(project=project).annotate(last_added=last_added).order_by("-updated_at")
-    return sorted(
-        rows[:MAX_OFFERED_FINDINGS],
-        key=lambda row: (row.last_added is None, -(row.last_added or row.updated_at).timestamp()),
-    )
+    findings = list(rows[:MAX_OFFERED_FINDINGS])
+    return sorted(findings, key=lambda row: (row.last_added is None, -(row.last_added or row.updated_at).timestamp()))
 
 
 def count_query_matches(source: EvidenceSource) -> dict[str, Any] | None:

@@ -39,12 +39,8 @@ class PresentedItem:
     last: bool
 
     @property
-    def kind(self) -> str:
-        return self.row.kind
-
-    @property
     def kind_name(self) -> str:
-        return _(KIND_NAMES[Kind(self.kind)])
+        return _(KIND_NAMES[Kind(self.row.kind)])
 
     @property
     def comment(self) -> SafeString:
@@ -108,14 +104,14 @@ class PresentedItem:
     def message(self) -> str:
         """A block to paste in a chat: run and step, score, quotes, link."""
         snapshot = self.snapshot
-        if self.kind == Kind.SAMPLE:
+        if self.row.kind == Kind.SAMPLE:
             answer = " ".join((snapshot.get("ground_truth") or "").split())[:60]
             expected = _("expected {answer}").format(answer=answer) if answer else ""
             head = [self.position, describe_score(snapshot["score"]), expected, *self.facts]
             texts = [quote["text"] for quote in snapshot["quotes"]] or ["…" + snapshot["response"][-300:]]
             quotes = ["\n".join(f"> {line}" for line in text.strip().splitlines()) for text in texts]
             lines = [" · ".join(filter(None, head)), *quotes]
-        elif self.kind == Kind.QUERY:
+        elif self.row.kind == Kind.QUERY:
             mean = snapshot["scores"]["mean"]
             counts = _("{total} of {all} samples").format(total=f"{snapshot['total']:,}", all=f"{snapshot['of']:,}")
             scores = "" if mean is None else " · " + _("mean score {score}").format(score=format_number(mean))

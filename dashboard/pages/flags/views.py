@@ -69,8 +69,7 @@ def withdraw_flag_view(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def flag_samples_view(request: HttpRequest, uid: str) -> HttpResponse:
     """The form that flags a selection. A post flags `samples`, or with `all` the samples that the query `q` matches."""
-    run = permissions.run_or_404(request, uid)
-    permissions.require_role(request, run.project, "annotator")
+    run = permissions.run_or_404(request, uid, role="annotator")
     if request.method != "POST":
         return set_cache_headers(render(request, "flags/bulk.html", {"run": run, "reasons": run.project.reasons}), "")
     try:
@@ -100,8 +99,7 @@ def find_requested_samples(request: HttpRequest, run: Run) -> list[str]:
 @require_POST
 def undo_last_action_view(request: HttpRequest, uid: str) -> HttpResponse:
     """Undoes the user's last action on samples of this run."""
-    run = permissions.run_or_404(request, uid)
-    permissions.require_role(request, run.project, "annotator")
+    run = permissions.run_or_404(request, uid, role="annotator")
     try:
         result = undo_review_action(run, get_signed_in_user(request))
     except RolloutError as error:

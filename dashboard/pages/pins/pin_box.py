@@ -66,8 +66,7 @@ def explain_unpinnable(run: Run, step: Step) -> str:
 @require_POST
 def pin_step_view(request: HttpRequest, uid: str) -> HttpResponse:
     """Pins the step that the form names; with a target step it also enters the project's default plan."""
-    run = permissions.run_or_404(request, uid)
-    permissions.require_role(request, run.project, "maintainer")
+    run = permissions.run_or_404(request, uid, role="maintainer")
     step = step_or_404(run, request)
     message = ""
     try:

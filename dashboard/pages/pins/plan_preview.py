@@ -20,6 +20,8 @@ STEPS_AFTER_LAST_TARGET = 4
 MIN_PREVIEW_STEPS = 12
 MAX_FACT_CHARS = 60
 
+PinTexts = Mapping[int, str]  # {pin id: text}
+
 
 @dataclass(frozen=True, slots=True)
 class PlanPreview:
@@ -52,15 +54,9 @@ class PlanPreview:
 
 
 def build_plan_preview(
-    draft: PlanDraft,
-    steps: range,
-    names: Mapping[int, str],
-    refused: Mapping[int, str],
-    *,
-    replays_only: bool = False,
+    draft: PlanDraft, steps: range, names: PinTexts, refused: PinTexts, *, replays_only: bool
 ) -> PlanPreview:
-    """`names`: {pin id: name}; `refused`: {pin id: why the run would not replay it}; `replays_only`: the trainer
-    generates nothing."""
+    """`names` of pins; `refused`: why the run would not replay a pin; `replays_only`: the trainer generates nothing."""
     pins = {step: pin for pin, step in reversed(draft.pin_targets)}
     segments = [
         build_preview_segment(step, target, pins, names, refused, draft.on_mismatch)
@@ -82,12 +78,7 @@ def build_unreached_segment(step: int, end: int) -> StatusSegment:
 
 
 def build_preview_segment(
-    step: int,
-    target: int | None,
-    pins: Mapping[int, int],
-    names: Mapping[int, str],
-    refused: Mapping[int, str],
-    on_mismatch: str,
+    step: int, target: int | None, pins: Mapping[int, int], names: PinTexts, refused: PinTexts, on_mismatch: str
 ) -> StatusSegment:
     if target is None:
         return StatusSegment(step, step, "none", _("step {step}: generate").format(step=step))

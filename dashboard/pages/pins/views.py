@@ -105,8 +105,7 @@ def list_plan_names(project: Project, current: str) -> list[str]:
 def save_plan_view(request: HttpRequest) -> HttpResponse:
     """With `do=save` the draft becomes the next revision. Any other button redirects to the draft's URL, so the form
     works without script. If another user has saved a revision since, the draft's page shows the conflict."""
-    project = permissions.project_or_404(request, request.POST.get("project", ""))
-    permissions.require_role(request, project, "maintainer")
+    project = permissions.project_or_404(request, request.POST.get("project", ""), role="maintainer")
     page = PlanPageState(request.POST, project)
     draft = page.draft
     if request.POST.get("do") != "save" or not draft.is_valid:
@@ -137,8 +136,7 @@ def save_plan_view(request: HttpRequest) -> HttpResponse:
 @require_POST
 def override_check_view(request: HttpRequest, slug: str) -> HttpResponse:
     """With the field `note`, the check of `fact` only warns, for that reason; without it, the check is enforced."""
-    project = permissions.project_or_404(request, slug)
-    permissions.require_role(request, project, "maintainer")
+    project = permissions.project_or_404(request, slug, role="maintainer")
     fact, user = request.POST.get("fact", ""), get_signed_in_user(request)
     try:
         if "note" in request.POST:

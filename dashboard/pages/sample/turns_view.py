@@ -19,6 +19,8 @@ RESULT_PATTERN = re.compile(r"<tool_response>\n?(?P<inside>.*?)\n?(?:</tool_resp
 FAILURE_PATTERN = re.compile(r"\A\W*(?:\w*error\b|traceback|exception|failed)", re.IGNORECASE)
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
+ParseParts = Callable[[str], Iterator["TurnPart"]]
+
 
 @dataclass(slots=True)
 class TurnPart:
@@ -121,9 +123,7 @@ def parse_assistant_parts(text: str) -> Iterator[TurnPart]:
     if end and not re.search(r"<think(?:ing)?>", text[: end.start()]):
         yield TurnPart("reasoning", text[: end.start()].strip("\n"))
         text = text[end.end() :]
-    yield from split_parts(
-        text, REASONING_PATTERN, lambda inside: TurnPart("reasoning", inside.strip("\n")), parse_calls
-    )
+    yield from split_parts(text, REASONING_PATTERN, lambda text: TurnPart("reasoning", text.strip("\n")), parse_calls)
 
 
 def parse_calls(text: str) -> Iterator[TurnPart]:
@@ -136,10 +136,7 @@ def parse_tool_results(text: str) -> Iterator[TurnPart]:
 
 
 def split_parts(
-    text: str,
-    pattern: re.Pattern[str],
-    build_part: Callable[[str], TurnPart],
-    parse_rest: Callable[[str], Iterator[TurnPart]],
+    text: str, pattern: re.Pattern[str], build_part: Callable[[str], TurnPart], parse_rest: ParseParts
 ) -> Iterator[TurnPart]:
     """The matches of `pattern` as parts, and the text between them as `parse_rest` reads it."""
     at = 0

@@ -28,8 +28,7 @@ from rollouts.projects import record_audit_entry, set_role
 @require_POST
 def save_member_view(request: HttpRequest, slug: str) -> HttpResponse:
     """`user` gets `role`, or is removed if it is empty. A name without an account gets one, and a link to sign in."""
-    project = permissions.project_or_404(request, slug)
-    permissions.require_role(request, project, "owner")
+    project = permissions.project_or_404(request, slug, role="owner")
     name, role = request.POST.get("user", "").strip(), request.POST.get("role", "")
     try:
         with transaction.atomic():
@@ -48,8 +47,7 @@ def save_member_view(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def create_member_link_view(request: HttpRequest, slug: str) -> HttpResponse:
     """A new link for a member who lost the first link or the password, or whose link has expired."""
-    project = permissions.project_or_404(request, slug)
-    permissions.require_role(request, project, "owner")
+    project = permissions.project_or_404(request, slug, role="owner")
     name, owner = request.POST.get("user", "").strip(), get_signed_in_user(request)
     member = get_object_or_404(project.memberships.select_related("user"), user__username=name, user__is_active=True)
     if not can_create_sign_in_link(owner, member.user):

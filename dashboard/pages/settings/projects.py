@@ -109,8 +109,7 @@ def can_create_sign_in_link(by: User, user: User) -> bool:
 @require_POST
 def save_reasons_view(request: HttpRequest, slug: str) -> HttpResponse:
     """One reason on each line, in the order of the shortcuts 1 to 6. Names that remain keep their key."""
-    project = permissions.project_or_404(request, slug)
-    permissions.require_role(request, project, "maintainer")
+    project = permissions.project_or_404(request, slug, role="maintainer")
     lines = clean_param(request.POST.get("reasons", "")).splitlines()
     names = list(dict.fromkeys(" ".join(line.split())[:60] for line in lines if line.strip()))[:MAX_REASONS]
     if names:
@@ -143,8 +142,7 @@ def find_free_key(key: str, taken: Collection[str]) -> str:
 @require_POST
 def save_correctness_rule_view(request: HttpRequest, slug: str) -> HttpResponse:
     """A rule that is not valid is shown again with the error, and nothing changes."""
-    project = permissions.project_or_404(request, slug)
-    permissions.require_role(request, project, "maintainer")
+    project = permissions.project_or_404(request, slug, role="maintainer")
     rule = request.POST.get("correct", "")
     try:
         change_correctness_rule(project, rule, get_signed_in_user(request))

@@ -1,7 +1,13 @@
-"""Sign-in with a password, or with a link that works once."""
+"""Sign-in with a password, or with a link that works once.
+
+Attempts with a password are limited for ten minutes: for a name from one address, for a name, and for an address. The
+counters are in the memory of the web process: they work without Redis, and a restart resets them.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,6 +18,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
 from django.core import signing
+from django.core.cache import cache
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -20,31 +27,65 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard.pages.settings import login_throttle
-
 SALT = "rolloutdeck.sign-in"
 LINK_SECONDS = 24 * 60 * 60
+THROTTLE_SECONDS = 600
+MAX_TOGETHER, MAX_BY_NAME, MAX_BY_ADDRESS = 10, 50, 50
 
 
 class SignInView(LoginView):
-    """With name and password, limited by `login_throttle`."""
+    """With name and password, limited by `record_login`."""
 
     template_name = "settings/sign_in.html"
     redirect_authenticated_user = True
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         name = request.POST.get("username", "")
-        if login_throttle.record_login(name, get_client_address(request)):
+        if record_login(name, get_client_address(request)):
             return super().post(request, *args, **kwargs)
         error = _("Too many failed sign-in attempts. Try again in ten minutes.")
         form = self.get_form_class()(request, initial={"username": name})  # not bound, so no query for the user
         response = self.render_to_response(self.get_context_data(form=form, error=error), status=429)
-        response["Retry-After"] = str(login_throttle.THROTTLE_SECONDS)
+        response["Retry-After"] = str(THROTTLE_SECONDS)
         return response
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        login_throttle.record_login_success(self.request.POST.get("username", ""), get_client_address(self.request))
+        record_login_success(self.request.POST.get("username", ""), get_client_address(self.request))
         return super().form_valid(form)
+
+
+def build_counter_keys(name: str, address: str) -> dict[str, int]:
+    """{cache key: limit}. A name may have any length and characters; upper and lower case are the same."""
+    name = name.strip().casefold()
+    limits = {
+        f"both {name}\0{address}": MAX_TOGETHER,
+        f"name {name}": MAX_BY_NAME,
+        f"address {address}": MAX_BY_ADDRESS,
+    }
+    return {f"sign-in-{sha256(key.encode(errors='replace')).hexdigest()}": limit for key, limit in limits.items()}
+
+
+def record_login(name: str, address: str) -> bool:
+    """Counts an attempt before its password is checked, so parallel ones count too. False if there are too many."""
+    allowed = [count_login(key) <= limit for key, limit in build_counter_keys(name, address).items()]
+    return all(allowed)
+
+
+def count_login(key: str) -> int:
+    """The count restarts ten minutes after its first attempt."""
+    cache.add(key, 0, THROTTLE_SECONDS)
+    try:
+        return cache.incr(key)
+    except ValueError:  # the key has just expired
+        return 1
+
+
+def record_login_success(name: str, address: str) -> None:
+    """Resets the counts of the name; the address gets back one attempt, since others may be for other names."""
+    together, by_name, by_address = build_counter_keys(name, address)
+    cache.delete_many([together, by_name])
+    with suppress(ValueError):
+        cache.decr(by_address)
 
 
 def get_client_address(request: HttpRequest) -> str:

@@ -22,8 +22,7 @@ from rollouts.projects import create_token, revoke_token
 @sensitive_variables("secret")
 def create_token_view(request: HttpRequest, slug: str) -> HttpResponse:
     """Responds with the page, not with a redirect: the secret is not stored, so it can only be shown now."""
-    project = permissions.project_or_404(request, slug)
-    permissions.require_role(request, project, "maintainer")
+    project = permissions.project_or_404(request, slug, role="maintainer")
     user, name, scopes = get_signed_in_user(request), request.POST.get("name", ""), request.POST.getlist("scopes")
     if "admin" in scopes:
         permissions.require_role(request, project, "owner")

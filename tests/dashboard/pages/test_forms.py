@@ -15,7 +15,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.pages.settings import login_throttle
+from dashboard.pages.settings import sign_in
 from dashboard.pages.settings.sign_in import create_sign_in_link
 from rollouts.models import AuditEntry, Flag, Project, Run, Sample, Token
 from tests.rollouts.support.push import generation, indexed, lines
@@ -89,8 +89,8 @@ def test_a_right_password_forgives_what_was_mistyped(mate: User) -> None:
 def test_neither_many_addresses_nor_many_names_get_around_the_limit(
     mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(login_throttle, "NAME", 5)
-    monkeypatch.setattr(login_throttle, "ADDRESS", 5)
+    monkeypatch.setattr(sign_in, "MAX_BY_NAME", 5)
+    monkeypatch.setattr(sign_in, "MAX_BY_ADDRESS", 5)
     found = [tries("mina", "no", f"10.0.1.{n}").status_code for n in range(6)]
     assert found == [200] * 5 + [429]
     found = [tries(f"guess-{n}", "no", "10.0.2.1").status_code for n in range(6)]

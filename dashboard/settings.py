@@ -114,7 +114,7 @@ WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/([0-9a-f]{10}|vendor/[^/]+@[^/]+)/"  # the URL has the version
 AUTH_PASSWORD_VALIDATORS = [{"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"}]
-CACHES = {  # counts sign-ins, see login_throttle.py; large, so that invented names do not remove a count
+CACHES = {  # counts sign-ins, see pages/settings/sign_in.py; large, so that invented names do not remove a count
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 50_000}}
 }
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30

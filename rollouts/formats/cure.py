@@ -91,12 +91,19 @@ def build_samples(task: Any, context: DumpContext) -> Iterator[Record]:
         raise ValueError(f"is {describe_json_type(task)} where a task is expected")
     match = OUTPUTS.match(context.filename.rpartition("/")[2])
     matrix = Matrix.from_task(task)
-    records = [*build_programs(task, matrix), *build_tests(task, matrix)]
-    for record in records:
+    programs = build_records(task, "code", "generated_code")
+    tests = build_records(task, "case", "case_input", "case_output", "case_text")
+    if matrix:
+        for index, program in enumerate(programs[: len(matrix.passed)]):
+            set_test_results(program, matrix, index)
+        for column, test in enumerate(tests[: len(matrix.passed[0]) - matrix.given], matrix.given):
+            test.extras["passed_by"] = [row[column] for row in matrix.passed]
+            set_test_reward(test, test.extras["passed_by"], matrix.correct)
+    for record in (*programs, *tests):
         record.data_source = match["data"] if match else None
         record.extras["task"] = hashlib.sha256(str(task.get("question")).encode("utf-8", "replace")).hexdigest()[:12]
         record.extras |= {key: value for key, value in task.items() if key not in KNOWN_KEYS}
-    yield from records
+        yield record
 
 
 # Keys of a task that its samples store per sample or in another form.
@@ -175,18 +182,16 @@ def get_texts(task: JsonObject, key: str) -> list[str]:
     return [text if isinstance(text, str) else to_json(text) for text in value]
 
 
-def build_programs(task: JsonObject, matrix: Matrix | None) -> Iterator[Record]:
-    prompt, token_counts = str(task.get("code_generation_prompt", "")), get_list(task, "code_response_length")
-    programs = get_texts(task, "generated_code")
-    for index, response in enumerate(get_texts(task, "full_code_generation")):
-        record = Record(prompt, response, index=index, extras={"role": "coder"})
-        if index < len(token_counts):
-            record.extras["response_length"] = token_counts[index]
-        if index < len(programs):
-            record.extras["generated_code"] = programs[index]
-        if matrix and index < len(matrix.passed):
-            set_test_results(record, matrix, index)
-        yield record
+def build_records(task: JsonObject, stage: str, *text_keys: str) -> list[Record]:
+    """Returns the responses of a stage (`code` or `case`). Extras: their lengths and the texts under these keys."""
+    prompt = str(task.get(f"{stage}_generation_prompt", ""))
+    columns = {"response_length": get_list(task, f"{stage}_response_length")}
+    columns |= {key: get_texts(task, key) for key in text_keys}
+    records = []
+    for index, response in enumerate(get_texts(task, f"full_{stage}_generation")):
+        values = {key: column[index] for key, column in columns.items() if index < len(column)}
+        records.append(Record(prompt, response, index=index, extras={"role": ROLES[stage], **values}))
+    return records
 
 
 def set_test_results(record: Record, matrix: Matrix, index: int) -> None:
@@ -199,21 +204,6 @@ def set_test_results(record: Record, matrix: Matrix, index: int) -> None:
         record.score = sum(row[:given]) / given
         record.rewards["acc"] = float(all(row[:given]))
         record.ground_truth = matrix.truth
-
-
-def build_tests(task: JsonObject, matrix: Matrix | None) -> Iterator[Record]:
-    prompt, token_counts = str(task.get("case_generation_prompt", "")), get_list(task, "case_response_length")
-    parts = {key: get_texts(task, key) for key in ("case_input", "case_output", "case_text")}
-    for index, response in enumerate(get_texts(task, "full_case_generation")):
-        record = Record(prompt, response, index=index, extras={"role": "tester"})
-        if index < len(token_counts):
-            record.extras["response_length"] = token_counts[index]
-        record.extras |= {key: values[index] for key, values in parts.items() if index < len(values)}
-        column = index + matrix.given if matrix else 0
-        if matrix and column < len(matrix.passed[0]):
-            record.extras["passed_by"] = [row[column] for row in matrix.passed]
-            set_test_reward(record, record.extras["passed_by"], matrix.correct)
-        yield record
 
 
 def set_test_reward(record: Record, passed: list[bool], correct: list[bool]) -> None:

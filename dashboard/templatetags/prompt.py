@@ -57,6 +57,6 @@ def describe_solved_since(history: PromptRunHistory) -> str:
 
 
 @register.simple_tag(takes_context=True)
-def look_link(context: template.Context, **changes: object) -> str:
+def prompt_link(context: template.Context, **changes: object) -> str:
     """`?…` of the prompt page's state with `changes`."""
-    return str(context["look"].link(**{name: str(value) for name, value in changes.items()})) or "?"
+    return str(context["prompt_state"].link(**{name: str(value) for name, value in changes.items()})) or "?"

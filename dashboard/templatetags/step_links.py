@@ -40,7 +40,7 @@ def has_term(bar: Any, url_state: StepUrlState) -> str:
 def beyond_link(context: template.Context) -> str:
     """The next part of a search of many steps."""
     kept = context["url_state"].link(sel="")
-    return f"{kept}{'&' if kept else '?'}beyond={context['result'].horizon}"
+    return f"{kept}{'&' if kept else '?'}beyond={context['result'].matches.cursor}"
 
 
 @register.simple_tag(takes_context=True)
@@ -58,7 +58,7 @@ def api_link(context: template.Context, name: str, **more: str) -> str:
 @register.simple_tag(takes_context=True)
 def export_link(context: template.Context, kind: str) -> str:
     """The result of the query as a file, in the table's order."""
-    return api_link(context, "export-samples", q=context["result"].found.query.text, format=kind)
+    return api_link(context, "export-samples", q=context["result"].matches.query.text, format=kind)
 
 
 @register.simple_tag(takes_context=True)

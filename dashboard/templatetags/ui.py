@@ -82,7 +82,7 @@ def minus(value: float | None, other: float | None) -> float | None:
 @register.simple_tag(takes_context=True)
 def rows(context: template.Context) -> SafeString:
     boards = GroupLinks(context["run"], context["url_state"])
-    link, every = context["rows_link"], context["word"] == "all"
+    link, every = context["rows_link"], context["requested_step"] == "all"
     return render_sample_rows(context["page"].rows, context["columns"], link, boards, with_step=every)
 
 
@@ -108,7 +108,7 @@ def sort_link(context: template.Context, name: str, shown_as: str) -> str:
     """A column's header: a link that sorts by it or reverses the order, with an arrow for the current order."""
     url_state: StepUrlState = context["url_state"]
     arrow = {name: " ↑", f"-{name}": " ↓"}.get(context["order"], "")
-    link = url_state.column_link(name, context["usual"]) or "?"
+    link = url_state.column_link(name, context["default_order"]) or "?"
     return format_html('<a class="quiet" href="{}" data-ask>{}{}</a>', link, shown_as, arrow)
 
 

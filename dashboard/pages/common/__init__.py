@@ -10,6 +10,7 @@ from dashboard.pages.common.formatting import (
     LONE_SURROGATE_PATTERN,
     MAX_MARKED_CHARS,
     find_answers,
+    find_query_words,
     format_number,
     format_percent,
     format_run_status,
@@ -17,6 +18,8 @@ from dashboard.pages.common.formatting import (
     grade_score,
     render_code_spans,
     render_highlighted_text,
+    render_markdown,
+    render_query_error,
     render_score,
     render_text,
     render_text_line,
@@ -33,9 +36,15 @@ from dashboard.pages.common.keyboard import (
     render_help_dialog,
 )
 from dashboard.pages.common.lookups import attempt_or_404, find_named_step, find_step, get_signed_in_user, role_allows
-from dashboard.pages.common.markdown import render_markdown
-from dashboard.pages.common.panels import compute_etag, get_requested_panel, render_page_or_panel, set_cache_headers
-from dashboard.pages.common.query_messages import find_query_words, parse_row_offset, render_query_error
+from dashboard.pages.common.panels import (
+    MIN_STREAMED_CHARS,
+    DeferredContent,
+    compute_etag,
+    get_requested_panel,
+    render_page_or_panel,
+    render_with_deferred,
+    set_cache_headers,
+)
 from dashboard.pages.common.responses import (
     get_return_url,
     is_script_request,
@@ -61,8 +70,14 @@ from dashboard.pages.common.status_strip import (
     render_status_strip,
 )
 from dashboard.pages.common.step_strip import find_default_split, find_step_kind, load_step_strip
-from dashboard.pages.common.streaming import MIN_STREAMED_CHARS, DeferredContent, render_with_deferred
-from dashboard.pages.common.url_state import StepUrlState, UrlState, clean_param, parse_integer_param, parse_step_number
+from dashboard.pages.common.url_state import (
+    StepUrlState,
+    UrlState,
+    clean_param,
+    parse_integer_param,
+    parse_row_offset,
+    parse_step_number,
+)
 
 __all__ = [
     "ANSWER_PATTERN", "DeferredContent", "FIRST_PAGE_ROWS", "GROUP_NAME_PLACEHOLDER", "GroupLinks",

@@ -1,4 +1,4 @@
-"""Addresses of group boards as a page links to them: with its query, so that next and previous walk its result."""
+"""Links to group views. They contain the query of the page, so that next and previous follow its result."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from urllib.parse import quote
 
 from django.urls import reverse
 
-from dashboard.pages.common import step_strip
+from dashboard.pages.common.step_strip import find_default_split
 from dashboard.pages.common.url_state import StepUrlState
 from rollouts.models import Run, Sample, Step
 
-# What a browser, a proxy or a pattern of addresses would not leave as it is: empty parts, `.`, `..`, line ends.
+# Parts of a path that browsers, proxies or URL patterns change: empty parts, `.`, `..`, line ends.
 UNSAFE_GROUP_NAME_PATTERN = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f\u2028\u2029]")
 GROUP_NAME_PLACEHOLDER = "-"
 
 
 class GroupLinks:
-    """Of one run, for one page; costs a query only where steps are superseded."""
+    """The links of one page about one run. Superseded steps cost one query."""
 
-    def __init__(self, run: Run, ask: StepUrlState) -> None:
-        self.run, self.ask = run, ask
-        self.asked: dict[int, str] = {}
+    def __init__(self, run: Run, url_state: StepUrlState) -> None:
+        self.run, self.url_state = run, url_state
+        self.queries: dict[int, str] = {}  # by step id
 
     @cached_property
     def attempts(self) -> dict[int, str]:
         return dict(self.run.attempts.values_list("pk", "key"))
 
     def link(self, sample: Sample) -> str:
-        """Empty for a sample without a group."""
-        return self.of(sample.step, sample.group)
+        return self.build_link(sample.step, sample.group)
 
-    def of(self, step: Step, group: str) -> str:
+    def build_link(self, step: Step, group: str) -> str:
+        """Empty for samples without a group."""
         if not group:
             return ""
-        if step.pk not in self.asked:
-            self.asked[step.pk] = self.query(step)
-        query = self.asked[step.pk]
+        if step.pk not in self.queries:
+            self.queries[step.pk] = self.build_query(step)
+        query = self.queries[step.pk]
         if UNSAFE_GROUP_NAME_PATTERN.search(group):
             query += f"{'&' if query else '?'}name={quote(group)}"
             group = GROUP_NAME_PLACEHOLDER
         return reverse("group", args=[self.run.uid, step.step, group]) + query
 
-    def query(self, step: Step) -> str:
-        split = "" if step.split == step_strip.find_default_split(self.run) else step.split
-        attempt = "" if self.ask.attempt == "all" else self.ask.attempt
+    def build_query(self, step: Step) -> str:
+        split = "" if step.split == find_default_split(self.run) else step.split
+        attempt = "" if self.url_state.attempt == "all" else self.url_state.attempt
         if step.superseded:
             attempt = self.attempts.get(step.attempt_id, "")
-        return self.ask.link(split=split, attempt=attempt, sel="", view="raw")
+        return self.url_state.link(split=split, attempt=attempt, sel="", view="raw")

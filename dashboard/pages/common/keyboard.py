@@ -1,7 +1,7 @@
-"""The keyboard, in one table: the footer, the help and the script all come from it.
+"""The keyboard shortcuts in one table, for the footer, the help dialog and the script.
 
-A key presses the page's element with the same `data-key`, so every key has a visible button or link. After `o` a key
-presses the link with the same `data-go`.
+A key presses the element with the same `data-key`, so every key has a visible button or link. After `o`, a key presses
+the link with the same `data-go`.
 """
 
 from __future__ import annotations
@@ -17,57 +17,44 @@ from rollouts.lib import MAX_KEYBOARD_TEXTS, cached
 
 @dataclass(frozen=True, slots=True)
 class Shortcut:
-    """`foot` is the short name in the footer; without one the key is only in the help. `then`: its keys are pressed one
-    after the other; otherwise each of them does what is said."""
+    """`foot` is the short name in the footer; without it, only the help shows the keys. `keys` are alternatives, unless
+    they are a `sequence`. No `pages` means all pages."""
 
     keys: str
-    does: str
+    description: str
     pages: tuple[str, ...] = ()
     foot: str = ""
-    then: bool = False
+    sequence: bool = False
 
 
 STEP = ("step",)
-ONE = ("step", "sample")
+SAMPLE = ("step", "sample")
 REVIEW = ("review",)
-READ = ("step", "sample", "review")
-BOARD = ("group",)
-FLAGGED = (*READ, "group", "prompt")
-TOLD = (*READ, "group", "prompt", "compare")
-HISTORY = ("prompt",)
-FEED = ("live",)
+READER = ("step", "sample", "review")
+GROUP = ("group",)
+FLAGGABLE = (*READER, "group", "prompt")
+QUOTABLE = (*READER, "group", "prompt", "compare")
+PROMPT = ("prompt",)
+LIVE = ("live",)
 COMPARE = ("compare",)
 FINDING = ("finding",)
 RUNS = ("runs",)
-OVERVIEW = ("run",)
-RUN = ("run", "step", "sample", "prompt", "group", "review")
-# Where a link can be copied that is not a sample's.
-PERMALINK_PAGES = (
-    "run",
-    "step",
-    "sample",
-    "prompt",
-    "group",
-    "compare",
-    "runs",
-    "live",
-    "review",
-    "pins",
-    "findings",
-    "finding",
-)
-# Pages of a step, which can be the latest one, whichever that is.
+RUN_OVERVIEW = ("run",)
+RUN_PAGES = ("run", "step", "sample", "prompt", "group", "review")
+# Pages whose link can be copied.
+PERMALINK_PAGES = (*RUN_PAGES, "compare", "runs", "live", "pins", "findings", "finding")
+# Pages that can show the latest step.
 LATEST_STEP_PAGES = ("step", "group", "compare")
 
 SHORTCUTS = (
     Shortcut("j k", N_("next / previous sample in this list"), STEP, foot=N_("sample")),
-    Shortcut("w", N_("worst sample of the latest step"), RUN, foot=N_("worst")),
-    Shortcut("f", N_("flag, then press 1–6 for a reason or Enter to add a comment"), FLAGGED, foot=N_("flag")),
+    Shortcut("w", N_("worst sample of the latest step"), RUN_PAGES, foot=N_("worst")),
+    Shortcut("f", N_("flag, then press 1–6 for a reason or Enter to add a comment"), FLAGGABLE, foot=N_("flag")),
     Shortcut("j k", N_("next / previous sample in the queue"), REVIEW, foot=N_("sample")),
     Shortcut("1–9", N_("flag with this reason and go to the next sample"), REVIEW, foot=N_("flag")),
-    Shortcut("a", N_("mark as OK and go to the next sample"), READ, foot=N_("OK")),
+    Shortcut("a", N_("mark as OK and go to the next sample"), READER, foot=N_("OK")),
     Shortcut("n", N_("next batch, after this one is complete"), REVIEW),
-    Shortcut("u", N_("undo your last action in this run"), FLAGGED),
+    Shortcut("u", N_("undo your last action in this run"), FLAGGABLE),
     Shortcut(
         "x",
         N_("select this row (Shift+click selects a range), then press f to flag all selected rows"),
@@ -75,67 +62,67 @@ SHORTCUTS = (
         foot=N_("select"),
     ),
     Shortcut("X", N_("select all rows from the last selected row to this one"), STEP),
-    Shortcut("q", N_("add this to a finding, with the selected text as a quote"), TOLD, foot=N_("finding")),
-    Shortcut("Q", N_("copy run, step, score, selected text and link as a message"), TOLD),
+    Shortcut("q", N_("add this to a finding, with the selected text as a quote"), QUOTABLE, foot=N_("finding")),
+    Shortcut("Q", N_("copy run, step, score, selected text and link as a message"), QUOTABLE),
     Shortcut("q", N_("add charts to a finding"), ("run",)),
     Shortcut("Q", N_("copy the finding as a message"), FINDING),
     Shortcut("e", N_("export the finding as one HTML file"), FINDING),
-    Shortcut("p", N_("pin this step or view its pin"), ONE, foot=N_("pin")),
-    Shortcut("h l", N_("previous / next response in the group"), READ, foot=N_("response")),
-    Shortcut("g", N_("group view: all responses side by side"), READ, foot=N_("group")),
-    Shortcut("J K", N_("next / previous group in this result"), BOARD, foot=N_("group")),
-    Shortcut("1–8", N_("go to the response with this number"), BOARD, foot=N_("response")),
+    Shortcut("p", N_("pin this step or view its pin"), SAMPLE, foot=N_("pin")),
+    Shortcut("h l", N_("previous / next response in the group"), READER, foot=N_("response")),
+    Shortcut("g", N_("group view: all responses side by side"), READER, foot=N_("group")),
+    Shortcut("J K", N_("next / previous group in this result"), GROUP, foot=N_("group")),
+    Shortcut("1–8", N_("go to the response with this number"), GROUP, foot=N_("response")),
     Shortcut(
-        "d", N_("word diff against the best response (collapsed responses: when expanded)"), BOARD, foot=N_("diff")
+        "d", N_("word diff against the best response (collapsed responses: when expanded)"), GROUP, foot=N_("diff")
     ),
-    Shortcut("e", N_("expand all responses, or show only their ends"), BOARD, foot=N_("expand")),
+    Shortcut("e", N_("expand all responses, or show only their ends"), GROUP, foot=N_("expand")),
     Shortcut("j k", N_("next / previous prompt, side by side"), COMPARE, foot=N_("prompt")),
     Shortcut("h l", N_("previous / next response to the prompt"), COMPARE),
     Shortcut("d", N_("word diff against the first"), COMPARE, foot=N_("diff")),
-    Shortcut("[ ]", N_("same prompt at the previous / next step"), READ, foot=N_("same prompt")),
-    Shortcut("[ ]", N_("previous / next step with this prompt"), HISTORY, foot=N_("step")),
-    Shortcut("d", N_("switch between word diff and side by side"), HISTORY, foot=N_("diff")),
+    Shortcut("[ ]", N_("same prompt at the previous / next step"), READER, foot=N_("same prompt")),
+    Shortcut("[ ]", N_("previous / next step with this prompt"), PROMPT, foot=N_("step")),
+    Shortcut("d", N_("switch between word diff and side by side"), PROMPT, foot=N_("diff")),
     Shortcut("{ }", N_("first / latest step"), STEP),
-    Shortcut("r", N_("raw view"), READ),
-    Shortcut("m", N_("view with math and Markdown"), READ),
-    Shortcut("d", N_("word diff, first against the best response in the group"), READ, foot=N_("diff")),
-    Shortcut("v", N_("compare with the next: worst response, earlier step, other run"), READ),
-    Shortcut("T", N_("turns view: tool calls next to their results"), READ),
-    Shortcut("t", N_("token view (if tokens were recorded)"), READ),
-    Shortcut(".", N_("next change in the diff, or next low-probability token"), READ),
-    Shortcut("F", N_("find in this sample"), READ, foot=N_("find")),
-    Shortcut("i", N_("JSON view: all fields"), READ),
+    Shortcut("r", N_("raw view"), READER),
+    Shortcut("m", N_("view with math and Markdown"), READER),
+    Shortcut("d", N_("word diff, first against the best response in the group"), READER, foot=N_("diff")),
+    Shortcut("v", N_("compare with the next: worst response, earlier step, other run"), READER),
+    Shortcut("T", N_("turns view: tool calls next to their results"), READER),
+    Shortcut("t", N_("token view (if tokens were recorded)"), READER),
+    Shortcut(".", N_("next change in the diff, or next low-probability token"), READER),
+    Shortcut("F", N_("find in this sample"), READER, foot=N_("find")),
+    Shortcut("i", N_("JSON view: all fields"), READER),
     Shortcut("Enter", N_("show the sample at full width"), STEP),
-    Shortcut("n", N_("show new content"), (*STEP, *FEED), foot=N_("show new")),
-    Shortcut("Space", N_("pause or resume the feed"), FEED, foot=N_("pause")),
+    Shortcut("n", N_("show new content"), (*STEP, *LIVE), foot=N_("show new")),
+    Shortcut("Space", N_("pause or resume the feed"), LIVE, foot=N_("pause")),
     Shortcut("/", N_("query"), STEP, foot=N_("query")),
     Shortcut("s", N_("sort menu"), STEP),
     Shortcut("/", N_("filter"), ("runs", "run", "live", "findings"), foot=N_("filter")),
-    Shortcut("v", N_("overlay another run"), OVERVIEW, foot=N_("overlay")),
-    Shortcut("l", N_("switch between logarithmic and linear axes"), OVERVIEW, foot=N_("log")),
-    Shortcut("x", N_("switch the x-axis between steps and time"), OVERVIEW, foot=N_("steps / time")),
-    Shortcut("← →", N_("on a chart: move between points; Enter opens the step"), OVERVIEW),
+    Shortcut("v", N_("overlay another run"), RUN_OVERVIEW, foot=N_("overlay")),
+    Shortcut("l", N_("switch between logarithmic and linear axes"), RUN_OVERVIEW, foot=N_("log")),
+    Shortcut("x", N_("switch the x-axis between steps and time"), RUN_OVERVIEW, foot=N_("steps / time")),
+    Shortcut("← →", N_("on a chart: move between points; Enter opens the step"), RUN_OVERVIEW),
     Shortcut("j k", N_("next / previous run"), RUNS, foot=N_("run")),
     Shortcut("x", N_("select the run (Shift+click selects a range)"), RUNS, foot=N_("select")),
     Shortcut("c", N_("compare the selected runs"), RUNS),
-    Shortcut("c", N_("compare this step with another"), (*RUN, "compare")),
+    Shortcut("c", N_("compare this step with another"), (*RUN_PAGES, "compare")),
     Shortcut("y", N_("copy permalink (fixed step)"), PERMALINK_PAGES),
     Shortcut("Y", N_("copy link to the latest step"), LATEST_STEP_PAGES),
-    Shortcut("o o", N_("run overview"), RUN, then=True),
-    Shortcut("o s", N_("samples of the latest step"), RUN, then=True),
-    Shortcut("o r", N_("runs"), then=True),
-    Shortcut("o l", N_("live"), then=True),
-    Shortcut("o c", N_("compare"), then=True),
-    Shortcut("o v", N_("review"), then=True),
-    Shortcut("o p", N_("pins"), then=True),
-    Shortcut("o f", N_("findings"), then=True),
-    Shortcut("o e", N_("settings"), then=True),
+    Shortcut("o o", N_("run overview"), RUN_PAGES, sequence=True),
+    Shortcut("o s", N_("samples of the latest step"), RUN_PAGES, sequence=True),
+    Shortcut("o r", N_("runs"), sequence=True),
+    Shortcut("o l", N_("live"), sequence=True),
+    Shortcut("o c", N_("compare"), sequence=True),
+    Shortcut("o v", N_("review"), sequence=True),
+    Shortcut("o p", N_("pins"), sequence=True),
+    Shortcut("o f", N_("findings"), sequence=True),
+    Shortcut("o e", N_("settings"), sequence=True),
     Shortcut("Ctrl+K", N_("jump to a run, step or page, or run a command")),
     Shortcut("Esc", N_("go back, or leave an input field")),
     Shortcut("?", N_("show the keyboard shortcuts"), foot=N_("all shortcuts")),
 )
 
-# What a page is called in its heading, and over its keys on other pages.
+# The heading of a page, and the title of its keys in the help of other pages.
 PAGE_TITLES = {
     "runs": N_("Runs"),
     "run": N_("Run"),
@@ -156,19 +143,16 @@ PAGE_TITLES = {
 }
 EVERYWHERE = N_("All pages")
 GO = N_("Go to")
-# The title of the keys that belong to these pages, where another page shows them.
+# The title of keys that several pages share, in the help of other pages.
 SECTION_TITLES = {
     STEP: N_("Samples of a step"),
-    READ: N_("A sample"),
-    FLAGGED: N_("A sample"),
-    TOLD: N_("A sample"),
-    ONE: N_("A sample"),
-    REVIEW: N_("Review"),
-    BOARD: N_("Group view"),
-    HISTORY: N_("Prompt history"),
-    FEED: N_("Live"),
-    RUN: N_("Pages of a run"),
-    COMPARE: N_("Compare"),
+    READER: N_("A sample"),
+    FLAGGABLE: N_("A sample"),
+    QUOTABLE: N_("A sample"),
+    SAMPLE: N_("A sample"),
+    GROUP: N_("Group view"),
+    PROMPT: N_("Prompt history"),
+    RUN_PAGES: N_("Pages of a run"),
 }
 
 
@@ -183,39 +167,37 @@ def find_page_shortcuts(page: str | None) -> list[Shortcut]:
 
 
 def build_page_sections(page: str | None) -> list[ShortcutSection]:
-    """What can be pressed on this page: its own keys, where it goes, what is the same everywhere."""
-    valid = find_page_shortcuts(page)
-    own = [key for key in valid if key.pages and not key.then]
-    named = [
-        (N_("This page"), own),
-        (GO, [key for key in valid if key.then]),
-        (EVERYWHERE, [key for key in valid if not key.pages and not key.then]),
+    """The keys of this page, those that go to other pages, those of all pages."""
+    keys = find_page_shortcuts(page)
+    sections = [
+        ShortcutSection(N_("This page"), [key for key in keys if key.pages and not key.sequence]),
+        ShortcutSection(GO, [key for key in keys if key.sequence]),
+        ShortcutSection(EVERYWHERE, [key for key in keys if not key.pages and not key.sequence]),
     ]
-    return [ShortcutSection(title, keys) for title, keys in named if keys]
+    return [section for section in sections if section.keys]
 
 
 def build_other_pages_sections(page: str | None) -> list[ShortcutSection]:
-    """The keys of all other pages, by what they belong to."""
-    found: dict[str, list[Shortcut]] = {}
+    """The keys of all other pages."""
+    sections: dict[str, list[Shortcut]] = {}
     for key in SHORTCUTS:
         if key.pages and page not in key.pages:
-            title = GO if key.then else SECTION_TITLES.get(key.pages) or PAGE_TITLES[key.pages[0]]
-            found.setdefault(title, []).append(key)
-    return [ShortcutSection(title, keys) for title, keys in found.items()]
+            title = GO if key.sequence else SECTION_TITLES.get(key.pages) or PAGE_TITLES[key.pages[0]]
+            sections.setdefault(title, []).append(key)
+    return [ShortcutSection(title, keys) for title, keys in sections.items()]
 
 
 @cached(MAX_KEYBOARD_TEXTS)
 def render_footer(page: str | None, language: str) -> SafeString:
-    """The keys that the footer names."""
     return render_to_string("common/footer.html", {"keys": [key for key in find_page_shortcuts(page) if key.foot]})
 
 
 @cached(MAX_KEYBOARD_TEXTS)
 def render_help_dialog(page: str | None, language: str, single_keys: bool) -> SafeString:
-    """Drawn once for each page and language: every page has it, and nothing in it changes."""
-    told = {
+    """Every page contains it, and it does not change, so it is rendered once for each page and language."""
+    context = {
         "here": build_page_sections(page),
         "elsewhere": build_other_pages_sections(page),
         "single_keys": single_keys,
     }
-    return render_to_string("common/help.html", told)
+    return render_to_string("common/help.html", context)

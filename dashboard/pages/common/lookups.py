@@ -1,4 +1,4 @@
-"""Opens what a URL names, for the person who asks: 404 for what they may not see, as for what is not there."""
+"""Loads what a URL names. Objects that the user may not see are not found."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
 
 from dashboard import permissions
-from dashboard.pages.common import step_strip
+from dashboard.pages.common.step_strip import find_step_kind
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_integer
 from rollouts.models import Attempt, Run, Step
 
 
 def get_signed_in_user(request: HttpRequest) -> User:
-    """Who asks; only behind `login_required`."""
+    """Only for views with `login_required`."""
     return cast(User, request.user)
 
 
 def attempt_or_404(run: Run, key: str) -> Attempt | None:
-    """The attempt that the URL names; None for the run's current curve. 404 for one that is not there."""
+    """None for an empty key (the current steps) and for `all`. Raises Http404 if the run has no such attempt."""
     if not key or key == "all":
         return None
     attempt = run.attempts.filter(key=key).first()
@@ -31,30 +31,29 @@ def attempt_or_404(run: Run, key: str) -> Attempt | None:
 
 
 def find_step(run: Run, split: str, number: int | None, attempt: Attempt | None) -> Step | None:
-    """The step with this number, the latest for None; of the current curve unless an attempt is named. A number that
-    only counts something else than the split's steps do is taken for that."""
+    """The step with this number, or the latest if it is None; without an attempt, of the current steps. Steps of the
+    kind that the pages show come first, but a number may exist only in another kind."""
     steps = run.steps.filter(split=split).select_related("attempt")
     steps = steps.filter(attempt=attempt) if attempt else steps.filter(superseded=False)
-    usual = step_strip.find_step_kind(run, split)
+    kind = find_step_kind(run, split)
     if number is None:
-        number = steps.filter(step_kind=usual).order_by("-step").values_list("step", flat=True).first()
+        number = steps.filter(step_kind=kind).order_by("-step").values_list("step", flat=True).first()
     if number is None:
         return None
-    found = list(steps.filter(step=number).order_by("-attempt__number"))
-    return next((one for one in found if one.step_kind == usual), found[0] if found else None)
+    rows = list(steps.filter(step=number).order_by("-attempt__number"))
+    return next((row for row in rows if row.step_kind == kind), rows[0] if rows else None)
 
 
-def find_named_step(run: Run, split: str, word: str, attempt: str) -> Step | None:
-    """The step that a form names by its number; None for all of them. Raises BadInput."""
-    wanted = None if word == "all" else parse_integer(word, "step")
-    if wanted is None:
+def find_named_step(run: Run, split: str, step: str, attempt: str) -> Step | None:
+    """The step of a form field; None for `all`. Raises InvalidInputError."""
+    number = None if step == "all" else parse_integer(step, "step")
+    if number is None:
         return None
-    row = find_step(run, split, wanted, attempt_or_404(run, attempt))
+    row = find_step(run, split, number, attempt_or_404(run, attempt))
     if row is None:
-        raise InvalidInputError(_("This run has no {split} step {step}.").format(split=split, step=wanted), "step")
+        raise InvalidInputError(_("This run has no {split} step {step}.").format(split=split, step=number), "step")
     return row
 
 
-def role_allows(role: str, least: str) -> bool:
-    """Does this role allow what `least` allows?"""
-    return permissions.ROLE_RANKS[role] >= permissions.ROLE_RANKS[least]
+def role_allows(role: str, required: str) -> bool:
+    return permissions.ROLE_RANKS[role] >= permissions.ROLE_RANKS[required]

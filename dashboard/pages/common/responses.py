@@ -1,4 +1,4 @@
-"""Responses to a form: a message as JSON for the page's script; without script a redirect back to the page."""
+"""Responses to forms: JSON for the page's script; without JavaScript, a redirect back to the page."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from rollouts.errors import RolloutError
 
 
-def get_return_url(request: HttpRequest, otherwise: str, *args: object) -> str:
-    """The page that the form names, if it is one of ours."""
-    wanted = request.POST.get("next", "")
-    ours = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
-    return wanted if ours else resolve_url(otherwise, *args)
+def get_return_url(request: HttpRequest, default: str, *args: object) -> str:
+    """The form's `next`, if it is a URL of this server."""
+    url = request.POST.get("next", "")
+    is_own = url_has_allowed_host_and_scheme(url, {request.get_host()}, require_https=request.is_secure())
+    return url if is_own else resolve_url(default, *args)
 
 
-def redirect_see_other(address: str) -> HttpResponse:
-    """303: the browser gets the address, so that a reload posts nothing again."""
-    response = HttpResponseRedirect(address)
+def redirect_see_other(url: str) -> HttpResponse:
+    """303: a reload does not send the form again."""
+    response = HttpResponseRedirect(url)
     response.status_code = 303
     return response
 
@@ -30,17 +30,16 @@ def is_script_request(request: HttpRequest) -> bool:
     return request.headers.get("Accept", "").startswith("application/json")
 
 
-def respond_success(request: HttpRequest, said: str, otherwise: str, *args: object, **more: Any) -> HttpResponse:
-    """What was done, and `more` for the script."""
+def respond_success(request: HttpRequest, message: str, default: str, *args: object, **fields: Any) -> HttpResponse:
+    """`fields` are for the script."""
     if is_script_request(request):
-        return JsonResponse({"said": said, **more})
-    messages.success(request, said)
-    return redirect_see_other(get_return_url(request, otherwise, *args))
+        return JsonResponse({"said": message, **fields})
+    messages.success(request, message)
+    return redirect_see_other(get_return_url(request, default, *args))
 
 
-def respond_error(request: HttpRequest, error: RolloutError, otherwise: str, *args: object) -> HttpResponse:
-    """Why nothing was done."""
+def respond_error(request: HttpRequest, error: RolloutError, default: str, *args: object) -> HttpResponse:
     if is_script_request(request):
         return JsonResponse({"said": str(error)}, status=400)
     messages.error(request, str(error))
-    return redirect_see_other(get_return_url(request, otherwise, *args))
+    return redirect_see_other(get_return_url(request, default, *args))

@@ -1,4 +1,4 @@
-"""The two long pieces of HTML, rows of samples and bars of steps: a template takes ten times as long for them."""
+"""HTML of table rows and of the step strip, in Python: as templates they take ten times as long."""
 
 from __future__ import annotations
 
@@ -9,110 +9,98 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import formatting
+from dashboard.pages.common.formatting import (
+    format_number,
+    format_signed_number,
+    render_score,
+    render_text,
+    render_text_line,
+)
 from dashboard.pages.common.group_links import GroupLinks
 from dashboard.pages.common.sample_rows import SampleRow
 from dashboard.pages.common.step_strip import StepBar, StepStrip
 from dashboard.pages.common.url_state import StepUrlState
 
-TALL = 30  # pixels of the strip's highest bar
+MAX_BAR_HEIGHT = 30  # pixels
 
 
 def render_sample_rows(
-    page: Iterable[SampleRow], columns: list[str], link: str, boards: GroupLinks, *, with_step: bool
+    rows: Iterable[SampleRow], columns: list[str], link: str, group_links: GroupLinks, *, with_step: bool
 ) -> SafeString:
-    """`<tr>` for each row; `link` is the page's address, to which `sel=` is added."""
-    joined = link + ("&" if "?" in link and not link.endswith("?") else "")
-    return mark_safe("\n".join(render_sample_row(one, columns, escape(joined), boards, with_step) for one in page))
+    """A `<tr>` for each row. `link` is the URL of the page, to which `sel=` is appended."""
+    link = escape(link + ("&" if "?" in link and not link.endswith("?") else ""))
+    return mark_safe("\n".join(render_sample_row(row, columns, link, group_links, with_step) for row in rows))
 
 
-def render_sample_row(one: SampleRow, columns: list[str], link: str, boards: GroupLinks, with_step: bool) -> str:
-    sample = one.sample
+def render_sample_row(row: SampleRow, columns: list[str], link: str, group_links: GroupLinks, with_step: bool) -> str:
+    sample = row.sample
     cells = [
         f'<td class="num">{sample.step.step}</td>' if with_step else "",
-        f'<td class="num">{formatting.render_score(sample.score)}</td>',
-        render_group_cell(one, boards) if "group" in columns else "",
+        f'<td class="num">{render_score(sample.score)}</td>',
+        render_group_cell(row, group_links) if "group" in columns else "",
         f'<td class="num muted">{"" if sample.index is None else sample.index}</td>' if "n" in columns else "",
-        f'<td class="num">{formatting.format_signed_number(sample.advantage)}</td>' if "adv" in columns else "",
-        f'<td class="num">{one.length}</td><td class="marks">{render_sample_marks(one)}</td>',
-        f'<td class="muted">{formatting.render_text(sample.data_source)}</td>' if "source" in columns else "",
-        render_text_end_cell(one, link),
-        f'<td class="mono">{formatting.render_text_line(sample.expected)}</td>' if "expected" in columns else "",
+        f'<td class="num">{format_signed_number(sample.advantage)}</td>' if "adv" in columns else "",
+        f'<td class="num">{row.length}</td><td class="marks">{render_sample_marks(row)}</td>',
+        f'<td class="muted">{render_text(sample.data_source)}</td>' if "source" in columns else "",
+        render_text_end_cell(row, link),
+        f'<td class="mono">{render_text_line(sample.expected)}</td>' if "expected" in columns else "",
     ]
-    return f'<tr id="r-{sample.pk}" data-id="{sample.pk}"{render_viewed_attributes(one)}>{"".join(cells)}</tr>'
+    viewed = f' data-look="{escape(row.viewed_label)}"{" data-fine" * row.is_ok}' if row.viewed_label else ""
+    return f'<tr id="r-{sample.pk}" data-id="{sample.pk}"{viewed}>{"".join(cells)}</tr>'
 
 
-def render_viewed_attributes(one: SampleRow) -> str:
-    """For the mark of a row that the person has looked at."""
-    return f' data-look="{escape(one.look)}"{" data-fine" * one.fine}' if one.look else ""
-
-
-def render_group_cell(one: SampleRow, boards: GroupLinks) -> str:
-    """Where all responses of the row's group stand side by side."""
-    link = escape(boards.link(one.sample))
-    said = escape(_("open its group side by side"))
-    inside = f'<a href="{link}" data-board title="{said}">{formatting.render_text(one.group)}</a>' if link else ""
+def render_group_cell(row: SampleRow, group_links: GroupLinks) -> str:
+    link, title = escape(group_links.link(row.sample)), escape(_("open its group side by side"))
+    inside = f'<a href="{link}" data-board title="{title}">{render_text(row.group)}</a>' if link else ""
     return f'<td class="num group">{inside}</td>'
 
 
-def render_text_end_cell(one: SampleRow, link: str) -> str:
-    sample = one.sample
+def render_text_end_cell(row: SampleRow, link: str) -> str:
+    sample = row.sample
     cut = " cut" if sample.chars > len(sample.tail) else ""
-    inside = f"<span><bdi>{formatting.render_text_line(sample.tail)}</bdi></span>"
-    named = "" if sample.tail else f' aria-label="{escape(_("no text"))}"'
-    return f'<td class="tail"><a class="quiet{cut}" href="{link}sel={sample.pk}"{named}>{inside}</a></td>'
+    text = f"<span><bdi>{render_text_line(sample.tail)}</bdi></span>"
+    label = "" if sample.tail else f' aria-label="{escape(_("no text"))}"'
+    return f'<td class="tail"><a class="quiet{cut}" href="{link}sel={sample.pk}"{label}>{text}</a></td>'
 
 
-def render_sample_marks(one: SampleRow) -> SafeString:
-    """What stands out about a sample, in words: never by colour alone."""
-    return mark_safe(
-        " ".join(
-            f'<span class="tag {kind}" title="{escape(full)}">{escape(mark)}</span>' for kind, full, mark in one.marks()
-        )
+def render_sample_marks(row: SampleRow) -> SafeString:
+    """The marks have a text as well as a colour."""
+    tags = (
+        f'<span class="tag {kind}" title="{escape(title)}">{escape(text)}</span>' for kind, title, text in row.marks()
     )
+    return mark_safe(" ".join(tags))
 
 
-def render_step_bars(track: StepStrip, uid: str, here: int | None, ask: StepUrlState) -> SafeString:
-    """The strip's bars as links to their steps; a bar that stands for several leads to the last of them."""
+def render_step_bars(strip: StepStrip, uid: str, current: int | None, url_state: StepUrlState) -> SafeString:
+    """The bars as links to their steps. A bar of several steps links to the last of them."""
     before, after = escape(reverse("step", args=[uid, "STEP"])).split("STEP")
-    after += escape(ask.without_sample)
-    said = get_bar_titles()
-    drawn = (render_step_bar(one, f"{before}{one.last}{after}", one.holds(here), said) for one in track.bars)
-    base = '<rect class="base" width="100%" y="31" height="2"/>'
-    return mark_safe(base + "".join(drawn))
-
-
-def get_bar_titles() -> dict[str, str]:
-    """The words of the bars' titles, translated once for all of them."""
-    return {
+    after += escape(url_state.without_sample)
+    titles = {  # translated once for all bars
         "step": _("step {step}"),
         "steps": _("steps {first} to {last}"),
         "mean": _("mean {mean}"),
         "flagged": _("{count} flagged"),
         "replayed": _("{count} replayed"),
     }
+    bars = (render_step_bar(bar, f"{before}{bar.last}{after}", bar.contains(current), titles) for bar in strip.bars)
+    return mark_safe('<rect class="base" width="100%" y="31" height="2"/>' + "".join(bars))
 
 
-def render_step_bar(one: StepBar, link: str, here: bool, said: dict[str, str]) -> str:
-    """Everything in pixels of the strip's height: with an `<svg>` of its own for each bar the browser takes twice as
-    long."""
+def render_step_bar(bar: StepBar, link: str, is_current: bool, titles: dict[str, str]) -> str:
+    """In pixels: with an `<svg>` and percents for each bar, the browser takes twice as long."""
     parts = [
-        said["step" if one.first == one.last else "steps"].format(step=one.last, first=one.first, last=one.last),
-        "" if one.score is None else said["mean"].format(mean=formatting.format_number(one.score)),
-        said["flagged"].format(count=one.flags) if one.flags else "",
-        said["replayed"].format(count=one.reused) if one.reused else "",
+        titles["step" if bar.first == bar.last else "steps"].format(step=bar.last, first=bar.first, last=bar.last),
+        "" if bar.score is None else titles["mean"].format(mean=format_number(bar.score)),
+        titles["flagged"].format(count=bar.flags) if bar.flags else "",
+        titles["replayed"].format(count=bar.replayed) if bar.replayed else "",
     ]
     title = escape(" · ".join(part for part in parts if part))
-    x, wide = f'x="{one.x}%"', f'width="{0.94 * one.width:.3f}%"'
-    kind = "bar here" if here else "bar"
+    x, width = f'x="{bar.x}%"', f'width="{0.94 * bar.width:.3f}%"'
+    y, height = f"{bar.y * MAX_BAR_HEIGHT / 100:.2f}", f"{bar.height * MAX_BAR_HEIGHT / 100:.2f}"
+    flags = f'<rect class="flags" {x} {width} y="31" height="2"/>' if bar.flags else ""
+    replayed = f'<rect class="reuse" {x} {width} y="33.5" height="2"/>' if bar.replayed else ""
     return (
-        f'<a href="{link}"><title>{title}</title><rect class="hit" {x} width="{one.width}%" height="44"/>'
-        f'<rect class="{kind}" {x} {wide} y="{one.y * TALL / 100:.2f}" height="{one.height * TALL / 100:.2f}"/>'
-        f"{render_bar_marks(one, f'{x} {wide}')}</a>"
+        f'<a href="{link}"><title>{title}</title><rect class="hit" {x} width="{bar.width}%" height="44"/>'
+        f'<rect class="{"bar here" if is_current else "bar"}" {x} {width} y="{y}" height="{height}"/>'
+        f"{flags}{replayed}</a>"
     )
-
-
-def render_bar_marks(one: StepBar, place: str) -> str:
-    """The marks of a bar with flags, and of one whose steps replayed another's generations."""
-    flags = f'<rect class="flags" {place} y="31" height="2"/>' if one.flags else ""
-    return flags + (f'<rect class="reuse" {place} y="33.5" height="2"/>' if one.reused else "")

@@ -1,4 +1,4 @@
-"""The table of samples: one page of rows of a query, and what each row is marked with."""
+"""The rows of a sample table: what each shows, and the columns that have values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rollouts.models import Flag, Sample
 from rollouts.review import load_viewed_marks
 from rollouts.samples import TEXT_PROPERTY_BITS
 
-# Facet, its mark in the table, its colour class, and what the mark says in full.
+# Text property, its mark in the table, its colour class, its description.
 MARKS = (
     ("trunc?", N_("TRUNC?"), "trunc", N_("looks cut off; this run does not record why generation ended")),
     ("repetition", N_("REP"), "partial", N_("ends in repetition")),
@@ -29,78 +29,69 @@ MARKS = (
 
 FIRST_PAGE_ROWS, NEXT_PAGE_ROWS = 50, 200
 MAX_GROUP_NAME_CHARS = 6
-GENERATED_NAME_PATTERN = re.compile(
-    r"[0-9A-Za-z]{16,}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-)  # hashes, UUIDs
+# Hashes and UUIDs.
+GENERATED_NAME_PATTERN = re.compile(r"[0-9A-Za-z]{16,}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 SAMPLE_COLUMNS = ("group", "n", "adv", "len", "source", "expected")
 
 
 @dataclass(slots=True)
 class SampleRow:
+    """`viewed_label` is empty if the user has not viewed the sample. `is_ok`: the user has marked it as OK."""
+
     sample: Sample
     flags: int = 0
-    look: str = ""  # in a word, by the person who asks
-    fine: bool = False
+    viewed_label: str = ""
+    is_ok: bool = False
 
     @property
     def group(self) -> str:
-        """As much of its name as a narrow column holds: the end, in which names that somebody gave differ, or the
-        beginning of one that was drawn."""
+        """The part of the name that fits: the start of a generated name, the end of any other."""
         name = self.sample.group
         if len(name) <= MAX_GROUP_NAME_CHARS:
             return name
-        return (
-            name[:MAX_GROUP_NAME_CHARS]
-            if GENERATED_NAME_PATTERN.fullmatch(name)
-            else f"…{name[1 - MAX_GROUP_NAME_CHARS :]}"
-        )
+        if GENERATED_NAME_PATTERN.fullmatch(name):
+            return name[:MAX_GROUP_NAME_CHARS]
+        return f"…{name[1 - MAX_GROUP_NAME_CHARS :]}"
 
     @property
     def length(self) -> str:
-        """In tokens where recorded, else in characters."""
+        """In tokens if they were recorded, else in characters."""
         return f"{self.sample.chars if self.sample.tokens is None else self.sample.tokens:,}"
 
     def marks(self) -> list[tuple[str, str, str]]:
-        """[(colour class, what it says in full, mark)]"""
-        found = [("trunc", _("stopped by the length limit"), _("TRUNC"))] if self.sample.truncated else []
-        found += [
-            (kind, _(full), _(mark))
-            for name, mark, kind, full in MARKS
+        """[(colour class, description, mark)]"""
+        marks = [("trunc", _("stopped by the length limit"), _("TRUNC"))] if self.sample.truncated else []
+        marks += [
+            (kind, _(description), _(mark))
+            for name, mark, kind, description in MARKS
             if self.sample.facets & TEXT_PROPERTY_BITS[name]
         ]
         if not self.sample.final:
-            found.append(("plain", _("not the last sample of its trajectory"), _("MID")))
+            marks.append(("plain", _("not the last sample of its trajectory"), _("MID")))
         if self.flags:
-            full = ngettext("{count} flag", "{count} flags", self.flags).format(count=self.flags)
-            found.append(("flag", full, f"⚑ {self.flags}" if self.flags > 1 else "⚑"))
-        return found
+            description = ngettext("{count} flag", "{count} flags", self.flags).format(count=self.flags)
+            marks.append(("flag", description, f"⚑ {self.flags}" if self.flags > 1 else "⚑"))
+        return marks
 
 
 def build_sample_rows(samples: Iterable[Sample], reader: int | None = None) -> list[SampleRow]:
-    """`reader` is the id of who looks at the list."""
-    found = list(samples)
-    flags = dict(
-        Flag.objects.filter(sample__in=[sample.pk for sample in found], withdrawn_at=None)
-        .values("sample")
-        .annotate(count=Count("pk"))
-        .values_list("sample", "count")
-    )
-    looks = {} if reader is None else load_viewed_marks(found, reader)
-    return [
-        SampleRow(sample, flags.get(sample.pk, 0), format_viewed_state(fine := looks.get(sample.pk)), bool(fine))
-        for sample in found
-    ]
+    """With `reader`, the id of a user, the rows show what this user has viewed."""
+    samples = list(samples)
+    flags = Flag.objects.filter(sample__in=[sample.pk for sample in samples], withdrawn_at=None).values("sample")
+    flag_counts = dict(flags.annotate(count=Count("pk")).values_list("sample", "count"))
+    is_ok_by_id = {} if reader is None else load_viewed_marks(samples, reader)
+    rows = []
+    for sample in samples:
+        is_ok = is_ok_by_id.get(sample.pk)
+        viewed_label = "" if is_ok is None else _("OK") if is_ok else _("viewed")
+        rows.append(SampleRow(sample, flag_counts.get(sample.pk, 0), viewed_label, bool(is_ok)))
+    return rows
 
 
-def format_viewed_state(fine: bool | None) -> str:
-    """`fine` is None for a sample that the person has not looked at."""
-    return "" if fine is None else _("OK") if fine else _("viewed")
-
-
-def find_filled_columns(page: list[SampleRow]) -> list[str]:
-    """Those with data; a column that this run does not record is left out, never drawn as empty."""
-    samples = [row.sample for row in page]
-    there = {
+def find_filled_columns(rows: list[SampleRow]) -> list[str]:
+    """The columns that have values in these rows."""
+    samples = [row.sample for row in rows]
+    filled = {
         "group": any(sample.group for sample in samples),
         "n": any(sample.index is not None for sample in samples),
         "adv": any(sample.advantage is not None for sample in samples),
@@ -108,4 +99,4 @@ def find_filled_columns(page: list[SampleRow]) -> list[str]:
         "source": len({sample.data_source for sample in samples}) > 1,
         "expected": any(sample.expected for sample in samples),
     }
-    return [name for name in SAMPLE_COLUMNS if there[name]]
+    return [name for name in SAMPLE_COLUMNS if filled[name]]

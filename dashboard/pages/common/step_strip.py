@@ -1,4 +1,4 @@
-"""The step strip of every run page: score as height, flags and replays as marks, any number of steps in `BARS` bars."""
+"""The step strip of a run's pages: bars of mean scores, with marks for flags and replays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, QuerySet, Sum, Value
+from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Sum, Value
 from django.db.models.functions import Cast
 
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
@@ -18,8 +18,8 @@ MAX_STRIP_BARS = 120
 
 @dataclass(frozen=True, slots=True)
 class StepBar:
-    """One step, or neighbouring ones put together; `reused` counts those that replayed another's generations. `x width
-    height y` are per cent of the strip."""
+    """One step, or neighbouring ones that are merged; `replayed` counts the replayed steps. `x width height y` are in
+    percent."""
 
     first: int
     last: int
@@ -28,13 +28,13 @@ class StepBar:
     x: float
     width: float
     height: float
-    reused: int = 0
+    replayed: int = 0
 
     @property
     def y(self) -> float:
         return round(100 - self.height, 2)
 
-    def holds(self, step: int | None) -> bool:
+    def contains(self, step: int | None) -> bool:
         return step is not None and self.first <= step <= self.last
 
 
@@ -47,95 +47,74 @@ class StepStrip:
     splits: tuple[str, ...]
 
     def ticks(self) -> list[tuple[float, int]]:
-        """About eight labels: (place in per cent, step)."""
+        """About eight labels: (x in percent, step)."""
         every = max(1, -(-len(self.bars) // 8))
         return [(round(bar.x + bar.width / 2, 2), bar.last) for bar in self.bars[::every]]
 
 
 @cached(MAX_STEP_STRIPS)
 def load_step_kinds(run_id: int, born: datetime, version: int) -> dict[str, str]:
-    """The run's splits, train first, and what the steps of each count. Where some count updates and others prompts, as
-    the batches of a fully async run do, pages show the updates."""
-    found = set(Step.objects.filter(run_id=run_id).order_by().values_list("split", "step_kind").distinct())
-    splits = [split for split in SPLITS if any(one == split for one, _ in found)]
-    return {split: next(kind for kind in STEP_KINDS if (split, kind) in found) for split in splits}
+    """{split: the kind of step that pages show}, train first. Asynchronous runs may count updates and batches of
+    prompts; pages show the updates."""
+    kinds = set(Step.objects.filter(run_id=run_id).order_by().values_list("split", "step_kind").distinct())
+    splits = {split for split, _kind in kinds}
+    return {split: next(kind for kind in STEP_KINDS if (split, kind) in kinds) for split in SPLITS if split in splits}
 
 
 def find_step_kind(run: Run, split: str) -> str:
-    """What the steps of a split count; empty where there are none."""
+    """The kind of step that pages show; empty if the split has no steps."""
     return load_step_kinds(run.pk, run.created_at, run.version).get(split, "")
 
 
 def find_default_split(run: Run) -> str:
-    """What a page shows when its address names no split."""
     return next(iter(load_step_kinds(run.pk, run.created_at, run.version)), "train")
+
+
+def load_step_strip(run: Run, split: str, attempt: Attempt | None = None) -> StepStrip:
+    return load_cached_step_strip(run.pk, run.created_at, run.version, split, attempt.pk if attempt else None)
 
 
 @cached(MAX_STEP_STRIPS)
 def load_cached_step_strip(
     run_id: int, born: datetime, version: int, split: str, attempt_id: int | None = None
 ) -> StepStrip:
-    """The strip of a run as of `version`, which rises with every visible change and so names the content."""
-    axes = load_step_kinds(run_id, born, version)
-    splits = tuple(axes)
-    steps = Step.objects.filter(run_id=run_id, split=split, step_kind=axes.get(split, ""))
-    steps = steps.filter(attempt=attempt_id) if attempt_id else steps
-    steps = steps if attempt_id else steps.filter(superseded=False)
+    """The version rises with every visible change, so it names the content."""
+    kinds = load_step_kinds(run_id, born, version)
+    steps = Step.objects.filter(run_id=run_id, split=split, step_kind=kinds.get(split, ""))
+    steps = steps.filter(attempt=attempt_id) if attempt_id else steps.filter(superseded=False)
     hits = Replay.objects.filter(outcome="hit", run=run_id)
-    told: dict[str, Any] = {"low": Min("step"), "high": Max("step"), "count": Count("pk"), "replays": Exists(hits)}
-    span: Any = next(iter(steps.order_by().values("run").annotate(**told)), None)
+    values: dict[str, Any] = {"low": Min("step"), "high": Max("step"), "count": Count("pk"), "replays": Exists(hits)}
+    span: Any = next(iter(steps.order_by().values("run").annotate(**values)), None)
     if span is None:
-        return StepStrip(split, (), 0, None, splits)
-    place = Cast(
-        (F("step") - Value(span["low"])) * MAX_STRIP_BARS / Value(span["high"] - span["low"] + 1), IntegerField()
-    )
-    buckets = (
-        steps.annotate(
-            bucket=F("step") if span["count"] <= MAX_STRIP_BARS else place,
-            hit=build_replayed_condition(hits, split, span["replays"]))
+        return StepStrip(split, (), 0, None, tuple(kinds))
+    bucket: Any = F("step")
+    if span["count"] > MAX_STRIP_BARS:
+        position = (bucket - Value(span["low"])) * MAX_STRIP_BARS / Value(span["high"] - span["low"] + 1)
+        bucket = Cast(position, IntegerField())
+    is_replayed: Any = Value(False)
+    if split == "train" and span["replays"]:  # a subquery for each step takes as long as all else
+        is_replayed = Exists(hits.filter(**{name: OuterRef(name) for name in ("attempt", "step_kind", "step")}))
+    rows = (
+        steps.annotate(bucket=bucket, is_replayed=is_replayed)
         .values("bucket")
         .annotate(
             first=Min("step"), last=Max("step"), score=Avg("score_mean"), marks=Sum("flags"),
-            reused=Count("pk", filter=Q(hit=True)),
+            replayed=Count("pk", filter=Q(is_replayed=True)),
         )
         .order_by("bucket")
+        .values_list("first", "last", "score", "marks", "replayed")
     )  # fmt: skip
-    rows = [(row["first"], row["last"], row["score"], row["marks"], row["reused"]) for row in buckets]
-    return StepStrip(split, tuple(build_step_bars(rows)), span["count"], span["high"], splits)
+    return StepStrip(split, tuple(build_step_bars(list(rows))), span["count"], span["high"], tuple(kinds))
 
 
-def build_replayed_condition(hits: QuerySet[Replay], split: str, there: bool) -> Exists | Value:
-    """Whether a step replayed another's generations. Most runs have none, and to ask for each of ten thousand steps
-    takes as long as all else."""
-    if split != "train" or not there:
-        return Value(False)
-    return Exists(hits.filter(**{name: OuterRef(name) for name in ("attempt", "step_kind", "step")}))
-
-
-def build_step_bars(rows: list[tuple[int, int, float | None, int, int]]) -> list[StepBar]:
-    """Bars side by side, their heights from the lowest score (or 0) to the highest (or 0)."""
-    scores = [score for _, _, score, *_ in rows if score is not None]
+def build_step_bars(rows: list[tuple[int, int, float | None, int | None, int]]) -> list[StepBar]:
+    """From (first step, last step, score, flags, replayed steps); heights from the lowest score, or 0, to the highest,
+    or 0."""
+    scores = [score for _first, _last, score, *_ in rows if score is not None]
     low, high = min([0.0, *scores]), max([0.0, *scores])
-    span = high - low or 1.0
     width = 100 / len(rows)
-    return [
-        StepBar(
-            first,
-            last,
-            score,
-            flags or 0,
-            round(at * width, 3),
-            round(width, 3),
-            compute_bar_height(score, low, span),
-            reused,
-        )
-        for at, (first, last, score, flags, reused) in enumerate(rows)
-    ]
-
-
-def compute_bar_height(score: float | None, low: float, span: float) -> float:
-    return 0.0 if score is None else round(6 + 94 * (score - low) / span, 2)
-
-
-def load_step_strip(run: Run, split: str, attempt: Attempt | None = None) -> StepStrip:
-    return load_cached_step_strip(run.pk, run.created_at, run.version, split, attempt.pk if attempt else None)
+    bars = []
+    for at, (first, last, score, flags, replayed) in enumerate(rows):
+        height = 0.0 if score is None else round(6 + 94 * (score - low) / (high - low or 1.0), 2)
+        bars.append(StepBar(first, last, score, flags or 0, round(at * width, 3), round(width, 3), height, replayed))
+    return bars

@@ -16,6 +16,7 @@ from rollouts.query import split_terms
 VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
 SORTS = ("score", "len", "tokens", "group", "adv", "source", "n", "step")
 MAX_QUERY = 4001  # one more than the limit of a query, so that a longer query is refused and not cut
+MAX_ROW_OFFSET = 10**8
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +108,8 @@ def parse_integer_param(value: str, *, least: int = 0, most: int = MAX_INT64) ->
 def parse_step_number(value: str) -> int | None:
     """Trainers may number steps from below 0."""
     return parse_integer_param(value, least=-MAX_INT64)
+
+
+def parse_row_offset(value: str) -> int:
+    """The parameter `start=`; 0 if it is invalid."""
+    return parse_integer_param(value, most=MAX_ROW_OFFSET) or 0

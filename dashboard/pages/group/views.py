@@ -1,7 +1,8 @@
-"""The group board: the responses of one prompt in one step side by side, lowest score first."""
+"""The group view: the responses to one prompt in one step, lowest score first, and their unit tests."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -23,144 +24,191 @@ from dashboard.pages.common import (
     render_page_or_panel,
     role_allows,
 )
-from dashboard.pages.group import test_matrix
 from dashboard.pages.sample import parse_highlight_words
 from dashboard.pages.step import StepQueryResult, find_requested_step, load_query_result
 from rollouts.lib import MAX_GROUP_ORDERS, cached
-from rollouts.models import Run
+from rollouts.models import Run, Sample
 from rollouts.prompts import GroupResponse, GroupView, find_group_step, find_highest_scored, load_group_view
 from rollouts.review import load_viewer_state
+from rollouts.samples import UnitTestCase, UnitTestResults
 
 PANELS = {"board": "group/board.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
-SHORT_ID_CHARS = 8  # characters of a sample's id that name it in `whole=`
+SHORT_ID_CHARS = 8  # of a sample id in `whole=`
 MAX_EXPANDED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTestRow:
+    """`cells` has the length of the longest row; None if the test with this number was not run."""
+
+    sample: Sample
+    results: UnitTestResults
+    cells: list[UnitTestCase | None]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTestMatrix:
+    """`head` has the cases of the longest row. `of_tests`: a column is a test, else a program that was tested."""
+
+    head: tuple[UnitTestCase, ...]
+    of_tests: bool
+    rows: list[UnitTestRow]
+
+    @property
+    def given(self) -> int:
+        return sum(case.given for case in self.head)
+
+    @property
+    def total(self) -> int:
+        return max(row.results.total for row in self.rows)
+
+    @property
+    def ragged(self) -> bool:
+        return any(None in row.cells for row in self.rows)
 
 
 @login_required
 @require_safe
 def group_page(request: HttpRequest, uid: str, step: str, group: str) -> HttpResponseBase:
-    """`step` is a number or `latest`. `whole=all`, or beginnings of ids, names the responses to show whole; `only` is
-    `right` or `wrong`; `diff=1` shows what each says differently than the best; `name` is the group where it cannot be
-    a part of an address."""
+    """`step` is a number or `latest`. `whole=all`, or a list of id prefixes, names the responses to expand; `only` is
+    `right` or `wrong`; `diff=1` shows the differences from the best; `name` is the group if it cannot be a part of a
+    path."""
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
     name = request.GET.get("name", "") if group == GROUP_NAME_PLACEHOLDER and "name" in request.GET else group
+    common_context = {"status": status, "may_flag": role_allows(role, "annotator")}
     return render_page_or_panel(
         request,
         "group/page.html",
         PANELS,
-        lambda panel: (
-            build_group_context(request, run, step, clean_param(name))
-            | {"status": status, "may_flag": role_allows(role, "annotator")}
-        ),
+        lambda panel: build_group_context(request, run, step, clean_param(name)) | common_context,
         *(run.version, status, role, run.project.reasons, load_viewer_state(run, request.user.pk)),
     )
 
 
-def build_group_context(request: HttpRequest, run: Run, word: str, name: str) -> dict[str, Any]:
-    ask = StepUrlState.from_query(request.GET)
-    attempt = attempt_or_404(run, ask.attempt)
-    split = ask.split or find_default_split(run)
-    row = find_requested_step(run, split, word, attempt)
+def build_group_context(request: HttpRequest, run: Run, requested_step: str, name: str) -> dict[str, Any]:
+    url_state = StepUrlState.from_query(request.GET)
+    attempt = attempt_or_404(run, url_state.attempt)
+    split = url_state.split or find_default_split(run)
+    row = find_requested_step(run, split, requested_step, attempt)
     if row is None:
         raise Http404(_("The step of a group must be a number or latest."))
     row = find_group_step(run, row, name, attempt)
     row.run = run
     only, diff = request.GET.get("only", ""), request.GET.get("diff") == "1"
-    wanted = "all" if diff else request.GET.get("whole", "")
-    begun = tuple(part for part in wanted.split(",") if len(part) >= SHORT_ID_CHARS)[:MAX_EXPANDED]
-    found = load_group_view(row, name, expanded=begun, expand_all=wanted == "all", for_diff=diff)
-    if found is None:
-        said = _("{split} step {step} of this run has no group {group}.")
-        raise Http404(said.format(split=split, step=row.step, group=name[:80]))
-    shown = found.filter_responses(only)
-    way = build_neighbour_links(request, run, split, found, ask)
-    words = parse_highlight_words(ask.q)
-    dim = 0 if diff or words else shown.shared_prefix_chars  # a hit may lie across the end of what is dimmed
+    expanded = "all" if diff else request.GET.get("whole", "")
+    id_prefixes = tuple(part for part in expanded.split(",") if len(part) >= SHORT_ID_CHARS)[:MAX_EXPANDED]
+    group = load_group_view(row, name, expanded=id_prefixes, expand_all=expanded == "all", for_diff=diff)
+    if group is None:
+        message = _("{split} step {step} of this run has no group {group}.")
+        raise Http404(message.format(split=split, step=row.step, group=name[:80]))
+    view = group.filter_responses(only)
+    best = find_highest_scored(response.sample for response in view.responses).pk if view.responses else ""
+    neighbours = build_neighbour_links(request, run, split, group, url_state)
+    words = parse_highlight_words(url_state.q)
+    dimmed = 0 if diff or words else view.shared_prefix_chars  # a highlighted word may cross the end of the prefix
     return {
-        "run": run, "project": run.project, "url_state": ask, "split": split, "row": row, "current": row.step,
-        "tab": "samples", "strip": load_step_strip(run, split, attempt), "board": shown,
-        "columns": build_response_columns(shown, dim),
-        "folds": build_identical_groups(shown, dim), "chips": build_correctness_chips(found, only, way["here"]),
-        "diff": diff,
-        "reasons": run.project.reasons, "wanted": wanted, "back": ask.link(sel=found.responses[0].sample.pk),
-        "best": find_highest_scored(one.sample for one in shown.responses).pk[:SHORT_ID_CHARS]
-        if shown.responses
-        else "",
-        "matrices": test_matrix.build_unit_test_matrices(shown.responses), "words": words, **way,
-        "here": way["here"] + (f"only={only}&" if shown is not found else ""),
+        "run": run, "project": run.project, "url_state": url_state, "split": split, "row": row, "current": row.step,
+        "tab": "samples", "strip": load_step_strip(run, split, attempt), "group_view": view,
+        "columns": build_response_columns(view, dimmed), "answer_groups": build_answer_groups(view, dimmed),
+        "chips": build_correctness_chips(group, only, neighbours["base_link"]), "diff": diff,
+        "reasons": run.project.reasons, "expanded": expanded, "best": best[:SHORT_ID_CHARS],
+        "back": url_state.link(sel=group.responses[0].sample.pk), "words": words,
+        "matrices": build_unit_test_matrices(view.responses), **neighbours,
+        "base_link": neighbours["base_link"] + (f"only={only}&" if view is not group else ""),
     }  # fmt: skip
 
 
-def build_correctness_chips(found: GroupView, only: str, here: str) -> list[tuple[str, int, str, bool]]:
-    """[(name, count, link, on)] of all responses, the right ones and the wrong; none where one of these is empty."""
-    if not found.correct_count or not found.wrong_count:
+def build_correctness_chips(group: GroupView, only: str, base_link: str) -> list[tuple[str, int, str, bool]]:
+    """[(name, count, link, on)] of all, correct and wrong responses; empty if there are no correct or no wrong ones."""
+    if not group.correct_count or not group.wrong_count:
         return []
-    named = (
-        ("", _("All"), len(found.samples)),
-        ("right", _("Correct"), found.correct_count),
-        ("wrong", _("Wrong"), found.wrong_count),
+    chips = (
+        ("", _("All"), len(group.samples)),
+        ("right", _("Correct"), group.correct_count),
+        ("wrong", _("Wrong"), group.wrong_count),
     )
-    return [(name, count, f"{here}only={key}" if key else here[:-1], key == only) for key, name, count in named]
-
-
-def build_response_columns(found: GroupView, dim: int) -> list[dict[str, Any]]:
-    """Of a board that is not folded, the first eight with a key."""
-    if found.collapsed:
-        return []
     return [
-        build_response_column(*pair, dim, key=str(at)) for at, pair in enumerate(pair_with_rows(found.responses), 1)
+        (name, count, f"{base_link}only={value}" if value else base_link[:-1], value == only)
+        for value, name, count in chips
     ]
 
 
-def build_identical_groups(found: GroupView, dim: int) -> list[dict[str, Any]]:
-    every = found.group_by_answer()
-    if not found.collapsed:
-        return [{"fold": fold} for fold in every]
-    heads = dict(pair_with_rows(found.responses))
+def build_response_columns(view: GroupView, dimmed: int) -> list[dict[str, Any]]:
+    """The columns of a view that is not collapsed."""
+    pairs = [] if view.collapsed else pair_with_rows(view.responses)
+    return [build_response_column(*pair, dimmed, key=str(number)) for number, pair in enumerate(pairs, 1)]
+
+
+def build_answer_groups(view: GroupView, dimmed: int) -> list[dict[str, Any]]:
+    """The responses by answer; with their columns if the view is collapsed."""
+    if not view.collapsed:
+        return [{"answers": answers} for answers in view.group_by_answer()]
+    heads = dict(pair_with_rows(view.responses))
     return [
-        {"fold": fold, "columns": [build_response_column(one, heads[one], dim) for one in fold.responses]}
-        for fold in every
+        {
+            "answers": answers,
+            "columns": [build_response_column(response, heads[response], dimmed) for response in answers.responses],
+        }
+        for answers in view.group_by_answer()
     ]
 
 
 def pair_with_rows(responses: list[GroupResponse]) -> list[tuple[GroupResponse, SampleRow]]:
-    return list(zip(responses, build_sample_rows(one.sample for one in responses), strict=True))
+    return list(zip(responses, build_sample_rows(response.sample for response in responses), strict=True))
 
 
-def build_response_column(one: GroupResponse, head: SampleRow, dim: int, key: str = "") -> dict[str, Any]:
-    """`same`: how all responses begin, where this one is shown from its beginning; `text`: what follows."""
-    text = one.text or ""
-    cut = dim if one.expanded or not one.is_long else 0
+def build_response_column(response: GroupResponse, head: SampleRow, dimmed: int, key: str = "") -> dict[str, Any]:
+    """`prefix` is what all responses begin with, if this one is shown from its start; `text` is the rest."""
+    text = response.text or ""
+    cut = dimmed if response.expanded or not response.is_long else 0
     return {
-        "one": one,
+        "response": response,
         "head": head,
         "key": key,
-        "begun": one.sample.pk[:SHORT_ID_CHARS],
-        "same": text[:cut],
+        "id_prefix": response.sample.pk[:SHORT_ID_CHARS],
+        "prefix": text[:cut],
         "text": text[cut:],
     }
 
 
 def build_neighbour_links(
-    request: HttpRequest, run: Run, split: str, found: GroupView, ask: StepUrlState
+    request: HttpRequest, run: Run, split: str, group: GroupView, url_state: StepUrlState
 ) -> dict[str, Any]:
-    """The groups before and after this one in the result of the page's query; both ends where it is not in it."""
-    result = load_query_result(run, split, found.step, ask, reader=load_viewer_state(run, request.user.pk))
+    """The previous and the next group in the result of the page's query; the last and the first if this group is not
+    in the result. `base_link` is this page without its own parameters."""
+    result = load_query_result(run, split, group.step, url_state, reader=load_viewer_state(run, request.user.pk))
     names = find_group_order(result)
-    links = GroupLinks(run, ask)
-    here = links.of(found.step, found.group)
-    at = names.index(found.group) if found.group in names else None
+    links = GroupLinks(run, url_state)
+    link = links.build_link(group.step, group.group)
+    at = names.index(group.group) if group.group in names else None
     before, after = (at - 1, at + 1) if at is not None else (-1, 0)
     return {
         "result": result, "groups": len(names), "at": None if at is None else at + 1,
-        "here": here + ("&" if "?" in here else "?"),
-        "before": links.of(found.step, names[before]) if 0 <= before < len(names) else "",
-        "after": links.of(found.step, names[after]) if after < len(names) else "",
+        "base_link": link + ("&" if "?" in link else "?"),
+        "before": links.build_link(group.step, names[before]) if 0 <= before < len(names) else "",
+        "after": links.build_link(group.step, names[after]) if after < len(names) else "",
     }  # fmt: skip
 
 
 @cached(MAX_GROUP_ORDERS)
 def find_group_order(result: StepQueryResult) -> list[str]:
-    """The groups of a result, each at the place of its first sample."""
-    return list(dict.fromkeys(result.found.samples.values_list("group", flat=True)))
+    """The groups of a result, in the order of their first samples."""
+    return list(dict.fromkeys(result.matches.samples.values_list("group", flat=True)))
+
+
+def build_unit_test_matrices(responses: list[GroupResponse]) -> list[UnitTestMatrix]:
+    """One of tests and one of programs, if the group has such results. The rows are in the trainer's order."""
+    tested = [(response.sample, response.unit_tests) for response in responses if response.unit_tests]
+    tested.sort(key=lambda pair: (pair[0].index is None, pair[0].index or 0, pair[0].ordinal))
+    kinds = [[pair for pair in tested if pair[1].is_program is is_program] for is_program in (True, False)]
+    return [build_unit_test_matrix(tested) for tested in kinds if tested]
+
+
+def build_unit_test_matrix(tested: list[tuple[Sample, UnitTestResults]]) -> UnitTestMatrix:
+    head = max((results.cases for _, results in tested), key=len)
+    rows = [
+        UnitTestRow(sample, results, [*results.cases, *[None] * (len(head) - len(results.cases))])
+        for sample, results in tested
+    ]
+    return UnitTestMatrix(head, tested[0][1].is_program, rows)

@@ -1,8 +1,8 @@
-"""Where the palette can go: runs by name, steps of the run that is open, samples by their id."""
+"""The results of the command palette: runs by name, steps of the open run, samples by id."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
@@ -15,105 +15,97 @@ from django.views.decorators.http import require_safe
 from dashboard import permissions
 from dashboard.pages.common import clean_param, find_default_split, find_step_kind, format_number, parse_integer_param
 from rolloutdeck.protocol import UID_PATTERN
-from rollouts.models import Run, Sample
+from rollouts.models import Run, Sample, Step
 
-MAX_SEARCHED_RUNS = 2000  # the newest, among which names are looked for
+MAX_SEARCHED_RUNS = 2000  # the most recently updated ones
 MAX_CANDIDATES = 60  # runs that the browser ranks
-MIN_SAMPLE_ID_CHARS = 8  # characters of an id, at least, that say a sample is meant
+MIN_SAMPLE_ID_CHARS = 8
 BASE32 = frozenset("abcdefghijklmnopqrstuvwxyz234567")
-
-
-@dataclass(frozen=True, slots=True)
-class PaletteEntry:
-    """`detail` stands behind the name, in grey."""
-
-    kind: str
-    name: str
-    detail: str
-    url: str
 
 
 @login_required
 @require_safe
 def search_palette_view(request: HttpRequest) -> JsonResponse:
-    """`?q=&run=`: places that match `q`, which the page's script ranks; without `q` the runs with the latest news."""
-    asked = clean_param(request.GET.get("q", "")).strip()[:100]
+    """`?q=&run=`: {places: [{kind, name, detail, url}]} that match `q`, ranked by the page's script. Without `q`, the
+    most recently updated runs."""
+    query = clean_param(request.GET.get("q", "")).strip().lower()[:100]
     uid = request.GET.get("run", "")
     run = permissions.visible_runs(request).by_uid(uid) if UID_PATTERN.match(uid) else None
-    found = [*find_palette_steps(run, asked), *find_palette_runs(request, asked), *find_palette_samples(request, asked)]
-    return JsonResponse({"places": [asdict(place) for place in found]})
+    entries = [
+        *(find_palette_steps(run, query) if run and query else []),
+        *find_palette_runs(request, query),
+        *find_palette_samples(request, query),
+    ]
+    return JsonResponse({"places": entries})
 
 
-def find_palette_runs(request: HttpRequest, asked: str) -> list[PaletteEntry]:
-    seen = permissions.visible_runs(request).order_by("-seen_at").values_list("name", "project__slug", "uid")
-    words = asked.lower().split()
-    named = [(f"{project} {name}".lower(), name, project, uid) for name, project, uid in seen[:MAX_SEARCHED_RUNS]]
-    found = [row for row in named if all(has_letters(row[0], word) for word in words)]
-    found.sort(key=lambda row: not all(word in row[0] for word in words))
+def build_entry(kind: str, name: str, detail: str, url: str) -> dict[str, Any]:
+    """`detail` is shown after the name, in grey."""
+    return {"kind": kind, "name": name, "detail": detail, "url": url}
+
+
+def find_palette_runs(request: HttpRequest, query: str) -> list[dict[str, Any]]:
+    visible = permissions.visible_runs(request).order_by("-seen_at").values_list("name", "project__slug", "uid")
+    words = query.split()
+    runs = [(f"{project} {name}".lower(), name, project, uid) for name, project, uid in visible[:MAX_SEARCHED_RUNS]]
+    matches = [run for run in runs if all(has_letters(run[0], word) for word in words)]
+    matches.sort(key=lambda run: not all(word in run[0] for word in words))
     return [
-        PaletteEntry("run", name, project, reverse("run", args=[uid]))
-        for _, name, project, uid in found[:MAX_CANDIDATES]
+        build_entry("run", name, project, reverse("run", args=[uid]))
+        for _text, name, project, uid in matches[:MAX_CANDIDATES]
     ]
 
 
 def has_letters(name: str, word: str) -> bool:
-    """Whether the name has the letters of the word in this order: `qwgr` finds `qwen_grpo`."""
+    """Whether the name contains the letters of the word in this order: `qwgr` matches `qwen_grpo`."""
     letters = iter(name)
     return all(letter in letters for letter in word)
 
 
-def find_palette_steps(run: Run | None, asked: str) -> list[PaletteEntry]:
-    """The step of this number in each split; the latest or all of them by their words."""
-    if run is None or not asked:
-        return []
-    words = [word for word in ("latest", "all") if len(asked) > 1 and word.startswith(asked.lower())]
-    by_word = [
-        PaletteEntry("step", _("all steps") if word == "all" else _("latest step"), run.name, build_step_url(run, word))
-        for word in words
+def find_palette_steps(run: Run, query: str) -> list[dict[str, Any]]:
+    """The step with this number in each split; the latest step or all steps, if the query is a part of their names."""
+    names = {"latest": _("latest step"), "all": _("all steps")}
+    entries = [
+        build_entry("step", name, run.name, reverse("step", args=[run.uid, word]))
+        for word, name in names.items()
+        if len(query) > 1 and word.startswith(query)
     ]
-    number = parse_integer_param(asked.lower().removeprefix("step").strip())
+    number = parse_integer_param(query.removeprefix("step").strip())
     if number is None:
-        return by_word
+        return entries
+    default_split = find_default_split(run)
     rows = run.steps.filter(step=number, superseded=False, samples__gt=0).order_by("-split", "step_kind")
-    first = find_default_split(run)
-    usual = [row for row in rows if row.step_kind == find_step_kind(run, row.split)]
-    return by_word + [
-        PaletteEntry(
+    return entries + [
+        build_entry(
             "step",
             _("step {step}").format(step=row.step),
-            format_step_detail(row.split, row.samples, row.score_mean),
-            build_step_url(run, str(row.step), row.split, first),
+            format_step_detail(row),
+            reverse("step", args=[run.uid, row.step])
+            + (f"?{urlencode({'split': row.split})}" if row.split != default_split else ""),
         )
-        for row in usual
+        for row in rows
+        if row.step_kind == find_step_kind(run, row.split)
     ]
 
 
-def format_step_detail(split: str, samples: int, mean: float | None) -> str:
-    told = ngettext("{count} sample", "{count} samples", samples).format(count=f"{samples:,}")
-    scored = [] if mean is None else [_("mean {score}").format(score=format_number(mean))]
-    return " · ".join([split, told, *scored])
+def format_step_detail(row: Step) -> str:
+    samples = ngettext("{count} sample", "{count} samples", row.samples).format(count=f"{row.samples:,}")
+    mean = [] if row.score_mean is None else [_("mean {score}").format(score=format_number(row.score_mean))]
+    return " · ".join([row.split, samples, *mean])
 
 
-def build_step_url(run: Run, step: str, split: str = "", first: str = "") -> str:
-    query = f"?{urlencode({'split': split})}" if split != first else ""
-    return reverse("step", args=[run.uid, step]) + query
-
-
-def find_palette_samples(request: HttpRequest, asked: str) -> list[PaletteEntry]:
-    """Those whose id begins so."""
-    begun = asked.lower()
-    if len(begun) < MIN_SAMPLE_ID_CHARS or not BASE32.issuperset(begun):
+def find_palette_samples(request: HttpRequest, query: str) -> list[dict[str, Any]]:
+    """The samples whose id starts with the query."""
+    if len(query) < MIN_SAMPLE_ID_CHARS or not BASE32.issuperset(query):
         return []
-    rows = Sample.objects.filter(
-        pk__gte=begun, pk__lte=begun.ljust(64, "z"), step__run__in=permissions.visible_runs(request)
-    )
-    found = rows.select_related("step__run").order_by("pk")[:4]
+    visible = Sample.objects.filter(step__run__in=permissions.visible_runs(request))
+    samples = visible.filter(pk__gte=query, pk__lte=query.ljust(64, "z")).select_related("step__run").order_by("pk")
     return [
-        PaletteEntry(
+        build_entry(
             "sample",
-            row.pk[:16],
-            _("step {step} of {run}").format(step=row.step.step, run=row.step.run.name),
-            reverse("sample", args=[row.pk]),
+            sample.pk[:16],
+            _("step {step} of {run}").format(step=sample.step.step, run=sample.step.run.name),
+            reverse("sample", args=[sample.pk]),
         )
-        for row in found
+        for sample in samples[:4]
     ]

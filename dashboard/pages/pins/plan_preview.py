@@ -62,11 +62,11 @@ def build_plan_preview(
         build_preview_segment(step, target, pins, names, refused, draft.on_mismatch)
         for step, target in resolve_targets(draft.action, list(pins), steps)
     ]
-    end = next((segment.first for segment in segments if segment.word != "hit"), None) if replays_only else None
+    end = next((segment.first for segment in segments if segment.status != "hit"), None) if replays_only else None
     if end is not None:
         reached = [segment for segment in segments if segment.first < end]
         segments = [*reached, *(build_unreached_segment(segment.first, end) for segment in segments[len(reached) :])]
-    count = {word: sum(segment.word == word for segment in segments) for word in SEGMENT_HEIGHTS}
+    count = {word: sum(segment.status == word for segment in segments) for word in SEGMENT_HEIGHTS}
     return PlanPreview(build_status_strip(segments), count["hit"], count["none"], count["refused"], end)
 
 

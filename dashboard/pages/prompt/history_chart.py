@@ -1,9 +1,10 @@
-"""The bars of a prompt's history: a row for each run, all on one axis of steps."""
+"""The bars of a prompt's history: a row for each run or attempt, all on one axis of steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -17,7 +18,7 @@ MAX_CHART_BARS = 160
 
 @dataclass(frozen=True, slots=True)
 class HistoryBar:
-    """One step, or neighbouring ones put together, of which the last is opened. `x width height y` in per cent."""
+    """One step, or neighbouring steps, of which the link opens the last. `x width height y` are in percent."""
 
     link: str
     title: str
@@ -34,7 +35,9 @@ class HistoryBar:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    line: PromptRunHistory
+    """`own`: the history is of the page's run."""
+
+    history: PromptRunHistory
     link: str
     bars: list[HistoryBar]
     own: bool
@@ -42,7 +45,7 @@ class HistoryRow:
 
 @dataclass(frozen=True, slots=True)
 class HistoryScale:
-    """The axes that all lines share: steps `low` to `high` in `slots` places, scores from `bottom` on over `span`."""
+    """The axes of all rows: steps `low` to `high` in `slots` slots, scores from `bottom` to `bottom + span`."""
 
     low: int
     high: int
@@ -51,11 +54,11 @@ class HistoryScale:
     span: float
 
     @classmethod
-    def of(cls, lines: Sequence[PromptRunHistory]) -> HistoryScale:
-        steps = sorted({one.step for line in lines for one in line.steps})
-        means = [one.mean for line in lines for one in line.steps if one.mean is not None]
+    def from_histories(cls, histories: Sequence[PromptRunHistory]) -> HistoryScale:
+        steps = sorted({stats.step for history in histories for stats in history.steps})
+        means = [stats.mean for history in histories for stats in history.steps if stats.mean is not None]
         bottom, top = min([0.0, *means]), max([0.0, *means])
-        gap = min((late - early for early, late in zip(steps, steps[1:], strict=False)), default=1)
+        gap = min((after - before for before, after in pairwise(steps)), default=1)
         slots = min(MAX_CHART_BARS, (steps[-1] - steps[0]) // gap + 1)
         return cls(steps[0], steps[-1], slots, bottom, (top - bottom) or 1.0)
 
@@ -67,56 +70,52 @@ class HistoryScale:
 
 
 def build_history_rows(
-    lines: Sequence[PromptRunHistory],
+    histories: Sequence[PromptRunHistory],
     chosen: PromptRunHistory | None,
     here: PromptStepStats | None,
-    look: PromptUrlState,
+    url_state: PromptUrlState,
     key: str,
 ) -> list[HistoryRow]:
-    """Every line with its bars. A bar of the run itself opens its step; one of another run opens that run's page at
-    that step, with the answer that was chosen still beside it."""
-    if not lines:
+    """A bar of the page's run opens its step. A bar of another run opens the prompt's page of that run at its step,
+    with the selected answer as the second one."""
+    if not histories:
         return []
-    scale = HistoryScale.of(lines)
-    own = chosen.run if chosen else None
-    return [
-        build_history_row(line, scale, line.run == own, here if line is chosen else None, look, key) for line in lines
-    ]
-
-
-def build_history_row(
-    line: PromptRunHistory, scale: HistoryScale, own: bool, here: PromptStepStats | None, look: PromptUrlState, key: str
-) -> HistoryRow:
-    attempt = line.attempt.key if line.attempt else ""
-    there = "" if own else reverse("prompt", args=[line.run.uid, key])
-    kept = look.vs if own else look.sel or look.vs
-    slots: dict[int, list[PromptStepStats]] = {}
-    for one in line.steps:
-        slots.setdefault(scale.slot(one.step), []).append(one)
-    bars = [
-        build_history_bar(
-            steps, slot, scale, there + look.link(attempt=attempt, at=str(steps[-1].step), sel="", vs=kept), here
-        )
-        for slot, steps in slots.items()
-    ]
-    return HistoryRow(line, (there + look.link(attempt=attempt, at="", sel="", vs=kept)) or "?", bars, own)
+    scale = HistoryScale.from_histories(histories)
+    rows: list[HistoryRow] = []
+    for history in histories:
+        own = chosen is not None and history.run == chosen.run
+        path = "" if own else reverse("prompt", args=[history.run.uid, key])
+        attempt = history.attempt.key if history.attempt else ""
+        state = replace(url_state, attempt=attempt, sel="", vs=url_state.vs if own else url_state.sel or url_state.vs)
+        slots: dict[int, list[PromptStepStats]] = {}
+        for stats in history.steps:
+            slots.setdefault(scale.slot(stats.step), []).append(stats)
+        bars = [
+            build_history_bar(
+                steps, slot, scale, path + state.link(at=str(steps[-1].step)), here if history is chosen else None
+            )
+            for slot, steps in slots.items()
+        ]
+        rows.append(HistoryRow(history, path + state.link(at="") or "?", bars, own))
+    return rows
 
 
 def build_history_bar(
     steps: list[PromptStepStats], slot: int, scale: HistoryScale, link: str, here: PromptStepStats | None
 ) -> HistoryBar:
-    scored = [one for one in steps if one.mean is not None]
-    total = sum(one.answers for one in scored)
-    mean = sum((one.mean or 0.0) * one.answers for one in scored) / total if total else None
-    right, judged, count = (sum(getattr(one, name) for one in steps) for name in ("correct", "evaluated", "answers"))
-    width = 100 / scale.slots
-    first, last = steps[0].step, steps[-1].step
-    title = format_bar_title(first, last, mean, count) + (
-        " · " + _("{count} correct").format(count=right) if judged else ""
+    scored = [(stats.mean, stats.answers) for stats in steps if stats.mean is not None]
+    total = sum(answers for _mean, answers in scored)
+    mean = sum(mean * answers for mean, answers in scored) / total if total else None
+    correct, evaluated, count = (
+        sum(getattr(stats, name) for stats in steps) for name in ("correct", "evaluated", "answers")
     )
-    grade = "plain" if not judged else "good" if right == judged else "partial" if right else "bad"
-    inside = here is not None and first <= here.step <= last
-    return HistoryBar(link, title, grade, round(slot * width, 3), round(width, 3), scale.height(mean), inside)
+    first, last = steps[0].step, steps[-1].step
+    title = format_bar_title(first, last, mean, count)
+    title += " · " + _("{count} correct").format(count=correct) if evaluated else ""
+    grade = "plain" if not evaluated else "good" if correct == evaluated else "partial" if correct else "bad"
+    width = 100 / scale.slots
+    is_here = here is not None and first <= here.step <= last
+    return HistoryBar(link, title, grade, round(slot * width, 3), round(width, 3), scale.height(mean), is_here)
 
 
 def format_bar_title(first: int, last: int, mean: float | None, count: int) -> str:

@@ -1,4 +1,4 @@
-"""What the URL of a prompt's page asks for."""
+"""The URL of a prompt's page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VIEWS = ("both", "diff")
 
 @dataclass(frozen=True, slots=True)
 class PromptUrlState(UrlState):
-    """The page's address: `at` a step, `sel` the answer that is read, `vs` the one beside it, `view` how."""
+    """`at` is a step, `sel` the selected answer, `vs` the second one, `view` how both are shown."""
 
     attempt: str = ""
     at: str = ""

@@ -1,4 +1,4 @@
-"""One prompt over steps, attempts and runs: how it went, when it was solved, and two of its answers side by side."""
+"""One prompt over steps, attempts and runs: its history, and two of its answers side by side."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ BEST_OF = {
 
 
 @dataclass(slots=True)
-class ReadAnswer:
-    """One of the two answers; `why` says which it is among those of its step."""
+class ShownAnswer:
+    """`reason` is why the page chose it; empty if the URL names it."""
 
     head: SampleRow
     body: SampleBody
-    why: str
+    reason: str
 
     @property
     def sample(self) -> Sample:
@@ -66,84 +66,69 @@ class ReadAnswer:
 @login_required
 @require_safe
 def prompt_page(request: HttpRequest, uid: str, key: str) -> HttpResponseBase:
-    """`?at=` a step of this run, by default the last that has the prompt; `sel` and `vs` name two answers."""
+    """`?at=` is a step of this run, by default the last with the prompt; `sel` and `vs` name two answers."""
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
-    seen = run.project.runs.order_by("pk").values_list("pk", "version", "deleted_at")
+    common_context = {"status": status, "may_flag": role_allows(role, "annotator")}
+    versions = run.project.runs.order_by("pk").values_list("pk", "version", "deleted_at")
     return render_page_or_panel(
         request,
         "prompt/page.html",
         PANELS,
-        lambda panel: (
-            build_prompt_context(request, run, clean_param(key), panel)
-            | {"status": status, "may_flag": role_allows(role, "annotator")}
-        ),
-        *(list(seen), status, role, run.project.reasons),
+        lambda panel: build_prompt_context(request, run, clean_param(key), panel) | common_context,
+        *(list(versions), status, role, run.project.reasons),
     )
 
 
 def build_prompt_context(request: HttpRequest, run: Run, key: str, panel: str) -> dict[str, Any]:
-    look = PromptUrlState.from_query(request.GET)
-    splits = splits_of(run, key)
-    split = look.split or splits[0]
-    told = load_prompt_history(run, key, split)
-    track = load_step_strip(run, split)
-    line = chosen_line(run, look, told.histories, split)
-    shown: dict[str, Any] = {
-        "run": run, "project": run.project, "url_state": StepUrlState(split=look.split),
-        "look": look, "split": split, "key": key,
-        "splits": splits, "told": told, "line": line, "strip": track, "current": None, "tab": "samples",
+    prompt_state = PromptUrlState.from_query(request.GET)
+    splits = find_prompt_splits(run, key)
+    split = prompt_state.split or splits[0]
+    prompt_history = load_prompt_history(run, key, split)
+    histories = prompt_history.histories
+    attempt, kind = attempt_or_404(run, prompt_state.attempt), find_step_kind(run, split)
+    chosen = find_run_history(histories, run, attempt, kind) or find_run_history(histories, run, None, kind)
+    context: dict[str, Any] = {
+        "run": run, "project": run.project, "url_state": StepUrlState(split=prompt_state.split),
+        "prompt_state": prompt_state, "split": split, "key": key, "splits": splits, "prompt_history": prompt_history,
+        "chosen": chosen, "strip": load_step_strip(run, split), "current": None, "tab": "samples",
     }  # fmt: skip
     if panel in {"strip", "alive"}:
-        return shown
-    here = find_requested_prompt_step(line, look, request, key) if line else None
-    shown |= {
+        return context
+    here = find_requested_prompt_step(chosen, prompt_state, request, key) if chosen else None
+    steps = [stats.step for history in histories for stats in history.steps]
+    context |= {
         "here": here,
-        "drawn": build_history_rows(told.histories, line, here, look, key),
-        "axis": axis(told.histories),
+        "history_rows": build_history_rows(histories, chosen, here, prompt_state, key),
+        "axis": (min(steps), max(steps)) if steps else None,
     }
-    if panel == "lines" or line is None or here is None:
-        return shown
-    return shown | build_answers_context(request, line, here, look, key, split)
+    if panel == "lines" or chosen is None or here is None:
+        return context
+    return context | build_answers_context(request, chosen, here, prompt_state, key, split)
 
 
-def axis(lines: list[PromptRunHistory]) -> tuple[int, int] | None:
-    """The first and the last step of all lines."""
-    steps = [one.step for line in lines for one in line.steps]
-    return (min(steps), max(steps)) if steps else None
-
-
-def splits_of(run: Run, key: str) -> list[str]:
-    """Those in which the run has the prompt, train first. 404 where it has none."""
-    found = set(Sample.objects.filter(prompt_key=key, step__run=run).values_list("step__split", flat=True).distinct())
-    if not found:
+def find_prompt_splits(run: Run, key: str) -> list[str]:
+    """The splits in which the run has the prompt, train first. Raises Http404 if there are none."""
+    splits = set(Sample.objects.filter(prompt_key=key, step__run=run).values_list("step__split", flat=True).distinct())
+    if not splits:
         raise Http404(_("Prompt not found in this run."))
-    return [split for split in SPLITS if split in found]
-
-
-def chosen_line(run: Run, look: PromptUrlState, lines: list[PromptRunHistory], split: str) -> PromptRunHistory | None:
-    attempt = attempt_or_404(run, look.attempt)
-    kind = find_step_kind(run, split)
-    old = find_run_history(lines, run, attempt, kind) if attempt else None
-    return old or find_run_history(lines, run, None, kind)
+    return [split for split in SPLITS if split in splits]
 
 
 def find_requested_prompt_step(
-    line: PromptRunHistory, look: PromptUrlState, request: HttpRequest, key: str
+    history: PromptRunHistory, prompt_state: PromptUrlState, request: HttpRequest, key: str
 ) -> PromptStepStats:
-    """The step that the address names, or that of the answer which it names, else the last. 404 where the prompt was
-    not asked at it."""
-    wanted = int(look.at) if look.at else None
-    if wanted is None and look.sel:
-        selected = answer_or_404(request, look.sel, key)
-        wanted = selected.step.step if selected.step.run_id == line.run.pk else None
-    if wanted is None:
-        return line.steps[-1]
-    found = next((one for one in line.steps if one.step == wanted), None)
-    if found is None and look.at:
-        said = _("Step {step} of {run} does not contain this prompt.")
-        raise Http404(said.format(step=wanted, run=line.run.name))
-    return found or line.steps[-1]
+    """The step that the URL names, or the step of the selected answer, else the last. Raises Http404 if the named step
+    does not have the prompt."""
+    requested = int(prompt_state.at) if prompt_state.at else None
+    if requested is None and prompt_state.sel:
+        selected = answer_or_404(request, prompt_state.sel, key)
+        requested = selected.step.step if selected.step.run_id == history.run.pk else None
+    found = next((stats for stats in history.steps if stats.step == requested), None)
+    if found is None and prompt_state.at:
+        message = _("Step {step} of {run} does not contain this prompt.")
+        raise Http404(message.format(step=requested, run=history.run.name))
+    return found or history.steps[-1]
 
 
 def answer_or_404(request: HttpRequest, pk: str, key: str) -> Sample:
@@ -154,40 +139,39 @@ def answer_or_404(request: HttpRequest, pk: str, key: str) -> Sample:
 
 
 def build_answers_context(
-    request: HttpRequest, line: PromptRunHistory, here: PromptStepStats, look: PromptUrlState, key: str, split: str
-) -> dict[str, Any]:
-    """The answers of the step, the two that are read, and the steps around it."""
-    found = load_prompt_answers(line, key, split, here.step)
-    read = answer_or_404(request, look.sel, key) if look.sel else find_best_answer(found) or found[0]
-    beside, why = choose_second_answer(request, line, here, look, key, split, [one for one in found if one != read])
-    both = [one for one in (read, beside) if one is not None]
-    texts, heads = load_bodies(both), build_sample_rows(both)
-    if any(one.pk not in texts for one in both):
-        raise Http404(_(MISSING_BODY_MESSAGE))
-    at = line.steps.index(here)
-    return {
-        "rows": build_sample_rows(found),
-        "more": here.answers - len(found),
-        "read": ReadAnswer(heads[0], texts[read.pk], "" if look.sel else _("best of its step")),
-        "beside": ReadAnswer(heads[1], texts[beside.pk], why) if beside else None,
-        "earlier": line.steps[at - 1] if at else None,
-        "later": line.steps[at + 1] if at + 1 < len(line.steps) else None,
-        "view": look.view if beside else "both",
-    }
-
-
-def choose_second_answer(
     request: HttpRequest,
-    line: PromptRunHistory,
+    history: PromptRunHistory,
     here: PromptStepStats,
-    look: PromptUrlState,
+    prompt_state: PromptUrlState,
     key: str,
     split: str,
-    others: list[Sample],
-) -> tuple[Sample | None, str]:
-    """The answer beside the one that is read, and why that one."""
-    if look.vs:
-        return answer_or_404(request, look.vs, key), ""
-    if earlier := find_comparison_step(line, here.step):
-        return find_best_answer(load_prompt_answers(line, key, split, earlier[0].step)), _(BEST_OF[earlier[1]])
-    return find_best_answer(others), _("best of its step")
+) -> dict[str, Any]:
+    """The answers of the step, the selected and the second one, and the steps before and after."""
+    answers = load_prompt_answers(history, key, split, here.step)
+    second: Sample | None
+    if prompt_state.sel:
+        selected = answer_or_404(request, prompt_state.sel, key)
+    else:
+        selected = find_best_answer(answers) or answers[0]
+    if prompt_state.vs:
+        second, reason = answer_or_404(request, prompt_state.vs, key), ""
+    elif comparison := find_comparison_step(history, here.step):
+        earlier, kind = comparison
+        second, reason = find_best_answer(load_prompt_answers(history, key, split, earlier.step)), _(BEST_OF[kind])
+    else:
+        second, reason = find_best_answer([answer for answer in answers if answer != selected]), _("best of its step")
+    shown = [answer for answer in (selected, second) if answer is not None]
+    bodies, heads = load_bodies(shown), build_sample_rows(shown)
+    if any(answer.pk not in bodies for answer in shown):
+        raise Http404(_(MISSING_BODY_MESSAGE))
+    at = history.steps.index(here)
+    selected_reason = "" if prompt_state.sel else _("best of its step")
+    return {
+        "rows": build_sample_rows(answers),
+        "more": here.answers - len(answers),
+        "selected": ShownAnswer(heads[0], bodies[selected.pk], selected_reason),
+        "second": ShownAnswer(heads[1], bodies[second.pk], reason) if second else None,
+        "earlier": history.steps[at - 1] if at else None,
+        "later": history.steps[at + 1] if at + 1 < len(history.steps) else None,
+        "view": prompt_state.view if second else "both",
+    }

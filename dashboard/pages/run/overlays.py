@@ -1,9 +1,8 @@
-"""The runs whose curves are drawn over those of a run's overview: `?runs=uid,uid`."""
+"""The runs whose curves are drawn over those of the page's run: `?runs=uid,uid`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from django.http import HttpRequest
@@ -13,59 +12,54 @@ from dashboard.pages.common import clean_param
 from rolloutdeck.protocol import UID_PATTERN
 from rollouts.models import Run
 
-MAX_OVERLAYS = 7  # besides the run itself
+MAX_OVERLAYS = 7  # in addition to the page's run
 MAX_OFFERED_RUNS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class OverlayOffer:
-    run: Run
-    link: str
-    on: bool
-
-
-def find_overlay_runs(request: HttpRequest, one: Run) -> list[Run]:
-    """The runs that the address names and the person may see, in its order."""
-    words = [word for word in clean_param(request.GET.get("runs", "")).split(",") if UID_PATTERN.match(word)]
-    wanted = [uid for uid in dict.fromkeys(words) if uid != one.uid][:MAX_OVERLAYS]
-    if not wanted:
+def find_overlay_runs(request: HttpRequest, run: Run) -> list[Run]:
+    """The runs that the URL names and the user may see, in the order of the URL."""
+    uids = [uid for uid in clean_param(request.GET.get("runs", "")).split(",") if UID_PATTERN.match(uid)]
+    requested = [uid for uid in dict.fromkeys(uids) if uid != run.uid][:MAX_OVERLAYS]
+    if not requested:
         return []
-    found = {run.uid: run for run in permissions.visible_runs(request).filter(uid__in=wanted).defer("config")}
-    return [found[uid] for uid in wanted if uid in found]
+    visible = permissions.visible_runs(request).filter(uid__in=requested).defer("config")
+    runs = {overlay.uid: overlay for overlay in visible}
+    return [runs[uid] for uid in requested if uid in runs]
 
 
-def build_overlay_link(request: HttpRequest, runs: Sequence[Run]) -> str:
-    """This page's address with these runs over it."""
-    kept = [(key, value) for key, values in request.GET.lists() if key != "runs" for value in values]
-    pairs = [f"{quote(key)}={quote(clean_param(value), safe=':/|()*^.')}" for key, value in kept]
-    pairs += [f"runs={','.join(run.uid for run in runs)}"] if runs else []
+def build_overlay_link(request: HttpRequest, overlays: Sequence[Run]) -> str:
+    """The URL of this page with these overlays."""
+    params = [(name, value) for name, values in request.GET.lists() if name != "runs" for value in values]
+    pairs = [f"{quote(name)}={quote(clean_param(value), safe=':/|()*^.')}" for name, value in params]
+    pairs += [f"runs={','.join(run.uid for run in overlays)}"] if overlays else []
     return "?" + "&".join(pairs)
 
 
-def build_overlay_chips(request: HttpRequest, own: Run, over: Sequence[Run]) -> list[tuple[Run, bool, str, str]]:
-    """(run, whether one before it has its colour, the address without it, the `runs` of that address)."""
-    rest = [[one for one in over if one != run] for run in over]
-    taken = find_repeated_colours([own, *over])[1:]
-    return [
-        (run, twice, build_overlay_link(request, others), ",".join(one.uid for one in others))
-        for run, twice, others in zip(over, taken, rest, strict=True)
-    ]
+def build_overlay_chips(request: HttpRequest, run: Run, overlays: Sequence[Run]) -> list[tuple[Run, bool, str, str]]:
+    """[(overlay, whether its colour is used before, the URL without it, `runs` of that URL)]"""
+    chips = []
+    for overlay, repeated in zip(overlays, find_repeated_colours([run, *overlays])[1:], strict=True):
+        others = [other for other in overlays if other != overlay]
+        uids = ",".join(other.uid for other in others)
+        chips.append((overlay, repeated, build_overlay_link(request, others), uids))
+    return chips
 
 
 def find_repeated_colours(runs: Sequence[Run]) -> list[bool]:
-    """Of each whether one before it has its colour: there are eight."""
+    """For each run, whether one before it has the same colour: there are only eight."""
     return [run.colour in {other.colour for other in runs[:at]} for at, run in enumerate(runs)]
 
 
-def build_overlay_offers(request: HttpRequest, one: Run, over: Sequence[Run]) -> list[OverlayOffer]:
-    """The runs with the latest news, those of the same project first."""
-    seen = permissions.visible_runs(request).filter(archived_at=None).exclude(pk=one.pk).select_related("project")
-    rows = list(seen.order_by("-seen_at").defer("config", "facts")[: 2 * MAX_OFFERED_RUNS])
-    rows.sort(key=lambda run: (run not in over, run.project_id != one.project_id))
-    full = len(over) >= MAX_OVERLAYS
-    return [
-        OverlayOffer(run, build_overlay_link(request, [other for other in over if other != run]), True)
-        if run in over
-        else OverlayOffer(run, "" if full else build_overlay_link(request, [*over, run]), False)
-        for run in rows[:MAX_OFFERED_RUNS]
-    ]
+def build_overlay_offers(request: HttpRequest, run: Run, overlays: Sequence[Run]) -> list[tuple[Run, str, bool]]:
+    """[(run, link, whether it is overlaid)]: the overlays, then recently updated runs, those of the same project first.
+    The link adds or removes the run; it is empty if there are too many overlays."""
+    visible = permissions.visible_runs(request).filter(archived_at=None).exclude(pk=run.pk).select_related("project")
+    runs = list(visible.order_by("-seen_at").defer("config", "facts")[: 2 * MAX_OFFERED_RUNS])
+    runs.sort(key=lambda other: (other not in overlays, other.project_id != run.project_id))
+    offers = []
+    for other in runs[:MAX_OFFERED_RUNS]:
+        on = other in overlays
+        changed = [overlay for overlay in overlays if overlay != other] if on else [*overlays, other]
+        link = build_overlay_link(request, changed) if len(changed) <= MAX_OVERLAYS else ""
+        offers.append((other, link, on))
+    return offers

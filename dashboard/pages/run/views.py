@@ -1,7 +1,8 @@
-"""A run's overview: its metrics as charts, its state, and what went wrong with what arrived."""
+"""The overview of a run: metric charts, status, problems with its data."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -52,178 +53,166 @@ MAX_CURVE_POINTS = 500
 MAX_METRIC_NAMES = 400
 MAX_FAILED_DUMPS = 20
 MAX_UNSAFE_ARTIFACTS = 5
-SLOW = timedelta(seconds=10)  # a run that goes on always has a dump or two that are being indexed
-# Drawings in memory, by their bytes: each of up to `MOST_POINTS` points a metric and run takes about 25.
-kept: Cache[tuple[object, ...], bytes] = Cache(MAX_CHART_BYTES, len)
+MIN_INDEXING_DELAY = timedelta(seconds=10)  # an active run always has a dump or two that are being indexed
+chart_cache: Cache[tuple[object, ...], bytes] = Cache(MAX_CHART_BYTES, len)
 
 
 @login_required
 @require_safe
 def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
-    """`?attempt=all` draws older attempts too, faint; an attempt's key draws that one alone. `runs=` lays others over.
+    """`?attempt=all` draws earlier attempts too, faintly; the key of an attempt draws that one alone. `runs=` overlays
+    other runs. `show=table` shows the numbers of the charts, `show=prompts` the heatmap.
 
-    `show=table` gives the numbers of the charts, `show=prompts` the map of prompts over steps; `m smooth log x closed`
-    are the script's: filter, smoothing, axes, and the groups that are shut.
+    The script uses `m smooth log x closed`: filter, smoothing, axes, and the closed groups.
     """
-    one = permissions.run_or_404(request, uid)
-    status, over, waiting = one.status, overlays.find_overlay_runs(request, one), count_delayed_dumps(one)
-    may_index = role_allows(one.project.role_of(request.user), "maintainer")
+    run = permissions.run_or_404(request, uid)
+    status, over, waiting = run.status, overlays.find_overlay_runs(request, run), count_delayed_dumps(run)
+    may_index = role_allows(run.project.role_of(request.user), "maintainer")
     return render_page_or_panel(
         request,
         "run/page.html",
         PANELS,
         lambda panel: (
-            build_run_context(request, one, over, panel)
+            build_run_context(request, run, over, panel)
             | {"status": status, "may_index": may_index, "waiting": waiting}
         ),
-        one.version,
-        status,
-        waiting,
-        may_index,
-        [(run.pk, run.name) for run in over],
+        *(run.version, status, waiting, may_index, [(overlay.pk, overlay.name) for overlay in over]),
     )
 
 
-def build_run_context(request: HttpRequest, one: Run, over: list[Run], panel: str) -> dict[str, Any]:
-    ask = StepUrlState.from_query(request.GET)
-    attempt_or_404(one, ask.attempt)
+def build_run_context(request: HttpRequest, run: Run, over: list[Run], panel: str) -> dict[str, Any]:
+    url_state = StepUrlState.from_query(request.GET)
+    attempt_or_404(run, url_state.attempt)
     show = request.GET.get("show", "")
-    track = load_step_strip(one, ask.split or find_default_split(one))
-    shown: dict[str, Any] = {
-        "run": one, "project": one.project, "url_state": ask, "split": track.split, "strip": track, "current": None,
-        "tab": "overview", "show": show if show in SHOWS else "", "axis": get_chart_axis(request),
-        "over": overlays.build_overlay_chips(request, one, over), "charts_address": build_charts_query(request),
+    strip = load_step_strip(run, url_state.split or find_default_split(run))
+    params = {name: clean_param(request.GET[name]) for name in ("attempt", "runs", "x") if request.GET.get(name)}
+    context: dict[str, Any] = {
+        "run": run, "project": run.project, "url_state": url_state, "split": strip.split, "strip": strip,
+        "current": None, "tab": "overview", "show": show if show in SHOWS else "", "axis": get_chart_axis(request),
+        "over": overlays.build_overlay_chips(request, run, over), "charts_query": urlencode(params),
     }  # fmt: skip
     if panel in {"", "notices"}:
-        shown |= build_notices_context(one)
+        context |= build_notices_context(run)
     if panel in {"", "reuse"}:
-        shown |= replay_summary.build_replay_context(one)
+        context |= replay_summary.build_replay_context(run)
     if panel in {"", "events"}:
-        shown |= timeline.build_timeline_context(one)
+        context |= timeline.build_timeline_context(run)
     if panel == "heat" or (not panel and show == "prompts"):
-        shown |= prompt_heatmap.build_heatmap_context(request, one)
+        context |= prompt_heatmap.build_heatmap_context(request, run)
     if panel == "overlay":
-        shown["offers"] = overlays.build_overlay_offers(request, one, over)
-    return shown
+        context["offers"] = overlays.build_overlay_offers(request, run, over)
+    return context
 
 
 def get_chart_axis(request: HttpRequest) -> str:
     return "time" if request.GET.get("x") == "time" else "step"
 
 
-def build_charts_query(request: HttpRequest) -> str:
-    """The query of the charts' numbers: what the page's own says of attempts, runs and the axis."""
-    return urlencode(
-        {name: clean_param(request.GET[name]) for name in ("attempt", "runs", "x") if request.GET.get(name)}
-    )
-
-
-def build_notices_context(one: Run) -> dict[str, Any]:
-    """What a person should know before believing the curves."""
-    attempts = list(one.attempts.order_by("number"))
-    failed = one.dumps.filter(state__in=[Dump.State.FAILED, Dump.State.UNSAFE]).order_by("-received_at")
-    unsafe = one.artifacts.filter(state=Artifact.State.UNSAFE).order_by("-created_at")
+def build_notices_context(run: Run) -> dict[str, Any]:
+    """Problems that make the curves incomplete."""
+    failed = run.dumps.filter(state__in=[Dump.State.FAILED, Dump.State.UNSAFE]).order_by("-received_at")
+    unsafe = run.artifacts.filter(state=Artifact.State.UNSAFE).order_by("-created_at")
     return {
-        "attempts": attempts,
+        "attempts": list(run.attempts.order_by("number")),
         "failed": list(failed[: MAX_FAILED_DUMPS + 1]),
         "unsafe": list(unsafe[:MAX_UNSAFE_ARTIFACTS]),
-        "dropped": sum_dropped_rows(one),
+        "dropped": sum_dropped_rows(run),
     }
 
 
-def count_delayed_dumps(one: Run) -> int:
-    """How many dumps are to be indexed, where that takes longer than a run that goes on always needs."""
-    due = one.dumps.filter(state__in=[Dump.State.RECEIVED, Dump.State.INDEXING])
-    found = due.order_by().aggregate(count=Count("pk"), first=Min("received_at"))
-    return found["count"] if found["first"] and found["first"] < timezone.now() - SLOW else 0
+def count_delayed_dumps(run: Run) -> int:
+    """The number of dumps that are not indexed; 0 if the oldest waits for less than `MIN_INDEXING_DELAY`."""
+    dumps = run.dumps.filter(state__in=[Dump.State.RECEIVED, Dump.State.INDEXING])
+    waiting = dumps.order_by().aggregate(count=Count("pk"), first=Min("received_at"))
+    is_late = waiting["first"] and waiting["first"] < timezone.now() - MIN_INDEXING_DELAY
+    return waiting["count"] if is_late else 0
 
 
-def sum_dropped_rows(one: Run) -> list[tuple[str, int]]:
+def sum_dropped_rows(run: Run) -> list[tuple[str, int]]:
     """[(reason, count)] over all spools."""
-    counts: dict[str, int] = {}
-    for by_reason in one.dropped.values():
-        for reason, count in by_reason.items() if isinstance(by_reason, dict) else ():
-            counts[reason] = counts.get(reason, 0) + int(count)
+    counts: Counter[str] = Counter()
+    for by_reason in run.dropped.values():
+        if isinstance(by_reason, dict):
+            counts.update({reason: int(count) for reason, count in by_reason.items()})
     return sorted(counts.items())
 
 
 @login_required
 @require_safe
 def nearest_step_view(request: HttpRequest, uid: str, step: str) -> HttpResponse:
-    """To the step with samples that is nearest to a point of a chart: metrics come of every step, dumps mostly not."""
-    one = permissions.run_or_404(request, uid)
-    ask = StepUrlState.from_query(request.GET)
-    split = ask.split or find_default_split(one)
-    wanted = parse_step_number(step) or 0
-    there = one.steps.filter(split=split, step_kind=find_step_kind(one, split), superseded=False, samples__gt=0)
-    ends = [
-        there.filter(step__lte=wanted).order_by("-step").values_list("step", flat=True).first(),
-        there.filter(step__gte=wanted).order_by("step").values_list("step", flat=True).first(),
-    ]
-    found = [end for end in ends if end is not None]
-    if not found:
-        said = _("This run has no {split} samples yet.")
-        messages.error(request, said.format(split=split))
-        return redirect("run", uid=one.uid)
-    closest = min(found, key=lambda end: abs(end - wanted))
-    return redirect(reverse("step", args=[one.uid, closest]) + StepUrlState(split=ask.split).link())
+    """Redirects from a point of a chart to the nearest step with samples: not every step with metrics has some."""
+    run = permissions.run_or_404(request, uid)
+    url_state = StepUrlState.from_query(request.GET)
+    split = url_state.split or find_default_split(run)
+    number = parse_step_number(step) or 0
+    rows = run.steps.filter(split=split, step_kind=find_step_kind(run, split), superseded=False, samples__gt=0)
+    numbers = rows.values_list("step", flat=True)
+    before, after = (
+        numbers.filter(step__lte=number).order_by("-step"),
+        numbers.filter(step__gte=number).order_by("step"),
+    )
+    nearest = min([*before[:1], *after[:1]], key=lambda candidate: abs(candidate - number), default=None)
+    if nearest is None:
+        messages.error(request, _("This run has no {split} samples yet.").format(split=split))
+        return redirect("run", uid=run.uid)
+    return redirect(reverse("step", args=[run.uid, nearest]) + StepUrlState(split=url_state.split).link())
 
 
 @login_required
 @require_safe
 def chart_data_view(request: HttpRequest, uid: str) -> HttpResponse:
-    """{default, groups, constant, colour, curves, over, left}: the layout of `rollouts.metrics.chart_layout`,
-    the points of all that it draws, by metric for the run itself and in `over` for each run of `?runs=`, and how many
-    metrics are not drawn. With `?x=time` each curve has `hours` too."""
-    one = permissions.run_or_404(request, uid)
-    ask = StepUrlState.from_query(request.GET)
-    attempt_or_404(one, ask.attempt)
-    over = overlays.find_overlay_runs(request, one)
-    etag = compute_etag(request, "charts", ([(run.pk, run.version) for run in (one, *over)],))
+    """{default, groups, constant, colour, curves, over, left}: the layout of `rollouts.metrics.arrange_charts`, the
+    points by metric of the run and, in `over`, of each run in `?runs=`, and how many metrics are left out. With
+    `?x=time` each curve also has `hours`."""
+    run = permissions.run_or_404(request, uid)
+    url_state = StepUrlState.from_query(request.GET)
+    attempt_or_404(run, url_state.attempt)
+    over = overlays.find_overlay_runs(request, run)
+    etag = compute_etag(request, "charts", ([(each.pk, each.version) for each in (run, *over)],))
     if request.headers.get("If-None-Match", "") == etag:
         return set_cache_headers(HttpResponseNotModified(), etag)
-    body = encode_chart_data(one, over, ask.attempt or "current", timed=get_chart_axis(request) == "time")
+    body = encode_chart_data(run, over, url_state.attempt or "current", timed=get_chart_axis(request) == "time")
     return set_cache_headers(HttpResponse(body, content_type="application/json"), etag)
 
 
-def encode_chart_data(one: Run, over: list[Run], attempt: str, *, timed: bool) -> bytes:
-    """The drawing as of the runs' versions, which rise with every visible change."""
-    runs = tuple((run.pk, run.created_at, run.version, run.name) for run in (one, *over))
-    known = (runs, attempt, timed, get_language())
-    body = kept.get(known)
+def encode_chart_data(run: Run, over: list[Run], attempt: str, *, timed: bool) -> bytes:
+    """Cached by the versions of the runs, which name their content."""
+    versions = tuple((each.pk, each.created_at, each.version, each.name) for each in (run, *over))
+    key = (versions, attempt, timed, get_language())
+    body = chart_cache.get(key)
     if body is None:
-        body = orjson.dumps(build_chart_data(one, over, attempt, timed=timed))
-        kept.put(known, body)
+        body = orjson.dumps(build_chart_data(run, over, attempt, timed=timed))
+        chart_cache.put(key, body)
     return body
 
 
-def build_chart_data(one: Run, over: list[Run], attempt: str, *, timed: bool) -> dict[str, Any]:
-    names = sorted({name for run in (one, *over) for name in list_metric_names(run)})
+def build_chart_data(run: Run, over: list[Run], attempt: str, *, timed: bool) -> dict[str, Any]:
+    names = sorted({name for each in (run, *over) for name in list_metric_names(each)})
     shown, left = names[:MAX_METRIC_NAMES], names[MAX_METRIC_NAMES:]
-    curves: dict[str, Any] = dict(load_curves(one, shown, max_points=MAX_CURVE_POINTS, attempt=attempt))
-    if over:  # another run's attempts have other keys
-        every = "all" if attempt == "all" else "current"
-        curves |= load_curves(over, shown, max_points=MAX_CURVE_POINTS, attempt=every)
+    curves: dict[str, Any] = dict(load_curves(run, shown, max_points=MAX_CURVE_POINTS, attempt=attempt))
+    if over:  # the attempts of other runs have other keys
+        overlay_attempt = "all" if attempt == "all" else "current"
+        curves |= load_curves(over, shown, max_points=MAX_CURVE_POINTS, attempt=overlay_attempt)
     layout = arrange_charts(shown, list(curves.values()))
     if timed:
-        curves = dict(add_time_axis([one, *over], curves))
-    drawn = {
-        uid: {name: found for name, found in by_name.items() if found and name not in layout.constant}
+        curves = dict(add_time_axis([run, *over], curves))
+    plotted = {
+        uid: {name: curve for name, curve in by_name.items() if curve and name not in layout.constant}
         for uid, by_name in curves.items()
     }
-    others = [{"uid": run.uid, "name": run.name, "colour": run.colour, "curves": drawn[run.uid]} for run in over]
+    others = [{"uid": each.uid, "name": each.name, "colour": each.colour, "curves": plotted[each.uid]} for each in over]
     return {
         **serialize_layout(layout),
-        "colour": one.colour,
-        "curves": drawn[one.uid],
+        "colour": run.colour,
+        "curves": plotted[run.uid],
         "over": others,
         "left": len(left),
     }
 
 
 def serialize_layout(layout: ChartLayout) -> dict[str, Any]:
-    """The layout, the titles of its first charts in the reader's language; metrics are called as they were logged."""
-    said = asdict(layout)
-    for chart in said["default"]:
+    """Translates the titles of the default charts. Names of metrics are not translated."""
+    fields = asdict(layout)
+    for chart in fields["default"]:
         chart["title"] = _(chart["title"])
-    return said
+    return fields

@@ -134,7 +134,10 @@ class RunColumn:
         return _(self.description) if self.description and self.key in BUILT_IN_COLUMNS else self.description
 
 
-TIME_STYLE: Final = "num muted nowrap"
+def build_time_column(key: str, title: str, get_time: Callable[[RunRow], datetime]) -> RunColumn:
+    return RunColumn(key, title, lambda row: render_time(get_time(row)), get_time, "num muted nowrap")
+
+
 COLUMNS: Final = (
     RunColumn("status", N_("status"), render_status_cell, lambda row: row.status, "nowrap"),
     RunColumn("step", N_("step"), render_step_cell, lambda row: row.step and row.step.step, "num"),
@@ -153,16 +156,8 @@ COLUMNS: Final = (
         "muted",
     ),
     RunColumn("project", N_("project"), render_project_cell, lambda row: row.run.project.slug),
-    RunColumn(
-        "created",
-        N_("created"),
-        lambda row: render_time(row.run.created_at),
-        lambda row: row.run.created_at,
-        TIME_STYLE,
-    ),
-    RunColumn(
-        "updated", N_("updated"), lambda row: render_time(row.run.seen_at), lambda row: row.run.seen_at, TIME_STYLE
-    ),
+    build_time_column("created", N_("created"), lambda row: row.run.created_at),
+    build_time_column("updated", N_("updated"), lambda row: row.run.seen_at),
 )
 BUILT_IN_COLUMNS: Final = {column.key: column for column in COLUMNS}
 DEFAULT_COLUMN_KEYS: Final = tuple(key for key in BUILT_IN_COLUMNS if key != "created")

@@ -1,8 +1,9 @@
-"""Figures over the whole result of a query: counts, score bars, means by source. Each bar is a term of the query."""
+"""Statistics of a query result: counts, a histogram of scores, means by source. Each bar is a term of the query."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import ceil, floor, log10
 from typing import Any
 
@@ -13,7 +14,7 @@ from rollouts.models import Sample
 from rollouts.query import QueryResult, quote_value
 
 MAX_BINS = 10
-# Bins that a reward is read by: name, grade, the lower bound as a term, the upper bound as a term.
+# The bins of rewards: name, grade, the lower bound as a term, the upper bound as a term.
 REWARD_BINS = (
     ("<0", "bad", "", "score<0"),
     ("=0", "bad", "score>=0", "score<=0"),
@@ -25,8 +26,8 @@ REWARD_BINS = (
 
 @dataclass(frozen=True, slots=True)
 class ChartAxes:
-    """What the axes of a step's charts span, whatever the query leaves of it. Lengths are in tokens where all samples
-    have them, else in characters; `limit` is the length at which samples were truncated, in tokens."""
+    """The ranges of a step's charts, for all queries. Lengths are in tokens if all samples have them, else in
+    characters. `limit` is the length in tokens at which samples were truncated."""
 
     low: float | None
     high: float | None
@@ -37,7 +38,7 @@ class ChartAxes:
 
     @property
     def key(self) -> str:
-        """The length's name in the query language."""
+        """The name of the length in the query language."""
         return "tokens" if self.in_tokens else "len"
 
     @property
@@ -47,7 +48,7 @@ class ChartAxes:
 
 @dataclass(frozen=True, slots=True)
 class ScoreBin:
-    """A bar; `below` and `above` are its bounds as terms, empty where it is open."""
+    """A bar. `above` and `below` are its bounds as terms, empty if it has no such bound."""
 
     name: str
     grade: str
@@ -69,13 +70,13 @@ class ScoreBin:
 
 @dataclass(slots=True)
 class ResultStatistics:
-    """Over all samples of the query. Scores, groups and verdicts count each trajectory once, by its last sample."""
+    """Of all samples of the result. Each trajectory counts once, by its last sample."""
 
     total: int = 0
     zero_or_less: int = 0
     mean: float | None = None
-    judged: int = 0
-    right: int = 0
+    evaluated: int = 0
+    correct_count: int = 0
     groups: int = 0
     length: float | None = None
     bins: list[ScoreBin] = field(default_factory=list)
@@ -83,74 +84,74 @@ class ResultStatistics:
 
 
 def compute_chart_axes(samples: QuerySet[Sample]) -> ChartAxes:
-    """Of a step's samples, before any query narrows them."""
-    told = samples.order_by().aggregate(
-        rows=Count("pk"), counted=Count("tokens"), least=Min("score"), most=Max("score"), most_chars=Max("chars"),
-        most_tokens=Max("tokens"), limit=Max("tokens", filter=Q(truncated=True)), advantages=Count("advantage"),
+    """The axes of a step, from its samples without a query."""
+    values = samples.order_by().aggregate(
+        rows=Count("pk"), counted=Count("tokens"), low=Min("score"), high=Max("score"), max_chars=Max("chars"),
+        max_tokens=Max("tokens"), limit=Max("tokens", filter=Q(truncated=True)), advantages=Count("advantage"),
     )  # fmt: skip
-    whole = told["rows"] > 0 and told["counted"] == told["rows"]
-    longest = told["most_tokens"] if whole else told["most_chars"]
-    limit = told["limit"] if whole else None
-    return ChartAxes(told["least"], told["most"], longest or 0, whole, limit, told["advantages"] > 0)
+    in_tokens = values["rows"] > 0 and values["counted"] == values["rows"]
+    longest = values["max_tokens"] if in_tokens else values["max_chars"]
+    limit = values["limit"] if in_tokens else None
+    return ChartAxes(values["low"], values["high"], longest or 0, in_tokens, limit, values["advantages"] > 0)
 
 
-def build_score_bins(spans: ChartAxes) -> list[ScoreBin]:
-    """Those of `REWARDS` for scores within -1 … 1, else about ten between round numbers."""
-    if spans.low is None or spans.high is None:
+def build_score_bins(axes: ChartAxes) -> list[ScoreBin]:
+    """`REWARD_BINS` for scores within -1 … 1, else about ten bins between round numbers."""
+    if axes.low is None or axes.high is None:
         return []
-    if spans.low >= -1 and spans.high <= 1:
-        return [ScoreBin(*one) for one in REWARD_BINS]
-    edges = compute_round_edges(spans.low, spans.high)
+    if axes.low >= -1 and axes.high <= 1:
+        return [ScoreBin(*values) for values in REWARD_BINS]
     return [
         ScoreBin(
             f"{low:g}".replace("e+", "e"), grade_score((low + high) / 2), f"score>={low:.15g}", f"score<{high:.15g}"
         )
-        for low, high in zip(edges, edges[1:], strict=False)
+        for low, high in pairwise(compute_round_edges(axes.low, axes.high))
     ]
 
 
 def compute_round_edges(low: float, high: float) -> list[float]:
-    """Round numbers from at or below `low` to above `high`, about `MOST_BINS` steps apart."""
-    wide = (high - low) / MAX_BINS or abs(high) or 1.0
-    size = 10.0 ** floor(log10(wide))
-    step = next(size * by for by in (1, 2, 2.5, 5, 10) if size * by >= wide * 0.999)
+    """Round numbers from at or below `low` to above `high`, about `MAX_BINS` steps apart."""
+    width = (high - low) / MAX_BINS or abs(high) or 1.0
+    size = 10.0 ** floor(log10(width))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= width * 0.999)
     first, last = floor(low / step + 1e-9), ceil(high / step + 1e-9)
     return [round(at * step, 12) for at in range(first, max(last, first + 1) + 1)]
 
 
-def compute_result_statistics(found: QueryResult, spans: ChartAxes) -> ResultStatistics:
+def compute_result_statistics(result: QueryResult, axes: ChartAxes) -> ResultStatistics:
     """Two queries: counts by bin, and means by source."""
-    final = found.samples.order_by().filter(final=True)
-    blank = build_score_bins(spans)
-    counts = final.aggregate(
+    final = result.samples.order_by().filter(final=True)
+    bins = build_score_bins(axes)
+    values = final.aggregate(
         total=Count("pk"),
         mean=Avg("score"),
-        judged=Count("correct"),
-        right=Count("pk", filter=Q(correct=True)),
+        evaluated=Count("correct"),
+        correct_count=Count("pk", filter=Q(correct=True)),
         groups=Count("group", distinct=True),
-        length=Avg("chars", filter=~found.build_term_condition("no:text")),
-        zero_or_less=Count("pk", filter=found.build_term_condition("score<=0")),
-        **{f"bin{at}": Count("pk", filter=found.build_term_condition(one.term)) for at, one in enumerate(blank)},
+        length=Avg("chars", filter=~result.build_term_condition("no:text")),
+        zero_or_less=Count("pk", filter=result.build_term_condition("score<=0")),
+        **{f"bin{at}": Count("pk", filter=result.build_term_condition(bar.term)) for at, bar in enumerate(bins)},
     )
-    inside = [counts.pop(f"bin{at}") for at in range(len(blank))]
-    most = max([*inside, 1])
-    bins = [
-        replace(one, count=count, height=round(100 * count / most, 1)) for one, count in zip(blank, inside, strict=True)
+    counts = [values.pop(f"bin{at}") for at in range(len(bins))]
+    highest = max([*counts, 1])
+    bars = [
+        replace(bar, count=count, height=round(100 * count / highest, 1))
+        for bar, count in zip(bins, counts, strict=True)
     ]
-    if found.scope.step_id is None:  # groups of two steps may have one name
-        counts["groups"] = 0
-    return ResultStatistics(**counts, bins=bins, sources=compute_source_statistics(final))
+    if result.scope.step_id is None:  # groups of two steps may have the same name
+        values["groups"] = 0
+    return ResultStatistics(**values, bins=bars, sources=compute_source_statistics(final))
 
 
 def compute_source_statistics(final: QuerySet[Sample]) -> list[dict[str, Any]]:
-    """[{name, term, count, mean, width}] in order of size, the eight largest; width in per cent of [0, highest]."""
-    found = list(
+    """[{name, term, count, mean, width}] of the eight largest sources; width in percent of [0, highest mean]."""
+    rows = list(
         final.exclude(data_source="")
         .values("data_source")
         .annotate(count=Count("pk"), mean=Avg("score"))
         .order_by("-count", "data_source")[:8]
     )
-    high = max([row["mean"] or 0 for row in found] + [1.0])
+    high = max([row["mean"] or 0 for row in rows] + [1.0])
     return [
         {
             "name": row["data_source"],
@@ -159,5 +160,5 @@ def compute_source_statistics(final: QuerySet[Sample]) -> list[dict[str, Any]]:
             "mean": row["mean"],
             "width": round(100 * max(row["mean"] or 0, 0) / high, 1),
         }
-        for row in found
+        for row in rows
     ]

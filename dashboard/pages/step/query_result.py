@@ -1,16 +1,20 @@
-"""Asks the query language for the table of a step; a query that cannot be read becomes a sentence, not a failure."""
+"""The result of the query on the step page: a page of rows, and statistics that are computed once per version."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from django.utils.safestring import SafeString
 
 from dashboard.pages.common import SampleRow, StepUrlState, build_sample_rows, find_step_kind, render_query_error
-from dashboard.pages.step import histograms as figures
-from dashboard.pages.step import scatter
-from dashboard.pages.step.histograms import ChartAxes, ResultStatistics
+from dashboard.pages.step.histograms import (
+    ChartAxes,
+    ResultStatistics,
+    compute_chart_axes,
+    compute_result_statistics,
+)
+from dashboard.pages.step.scatter import ScatterPlot, build_scatter_plot
 from rollouts.errors import InvalidInputError
 from rollouts.lib import MAX_QUERY_RESULTS, MAX_SCATTERS, cached
 from rollouts.models import Run, Sample, Step
@@ -18,150 +22,137 @@ from rollouts.query import QueryResult, TimeBudget, find_samples
 from rollouts.review import ViewerState
 
 MAX_RESULT_ROWS = 2000
-MAX_COUNTED_SAMPLES = (
-    50_000  # samples of all steps that charts and chips are of, the newest: of a million they take 15 s
-)
-SEARCH_TIME_BUDGET = 0.3  # seconds of searching many steps before what was found so far is shown
-# What a page that has a good result does with an error: shows the sentence, keeps the rest.
+# Charts and filter chips of all steps use the newest samples only: for a million they would take 15 s.
+MAX_COUNTED_SAMPLES = 50_000
+SEARCH_TIME_BUDGET = 0.3  # seconds of searching all steps before the first results are shown
+# With an error, htmx shows only the message and leaves the last result on the page.
 KEEP_RESULT_HEADERS = {"HX-Retarget": "#q-error", "HX-Reswap": "innerHTML", "HX-Replace-Url": "false"}
 
 
 @dataclass(slots=True)
 class ResultPage:
+    """`next` is the offset of the next page."""
+
     rows: list[SampleRow]
     next: int | None
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class ResultScope:
-    """A step or all steps, without a query; `newest` is what its charts are of."""
+    """A step or all steps, without a query. The key contains the run's version, so it names the content."""
 
-    every: QueryResult
     key: tuple[object, ...]
-
-    @cached_property
-    def newest(self) -> QueryResult:
-        return self.every.limit_to_newest(MAX_COUNTED_SAMPLES)
+    all_samples: QueryResult = field(compare=False)
 
     @cached(MAX_QUERY_RESULTS)
     def axes(self) -> ChartAxes:
-        return figures.compute_chart_axes(self.newest.samples)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ResultScope) and self.key == other.key
+        return compute_chart_axes(self.all_samples.limit_to_newest(MAX_COUNTED_SAMPLES).samples)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class StepQueryResult:
-    """What was found. `error` is the sentence to show for a query that could not be read. The run's version names the
-    content, so figures of an unchanged step are computed once."""
+    """`row` is None for all steps. `error` is the message about a query that cannot be parsed. The key contains the
+    run's version, so the statistics of an unchanged step are computed once."""
 
-    found: QueryResult
-    place: ResultScope
     key: tuple[object, ...]
-    ask: StepUrlState
-    error: SafeString | str = ""
-    marked: bool = False  # the person has looked at samples of this run
+    matches: QueryResult = field(compare=False)
+    scope: ResultScope = field(compare=False)
+    row: Step | None = field(compare=False)
+    url_state: StepUrlState = field(compare=False)
+    error: SafeString | str = field(default="", compare=False)
+    has_viewed: bool = field(default=False, compare=False)  # the user has viewed samples of this run
+
+    @property
+    def order(self) -> str:
+        return choose_order(self.url_state, self.row)
+
+    @property
+    def default_order(self) -> str:
+        return choose_default_order(self.row)
 
     @cached_property
     def newest(self) -> QueryResult:
-        """What charts and chips are of."""
-        return self.found.limit_to_newest(MAX_COUNTED_SAMPLES)
+        """The samples of charts and filter chips."""
+        return self.matches.limit_to_newest(MAX_COUNTED_SAMPLES)
 
     @property
-    def counted(self) -> tuple[int, int] | None:
-        """(how many of the newest steps charts and chips are of, how many there are) where they are not of all."""
-        if self.newest is self.found:
+    def counted_steps(self) -> tuple[int, int] | None:
+        """(steps of charts and filter chips, steps of the result); None if they are the same."""
+        if self.newest is self.matches:
             return None
-        return self.newest.scope.steps.count(), self.found.scope.steps.count()
+        return self.newest.scope.steps.count(), self.matches.scope.steps.count()
 
     @property
     @cached(MAX_QUERY_RESULTS)
     def total(self) -> int:
-        return self.found.total
+        return self.matches.total
 
     @property
-    def narrowed(self) -> bool:
-        return self.found.query.root is not None
-
-    @property
-    def horizon(self) -> int | None:
-        """Steps up to this one are still to be searched."""
-        return self.found.cursor
+    def filtered(self) -> bool:
+        return self.matches.query.root is not None
 
     @property
     def unrecorded(self) -> list[str]:
-        """Words of a query that found nothing, of which its step has nothing at all."""
-        return [] if self.total or self.error else self.found.find_unrecorded_fields()
+        """The fields of a query without matches that no sample of the step has."""
+        return [] if self.total or self.error else self.matches.find_unrecorded_fields()
 
-    def page(self, start: int, count: int) -> ResultPage:
-        reader = self.found.scope.reader if self.marked else None
-        rows = build_sample_rows(self.sliced(start, start + count + 1), reader)
+    def load_page(self, start: int, count: int) -> ResultPage:
+        reader = self.matches.scope.reader if self.has_viewed else None
+        rows = build_sample_rows(self.load_samples(start, start + count + 1), reader)
         return ResultPage(rows[:count], start + count if len(rows) > count else None)
 
-    def sliced(self, start: int, end: int) -> list[Sample]:
-        """Where the newest come first, there is mostly no need to sort all."""
-        if self.ask.sort in ("", "-step") and self.newest is not self.found:
-            rows = list(self.newest.samples[start:end])
-            if len(rows) == end - start:
-                return rows
-        return list(self.found.samples[start:end])
+    def load_samples(self, start: int, end: int) -> list[Sample]:
+        """If the newest are first, the database seldom has to sort all samples."""
+        if self.url_state.sort in ("", "-step") and self.newest is not self.matches:
+            samples = list(self.newest.samples[start:end])
+            if len(samples) == end - start:
+                return samples
+        return list(self.matches.samples[start:end])
 
     @cached(MAX_QUERY_RESULTS)
-    def figures(self) -> ResultStatistics:
-        return figures.compute_result_statistics(self.newest, self.place.axes())
+    def statistics(self) -> ResultStatistics:
+        return compute_result_statistics(self.newest, self.scope.axes())
 
     @cached(MAX_SCATTERS)
-    def scatter(self) -> scatter.ScatterPlot | None:
-        return scatter.build_scatter_plot(self.newest, self.place.axes(), self.ask)
+    def scatter(self) -> ScatterPlot | None:
+        return build_scatter_plot(self.newest, self.scope.axes(), self.url_state)
 
     @cached(MAX_QUERY_RESULTS)
-    def facets(self) -> dict[str, int]:
+    def property_counts(self) -> dict[str, int]:
         return self.newest.count_properties()
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StepQueryResult) and self.key == other.key
 
 
 def load_query_result(
     run: Run,
     split: str,
     row: Step | None,
-    ask: StepUrlState,
-    beyond: int | None = None,
+    url_state: StepUrlState,
+    cursor: int | None = None,
     reader: ViewerState | None = None,
 ) -> StepQueryResult:
-    """`beyond` is the step that a search of all steps had come down to when it was last asked; `reader` who asks."""
+    """`cursor` is the step at which the last request stopped to search all steps."""
     error: SafeString | str = ""
-    who = reader.pk if reader else None
-    every = search_step(run, split, row, ask, "", reader=who)
-    found = every
+    reader_id = reader.pk if reader else None
+    all_samples = matches = search_step(run, split, row, url_state, "", reader=reader_id)
     try:
-        if ask.q.strip():
-            found = search_step(
-                run, split, row, ask, ask.q, TimeBudget(SEARCH_TIME_BUDGET, beyond) if row is None else None, who
-            )
+        if url_state.q.strip():
+            budget = TimeBudget(SEARCH_TIME_BUDGET, cursor) if row is None else None
+            matches = search_step(run, split, row, url_state, url_state.q, budget, reader_id)
     except InvalidInputError as problem:
-        error = render_query_error(ask.q, problem)
-    step = row.pk if row else None
-    place = ResultScope(every, (run.pk, run.created_at, run.version, step, split, ask.attempt))
-    own = (reader,) if found.query.personal else ()
-    key = (*place.key, "" if error else ask.q, choose_order(ask, row), found.cursor, *own)
-    return StepQueryResult(found, place, key, ask, error, marked=bool(reader and reader.marks))
+        error = render_query_error(url_state.q, problem)
+    scope_key = (run.pk, run.created_at, run.version, row.pk if row else None, split, url_state.attempt)
+    query_key = ("" if error else url_state.q, choose_order(url_state, row), matches.cursor)
+    key = (*scope_key, *query_key, *([reader] if matches.query.personal else []))
+    scope = ResultScope(scope_key, all_samples)
+    return StepQueryResult(key, matches, scope, row, url_state, error, has_viewed=bool(reader and reader.marks))
 
 
-def choose_order(ask: StepUrlState, row: Step | None) -> str:
-    return ask.sort or choose_default_order(row)
+def choose_order(url_state: StepUrlState, row: Step | None) -> str:
+    return url_state.sort or choose_default_order(row)
 
 
 def choose_default_order(row: Step | None) -> str:
-    """The worst of a step first; of all steps the newest."""
+    """In a step the lowest score first, in all steps the newest."""
     return "-step" if row is None else "score"
 
 
@@ -169,30 +160,23 @@ def search_step(
     run: Run,
     split: str,
     row: Step | None,
-    ask: StepUrlState,
+    url_state: StepUrlState,
     q: str,
     time_budget: TimeBudget | None = None,
     reader: int | None = None,
 ) -> QueryResult:
-    """The whole answer, unless there is `time_budget`."""
-    if row is None:
-        return find_samples(
-            run,
-            split=split,
-            step_kind=find_step_kind(run, split),
-            attempt=ask.attempt,
-            q=q,
-            ordering=choose_order(ask, row),
-            time_budget=time_budget,
-            reader=reader,
-        )
+    """The samples of the step that match `q`, or of all steps if `row` is None; partial if the time budget ends."""
+    attempt = url_state.attempt
+    if row:
+        attempt = row.attempt.key if row.superseded or attempt else ""
     return find_samples(
         run,
         split=split,
-        step=row.step,
-        step_kind=row.step_kind,
-        attempt=row.attempt.key if row.superseded or ask.attempt else "",
+        step=row.step if row else None,
+        step_kind=row.step_kind if row else find_step_kind(run, split),
+        attempt=attempt,
         q=q,
-        ordering=choose_order(ask, row),
+        ordering=choose_order(url_state, row),
+        time_budget=time_budget,
         reader=reader,
     )

@@ -1,11 +1,14 @@
-"""Score against length: a point for each trajectory, or places that hold many where they are too many to tell apart.
-Drawn at the server, so that it is there without a script and changes with the query like all else."""
+"""The scatter plot of score and length: a dot for each trajectory, or one for neighbours if there are too many.
+
+The server renders it, so it works without JavaScript and changes with the query.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
+from typing import Any
 
 from django.db.models import Avg, Case, Count, F, IntegerField, QuerySet, Value, When
 from django.db.models.functions import Cast, Greatest, Least
@@ -16,30 +19,18 @@ from rollouts.models import Sample
 from rollouts.query import QueryResult, RangeTerm, find_number_ranges
 
 MAX_DOTS = 2000
-WIDE, HIGH = 72, 26  # places across and up, where points are put together
-ACROSS, UP = 1000, 100  # the drawing's own units
-COLUMNS = 5
-GOLDEN = 0.6180339887
-
-
-@dataclass(frozen=True, slots=True)
-class ScatterTableCell:
-    """Of the table: how many, and the terms that find them."""
-
-    count: int
-    term: str
-
-
-@dataclass(frozen=True, slots=True)
-class ScatterTableRow:
-    name: str
-    cells: tuple[ScatterTableCell, ...]
+GRID_COLUMNS, GRID_ROWS = 72, 26  # cells in which dots are merged
+WIDTH, HEIGHT = 1000, 100  # units of the SVG
+TABLE_COLUMNS = 5
+GOLDEN_RATIO = 0.6180339887
 
 
 @dataclass(slots=True)
 class ScatterPlot:
-    """`paths` are (class, SVG path of dots) in units of `ACROSS` x `UP`. `low`, `high` are the axis of the score, 0 and
-    `right` that of the length, named `key` in the query language. `region` is what the query keeps, in per cent."""
+    """`paths` are (class, SVG path of dots) in units of `WIDTH` x `HEIGHT`. The score's axis is from `low` to `high`,
+    that of the length from 0 to `right`; `key` is the length's name in the query language. `region` is the range of
+    the query in percent. `rows` are a table of the same data, {name, cells: [{count, term}]}; its columns begin at
+    `edges`."""
 
     low: float
     high: float
@@ -51,95 +42,82 @@ class ScatterPlot:
     limit: float | None = None
     limit_at: int | None = None
     edges: list[int] = field(default_factory=list)
-    lines: list[ScatterTableRow] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
     region: tuple[float, float, float, float] | None = None
 
-    @property
-    def starts(self) -> list[int]:
-        """Where the table's columns begin."""
-        return self.edges[:-1]
 
-
-def build_scatter_plot(found: QueryResult, spans: ChartAxes, ask: StepUrlState) -> ScatterPlot | None:
-    """None where nothing was scored. Two queries, or three where points are put together."""
-    if spans.low is None or spans.high is None:
+def build_scatter_plot(result: QueryResult, axes: ChartAxes, url_state: StepUrlState) -> ScatterPlot | None:
+    """None if no sample has a score. Two queries, or three if dots are merged."""
+    if axes.low is None or axes.high is None:
         return None
-    right, low, high = round_axis_end(spans.longest), *pad_score_axis(spans.low, spans.high)
-    final = found.samples.order_by().filter(final=True, score__isnull=False)
-    points = list(final.values_list("score", spans.column)[: MAX_DOTS + 1])
-    merged = len(points) > MAX_DOTS
-    made = ScatterPlot(low, high, right, spans.key, merged)
-    blank = build_score_bins(spans)
-    made.edges = compute_length_edges(right)
-    counts = count_by_bin(final, found, blank, made.edges, spans.column)
-    made.count, made.lines = counts.total(), build_table_rows(counts, blank, made)
-    if merged:
-        made.paths = build_merged_dots(final, made, spans.column)
+    final = result.samples.order_by().filter(final=True, score__isnull=False)
+    points = list(final.values_list("score", axes.column)[: MAX_DOTS + 1])
+    low, high = pad_score_axis(axes.low, axes.high)
+    plot = ScatterPlot(low, high, round_axis_end(axes.longest), axes.key, len(points) > MAX_DOTS)
+    plot.edges = sorted({plot.right * at // TABLE_COLUMNS for at in range(TABLE_COLUMNS)})
+    bins = build_score_bins(axes)
+    counts = count_by_bin(final, result, bins, plot.edges, axes.column)
+    plot.count, plot.rows = counts.total(), build_table_rows(counts, bins, plot)
+    if plot.merged:
+        plot.paths = build_merged_dots(final, plot, axes.column)
     else:
-        made.paths = build_dots([(score, length or 0) for score, length in points], made)
-    if spans.limit and spans.limit <= right:
-        made.limit_at, made.limit = spans.limit, round(100 * spans.limit / right, 2)
-    made.region = compute_query_region(ask, made)
-    return made
+        plot.paths = build_dots([(score, length or 0) for score, length in points], plot)
+    if axes.limit and axes.limit <= plot.right:
+        plot.limit_at, plot.limit = axes.limit, round(100 * axes.limit / plot.right, 2)
+    plot.region = compute_query_region(url_state, plot)
+    return plot
 
 
 def round_axis_end(longest: int) -> int:
-    """The end of the length's axis: the first of 1, 1.2, 1.5, 2, 2.5, … times a power of ten that holds it."""
+    """The first of 1, 1.2, 1.5, 2, … times a power of ten that is at least `longest`."""
     size: int = 10 ** floor(log10(max(longest, 10)))
-    return next(ceil(size * by) for by in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if size * by >= longest)
+    factors = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+    return next(ceil(size * factor) for factor in factors if size * factor >= longest)
 
 
 def pad_score_axis(low: float, high: float) -> tuple[float, float]:
-    """The score's axis: from 0 or lower to 1 or higher where that is near, with room for the dots."""
+    """The score's axis: includes 0 and 1 if they are near, and is never empty."""
     low, high = min(low, 0.0) if low > -10 and high <= 10 else low, max(high, 1.0) if 0 < high <= 1 else high
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
 def scale_score(score: float, low: float, high: float) -> float:
-    """0 at the top, `UP` at the bottom, with a margin of 8 for the dots."""
-    return 8 + (UP - 16) * (high - score) / (high - low)
+    """0 at the top, `HEIGHT` at the bottom, with a margin of 8 for the dots."""
+    return 8 + (HEIGHT - 16) * (high - score) / (high - low)
 
 
-def build_dots(points: list[tuple[float, int]], made: ScatterPlot) -> list[tuple[str, str]]:
-    """A dot each, moved up or down by a hair so that equal scores show how many they are."""
-    found: dict[str, list[str]] = {"bad": [], "partial": [], "good": []}
+def build_dots(points: list[tuple[float, int]], plot: ScatterPlot) -> list[tuple[str, str]]:
+    """One dot per point, moved slightly up or down so that equal scores do not hide each other."""
+    dots: dict[str, list[str]] = {"bad": [], "partial": [], "good": []}
     for at, (score, length) in enumerate(points):
-        y = scale_score(score, made.low, made.high) + 9 * ((at * GOLDEN) % 1 - 0.5)
-        found[grade_score(score)].append(f"M{ACROSS * length / made.right:.0f} {y:.1f}h.1")
-    return [(f"dot {kind}", "".join(marks)) for kind, marks in found.items() if marks]
+        y = scale_score(score, plot.low, plot.high) + 9 * ((at * GOLDEN_RATIO) % 1 - 0.5)
+        dots[grade_score(score)].append(f"M{WIDTH * length / plot.right:.0f} {y:.1f}h.1")
+    return [(f"dot {grade}", "".join(marks)) for grade, marks in dots.items() if marks]
 
 
-def build_merged_dots(final: QuerySet[Sample], made: ScatterPlot, column: str) -> list[tuple[str, str]]:
-    """Points put together in `WIDE` x `HIGH` places: the more there are, the larger the dot."""
-    across = Cast(F(column) * WIDE / Value(made.right), IntegerField())
-    height = Cast((F("score") - Value(made.low)) * HIGH / Value(made.high - made.low), IntegerField())
-    inside = final.annotate(x=Least(across, Value(WIDE - 1)), y=Greatest(Least(height, Value(HIGH - 1)), Value(0)))
-    found: dict[str, list[str]] = {}
-    for row in inside.values("x", "y").annotate(count=Count("pk"), score=Avg("score")):
-        y = scale_score(row["score"], made.low, made.high)
-        kind = f"dot {grade_score(row['score'])} n{sum(row['count'] > least for least in (1, 4, 16))}"
-        found.setdefault(kind, []).append(f"M{ACROSS * (row['x'] + 0.5) / WIDE:.0f} {y:.1f}h.1")
-    return [(kind, "".join(marks)) for kind, marks in sorted(found.items())]
-
-
-# --- the same as a table ----------------------------------------------------------------------------------------------
-
-
-def compute_length_edges(right: int) -> list[int]:
-    """Where the table's columns of lengths begin, and where the last one ends."""
-    return sorted({right * at // COLUMNS for at in range(COLUMNS + 1)})
+def build_merged_dots(final: QuerySet[Sample], plot: ScatterPlot, column: str) -> list[tuple[str, str]]:
+    """One dot per grid cell; the class `n0` to `n3` gives its size."""
+    x = Cast(F(column) * GRID_COLUMNS / Value(plot.right), IntegerField())
+    y = Cast((F("score") - Value(plot.low)) * GRID_ROWS / Value(plot.high - plot.low), IntegerField())
+    samples = final.annotate(x=Least(x, Value(GRID_COLUMNS - 1)), y=Greatest(Least(y, Value(GRID_ROWS - 1)), Value(0)))
+    dots: dict[str, list[str]] = {}
+    for cell in samples.values("x", "y").annotate(count=Count("pk"), score=Avg("score")):
+        size = sum(cell["count"] > minimum for minimum in (1, 4, 16))
+        left, top = WIDTH * (cell["x"] + 0.5) / GRID_COLUMNS, scale_score(cell["score"], plot.low, plot.high)
+        dots.setdefault(f"dot {grade_score(cell['score'])} n{size}", []).append(f"M{left:.0f} {top:.1f}h.1")
+    return [(css_class, "".join(marks)) for css_class, marks in sorted(dots.items())]
 
 
 def count_by_bin(
-    final: QuerySet[Sample], found: QueryResult, blank: list[ScoreBin], edges: list[int], column: str
+    final: QuerySet[Sample], result: QueryResult, bins: list[ScoreBin], edges: list[int], column: str
 ) -> Counter[tuple[int, int]]:
-    """{(bin, column): trajectories}"""
-    bins = [When(found.build_term_condition(one.term), then=Value(at)) for at, one in enumerate(blank)]
-    wide = [When(**{f"{column}__lt": edge}, then=Value(at)) for at, edge in enumerate(edges[1:-1])]
+    """{(bin, column of the table): trajectories}"""
+    bin_cases = [When(result.build_term_condition(bar.term), then=Value(at)) for at, bar in enumerate(bins)]
+    column_cases = [When(**{f"{column}__lt": edge}, then=Value(at)) for at, edge in enumerate(edges[1:])]
     rows = (
         final.annotate(
-            bin=Case(*bins, default=Value(-1), output_field=IntegerField()),
-            column=Case(*wide, default=Value(len(edges) - 2), output_field=IntegerField()),
+            bin=Case(*bin_cases, default=Value(-1), output_field=IntegerField()),
+            column=Case(*column_cases, default=Value(len(edges) - 1), output_field=IntegerField()),
         )
         .values("bin", "column")
         .annotate(count=Count("pk"))
@@ -147,37 +125,34 @@ def count_by_bin(
     return Counter({(row["bin"], row["column"]): row["count"] for row in rows if row["bin"] >= 0})
 
 
-def build_table_rows(
-    counts: Counter[tuple[int, int]], blank: list[ScoreBin], made: ScatterPlot
-) -> list[ScatterTableRow]:
-    last = len(made.edges) - 2
-
-    def cell(at: int, column: int) -> ScatterTableCell:
-        first, end = made.edges[column], "" if column == last else max(made.edges[column + 1] - 1, 0)
-        return ScatterTableCell(counts[at, column], f"{blank[at].term} {made.key}:{first}..{end}")
-
+def build_table_rows(counts: Counter[tuple[int, int]], bins: list[ScoreBin], plot: ScatterPlot) -> list[dict[str, Any]]:
+    ends = [str(max(edge - 1, 0)) for edge in plot.edges[1:]] + [""]
+    ranges = [f"{plot.key}:{first}..{end}" for first, end in zip(plot.edges, ends, strict=True)]
     return [
-        ScatterTableRow(one.name, tuple(cell(at, column) for column in range(last + 1))) for at, one in enumerate(blank)
+        {
+            "name": bar.name,
+            "cells": [
+                {"count": counts[at, column], "term": f"{bar.term} {term}"} for column, term in enumerate(ranges)
+            ],
+        }
+        for at, bar in enumerate(bins)
     ]
 
 
-# --- what the query keeps ---------------------------------------------------------------------------------------------
-
-
-def compute_query_region(ask: StepUrlState, made: ScatterPlot) -> tuple[float, float, float, float] | None:
-    """(x, y, width, height) in per cent of the drawing, where the query bounds score or length; else None."""
-    own = [leaf for leaf in find_number_ranges(ask.q) if leaf.key in ("score", made.key)]
-    if not own:
+def compute_query_region(url_state: StepUrlState, plot: ScatterPlot) -> tuple[float, float, float, float] | None:
+    """(x, y, width, height) in percent of the plot; None if the query limits neither score nor length."""
+    terms = [term for term in find_number_ranges(url_state.q) if term.key in ("score", plot.key)]
+    if not terms:
         return None
-    low, high = narrow_axis(own, "score", made.low, made.high)
-    short, long = narrow_axis(own, made.key, 0, made.right)
-    left, top = 100 * short / made.right, scale_score(high, made.low, made.high) - 5
-    width, height = 100 * (long - short) / made.right, scale_score(low, made.low, made.high) + 5 - top
+    low, high = narrow_axis(terms, "score", plot.low, plot.high)
+    short, long = narrow_axis(terms, plot.key, 0, plot.right)
+    left, top = 100 * short / plot.right, scale_score(high, plot.low, plot.high) - 5
+    width, height = 100 * (long - short) / plot.right, scale_score(low, plot.low, plot.high) + 5 - top
     return round(left, 2), round(top, 2), round(max(width, 0.5), 2), round(max(height, 1), 2)
 
 
-def narrow_axis(own: list[RangeTerm], key: str, low: float, high: float) -> tuple[float, float]:
-    """What is left of an axis from `low` to `high`."""
-    lows = [leaf.low for leaf in own if leaf.key == key and leaf.low is not None]
-    highs = [leaf.high for leaf in own if leaf.key == key and leaf.high is not None]
+def narrow_axis(terms: list[RangeTerm], key: str, low: float, high: float) -> tuple[float, float]:
+    """The part of an axis from `low` to `high` that the terms leave."""
+    lows = [term.low for term in terms if term.key == key and term.low is not None]
+    highs = [term.high for term in terms if term.key == key and term.high is not None]
     return min(max([low, *lows]), high), max(min([high, *highs]), low)

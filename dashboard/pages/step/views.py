@@ -1,4 +1,4 @@
-"""A step: its figures, the table of its samples and one sample beside it. Also all steps of a split at once."""
+"""A step, or all steps of a split: statistics, the table of samples, and the selected sample next to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,14 @@ from dashboard.pages.common import (
 )
 from dashboard.pages.pins import build_pin_box
 from dashboard.pages.sample import build_pane_context
-from dashboard.pages.step import filter_chips, query_result, sort_menu
+from dashboard.pages.step.query_result import (
+    KEEP_RESULT_HEADERS,
+    MAX_RESULT_ROWS,
+    ResultPage,
+    StepQueryResult,
+    load_query_result,
+)
+from dashboard.pages.step.table_controls import build_result_chips, build_sort_menu
 from rollouts.models import Attempt, Run, Step
 from rollouts.review import ViewerState, load_viewer_state
 
@@ -61,121 +68,89 @@ def step_page(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
 
 
 def build_step_context(
-    request: HttpRequest, run: Run, word: str, role: str, reader: ViewerState, panel: str
+    request: HttpRequest, run: Run, requested_step: str, role: str, reader: ViewerState, panel: str
 ) -> dict[str, Any]:
-    ask = StepUrlState.from_query(request.GET)
-    attempt = attempt_or_404(run, ask.attempt)
-    split = ask.split or find_default_split(run)
-    row = find_requested_step(run, split, word, attempt)
-    track = load_step_strip(run, split, attempt)
-    shown = {
-        "run": run, "project": run.project, "role": role, "url_state": ask, "split": split, "word": word, "row": row,
-        "strip": track, "current": row.step if row else None, "tab": "samples",
+    """The context of a panel, or of the page if `panel` is empty."""
+    url_state = StepUrlState.from_query(request.GET)
+    attempt = attempt_or_404(run, url_state.attempt)
+    split = url_state.split or find_default_split(run)
+    row = find_requested_step(run, split, requested_step, attempt)
+    strip = load_step_strip(run, split, attempt)
+    context = {
+        "run": run, "project": run.project, "role": role, "url_state": url_state, "split": split, "row": row,
+        "requested_step": requested_step, "strip": strip, "current": row.step if row else None, "tab": "samples",
     }  # fmt: skip
-    if track.count:
-        shown |= build_panel_context(request, run, row, split, ask, role, reader, panel)
-    return shown
-
-
-def build_panel_context(
-    request: HttpRequest,
-    run: Run,
-    row: Step | None,
-    split: str,
-    ask: StepUrlState,
-    role: str,
-    reader: ViewerState,
-    panel: str,
-) -> dict[str, Any]:
-    """Only what the asking panel needs."""
-    if panel in {"strip", "alive"}:
-        return {}
-    if panel == "empty":  # the first samples are here: another page altogether
-        return {"headers": {"HX-Refresh": "true"}}
+    if not strip.count or panel in {"strip", "alive"}:
+        return context
+    if panel == "empty":  # the first samples have arrived, so the page changes completely
+        return context | {"headers": {"HX-Refresh": "true"}}
     if panel == "pin":
-        return build_pin_box(run, row, role)
-    result = query_result.load_query_result(
-        run, split, row, ask, parse_step_number(request.GET.get("beyond", "")), reader
-    )
+        return context | build_pin_box(run, row, role)
+    cursor = parse_step_number(request.GET.get("beyond", ""))
+    result = load_query_result(run, split, row, url_state, cursor, reader)
     if panel == "result" and result.error:
-        return {"result": result, "template": "step/error.html", "headers": query_result.KEEP_RESULT_HEADERS}
-    more = panel.startswith("more")
-    page = load_result_page(result, parse_row_offset(request.GET.get("start", "")), more)
-    columns = parse_columns(request) if more else find_filled_columns(page.rows)
-    shown = {**build_table_context(ask, row, result, role), "page": page, "columns": columns}
-    if more:
-        return shown
-    if panel != "table":
-        shown |= build_charts_context(ask, row, result)
-    if panel == "result":
-        shown["headers"] = {"HX-Replace-Url": f"{request.path}{ask.link(sel='')}"}
-    if not panel:
-        shown |= build_pin_box(run, row, role)
-    if panel in {"", "sample"}:
-        shown |= build_selected_sample_context(request, run, ask, page, role)
-    return shown
+        return context | {"result": result, "template": "step/error.html", "headers": KEEP_RESULT_HEADERS}
+    return context | build_result_context(request, run, result, role, panel)
 
 
-def load_result_page(result: query_result.StepQueryResult, start: int, more: bool) -> query_result.ResultPage:
-    """Returns the rows from `start` that a table asks for as `more`; else all rows up to about `start`."""
-    if more:
-        return result.page(start, NEXT_PAGE_ROWS)
-    return result.page(0, max(FIRST_PAGE_ROWS, min(start, query_result.MAX_RESULT_ROWS)))
-
-
-def build_table_context(
-    ask: StepUrlState, row: Step | None, result: query_result.StepQueryResult, role: str
+def build_result_context(
+    request: HttpRequest, run: Run, result: StepQueryResult, role: str, panel: str
 ) -> dict[str, Any]:
-    """Returns what the table needs besides its page of rows and its columns."""
-    return {
-        "result": result, "rows_link": ask.link(sel="") or "?",
-        "usual": query_result.choose_default_order(row), "order": query_result.choose_order(ask, row),
-        "may_show": role_allows(role, "annotator"),
+    """The table, and what the panel needs of the charts and the selected sample."""
+    url_state, start = result.url_state, parse_row_offset(request.GET.get("start", ""))
+    context: dict[str, Any] = {
+        "result": result, "rows_link": url_state.link(sel="") or "?", "order": result.order,
+        "default_order": result.default_order, "may_show": role_allows(role, "annotator"),
     }  # fmt: skip
-
-
-def build_charts_context(ask: StepUrlState, row: Step | None, result: query_result.StepQueryResult) -> dict[str, Any]:
-    """Returns the charts over the table, and the chips and the sort menu that change it."""
-    return {
-        "figures": result.figures(), "scatter": result.scatter(), "before": find_previous_step(row),
-        "chips": filter_chips.build_result_chips(ask, row, result),
-        "sorts": sort_menu.build_sort_menu(ask, row, result),
-    }  # fmt: skip
+    if panel.startswith("more"):
+        columns = request.GET.get("columns", "").split(",")
+        page = result.load_page(start, NEXT_PAGE_ROWS)
+        return context | {"page": page, "columns": [name for name in SAMPLE_COLUMNS if name in columns]}
+    page = result.load_page(0, max(FIRST_PAGE_ROWS, min(start, MAX_RESULT_ROWS)))
+    context |= {"page": page, "columns": find_filled_columns(page.rows)}
+    if panel != "table":
+        context |= {
+            "statistics": result.statistics(), "scatter": result.scatter(), "before": find_previous_step(result.row),
+            "chips": build_result_chips(result), "sorts": build_sort_menu(result),
+        }  # fmt: skip
+    if panel == "result":
+        context["headers"] = {"HX-Replace-Url": f"{request.path}{url_state.link(sel='')}"}
+    if not panel:
+        context |= build_pin_box(run, result.row, role)
+    if panel in {"", "sample"}:
+        context |= build_selected_sample_context(request, run, url_state, page, role)
+    return context
 
 
 def build_selected_sample_context(
-    request: HttpRequest, run: Run, ask: StepUrlState, page: query_result.ResultPage, role: str
+    request: HttpRequest, run: Run, url_state: StepUrlState, page: ResultPage, role: str
 ) -> dict[str, Any]:
-    """The sample beside the table: the one that the URL names, else the table's first."""
-    if ask.sel:
-        return build_pane_context(request, permissions.sample_or_404(request, ask.sel), ask, role)
+    """The sample that the URL names, else the first of the table."""
+    if url_state.sel:
+        return build_pane_context(request, permissions.sample_or_404(request, url_state.sel), url_state, role)
     if not page.rows:
         return {}
     sample = page.rows[0].sample
     sample.step.run = run
-    return build_pane_context(request, sample, ask, role)
+    return build_pane_context(request, sample, url_state, role)
 
 
-def find_requested_step(run: Run, split: str, word: str, attempt: Attempt | None) -> Step | None:
-    if word == "all":
+def find_requested_step(run: Run, split: str, step: str, attempt: Attempt | None) -> Step | None:
+    """None for `all`, and for `latest` if there is no step. Raises Http404."""
+    if step == "all":
         return None
-    number = parse_step_number(word)
-    if number is None and word != "latest":
+    number = parse_step_number(step)
+    if number is None and step != "latest":
         raise Http404(_("The step must be a number, latest or all."))
-    found = find_step(run, split, number, attempt)
-    if found is None and word != "latest":
-        raise Http404(_("This run has no {split} step {step}.").format(split=split, step=word))
-    return found
+    row = find_step(run, split, number, attempt)
+    if row is None and step != "latest":
+        raise Http404(_("This run has no {split} step {step}.").format(split=split, step=step))
+    return row
 
 
 def find_previous_step(row: Step | None) -> Step | None:
-    """The step before, for the change in mean score."""
+    """For the change of the mean score."""
     if row is None:
         return None
     steps = Step.objects.filter(run=row.run_id, split=row.split, superseded=False, step_kind=row.step_kind)
     return steps.filter(step__lt=row.step).order_by("-step").first()
-
-
-def parse_columns(request: HttpRequest) -> list[str]:
-    asked = request.GET.get("columns", "").split(",")
-    return [name for name in SAMPLE_COLUMNS if name in asked]

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from dashboard.pages.common import streaming
+from dashboard.pages.common import panels
 from dashboard.pages.sample import related, repetition
 from rollouts.models import Run, Sample
 from tests.dashboard.support.asgi_server import Site
@@ -61,7 +61,7 @@ def test_the_page_up_to_a_long_text_arrives_before_the_text_is_drawn(
     seen, waited, folds = threading.Event(), [], repetition.find_repetitions
 
     def when_seen(text: str) -> list[repetition.Repetition]:
-        if len(text) > streaming.MIN_STREAMED_CHARS:
+        if len(text) > panels.MIN_STREAMED_CHARS:
             waited.append(seen.wait(20))
         return folds(text)
 
@@ -80,7 +80,7 @@ def test_a_page_whose_text_cannot_be_drawn_says_so_and_keeps_its_frame(
 ) -> None:
     client.force_login(mate)
     folds = repetition.find_repetitions
-    limit = streaming.MIN_STREAMED_CHARS
+    limit = panels.MIN_STREAMED_CHARS
     monkeypatch.setattr(repetition, "find_repetitions", lambda text: folds(text) if len(text) <= limit else 1 / 0)
     with asked(site, client, f"/samples/{sample.pk}/") as answer:
         page = answer.read().decode()
@@ -111,7 +111,7 @@ def test_a_long_text_is_whole_and_in_the_readers_language(
         page = answer.read().decode()
     assert '<span class="show">展开</span>' in page and 'aria-label="回答"' in page
     assert text_of(page).count("8999. so the number") == 2
-    assert streaming.DEFERRED_MARKER not in page
+    assert panels.DEFERRED_MARKER not in page
 
 
 def test_a_page_that_did_not_change_is_not_drawn_again(site: Site, run: Run, client: Client, mate: User) -> None:

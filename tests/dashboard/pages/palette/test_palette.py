@@ -100,8 +100,8 @@ def test_every_key_of_the_table_is_in_the_help_of_every_page() -> None:
             for section in (*keyboard.build_page_sections(page), *keyboard.build_other_pages_sections(page))
             for key in section.keys
         ]
-        assert sorted(key.keys + key.does for key in shown) == sorted(
-            key.keys + key.does for key in keyboard.SHORTCUTS
+        assert sorted(key.keys + key.description for key in shown) == sorted(
+            key.keys + key.description for key in keyboard.SHORTCUTS
         ), page
 
 

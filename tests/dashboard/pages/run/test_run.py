@@ -78,7 +78,7 @@ def test_charts_drawn_before_are_kept_by_their_bytes(
     monkeypatch.setattr(
         run_page, "build_chart_data", lambda one, *rest, **named: (made.append(one), whole(one, *rest, **named))[1]
     )
-    monkeypatch.setattr(run_page, "kept", Cache(len(drawn[0]) + 1, len))
+    monkeypatch.setattr(run_page, "chart_cache", Cache(len(drawn[0]) + 1, len))
     assert [at.get(url).content for url in (*addresses, *reversed(addresses))] == [*drawn, *reversed(drawn)]
     assert made == [*runs, runs[0]]
 

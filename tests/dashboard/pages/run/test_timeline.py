@@ -99,9 +99,7 @@ def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User
     told = timeline.load_run_timeline(run)
     assert told is not None
     drawn = row.build_timeline(run, told)
-    assert (
-        len(drawn["marks"]) == row.TIMELINE_SLOTS and len(drawn["lines"]) == row.MAX_TIMELINE_EVENTS and drawn["more"]
-    )
+    assert len(drawn["marks"]) == row.TIMELINE_SLOTS and len(drawn["rows"]) == row.MAX_TIMELINE_EVENTS and drawn["more"]
     assert drawn["marks"][0].title == "step 6: pinned · steps 1 to 11: 11 replayed"
     assert drawn["marks"][0].link.endswith("/nearest/6/")
     assert ("pinned", 6) in drawn["ticks"] and len(drawn["ticks"]) == row.CHART_TICK_SLOTS + 1

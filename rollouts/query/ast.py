@@ -113,19 +113,17 @@ QueryNode = RangeTerm | RecordedTerm | NameTerm | PropertyTerm | MissingTerm | B
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A parsed query. `root` is None for the empty query. Pages show the messages in `notes`."""
+    """A parsed query: `root` is None if it is empty, `leaves` are its terms. Pages show the messages in `notes`."""
 
     text: str = ""
     root: QueryNode | None = None
+    leaves: tuple[QueryNode, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def leaves(self) -> list[QueryNode]:
-        return collect_leaves(self.root) if self.root else []
 
     @property
     def personal(self) -> bool:
         """Whether the result depends on the user."""
-        return any(isinstance(leaf, PropertyTerm) and leaf.name in PERSONAL_PROPERTIES for leaf in self.leaves())
+        return any(isinstance(leaf, PropertyTerm) and leaf.name in PERSONAL_PROPERTIES for leaf in self.leaves)
 
 
 def is_changeable_term(leaf: QueryNode) -> bool:

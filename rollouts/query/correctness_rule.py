@@ -26,7 +26,7 @@ def get_rule_text(project: Project) -> str:
 
 def build_correctness_notes(query: ast.Query, project: Project) -> tuple[str, ...]:
     """Returns the message to show with the result of a query that uses the correctness rule."""
-    if not any(isinstance(leaf, ast.PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES for leaf in query.leaves()):
+    if not any(isinstance(leaf, ast.PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES for leaf in query.leaves):
         return ()
     message = _("“Correct” uses the rule of {project}: `{rule}`.")
     return (message.format(rule=get_rule_text(project), project=project.slug),)
@@ -35,7 +35,7 @@ def build_correctness_notes(query: ast.Query, project: Project) -> tuple[str, ..
 def parse_correctness_rule(text: object) -> ast.Query:
     """Returns a query that is a valid rule. Raises InvalidInputError, InvalidQueryError if it cannot be parsed."""
     query = parse_query(parse_text(text, "correct", most=MAX_RULE_CHARS).strip())
-    for leaf in query.leaves():
+    for leaf in query.leaves:
         if isinstance(leaf, ast.PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES:
             message = _("A correctness rule cannot use `is:{name}`: the rule itself defines it.")
             raise InvalidInputError(message.format(name=leaf.name), "correct")

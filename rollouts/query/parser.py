@@ -50,13 +50,13 @@ def parse_query(q: str) -> ast.Query:
             message = _("The query contains an invalid character (NUL or an unpaired surrogate).")
             raise ast.InvalidQueryError(message, (at, at + 1))
     root = AstBuilder(q).build()
-    leaves = ast.collect_leaves(root) if root else []
+    leaves = tuple(ast.collect_leaves(root)) if root else ()
     if len(leaves) > MAX_TERMS:
         message = _("The query has {count} terms; the limit is {most}.")
         raise ast.InvalidQueryError(message.format(count=len(leaves), most=MAX_TERMS), (0, len(q)))
     inferred = ast.PropertyTerm("truncated") in leaves
     notes = (_("is:truncated also matches samples whose truncation was inferred (trunc?)."),) if inferred else ()
-    return ast.Query(q, root, notes)
+    return ast.Query(q, root, leaves, notes)
 
 
 class AstBuilder:

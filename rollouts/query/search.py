@@ -140,12 +140,21 @@ def find_samples(
     query = parse_query(q) if isinstance(q, str) else q
     order = build_order(ordering)
     scope = build_scope(run, {"split": split, "step": step, "step_kind": step_kind}, attempt, query.root, reader)
-    condition = ConditionBuilder(scope, time_budget).build(query.root) if query.root else Q()
+    condition = build_query_condition(query, scope, time_budget)
     samples = scope.samples().filter(condition)
     cursor = time_budget.cursor if time_budget else None
     if cursor is not None:
         samples = samples.filter(step__step__gt=cursor)
     return QueryResult(query, scope, samples.select_related("step").order_by(*order), cursor, condition)
+
+
+def build_query_condition(query: Query, scope: QueryScope, time_budget: body_scan.TimeBudget | None) -> Q:
+    """Returns the condition of a query. Only terms about bodies need a scan."""
+    if query.root is None:
+        return Q()
+    if any(isinstance(leaf, BodyTerm) for leaf in query.leaves):
+        return ConditionBuilder(scope, time_budget).build(query.root)
+    return build_condition(query.root, scope)
 
 
 def find_first_step(scope: QueryScope, max_samples: int) -> int | None:

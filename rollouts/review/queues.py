@@ -109,7 +109,7 @@ def find_queue(name: str) -> ReviewQueue:
 def is_changeable_queue(queue: ReviewQueue, q: str) -> bool:
     """Returns whether review decisions change the queue. Only the query of a user can do this."""
     try:
-        return queue is QUERY_QUEUE and any(map(is_changeable_term, parse_query(q).leaves()))
+        return queue is QUERY_QUEUE and any(map(is_changeable_term, parse_query(q).leaves))
     except InvalidInputError:
         return False
 

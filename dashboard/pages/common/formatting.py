@@ -149,7 +149,7 @@ def split_into_blocks(text: str) -> Iterator[str]:
 
 def find_query_words(query: Query) -> list[str]:
     """The words to highlight."""
-    return [leaf.text for leaf in query.leaves() if isinstance(leaf, TextTerm)]
+    return [leaf.text for leaf in query.leaves if isinstance(leaf, TextTerm)]
 
 
 def render_highlighted_text(text: str, words: Iterable[str] = (), answers: bool = True) -> SafeString:

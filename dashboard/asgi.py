@@ -1,7 +1,5 @@
 """The ASGI application that uvicorn serves."""
 
-from __future__ import annotations
-
 import os
 
 from django.core.asgi import get_asgi_application

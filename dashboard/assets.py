@@ -1,7 +1,5 @@
 """URLs of our own scripts and styles, with a hash so that files of two releases are never mixed."""
 
-from __future__ import annotations
-
 import hashlib
 import posixpath
 import re

@@ -6,8 +6,6 @@ number of pages of this process that get the same notification, so that they do 
 first notification follows the topics at once, so that a page that was asleep is updated.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any, cast
 

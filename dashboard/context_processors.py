@@ -1,7 +1,5 @@
 """The context of `base.html`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Headers of every response, and compression of our scripts and styles."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 import re

@@ -1,7 +1,5 @@
 """The ASGI entry for everything that uvicorn serves: checks Host and Origin, and removes the URL prefix."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Django's settings. All environment variables are read in the first block and listed in `.env.example`."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from pathlib import Path

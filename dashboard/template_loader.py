@@ -1,7 +1,5 @@
 """Loads templates without indentation, which would make pages larger. Line breaks have a meaning and remain."""
 
-from __future__ import annotations
-
 import re
 
 from django.template import Origin

@@ -1,7 +1,5 @@
 """All URLs: the API is below /api/, everything else is a page."""
 
-from __future__ import annotations
-
 from django.urls import include, path
 
 from dashboard.api.views import health

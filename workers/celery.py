@@ -1,7 +1,5 @@
 """The Celery process. The database rows say what is due: if a task is lost, the sweep sends it again."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -3,8 +3,6 @@
 Tasks are sent by name, so the web server does not import what the workers run.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from typing import Any, Literal

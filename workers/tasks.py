@@ -3,8 +3,6 @@
 A message may be lost or sent twice. The rows of the database say what is due.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

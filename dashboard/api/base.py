@@ -1,7 +1,5 @@
 """What the views of the API share: their base class, parameters, and lists in pages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 

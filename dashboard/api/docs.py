@@ -1,7 +1,5 @@
 """The description of the API: OpenAPI for programs, a page for users."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth.decorators import login_required

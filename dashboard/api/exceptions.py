@@ -1,7 +1,5 @@
 """Every error of the API has one shape: {"error": {"code", "message", "field"?}}."""
 
-from __future__ import annotations
-
 import errno
 import logging
 from typing import Any

@@ -1,7 +1,5 @@
 """Parses JSON bodies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import IO, Any

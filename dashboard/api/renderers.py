@@ -1,7 +1,5 @@
 """Responses as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The OpenAPI schema. Parameters and bodies come from `takes` of the views, so the schema shows what is checked."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from drf_spectacular.openapi import AutoSchema

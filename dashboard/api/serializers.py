@@ -1,7 +1,5 @@
 """Database rows as JSON. The field names are part of the API."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Artifacts, pins, plans and replays as JSON. The field names are part of the API."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any

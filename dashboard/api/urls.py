@@ -1,7 +1,5 @@
 """URLs below /api/. PUT of dumps and files is in `dashboard/uploads/app.py`, in front of Django."""
 
-from __future__ import annotations
-
 from django.urls import path, re_path
 
 from dashboard.api import docs, exceptions

@@ -1,7 +1,5 @@
 """The pages. Every page's state is in its URL, in readable parameters: `split q sort sel view attempt`."""
 
-from __future__ import annotations
-
 from django.urls import path
 
 from dashboard.pages.compare import views as compare

@@ -1,7 +1,5 @@
 """A prompt's history: when it was solved, and links that keep the page's state."""
 
-from __future__ import annotations
-
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString

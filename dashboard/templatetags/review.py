@@ -1,7 +1,5 @@
 """The review queue's links, and how far it is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import template

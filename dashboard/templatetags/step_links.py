@@ -1,7 +1,5 @@
 """The step page: links with the same run, step and query (charts, export, the next part of a search), and tokens."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """Values on every page: scores, changes, numbers, times, hostile text, and links that keep the page's state."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import template

@@ -4,8 +4,6 @@ Django writes a complete body to disk before a view runs. Here everything is che
 is read, and the bytes are written directly to the data volume.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

@@ -1,7 +1,5 @@
 """A body on its way to disk: decompressed, counted and hashed in chunks, never held in memory."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

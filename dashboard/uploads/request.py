@@ -1,7 +1,5 @@
 """The request of an upload: its path, query, headers and body."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Statistics over prompts: a paired bootstrap with a fixed seed, and pass@k."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import comb
 

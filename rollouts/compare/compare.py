@@ -1,7 +1,5 @@
 """Compares steps over the prompts that all of them have. Differences are relative to the first step, A."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Prompts are paired by prompt key, then by task key (data source, dataset index) 
 prompt of the step: a prompt template that differs between two runs changes the key of every prompt.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

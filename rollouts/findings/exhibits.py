@@ -1,8 +1,6 @@
 """Snapshots of samples, query results and charts, so that later data, a re-index or the deletion of the run cannot
 change what a finding shows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ Depends on: the record types of `rollouts.samples` and the readers of `rolloutde
 Invariant: a format streams and never unpickles. To add a format, add one module here and one entry in `FORMATS`.
 """
 
-from __future__ import annotations
-
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import (
     cure,

@@ -1,7 +1,5 @@
 """The protocol of a format module and the context of the dump that it reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice

@@ -8,8 +8,6 @@ the last one; the steps of the others are unknown, so they are not read. Both ha
 execute.py:233-256, eval.py:870-905 of Gen-Verse/CURE 69fe174.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import BinaryIO

@@ -1,7 +1,5 @@
 """The native format: one JSON line per row of `Run.log_samples`. Keys that are not in `wire.SAMPLE_KEYS` are extras."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO

@@ -17,8 +17,6 @@ first is the prompt; of an odd number (it starts with a system text) the first t
 NVIDIA-NeMo/RL 7ea279a.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO

@@ -9,8 +9,6 @@ steps, the results of the evaluator in `signals` of the trajectory, the row of t
 `EvalEpisodeStore.write` in rllm/eval/episode_store.py:106, `Episode` in rllm/types.py:317, of the same commit.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO

@@ -16,8 +16,6 @@ With several domains, each writes the same file and the last one wins: such a fi
 Source: `RolloutMockMixin._dump_batch`, `DataProto.__getstate__` and `postprocess_generate` of ROLL 8eb27cc2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 

@@ -19,8 +19,6 @@ All other keys that are not empty become extras, also those of a custom generate
 Source: `save_debug_rollout_data` and `Sample` of slime 624b824a.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -14,8 +14,6 @@ It has no text and adds no samples to a step with a rollout dump: it is merged i
 Source: `_build_dump_payload` of slime 624b824a.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, BinaryIO

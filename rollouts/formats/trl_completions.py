@@ -15,8 +15,6 @@ if the data set is conversational.
 Source: `GRPOTrainer.log` of TRL 1.16.0 and 1.9.2.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise

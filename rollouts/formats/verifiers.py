@@ -14,8 +14,6 @@ Source: verifiers/v1/{episode,trace,graph}.py, PrimeIntellect-ai/verifiers a60a6
 src/prime_rl/monitors/file.py, PrimeIntellect-ai/prime-rl 559b4477, and file/monitor.py, 048a6e23.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain

@@ -4,8 +4,6 @@ NaN arrives as null. A step may have several lines (fully async writes up to thr
 Source: `FileLogger` in verl/utils/tracking.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO

@@ -3,8 +3,6 @@
 A tokenizer has no dumps. When it arrives, the token-only dumps of its run are indexed again and get their text.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 

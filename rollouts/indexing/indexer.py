@@ -3,8 +3,6 @@
 Everything a reader can see changes in one transaction at the end, under the lock of the step's row.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 from collections import Counter

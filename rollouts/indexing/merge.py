@@ -10,8 +10,6 @@ Properties that depend on the other samples of the step (duplicate, cut off, las
 the full step, not for each dump.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

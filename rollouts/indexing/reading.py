@@ -1,7 +1,5 @@
 """Reads a dump: turns records into index rows and a Parquet body, in batches, and collects what is skipped."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field

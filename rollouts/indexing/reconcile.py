@@ -5,8 +5,6 @@ is current, the others are superseded. Current dumps are merged, see `merge.py`.
 contain remain as hidden rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.db.models import QuerySet

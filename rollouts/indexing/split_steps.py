@@ -3,8 +3,6 @@
 The new dumps have the same identities when the dump is indexed again. The original dump then has no rows of its own.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

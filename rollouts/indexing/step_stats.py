@@ -1,7 +1,5 @@
 """Computes the statistics of a step from its visible samples, and marks steps that a later attempt superseded."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter

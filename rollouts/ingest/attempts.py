@@ -1,7 +1,5 @@
 """Attempts of a run: created, numbered in order, updated by heartbeats, finished. Safe to call twice."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta

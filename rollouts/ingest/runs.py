@@ -1,7 +1,5 @@
 """Runs: found by id or name, or created. Safe to call twice with the same input."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial

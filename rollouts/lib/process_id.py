@@ -1,7 +1,5 @@
 """Ids of processes that remain unique after a pid is used again. Claims store the id of the process that owns them."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

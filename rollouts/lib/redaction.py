@@ -1,7 +1,5 @@
 """Masks secrets in run configs before they are stored, so that the database cannot leak them."""
 
-from __future__ import annotations
-
 import math
 import re
 from itertools import pairwise

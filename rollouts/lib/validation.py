@@ -1,7 +1,5 @@
 """Checks values that callers send, so that no NUL, half surrogate or huge number reaches the database."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

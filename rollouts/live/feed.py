@@ -1,7 +1,5 @@
 """The live feed: the newest steps of many runs, each with the step before it and its worst samples."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final

@@ -3,8 +3,6 @@
 A notification is `{topics, split, step, version}`. It may be lost or duplicated without harm.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any, TypedDict
 

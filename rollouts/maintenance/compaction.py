@@ -1,7 +1,5 @@
 """Joins small body files into large ones: a scan of ten thousand small Parquet files takes ten times longer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, groupby

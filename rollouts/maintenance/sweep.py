@@ -1,7 +1,5 @@
 """The steps of the sweep: find overdue work and remove expired data. Cheap when there is nothing to do."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from datetime import timedelta

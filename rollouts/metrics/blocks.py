@@ -4,8 +4,6 @@ The blocks of a series never overlap. A point belongs to the block whose range c
 old step rewrites only that block.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final

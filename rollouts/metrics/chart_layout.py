@@ -1,7 +1,5 @@
 """Decides which charts the overview of a run shows, and in which order. Metric names are matched by pattern."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

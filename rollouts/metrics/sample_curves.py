@@ -4,8 +4,6 @@ They are computed from the statistics of the steps and not stored. Shares are fr
 groups of a step. A value that the run does not record has no curve, nor has a text property that never occurs.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime

@@ -3,8 +3,6 @@
 The order is attempt, step, arrival, never a client's clock. The clock is stored as the series `_time`.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """Metrics: the newest points are rows, the others are packed into blocks."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from rollouts.models.runs import Attempt, Run

@@ -1,7 +1,5 @@
 """The check of artifacts: a file must be plain JSON, or a pickle that runs no code when a trainer loads it."""
 
-from __future__ import annotations
-
 import json
 
 from django.db import transaction

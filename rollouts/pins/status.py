@@ -1,7 +1,5 @@
 """The status of a pin: how many of its bytes are uploaded, and which hosts have the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

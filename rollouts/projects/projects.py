@@ -1,7 +1,5 @@
 """Projects, their members, their tokens and the audit log."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The prompt heatmap: which prompts were solved at which steps, for prompts that repeat, as in an evaluation."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The history of one prompt over the steps, attempts and runs of a project."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

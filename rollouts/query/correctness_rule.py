@@ -4,8 +4,6 @@ A term is unknown for a sample if its value was not recorded. `-acc=1` finds sam
 a correctness rule leaves them unevaluated.
 """
 
-from __future__ import annotations
-
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 

@@ -4,8 +4,6 @@ The groups are cached per version of a step: in a million samples the database n
 needs them three times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 

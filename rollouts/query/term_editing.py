@@ -1,7 +1,5 @@
 """The terms of a query as the user wrote them: charts and filter chips add and remove them, completion finds one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

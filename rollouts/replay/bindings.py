@@ -1,7 +1,5 @@
 """Bindings: which revision of a plan a run replays. It can change until the run has begun."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks whether a run can replay the entries of a plan: compares the facts of each pin with the facts of the run."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass

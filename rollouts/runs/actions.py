@@ -3,8 +3,6 @@
 A deleted run is in the trash. It can be restored, and the sweep removes it permanently after `TRASH_RETENTION`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta

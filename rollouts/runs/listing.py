@@ -1,7 +1,5 @@
 """The list of runs: its filter, the keys of configs, and the status of many runs in a few queries."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """The timeline of a run: flags, pins, replayed steps, later attempts, and a failure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final

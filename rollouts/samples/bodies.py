@@ -1,7 +1,5 @@
 """Loads full samples from the Parquet body files and merges the records of all dumps that contain a sample."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

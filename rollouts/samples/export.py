@@ -1,7 +1,5 @@
 """Exports full samples (index row and body) as JSONL or Parquet. Keeps 256 samples in memory at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields
 from itertools import islice

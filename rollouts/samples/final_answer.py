@@ -4,8 +4,6 @@ Order of preference: the answer that the reward function logged (`pred`, `extrac
 the last `Answer: …`, the last `#### …`. `####` is last because it also starts a Markdown heading.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Stable sample ids and prompt keys. They survive a re-index, a restore and a move to another database."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Builds the index rows of a dump from its records and inserts them. Lists sort, filter and preview index rows."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain, islice

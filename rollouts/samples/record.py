@@ -1,7 +1,5 @@
 """The record types that all format modules produce. This module does not import Django."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -16,8 +16,6 @@ no-text       only its tokens were recorded
 filtered      the trainer logged (`filtered`) that it dropped the sample and did not train on it
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

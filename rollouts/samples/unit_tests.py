@@ -4,8 +4,6 @@ The body of a program has `tests`: {passed: [bool per test], given: number of te
 output}], printed: [output or error of the program]}. The body of a test has `passed_by`: [bool per program].
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

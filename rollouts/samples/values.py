@@ -1,7 +1,5 @@
 """Converts JSON values to finite floats, integers that fit, and text."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -4,8 +4,6 @@ A trainer downloads the same bytes that were dumped. Uploads are received on the
 rename. Each file belongs to one project and is never shared.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

@@ -4,8 +4,6 @@ Raw dumps are zstd-compressed and named by the sha256 of the plain bytes. Each b
 shared. Every file is written under a temporary name and renamed, so a reader sees complete files only.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterable, Iterator

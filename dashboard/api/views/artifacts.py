@@ -1,7 +1,5 @@
 """Artifacts of a run: registered by the nodes that have the files, requested, and downloaded."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Steps of runs, compared prompt by prompt."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rest_framework.request import Request

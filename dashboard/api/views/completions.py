@@ -1,7 +1,5 @@
 """Completions of a query, for the query box of the step page and for other programs."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from rest_framework.request import Request

@@ -1,7 +1,5 @@
 """Dumps of a run: which have arrived, and indexing them again. PUT is in `dashboard/uploads/app.py`."""
 
-from __future__ import annotations
-
 from django.http import Http404
 from rest_framework.request import Request
 from rest_framework.response import Response

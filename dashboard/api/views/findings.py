@@ -1,7 +1,5 @@
 """Findings: a title, a note, and evidence items that store what they show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db.models import Q, QuerySet

@@ -1,7 +1,5 @@
 """Flags: created, changed and withdrawn by users."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.exceptions import PermissionDenied

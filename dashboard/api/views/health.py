@@ -1,7 +1,5 @@
 """Health and statistics of the server: `/healthz` for load balancers, `/metrics` for Prometheus."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from urllib.parse import urlsplit

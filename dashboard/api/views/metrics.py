@@ -1,7 +1,5 @@
 """Metrics of a run: writes points, returns curves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rest_framework.request import Request

@@ -1,7 +1,5 @@
 """Pins: created, changed and removed by maintainers of a project."""
 
-from __future__ import annotations
-
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response

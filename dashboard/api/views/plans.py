@@ -1,7 +1,5 @@
 """Replay plans of a project, and the revision that a run is bound to."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

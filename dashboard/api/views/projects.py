@@ -1,7 +1,5 @@
 """Projects and their members."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The result of a replay plan at each step of a run."""
 
-from __future__ import annotations
-
 from rest_framework.request import Request
 from rest_framework.response import Response
 

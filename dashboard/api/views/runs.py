@@ -1,7 +1,5 @@
 """Runs: opened by a client or a user, listed, changed, moved to the trash; heartbeat and end of an attempt."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.core.exceptions import PermissionDenied

@@ -1,7 +1,5 @@
 """Samples: lists of previews, one full sample, its prompt over steps, its tokens, and exports."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any

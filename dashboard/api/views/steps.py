@@ -1,7 +1,5 @@
 """Steps of a run, each with its statistics and its dumps."""
 
-from __future__ import annotations
-
 from rest_framework.request import Request
 from rest_framework.response import Response
 

@@ -1,7 +1,5 @@
 """Tokens: created, listed and revoked by owners of a project."""
 
-from __future__ import annotations
-
 from django.db.models import Q, QuerySet
 from django.http import Http404
 from rest_framework.request import Request

@@ -1,7 +1,5 @@
 """Creates what the server needs before the first request: tables, an admin, and the local token."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

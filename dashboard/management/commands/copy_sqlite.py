@@ -1,7 +1,5 @@
 """Moves to PostgreSQL: copies every row of the embedded database into the empty database of DATABASE_URL."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from itertools import islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Django's makemessages for both catalogues at once, without line numbers, so that only texts change them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import CommandParser

@@ -1,7 +1,5 @@
 """Error pages for people. The API answers the same errors as JSON."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render

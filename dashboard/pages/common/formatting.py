@@ -1,7 +1,5 @@
 """Values, hostile text and Markdown as HTML, for all pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime

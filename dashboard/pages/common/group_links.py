@@ -1,7 +1,5 @@
 """Links to group views. They contain the query of the page, so that next and previous follow its result."""
 
-from __future__ import annotations
-
 import re
 from functools import cached_property
 from urllib.parse import quote

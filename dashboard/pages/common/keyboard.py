@@ -4,8 +4,6 @@ A key presses the element with the same `data-key`, so every key has a visible b
 the link with the same `data-go`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.template.loader import render_to_string

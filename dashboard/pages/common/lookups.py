@@ -1,7 +1,5 @@
 """Loads what a URL names. Objects that the user may not see are not found."""
 
-from __future__ import annotations
-
 from typing import cast
 
 from django.contrib.auth.models import User

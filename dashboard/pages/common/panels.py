@@ -4,8 +4,6 @@ A page with a long text is sent in pieces: the browser shows its start while the
 has `{{ deferred.marker }}` at the position of the text, so no template copies megabytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping

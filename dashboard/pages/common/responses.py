@@ -1,7 +1,5 @@
 """Responses to forms: JSON for the page's script; without JavaScript, a redirect back to the page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import messages

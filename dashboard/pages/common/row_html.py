@@ -1,7 +1,5 @@
 """HTML of table rows and of the step strip, in Python: as templates they take ten times as long."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from django.urls import reverse

@@ -1,7 +1,5 @@
 """The rows of a sample table: what each shows, and the columns that have values."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sparklines of many runs: mean scores over steps, the last step, flags."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime

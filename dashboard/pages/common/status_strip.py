@@ -1,7 +1,5 @@
 """A strip of steps with a status each: the preview of a replay plan, or the replay timeline of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

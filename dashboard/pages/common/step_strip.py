@@ -1,7 +1,5 @@
 """The step strip of a run's pages: bars of mean scores, with marks for flags and replays."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The state of a page in its URL. Links leave out default values, so URLs stay short and readable."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from typing import Self
 from urllib.parse import quote_plus

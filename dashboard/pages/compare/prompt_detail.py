@@ -1,7 +1,5 @@
 """An opened prompt of a comparison: the full response of each target, side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

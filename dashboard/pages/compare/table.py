@@ -1,7 +1,5 @@
 """The parts of a comparison's page: filter chips of outcomes, rows of statistics, rows of prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The form that adds items to a finding: a sample with quotes, a query, charts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

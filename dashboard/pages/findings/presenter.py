@@ -1,7 +1,5 @@
 """Findings as pages, exported files and chat messages show them, with the numbers of the snapshots."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Curves as an SVG without script, for snapshots and exported files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

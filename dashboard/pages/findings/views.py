@@ -1,7 +1,5 @@
 """Findings: the list, one finding, its edits and its export as one file."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth.decorators import login_required

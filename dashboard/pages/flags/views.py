@@ -1,7 +1,5 @@
 """Flags one sample or many, withdraws flags, and undoes either. Without script, a form redirects back to its page."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse

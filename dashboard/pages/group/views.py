@@ -1,7 +1,5 @@
 """The group view: the responses to one prompt in one step, lowest score first, and their unit tests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The live feed: the newest steps of all runs that the user may see, a card for each step."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlencode
 

@@ -1,7 +1,5 @@
 """The results of the command palette: runs by name, steps of the open run, samples by id."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlencode
 

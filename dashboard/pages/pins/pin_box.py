@@ -1,7 +1,5 @@
 """The pin box of a step: the state of its pin, and the forms that pin, unpin and edit the note."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import messages

@@ -1,7 +1,5 @@
 """Pins and replays as pages show them: states, upload commands, links and names."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a plan does, step by step, and where its pins are incompatible with the run that it is compared with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The context of the plan next to the pins: the draft, its preview, its compatibility with a run, and the revisions."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlencode
 

@@ -1,7 +1,5 @@
 """How the next run uses a plan: the lines to paste, for a trainer with and without the plug-in."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass
 

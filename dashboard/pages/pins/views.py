@@ -1,7 +1,5 @@
 """The page of pins and replay plans, and the forms that save a plan and override a check."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import messages

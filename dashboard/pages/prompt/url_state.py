@@ -1,7 +1,5 @@
 """The URL of a prompt's page."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dashboard.pages.common import UrlState, parse_step_number

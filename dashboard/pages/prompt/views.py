@@ -1,7 +1,5 @@
 """One prompt over steps, attempts and runs: its history, and two of its answers side by side."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rows of a review queue: why a sample is in it, and the user's decisions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.utils.translation import gettext as _

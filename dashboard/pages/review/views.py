@@ -1,7 +1,5 @@
 """Review: a queue of samples, one of them open, and the review decisions."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The runs whose curves are drawn over those of the page's run: `?runs=uid,uid`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from urllib.parse import quote
 

@@ -1,7 +1,5 @@
 """The heatmap of a run's prompts over its steps. A cell links to its samples."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlencode
 

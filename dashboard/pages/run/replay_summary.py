@@ -1,7 +1,5 @@
 """What a run replayed, step by step, and the hit rate of the engine's own prefix cache."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

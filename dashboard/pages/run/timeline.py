@@ -1,7 +1,5 @@
 """The timeline of a run's overview: its events, on the axis of its charts. A mark links to its step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The overview of a run: metric charts, status, problems with its data."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict
 from datetime import timedelta

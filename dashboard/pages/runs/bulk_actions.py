@@ -1,7 +1,5 @@
 """The actions on the selected runs of the list: compare, overlay, tag, re-index, archive, delete, restore."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """The columns of the run list: the cell of each, and the value it sorts and groups by."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The list of runs in all projects that the user may see."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Splits flat text into turns: `system\\n…\\nuser\\n…\\nassistant\\n…`, or with the markers of a chat template."""
 
-from __future__ import annotations
-
 import re
 
 from django.utils.translation import gettext as _

@@ -1,7 +1,5 @@
 """What a response can be compared with: others of its group, the same prompt at an earlier step and in other runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The recorded fields of a sample under the names with which they were logged: shown, copied, downloaded."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Landmarks of a response: turns, the end of the reasoning, tool calls, code, the answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

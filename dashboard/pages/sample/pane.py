@@ -1,7 +1,5 @@
 """The pane of one sample: its body, group, prompt history and flags."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpRequest

@@ -1,7 +1,5 @@
 """The panes of the samples that the user is likely to open next, several in one response."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 

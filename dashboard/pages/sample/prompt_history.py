@@ -1,7 +1,5 @@
 """The same prompt at the steps of a run: its scores, and the chart of bars that shows them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

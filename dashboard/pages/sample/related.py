@@ -1,7 +1,5 @@
 """What the pages of a sample show besides its row: body, flags, group, prompt history, replay."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

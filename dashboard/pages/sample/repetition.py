@@ -1,7 +1,5 @@
 """Finds text that repeats: lines, sentences or words that occur several times in a row."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

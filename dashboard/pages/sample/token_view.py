@@ -3,8 +3,6 @@
 Log-probs in nats as sampled; `mismatch` is the sampled log-prob minus the trainer's for the same token.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

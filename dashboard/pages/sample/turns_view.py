@@ -3,8 +3,6 @@
 The result of a tool call is shown next to the call; reasoning is a part of its own.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """The views of a response: raw, math (rendered Markdown), turns, diff, tokens, json."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of one sample, and its panels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth.decorators import login_required

@@ -1,7 +1,5 @@
 """The members of a project and their roles; new users get a link that signs them in once."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required

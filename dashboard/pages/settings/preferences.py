@@ -1,7 +1,5 @@
 """Display preferences in cookies, so that the first paint has them: theme, shortcuts, language."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

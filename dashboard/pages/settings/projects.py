@@ -1,7 +1,5 @@
 """Settings: the user's projects; one project with its members, tokens, flag reasons and correctness rule."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, count
 from typing import Any

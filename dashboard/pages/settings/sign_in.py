@@ -4,8 +4,6 @@ Attempts with a password are limited for ten minutes: for a name from one addres
 counters are in the memory of the web process: they work without Redis, and a restart resets them.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any

@@ -1,7 +1,5 @@
 """A project's API tokens: create and revoke."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse

@@ -1,7 +1,5 @@
 """Statistics of a query result: counts, a histogram of scores, means by source. Each bar is a term of the query."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil, floor, log10

@@ -1,7 +1,5 @@
 """The result of the query on the step page: a page of rows, and statistics that are computed once per version."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 

@@ -3,8 +3,6 @@
 The server renders it, so it works without JavaScript and changes with the query.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from math import ceil, floor, log10

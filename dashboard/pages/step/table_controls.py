@@ -1,7 +1,5 @@
 """The controls over the table of a step: filter chips with counts, and the sort menu."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.utils.translation import gettext as _

@@ -1,7 +1,5 @@
 """A step, or all steps of a split: statistics, the table of samples, and the selected sample next to it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth.decorators import login_required

@@ -13,8 +13,6 @@ Source: `EvaluationTracker.save` in src/lighteval/logging/evaluation_tracker.py:
 model_output.py:29, huggingface/lighteval 3fd15266. Before version 0.11 the columns differ: such a file is a table.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO

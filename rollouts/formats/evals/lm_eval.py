@@ -12,8 +12,6 @@ A document has one line per filter, with the same responses: the later lines add
 EleutherAI/lm-evaluation-harness 4e7e0d47.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import chain

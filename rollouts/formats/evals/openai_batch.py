@@ -12,8 +12,6 @@ The prompts are only in the file of the requests. A request that failed is skipp
 `BatchRequestOutput` in vllm/entrypoints/openai/run_batch.py of vllm-project/vllm; "Batch" in OpenAI's API reference.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO

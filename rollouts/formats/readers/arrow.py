@@ -6,8 +6,6 @@ decompressed. Sources: src/datasets/arrow_writer.py of huggingface/datasets 5.2;
 `Message.header` and `RecordBatch.compression`.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Renders the messages of a conversation as the two texts of a sample: prompt and response."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

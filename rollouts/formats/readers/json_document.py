@@ -1,7 +1,5 @@
 """Reads a dump that is one JSON value."""
 
-from __future__ import annotations
-
 from typing import Any, BinaryIO
 
 import orjson

@@ -3,8 +3,6 @@
 A line ends only at `\\n`: it may contain U+2028, U+2029 and U+0085. `NaN` and `Infinity` are accepted.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, TypeVar

@@ -1,7 +1,5 @@
 """Reads the rows of Parquet files with any column types. Memory and total size are limited."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Provides a dump as a file, for formats that are read by position."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

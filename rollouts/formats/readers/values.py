@@ -1,7 +1,5 @@
 """Converts values that the safe readers, Parquet and JSON return to the values of a record."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from math import isfinite
 from typing import Any

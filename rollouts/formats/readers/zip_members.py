@@ -5,8 +5,6 @@ which is at its end: the members are found by their own headers then. Source: .Z
 4.3.7 (local header), 4.4.5 (methods), 4.5.3 (zip64).
 """
 
-from __future__ import annotations
-
 import io
 import struct
 import zipfile

@@ -8,8 +8,6 @@ the advantages. An empty cell of a CSV is a missing value, but an empty response
 or object is parsed if the part has that type.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator

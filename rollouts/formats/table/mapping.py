@@ -3,8 +3,6 @@
 The parts and the common names of columns are in `rolloutdeck.protocol.columns`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ also by row name, as pandas writes it; an object of rows by name; or an object w
 keys.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

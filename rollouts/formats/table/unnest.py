@@ -13,8 +13,6 @@ b178a3cd, swift/rlhf_trainers/grpo_trainer.py:1878 of modelscope/ms-swift 360236
 hiyouga/EasyR1 b44b3110.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

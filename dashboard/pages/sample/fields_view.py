@@ -20,7 +20,7 @@ from rollouts.errors import NotFoundError
 from rollouts.models import Sample
 from rollouts.samples import load_body
 
-HIDDEN_FIELDS = ("seen_in", "textless", "extras")
+HIDDEN_FIELDS = ("source_dumps", "textless", "extras")
 MAX_VALUE_CHARS = 4000  # of a value on the page; the download is complete
 MAX_LIST_VALUES = 40
 FIELD_BUTTONS_HTML = (

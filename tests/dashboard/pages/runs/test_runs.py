@@ -12,6 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from dashboard.api.base import Params
 from dashboard.api.views.runs import update_run
 from dashboard.pages.runs import views
 from rollouts.metrics import series
@@ -292,5 +293,5 @@ def test_the_api_archives_a_run_and_names_its_owner(project: Project, owner: Use
 def test_a_change_leaves_alone_what_it_does_not_tell(project: Project, owner: User) -> None:
     run = builders.run(project, tags=["old"])
     project.runs.update(tags=["new"])  # by somebody else, after the request had read its row
-    update_run(run, {"name": "renamed"})
+    update_run(run, Params({"name": "renamed"}))
     assert project.runs.values_list("name", "tags").get() == ("renamed", ["new"])

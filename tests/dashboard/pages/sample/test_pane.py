@@ -213,6 +213,7 @@ def test_every_key_can_be_downloaded_as_it_was_written(tokens: Sample, client: C
     whole = json.loads(client.get(f"/samples/{tokens.pk}/file/").content)
     assert whole["response_ids"] == list(range(COUNT))
     assert whole["short"] == [1.0, 2.0]
+    assert not {"source_dumps", "textless", "extras"} & set(whole), "fields of our own, not of the trainer"
     assert client.get(f"/samples/{tokens.pk}/file/", {"key": "nothing"}).status_code == 404
 
 

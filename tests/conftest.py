@@ -43,8 +43,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"first run of {report.nodeid}")
         terminalreporter.write_line(report.longreprtext[-4000:])
-        for name, said in report.sections:
-            terminalreporter.write_line(f"--- {name}\n{said[-3000:]}")
+        for name, message in report.sections:
+            terminalreporter.write_line(f"--- {name}\n{message[-3000:]}")
 
 
 @pytest.fixture(scope="session")
@@ -63,13 +63,13 @@ def static_files_once() -> Iterator[None]:
 
 
 def kept_static_file(find: Callable[..., Any]) -> Callable[..., Any]:
-    found: dict[tuple[str, str], Any] = {}
+    result: dict[tuple[str, str], Any] = {}
 
     def get_static_file(self: WhiteNoise, path: str, url: str, stat_cache: Any = None) -> Any:
         key = (str(path), url)
-        if key not in found:
-            found[key] = find(self, path, url, stat_cache)
-        return found[key]
+        if key not in result:
+            result[key] = find(self, path, url, stat_cache)
+        return result[key]
 
     return get_static_file
 

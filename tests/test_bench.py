@@ -22,9 +22,9 @@ def test_a_run_that_is_made_longer_has_its_steps_again_and_again(run: Run) -> No
     run.refresh_from_db()
     assert run.version > before
     assert list(run.steps.order_by("step").values_list("step", "samples")) == [(step, 3) for step in range(1, 8)]
-    shown = step_strip.load_step_strip(run, "train")
-    assert [bar.score for bar in shown.bars] == [0.25, 0.5, 0.25, 0.5, 0.25, 0.5, 0.25]
+    rendered = step_strip.load_step_strip(run, "train")
+    assert [bar.score for bar in rendered.bars] == [0.25, 0.5, 0.25, 0.5, 0.25, 0.5, 0.25]
     rows = list(Sample.objects.filter(step__run=run).select_related("step"))
-    told = bodies.load_bodies(rows)
-    assert len(told) == 21
-    assert all(told[row.pk].response.startswith(f"{2 - row.step.step % 2} and") for row in rows)
+    result = bodies.load_bodies(rows)
+    assert len(result) == 21
+    assert all(result[row.pk].response.startswith(f"{2 - row.step.step % 2} and") for row in rows)

@@ -55,12 +55,12 @@ def test_other_folders_import_only_from_the_entrance() -> None:
             if not isinstance(node, ast.ImportFrom) or node.level or node.module is None:
                 continue
             for alias in node.names:
-                found = f"{node.module}.{alias.name}"
-                is_module = ROOT.joinpath(*found.split(".")).with_suffix(".py").is_file()
-                home = capability(found if is_module else f"{node.module}")
+                result = f"{node.module}.{alias.name}"
+                is_module = ROOT.joinpath(*result.split(".")).with_suffix(".py").is_file()
+                home = capability(result if is_module else f"{node.module}")
                 # urls.py names the modules of views, as Django projects do.
                 if home and not f"{here}.".startswith(f"{home}.") and not (path.name == "urls.py" and is_module):
-                    wrong.append(f"{name(path)}:{node.lineno} imports {found}")
+                    wrong.append(f"{name(path)}:{node.lineno} imports {result}")
     assert wrong == []
 
 
@@ -104,10 +104,10 @@ def test_the_wheel_holds_the_whole_server(wheel: zipfile.ZipFile, folder: str) -
 
 def test_every_variable_is_in_the_example_and_every_one_there_is_read() -> None:
     listed = set(re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
-    read = {found for path in sources() for found in VARIABLE.findall(path.read_text())}
+    read = {result for path in sources() for result in VARIABLE.findall(path.read_text())}
     env = (ROOT / "rolloutdeck/lib/environment.py").read_text()
-    read |= {f"ROLLOUTDECK_{found}" for found in re.findall(r'"([A-Z_]+)"', env)}
-    assert {found for found in read if not found.endswith("_")} == listed
+    read |= {f"ROLLOUTDECK_{result}" for result in re.findall(r'"([A-Z_]+)"', env)}
+    assert {result for result in read if not result.endswith("_")} == listed
 
 
 def test_a_trainers_name_stands_only_where_its_files_are_read() -> None:

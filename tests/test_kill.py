@@ -51,15 +51,15 @@ def settled(product: Product, seconds: float = 240) -> dict[str, Any]:
     """The figures once every file is in, or as far as they came. One answer may be cut off: that of a server which ends
     since its supervisor was the last to be killed."""
     deadline = time.monotonic() + seconds
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     cut = 0
     while time.monotonic() < deadline:
         try:
-            found = figures(product)
-            if len(found.get("steps", [])) == STEPS + STEPS // 4 and len(
-                found["samples"]
+            result = figures(product)
+            if len(result.get("steps", [])) == STEPS + STEPS // 4 and len(
+                result["samples"]
             ) == ROWS * STEPS + ROWS // 2 * (STEPS // 4):
-                return found
+                return result
         except OSError:
             pass
         except http.client.IncompleteRead:
@@ -67,17 +67,17 @@ def settled(product: Product, seconds: float = 240) -> dict[str, Any]:
             if cut > 1:
                 raise
         time.sleep(0.5)
-    return found
+    return result
 
 
 def undisturbed(folder: Path) -> dict[str, Any]:
     with Product() as product:
         writer, watch = start_writer(folder), start_watch(product, folder)
         writer.wait(60)
-        found = settled(product)
+        result = settled(product)
         watch.terminate()
         watch.wait(10)
-    return found
+    return result
 
 
 def disturbed(folder: Path, chance: random.Random) -> dict[str, Any]:
@@ -92,10 +92,10 @@ def disturbed(folder: Path, chance: random.Random) -> dict[str, Any]:
                 watch = start_watch(product, folder)
             else:
                 product.kill(part)
-        found = settled(product)
+        result = settled(product)
         watch.terminate()
         watch.wait(10)
-    return found
+    return result
 
 
 @pytest.mark.timeout(420)

@@ -44,13 +44,13 @@ def imported(product: Product, folder: str) -> None:
     )
 
 
-def seen(product: Product, uid: str) -> dict[str, Any]:
+def read_run(product: Product, uid: str) -> dict[str, Any]:
     """What a person could see of the run: its row, its steps, each sample whole, flags, metrics."""
     samples = product.get(f"samples/?run={uid}&step=all&page_size=500")["results"]
     return {
         "run": product.get(f"runs/{uid}/"),
         "steps": product.get(f"runs/{uid}/steps/"),
-        "samples": {one["id"]: product.get(f"samples/{one['id']}/") for one in samples[::20]},
+        "samples": {item["id"]: product.get(f"samples/{item['id']}/") for item in samples[::20]},
         "flags": product.get(f"flags/?run={uid}"),
         "metrics": product.get(f"runs/{uid}/metrics/?name=critic/score/mean"),
     }
@@ -62,14 +62,14 @@ def test_a_link_to_a_sample_opens_the_same_sample_after_a_move_to_postgresql(pos
         uid = product.get("runs/?project=math")["results"][0]["id"]
         first = product.get(f"samples/?run={uid}&step=1")["results"][0]["id"]
         post(product, "flags/", {"sample": first, "label": "bad", "reason": "other", "text": "look \u2028 here"})
-        before = seen(product, uid)
+        before = read_run(product, uid)
         product.down()
         product.environ |= {"DATABASE_URL": postgres, "ROLLOUTDECK_DATA": str(product.data)}
         copying = [sys.executable, str(ROOT / "manage.py"), "copy_sqlite"]
         subprocess.run(copying, env=product.environ, check=True, stdout=product.log, stderr=product.log, timeout=120)
         (product.data / "db.sqlite3").unlink()
         product.up()
-        assert seen(product, uid) == before
+        assert read_run(product, uid) == before
         assert before["flags"]["results"][0]["sample"] == first and before["samples"]
         again = post(product, "flags/", {"sample": first, "label": "good", "reason": "truncated", "text": ""})
         assert again["id"] > before["flags"]["results"][0]["id"]

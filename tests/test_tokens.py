@@ -28,7 +28,7 @@ def brought(product: Product, run: str, *words: object) -> str:
     """Imports into the run; its uid."""
     command = product.command("import", *map(str, words), "--project", "tokens", "--run", run)
     assert command.wait(120) == 0
-    (one,) = (one for one in product.get("runs/")["results"] if one["name"] == run)
+    (one,) = (item for item in product.get("runs/")["results"] if item["name"] == run)
     return str(one["id"])
 
 
@@ -49,16 +49,16 @@ def test_tokens_of_a_batch_find_the_texts_of_its_step(product: Product) -> None:
     text, batch = DATA / "verl_jsonl/v0/rollout/1.jsonl", DATA / "verl_skip/main"
     uid = brought(product, "v0", text, batch)
     assert with_tokens(product, uid, 0)["samples"] == 32
-    before = {one["id"] for one in product.get(f"samples/?run={uid}&page_size=100")["results"]}
+    before = {item["id"] for item in product.get(f"samples/?run={uid}&page_size=100")["results"]}
     brought(product, "v0", "--tokenizer", DATA / "tokenizer")
     assert with_tokens(product, uid, 32)["samples"] == 32
-    found = product.get(f"samples/?run={uid}&page_size=100")["results"]
-    assert {one["id"] for one in found} == before
-    whole = product.get(f"samples/{found[0]['id']}/")
-    told = product.get(f"samples/{found[0]['id']}/tokens/")
-    assert "".join(told["texts"]).removesuffix("<|im_end|>") == whole["response"]
-    assert len(told["logprobs"]) == told["total"] == len(whole["response_ids"])
-    assert {seen["format"] for seen in whole["seen_in"]} == {"verl-jsonl", "verl-gen-batch"}
+    result = product.get(f"samples/?run={uid}&page_size=100")["results"]
+    assert {item["id"] for item in result} == before
+    full = product.get(f"samples/{result[0]['id']}/")
+    values = product.get(f"samples/{result[0]['id']}/tokens/")
+    assert "".join(values["texts"]).removesuffix("<|im_end|>") == full["response"]
+    assert len(values["logprobs"]) == values["total"] == len(full["response_ids"])
+    assert {seen["format"] for seen in full["seen_in"]} == {"verl-jsonl", "verl-gen-batch"}
 
 
 @pytest.mark.timeout(240)
@@ -66,14 +66,14 @@ def test_tokens_of_a_v1_step_join_by_uid_without_a_tokenizer(product: Product) -
     rows = [json.loads(line) for line in (DATA / "verl_jsonl/v1/rollout/1.jsonl").open()]
     uid = brought(product, "v1", DATA / "verl_jsonl/v1/rollout/1.jsonl", DATA / "verl_tq/sync")
     assert with_tokens(product, uid, 32)["samples"] == len(rows) == 32
-    found = product.get(f"samples/?run={uid}&page_size=100&q=acc=1")["results"]
-    assert {one["correct"] for one in product.get(f"samples/?run={uid}&q=score<0.5")["results"]} == {False}
-    assert found == [] or {one["correct"] for one in found} == {True}
+    result = product.get(f"samples/?run={uid}&page_size=100&q=acc=1")["results"]
+    assert {item["correct"] for item in product.get(f"samples/?run={uid}&q=score<0.5")["results"]} == {False}
+    assert result == [] or {item["correct"] for item in result} == {True}
 
 
 @pytest.mark.timeout(240)
 def test_a_shell_is_told_that_a_response_has_no_text_yet(product: Product) -> None:
     brought(product, "async", DATA / "verl_skip/async")
     command = [sys.executable, "-m", "rolloutdeck", "samples", "--project", "tokens", "--run", "async", "--text"]
-    told = subprocess.run(command, env=product.environ, capture_output=True, text=True, timeout=60)
-    assert "only token ids were recorded; `rolloutdeck import --tokenizer PATH` adds the text" in told.stdout
+    result = subprocess.run(command, env=product.environ, capture_output=True, text=True, timeout=60)
+    assert "only token ids were recorded; `rolloutdeck import --tokenizer PATH` adds the text" in result.stdout

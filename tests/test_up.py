@@ -40,13 +40,13 @@ def answers(product: Product) -> bool:
 
 def commands(product: Product) -> dict[int, str]:
     """Command lines of the living processes below `up`."""
-    found = {}
+    result = {}
     for pid in product.pids()[1:]:
         try:
-            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            result[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-    return found
+    return result
 
 
 def pid_of(product: Product, part: str) -> int:
@@ -81,10 +81,10 @@ def product() -> Iterator[Product]:
 
 @pytest.mark.slow
 def test_it_answers_says_how_to_sign_in_and_leaves_a_private_local_token(product: Product) -> None:
-    said = (product.home / "up.log").read_text()
+    message = (product.home / "up.log").read_text()
     local = product.home / ".rolloutdeck" / "local.json"
     assert answers(product)
-    assert f"{product.url}/sign-in/link/?t=" in said
+    assert f"{product.url}/sign-in/link/?t=" in message
     assert json.loads(local.read_text()) == {"url": product.url, "token": product.token, "data": str(product.data)}
     assert stat.S_IMODE(local.stat().st_mode) == 0o600
     assert product.get("runs/")["results"] == []
@@ -169,16 +169,16 @@ def demo(product: Product, *words: str, name: str = "tiny-grpo") -> Any:
 @pytest.mark.slow
 def test_a_pinned_step_of_the_demo_is_replayed_by_its_next_run(product: Product) -> None:
     def responses(run: Any, step: int) -> list[Any]:
-        found = product.fetch(f"/api/v1/exports/samples/?run={run['id']}&split=train&step={step}")
-        rows = [json.loads(line) for line in found.splitlines()]
+        result = product.fetch(f"/api/v1/exports/samples/?run={run['id']}&split=train&step={step}")
+        rows = [json.loads(line) for line in result.splitlines()]
         return sorted((row["group"], row["index"], row["response"]) for row in rows)
 
     def outcomes(run: Any) -> list[Any]:
-        told = product.get(f"runs/{run['id']}/replays/")["results"]
-        return [(one["step"], one["outcome"], one["rows"]) for one in told]
+        result = product.get(f"runs/{run['id']}/replays/")["results"]
+        return [(item["step"], item["outcome"], item["rows"]) for item in result]
 
     first = demo(product, "--warm-up", "3", name="pinned")
-    until(lambda: [one["state"] for one in product.get(f"runs/{first['id']}/artifacts/")["results"]] == ["ready"] * 2)
+    until(lambda: [item["state"] for item in product.get(f"runs/{first['id']}/artifacts/")["results"]] == ["ready"] * 2)
     product.post("pins/", {"run": first["id"], "step": 2, "target_step": 2})
     again = demo(product, "--warm-up", "4", name="replays")  # another policy, which would say something else
     until(lambda: outcomes(again) == [(2, "hit", 256)])
@@ -247,17 +247,17 @@ def test_a_network_file_system_is_known_from_the_mount_table(tmp_path: Path, pat
 
 
 def test_a_long_data_path_gets_a_short_private_socket_folder(tmp_path: Path) -> None:
-    places = create_data_folders(tmp_path / ("long" * 25))
-    assert len(str(places.sockets / "redis.sock")) < 100
-    assert stat.S_IMODE(places.sockets.stat().st_mode) == 0o700
-    places.sockets.rmdir()
+    positions = create_data_folders(tmp_path / ("long" * 25))
+    assert len(str(positions.sockets / "redis.sock")) < 100
+    assert stat.S_IMODE(positions.sockets.stat().st_mode) == 0o700
+    positions.sockets.rmdir()
 
 
 def test_a_path_that_the_supervisor_could_misread_stays_out_of_its_configuration(tmp_path: Path) -> None:
-    places = create_data_folders(tmp_path / "50% ; of # it")
-    text = write_supervisor_config(places, [ServerProgram("web", ["x"], places.data, 10)]).read_text()
+    positions = create_data_folders(tmp_path / "50% ; of # it")
+    text = write_supervisor_config(positions, [ServerProgram("web", ["x"], positions.data, 10)]).read_text()
     assert "50%" not in text
-    places.sockets.rmdir()
+    positions.sockets.rmdir()
 
 
 def test_watched_folders_name_their_run() -> None:

@@ -28,8 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser_type_launch_args() -> dict[str, Any]:
     """The distribution's Chromium where there is one, else Playwright's own."""
-    found = shutil.which("chromium")
-    return {"args": FLAGS, **({"executable_path": found} if found else {})}
+    result = shutil.which("chromium")
+    return {"args": FLAGS, **({"executable_path": result} if result else {})}
 
 
 @pytest.fixture(scope="session", params=["direct", "nginx"])
@@ -39,7 +39,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with ExitStack() as stack:
         if request.param == "direct":
             product = stack.enter_context(Product())
-            found = Site(product, product.url)
+            result = Site(product, product.url)
         else:
             if not Path("/usr/sbin/nginx").exists():
                 pytest.skip("nginx is not installed")
@@ -47,9 +47,9 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
             product = stack.enter_context(Product(f"http://127.0.0.1:{port}/a/b/"))
             stack.enter_context(proxy(tmp_path_factory.mktemp("nginx") / "n", product.url, port, stripping))
-            found = Site(product, f"http://127.0.0.1:{port}/a/b", f"http://127.0.0.1:{stripping}/a/b")
-        found.signed_in = sign_in(browser, found.product.sign_in_link())
-        yield found
+            result = Site(product, f"http://127.0.0.1:{port}/a/b", f"http://127.0.0.1:{stripping}/a/b")
+        result.signed_in = sign_in(browser, result.product.sign_in_link())
+        yield result
 
 
 def sign_in(browser: Browser, link: str) -> Any:

@@ -67,14 +67,15 @@ class Visit:
 def rows(page: Page) -> list[str]:
     """The ids of the table's rows, as they stand."""
     return [
-        str(one) for one in page.evaluate("[...document.querySelectorAll('#rows tr[data-id]')].map(r => r.dataset.id)")
+        str(item)
+        for item in page.evaluate("[...document.querySelectorAll('#rows tr[data-id]')].map(r => r.dataset.id)")
     ]
 
 
 def selected(page: Page) -> list[str]:
     return [
-        str(one)
-        for one in page.evaluate("[...document.querySelectorAll('#rows tr[aria-selected]')].map(r => r.dataset.id)")
+        str(item)
+        for item in page.evaluate("[...document.querySelectorAll('#rows tr[aria-selected]')].map(r => r.dataset.id)")
     ]
 
 

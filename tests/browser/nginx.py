@@ -40,8 +40,8 @@ def proxy(folder: Path, server: str, port: int, stripping_port: int) -> Iterator
     once, location = documented(server)
     stripping = location.replace(f"proxy_pass {server};", f"proxy_pass {server}/;").replace("$host;", "$http_host;")
     config = HEAD.format(folder=folder) + once
-    for place, listened in ((location, port), (stripping, stripping_port)):
-        config += f"server {{ listen 127.0.0.1:{listened};\n{place} }}\n"
+    for position, listened in ((location, port), (stripping, stripping_port)):
+        config += f"server {{ listen 127.0.0.1:{listened};\n{position} }}\n"
     file = folder / "nginx.conf"
     file.write_text(config + "}\n")
     process = subprocess.Popen(["/usr/sbin/nginx", "-c", str(file), "-e", str(folder / "error.log")])

@@ -50,12 +50,12 @@ def faults(page: Page) -> list[str]:
     stops = int(page.evaluate(WATCH))
     for _ in range(stops + 2):
         page.keyboard.press("Tab")
-    told: dict[str, Any] = page.evaluate("window.tabbed")
-    met = list(dict.fromkeys(told["met"]))
-    said = [("is not reached", told["all"][at]) for at in range(stops) if at not in met]
+    result: dict[str, Any] = page.evaluate("window.tabbed")
+    met = list(dict.fromkeys(result["met"]))
+    said = [("is not reached", result["all"][at]) for at in range(stops) if at not in met]
     back = [at for before, at in zip(met, met[1:], strict=False) if at < before]
-    said += [("is met out of order", told["all"][at]) for at in back[1:]]  # one: Tab went on where the focus had been
+    said += [("is met out of order", result["all"][at]) for at in back[1:]]  # one: Tab went on where the focus had been
     for what, key in (("jumps the order", "jumping"), ("has no name", "nameless"), ("has focus unseen", "unseen")):
-        said += [(what, one) for one in told[key]]
-    said += [("is hidden from screen readers", one) for one in told["hidden"]]
+        said += [(what, item) for item in result[key]]
+    said += [("is hidden from screen readers", item) for item in result["hidden"]]
     return [f"{page.url}: {what}: {one}" for what, one in said]

@@ -24,13 +24,15 @@ COLOURS = EVERY | {"runOnly": {"type": "rule", "values": ["color-contrast", "lin
 
 def faults(page: Page) -> list[str]:
     """What stands on the page, in its light colours; then in its dark ones, by the rules that look at colours."""
-    found = []
+    matches = []
     for theme, rules in ((LIGHT, EVERY), (DARK, COLOURS)):
         page.emulate_media(color_scheme=theme)
         violations: list[dict[str, Any]] = Axe().run(page, options=rules).response["violations"]
         grave = [fault for fault in violations if fault["impact"] in GRAVE]
-        found += [f"{page.url} {theme}: {one['id']} {node['html'][:200]}" for one in grave for node in one["nodes"]]
-    return found
+        matches += [
+            f"{page.url} {theme}: {item['id']} {node['html'][:200]}" for item in grave for node in item["nodes"]
+        ]
+    return matches
 
 
 @pytest.mark.timeout(900)  # twenty pages, each looked through by axe-core
@@ -41,8 +43,8 @@ def test_no_page_has_a_serious_issue_in_either_theme(visit: Visit, training: Tra
         training.pushed(step, 16, [*group("a", [0.0, 1.0, 0.5]), *many, odd])
     run, page = f"/runs/{training.uid}", visit.page
     sample = training.samples(2)[0]["id"]
-    made = training.product.post("findings/", {"project": PROJECT, "title": "Loops"})
-    training.product.post(f"findings/{made['id']}/exhibits/", {"sample": sample})
+    created = training.product.post("findings/", {"project": PROJECT, "title": "Loops"})
+    training.product.post(f"findings/{created['id']}/exhibits/", {"sample": sample})
     key = training.product.get(f"samples/{sample}/")["prompt_key"]
     compared = f"/compare/?of={training.uid}@1,{training.uid}@2&split=train"
     found = []
@@ -51,7 +53,7 @@ def test_no_page_has_a_serious_issue_in_either_theme(visit: Visit, training: Tra
         f"{run}/steps/all/?q=is:wrong", f"{run}/groups/2/a/?whole=all",
         f"{run}/groups/2/b/", f"/samples/{sample}/", f"/samples/{sample}/?view=json", compared, "/compare/", "/live/",
         f"/review/?run={training.uid}", "/review/?queue=pinned", "/pins/", "/findings/",
-        f"/findings/{made['id']}/", "/settings/", f"/settings/{PROJECT}/", "/api/docs/",
+        f"/findings/{created['id']}/", "/settings/", f"/settings/{PROJECT}/", "/api/docs/",
     ):  # fmt: skip
         visit.go(path)
         page.wait_for_load_state("networkidle")

@@ -54,13 +54,13 @@ def test_a_selected_quote_becomes_a_finding_and_its_file_runs_and_asks_for_nothi
         page.keyboard.press("e")
     file = tmp_path / "finding.html"
     download.value.save_as(file)
-    asked: list[str] = []
+    requests: list[str] = []
     alone = browser.new_context()
-    alone.on("request", lambda request: asked.append(request.url))
+    alone.on("request", lambda request: requests.append(request.url))
     opened = alone.new_page()
     opened.goto(file.as_uri())
     expect(opened.locator("blockquote")).to_have_text(quote)
-    assert asked == [file.as_uri()]
+    assert requests == [file.as_uri()]
     alone.close()
 
 

@@ -15,7 +15,7 @@ pytestmark = NGINX
 
 
 def group(name: str, scores: list[float], answers: list[str] | None = None) -> list[dict[str, Any]]:
-    told = answers or [str(n) for n in range(len(scores))]
+    result = answers or [str(n) for n in range(len(scores))]
     return [
         {
             "prompt": f"What is {name}?",
@@ -24,12 +24,12 @@ def group(name: str, scores: list[float], answers: list[str] | None = None) -> l
             "group": name,
             "index": n,
         }
-        for n, (score, answer) in enumerate(zip(scores, told, strict=True))
+        for n, (score, answer) in enumerate(zip(scores, result, strict=True))
     ]
 
 
 def columns(page: Page) -> list[str]:
-    return [one.strip() for one in page.locator(".board-column .score").all_inner_texts()]
+    return [text.strip() for text in page.locator(".board-column .score").all_inner_texts()]
 
 
 def test_one_key_opens_the_group_and_another_the_next_of_the_result(visit: Visit, training: Training) -> None:

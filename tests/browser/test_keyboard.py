@@ -81,8 +81,8 @@ def test_from_the_list_of_runs_to_a_flag_and_back_without_a_mouse(visit: Visit, 
 )
 def test_the_palette_shows_the_run_that_matches_best_first(pressed: Page, asked: str, best: list[str]) -> None:
     names = ["lr3e_g-r-p-o", "grpo_long", "gspo-lr3e-6", "my-grpo", "other", "lr_grpo"]
-    found = {"places": [{"kind": "run", "name": name, "detail": "team", "url": "/"} for name in names]}
-    pressed.route("**/go/?*", lambda route: route.fulfill(json=found))
+    result = {"places": [{"kind": "run", "name": name, "detail": "team", "url": "/"} for name in names]}
+    pressed.route("**/go/?*", lambda route: route.fulfill(json=result))
     pressed.keyboard.press("Control+k")
     pressed.keyboard.type(asked)
     runs = pressed.locator("#palette-list .palette-row", has=pressed.locator(".kind", has_text="run"))

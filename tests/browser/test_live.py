@@ -97,16 +97,16 @@ def test_a_half_typed_flag_and_the_selected_row_survive_what_arrives(visit: Visi
 def test_five_tabs_show_the_right_count_after_200_quick_dumps(visit: Visit, training: Training) -> None:
     training.pushed(1, 2)
     tabs = [visit.page, *(visit.context.new_page() for _ in range(4))]
-    asked: dict[Page, list[str]] = {tab: [] for tab in tabs}
+    requested: dict[Page, list[str]] = {tab: [] for tab in tabs}
     for tab in tabs:
         tab.goto(f"{visit.site.url}/runs/{training.uid}/steps/all/")
-        tab.on("request", lambda request, tab=tab: asked[tab].append(panel_of(request)))
+        tab.on("request", lambda request, tab=tab: requested[tab].append(panel_of(request)))
     training.push_many(range(2, 202), 2)
     for tab in tabs:
         expect(tab.locator("#strip .strip-name")).to_contain_text("201 steps", timeout=60_000)
         expect(tab.locator("#found b").first).to_have_text("402")
         assert len(set(rows(tab))) == len(rows(tab)) == 50
-    for panels in asked.values():
+    for panels in requested.values():
         assert 0 < panels.count("result") < 100, "rings are not gathered"
 
 

@@ -17,9 +17,9 @@ from tests.browser.training import PROJECT, Training
 HOST = "node7"
 
 
-def kept(training: Training, step: int, **origin: str) -> None:
+def register_artifact(training: Training, step: int, **origin: str) -> None:
     """The trainer's machine tells that it keeps what the step generated."""
-    told = {
+    values = {
         "attempt": "a",
         "step": step,
         "role": "rollout",
@@ -27,16 +27,16 @@ def kept(training: Training, step: int, **origin: str) -> None:
         "facts": {"rows": 4, "max_response_length": 64},
         "origin": {"host": HOST, "path": f"/dumps/{step}", "command": f"rolloutdeck import /dumps/{step}", **origin},
     }
-    said = training.server.send_json("PUT", f"runs/{training.uid}/artifacts/", told)
-    assert said.is_success, said.error_message
+    message = training.server.send_json("PUT", f"runs/{training.uid}/artifacts/", values)
+    assert message.is_success, message.error_message
 
 
 @pytest.fixture
 def stepped(training: Training) -> Training:
     training.pushed(1, 4)
     training.pushed(2, 4)
-    kept(training, 1)
-    kept(training, 2)
+    register_artifact(training, 1)
+    register_artifact(training, 2)
     return training
 
 
@@ -151,12 +151,17 @@ def test_what_a_person_types_survives_what_others_do(
 
 def test_pins_with_hostile_names_stay_text_at_every_width(visit: Visit, stepped: Training) -> None:
     trap = HOSTILE["handlers"] + HOSTILE["htmx"] + HOSTILE["turned"].replace("\0", "").replace("\x1b", "")
-    told = stepped.server.send_json("POST", "runs/", {"project": PROJECT, "name": trap[:190], "attempt": "a"})
-    assert told.is_success, told.error_message
+    result = stepped.server.send_json("POST", "runs/", {"project": PROJECT, "name": trap[:190], "attempt": "a"})
+    assert result.is_success, result.error_message
     hostile = Training.__new__(Training)
-    hostile.product, hostile.server, hostile.name, hostile.uid = stepped.product, stepped.server, "x", told.json()["id"]
+    hostile.product, hostile.server, hostile.name, hostile.uid = (
+        stepped.product,
+        stepped.server,
+        "x",
+        result.json()["id"],
+    )
     hostile.pushed(1, 4)
-    kept(hostile, 1, host="<img src=x>", path="/d/<b>x</b>" + "M" * 300, command="<script>x</script>")
+    register_artifact(hostile, 1, host="<img src=x>", path="/d/<b>x</b>" + "M" * 300, command="<script>x</script>")
     page = visit.go(f"/runs/{hostile.uid}/steps/1/")
     page.keyboard.press("p")
     page.locator("#pin-note").fill(trap)

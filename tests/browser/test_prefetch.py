@@ -19,21 +19,23 @@ def test_a_key_shows_the_next_sample_without_asking_for_it(visit: Visit, trainin
     training.pushed(1, 3)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     first, second, _ = rows(page)
-    asked: list[str] = []
+    requests: list[str] = []
 
     def heard(request: Request) -> None:
         if request.headers.get("hx-target") == "sample":
-            asked.append(request.url)
+            requests.append(request.url)
 
     page.on("request", heard)
     deadline = time.monotonic() + 60
-    for key, shown in cycle([("j", second), ("k", first)]):  # until nothing that still arrives makes the page ask again
-        asked.clear()
+    for key, rendered in cycle(
+        [("j", second), ("k", first)]
+    ):  # until nothing that still arrives makes the page ask again
+        requests.clear()
         page.keyboard.press(key)
-        expect(page.locator(f"#sample article[data-id='{shown}']")).to_be_visible()
-        if not asked:
+        expect(page.locator(f"#sample article[data-id='{rendered}']")).to_be_visible()
+        if not requests:
             break
-        assert time.monotonic() < deadline, asked
+        assert time.monotonic() < deadline, requests
         page.wait_for_load_state("networkidle")
 
 
@@ -46,6 +48,6 @@ def test_panes_come_ahead_in_the_way_to_read_that_was_chosen_meanwhile(visit: Vi
         page = visit.go(f"/runs/{training.uid}/steps/1/")
     page.locator("#sample [data-view=json]").click()
     expect(page.locator("#sample [data-view=json]")).to_have_attribute("aria-current", "true")
-    with page.expect_request(several) as asked:
+    with page.expect_request(several) as requested:
         held[0].continue_()
-    assert "view=json" in asked.value.url
+    assert "view=json" in requested.value.url

@@ -17,10 +17,10 @@ COUNT = 20
 
 def opened(visit: Visit, training: Training) -> Page:
     """A step of 20 samples with scores from 0 to 0.95, each longer than the one before."""
-    made = generations(1, COUNT)
-    for n, row in enumerate(made):
+    created = generations(1, COUNT)
+    for n, row in enumerate(created):
         row["response"] = f"answer {n} " + "x" * (20 + 10 * n)
-    training.pushed(1, COUNT, made)
+    training.pushed(1, COUNT, created)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
     expect(page.locator("[data-scripted]")).to_be_attached()
     return page
@@ -30,10 +30,10 @@ def drag(page: Page, over: Locator, start: tuple[float, float], end: tuple[float
     """From one place to another, both as shares of the element's box."""
     box = over.bounding_box()
     assert box
-    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end)]
-    page.mouse.move(*places[0])
+    positions = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end)]
+    page.mouse.move(*positions[0])
     page.mouse.down()
-    page.mouse.move(*places[1], steps=4)
+    page.mouse.move(*positions[1], steps=4)
     page.mouse.up()
 
 
@@ -82,11 +82,11 @@ def test_the_box_completes_by_keyboard_and_keeps_the_last_result_of_a_slip(visit
 def test_nothing_of_a_big_step_is_cut_off_on_a_small_screen(visit: Visit, training: Training) -> None:
     sources = [f"openai/source_{n}" for n in range(6)]
     rows = generations(1, 12)
-    told = [
+    values = [
         {**row, "data_source": sources[n % 6], "response_length": 1000 * n, "truncated": n == 11, "acc": n % 2}
         for n, row in enumerate(rows)
     ]
-    training.pushed(1, 12, told)
+    training.pushed(1, 12, values)
     page = visit.go(f"/runs/{training.uid}/steps/1/")
     page.evaluate("document.fonts.ready.then(() => true)")
     for width in (1440, 1280, 1200, 1120):

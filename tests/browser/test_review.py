@@ -18,13 +18,13 @@ pytestmark = NGINX
 def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit: Visit, training: Training) -> None:
     training.pushed(1, 4)
     page = visit.go(f"/runs/{training.uid}/")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "of=" in request.url else None)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url) if "of=" in request.url else None)
     page.keyboard.press("o")
     page.keyboard.press("v")
     expect(page.locator("#queue")).to_contain_text("0 of 4 · 0 %")
     page.wait_for_load_state("networkidle")
-    assert [urlsplit(url).path.endswith("/samples/") for url in asked] == [True]  # the panes of the others, at once
+    assert [urlsplit(url).path.endswith("/samples/") for url in requests] == [True]  # the panes of the others, at once
     first, second, third, last = rows(page)
     page.keyboard.press("a")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
@@ -63,7 +63,7 @@ def test_what_was_read_for_a_second_is_marked_and_no_longer_unseen(visit: Visit,
     with page.expect_response(re.compile("/verdict/")):
         page.keyboard.press("a")
     expect(page.locator(f"#r-{second}")).to_have_attribute("data-look", "OK")
-    with page.expect_response(lambda told: "/seen/" in told.url and third in (told.request.post_data or "")):
+    with page.expect_response(lambda request: "/seen/" in request.url and third in (request.request.post_data or "")):
         expect(page.locator(f"#r-{third}")).to_have_attribute("data-look", "viewed")
     visit.go(f"/runs/{training.uid}/steps/latest/?q=is:fine")
     assert rows(page) == [second]

@@ -29,8 +29,8 @@ def log(training: Training, rate: float, steps: int = 20) -> None:
         }
         for step in range(1, steps + 1)
     ]
-    said = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
-    assert said.is_success, said.error_message
+    message = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
+    assert message.is_success, message.error_message
 
 
 def chart(page: Page, name: str) -> Any:

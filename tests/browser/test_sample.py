@@ -97,10 +97,10 @@ def test_words_are_found_in_folds_and_tokens_by_their_chart(visit: Visit, traini
     expect(fold.locator("summary")).to_contain_text("× 60")
     page.keyboard.press("F")
     page.keyboard.type("check again")
-    found = page.locator("form[data-find] output")
-    expect(found).to_have_text("1 of 60")
+    result = page.locator("form[data-find] output")
+    expect(result).to_have_text("1 of 60")
     page.keyboard.press("Enter")
-    expect(found).to_have_text("2 of 60")
+    expect(result).to_have_text("2 of 60")
     expect(fold).to_have_attribute("open", "")
     assert page.evaluate("CSS.highlights.get('find').size") == 60
     page.keyboard.press("Escape")
@@ -129,10 +129,10 @@ def test_a_quick_hand_finds_also_before_the_script_is_there(visit: Visit, traini
     until(lambda: page.wait_for_timeout(20) or held)
     assert page.locator("#find").input_value() == "check again"
     held[0].continue_()
-    found = page.locator("form[data-find] output")
-    expect(found).to_have_text("2 of 60")
+    result = page.locator("form[data-find] output")
+    expect(result).to_have_text("2 of 60")
     page.evaluate(TYPE_AND_ENTER, "me check")
-    expect(found).to_have_text("2 of 60")
+    expect(result).to_have_text("2 of 60")
     assert page.evaluate(ESCAPE) == "BODY"
 
 

@@ -42,7 +42,7 @@ def open_sample(visit: Visit, pk: str, view: str) -> Page:
 
 @pytest.mark.parametrize("view", ["raw", "math"])
 def test_hostile_text_stays_text(visit: Visit, training: Training, view: str) -> None:
-    made = [
+    created = [
         {
             "prompt": text[:5000],
             "response": text,
@@ -53,7 +53,7 @@ def test_hostile_text_stays_text(visit: Visit, training: Training, view: str) ->
         }
         for name, text in HOSTILE.items()
     ]
-    training.pushed(1, len(made), made)
+    training.pushed(1, len(created), created)
     by_length = {len(text): name for name, text in HOSTILE.items()}
     for sample in training.samples(1):
         page = open_sample(visit, sample["id"], view)

@@ -23,8 +23,8 @@ def trained(training: Training) -> Training:
     for step in (1, 2):
         training.pushed(step, 15, rows)
     points = [{"step": step, "time": 60.0 * step, "values": {"actor/loss": 1.0 / step}} for step in (1, 2)]
-    said = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
-    assert said.is_success, said.error_message
+    message = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
+    assert message.is_success, message.error_message
     training.product.post("flags/", {"sample": training.samples(2)[0]["id"], "text": "loops"})
     return training
 
@@ -38,21 +38,21 @@ def opened(visit: Visit, path: str) -> Page:
 @pytest.mark.timeout(600)  # twenty pages, each tabbed through
 def test_tab_reaches_everything_on_every_page(visit: Visit, trained: Training) -> None:
     run, sample = f"/runs/{trained.uid}", trained.samples(2)[0]
-    made = trained.product.post("findings/", {"project": PROJECT, "title": "Loops"})
-    trained.product.post(f"findings/{made['id']}/exhibits/", {"sample": sample["id"]})
+    created = trained.product.post("findings/", {"project": PROJECT, "title": "Loops"})
+    trained.product.post(f"findings/{created['id']}/exhibits/", {"sample": sample["id"]})
     key = json.loads(visit.context.request.get(f"{visit.site.url}/api/v1/samples/{sample['id']}/").text())["prompt_key"]
     compared = f"/compare/?of={trained.uid}@1,{trained.uid}@2&split=train"
-    found = []
+    matches = []
     for path in (
         "/", f"{run}/", f"{run}/?show=table", f"{run}/?show=prompts", f"{run}/steps/latest/",
         f"{run}/steps/all/?q=is:wrong", f"{run}/steps/2/?q=score>9", f"{run}/groups/2/a/?whole=all",
         f"{run}/groups/2/b/", f"/samples/{sample['id']}/", f"/samples/{sample['id']}/?view=json",
         f"{run}/prompts/{key}/", compared, f"{compared}&sel={key}", "/compare/", "/live/", "/review/", "/pins/",
-        "/findings/", f"/findings/{made['id']}/", f"/findings/add/?project={PROJECT}", "/settings/",
+        "/findings/", f"/findings/{created['id']}/", f"/findings/add/?project={PROJECT}", "/settings/",
         f"/settings/{PROJECT}/",
     ):  # fmt: skip
-        found += faults(opened(visit, path))
-    assert found == [], "\n".join(found)
+        matches += faults(opened(visit, path))
+    assert matches == [], "\n".join(matches)
 
 
 def test_a_dialog_keeps_the_focus_while_it_is_open_and_gives_it_back(visit: Visit, trained: Training) -> None:

@@ -47,9 +47,9 @@ def runs(site: Site) -> dict[str, str]:
     imported(site, DATA / "verl_jsonl" / "v0", "tasks v0")
     imported(site, DATA / "verl_jsonl" / "v1", "tasks v1")
     imported(site, DATA / "verl_skip" / "main", "tasks kept", "--tokenizer", str(DATA / "tokenizer"))
-    found = {run["name"]: run["id"] for run in site.product.get("runs/?project=math")["results"]}
-    until(lambda: site.product.get(f"samples/?run={found['tasks kept']}&split=train&q=is:truncated")["count"] > 0)
-    return {name: found[f"tasks {name}"] for name in ("v0", "v1", "kept")}
+    result = {run["name"]: run["id"] for run in site.product.get("runs/?project=math")["results"]}
+    until(lambda: site.product.get(f"samples/?run={result['tasks kept']}&split=train&q=is:truncated")["count"] > 0)
+    return {name: result[f"tasks {name}"] for name in ("v0", "v1", "kept")}
 
 
 def imported(site: Site, folder: Path, name: str, *more: str) -> None:
@@ -57,7 +57,7 @@ def imported(site: Site, folder: Path, name: str, *more: str) -> None:
     assert site.product.command(*words).wait(120) == 0
 
 
-def said(file: Path) -> list[dict[str, Any]]:
+def read_lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_bytes().split(b"\n") if line]
 
 
@@ -74,7 +74,7 @@ def at_step(visit: Visit, runs: dict[str, str]) -> Callable[..., Hands]:
 def test_t1_the_worst_sample_of_the_latest_step_is_one_key_away(at_step: Callable[..., Hands]) -> None:
     hands = at_step("?split=eval", step="2")
     hands.press("w")
-    worst = min(row["score"] for row in said(V0 / "val" / "5.jsonl"))
+    worst = min(row["score"] for row in read_lines(V0 / "val" / "5.jsonl"))
     expect(hands.page.locator("#strip .strip-name")).to_contain_text("step 5")
     expect(hands.page.locator("#sample .sample-head")).to_contain_text(f"{worst:.2f}")
     assert hands.acts <= 1
@@ -115,7 +115,7 @@ def test_t4_truncated_samples_of_low_reward_are_one_query_away(at_step: Callable
 def test_t5_a_phrase_in_the_responses_is_one_query_away_and_marked(at_step: Callable[..., Hands]) -> None:
     hands = at_step()
     hands.ask('"double check"')
-    with_it = [row for row in said(V0 / "rollout" / "5.jsonl") if "double check" in row["output"]]
+    with_it = [row for row in read_lines(V0 / "rollout" / "5.jsonl") if "double check" in row["output"]]
     expect(hands.page.locator("#found b").first).to_have_text(str(len(with_it)))
     expect(hands.page.locator("#sample .response mark").first).to_contain_text("double check")
     assert 0 < len(with_it) < ROWS and hands.acts <= 1

@@ -18,7 +18,7 @@ PROJECT = "math"
 
 def generations(step: int, count: int, version: int = 1) -> list[dict[str, Any]]:
     """Rows whose text does not depend on `version`, except the last one's."""
-    made = [
+    created = [
         {
             "prompt": f"What is {n} + 1?",
             "response": f"Step {step} says {n + 1}.\n#### {n + 1}",
@@ -29,8 +29,8 @@ def generations(step: int, count: int, version: int = 1) -> list[dict[str, Any]]
         }
         for n in range(count)
     ]
-    made[-1]["response"] += f" (version {version})"
-    return made
+    created[-1]["response"] += f" (version {version})"
+    return created
 
 
 class Training:
@@ -39,17 +39,17 @@ class Training:
     def __init__(self, product: Product, name: str, project: str = PROJECT) -> None:
         self.product, self.name = product, name
         self.server = ServerClient(product.url, product.token)
-        said = self.server.send_json("POST", "runs/", {"project": project, "name": name, "attempt": "a"})
-        assert said.is_success, said.error_message
-        self.uid = str(said.json()["id"])
+        message = self.server.send_json("POST", "runs/", {"project": project, "name": name, "attempt": "a"})
+        assert message.is_success, message.error_message
+        self.uid = str(message.json()["id"])
 
     def push(self, step: int, rows: list[dict[str, Any]], source: str = "") -> None:
         """One dump; what comes from the same `source` again supersedes."""
         body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
         query = {"attempt": "a", "split": "train", "step": step, "source": source or f"{step}", "format": "native"}
         address = f"runs/{self.uid}/dumps/{hashlib.sha256(body).hexdigest()}/"
-        said = self.server.request("PUT", address, query=query, body=body)
-        assert said.is_success, said.error_message
+        message = self.server.request("PUT", address, query=query, body=body)
+        assert message.is_success, message.error_message
 
     def pushed(self, step: int, count: int, rows: list[dict[str, Any]] | None = None) -> None:
         """`push`, and wait until it is there to be seen."""

@@ -51,7 +51,7 @@ async def opened(name: str, topics: list[str]) -> tuple[WebsocketCommunicator, A
     return communicator, await communicator.receive_json_from()
 
 
-def rung(run: Run) -> None:
+def notify(run: Run) -> None:
     notifications.notify_run_changed(run, split="train", step=7)
 
 
@@ -59,7 +59,7 @@ def rung(run: Run) -> None:
 async def test_a_page_is_rung_at_once_and_when_its_run_changes(run: Run) -> None:
     page, first = await opened("mina", [f"run:{run.uid}"])
     assert first == {"topics": [f"run:{run.uid}"]}
-    await sync_to_async(rung)(run)
+    await sync_to_async(notify)(run)
     ring = await page.receive_json_from()
     assert ring == {"topics": [f"run:{run.uid}"], "split": "train", "step": 7, "version": 1, "listeners": 1}
     await page.disconnect()
@@ -69,7 +69,7 @@ async def test_a_page_is_rung_at_once_and_when_its_run_changes(run: Run) -> None
 async def test_a_run_that_one_may_not_see_is_not_heard(run: Run) -> None:
     page, first = await opened("stan", [f"run:{run.uid}"])
     assert first == {"topics": []}
-    await sync_to_async(rung)(run)
+    await sync_to_async(notify)(run)
     assert await page.receive_nothing()
     await page.disconnect()
 
@@ -78,7 +78,7 @@ async def test_a_run_that_one_may_not_see_is_not_heard(run: Run) -> None:
 async def test_that_some_run_has_changed_is_heard_without_its_name(run: Run) -> None:
     page, first = await opened("stan", [f"run:{run.uid}", "runs"])
     assert first == {"topics": ["runs"]}
-    await sync_to_async(rung)(run)
+    await sync_to_async(notify)(run)
     assert await page.receive_json_from() == {"topics": ["runs"], "listeners": 1}
     await page.disconnect()
 
@@ -87,7 +87,7 @@ async def test_that_some_run_has_changed_is_heard_without_its_name(run: Run) -> 
 async def test_a_ring_says_how_many_pages_hear_it_until_they_close(run: Run) -> None:
     pages = [(await opened("mina", [f"run:{run.uid}"]))[0] for _ in range(3)]
     await pages.pop().disconnect()
-    await sync_to_async(rung)(run)
+    await sync_to_async(notify)(run)
     assert [(await page.receive_json_from())["listeners"] for page in pages] == [2, 2]
     for page in pages:
         await page.disconnect()
@@ -99,7 +99,7 @@ async def test_new_topics_replace_the_old(run: Run) -> None:
     page, _ = await opened("mina", [f"run:{run.uid}"])
     await page.send_json_to({"topics": []})
     assert await page.receive_json_from() == {"topics": []}
-    await sync_to_async(rung)(run)
+    await sync_to_async(notify)(run)
     assert await page.receive_nothing()
     await page.disconnect()
 

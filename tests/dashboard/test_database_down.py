@@ -24,7 +24,7 @@ NOTE = "n" * 9_000
 
 
 @contextmanager
-def told(pragma: str, value: int) -> Iterator[None]:
+def set_pragma(pragma: str, value: int) -> Iterator[None]:
     with connection.cursor() as cursor:
         before = cursor.execute(f"PRAGMA {pragma}").fetchone()[0]
         cursor.execute(f"PRAGMA {pragma}={value}")
@@ -36,14 +36,14 @@ def told(pragma: str, value: int) -> Iterator[None]:
 
 def full() -> AbstractContextManager[None]:
     """The database may not grow."""
-    return told("max_page_count", 1)  # SQLite takes as many as there are for less
+    return set_pragma("max_page_count", 1)  # SQLite takes as many as there are for less
 
 
 @contextmanager
 def busy() -> Iterator[None]:
     """Somebody else writes, and nobody waits for that."""
     other = sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)
-    with closing(other), told("busy_timeout", 0):
+    with closing(other), set_pragma("busy_timeout", 0):
         other.execute("BEGIN IMMEDIATE")
         yield
 
@@ -59,12 +59,12 @@ def test_a_page_and_the_api_say_that_the_disk_is_full(person: Client, owner: Use
     ask = Ask.signed_in(owner)
     finding = findings.create_finding(project, owner, title="x")
     with full():
-        answer = ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
-        while answer.status_code == 201:  # some pages lay free
-            answer = ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
+        response = ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
+        while response.status_code == 201:  # some pages lay free
+            response = ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
         page = person.post(f"/findings/{finding.pk}/edit/", {"title": "y", "note": NOTE, "version": "1"})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (507, "database_unavailable")
-    assert "is full" in answer.json()["error"]["message"]
+    assert (response.status_code, response.json()["error"]["code"]) == (507, "database_unavailable")
+    assert "is full" in response.json()["error"]["message"]
     assert page.status_code == 507 and "The disk is full" in page.content.decode()
     assert ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE}).status_code == 201
 
@@ -72,9 +72,9 @@ def test_a_page_and_the_api_say_that_the_disk_is_full(person: Client, owner: Use
 def test_a_page_and_the_api_say_that_the_database_is_busy(person: Client, owner: User, project: Project) -> None:
     ask = Ask.signed_in(owner)
     with busy():
-        answer = ask("POST", "findings/", {"project": "math", "title": "x"})
+        response = ask("POST", "findings/", {"project": "math", "title": "x"})
         page = person.post("/settings/math/correct/", {"correct": "score>0.5"})
         assert person.get("/").status_code == 200
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_unavailable")
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "database_unavailable")
     assert page.status_code == 503 and "The database does not answer" in page.content.decode()
     assert person.post("/settings/math/correct/", {"correct": "score>0.5"}).status_code in (302, 303)

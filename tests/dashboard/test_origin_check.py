@@ -39,9 +39,9 @@ def test_pages_carry_a_policy_without_inline_script(site: Site) -> None:
 
 def test_below_a_prefix_it_answers_whether_the_proxy_takes_the_prefix_off_or_not(site: Site, settings: Any) -> None:
     settings.PREFIX = settings.FORCE_SCRIPT_NAME = "/a/b"
-    kept, stripped = site.send("GET", "/a/b/api/v1/runs/"), site.send("GET", "/api/v1/runs/")
-    assert (kept.status, stripped.status) == (401, 401)
-    assert kept.headers["x-rolloutdeck"] and kept.body == stripped.body
+    stored, stripped = site.send("GET", "/a/b/api/v1/runs/"), site.send("GET", "/api/v1/runs/")
+    assert (stored.status, stripped.status) == (401, 401)
+    assert stored.headers["x-rolloutdeck"] and stored.body == stripped.body
     sha = "0" * 64
     assert [site.send("PUT", f"{at}/api/v1/runs/u/dumps/{sha}/", b"").status for at in ("/a/b", "")] == [401, 401]
 

@@ -33,18 +33,18 @@ def body(answer: object) -> bytes:
 
 @pytest.mark.parametrize("name", ["css/base.css", "js/common/panel.js", VENDORED])
 def test_scripts_and_styles_come_compressed(client: Client, name: str) -> None:
-    answer = client.get(f"/static/{name}", headers={"Accept-Encoding": "gzip, br"})
-    assert answer.headers["Content-Encoding"] == "gzip"
-    assert "Accept-Encoding" in answer.headers["Vary"]
-    packed = body(answer)
-    assert len(packed) == int(answer.headers["Content-Length"]) < (STATIC / name).stat().st_size / 2
+    response = client.get(f"/static/{name}", headers={"Accept-Encoding": "gzip, br"})
+    assert response.headers["Content-Encoding"] == "gzip"
+    assert "Accept-Encoding" in response.headers["Vary"]
+    packed = body(response)
+    assert len(packed) == int(response.headers["Content-Length"]) < (STATIC / name).stat().st_size / 2
     assert gzip.decompress(packed) == (STATIC / name).read_bytes()
 
 
 def test_whoever_cannot_unpack_gets_the_file(client: Client) -> None:
-    answer = client.get("/static/css/base.css")
-    assert "Content-Encoding" not in answer.headers
-    assert body(answer) == (STATIC / "css/base.css").read_bytes()
+    response = client.get("/static/css/base.css")
+    assert "Content-Encoding" not in response.headers
+    assert body(response) == (STATIC / "css/base.css").read_bytes()
 
 
 def test_a_file_that_did_not_change_is_not_sent_again(client: Client) -> None:
@@ -60,9 +60,9 @@ def test_only_an_address_with_a_version_is_kept_for_good(client: Client) -> None
 
 
 def test_an_open_page_of_another_release_gets_todays_file_and_does_not_keep_it(client: Client) -> None:
-    answer = client.get("/static/0123456789/js/common/panel.js")
-    assert body(answer) == (STATIC / "js/common/panel.js").read_bytes()
-    assert "immutable" not in answer.headers["Cache-Control"]
+    response = client.get("/static/0123456789/js/common/panel.js")
+    assert body(response) == (STATIC / "js/common/panel.js").read_bytes()
+    assert "immutable" not in response.headers["Cache-Control"]
 
 
 @pytest.mark.django_db
@@ -72,12 +72,14 @@ def test_pages_are_not_compressed(client: Client) -> None:
 
 def test_a_page_asks_at_once_for_all_that_its_scripts_import() -> None:
     tags = assets.render_module_script("sample/index.js", "review/viewed.js")
-    asked = set(re.findall(r'modulepreload" href="[^"]*/js/([\w/]+\.js)"', tags))
-    assert {"sample/reader.js", "sample/prefetch.js", "common/panel.js", "review/viewed.js"} <= asked
+    requested = set(re.findall(r'modulepreload" href="[^"]*/js/([\w/]+\.js)"', tags))
+    assert {"sample/reader.js", "sample/prefetch.js", "common/panel.js", "review/viewed.js"} <= requested
     assert tags.endswith(f'<script src="{assets.build_asset_url("js/sample/index.js")}" type="module"></script>')
-    for name in asked:
+    for name in requested:
         text = (STATIC / "js" / name).read_text()
-        assert {posixpath.normpath(f"{posixpath.dirname(name)}/{one}") for one in IMPORT.findall(text)} <= asked, name
+        assert {
+            posixpath.normpath(f"{posixpath.dirname(name)}/{item}") for item in IMPORT.findall(text)
+        } <= requested, name
 
 
 def test_scripts_have_no_import_cycle() -> None:

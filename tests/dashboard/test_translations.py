@@ -30,8 +30,8 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("dashboard", "rollouts", "workers", "rolloutdeck", "templates", "static/js"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "manage.py", copy)
-    told = {**os.environ, "ROLLOUTDECK_DATA": str(copy / "data")}
-    subprocess.run([sys.executable, "manage.py", "makemessages"], cwd=copy, env=told, check=True, capture_output=True)
+    values = {**os.environ, "ROLLOUTDECK_DATA": str(copy / "data")}
+    subprocess.run([sys.executable, "manage.py", "makemessages"], cwd=copy, env=values, check=True, capture_output=True)
     return copy / FOLDER
 
 
@@ -39,7 +39,7 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_catalogue_holds_every_text_and_no_other(extracted: Path, domain: str) -> None:
     """Otherwise run `manage.py makemessages`, translate, and run `manage.py compilemessages`."""
     used, held = (
-        {(one.text, one.plural) for one in entries(path / f"{domain}.po")} for path in (extracted, ROOT / FOLDER)
+        {(item.text, item.plural) for item in entries(path / f"{domain}.po")} for path in (extracted, ROOT / FOLDER)
     )
     assert used - held == set()
     assert held - used == set()
@@ -50,22 +50,22 @@ def test_every_text_is_translated_with_its_holes(domain: str) -> None:
     def wrong(one: Entry) -> bool:
         return one.fuzzy or not all(one.translations) or one.holes_differ()
 
-    assert [one.text for one in entries(ROOT / FOLDER / f"{domain}.po") if wrong(one)] == []
+    assert [item.text for item in entries(ROOT / FOLDER / f"{domain}.po") if wrong(item)] == []
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_what_the_server_loads_is_what_the_catalogue_says(tmp_path: Path, domain: str) -> None:
     """Otherwise run `manage.py compilemessages`."""
     subprocess.run(["msgfmt", "--check", "-o", tmp_path / "mo", ROOT / FOLDER / f"{domain}.po"], check=True)
-    made, held = (read(path) for path in (tmp_path / "mo", ROOT / FOLDER / f"{domain}.mo"))
-    assert held == made
+    created, held = (read(path) for path in (tmp_path / "mo", ROOT / FOLDER / f"{domain}.mo"))
+    assert held == created
 
 
 def read(path: Path) -> dict[object, str]:
     with path.open("rb") as file:
-        told: dict[object, str] = dict(gettext.GNUTranslations(file)._catalog)  # type: ignore[attr-defined]
-    told.pop("")  # the header: who made it, and when
-    return told
+        result: dict[object, str] = dict(gettext.GNUTranslations(file)._catalog)  # type: ignore[attr-defined]
+    result.pop("")  # the header: who made it, and when
+    return result
 
 
 @pytest.mark.django_db
@@ -86,8 +86,8 @@ def test_a_page_speaks_what_the_browser_asks_for_until_somebody_chooses(client: 
 
 def test_the_choice_leads_back_to_the_page_and_can_be_left_to_the_browser(client: Client, mate: User) -> None:
     client.force_login(mate)
-    answer = client.post("/language/", {"language": "zh-hans", "next": "/live/?rest=1"})
-    assert answer.headers["Location"] == "/live/?rest=1"
+    response = client.post("/language/", {"language": "zh-hans", "next": "/live/?rest=1"})
+    assert response.headers["Location"] == "/live/?rest=1"
     page = client.get("/settings/").content.decode()
     assert 'lang="zh-hans" aria-pressed="true"' in squeeze(page)
     client.post("/language/", {"language": "auto"})
@@ -101,12 +101,12 @@ def test_scripts_get_their_texts_from_an_address_that_may_be_kept(client: Client
     head = client.get("/sign-in/", headers=CHINESE).content.decode().partition("</head>")[0]
     address = head.partition('src="/language/')[2].partition('"')[0]
     assert address.startswith("zh-hans.js?v=")
-    answer = client.get(f"/language/{address}")
-    assert answer.headers["Content-Type"].startswith("text/javascript")
-    assert "immutable" in answer.headers["Cache-Control"] and "public" in answer.headers["Cache-Control"]
-    told = answer.content.decode()
-    assert '"Copied": "已复制"' in told
-    assert "Available" not in told, "Django's own texts are for its admin pages"
+    response = client.get(f"/language/{address}")
+    assert response.headers["Content-Type"].startswith("text/javascript")
+    assert "immutable" in response.headers["Cache-Control"] and "public" in response.headers["Cache-Control"]
+    result = response.content.decode()
+    assert '"Copied": "已复制"' in result
+    assert "Available" not in result, "Django's own texts are for its admin pages"
     assert client.get("/language/xx.js").status_code == 404
 
 

@@ -15,7 +15,7 @@ from rollouts.models import Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import bindings, outcomes, plans
 from rollouts.samples.record import MetricPoint
-from tests.dashboard.pages.pins.support import told
+from tests.dashboard.pages.pins.support import remote_artifact
 from tests.dashboard.support.untranslated import OPEN, marked, unmarked
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -50,9 +50,9 @@ PATHS = """
 
 
 def row(step: int, n: int, score: float, **more: Any) -> dict[str, Any]:
-    told = {"prompt": f"问 {n // 4}", "response": f"答 {n} 于 {step}。\n#### {n}", "score": score, "index": n}
+    values = {"prompt": f"问 {n // 4}", "response": f"答 {n} 于 {step}。\n#### {n}", "score": score, "index": n}
     return {
-        **told,
+        **values,
         "group": f"组{n // 4}",
         "data_source": "数学",
         "ground_truth": "1",
@@ -75,7 +75,7 @@ def run(project: Project, owner: User) -> Run:
         rows = [row(step, n, (n + step) % 3 / 2) for n in range(8)]
         indexed(run, lines(*rows, *odd), step, format="native")
         indexed(run, lines(*rows), step, format="native", split="eval", source=f"eval/{step}.jsonl")
-        told(run, step)
+        remote_artifact(run, step)
     points = [
         MetricPoint(step, {"critic/score": step / 9, "critic/kl": 0.1, "常": 1.0}, "global_step", 60.0 * step)
         for step in range(1, 5)
@@ -106,7 +106,7 @@ def later(project: Project, pin: Pin, owner: User) -> Run:
 def paths(run: Run, later: Run, owner: User, project: Project) -> list[str]:
     """Every page in its states."""
     builders.run(project, "empty", uid="empty")
-    at_two = {one.index: one for one in Sample.objects.filter(step__run=run, step__step=2, step__split="train")}
+    at_two = {item.index: item for item in Sample.objects.filter(step__run=run, step__step=2, step__split="train")}
     one = at_two[1]
     builders.flag(one.pk, owner, reason=project.reasons[0]["key"], text="坏")
     finding = findings.create_finding(project, owner, title="循环", note="**多**")
@@ -118,12 +118,12 @@ def paths(run: Run, later: Run, owner: User, project: Project) -> list[str]:
 def test_every_word_of_every_page_is_marked_for_translation(client: Client, owner: User, paths: list[str]) -> None:
     """Each page is asked in Chinese, then in English; what is kept of a step serves both."""
     client.force_login(owner)
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for path in paths:
         client.cookies["language"] = "zh-hans"
         with marked():
             rest = unmarked(client.get(path).content.decode(), ALLOWED)
-        found = {**dict.fromkeys(rest, path), **found}
+        result = {**dict.fromkeys(rest, path), **result}
         del client.cookies["language"]
         assert OPEN not in client.get(path).content.decode(), path
-    assert not found, "\n".join(f"{said!r} at {path}" for said, path in found.items())
+    assert not result, "\n".join(f"{message!r} at {path}" for message, path in result.items())

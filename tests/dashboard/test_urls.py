@@ -117,11 +117,11 @@ def placed(value: Any, things: dict[str, str]) -> Any:
 
 
 def patterns(found: Any = None, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
-    for one in get_resolver().url_patterns if found is None else found:
-        if isinstance(one, URLResolver):
-            yield from patterns(one.url_patterns, prefix + str(one.pattern))
+    for item in get_resolver().url_patterns if found is None else found:
+        if isinstance(item, URLResolver):
+            yield from patterns(item.url_patterns, prefix + str(item.pattern))
         else:
-            yield prefix + str(one.pattern), one
+            yield prefix + str(item.pattern), item
 
 
 PAGES = {str(one.name): route for route, one in patterns() if not route.startswith("api/")}
@@ -144,7 +144,7 @@ def page(name: str, things: dict[str, str]) -> str:
 
 def state() -> list[Any]:
     """Every row of the product, but what tells who was here last and what somebody has looked at."""
-    models = [one for one in apps.get_app_config("rollouts").get_models() if one.__name__ != "ViewedSample"]
+    models = [model for model in apps.get_app_config("rollouts").get_models() if model.__name__ != "ViewedSample"]
     passing = {"used_at", "seen_at", "version", "updated_at"}
     names = {model: [field.attname for field in model._meta.fields if field.name not in passing] for model in models}
     return [list(model._default_manager.order_by("pk").values_list(*fields)) for model, fields in names.items()]
@@ -179,12 +179,12 @@ def test_every_call_that_writes_is_listed() -> None:
         for method in ("post", "put", "patch", "delete")
         if hasattr(one.callback.view_class, method)  # type: ignore[union-attr]
     }
-    asked = {(method, path.partition("?")[0]) for method, path, _ in CALLS if method != "GET"}
-    assert len(methods) == len(asked)
+    requested = {(method, path.partition("?")[0]) for method, path, _ in CALLS if method != "GET"}
+    assert len(methods) == len(requested)
     shapes = {(method, "/".join("" if "<" in part else part for part in path.split("/"))) for method, path in methods}
     assert shapes == {
         (method, "/".join("" if "{" in part or part == "math" else part for part in path.split("/")))
-        for method, path in asked
+        for method, path in requested
     }
 
 
@@ -197,8 +197,8 @@ def test_nobody_gets_past_the_door_without_an_account(things: dict[str, str]) ->
     for route, one in patterns():
         if route.startswith("api/v1/"):
             for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-                asked = Client().generic(method, "/" + route.replace("<int:", "1").replace("<str:", "x"))
-                assert asked.status_code in (401, 404), (method, route, one)
+                requested = Client().generic(method, "/" + route.replace("<int:", "1").replace("<str:", "x"))
+                assert requested.status_code in (401, 404), (method, route, one)
     assert state() == before
 
 
@@ -224,22 +224,22 @@ def test_a_form_changes_something_for_an_owner_and_nothing_for_a_viewer(
     things: dict[str, str], owner: User, viewer: User, stranger: User
 ) -> None:
     for name, form in FORMS.items():
-        address, told = page(name, things), placed(form, things)
-        changed = [changes(partial(signed_in(by).post, address, told)) for by in (owner, viewer)]
+        address, result = page(name, things), placed(form, things)
+        changed = [changes(partial(signed_in(by).post, address, result)) for by in (owner, viewer)]
         assert changed == [True, False], name
 
 
 def test_a_call_changes_something_with_the_role_and_the_scope_and_nothing_without(
     things: dict[str, str], owner: User, viewer: User, stranger: User
 ) -> None:
-    whole = Ask.with_token(owner, *SCOPES)
+    full = Ask.with_token(owner, *SCOPES)
     without = [Ask.with_token(owner, "read")]
     others = [Ask.with_token(viewer, *SCOPES), Ask.with_token(owner, *SCOPES, on=builders.project("elsewhere"))]
     for method, path, body in CALLS:
-        address, told = placed(path, things), placed(body, things)
-        asking = [*without, *([] if (method, path) in OWN else others)]
-        changed = [changes(partial(ask, method, address, told, headers=MATCH)) for ask in (whole, *asking)]
-        assert changed == [True, *[False] * len(asking)], (method, path)
+        address, result = placed(path, things), placed(body, things)
+        request_data = [*without, *([] if (method, path) in OWN else others)]
+        changed = [changes(partial(ask, method, address, result, headers=MATCH)) for ask in (full, *request_data)]
+        assert changed == [True, *[False] * len(request_data)], (method, path)
 
 
 def test_pages_that_are_only_read_take_no_form(things: dict[str, str], owner: User) -> None:

@@ -123,15 +123,15 @@ def trl(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simp
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """What a second process of a TRL trainer says: `first`, as the first one, and `objections` to a step."""
-    told = SimpleNamespace(first=None, objections=[], asked=0)
+    result = SimpleNamespace(first=None, objections=[], asked=0)
     accelerate = ModuleType("accelerate.utils")
 
     def gathered(said: list[Any]) -> list[Any]:
-        told.asked += 1
-        return [*said, *told.objections]
+        result.asked += 1
+        return [*said, *result.objections]
 
-    vars(accelerate)["broadcast_object_list"] = lambda said, from_process: [told.first or said[from_process]]
+    vars(accelerate)["broadcast_object_list"] = lambda message, from_process: [result.first or message[from_process]]
     vars(accelerate)["gather_object"] = gathered
     monkeypatch.setitem(sys.modules, "accelerate", ModuleType("accelerate"))
     monkeypatch.setitem(sys.modules, "accelerate.utils", accelerate)
-    return told
+    return result

@@ -27,8 +27,8 @@ WHOLE = (0, 1, -1)  # records that are kept whole
 
 
 def files() -> list[Path]:
-    found = sorted(path for pattern in REAL for path in DUMPS.glob(pattern))
-    return [path for path in found if not path.name.endswith(".expected.json")]
+    matches = sorted(path for pattern in REAL for path in DUMPS.glob(pattern))
+    return [path for path in matches if not path.name.endswith(".expected.json")]
 
 
 def expected(path: Path) -> Path:
@@ -40,9 +40,9 @@ def reading(path: Path) -> dict[str, Any]:
     body = path.read_bytes()
     step = int(path.stem) if path.stem.isdigit() else None
     is_eval = path.parent.name == "val" or path.name.startswith("eval_")
-    told = DumpContext(path.name, "eval" if is_eval else "train", step, path=path)
+    result = DumpContext(path.name, "eval" if is_eval else "train", step, path=path)
     form = select_format(path.name, body[:65536])
-    items = list(form.read(io.BytesIO(body), told))
+    items = list(form.read(io.BytesIO(body), result))
     things = [item for item in items if isinstance(item, (Record, MetricPoint))]
     groups = Counter(str(item.group or item.prompt) for item in things if isinstance(item, Record))
     return {
@@ -53,19 +53,19 @@ def reading(path: Path) -> dict[str, Any]:
         "groups": len(groups),
         "group_sizes": sorted(set(groups.values())),
         "scores": [item.score for item in things if isinstance(item, Record)],
-        "things": [filled(things[place]) for place in WHOLE if place < len(things)],
+        "things": [filled(things[position]) for position in WHOLE if position < len(things)],
     }
 
 
 def filled(thing: Record | MetricPoint) -> dict[str, Any]:
     """Without what says nothing; `textless` says something where it is true."""
-    kept = {key: short(value) for key, value in asdict(thing).items() if value not in (None, {}, [])}
-    return {key: value for key, value in kept.items() if key != "textless" or value}
+    stored = {key: short(value) for key, value in asdict(thing).items() if value not in (None, {}, [])}
+    return {key: value for key, value in stored.items() if key != "textless" or value}
 
 
 def short(value: Any) -> Any:
     """A long list of numbers by its ends and how many there are between them."""
-    if not isinstance(value, list) or len(value) <= 16 or not all(isinstance(one, (int, float)) for one in value):
+    if not isinstance(value, list) or len(value) <= 16 or not all(isinstance(item, (int, float)) for item in value):
         return value
     return [*value[:4], f"… {len(value) - 8} …", *value[-4:]]
 

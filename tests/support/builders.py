@@ -33,10 +33,10 @@ def token(user: User, *scopes: str, on: Project | None = None) -> str:
     return Token.issue(user=user, name="test", scopes=list(scopes), project=on)[1]
 
 
-def flag(sample: str, by: User, **told: Any) -> Flag:
+def flag(sample: str, by: User, **options: Any) -> Flag:
     """A flag that nobody can undo: the act that raised it is forgotten."""
     run = Sample.objects.select_related("step__run__project").get(pk=sample).step.run
-    act = bulk.flag_samples(run, [sample], by, **told)
+    act = bulk.flag_samples(run, [sample], by, **options)
     if act.pk:
         act.delete()
-    return Flag.objects.get(sample=sample, user=by, reason=told.get("reason", ""))
+    return Flag.objects.get(sample=sample, user=by, reason=options.get("reason", ""))

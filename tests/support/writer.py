@@ -45,10 +45,10 @@ def train(folder: Path, steps: range, *, count: int = 32, launch: int = 1, pause
         (folder / name).mkdir(parents=True, exist_ok=True)
     with (folder / "metrics.jsonl").open("wb", buffering=0) as metrics:
         for step in steps:
-            made = [json.dumps(row, ensure_ascii=False) for row in rows(step, count, launch)]
-            write_slowly(folder / "rollout" / f"{step}.jsonl", made, pause)
+            created = [json.dumps(row, ensure_ascii=False) for row in rows(step, count, launch)]
+            write_slowly(folder / "rollout" / f"{step}.jsonl", created, pause)
             if step % 4 == 0:
-                write_slowly(folder / "val" / f"{step}.jsonl", made[: count // 2], pause)
+                write_slowly(folder / "val" / f"{step}.jsonl", created[: count // 2], pause)
             line = json.dumps({"step": step, "data": {"critic/score/mean": step / 10, "actor/entropy": 1 / step}})
             metrics.write(line[:9].encode())
             time.sleep(pause)
@@ -63,8 +63,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--launch", type=int, default=1)
     parser.add_argument("--pause", type=float, default=0.002)
-    told = parser.parse_args()
-    train(told.folder, range(told.first, told.first + told.steps), launch=told.launch, pause=told.pause)
+    result = parser.parse_args()
+    train(result.folder, range(result.first, result.first + result.steps), launch=result.launch, pause=result.pause)
 
 
 if __name__ == "__main__":

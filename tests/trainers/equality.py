@@ -26,8 +26,8 @@ def compare(one: Any, other: Any, where: str) -> None:
             compare(value, other[name], f"{where}.{name}")
     elif isinstance(one, (list, tuple)):
         assert len(one) == len(other), where
-        for place, pair in enumerate(zip(one, other, strict=True)):
-            compare(*pair, f"{where}[{place}]")
+        for position, pair in enumerate(zip(one, other, strict=True)):
+            compare(*pair, f"{where}[{position}]")
     elif isinstance(one, torch.Tensor):
         compare_tensors(one, other, where)
     else:
@@ -39,8 +39,8 @@ def compare_tensors(one: torch.Tensor, other: torch.Tensor, where: str) -> None:
     for name in TENSOR if not one.is_nested else ("dtype", "layout", "_min_seqlen", "_max_seqlen"):
         assert getattr(one, name) == getattr(other, name), f"{where}: {name}"
     if one.is_nested:
-        return compare(*({name: getattr(each, name) for name in JAGGED} for each in (one, other)), where)
-    same = torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other)))  # NaN equals itself
+        return compare(*({name: getattr(item, name) for name in JAGGED} for item in (one, other)), where)
+    same = torch.equal(*(item.contiguous().reshape(-1).view(torch.uint8) for item in (one, other)))  # NaN equals itself
     assert same, where
 
 
@@ -50,12 +50,12 @@ def array(value: np.ndarray) -> tuple[Any, ...]:
 
 
 PARTS: dict[type, Any] = {
-    DataProto: lambda one: {"batch": one.batch, "columns": one.non_tensor_batch, "meta": one.meta_info},
-    TensorDict: lambda one: {
-        "of": (one.batch_size, one.device, one.names),
-        "fields": dict(sorted(one._tensordict.items())),
+    DataProto: lambda item: {"batch": item.batch, "columns": item.non_tensor_batch, "meta": item.meta_info},
+    TensorDict: lambda item: {
+        "of": (item.batch_size, item.device, item.names),
+        "fields": dict(sorted(item._tensordict.items())),
     },
-    NonTensorStack: lambda one: {"of": (one.batch_size, one.stack_dim), "rows": one.tensordicts},
-    NonTensorData: lambda one: {"of": (one.batch_size, one.device), "value": one.__dict__["_non_tensordict"]},
+    NonTensorStack: lambda item: {"of": (item.batch_size, item.stack_dim), "rows": item.tensordicts},
+    NonTensorData: lambda item: {"of": (item.batch_size, item.device), "value": item.__dict__["_non_tensordict"]},
     np.ndarray: array,
 }

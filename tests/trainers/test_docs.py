@@ -19,15 +19,15 @@ def test_trls_example_trains_and_tells_of_each_step(tmp_path: Path) -> None:
     lines = (ROOT / "docs/trainers.md").read_text().splitlines()
     (words,) = [shlex.split(line) for line in lines if line.startswith("python ")]
     deck = Receiver()
-    told = {"ROLLOUTDECK_URL": deck.url, "ROLLOUTDECK_TOKEN": "t", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    values = {"ROLLOUTDECK_URL": deck.url, "ROLLOUTDECK_TOKEN": "t", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         [python(), str(ROOT / words[1]), *words[2:], "--output", str(tmp_path / "out")],
         cwd=tmp_path,
-        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), **told},
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), **values},
         capture_output=True,
         text=True,
         timeout=250,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    found = Training(deck, tmp_path, done)
-    assert [len(found.rows("train", step)) for step in (1, 2)] == [32, 32]
+    result = Training(deck, tmp_path, done)
+    assert [len(result.rows("train", step)) for step in (1, 2)] == [32, 32]

@@ -165,18 +165,18 @@ def test_uploads_that_were_left_expire_and_fresh_ones_stay(db: None, data_dir: P
 
 
 def test_a_run_leaves_the_bin_after_a_week_with_all_its_files(project: Project, owner: User, data_dir: Path) -> None:
-    run, kept = filled(project, "gone"), filled(project, "kept")
+    run, stored = filled(project, "gone"), filled(project, "kept")
     for path in data_dir.rglob("*.zst"):
         os.utime(path, (time.time() - 3600,) * 2)
     move_run_to_trash(run, owner)
     assert sweep.empty_trash() == 0
     Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now() - timedelta(days=8))
     assert sweep.empty_trash() == 1
-    assert list(Run.objects.all()) == [kept]
+    assert list(Run.objects.all()) == [stored]
     assert Sample.objects.count() == 8
     bodies = {str(path.relative_to(data_dir / "bodies")) for path in (data_dir / "bodies").rglob("*.parquet")}
     assert bodies == set(Segment.objects.values_list("path", flat=True))
-    for dump in kept.dumps.all():
+    for dump in stored.dumps.all():
         with files.open_raw_dump(project.pk, dump.sha256) as raw:
             assert raw.read(1) == b"{"
 

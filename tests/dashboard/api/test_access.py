@@ -93,10 +93,10 @@ def test_writing_needs_the_role(
     mate: User,
     stranger: User,
 ) -> None:
-    address, told = placed(path, run), placed(body, run)
+    address, result = placed(path, run), placed(body, run)
 
     def status(ask: Ask) -> int:
-        return int(ask(method, address, told).status_code)
+        return int(ask(method, address, result).status_code)
 
     assert status(Ask.signed_in(stranger)) == 404
     assert status(Ask.signed_in(mate)) == for_mate
@@ -108,10 +108,10 @@ def test_writing_needs_the_role(
 def test_writing_needs_the_scope(
     method: str, path: str, body: Any, scope: str, for_owner: int, for_mate: int, run: Run, owner: User, stranger: User
 ) -> None:
-    address, told = placed(path, run), placed(body, run)
+    address, result = placed(path, run), placed(body, run)
     others = [other for other in SCOPES if other != scope]
-    assert Ask.with_token(owner, *others)(method, address, told).status_code == 403
-    assert Ask.with_token(owner, scope)(method, address, told).status_code == for_owner
+    assert Ask.with_token(owner, *others)(method, address, result).status_code == 403
+    assert Ask.with_token(owner, scope)(method, address, result).status_code == for_owner
 
 
 @pytest.mark.parametrize("path", [*READS, *LISTS])
@@ -120,8 +120,8 @@ def test_reading_needs_the_scope_read(path: str, run: Run, owner: User) -> None:
 
 
 def test_a_token_without_a_scope_is_told_how_one_with_it_is_made(owner: User) -> None:
-    said = Ask.with_token(owner, "ingest")("GET", "runs/").content.decode()
-    assert "needs read" in said and "rolloutdeck token create NAME --scope ingest,read`" in said
+    message = Ask.with_token(owner, "ingest")("GET", "runs/").content.decode()
+    assert "needs read" in message and "rolloutdeck token create NAME --scope ingest,read`" in message
 
 
 @pytest.mark.parametrize("path", READS)
@@ -157,10 +157,10 @@ def test_someone_who_left_the_project_takes_no_token_along(run: Run, mate: User,
 
 
 def test_only_owners_see_and_revoke_the_tokens_of_a_project(run: Run, owner: User, mate: User) -> None:
-    made = Ask.signed_in(owner)("POST", "tokens/", {"name": "x", "project": "math", "scopes": "read"}).json()["id"]
+    created = Ask.signed_in(owner)("POST", "tokens/", {"name": "x", "project": "math", "scopes": "read"}).json()["id"]
     assert Ask.signed_in(mate)("GET", "tokens/").json()["count"] == 0
-    assert Ask.signed_in(mate)("DELETE", f"tokens/{made}/").status_code == 404
-    assert Ask.signed_in(owner)("DELETE", f"tokens/{made}/").status_code == 204
+    assert Ask.signed_in(mate)("DELETE", f"tokens/{created}/").status_code == 404
+    assert Ask.signed_in(owner)("DELETE", f"tokens/{created}/").status_code == 204
 
 
 def test_the_description_is_for_people_with_an_account(owner: User) -> None:

@@ -37,17 +37,17 @@ def run(project: Project) -> Run:
 
 
 def test_opening_a_run_answers_its_id_name_and_link(ask: Ask, project: Project) -> None:
-    told = {"project": "math", "name": "grpo", "framework": "x", "config": {"lr": 1}, "attempt": "a", "host": "n1"}
-    answer = ask("POST", "runs/", told)
+    values = {"project": "math", "name": "grpo", "framework": "x", "config": {"lr": 1}, "attempt": "a", "host": "n1"}
+    response = ask("POST", "runs/", values)
     run = Run.objects.get()
-    assert answer.status_code == 201
-    assert answer.json() == {
+    assert response.status_code == 201
+    assert response.json() == {
         "id": run.uid,
         "name": "grpo",
         "url": f"http://127.0.0.1:8460/runs/{run.uid}/",
         "attempt": "a",
     }
-    again = ask("POST", "runs/", {**told, "uid": run.uid})
+    again = ask("POST", "runs/", {**values, "uid": run.uid})
     assert (again.status_code, again.json()["id"]) == (200, run.uid)
 
 
@@ -56,7 +56,7 @@ def test_a_run_is_listed_and_found_by_project_name_status_and_tag(ask: Ask, proj
     builders.run(project, "grpo-large", outcome="finished")
 
     def names(query: str) -> list[str]:
-        return sorted(found["name"] for found in ask("GET", f"runs/?{query}").json()["results"])
+        return sorted(result["name"] for result in ask("GET", f"runs/?{query}").json()["results"])
 
     assert names("project=math") == ["grpo-large", "grpo-small"]
     assert names("name=LARGE") == ["grpo-large"]
@@ -77,19 +77,19 @@ def test_lists_come_in_pages_that_link_to_each_other(ask: Ask, project: Project)
 def test_a_run_shows_its_dumps_by_state_and_the_message_of_a_failed_one(ask: Ask, run: Run) -> None:
     dump = dumped(run, 9, [line(9, 0, 1.0)])
     Dump.objects.filter(pk=dump.pk).update(state="failed", message="Nothing in it can be read.")
-    found = ask("GET", f"runs/{run.uid}/").json()
-    assert found["dumps"] == {"failed": 1, "indexed": 2}
-    assert [one["message"] for one in found["failed"]] == ["Nothing in it can be read."]
+    data = ask("GET", f"runs/{run.uid}/").json()
+    assert data["dumps"] == {"failed": 1, "indexed": 2}
+    assert [item["message"] for item in data["failed"]] == ["Nothing in it can be read."]
     listed = ask("GET", f"runs/{run.uid}/dumps/?state=failed&step=9").json()
-    assert [one["source"] for one in listed["results"]] == ["train/9.jsonl"]
+    assert [item["source"] for item in listed["results"]] == ["train/9.jsonl"]
     assert ask("GET", f"runs/{run.uid}/dumps/{dump.sha256}/").json()["results"][0]["state"] == "failed"
 
 
 def test_a_run_is_renamed_and_tagged_but_not_to_a_taken_name(ask: Ask, run: Run, project: Project) -> None:
     builders.run(project, "taken")
-    answer = ask("PATCH", f"runs/{run.uid}/", {"name": "better", "tags": ["a", "b"], "config": {"api_key": "s"}})
-    assert (answer.json()["name"], answer.json()["tags"]) == ("better", ["a", "b"])
-    assert answer.json()["config"] == {"api_key": "***"}
+    response = ask("PATCH", f"runs/{run.uid}/", {"name": "better", "tags": ["a", "b"], "config": {"api_key": "s"}})
+    assert (response.json()["name"], response.json()["tags"]) == ("better", ["a", "b"])
+    assert response.json()["config"] == {"api_key": "***"}
     refused = ask("PATCH", f"runs/{run.uid}/", {"name": "taken"})
     assert (refused.status_code, refused.json()["error"]["field"]) == (400, "name")
 
@@ -123,18 +123,18 @@ def test_metrics_come_back_as_curves_with_null_where_nan_was_logged(ask: Ask, pr
     points = b'{"step":1,"time":1.0,"values":{"loss":NaN,"kl":-Infinity}},{"step":2,"values":{"loss":0.5}}'
     body = b'{"attempt":"a","points":[' + points + b"]}"
     assert ask("POST", f"runs/{run.uid}/metrics/", body).json() == {"points": 2}
-    found = ask("GET", f"runs/{run.uid}/metrics/?name=loss&name=kl").json()["series"]
-    assert [(curve["steps"], curve["values"]) for curve in found["loss"]] == [([1, 2], [None, 0.5])]
-    assert found["kl"][0]["values"] == [None]
+    result = ask("GET", f"runs/{run.uid}/metrics/?name=loss&name=kl").json()["series"]
+    assert [(curve["steps"], curve["values"]) for curve in result["loss"]] == [([1, 2], [None, 0.5])]
+    assert result["kl"][0]["values"] == [None]
     assert ask("GET", f"runs/{run.uid}/metrics/").json() == {"names": ["kl", "loss"]}
 
 
 def test_steps_have_the_keys_of_the_contract_and_their_dumps(ask: Ask, run: Run) -> None:
-    found = ask("GET", f"runs/{run.uid}/steps/?split=train").json()["results"]
-    assert [(row["step"], row["samples"], row["score_max"]) for row in found] == [(1, 4, 0.75), (2, 4, 0.75)]
-    assert set(found[0]) >= STEP_KEYS
-    assert set(found[0]["dumps"][0]) == {"id", "source", "state", "message", "rows", "left_out", "problems"}
-    assert found[0]["dumps"][0]["rows"] == 4
+    result = ask("GET", f"runs/{run.uid}/steps/?split=train").json()["results"]
+    assert [(row["step"], row["samples"], row["score_max"]) for row in result] == [(1, 4, 0.75), (2, 4, 0.75)]
+    assert set(result[0]) >= STEP_KEYS
+    assert set(result[0]["dumps"][0]) == {"id", "source", "state", "message", "rows", "left_out", "problems"}
+    assert result[0]["dumps"][0]["rows"] == 4
 
 
 def test_superseded_steps_are_listed_only_when_asked_for(ask: Ask, run: Run) -> None:
@@ -160,9 +160,9 @@ def test_steps_cost_the_same_number_of_queries_however_many_there_are(
 
 
 def test_samples_are_previewed_in_order_and_filtered_by_the_query(ask: Ask, run: Run) -> None:
-    found = ask("GET", f"samples/?run={run.uid}&split=train&step=2&ordering=-score&q=score>0.3").json()
-    assert (found["count"], [row["score"] for row in found["results"]]) == (2, [0.75, 0.5])
-    assert {"prompt", "response"}.isdisjoint(found["results"][0])
+    data = ask("GET", f"samples/?run={run.uid}&split=train&step=2&ordering=-score&q=score>0.3").json()
+    assert (data["count"], [row["score"] for row in data["results"]]) == (2, [0.75, 0.5])
+    assert {"prompt", "response"}.isdisjoint(data["results"][0])
     assert ask("GET", f"samples/?run={run.uid}&step=latest").json()["count"] == 4
     assert ask("GET", f"samples/?run={run.uid}").json()["count"] == 8
     assert ask("GET", f"samples/?run={run.uid}&q=%22step%201%22").json()["count"] == 4
@@ -171,16 +171,16 @@ def test_samples_are_previewed_in_order_and_filtered_by_the_query(ask: Ask, run:
 def test_a_sample_is_whole_with_its_dumps_and_flags(ask: Ask, run: Run) -> None:
     sample = one_sample(run)
     ask("POST", "flags/", {"sample": sample.pk, "label": "bad", "reason": "repetition", "text": "again"})
-    found = ask("GET", f"samples/{sample.pk}/").json()
-    assert (found["prompt"], found["response"], found["score"]) == ("What is 0+1?", "It is 0 at step 1.", 0.0)
-    assert found["ground_truth"] == "0"
-    assert [dump["source"] for dump in found["seen_in"]] == ["train/1.jsonl"]
-    assert [(flag["reason"], flag["user"]) for flag in found["flags"]] == [("repetition", "olga")]
+    data = ask("GET", f"samples/{sample.pk}/").json()
+    assert (data["prompt"], data["response"], data["score"]) == ("What is 0+1?", "It is 0 at step 1.", 0.0)
+    assert data["ground_truth"] == "0"
+    assert [dump["source"] for dump in data["seen_in"]] == ["train/1.jsonl"]
+    assert [(flag["reason"], flag["user"]) for flag in data["flags"]] == [("repetition", "olga")]
 
 
 def test_a_prompts_history_goes_over_the_steps(ask: Ask, run: Run) -> None:
-    found = ask("GET", f"samples/{one_sample(run).pk}/history/").json()["results"]
-    assert [(row["step"], row["score"]) for row in found] == [(1, 0.0), (1, 0.25), (2, 0.0), (2, 0.25)]
+    result = ask("GET", f"samples/{one_sample(run).pk}/history/").json()["results"]
+    assert [(row["step"], row["score"]) for row in result] == [(1, 0.0), (1, 0.25), (2, 0.0), (2, 0.25)]
 
 
 def test_tokens_come_in_slices_of_what_was_recorded(ask: Ask, project: Project) -> None:
@@ -193,10 +193,10 @@ def test_tokens_come_in_slices_of_what_was_recorded(ask: Ask, project: Project) 
         "logprobs": [-0.5, None, -2.0],
     }
     make_native(run, [row])
-    found = ask("GET", f"samples/{one_sample(run).pk}/tokens/?start=1&count=1").json()
-    assert (found["start"], found["count"], found["total"]) == (1, 1, 3)
-    assert (found["prompt_ids"], found["response_ids"], found["logprobs"]) == ([1, 2], [6], [None])
-    assert found["advantages"] is None
+    data = ask("GET", f"samples/{one_sample(run).pk}/tokens/?start=1&count=1").json()
+    assert (data["start"], data["count"], data["total"]) == (1, 1, 3)
+    assert (data["prompt_ids"], data["response_ids"], data["logprobs"]) == ([1, 2], [6], [None])
+    assert data["advantages"] is None
 
 
 def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
@@ -217,9 +217,9 @@ def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
 
 def test_a_flag_is_raised_replaced_listed_and_withdrawn(ask: Ask, run: Run) -> None:
     sample = one_sample(run)
-    told = {"sample": sample.pk, "label": "bad", "reason": "repetition"}
-    first = ask("POST", "flags/", told)
-    again = ask("POST", "flags/", {**told, "label": "unsure"})
+    values = {"sample": sample.pk, "label": "bad", "reason": "repetition"}
+    first = ask("POST", "flags/", values)
+    again = ask("POST", "flags/", {**values, "label": "unsure"})
     assert (first.status_code, again.status_code, again.json()["label"]) == (201, 200, "unsure")
     address = f"flags/{first.json()['id']}/"
     assert ask("PATCH", address, {"text": "hm"}).json()["text"] == "hm"
@@ -243,7 +243,7 @@ def test_only_maintainers_withdraw_somebody_elses_flag_and_nobody_rewrites_it(
 
 def test_samples_are_exported_as_lines_and_as_parquet(ask: Ask, run: Run) -> None:
     lines = exported(ask("GET", f"exports/samples/?run={run.uid}&q=score>0.3&ordering=-score")).splitlines()
-    assert [json.loads(one)["score"] for one in lines] == [0.75, 0.75, 0.5, 0.5]
+    assert [json.loads(item)["score"] for item in lines] == [0.75, 0.75, 0.5, 0.5]
     assert json.loads(lines[0])["response"].startswith("It is 3 at step")
     table = pq.read_table(io.BytesIO(exported(ask("GET", f"exports/samples/?run={run.uid}&format=parquet"))))
     assert (table.num_rows, sorted(table["step"].to_pylist())) == (8, [1] * 4 + [2] * 4)
@@ -260,13 +260,13 @@ def test_an_empty_export_is_still_a_parquet_file(ask: Ask, run: Run) -> None:
 
 
 def test_a_token_is_shown_once_works_and_ends_when_revoked(ask: Ask, project: Project) -> None:
-    made = ask("POST", "tokens/", {"name": "cluster", "project": "math", "scopes": ["ingest", "read"], "days": 3})
-    secret = made.json()["token"]
-    assert made.status_code == 201
+    created = ask("POST", "tokens/", {"name": "cluster", "project": "math", "scopes": ["ingest", "read"], "days": 3})
+    secret = created.json()["token"]
+    assert created.status_code == 201
     new = Ask(ask.client, secret)
     assert new("GET", "runs/").status_code == 200
     assert secret not in ask("GET", "tokens/").content.decode()
-    assert ask("DELETE", f"tokens/{made.json()['id']}/").status_code == 204
+    assert ask("DELETE", f"tokens/{created.json()['id']}/").status_code == 204
     assert new("GET", "runs/").status_code == 401
     Token.objects.update(revoked_at=None, expires_at=timezone.now())
     assert new("GET", "runs/").status_code == 401
@@ -319,7 +319,7 @@ def test_a_database_that_is_away_is_told_to_the_log_not_to_everybody(
 def test_the_api_describes_itself(ask: Ask, owner: User) -> None:
     paths = json.loads(ask("GET", "/api/schema/").content)["paths"]
     assert {"/api/v1/runs/", "/api/v1/samples/{id}/history/", "/api/v1/runs/{uid}/dumps/{sha256}/"} <= set(paths)
-    taken = {one["name"] for one in paths["/api/v1/runs/{uid}/dumps/{sha256}/"]["put"]["parameters"]}
+    taken = {item["name"] for item in paths["/api/v1/runs/{uid}/dumps/{sha256}/"]["put"]["parameters"]}
     assert taken == {"uid", "sha256", *DumpHeader.__dataclass_fields__}
     page = Ask.signed_in(owner)("GET", "/api/docs/")
     assert page.status_code == 200
@@ -342,8 +342,8 @@ def test_the_statuses_that_can_be_asked_for_are_those_that_runs_have(project: Pr
 
 def test_a_config_with_a_huge_number_is_answered(ask: Ask, project: Project) -> None:
     run = builders.run(project, "odd", uid="odd", config={"seed": 2**70})
-    answer = ask("GET", f"runs/{run.uid}/")
-    assert (answer.status_code, answer.json()["config"]) == (200, {"seed": 2**70})
+    response = ask("GET", f"runs/{run.uid}/")
+    assert (response.status_code, response.json()["config"]) == (200, {"seed": 2**70})
 
 
 def test_half_a_character_in_an_answer_is_escaped() -> None:

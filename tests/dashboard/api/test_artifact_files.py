@@ -113,8 +113,8 @@ def test_parts_go_on_where_they_ended_and_a_question_says_how_far_it_is(
     body = b"[" + b"1," * 1_300_000 + b"1]"
     files = {"big.json": body}
     artifact = registered(run, 3, files)
-    asked = put(site, key, files, b"", of=body, Content_Range=f"bytes */{len(body)}")
-    assert (asked.status, asked.json) == (202, {"received": 0})
+    requested = put(site, key, files, b"", of=body, Content_Range=f"bytes */{len(body)}")
+    assert (requested.status, requested.json) == (202, {"received": 0})
     put(site, key, files, body[:1_000_000], of=body, Content_Range=f"bytes 0-999999/{len(body)}")
     artifact.refresh_from_db()
     assert artifact.state == "uploading"
@@ -210,8 +210,8 @@ def test_bytes_of_one_project_are_not_served_to_another(site: Site, key: str, ru
     other = builders.project("code")
     Membership.objects.create(project=other, user=owner, role="owner")
     theirs = registered(builders.run(other, uid="u2"), 3, files)
-    asked = f"/api/v1/runs/u2/artifacts/{theirs.key}/files/{sha(META)}/"
-    assert site.send("HEAD", asked, Authorization=f"Bearer {builders.token(owner, 'ingest')}").status == 404
+    requested = f"/api/v1/runs/u2/artifacts/{theirs.key}/files/{sha(META)}/"
+    assert site.send("HEAD", requested, Authorization=f"Bearer {builders.token(owner, 'ingest')}").status == 404
     assert Blob.objects.filter(project=other).count() == 0
 
 
@@ -226,9 +226,9 @@ def test_a_full_disk_is_said_before_the_body(site: Site, key: str, run: Run, mon
     "path", ["artifacts/abc/files/{sha}/", "artifacts/%00/files/{sha}/", "artifacts/{sha}/files/abc/"]
 )
 def test_a_malformed_address_is_no_file(site: Site, key: str, reading: str, run: Run, path: str) -> None:
-    asked = f"/api/v1/runs/u1/{path.format(sha='a' * 64)}"
-    assert site.send("PUT", asked, META, Authorization=key).status == 400
-    assert site.send("GET", asked, Authorization=reading).status == 400
+    requested = f"/api/v1/runs/u1/{path.format(sha='a' * 64)}"
+    assert site.send("PUT", requested, META, Authorization=key).status == 400
+    assert site.send("GET", requested, Authorization=reading).status == 400
 
 
 def test_the_bytes_of_another_size_are_no_file_of_a_manifest_that_lies(site: Site, key: str, run: Run) -> None:
@@ -239,7 +239,7 @@ def test_the_bytes_of_another_size_are_no_file_of_a_manifest_that_lies(site: Sit
     lying = artifacts.register_artifact(
         run, "files", artifacts.ArtifactManifest.from_request({"role": "rollout", "step": 4, "files": lies})
     )[0]
-    asked = f"/api/v1/runs/u1/artifacts/{lying.key}/files/{sha(META)}/"
-    assert site.send("HEAD", asked, Authorization=key).status == 404
-    sent = site.send("PUT", asked, META, Authorization=key)
+    requested = f"/api/v1/runs/u1/artifacts/{lying.key}/files/{sha(META)}/"
+    assert site.send("HEAD", requested, Authorization=key).status == 404
+    sent = site.send("PUT", requested, META, Authorization=key)
     assert sent.status == 400 and "99 bytes" in sent.json["error"]["message"]

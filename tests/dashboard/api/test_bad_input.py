@@ -184,21 +184,21 @@ def named(value: Any, run: Run) -> Any:
 def test_bad_input_is_refused_in_one_sentence(ask: Ask, run: Run) -> None:
     wrong = []
     for method, path, body in BAD:
-        answer = ask(method, named(path, run), named(body, run))
-        if not 400 <= answer.status_code < 500 or not said(answer):
-            wrong.append((method, path[:80], str(body)[:80], answer.status_code, answer.content[:200]))
+        response = ask(method, named(path, run), named(body, run))
+        if not 400 <= response.status_code < 500 or not has_error_message(response):
+            wrong.append((method, path[:80], str(body)[:80], response.status_code, response.content[:200]))
     assert wrong == []
 
 
-def said(answer: Any) -> bool:
+def has_error_message(answer: Any) -> bool:
     error = answer.json()["error"]
     return set(error) in ({"code", "message"}, {"code", "message", "field"}) and bool(error["message"].strip())
 
 
 def test_a_body_that_is_too_large_is_413(ask: Ask, run: Run, monkeypatch: Any) -> None:
     patch_everywhere(monkeypatch, wire, "MAX_JSON_BYTES", 100)
-    answer = ask("POST", f"runs/{run.uid}/metrics/", {"points": [POINT] * 50})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+    response = ask("POST", f"runs/{run.uid}/metrics/", {"points": [POINT] * 50})
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
 
 
 def test_a_body_that_is_not_json_by_its_type_is_415(ask: Ask, run: Run) -> None:
@@ -226,8 +226,8 @@ FIELDS = st.sampled_from(
 @given(path=st.sampled_from(POSTS), body=st.dictionaries(FIELDS, WORDS, max_size=4))
 def test_no_body_makes_the_server_fail(ask: Ask, run: Run, path: str, body: dict[str, Any]) -> None:
     known = {"project": "math"} if path == "runs/" else {}
-    answer = ask("POST", named(path, run), {**known, **body})
-    assert answer.status_code < 500
+    response = ask("POST", named(path, run), {**known, **body})
+    assert response.status_code < 500
 
 
 GETS = [

@@ -48,7 +48,7 @@ def test_a_finding_is_begun_filled_changed_removed_and_restored(ask: Ask, run: R
     assert (query["held"]["total"], chart["held"]["curves"][0]["values"]) == (3, [0.0, 1.0, 2.0])
     assert ask("PATCH", f"{here}exhibits/{chart['id']}/", {"move": -2, "words": "flat"}).json()["words"] == "flat"
     assert ask("DELETE", f"{here}exhibits/{query['id']}/").status_code == 204
-    assert [one["kind"] for one in ask("GET", here).json()["exhibits"]] == ["chart", "sample"]
+    assert [item["kind"] for item in ask("GET", here).json()["exhibits"]] == ["chart", "sample"]
     assert ask("PATCH", here, {"note": "early", "version": 1}).json()["version"] == 2
     assert ask("PATCH", here, {"note": "mine", "version": 1}).status_code == 412
     assert ask("DELETE", here).status_code == 204
@@ -94,12 +94,12 @@ def test_a_finding_shows_nothing_of_another_project(ask: Ask, run: Run, mate: Us
     other = builders.project("other")
     other.memberships.create(user=mate, role="annotator")
     elsewhere, theirs = findings.create_finding(other, mate, title="Theirs"), builders.run(other, "theirs")
-    for shown in ({"sample": one_sample(run).pk}, {"run": run.uid, "q": ""}, {"run": run.uid, "names": ["loss"]}):
-        refused = ask("POST", f"findings/{elsewhere.pk}/exhibits/", shown)
+    for rendered in ({"sample": one_sample(run).pk}, {"run": run.uid, "q": ""}, {"run": run.uid, "names": ["loss"]}):
+        refused = ask("POST", f"findings/{elsewhere.pk}/exhibits/", rendered)
         assert (refused.status_code, elsewhere.exhibits.count()) == (400, 0)
         assert "belongs to other, grpo does not" in refused.content.decode()
-    beside = {"run": run.uid, "names": ["loss"], "runs": [theirs.uid]}
-    assert ask("POST", f"findings/{finding.pk}/exhibits/", beside).status_code == 400
+    neighbours = {"run": run.uid, "names": ["loss"], "runs": [theirs.uid]}
+    assert ask("POST", f"findings/{finding.pk}/exhibits/", neighbours).status_code == 400
 
 
 def test_viewers_read_readers_tokens_do_not_write_and_strangers_find_nothing(
@@ -135,8 +135,8 @@ def test_words_that_have_changed_since_they_were_read_are_not_overwritten(
 
 def test_many_samples_are_flagged_all_or_none(ask: Ask, run: Run) -> None:
     ids = [row["id"] for row in ask("GET", f"samples/?run={run.uid}").json()["results"]]
-    told = ask("POST", "flags/", {"samples": ids, "reason": "other"})
-    assert (told.status_code, told.json()) == (200, {"samples": 8, "changed": 8})
+    response = ask("POST", "flags/", {"samples": ids, "reason": "other"})
+    assert (response.status_code, response.json()) == (200, {"samples": 8, "changed": 8})
     assert ask("POST", "flags/", {"samples": ids, "reason": "other"}).json()["changed"] == 0
     for wrong, status in (([ids[0], "nowhere"], 404), ([], 400), ("x", 400), ([5], 400)):
         assert ask("POST", "flags/", {"samples": wrong}).status_code == status

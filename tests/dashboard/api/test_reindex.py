@@ -33,9 +33,9 @@ def test_a_failed_dump_is_indexed_again_from_the_overview(run: Run, at: Client) 
     address = f"/runs/{run.uid}/"
     assert BUTTON in at.get(address).content.decode()
     before = set(Sample.objects.values_list("pk", flat=True))
-    answer = at.post("/tidy/", {"do": "index", "run": run.uid, "next": address}, follow=True)
-    assert answer.redirect_chain == [(address, 302)]
-    assert "Re-indexing 2 dumps." in answer.content.decode()
+    response = at.post("/tidy/", {"do": "index", "run": run.uid, "next": address}, follow=True)
+    assert response.redirect_chain == [(address, 302)]
+    assert "Re-indexing 2 dumps." in response.content.decode()
     assert {(dump.state, dump.message) for dump in Dump.objects.all()} == {("received", "")}
     for pk in Dump.objects.values_list("pk", flat=True):
         indexer.index_dump(pk)
@@ -52,8 +52,8 @@ def test_the_list_offers_it_to_maintainers_and_not_in_the_bin(run: Run, at: Clie
     at.force_login(mate)
     assert BUTTON not in at.get("/").content.decode()
     assert BUTTON not in at.get(f"/runs/{run.uid}/").content.decode()
-    said = at.post("/tidy/", {"do": "index", "run": run.uid}, follow=True).content.decode()
-    assert "This needs the maintainer role" in said
+    message = at.post("/tidy/", {"do": "index", "run": run.uid}, follow=True).content.decode()
+    assert "This needs the maintainer role" in message
     assert Dump.objects.filter(state="failed").count() == 1
 
 

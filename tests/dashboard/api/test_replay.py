@@ -33,9 +33,9 @@ def ask(owner: User) -> Ask:
     return Ask.with_token(owner, "read", "ingest", "admin")
 
 
-def told(step: int = 3, files: dict[str, bytes] | None = None, **more: Any) -> dict[str, Any]:
-    found = manifest_of(files or {"meta.json": meta(step)})
-    return {"attempt": "a", "step": step, "role": "rollout", "files": found, "origin": HERE, **more}
+def manifest(step: int = 3, files: dict[str, bytes] | None = None, **more: Any) -> dict[str, Any]:
+    result = manifest_of(files or {"meta.json": meta(step)})
+    return {"attempt": "a", "step": step, "role": "rollout", "files": result, "origin": HERE, **more}
 
 
 def ready(run: Run, step: int = 3, **more: Any) -> Artifact:
@@ -46,17 +46,17 @@ def ready(run: Run, step: int = 3, **more: Any) -> Artifact:
 
 
 def test_a_node_tells_of_a_step_and_hears_what_is_missing(ask: Ask, run: Run) -> None:
-    first = ask("PUT", "runs/u1/artifacts/", told(facts=FACTS))
+    first = ask("PUT", "runs/u1/artifacts/", manifest(facts=FACTS))
     sha256 = manifest_of(FILES)["meta.json"]["sha256"]
     assert first.status_code == 201
     assert first.json() == {"id": key_of(FILES), "state": "waiting", "step": 3, "missing": [sha256]}
-    again = ask("PUT", "runs/u1/artifacts/", told(facts=FACTS))
+    again = ask("PUT", "runs/u1/artifacts/", manifest(facts=FACTS))
     assert (again.status_code, again.json()) == (200, first.json())
 
 
 def test_a_run_that_the_server_never_saw_is_made_by_its_first_artifact(ask: Ask, project: Project) -> None:
     headers = {"X-Rolloutdeck-Project": "math", "X-Rolloutdeck-Run": "offline"}
-    assert ask("PUT", "runs/fresh/artifacts/", told(), headers=headers).status_code == 201
+    assert ask("PUT", "runs/fresh/artifacts/", manifest(), headers=headers).status_code == 201
     assert Run.objects.get(uid="fresh").name == "offline"
 
 
@@ -76,13 +76,13 @@ def test_artifacts_are_listed_by_step_role_and_state(ask: Ask, run: Run) -> None
 
 
 def test_a_pin_makes_the_bytes_wanted_from_the_node_that_has_them(ask: Ask, run: Run) -> None:
-    ask("PUT", "runs/u1/artifacts/", told())
+    ask("PUT", "runs/u1/artifacts/", manifest())
     assert ask("GET", "runs/u1/wanted/?host=node-1").json() == {"files": []}
     pin = ask("POST", "pins/", {"run": "u1", "step": 3, "note": "good"})
     assert (pin.status_code, pin.json()["state"], pin.json()["note"]) == (201, "waiting", "good")
-    [wanted] = ask("GET", "runs/u1/wanted/?host=node-1").json()["files"]
+    [expected] = ask("GET", "runs/u1/wanted/?host=node-1").json()["files"]
     file = manifest_of(FILES)["meta.json"]
-    assert wanted == {"artifact": key_of(FILES), "path": "meta.json", **file, "received": 0}
+    assert expected == {"artifact": key_of(FILES), "path": "meta.json", **file, "received": 0}
     assert ask("GET", "runs/u1/wanted/?host=node-2").json() == {"files": []}
     [sender] = ask("GET", f"pins/{pin.json()['id']}/").json()["senders"]
     assert (sender["host"], sender["command"], sender["quiet"]) == ("node-1", HERE["command"], False)
@@ -145,25 +145,27 @@ def test_a_run_binds_and_hears_what_to_load_from_where_and_what_differs(ask: Ask
     pin = ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1}).json()["id"]
     builders.run(run.project, "next", uid="u2")
     facts = {**FACTS, "role": "rollout", "rows": 64}
-    answer = ask("POST", "runs/u2/replay-plan/", {"plan": "default", "facts": facts, "bind": True}).json()
-    assert (answer["plan"], answer["revision"], answer["bound"]["revision"]) == ("default", 1, "default@1")
-    [entry] = answer["entries"]
+    data = ask("POST", "runs/u2/replay-plan/", {"plan": "default", "facts": facts, "bind": True}).json()
+    assert (data["plan"], data["revision"], data["bound"]["revision"]) == ("default", 1, "default@1")
+    [entry] = data["entries"]
     assert (entry["target_step"], entry["pin"], entry["role"]) == (1, pin, "rollout")
-    place = {"run": "u1", "name": "source", "step": 3, "step_kind": "global_step"}
-    assert entry["source"] == {**place, "flagged": 0, "unplaced": 0}
+    position = {"run": "u1", "name": "source", "step": 3, "step_kind": "global_step"}
+    assert entry["source"] == {**position, "flagged": 0, "unplaced": 0}
     [load] = entry["artifacts"]
     assert (load["id"], load["state"], load["files"]) == (artifact.key, "ready", manifest_of(FILES))
     assert load["url"] == f"/api/v1/runs/u1/artifacts/{artifact.key}/files/"
-    strict = [(one["fact"], one["pinned"], one["asking"]) for one in entry["differences"] if one["verdict"] == "refuse"]
+    strict = [
+        (item["fact"], item["pinned"], item["asking"]) for item in entry["differences"] if item["verdict"] == "refuse"
+    ]
     assert strict == [("rows", 32, 64)]
-    assert ask("GET", "runs/u2/replay-plan/").json() == answer
+    assert ask("GET", "runs/u2/replay-plan/").json() == data
 
 
 def test_only_asking_binds_nothing(ask: Ask, run: Run) -> None:
     ready(run)
     ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1})
-    asked = ask("POST", "runs/u1/replay-plan/", {"bind": False}).json()
-    assert (asked["revision"], asked["bound"], len(asked["entries"])) == (1, None, 1)
+    data = ask("POST", "runs/u1/replay-plan/", {"bind": False}).json()
+    assert (data["revision"], data["bound"], len(data["entries"])) == (1, None, 1)
     assert ask("GET", "runs/u1/replay-plan/").json()["revision"] == 0
 
 
@@ -174,17 +176,17 @@ def test_a_running_run_keeps_its_revision_when_the_plan_is_saved_anew(ask: Ask, 
     ask("POST", "runs/u2/replay-plan/", {})
     dumped(next_run, 1, [line(1, n, 1.0) for n in range(2)])
     plan(ask, '"1"', entries=[{"pin": pin, "target_step": 7}])
-    answer = ask("POST", "runs/u2/replay-plan/", {"plan": "default"}).json()
-    assert (answer["revision"], [entry["target_step"] for entry in answer["entries"]]) == (1, [1])
+    data = ask("POST", "runs/u2/replay-plan/", {"plan": "default"}).json()
+    assert (data["revision"], [entry["target_step"] for entry in data["entries"]]) == (1, [1])
 
 
 def test_the_projects_plan_beside_a_run_says_what_it_means_for_it(ask: Ask, run: Run) -> None:
     ready(run)
     ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 2})
-    shown = ask("GET", "projects/math/replay-plan/?run=u1&steps=4").json()
-    assert shown["strip"] == [[1, None], [2, 2], [3, None], [4, None]]
-    assert (shown["run"], shown["bound"], shown["facts"]) == ("u1", None, {**FACTS, "role": "rollout"})
-    assert {one["verdict"] for one in shown["entries"][0]["differences"]} == {"warn"}
+    data = ask("GET", "projects/math/replay-plan/?run=u1&steps=4").json()
+    assert data["strip"] == [[1, None], [2, 2], [3, None], [4, None]]
+    assert (data["run"], data["bound"], data["facts"]) == ("u1", None, {**FACTS, "role": "rollout"})
+    assert {item["verdict"] for item in data["entries"][0]["differences"]} == {"warn"}
     builders.run(builders.project("code"), "theirs", uid="u9")
     assert ask("GET", "projects/math/replay-plan/?run=u9").status_code == 404
 
@@ -227,8 +229,8 @@ def test_a_run_with_pins_is_deleted_by_force_only(ask: Ask, run: Run) -> None:
 
 
 def test_a_project_loosens_a_refusal_in_writing(ask: Ask, project: Project) -> None:
-    answer = ask("PATCH", "projects/math/", {"loosened": {"rows": "half a batch will do"}})
-    assert answer.json()["loosened"]["rows"]["note"] == "half a batch will do"
+    response = ask("PATCH", "projects/math/", {"loosened": {"rows": "half a batch will do"}})
+    assert response.json()["loosened"]["rows"]["note"] == "half a batch will do"
     assert ask("PATCH", "projects/math/", {"loosened": {"rows": ""}}).status_code == 400
     assert ask("PATCH", "projects/math/", {"loosened": {"model": "why"}}).status_code == 400
     assert ask("PATCH", "projects/math/", {"loosened": {"rows": None}}).json()["loosened"] == {}
@@ -253,14 +255,14 @@ def test_a_plan_that_replays_a_pin_at_a_thousand_steps_asks_the_database_a_few_t
     ready(run)
     pin = ask("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
     entries = [{"pin": pin, "target_step": step} for step in range(1, 1001)]
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as requested:
         assert plan(ask, '"0"', entries=entries).status_code == 200
-    assert len(asked) < 60
+    assert len(requested) < 60
 
 
 def test_a_number_with_two_signs_is_none(ask: Ask, run: Run, owner: User) -> None:
     assert ask("GET", "pins/?step=--5").status_code == 400
-    assert ask("PUT", "runs/u1/artifacts/", {**told(), "step": "--5"}).status_code == 400
+    assert ask("PUT", "runs/u1/artifacts/", {**manifest(), "step": "--5"}).status_code == 400
     for word in ("--5", "%C2%B2"):
         assert Ask.signed_in(owner)("GET", f"/runs/u1/steps/{word}/").status_code == 404
 

@@ -97,10 +97,10 @@ def test_keeping_and_replaying_is_for_maintainers(
     keeper: User,
     stranger: User,
 ) -> None:
-    address, told = placed(path, run), placed(body, run)
+    address, result = placed(path, run), placed(body, run)
 
     def answer(ask: Ask) -> int:
-        return int(ask(method, address, told, headers=MATCH).status_code)
+        return int(ask(method, address, result, headers=MATCH).status_code)
 
     assert [answer(Ask.signed_in(person)) for person in (stranger, mate)] == [404, 403]
     assert answer(Ask.with_token(mate, *SCOPES)) == 403
@@ -216,14 +216,14 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
     method: str, path: str, body: Any, run: Run, owner: User
 ) -> None:
     ask = Ask.with_token(owner, *SCOPES)
-    answer = ask(method, placed(path, run), placed(body, run), headers=MATCH)
-    assert 400 <= answer.status_code < 500
-    told = answer.json()["error"]
-    assert set(told) <= {"code", "message", "field"} and told["message"]
+    response = ask(method, placed(path, run), placed(body, run), headers=MATCH)
+    assert 400 <= response.status_code < 500
+    result = response.json()["error"]
+    assert set(result) <= {"code", "message", "field"} and result["message"]
 
 
 @pytest.mark.parametrize("match", ["", "*", "abc", '"1', "-1"])
 def test_a_save_without_a_revision_to_match_is_refused(match: str, run: Run, owner: User) -> None:
     ask = Ask.with_token(owner, *SCOPES)
-    answer = ask("PUT", "projects/math/replay-plan/", {"entries": []}, headers={"If-Match": match})
-    assert (answer.status_code, answer.json()["error"]["code"]) in [(428, "match_required"), (412, "outdated")]
+    response = ask("PUT", "projects/math/replay-plan/", {"entries": []}, headers={"If-Match": match})
+    assert (response.status_code, response.json()["error"]["code"]) in [(428, "match_required"), (412, "outdated")]

@@ -29,17 +29,17 @@ def test_a_query_that_cannot_be_read_is_said_in_the_language_of_who_asks(run: Ru
     client.force_login(mate)
     page = client.get(f"/runs/{run.uid}/steps/1/?q=is:trunkated", headers=CHINESE).content.decode()
     assert "未知的值 `is:trunkated`。你是否想输入 `truncated`？" in page
-    told = Ask.with_token(mate, "read")("GET", f"samples/?run={run.uid}&q=is:trunkated", headers=CHINESE).json()
-    assert told["error"]["message"].startswith("Unknown value `is:trunkated`. Did you mean `truncated`?")
+    data = Ask.with_token(mate, "read")("GET", f"samples/?run={run.uid}&q=is:trunkated", headers=CHINESE).json()
+    assert data["error"]["message"].startswith("Unknown value `is:trunkated`. Did you mean `truncated`?")
 
 
 def test_an_act_is_undone_in_the_words_in_which_it_was_done(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    asked = {**CHINESE, "Accept": "application/json"}
+    requested = {**CHINESE, "Accept": "application/json"}
     samples = ",".join(Sample.objects.filter(step__run=run).values_list("pk", flat=True))
     form = {"samples": samples, "label": "bad", "reason": "truncated"}
-    done = client.post(f"/runs/{run.uid}/flags/", form, headers=asked).json()["said"]
-    undone = client.post(f"/runs/{run.uid}/flags/undo/", headers=asked).json()["said"]
+    done = client.post(f"/runs/{run.uid}/flags/", form, headers=requested).json()["said"]
+    undone = client.post(f"/runs/{run.uid}/flags/undo/", headers=requested).json()["said"]
     assert done.removeprefix("已标记：") == undone.removeprefix("已撤销：")
     assert "已截断" in done and "2 个样本" in done
 

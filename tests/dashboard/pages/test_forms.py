@@ -42,15 +42,15 @@ def flag(client: Client, sample: Sample, **fields: str) -> int:
 
 
 def test_a_password_signs_in_and_leads_to_where_one_wanted_to_go(client: Client, mate: User) -> None:
-    told = {"username": "mina", "password": "mina-password"}
-    answer = client.post("/sign-in/?next=/live/", told)
-    assert answer.headers["Location"] == "/live/"
+    values = {"username": "mina", "password": "mina-password"}
+    response = client.post("/sign-in/?next=/live/", values)
+    assert response.headers["Location"] == "/live/"
     assert client.get("/live/").status_code == 200
 
 
 def test_a_wrong_password_is_one_sentence(client: Client, mate: User) -> None:
-    answer = client.post("/sign-in/", {"username": "mina", "password": "no"})
-    assert "Incorrect name or password." in answer.content.decode()
+    response = client.post("/sign-in/", {"username": "mina", "password": "no"})
+    assert "Incorrect name or password." in response.content.decode()
 
 
 @pytest.fixture
@@ -71,8 +71,12 @@ def test_a_password_is_tried_ten_times_in_ten_minutes(mate: User) -> None:
         assert {tries(name, "no").status_code for name in ("mina", "Mina") * 5} == {200}
         refused = tries("mina", "mina-password")
         assert refused.status_code == 429 and refused.headers["Retry-After"] == "600"
-        said = refused.content.decode()
-        assert "Too many failed sign-in attempts" in said and "Incorrect name" not in said and 'value="mina"' in said
+        message = refused.content.decode()
+        assert (
+            "Too many failed sign-in attempts" in message
+            and "Incorrect name" not in message
+            and 'value="mina"' in message
+        )
         assert tries("mina", "mina-password", "10.0.0.2").status_code == 302, "she herself is not locked out elsewhere"
         clock.shift(601)
         assert tries("mina", "mina-password").status_code == 302
@@ -91,10 +95,10 @@ def test_neither_many_addresses_nor_many_names_get_around_the_limit(
 ) -> None:
     monkeypatch.setattr(sign_in, "MAX_BY_NAME", 5)
     monkeypatch.setattr(sign_in, "MAX_BY_ADDRESS", 5)
-    found = [tries("mina", "no", f"10.0.1.{n}").status_code for n in range(6)]
-    assert found == [200] * 5 + [429]
-    found = [tries(f"guess-{n}", "no", "10.0.2.1").status_code for n in range(6)]
-    assert found == [200] * 5 + [429]
+    matches = [tries("mina", "no", f"10.0.1.{n}").status_code for n in range(6)]
+    assert matches == [200] * 5 + [429]
+    matches = [tries(f"guess-{n}", "no", "10.0.2.1").status_code for n in range(6)]
+    assert matches == [200] * 5 + [429]
 
 
 @pytest.mark.usefixtures("forgiven")
@@ -105,8 +109,8 @@ def test_odd_names_are_counted_as_any(db: None, name: str) -> None:
 
 
 def test_nobody_is_led_to_another_site_by_signing_in(client: Client, mate: User) -> None:
-    told = {"username": "mina", "password": "mina-password"}
-    assert client.post("/sign-in/?next=https://elsewhere.example/", told).headers["Location"] == "/"
+    values = {"username": "mina", "password": "mina-password"}
+    assert client.post("/sign-in/?next=https://elsewhere.example/", values).headers["Location"] == "/"
 
 
 def by_link(client: Client, link: str) -> Any:
@@ -127,9 +131,9 @@ def test_a_link_signs_in_once(client: Client, mate: User) -> None:
 def test_a_link_that_is_only_looked_at_is_not_used_up(client: Client, mate: User) -> None:
     link = create_sign_in_link(mate)
     for _ in range(2):  # a chat's preview, a mail filter
-        shown = client.get(link)
-        assert shown.status_code == 200 and "signs you in as <b>mina</b>" in shown.content.decode()
-        assert shown.headers["Cache-Control"].startswith("max-age=0")
+        rendered = client.get(link)
+        assert rendered.status_code == 200 and "signs you in as <b>mina</b>" in rendered.content.decode()
+        assert rendered.headers["Cache-Control"].startswith("max-age=0")
         assert client.head(link).status_code == 200
         assert client.get("/").status_code == 302
     assert by_link(client, link).status_code == 302
@@ -185,20 +189,20 @@ def test_a_flag_is_withdrawn_by_its_person_and_stays_in_the_records(
 
 def test_a_wrong_reason_is_a_sentence_not_a_failure(client: Client, mate: User, run: Run, sample: Sample) -> None:
     client.force_login(mate)
-    answer = client.post(f"/samples/{sample.pk}/flags/", {"reason": "none-such"}, follow=True)
-    assert "must be one of" in answer.content.decode()
+    response = client.post(f"/samples/{sample.pk}/flags/", {"reason": "none-such"}, follow=True)
+    assert "must be one of" in response.content.decode()
     assert not Flag.objects.exists()
 
 
 def test_a_message_is_shown_once_and_not_kept_by_the_browser(client: Client, mate: User, sample: Sample) -> None:
     client.force_login(mate)
     page = f"/samples/{sample.pk}/"
-    kept = {"If-None-Match": client.get(page).headers["ETag"]}
+    stored = {"If-None-Match": client.get(page).headers["ETag"]}
     flag(client, sample, reason="no such reason")
-    told = client.get(page, headers=kept)
-    assert 'class="banner error"' in told.content.decode()
-    assert "ETag" not in told.headers
-    assert client.get(page, headers=kept).status_code == 304
+    result = client.get(page, headers=stored)
+    assert 'class="banner error"' in result.content.decode()
+    assert "ETag" not in result.headers
+    assert client.get(page, headers=stored).status_code == 304
 
 
 def test_a_viewer_sees_why_the_button_is_off_and_cannot_flag(
@@ -232,16 +236,16 @@ def test_an_annotator_does_not_withdraw_anothers_flag(
 
 def test_a_form_leads_back_to_our_own_pages_only(client: Client, mate: User, run: Run, sample: Sample) -> None:
     client.force_login(mate)
-    answer = client.post(f"/samples/{sample.pk}/flags/", {"reason": "other", "next": "//elsewhere.example/"})
-    assert answer.headers["Location"] == f"/samples/{sample.pk}/"
+    response = client.post(f"/samples/{sample.pk}/flags/", {"reason": "other", "next": "//elsewhere.example/"})
+    assert response.headers["Location"] == f"/samples/{sample.pk}/"
 
 
 def test_a_form_of_another_site_is_refused_in_a_sentence(mate: User, run: Run, sample: Sample) -> None:
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(mate)
-    answer = strict.post(f"/samples/{sample.pk}/flags/", {"reason": "other"})
-    assert answer.status_code == 403
-    assert "Reload the page and try again" in answer.content.decode()
+    response = strict.post(f"/samples/{sample.pk}/flags/", {"reason": "other"})
+    assert response.status_code == 403
+    assert "Reload the page and try again" in response.content.decode()
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -310,8 +314,8 @@ def test_roles_are_changed_by_owners_only(client: Client, project: Project, owne
 
 def test_the_last_owner_stays(client: Client, project: Project, owner: User) -> None:
     client.force_login(owner)
-    answer = client.post("/settings/math/members/", {"user": "olga", "role": "viewer"}, follow=True)
-    assert "last owner" in answer.content.decode()
+    response = client.post("/settings/math/members/", {"user": "olga", "role": "viewer"}, follow=True)
+    assert "last owner" in response.content.decode()
 
 
 def test_no_account_is_made_for_a_role_that_does_not_exist(client: Client, project: Project, owner: User) -> None:
@@ -332,8 +336,8 @@ def test_a_name_that_no_account_can_have_is_refused_in_a_sentence(
     client: Client, project: Project, owner: User, name: str, said: str
 ) -> None:
     client.force_login(owner)
-    answer = client.post("/settings/math/members/", {"user": name, "role": "viewer"}, follow=True)
-    assert said in answer.content.decode()
+    response = client.post("/settings/math/members/", {"user": name, "role": "viewer"}, follow=True)
+    assert said in response.content.decode()
     assert not User.objects.exclude(pk=owner.pk).exists()
 
 
@@ -371,7 +375,7 @@ def test_reasons_that_sound_alike_have_keys_of_their_own(client: Client, project
     long = "a" * 50
     client.post("/settings/math/reasons/", {"reasons": f"Reward Hack\nreward\0 hack!\nreward hack\n{long}\n{long}b"})
     project.refresh_from_db()
-    assert {one["name"]: one["key"] for one in project.reasons} == {
+    assert {reason["name"]: reason["key"] for reason in project.reasons} == {
         "Reward Hack": "reward-hack-2",
         "reward hack!": "reward-hack-3",
         "reward hack": "reward-hack",

@@ -78,8 +78,8 @@ def test_a_line_that_opens_like_code_and_goes_on_for_long_is_read_at_once() -> N
 def test_scores_of_any_size_have_bars_that_count_them(reading: tuple[Client, Sample]) -> None:
     client, sample = reading
     for number, scores in enumerate(((1_000_000.0, 1_000_010.0), (1.0, 1e305)), start=7):
-        made = [{"prompt": "1+1", "response": f"{one}", "score": one, "group": "a"} for one in scores]
-        indexed(sample.step.run, lines(*made), number)
+        created = [{"prompt": "1+1", "response": f"{score}", "score": score, "group": "a"} for score in scores]
+        indexed(sample.step.run, lines(*created), number)
     page = client.get("/runs/u1/steps/7/").content.decode()
     assert "score&gt;=1000000 score&lt;1000001" in page
     assert client.get("/runs/u1/steps/8/").status_code == 200

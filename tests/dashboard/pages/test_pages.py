@@ -123,12 +123,12 @@ def test_a_page_asked_again_is_not_made_again(
 
 def test_a_panel_is_a_part_of_the_page_at_the_same_address(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    whole = client.get(f"/runs/{run.uid}/steps/latest/")
+    full = client.get(f"/runs/{run.uid}/steps/latest/")
     part = client.get(f"/runs/{run.uid}/steps/latest/", headers={"HX-Request": "true", "HX-Target": "result"})
     assert "<html" not in part.content.decode()
     assert 'id="rows"' in part.content.decode()
-    assert part.headers["ETag"] != whole.headers["ETag"]
-    assert "HX-Target" in whole.headers["Vary"]
+    assert part.headers["ETag"] != full.headers["ETag"]
+    assert "HX-Target" in full.headers["Vary"]
 
 
 def test_the_worst_sample_of_the_latest_step_is_read_at_once(run: Run, client: Client, mate: User) -> None:
@@ -174,9 +174,9 @@ def test_a_query_that_cannot_be_read_is_a_sentence_with_the_bad_part_underlined(
 
 def test_a_wrong_query_keeps_the_last_good_result(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    answer = client.get(f"/runs/{run.uid}/steps/2/?q=)", headers={"HX-Request": "true", "HX-Target": "result"})
-    assert answer.headers["HX-Retarget"] == "#q-error"
-    assert "<tr" not in answer.content.decode()
+    response = client.get(f"/runs/{run.uid}/steps/2/?q=)", headers={"HX-Request": "true", "HX-Target": "result"})
+    assert response.headers["HX-Retarget"] == "#q-error"
+    assert "<tr" not in response.content.decode()
 
 
 def test_no_match_says_so_and_offers_all_steps(run: Run, client: Client, mate: User) -> None:
@@ -211,10 +211,10 @@ def test_odd_addresses_are_404_in_a_sentence(run: Run, client: Client, mate: Use
         "/settings/%00/",
         "/nowhere/",
     ):
-        shown = body(client, url, 404)
-        assert "Page not found" in shown, url
-        assert ("Go to run " in shown) == (f"/runs/{run.uid}/" in url), url
-        keys = shown.partition('class="foot-keys">')[2].partition("</div>")[0]
+        rendered = body(client, url, 404)
+        assert "Page not found" in rendered, url
+        assert ("Go to run " in rendered) == (f"/runs/{run.uid}/" in url), url
+        keys = rendered.partition('class="foot-keys">')[2].partition("</div>")[0]
         assert keys.count("<span>") == 1 and "all shortcuts" in keys, url
 
 
@@ -274,11 +274,11 @@ def test_charts_hold_the_points_and_collapse_constants(run: Run, client: Client,
     points = [MetricPoint(step, {"critic/score/mean": step / 10, "actor/lr": 1e-6}) for step in range(1, 6)]
     series.append_points(run, builders.attempt(run), points)
     client.force_login(mate)
-    answer = client.get(f"/runs/{run.uid}/charts.json").json()
-    assert answer["curves"]["critic/score/mean"][0]["steps"] == [1, 2, 3, 4, 5]
-    assert answer["constant"]["actor/lr"] == 1e-6
-    assert answer["constant"]["samples/score/mean"] == 0.5
-    assert "actor/lr" not in answer["curves"]
+    data = client.get(f"/runs/{run.uid}/charts.json").json()
+    assert data["curves"]["critic/score/mean"][0]["steps"] == [1, 2, 3, 4, 5]
+    assert data["constant"]["actor/lr"] == 1e-6
+    assert data["constant"]["samples/score/mean"] == 0.5
+    assert "actor/lr" not in data["curves"]
 
 
 def test_the_strip_has_few_bars_for_many_steps(project: Project, client: Client, mate: User) -> None:

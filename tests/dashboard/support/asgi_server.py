@@ -37,8 +37,8 @@ class Site:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, named, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=20) as found:
-                return Answer(found.status, {k.lower(): v for k, v in found.headers.items()}, found.read())
+            with urllib.request.urlopen(request, timeout=20) as result:
+                return Answer(result.status, {k.lower(): v for k, v in result.headers.items()}, result.read())
         except urllib.error.HTTPError as refused:
             return Answer(refused.code, {k.lower(): v for k, v in refused.headers.items()}, refused.read())
 

@@ -21,26 +21,26 @@ class Entry:
 
     def holes_differ(self) -> bool:
         """Whether a translation lacks or invents a hole or an element of the text that it stands for."""
-        wanted = sorted(HOLE.findall(self.plural or self.text))
-        return any(sorted(HOLE.findall(said)) != wanted for said in self.translations)
+        expected = sorted(HOLE.findall(self.plural or self.text))
+        return any(sorted(HOLE.findall(message)) != expected for message in self.translations)
 
 
 def entries(path: Path) -> list[Entry]:
     """All of a .po file but its header and what it no longer uses."""
-    found = [entry(block) for block in path.read_text().split("\n\n")]
-    return [one for one in found if one and one.text]
+    matches = [entry(block) for block in path.read_text().split("\n\n")]
+    return [item for item in matches if item and item.text]
 
 
 def entry(block: str) -> Entry | None:
-    told: dict[str, str] = {}
+    values: dict[str, str] = {}
     at = ""
     for line in block.splitlines():
         if line.startswith("msg"):
             at, _, rest = line.partition(" ")
-            told[at] = ast.literal_eval(rest)
+            values[at] = ast.literal_eval(rest)
         elif line.startswith('"'):
-            told[at] += ast.literal_eval(line)
-    if "msgid" not in told:
+            values[at] += ast.literal_eval(line)
+    if "msgid" not in values:
         return None
-    said = tuple(value for name, value in told.items() if name.startswith("msgstr"))
-    return Entry(told["msgid"], told.get("msgid_plural", ""), said, "#, fuzzy" in block)
+    message = tuple(value for name, value in values.items() if name.startswith("msgstr"))
+    return Entry(values["msgid"], values.get("msgid_plural", ""), message, "#, fuzzy" in block)

@@ -36,11 +36,11 @@ def marked() -> Iterator[None]:
 
 def fenced(real: Any) -> Any:
     def asked(*told: Any) -> str:
-        said = real(*told)
-        if translation.get_language() == "en" or said in told:
-            return str(said)
-        between = f"{OPEN}{said}{CLOSE}"
-        return SafeString(between) if isinstance(said, SafeData) else between
+        message = real(*told)
+        if translation.get_language() == "en" or message in told:
+            return str(message)
+        between = f"{OPEN}{message}{CLOSE}"
+        return SafeString(between) if isinstance(message, SafeData) else between
 
     return asked
 
@@ -56,39 +56,39 @@ class Shown(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        told = {name: value or "" for name, value in attributes}
-        seen = [told[name] for name in SHOWN if name in told]
-        seen += [told.get("value", "")] if told.get("type") in ("submit", "button") else []
+        values = {name: value or "" for name, value in attributes}
+        seen = [values[name] for name in SHOWN if name in values]
+        seen += [values.get("value", "")] if values.get("type") in ("submit", "button") else []
         if self.depth == 0 and not self.apart():
             self.rest += [outside for value in seen for outside in self.outside(value)[0]]
 
         if tag not in VOID:
-            written = tag in APART or WRITTEN.intersection(told.get("class", "").split())
+            written = tag in APART or WRITTEN.intersection(values.get("class", "").split())
             self.inside.append(f"!{tag}" if written else tag)
 
     def apart(self) -> bool:
-        return any(one.startswith("!") for one in self.inside)
+        return any(item.startswith("!") for item in self.inside)
 
     def handle_endtag(self, tag: str) -> None:
         while self.inside and self.inside.pop().removeprefix("!") != tag:
             pass
 
     def handle_data(self, data: str) -> None:
-        found, self.depth = self.outside(data, self.depth)
+        result, self.depth = self.outside(data, self.depth)
         if not self.apart():
-            self.rest += found
+            self.rest += result
 
     @staticmethod
     def outside(text: str, depth: int = 0) -> tuple[list[str], int]:
-        found = []
+        matches = []
         for part in re.split(f"([{OPEN}{CLOSE}])", text):
             if part in (OPEN, CLOSE):
                 depth += 1 if part == OPEN else -1
             elif depth == 0 and WORD.search(part):
-                found.append(" ".join(part.split()))
-        return found, depth
+                matches.append(" ".join(part.split()))
+        return matches, depth
 
 
 def unmarked(page: str, allowed: re.Pattern[str]) -> list[str]:
     """Words of the page that are neither translated nor names that stay as they are."""
-    return [said for said in Shown(page).rest if WORD.search(allowed.sub(" ", said))]
+    return [message for message in Shown(page).rest if WORD.search(allowed.sub(" ", message))]

@@ -135,13 +135,13 @@ def parts_of(body: bytes, size: int) -> Iterator[tuple[bytes, str]]:
 def test_parts_make_one_dump_and_a_question_says_how_far_it_is(site: Site, key: str, run: Run, data_dir: Path) -> None:
     body = os.urandom(2_500_000)
     parts = list(parts_of(body, 1_000_000))
-    asked = put(site, key, b"", of=body, Content_Range=f"bytes */{len(body)}")
-    assert (asked.status, asked.json) == (202, {"received": 0})
+    requested = put(site, key, b"", of=body, Content_Range=f"bytes */{len(body)}")
+    assert (requested.status, requested.json) == (202, {"received": 0})
     first = put(site, key, parts[0][0], of=body, Content_Range=parts[0][1])
     assert (first.status, first.json) == (202, {"received": 1_000_000})
     put(site, key, parts[1][0], of=body, Content_Range=parts[1][1])
-    asked = put(site, key, b"", of=body, Content_Range=f"bytes */{len(body)}")
-    assert asked.json == {"received": 2_000_000}
+    requested = put(site, key, b"", of=body, Content_Range=f"bytes */{len(body)}")
+    assert requested.json == {"received": 2_000_000}
     last = put(site, key, parts[2][0], of=body, Content_Range=parts[2][1])
     assert (last.status, last.json) == (201, {"sha256": sha(body), "bytes": len(body)})
     assert left(data_dir) == []
@@ -151,10 +151,10 @@ def test_a_part_that_is_out_of_place_changes_nothing(site: Site, key: str, run: 
     body = os.urandom(300)
     parts = list(parts_of(body, 100))
     put(site, key, parts[0][0], of=body, Content_Range=parts[0][1])
-    for piece, place in (parts[0], parts[2]):
-        assert put(site, key, piece, of=body, Content_Range=place).json == {"received": 100}
-    for piece, place in parts[1:]:
-        last = put(site, key, piece, of=body, Content_Range=place)
+    for piece, position in (parts[0], parts[2]):
+        assert put(site, key, piece, of=body, Content_Range=position).json == {"received": 100}
+    for piece, position in parts[1:]:
+        last = put(site, key, piece, of=body, Content_Range=position)
     assert last.status == 201
 
 
@@ -176,15 +176,15 @@ def test_all_parts_that_wait_for_a_disk_are_completed_by_a_question(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "write_atomically", full)
-    answers = [put(site, key, piece, of=body, Content_Range=place) for piece, place in parts_of(body, 100)]
+    answers = [put(site, key, piece, of=body, Content_Range=position) for piece, position in parts_of(body, 100)]
     assert [answer.status for answer in answers] == [202, 507]
     monkeypatch.setattr(files, "write_atomically", real)
     assert put(site, key, b"", of=body, Content_Range="bytes */200").status == 201
 
 
 def test_a_gzipped_part_counts_its_plain_bytes(site: Site, key: str, run: Run) -> None:
-    for piece, place in parts_of(BODY, 30):
-        answer = put(site, key, gzip.compress(piece), of=BODY, Content_Range=place, Content_Encoding="gzip")
+    for piece, position in parts_of(BODY, 30):
+        answer = put(site, key, gzip.compress(piece), of=BODY, Content_Range=position, Content_Encoding="gzip")
     assert answer.status == 201
 
 
@@ -198,8 +198,8 @@ def test_a_malformed_range_is_refused(site: Site, key: str, run: Run, place: str
 def test_a_part_that_is_shorter_than_it_says_is_not_kept(site: Site, key: str, run: Run) -> None:
     put(site, key, BODY[:10], of=BODY, Content_Range=f"bytes 0-9/{len(BODY)}")
     short = put(site, key, gzip.compress(b"abc"), of=BODY, Content_Range="bytes 10-19/57", Content_Encoding="gzip")
-    asked = put(site, key, b"", of=BODY, Content_Range=f"bytes */{len(BODY)}")
-    assert (len(BODY), short.status, asked.json) == (57, 400, {"received": 10})
+    requested = put(site, key, b"", of=BODY, Content_Range=f"bytes */{len(BODY)}")
+    assert (len(BODY), short.status, requested.json) == (57, 400, {"received": 10})
 
 
 def test_a_client_that_vanishes_in_the_middle_leaves_nothing(site: Site, key: str, run: Run, data_dir: Path) -> None:

@@ -83,9 +83,9 @@ def test_generations_that_a_logger_shows_are_not_lost() -> None:
 
 
 def test_our_plugin_takes_everything_whatever_files_are_written() -> None:
-    told = {"trainer__logger": ["console", "rolloutdeck"], "trainer__log_val_generations": 8}
-    assert check(**told, trainer__rollout_data_dir=None, trainer__validation_data_dir=None) == []
-    (same,) = check(**told, trainer__validation_data_dir="/d/rollout")
+    values = {"trainer__logger": ["console", "rolloutdeck"], "trainer__log_val_generations": 8}
+    assert check(**values, trainer__rollout_data_dir=None, trainer__validation_data_dir=None) == []
+    (same,) = check(**values, trainer__validation_data_dir="/d/rollout")
     assert "same folder" in same.title
 
 

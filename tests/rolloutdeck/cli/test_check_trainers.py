@@ -49,14 +49,14 @@ MOCK = {"rollout_mock.enable": True, "rollout_mock.mode": "dump", "rollout_mock.
 DOMAINS = {f"actor_train.data_args.domain_interleave_probs.{name}": 0.5 for name in ("math", "code")} | MOCK
 
 
-def found(check: Any, changed: Settings) -> list[SettingsIssue]:
+def find_issues(check: Any, changed: Settings) -> list[SettingsIssue]:
     return list(check.check_settings({**GOOD[check], **changed}, complete=False))
 
 
 @pytest.mark.parametrize("check", GOOD)
 def test_settings_that_keep_everything_lose_nothing(check: Any) -> None:
-    assert [finding for finding in found(check, {}) if finding.lost_data] == []
-    assert check is cure_check or found(check, {}) == []
+    assert [finding for finding in find_issues(check, {}) if finding.lost_data] == []
+    assert check is cure_check or find_issues(check, {}) == []
 
 
 LOSING: list[Case] = [
@@ -104,9 +104,11 @@ def pasted(check: Any, lines: tuple[str, ...], folder: Path) -> Settings:
 def test_each_silent_loss_is_found_and_its_lines_mend_it(
     check: Any, changed: Settings, says: str, tmp_path: Path
 ) -> None:
-    (finding,) = [one for one in found(check, changed) if one.lost_data]
+    (finding,) = [item for item in find_issues(check, changed) if item.lost_data]
     assert says in f"{finding.title} {finding.lost_data}"
-    assert [one for one in found(check, {**changed, **pasted(check, finding.fix, tmp_path)}) if one.lost_data] == []
+    assert [
+        item for item in find_issues(check, {**changed, **pasted(check, finding.fix, tmp_path)}) if item.lost_data
+    ] == []
 
 
 HINTS: list[Case] = [
@@ -141,28 +143,32 @@ HINTS: list[Case] = [
 
 @pytest.mark.parametrize(("check", "changed", "says"), HINTS)
 def test_what_a_user_should_know_without_a_loss_is_a_hint(check: Any, changed: Settings, says: str) -> None:
-    findings = found(check, changed)
+    findings = find_issues(check, changed)
     assert [finding.title for finding in findings if says in finding.title]
     assert not [finding for finding in findings if finding.lost_data]
 
 
 def test_loading_in_slime_skips_evals_and_the_other_way_keeps_them() -> None:
-    (finding,) = [one for one in found(slime_check, {"load_debug_rollout_data": "/d/{rollout_id}.pt"}) if one.lost_data]
+    (finding,) = [
+        item for item in find_issues(slime_check, {"load_debug_rollout_data": "/d/{rollout_id}.pt"}) if item.lost_data
+    ]
     assert finding.lost_data == "Evals are skipped." and "nothing is generated" in finding.title
     other = load.parse_overrides(word for line in finding.fix for word in shlex.split(line))
-    assert ["of rollout 0, again" in one.title for one in found(slime_check, other)] == [True]
+    assert ["of rollout 0, again" in item.title for item in find_issues(slime_check, other)] == [True]
 
 
 def test_a_rollout_func_that_an_old_trl_never_calls_is_found() -> None:
-    (finding,) = [one for one in found(settings_check, {"rollout_func": "f", "trl_version": "0.28.0"}) if one.lost_data]
+    (finding,) = [
+        item for item in find_issues(settings_check, {"rollout_func": "f", "trl_version": "0.28.0"}) if item.lost_data
+    ]
     assert "generates without a word" in finding.lost_data
-    assert found(settings_check, {"rollout_func": "f", "trl_version": "0.29.0"}) == []
-    assert found(settings_check, {"rollout_func": "f", "trl_version": "0.28.0", "use_vllm": True}) == []
+    assert find_issues(settings_check, {"rollout_func": "f", "trl_version": "0.29.0"}) == []
+    assert find_issues(settings_check, {"rollout_func": "f", "trl_version": "0.28.0", "use_vllm": True}) == []
 
 
 def test_trls_callback_takes_everything_whatever_is_logged() -> None:
     off = {"log_completions": False, "logging_steps": 50, "eval_strategy": "epoch", "trainer": "RLOOTrainer"}
-    assert found(settings_check, {**off, "callbacks": "[RolloutdeckCallback(keep='k')]"}) == []
+    assert find_issues(settings_check, {**off, "callbacks": "[RolloutdeckCallback(keep='k')]"}) == []
 
 
 def test_trls_own_default_of_logging_loses_nine_steps_of_ten() -> None:
@@ -186,9 +192,9 @@ def test_a_script_of_trl_that_leaves_its_config_to_a_command_line_is_not_judged_
 def test_roll_looks_at_the_environments_that_are_trained_on() -> None:
     tags = {"train_env_manager.tags": ["Native"], "custom_envs.Native.env_manager_cls": NATIVE["env_manager_cls"]}
     silent = {"env_manager_cls": f"{AGENT}traj_env_manager.TrajEnvManager", "eval_steps": 0}
-    assert found(roll_check, {**silent, **tags}) == []
+    assert find_issues(roll_check, {**silent, **tags}) == []
     other = {"train_env_manager.tags": ["Sokoban"], "custom_env.Sokoban.env_manager_cls": f"{AGENT}x.StepEnvManager"}
-    (finding,) = found(roll_check, {**NATIVE, **other})
+    (finding,) = find_issues(roll_check, {**NATIVE, **other})
     assert finding.title == "rollout_dump_dir with StepEnvManager"
 
 
@@ -204,21 +210,23 @@ def test_roll_looks_at_the_environments_that_are_trained_on() -> None:
 )
 def test_what_check_says_to_paste_for_roll_is_enough_the_first_time(changed: Settings, tmp_path: Path) -> None:
     before = {"rollout_dump_dir": None, "track_with": "wandb", **changed}
-    lines = tuple(line for one in found(roll_check, before) for line in one.fix)
-    after = found(roll_check, {**before, **pasted(roll_check, lines, tmp_path)})
-    assert [one for one in after if one.lost_data] == []
+    lines = tuple(line for item in find_issues(roll_check, before) for line in item.fix)
+    after = find_issues(roll_check, {**before, **pasted(roll_check, lines, tmp_path)})
+    assert [item for item in after if item.lost_data] == []
 
 
 @pytest.mark.parametrize("own", ["sft_train.data_args.file_name", "chosen_key", "student.data_args.file_name"])
 def test_pipelines_of_roll_that_generate_nothing_lose_no_samples(own: str) -> None:
-    findings = found(roll_check, {"rollout_dump_dir": None, own: "x", "validation.data_args.file_name": ["v.jsonl"]})
-    assert "generates nothing" in findings[0].title and [one.title for one in findings if one.lost_data] == [
-        "track_with: rolloutdeck without a folder"
-    ]
+    findings = find_issues(
+        roll_check, {"rollout_dump_dir": None, own: "x", "validation.data_args.file_name": ["v.jsonl"]}
+    )
+    assert "generates nothing" in findings[0].title and [
+        finding.title for finding in findings if finding.lost_data
+    ] == ["track_with: rolloutdeck without a folder"]
 
 
 def test_what_a_tracker_of_roll_is_told_already_is_not_said_to_be_replaced() -> None:
-    findings = found(roll_check, {"track_with": "wandb", "tracker_kwargs.api_key": "secret"})
+    findings = find_issues(roll_check, {"track_with": "wandb", "tracker_kwargs.api_key": "secret"})
     assert "present settings of tracker_kwargs" in findings[0].fix[-1] and "secret" not in str(findings)
 
 

@@ -53,8 +53,8 @@ def test_import_sends_every_file_of_a_real_run_and_says_what_it_sent(deck: Deck,
 
 def test_an_imported_run_has_ended(deck: Deck, command: Command) -> None:
     command("import", DUMPS / "v0", *HERE, "--attempt", "night")
-    (path, told) = deck.posts[-1]
-    assert path.endswith("/finish/") and told == {"attempt": "night", "outcome": "finished"}
+    (path, result) = deck.posts[-1]
+    assert path.endswith("/finish/") and result == {"attempt": "night", "outcome": "finished"}
 
 
 def test_importing_into_a_run_that_is_being_trained_does_not_end_it(deck: Deck, command: Command) -> None:
@@ -62,7 +62,7 @@ def test_importing_into_a_run_that_is_being_trained_does_not_end_it(deck: Deck, 
     deck.answers["runs/"] = {"results": [{"name": "grpo", "status": "running"}]}
     _, _, err = command("import", DUMPS / "v0" / "val", *HERE)
     assert "The run is still being trained, so it is not marked as finished." in err
-    assert [told["attempt"] for told in deck.posted("/finish/")] == ["launch"]
+    assert [result["attempt"] for result in deck.posted("/finish/")] == ["launch"]
 
 
 def test_import_waits_for_no_pipe(tmp_path: Path, command: Command) -> None:
@@ -131,15 +131,15 @@ def test_import_with_a_token_that_may_not_read_sends_and_says_so(deck: Deck, com
 def test_import_takes_a_last_line_without_a_break_but_not_a_torn_one(
     deck: Deck, tmp_path: Path, command: Command
 ) -> None:
-    whole = '{"step": 1, "data": {"loss": 1}}'
-    (tmp_path / "whole.jsonl").write_text(whole + "\n" + whole)
-    (tmp_path / "torn.jsonl").write_text(whole + "\n" + whole[:-3])
+    full = '{"step": 1, "data": {"loss": 1}}'
+    (tmp_path / "whole.jsonl").write_text(full + "\n" + full)
+    (tmp_path / "torn.jsonl").write_text(full + "\n" + full[:-3])
     _, _, err = command("import", tmp_path, *HERE)
     got = {query["source"]: [] for _, query, _ in deck.dumps}
     for _, query, body in deck.dumps:
         got[query["source"]].append(body.decode())
-    assert "".join(got["whole.jsonl"]) == whole + "\n" + whole
-    assert "".join(got["torn.jsonl"]) == whole + "\n"
+    assert "".join(got["whole.jsonl"]) == full + "\n" + full
+    assert "".join(got["torn.jsonl"]) == full + "\n"
     assert "torn.jsonl ends in the middle of a line" in err and "whole.jsonl" not in err
 
 

@@ -61,11 +61,11 @@ def test_a_chunk_that_was_sent_while_it_grew_is_not_sent_again_compressed(
     trainer.write("traces/00000.jsonl", EPISODES.read_text())
     follow = watching()
     turns(follow)
-    whole = trainer.write("traces/00000.jsonl.zst", "")
-    whole.write_bytes(zstd(EPISODES.read_bytes()))
+    full = trainer.write("traces/00000.jsonl.zst", "")
+    full.write_bytes(zstd(EPISODES.read_bytes()))
     (trainer.folder / "traces/00000.jsonl").unlink()
     turns(follow)
     assert deck.bodies() == [EPISODES.read_bytes()]
-    trainer.write("traces/00001.jsonl.zst", "").write_bytes(whole.read_bytes())
+    trainer.write("traces/00001.jsonl.zst", "").write_bytes(full.read_bytes())
     turns(follow)
-    assert deck.bodies()[1:] == [whole.read_bytes()]
+    assert deck.bodies()[1:] == [full.read_bytes()]

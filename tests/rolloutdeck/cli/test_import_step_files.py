@@ -29,9 +29,9 @@ def test_import_sends_whole_steps_at_once_byte_for_byte(node: Path, capsys: pyte
     assert [bytes_of(row) for row in rows] == [on_disk(first), on_disk(second)]
     assert checked() == ["ready", "ready"]
     assert rows[0].facts["rows"] == 32 and rows[0].facts["samples_per_prompt"] == 4
-    said = capsys.readouterr()
-    assert "to replay" in said.out and "1-2" in said.out
-    assert "unfinished rollout-skip steps" in said.err and "GBS8_N4_in128_out256/3" in said.err
+    message = capsys.readouterr()
+    assert "to replay" in message.out and "1-2" in message.out
+    assert "unfinished rollout-skip steps" in message.err and "GBS8_N4_in128_out256/3" in message.err
 
 
 def test_the_same_import_again_sends_nothing(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,18 +97,18 @@ def test_import_waits_for_the_verdict_and_says_what_is_not_safe(
     step(node, 5).joinpath("gen_batch.dp").write_bytes(b"\x80\x04cposix\nsystem\n(Vtrue\ntR.")
     monkeypatch.setattr(import_.time, "sleep", lambda seconds: (checked(), worked(Run.objects.get())))
     assert entry.main(["import", str(node)]) == 1
-    said = capsys.readouterr()
-    assert "Replayable: 1 step." in said.out
-    assert "Step 5 is unsafe:" in said.err
+    message = capsys.readouterr()
+    assert "Replayable: 1 step." in message.out
+    assert "Step 5 is unsafe:" in message.err
 
 
 def test_the_tokenizer_is_kept_with_the_run_and_marks_its_steps(node: Path) -> None:
     step(node, 1)
     imported(node, "--tokenizer", TOKENIZER)
-    tokenizer, found = Artifact.objects.get(role="tokenizer"), Artifact.objects.get(role="rollout")
+    tokenizer, result = Artifact.objects.get(role="tokenizer"), Artifact.objects.get(role="rollout")
     assert (tokenizer.step, list(tokenizer.files)) == (0, ["tokenizer.json"])
     assert bytes_of(tokenizer) == {"tokenizer.json": (TOKENIZER / "tokenizer.json").read_bytes()}
-    assert len(tokenizer.facts["tokenizer"]) == 64 and found.facts["tokenizer"] == tokenizer.facts["tokenizer"]
+    assert len(tokenizer.facts["tokenizer"]) == 64 and result.facts["tokenizer"] == tokenizer.facts["tokenizer"]
 
 
 def test_a_tokenizer_that_comes_later_has_no_table_of_files(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,8 +116,8 @@ def test_a_tokenizer_that_comes_later_has_no_table_of_files(node: Path, capsys: 
     imported(node)
     assert "known" in capsys.readouterr().out
     imported("--tokenizer", TOKENIZER)
-    said = capsys.readouterr().out
-    assert said.endswith(" MB.\n") and said.count("\n") == 1
+    message = capsys.readouterr().out
+    assert message.endswith(" MB.\n") and message.count("\n") == 1
     assert Artifact.objects.filter(role="tokenizer").count() == 1
 
 

@@ -31,7 +31,7 @@ def worked() -> dict[tuple[str, str, int], int]:
     """A worker indexes what has arrived; samples by split, what steps count, and step."""
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
         indexer.index_dump(dump.pk)
-    return {(one.split, one.step_kind, one.step): one.samples for one in Step.objects.order_by("pk")}
+    return {(item.split, item.step_kind, item.step): item.samples for item in Step.objects.order_by("pk")}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -57,8 +57,8 @@ def test_completions_and_columnar_dumps_are_imported_by_step(node: Path, capsys:
 
 
 def test_rows_that_join_samples_are_not_counted_as_more_of_them() -> None:
-    told = [("slime-rollout", 0), ("slime-train", 0), ("verl-metrics", None)]
-    dumps = [{"format": name, "step": step, "rows": 32} for name, step in told]
+    values = [("slime-rollout", 0), ("slime-train", 0), ("verl-metrics", None)]
+    dumps = [{"format": name, "step": step, "rows": 32} for name, step in values]
     assert import_._describe_indexed(dumps) == "32 samples, 32 more rows of the same samples, 32 metric points"
     assert import_._describe_indexed(dumps[1:2]) == "32 samples"
 
@@ -79,8 +79,8 @@ def test_watch_sends_a_parquet_file_once_it_is_whole_and_again_when_an_eval_wrot
     written(train.read_bytes()[:-9])
     turns(follow)
     assert deck.dumps == []
-    for whole in (train, over):
-        written(whole.read_bytes())
+    for full in (train, over):
+        written(full.read_bytes())
         turns(follow)
     assert deck.bodies() == [train.read_bytes(), over.read_bytes()]
     assert deck.steps() == [("files", 3), ("files", 3)]

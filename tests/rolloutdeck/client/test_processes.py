@@ -43,8 +43,8 @@ run.finish()
 @pytest.mark.parametrize("program", [FORKING, WITH_PROCESSES])
 def test_forked_children_record_each_into_its_own_spool(at_receiver: Receiver, spool_root: Path, program: str) -> None:
     assert child(program).wait(60) == 0
-    said = sorted(json.loads(body)["response"] for body in at_receiver.bodies())
-    assert said == ["child 0", "child 1", "parent"]
+    messages = sorted(json.loads(body)["response"] for body in at_receiver.bodies())
+    assert messages == ["child 0", "child 1", "parent"]
     assert len({(uid, query["attempt"]) for uid, query, _ in at_receiver.dumps}) == 1
     assert len(at_receiver.posted("/finish/")) == 1
     assert list(spool_root.iterdir()) == []
@@ -73,9 +73,9 @@ def test_no_thread_of_ours_imports_anything_since_a_fork_in_that_moment_locks_th
     (tmp_path / "1.jsonl").write_text("{}\n")
     monkeypatch.setenv("GIVEN", str(tmp_path / "1.jsonl"))
     monkeypatch.setenv("ROLLOUTDECK_URL", at_receiver.url.replace("127.0.0.1", "localhost"))
-    said, _ = child(LISTED_IMPORTS).communicate(timeout=60)
+    message, _ = child(LISTED_IMPORTS).communicate(timeout=60)
     assert len(at_receiver.posted("/finish/")) == 1
-    assert said.split() == []
+    assert message.split() == []
 
 
 ENDING = """
@@ -105,8 +105,8 @@ def test_a_trainer_that_ends_while_the_server_is_down_says_what_waits_and_how_to
 ) -> None:
     at_receiver.down()
     running = child(ENDING.format(seconds=0.2, end=""))
-    said, _ = running.communicate(timeout=60)
-    assert f"202 files wait in {spool_root}" in said and f"rolloutdeck sync {spool_root}" in said
+    message, _ = running.communicate(timeout=60)
+    assert f"202 files wait in {spool_root}" in message and f"rolloutdeck sync {spool_root}" in message
     at_receiver.up()
     assert sync_spools([spool_root]).sent == 202
     assert len(at_receiver.dumps) == 200

@@ -45,7 +45,7 @@ def test_a_run_gets_its_plan_and_keeps_the_revision(training: TrainersRun, node:
     assert entry and entry.pin == pin.pk and entry.source["step"] == 7 and not entry.is_incompatible
     [source] = entry.artifacts
     assert (source.role, source.state, set(source.files)) == ("rollout", "ready", {"gen_batch.dp", "meta.json"})
-    assert {one.fact for one in entry.differences if one.unknown} >= {"tokenizer", "model"}
+    assert {difference.fact for difference in entry.differences if difference.unknown} >= {"tokenizer", "model"}
     training.log({"loss": 1.0}, step=1)
     until(lambda: Run.objects.get(name="grpo").metric_rows.exists())
     plans.save_plan(pin.project, "default", owner, if_match=1, action="cache", entries=[])
@@ -56,9 +56,11 @@ def test_a_plan_that_does_not_fit_says_why(training: TrainersRun, node: Path, ow
     planned(training, owner, node)
     entry = training.replay_plan(facts={"role": "rollout_tq", "rows": 32}, bind=False).resolve(3)
     assert entry and entry.is_incompatible
-    assert [(one.fact, one.pinned, one.asking) for one in entry.differences if one.verdict == "refuse"] == [
-        ("role", "rollout", "rollout_tq")
-    ]
+    assert [
+        (difference.fact, difference.pinned, difference.asking)
+        for difference in entry.differences
+        if difference.verdict == "refuse"
+    ] == [("role", "rollout", "rollout_tq")]
 
 
 @pytest.mark.parametrize("url", ["", "http://127.0.0.1:9", "http://name.invalid"])
@@ -113,13 +115,13 @@ def test_the_plan_is_shown_with_its_verdict_for_a_run(
     imported(node)
     capsys.readouterr()
     assert cli.main(["plan", "--project", "math", "--run", "grpo"]) == 1
-    said = capsys.readouterr().out
-    assert "Plan default@1: repeat, generate if a pin does not fit." in said
-    assert "steps 3-7 replay the pin of target step 3" in said and "steps 1-2 generate" in said
-    assert 'step 3: refuse: role is "rollout" in the pin, "rollout_tq" in the run' in said
-    assert "unknown on both sides, not compared: model, dataset, versions, rollout_correction" in said
-    assert "warn: tokenizer is unknown in the pin, unknown in the run" in said
-    assert "step 7 of source" in said and "ready" in said
+    message = capsys.readouterr().out
+    assert "Plan default@1: repeat, generate if a pin does not fit." in message
+    assert "steps 3-7 replay the pin of target step 3" in message and "steps 1-2 generate" in message
+    assert 'step 3: refuse: role is "rollout" in the pin, "rollout_tq" in the run' in message
+    assert "unknown on both sides, not compared: model, dataset, versions, rollout_correction" in message
+    assert "warn: tokenizer is unknown in the pin, unknown in the run" in message
+    assert "step 7 of source" in message and "ready" in message
 
 
 def test_a_plan_fits_as_json_and_without_a_run(
@@ -128,8 +130,8 @@ def test_a_plan_fits_as_json_and_without_a_run(
     monkeypatch.delenv("ROLLOUTDECK_RUN")
     pin = planned(training, owner, node)
     assert cli.main(["plan", "--project", "math", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(entry["target_step"], entry["pin"]) for entry in told["entries"]] == [(3, pin.pk)]
+    result = json.loads(capsys.readouterr().out)
+    assert [(entry["target_step"], entry["pin"]) for entry in result["entries"]] == [(3, pin.pk)]
     assert cli.main(["plan", "--project", "math", "--plan", "default@1", "--steps", "3"]) == 0
     assert "step 3 replays the pin of target step 3" in capsys.readouterr().out
     patch_everywhere(monkeypatch, registry, "first_step", lambda format: 0)  # as ROLL, slime and CURE count
@@ -143,9 +145,9 @@ def test_a_plan_is_shown_for_a_run_that_has_not_begun(
     planned(training, owner, node)
     capsys.readouterr()
     assert cli.main(["plan", "--project", "math", "--run", "tomorrow"]) == 0
-    said = capsys.readouterr()
-    assert "steps 3-7 replay the pin of target step 3" in said.out and "result" not in said.out
-    assert "There is no run tomorrow in project math" in said.err and "only after the run has started" in said.err
+    message = capsys.readouterr()
+    assert "steps 3-7 replay the pin of target step 3" in message.out and "result" not in message.out
+    assert "There is no run tomorrow in project math" in message.err and "only after the run has started" in message.err
 
 
 def test_an_empty_plan_says_how_to_fill_it(
@@ -153,8 +155,8 @@ def test_an_empty_plan_says_how_to_fill_it(
 ) -> None:
     monkeypatch.delenv("ROLLOUTDECK_RUN")
     assert cli.main(["plan", "--project", "math"]) == 0
-    said = capsys.readouterr()
-    assert said.out == "Plan default replays nothing.\n" and "Pin a step" in said.err
+    message = capsys.readouterr()
+    assert message.out == "Plan default replays nothing.\n" and "Pin a step" in message.err
 
 
 def test_a_target_far_away_is_shown_at_once(
@@ -163,5 +165,5 @@ def test_a_target_far_away_is_shown_at_once(
     monkeypatch.delenv("ROLLOUTDECK_RUN")
     planned(training, owner, node, target=2**62)
     assert cli.main(["plan", "--project", "math"]) == 0
-    said = capsys.readouterr().out
-    assert f"{2**62}  " in said and "steps 1-10000 generate" in said
+    message = capsys.readouterr().out
+    assert f"{2**62}  " in message and "steps 1-10000 generate" in message

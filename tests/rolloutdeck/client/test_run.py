@@ -163,9 +163,9 @@ def test_a_call_that_makes_no_sense_costs_one_warning(
         run.log_samples(ROWS, step=1.5)
     run.finish()
     assert at_receiver.dumps == [] and at_receiver.points() == []
-    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(said) == 8
-    assert any("train, eval" in line for line in said)
+    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(messages) == 8
+    assert any("train, eval" in line for line in messages)
     [dropped] = at_receiver.posted("/heartbeat/")[-1]["dropped"].values()
     assert sum(dropped.values()) == 10
 
@@ -303,7 +303,7 @@ def test_ranks_that_torchrun_starts_without_a_name_share_an_attempt_that_its_nex
     machines = [process_identity.detect_attempt({**torchrun, "GROUP_WORLD_SIZE": "2"}) for _ in range(2)]
     monkeypatch.setattr(process_identity.os, "getppid", lambda: 1)
     other = process_identity.detect_attempt(dict(torchrun))
-    assert len({found.attempt for found in (first, again, other, *machines)}) == 5
+    assert len({result.attempt for result in (first, again, other, *machines)}) == 5
 
 
 def test_without_a_launcher_an_attempt_is_made_and_left_to_children() -> None:

@@ -101,8 +101,8 @@ def test_what_the_server_refuses_for_good_is_put_aside_with_the_reason_and_the_r
     run.finish()
     assert at_receiver.bodies() == [bodies[0], bodies[2]]
     [folder] = spool_root.iterdir()
-    kept, reason = sorted((folder / "rejected").iterdir())
-    assert kept.read_bytes().endswith(bodies[1])
+    stored, reason = sorted((folder / "rejected").iterdir())
+    assert stored.read_bytes().endswith(bodies[1])
     assert "No, because of a test." in reason.read_text()
     assert list(at_receiver.posted("/heartbeat/")[-1]["dropped"].values()) == [{"files: rejected by the server": 1}]
 
@@ -300,5 +300,5 @@ def test_a_launch_that_found_no_server_says_how_long_ago_it_began(
         run = start()
         run._writer.flush(10)
     at_receiver.up()
-    (told,) = until(lambda: at_receiver.posted("/runs/"))
-    assert 90 <= told["waited"] < 150
+    (result,) = until(lambda: at_receiver.posted("/runs/"))
+    assert 90 <= result["waited"] < 150

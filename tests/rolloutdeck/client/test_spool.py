@@ -13,7 +13,7 @@ import pytest
 from rolloutdeck.client import spool, writer
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.support.fake_server import Receiver, until
-from tests.rolloutdeck.support.programs import HEADER, Start, killed_child, whole
+from tests.rolloutdeck.support.programs import HEADER, Start, is_complete, killed_child
 from tests.support.patching import patch_everywhere
 
 
@@ -36,7 +36,7 @@ def test_no_kill_leaves_a_torn_file_under_a_whole_name(at_receiver: Receiver, sp
         for file in spool.list_spool_files(folder):
             header, start = spool.read_spool_header(file.path)
             body = file.path.read_bytes()[start:]
-            assert len(body) == header["bytes"] and (file.kind != "dump" or whole(body))
+            assert len(body) == header["bytes"] and (file.kind != "dump" or is_complete(body))
         folder.rename(tmp_path / f"seen-{after}")
 
 
@@ -67,15 +67,15 @@ def test_a_full_disk_costs_what_does_not_fit_and_nothing_else(
     for step in range(10):
         run.log_samples([{"response": "x" * 30_000}], step=step)
     run._writer.flush(10)
-    kept = len([file for file in run._writer.own.list_files() if file.kind == "dump"])
-    assert 0 < kept < 10
+    stored = len([file for file in run._writer.own.list_files() if file.kind == "dump"])
+    assert 0 < stored < 10
     at_receiver.mode = "ok"
-    until(lambda: len(at_receiver.dumps) == kept)
+    until(lambda: len(at_receiver.dumps) == stored)
     run.log_samples([{"response": "y"}], step=11)
     run.finish()
-    assert [int(query["step"]) for _, query, _ in at_receiver.dumps] == [*range(kept), 11]
+    assert [int(query["step"]) for _, query, _ in at_receiver.dumps] == [*range(stored), 11]
     [dropped] = at_receiver.posted("/heartbeat/")[-1]["dropped"].values()
-    assert dropped == {"samples: the spool's disk is full": 10 - kept}
+    assert dropped == {"samples: the spool's disk is full": 10 - stored}
 
 
 def test_a_spool_that_cannot_be_made_is_counted_and_training_goes_on(

@@ -13,7 +13,7 @@ from rolloutdeck.cli.entry import main
 from rolloutdeck.client import lease, spool
 from rolloutdeck.client.sync import sync_spools
 from tests.rolloutdeck.support.fake_server import Receiver, until
-from tests.rolloutdeck.support.programs import ENDLESS, HEADER, Start, child, killed_child, whole
+from tests.rolloutdeck.support.programs import ENDLESS, HEADER, Start, child, is_complete, killed_child
 
 
 def test_a_spool_left_by_a_killed_trainer_is_sent_under_its_own_run_and_attempt(
@@ -29,7 +29,7 @@ def test_a_spool_left_by_a_killed_trainer_is_sent_under_its_own_run_and_attempt(
     assert {(uid, query["attempt"]) for uid, query, _ in at_receiver.dumps} == {
         (spool.parse_spool_run_uid(folder), "first")
     }
-    assert all(whole(body) for body in at_receiver.bodies()) and at_receiver.bodies()
+    assert all(is_complete(body) for body in at_receiver.bodies()) and at_receiver.bodies()
     assert list(spool_root.iterdir()) == []
 
 
@@ -67,9 +67,9 @@ def test_sync_by_root_leaves_the_spools_of_others_to_them(
     at_receiver: Receiver, spool_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own, theirs = (spool.Spool(spool_root, name, "a") for name in ("run-1", "run-2"))
-    for one in (own, theirs):
-        one.write(HEADER, lambda: [b"body"])
-        one.close()
+    for item in (own, theirs):
+        item.write(HEADER, lambda: [b"body"])
+        item.close()
     assert theirs.folder
     os.chown(theirs.folder, 54_321, -1)
     for named in ([spool_root], [theirs.folder], []):

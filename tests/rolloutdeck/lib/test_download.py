@@ -43,8 +43,8 @@ class Handler(BaseHTTPRequestHandler):
         span = self.headers["Range"] or ""
         self.server.ranges.append(span)
         start = int(span[6:-1]) if span and self.server.partial else 0
-        told = b'{"error": {"code": "unsafe", "message": "It runs code."}}'
-        body = told if self.server.status else self.server.body[start:]
+        result = b'{"error": {"code": "unsafe", "message": "It runs code."}}'
+        body = result if self.server.status else self.server.body[start:]
         self.send_response(self.server.status or (206 if start else 200))
         if self.server.ours:
             self.send_header("X-Rolloutdeck", "1")

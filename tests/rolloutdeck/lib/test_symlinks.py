@@ -49,17 +49,17 @@ def test_watch_leaves_such_a_link_and_says_so_once(tmp_path: Path) -> None:
     (tmp_path / "run/rollout/2.jsonl").write_text(ROW)
     (tmp_path / "run/rollout/3.jsonl").symlink_to(tmp_path / "run/rollout/2.jsonl")  # root's
     theirs = link(tmp_path / "run/rollout/1.jsonl", tmp_path / "private.jsonl")
-    said: list[str] = []
+    messages: list[str] = []
     follower = Follower(
         [WatchedFolder(tmp_path / "run")],
         tmp_path / "run",
         WatchState(tmp_path / "state", "files"),
         ScanOptions(),
-        said.append,
+        messages.append,
     )
     for _ in range(2):
-        assert [found.source for found in follower.find_complete_files()] == ["rollout/2.jsonl", "rollout/3.jsonl"]
-    assert [text for text in said if "skipped" in text] == [
+        assert [result.source for result in follower.find_complete_files()] == ["rollout/2.jsonl", "rollout/3.jsonl"]
+    assert [text for text in messages if "skipped" in text] == [
         f"{theirs} is skipped: it is a link to a file of another user."
     ]
 

@@ -23,9 +23,9 @@ def test_the_same_facts_have_no_differences():
 
 @pytest.mark.parametrize("fact", compatibility.REFUSE_FACTS)
 def test_a_batch_that_cannot_be_loaded_or_would_train_on_something_else_is_refused(fact):
-    asking = {**KNOWN, fact: "another"}
-    assert compare_facts(KNOWN, asking) == [FactDifference(fact, KNOWN[fact], "another", "refuse")]
-    assert compatibility.is_incompatible(compare_facts(KNOWN, asking))
+    request_data = {**KNOWN, fact: "another"}
+    assert compare_facts(KNOWN, request_data) == [FactDifference(fact, KNOWN[fact], "another", "refuse")]
+    assert compatibility.is_incompatible(compare_facts(KNOWN, request_data))
 
 
 @pytest.mark.parametrize("fact", ["model", "dataset", "versions"])
@@ -44,17 +44,17 @@ def test_what_is_unknown_on_either_side_is_a_warning_and_always_listed(fact):
     unknown = {name: value for name, value in KNOWN.items() if name != fact}
     assert compare_facts(unknown, KNOWN) == [FactDifference(fact, None, KNOWN[fact], "warn")]
     assert compare_facts(KNOWN, {**KNOWN, fact: None}) == [FactDifference(fact, KNOWN[fact], None, "warn")]
-    assert [(one.verdict, one.unknown) for one in compare_facts(unknown, unknown)] == [("warn", True)]
+    assert [(item.verdict, item.unknown) for item in compare_facts(unknown, unknown)] == [("warn", True)]
 
 
 def test_a_loosened_refusal_is_a_warning_that_says_so():
-    found = compare_facts(KNOWN, {**KNOWN, "rows": 8, "prompts": 1}, loosened={"rows": {"note": "a test"}})
-    assert [(one.fact, one.verdict, one.loosened) for one in found] == [
+    result = compare_facts(KNOWN, {**KNOWN, "rows": 8, "prompts": 1}, loosened={"rows": {"note": "a test"}})
+    assert [(item.fact, item.verdict, item.loosened) for item in result] == [
         ("rows", "warn", True),
         ("prompts", "refuse", False),
     ]
 
 
 def test_nothing_known_at_all_warns_of_every_fact():
-    assert [one.fact for one in compare_facts({}, {})] == list(compatibility.COMPATIBILITY_FACTS)
+    assert [item.fact for item in compare_facts({}, {})] == list(compatibility.COMPATIBILITY_FACTS)
     assert not compatibility.is_incompatible(compare_facts({}, {}))

@@ -62,8 +62,8 @@ def test_a_run_that_resumes_at_a_step_gets_what_it_would_have_got_without_the_br
 
 def test_asking_for_a_step_again_changes_nothing_for_the_next():
     """V2 counted calls, so a validation batch in between used up a step."""
-    asked = [resolve_target("repeat", (1, 2), step) for step in (1, 1, 1, 2, 2, 3)]
-    assert asked == [1, 1, 1, 2, 2, 1]
+    requests = [resolve_target("repeat", (1, 2), step) for step in (1, 1, 1, 2, 2, 3)]
+    assert requests == [1, 1, 1, 2, 2, 1]
 
 
 def test_the_order_in_which_targets_are_given_does_not_matter():

@@ -25,9 +25,9 @@ def test_the_vocabulary_is_the_one_that_the_library_reads(made: Any, added: list
     real = made()
     real.add_tokens(added)
     real.save(str(tmp_path / "tokenizer.json"))
-    found = tokenizer.load_vocabulary(tokenizer.find_tokenizer_file(tmp_path))
-    assert found == real.get_vocab()
-    assert tokenizer.compute_tokenizer_fingerprint(found) == tokenizer.compute_tokenizer_fingerprint(real.get_vocab())
+    result = tokenizer.load_vocabulary(tokenizer.find_tokenizer_file(tmp_path))
+    assert result == real.get_vocab()
+    assert tokenizer.compute_tokenizer_fingerprint(result) == tokenizer.compute_tokenizer_fingerprint(real.get_vocab())
 
 
 def test_the_fingerprint_depends_on_tokens_and_ids_and_not_on_their_order() -> None:

@@ -38,17 +38,17 @@ def lay(into: Path, steps: dict[int, bytes]) -> ReplayFolder:
     return folder
 
 
-def found(into: Path) -> dict[str, bytes]:
+def read_files(into: Path) -> dict[str, bytes]:
     files = [path for path in into.rglob("*") if path.is_file() and path.name != PULL_MANIFEST]
     return {path.parent.name: path.read_bytes() for path in files if path.name == "gen_batch.dp"}
 
 
 def test_steps_are_put_and_the_folder_says_what_it_holds(tmp_path: Path) -> None:
     lay(tmp_path / "into", {2: b"two", 5: b"five"})
-    assert found(tmp_path / "into") == {"2": b"two", "5": b"five"}
-    told = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())
-    assert told["complete"] and told["plan"] == "default@1"
-    assert told["files"][f"{TREE}/2/gen_batch.dp"] == sha256(b"two")
+    assert read_files(tmp_path / "into") == {"2": b"two", "5": b"five"}
+    result = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())
+    assert result["complete"] and result["plan"] == "default@1"
+    assert result["files"][f"{TREE}/2/gen_batch.dp"] == sha256(b"two")
     assert not (tmp_path / "into" / STAGING_FOLDER).exists()
 
 
@@ -65,13 +65,13 @@ def test_without_hard_links_equal_bytes_are_copied(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(replay_folder.os, "link", refuse)
     lay(tmp_path, {1: b"same", 2: b"same"})
-    assert found(tmp_path) == {"1": b"same", "2": b"same"}
+    assert read_files(tmp_path) == {"1": b"same", "2": b"same"}
 
 
 def test_another_pull_replaces_steps_and_takes_away_what_is_no_longer_in_the_plan(tmp_path: Path) -> None:
     lay(tmp_path, {2: b"two", 5: b"five", 6: b"six"})
     lay(tmp_path, {2: b"two", 5: b"new"})
-    assert found(tmp_path) == {"2": b"two", "5": b"new"}
+    assert read_files(tmp_path) == {"2": b"two", "5": b"new"}
     assert set(json.loads((tmp_path / PULL_MANIFEST).read_text())["files"]) == {
         f"{TREE}/{step}/{name}" for step in (2, 5) for name in ("gen_batch.dp", "meta.json")
     }
@@ -94,7 +94,7 @@ def test_a_damaged_step_is_put_anew(tmp_path: Path) -> None:
     damaged.chmod(0o644)
     damaged.write_bytes(b"f1ve")
     lay(tmp_path, {5: b"five"})
-    assert found(tmp_path) == {"5": b"five"}
+    assert read_files(tmp_path) == {"5": b"five"}
 
 
 def test_a_pull_that_was_killed_is_gone_on_from(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_pull_that_was_killed_is_gone_on_from(tmp_path: Path) -> None:
     del folder
     assert ReplayFolder(tmp_path).find_verified_file(sha256(b"two")) is not None
     lay(tmp_path, {2: b"two"})
-    assert found(tmp_path) == {"2": b"two"}
+    assert read_files(tmp_path) == {"2": b"two"}
 
 
 def test_a_folder_with_somebody_elses_files_is_refused_and_not_touched(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_of_two_pulls_that_find_no_folder_one_makes_it(tmp_path: Path) -> None:
 def test_a_pull_that_was_killed_before_it_had_marked_the_folder_is_begun_again(tmp_path: Path) -> None:
     (tmp_path / "into" / STAGING_FOLDER).mkdir(parents=True)
     lay(tmp_path / "into", {1: b"one"})
-    assert found(tmp_path / "into") == {"1": b"one"}
+    assert read_files(tmp_path / "into") == {"1": b"one"}
 
 
 @pytest.mark.parametrize("place", [STAGING_FOLDER, TREE.parts[0]])
@@ -213,11 +213,11 @@ def shared(into: Path) -> dict[str, bytes]:
 
 def test_steps_that_share_a_folder_are_replaced_and_withdrawn_one_by_one(tmp_path: Path) -> None:
     share(tmp_path, {"0.pt": b"zero", "1.pt": b"one", "2.pt": b"zero"})
-    kept = (tmp_path / ALL / "0.pt").stat().st_ino
+    stored = (tmp_path / ALL / "0.pt").stat().st_ino
     assert shared(tmp_path) == {"0.pt": b"zero", "1.pt": b"one", "2.pt": b"zero"}
     share(tmp_path, {"0.pt": b"zero", "1.pt": b"new"})
     assert shared(tmp_path) == {"0.pt": b"zero", "1.pt": b"new"}
-    assert (tmp_path / ALL / "0.pt").stat().st_ino == kept
+    assert (tmp_path / ALL / "0.pt").stat().st_ino == stored
     assert json.loads((tmp_path / PULL_MANIFEST).read_text())["files"] == {
         str(ALL / "0.pt"): sha256(b"zero"), str(ALL / "1.pt"): sha256(b"new"),
     }  # fmt: skip
@@ -266,4 +266,4 @@ def test_a_pull_that_was_killed_between_two_step_folders_is_gone_on_from(tmp_pat
     folder.write_step_folder(TREE / "1", [("gen_batch.dp", sha256(b"one"), blob)])
     del folder
     lay(tmp_path, {2: b"two"})
-    assert found(tmp_path) == {"2": b"two"}
+    assert read_files(tmp_path) == {"2": b"two"}

@@ -31,21 +31,21 @@ def entry(target: int, source: int, role: str = "rollout", **more: Any) -> dict[
     artifacts = [
         {"id": f"{number:064x}", "role": role, "step": number, "state": "ready", "files": files} for number in numbers
     ]
-    told = {"run": "old", "name": "grpo", "step": source, "step_kind": "global_step"}
-    return {"target_step": target, "pin": source, "source": told, "artifacts": artifacts, "differences": [], **more}
+    values = {"run": "old", "name": "grpo", "step": source, "step_kind": "global_step"}
+    return {"target_step": target, "pin": source, "source": values, "artifacts": artifacts, "differences": [], **more}
 
 
 def plan(action: str, *entries: dict[str, Any], **more: Any) -> PlanRevision:
-    told = {"plan": "default", "revision": 3, "action": action, "on_mismatch": "generate", "exclude_flagged": False}
-    return parse_plan({**told, "entries": list(entries), **more})
+    values = {"plan": "default", "revision": 3, "action": action, "on_mismatch": "generate", "exclude_flagged": False}
+    return parse_plan({**values, "entries": list(entries), **more})
 
 
-def laid(found: list[Placement]) -> dict[int, Any]:
+def group_placements(found: list[Placement]) -> dict[int, Any]:
     return {placement.number: placement.entry.source["step"] for placement in found}
 
 
 def lay(told: PlanRevision, most: int | None = None, fits: VerlRequirements = V0) -> dict[int, Any]:
-    return laid(build_placements(told, fits, find_layout_steps(told, fits, most))[0])
+    return group_placements(build_placements(told, fits, find_layout_steps(told, fits, most))[0])
 
 
 def test_cache_lies_at_its_targets_only() -> None:
@@ -71,25 +71,25 @@ def test_repeat_last_stays_at_its_last_target() -> None:
 
 
 def test_repeat_ends_with_the_run_or_asks_for_the_number_of_steps() -> None:
-    told = plan("repeat", entry(1, 12))
-    assert lay(told, fits=read_requirements({**NAMED, "trainer.total_training_steps": 3})) == {1: 12, 2: 12, 3: 12}
+    result = plan("repeat", entry(1, 12))
+    assert lay(result, fits=read_requirements({**NAMED, "trainer.total_training_steps": 3})) == {1: 12, 2: 12, 3: 12}
     with pytest.raises(UsageError, match="Use --steps N"):
-        lay(told)
+        lay(result)
 
 
 def test_a_file_is_asked_for_where_the_server_has_it() -> None:
-    (found,), _ = build_placements(plan("cache", entry(3, 12)), V0, range(1, 4))
-    assert str(found.folder) == "e_p/GBS8_N4_in128_out256/3"
-    assert [file.name for file in found.files] == ["gen_batch.dp", "meta.json"]
-    assert found.files[0].address == f"runs/old/artifacts/{12:064x}/files/{12:064x}/"
-    assert found.moved
+    (result,), _ = build_placements(plan("cache", entry(3, 12)), V0, range(1, 4))
+    assert str(result.folder) == "e_p/GBS8_N4_in128_out256/3"
+    assert [file.name for file in result.files] == ["gen_batch.dp", "meta.json"]
+    assert result.files[0].address == f"runs/old/artifacts/{12:064x}/files/{12:064x}/"
+    assert result.moved
 
 
 def test_a_pin_that_does_not_fit_is_left_out_with_its_reason_and_its_steps_are_generated() -> None:
     wrong = {"fact": "rows", "pinned": 32, "asking": 64, "verdict": "refuse"}
-    told = plan("repeat", entry(1, 12, differences=[wrong]), entry(2, 20))
-    found, left_out = build_placements(told, V0, range(1, 5))
-    assert laid(found) == {2: 20, 4: 20}
+    result = plan("repeat", entry(1, 12, differences=[wrong]), entry(2, 20))
+    match, left_out = build_placements(result, V0, range(1, 5))
+    assert group_placements(match) == {2: 20, 4: 20}
     assert left_out == ["Target step 1 (step 12 of grpo) is skipped: rows: 32 pinned, 64 requested."]
 
 
@@ -99,24 +99,24 @@ def test_a_role_of_another_trainer_is_told_in_the_trainers_words() -> None:
 
 
 def test_a_plan_that_says_so_stops_instead() -> None:
-    told = plan("cache", entry(1, 12, role="rollout_tq"), on_mismatch="stop")
+    result = plan("cache", entry(1, 12, role="rollout_tq"), on_mismatch="stop")
     with pytest.raises(UsageError, match="The plan default@3 stops at a mismatch"):
-        build_placements(told, V0, range(1, 2))
+        build_placements(result, V0, range(1, 2))
 
 
 def test_the_prompts_of_a_fully_async_step_lie_at_their_feed_indices() -> None:
-    told = plan("cache", entry(4, 3, role="async_rollout", prompts=[5, 8]))
-    assert [placement.number for placement in build_placements(told, FED, range(1, 5))[0]] == [7, 10]
+    result = plan("cache", entry(4, 3, role="async_rollout", prompts=[5, 8]))
+    assert [placement.number for placement in build_placements(result, FED, range(1, 5))[0]] == [7, 10]
 
 
 def test_two_pins_in_one_folder_are_refused() -> None:
-    told = plan(
+    result = plan(
         "cache",
         entry(3, 3, role="async_rollout", prompts=[5, 8]),
         entry(4, 4, role="async_rollout", prompts=[8, 9]),
     )
     with pytest.raises(UsageError, match="step 3 of grpo and step 4 of grpo need the same folder .*/8"):
-        build_placements(told, FED, range(1, 5))
+        build_placements(result, FED, range(1, 5))
 
 
 @pytest.mark.parametrize("path", ["../meta.json", "/etc/meta.json", "a\0b"])
@@ -140,5 +140,5 @@ def test_bytes_that_have_not_come_stop_and_those_that_never_will_leave_their_ste
 def test_what_is_unknown_is_told_in_one_breath() -> None:
     known = {"fact": "model", "pinned": "a", "asking": "b", "verdict": "warn"}
     unknown = [{"fact": fact, "pinned": None, "asking": 1, "verdict": "warn"} for fact in ("dataset", "versions")]
-    (told,) = plan("cache", entry(1, 12, differences=[known, *unknown])).entries
-    assert told.warnings == ("model: a pinned, b requested; not compared because unknown: dataset, versions")
+    (result,) = plan("cache", entry(1, 12, differences=[known, *unknown])).entries
+    assert result.warnings == ("model: a pinned, b requested; not compared because unknown: dataset, versions")

@@ -51,7 +51,7 @@ def new(dotted: str) -> bytes:
     return named(dotted) + EMPTY_TUPLE + b"\x81"
 
 
-def given(thing: bytes, state: bytes) -> bytes:
+def set_state(thing: bytes, state: bytes) -> bytes:
     return thing + state + b"b"
 
 
@@ -66,7 +66,7 @@ OBJECTS = (number(3), text("|"), NONE, NONE, NONE, number(-1), number(-1), numbe
 
 
 def dtype(code: str = "i8", state: tuple[bytes, ...] = SIMPLE) -> bytes:
-    return given(call("numpy.dtype", text(code), FALSE, TRUE), row(*state))
+    return set_state(call("numpy.dtype", text(code), FALSE, TRUE), row(*state))
 
 
 def blank() -> bytes:
@@ -75,7 +75,7 @@ def blank() -> bytes:
 
 def array(content: bytes, count: int, kind: bytes | None = None) -> bytes:
     state = row(number(1), row(number(count)), dtype() if kind is None else kind, FALSE, content)
-    return given(blank(), state)
+    return set_state(blank(), state)
 
 
 def objects(*values: bytes) -> bytes:
@@ -105,19 +105,19 @@ def leaf(dtype: str, size: int, start: int, stop: int) -> bytes:
 
 def consolidated(held: bytes, cls: bytes | None = None, **leaves: bytes) -> bytes:
     settings = mapped(device=NONE, names=listed(NONE), batch_size=listed(number(2)), is_locked=FALSE)
-    told = {
+    values = {
         "cls": text("TensorDict") if cls is None else cls,
         "non_tensors": EMPTY_DICT,
         "leaves": mapped(**leaves),
         "cls_metadata": settings,
     }
-    return call("tensordict._reductions._rebuild_tensordict_files_consolidated", mapped(**told), held)
+    return call("tensordict._reductions._rebuild_tensordict_files_consolidated", mapped(**values), held)
 
 
 def jagged(values: bytes, offsets: bytes, kept: bytes = b"") -> bytes:
     """`kept`: the attributes that torch adds to the arguments."""
     inside = "torch.nested._internal.nested_tensor"
-    told = mapped(
+    result = mapped(
         values=values,
         offsets=offsets,
         lengths=NONE,
@@ -126,7 +126,7 @@ def jagged(values: bytes, offsets: bytes, kept: bytes = b"") -> bytes:
         requires_grad=FALSE,
     )
     names = named(f"{inside}._rebuild_njt"), named(f"{inside}.NestedTensor")
-    return call("torch._tensor._rebuild_from_type_v2", *names, row(told), kept or mapped(_ragged_idx=number(1)))
+    return call("torch._tensor._rebuild_from_type_v2", *names, row(result), kept or mapped(_ragged_idx=number(1)))
 
 
 def tensordict(**content: bytes) -> bytes:
@@ -136,14 +136,16 @@ def tensordict(**content: bytes) -> bytes:
 
 
 def value(content: bytes) -> bytes:
-    told = mapped(data=content, _metadata=NONE, _is_non_tensor=TRUE)
-    return given(new("tensordict.tensorclass.NonTensorData"), mapped(tensordict=tensordict(), non_tensordict=told))
+    result = mapped(data=content, _metadata=NONE, _is_non_tensor=TRUE)
+    return set_state(
+        new("tensordict.tensorclass.NonTensorData"), mapped(tensordict=tensordict(), non_tensordict=result)
+    )
 
 
 def stack(*values: bytes, **more: bytes) -> bytes:
     size = call("torch.Size", row(number(len(values))))
     state = mapped(_is_locked=NONE, stack_dim=number(0), _batch_size=size, tensordicts=listed(*values), **more)
-    return given(new("tensordict.tensorclass.NonTensorStack"), state)
+    return set_state(new("tensordict.tensorclass.NonTensorStack"), state)
 
 
 def queue(content: bytes) -> bytes:
@@ -187,8 +189,8 @@ class Member:
     def _behind(self) -> bytes:
         if self.behind is not None:
             return self.behind
-        told = struct.pack("<4sIII", b"PK\x07\x08", self._crc(True), self._size(), self._size())
-        return told if self.flags & 8 else b""
+        result = struct.pack("<4sIII", b"PK\x07\x08", self._crc(True), self._size(), self._size())
+        return result if self.flags & 8 else b""
 
     def entry(self, at: int) -> bytes:
         name = self.name.encode()
@@ -205,17 +207,17 @@ def members(program: bytes, *storages: bytes, root: str = "archive") -> list[Mem
 
 
 def changed(files: list[Member], name: str, **changes: object) -> list[Member]:
-    return [replace(one, **changes) if one.name == name else one for one in files]  # type: ignore[arg-type]
+    return [replace(file, **changes) if file.name == name else file for file in files]  # type: ignore[arg-type]
 
 
 def archive(files: list[Member], comment: bytes = b"", count: int = -1, wide: tuple[int, ...] | None = None) -> bytes:
     """torch's layout: members, directory, ZIP64 end record, its locator, end record."""
     body = b""
     directory = b""
-    for one in files:
-        body += one.before
-        directory += one.entry(len(body))
-        body += one.local()
+    for file in files:
+        body += file.before
+        directory += file.entry(len(body))
+        body += file.local()
     total = len(files) if count < 0 else count
     return body + directory + ending(total, len(directory), len(body), comment, wide)
 
@@ -226,8 +228,8 @@ def ending(count: int, length: int, start: int, comment: bytes = b"", wide: tupl
         "<4sQ2H2I4Q", b"PK\x06\x06", 44, 0, 45, 0, 0, (wide or (count,))[0], *(wide or (count, length, start))
     )
     locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, start + length, 1)
-    told = (count, count, length, min(start, 0xFFFFFFFF), len(comment))
-    return end64 + locator + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, *told) + comment
+    result = (count, count, length, min(start, 0xFFFFFFFF), len(comment))
+    return end64 + locator + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, *result) + comment
 
 
 # Whole files that nothing is wrong with
@@ -248,19 +250,19 @@ def batch() -> bytes:
 def proto(inside: bytes | None = None, columns: bytes = EMPTY_DICT, meta: bytes = EMPTY_DICT) -> bytes:
     """A `gen_batch.dp`; `inside` are the opcodes of its batch."""
     held = data(batch()) if inside is None else inside
-    return pickled(given(new("verl.protocol.DataProto"), row(held, columns, meta)))
+    return pickled(set_state(new("verl.protocol.DataProto"), row(held, columns, meta)))
 
 
 def buffer(inside: bytes | None = None, position: bytes | None = None, attributes: bytes = NONE) -> bytes:
     """A BytesIO; `inside` are the opcodes of its bytes."""
     held = data(batch()) if inside is None else inside
-    return given(new("_io.BytesIO"), row(held, position or number(0), attributes))
+    return set_state(new("_io.BytesIO"), row(held, position or number(0), attributes))
 
 
 def rollout(held: bytes | None = None, elsewhere: bytes = NONE, meta: bytes = EMPTY_DICT) -> bytes:
     """A `step_000000.pkl` of ROLL; `held` is its buffer."""
     parts = (buffer() if held is None else held), EMPTY_DICT, elsewhere, meta
-    return pickled(given(new("roll.distributed.scheduler.protocol.DataProto"), row(*parts)))
+    return pickled(set_state(new("roll.distributed.scheduler.protocol.DataProto"), row(*parts)))
 
 
 def queued() -> list[Member]:

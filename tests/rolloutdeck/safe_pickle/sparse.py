@@ -37,8 +37,8 @@ class Writer:
         self.file.write(title + extra + content)
         self.file.seek(hole, 1)
         self.file.write(struct.pack("<4sIQQ" if extra else "<4sIII", b"PK\x07\x08", 0, size, size))
-        told, where = min(size, ZIP64), min(at, ZIP64)
-        fields = (0, 0, 0x0808, 0, 0, 0, 0, told, told, len(title))
+        result, where = min(size, ZIP64), min(at, ZIP64)
+        fields = (0, 0, 0x0808, 0, 0, 0, 0, result, result, len(title))
         inside = wide(*large, *far) if extra else b""
         head = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", *fields, len(inside), 0, 0, 0, 0, where)
         self.entries.append(head + title + inside)
@@ -54,8 +54,8 @@ def archive(file: BinaryIO, size: int) -> None:
     field = made.row(made.text("torch.int64"), shape, made.number(0), made.number(size), made.number(0))
     program = made.pickled(made.consolidated(made.tensor(made.storage(size), size), prompts=field), 2)
     writer = Writer(file, file.tell())
-    for one in made.members(program, b""):
-        writer.member(one.name, one.content, hole=size if one.name.endswith("data/0") else 0)
+    for item in made.members(program, b""):
+        writer.member(item.name, item.content, hole=size if item.name.endswith("data/0") else 0)
     writer.end()
 
 

@@ -27,10 +27,10 @@ def tensor(batch: RolloutBatch, name: str) -> list[Any]:
 
 def summary(path: Path) -> dict[str, Any]:
     with open_batch(path) as batch:
-        found = {
+        result = {
             "rows": batch.rows,
             "fields": {name: tensor(batch, name) for name in batch.fields},
             "columns": {name: text(batch.column(name)) for name in batch.columns},
             "meta": text(batch.meta),
         }
-        return found | ({"keys": text(batch.keys), "tags": text(batch.tags)} if batch.keys else {})
+        return result | ({"keys": text(batch.keys), "tags": text(batch.tags)} if batch.keys else {})

@@ -34,11 +34,11 @@ from tests.rolloutdeck.safe_pickle.test_repair import objects
 __all__ = ["pickled"]
 
 
-def said(batch: RolloutBatch, rows: Sequence[int]) -> dict[str, Any]:
+def read_rows(batch: RolloutBatch, rows: Sequence[int]) -> dict[str, Any]:
     """What some rows of a batch hold."""
     return {
         "tensors": {
-            name: [[str(one.dtype), one.shape, one.tobytes()] for one in (batch.tensor(name, row) for row in rows)]
+            name: [[str(item.dtype), item.shape, item.tobytes()] for item in (batch.tensor(name, row) for row in rows)]
             for name in batch.fields
         },
         "columns": {name: repr([batch.column(name)[row] for row in rows]) for name in batch.columns},
@@ -57,12 +57,12 @@ def test_whole_groups_go_and_every_other_row_is_the_same(path: Path, tmp_path: P
     assert exclude_prompts(path, target, [5, 6, 9], answers=4) == ExclusionResult(
         rows=8, prompts=2, rows_left=24, prompts_left=6
     )
-    with open_batch(path) as whole, open_batch(target) as left:
-        asked = [whole.tensor("prompts", row).tobytes() for row in range(whole.rows)]
-        assert len(set(asked)) == 8
-        keep = [row for row, prompt in enumerate(asked) if prompt not in (asked[5], asked[9])]
-        assert said(left, range(left.rows)) == said(whole, keep)
-        assert left.serialisation == whole.serialisation
+    with open_batch(path) as full, open_batch(target) as left:
+        requests = [full.tensor("prompts", row).tobytes() for row in range(full.rows)]
+        assert len(set(requests)) == 8
+        keep = [row for row, prompt in enumerate(requests) if prompt not in (requests[5], requests[9])]
+        assert read_rows(left, range(left.rows)) == read_rows(full, keep)
+        assert left.serialisation == full.serialisation
     assert (check_file_safety(target).loadable, check_file_safety(target).format) == (
         True,
         check_file_safety(path).format,
@@ -80,8 +80,8 @@ def test_the_groups_of_a_queue_are_those_of_its_keys_wherever_their_rows_lie(tmp
 
 def test_a_batch_that_names_its_groups_needs_no_count(tmp_path: Path) -> None:
     assert exclude_prompts(WITHOUT_SCORES, tmp_path / "out", [2]) == ExclusionResult(2, 1, 2, 1)
-    with open_batch(WITHOUT_SCORES) as whole, open_batch(tmp_path / "out") as left:
-        assert left.column("uid") == whole.column("uid")[:2]
+    with open_batch(WITHOUT_SCORES) as full, open_batch(tmp_path / "out") as left:
+        assert left.column("uid") == full.column("uid")[:2]
 
 
 @pytest.mark.parametrize("answers", [0, 5, 8, 16], ids=["unknown", "not a part", "too many", "half"])
@@ -180,12 +180,12 @@ def test_tensors_of_several_dimensions_lie_row_by_row_each_on_a_storage_of_its_o
     with (tmp_path / "made").open("wb") as file:
         packing.write_torch_batch(tensors, file)
     with open_torch_dict(tmp_path / "made") as saved:
-        assert [(one.shape, one.stride) for one in saved.values()] == [((2, 3, 2), (6, 2, 1)), ((2,), (1,))]
-    with zipfile.ZipFile(tmp_path / "made") as made:
-        names = [name.partition("/")[2] for name in made.namelist()]
+        assert [(item.shape, item.stride) for item in saved.values()] == [((2, 3, 2), (6, 2, 1)), ((2,), (1,))]
+    with zipfile.ZipFile(tmp_path / "made") as created:
+        names = [name.partition("/")[2] for name in created.namelist()]
         assert names == ["data.pkl", "byteorder", "data/0", "data/1", "version"]
-        assert (made.read("archive/data/0"), made.read("archive/data/1")) == (data, b"\x07\x08")
-        assert made.testzip() is None
+        assert (created.read("archive/data/0"), created.read("archive/data/1")) == (data, b"\x07\x08")
+        assert created.testzip() is None
 
 
 def test_a_tensor_that_stands_in_two_places_is_written_once_and_is_one_tensor_again(tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ def test_a_tensor_that_stands_in_two_places_is_written_once_and_is_one_tensor_ag
     rows = SelectedJaggedTensor(SelectedTensor("uint8", (0,), JoinedBytes([])), offsets)
     with (tmp_path / "made").open("wb") as file:
         packing.write_torch_batch({"offsets": offsets, "rows": rows, "again": {"rows": rows}}, file)
-    with zipfile.ZipFile(tmp_path / "made") as made:
-        assert [name for name in made.namelist() if "/data/" in name] == ["archive/data/0", "archive/data/1"]
+    with zipfile.ZipFile(tmp_path / "made") as created:
+        assert [name for name in created.namelist() if "/data/" in name] == ["archive/data/0", "archive/data/1"]
     assert check_file_safety(tmp_path / "made").loadable
     with open_torch_dict(tmp_path / "made") as saved:
         assert saved["rows"] is saved["again"]["rows"]

@@ -27,9 +27,9 @@ def loaded(path: Path) -> Any:
 def test_only_the_marked_samples_change_and_torch_loads_weights_only(tmp_path: Path, name: str) -> None:
     assert mask_samples(DATA / name, tmp_path / name, {1, 31}) == 32
     pinned, placed = loaded(DATA / name), loaded(tmp_path / name)
-    assert [placed["samples"][place].pop("remove_sample") for place in (1, 31)] == [True, True]
-    for place in (1, 31):
-        pinned["samples"][place].pop("remove_sample")
+    assert [placed["samples"][position].pop("remove_sample") for position in (1, 31)] == [True, True]
+    for position in (1, 31):
+        pinned["samples"][position].pop("remove_sample")
     assert placed == pinned
     assert check_file_safety(tmp_path / name).loadable and check_file_safety(tmp_path / name).format == "torch"
 
@@ -43,14 +43,14 @@ def test_the_same_values_are_the_same_bytes(tmp_path: Path) -> None:
 def test_values_of_every_kind_that_json_has_come_back(tmp_path: Path) -> None:
     shared, text = [1, 2], "t" * 300
     values = [0, 255, 256, 65535, 65536, -1, -(2**31), 2**31, 2**70, 1.5, float("inf"), True, False, None]
-    told = {
+    result = {
         "samples": [{"k": [*values, "", "日本\ud800", text, text, (), (1,), (1, 2, 3, 4), {}, shared, shared]}] * 300
     }
     with (tmp_path / "x.pt").open("wb") as file:
-        write_plain_archive(told, file)
-    found = loaded(tmp_path / "x.pt")
-    assert found == told
-    assert found["samples"][0]["k"][-1] is found["samples"][0]["k"][-2]
+        write_plain_archive(result, file)
+    match = loaded(tmp_path / "x.pt")
+    assert match == result
+    assert match["samples"][0]["k"][-1] is match["samples"][0]["k"][-2]
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_a_sample_that_is_not_there_is_refused(tmp_path: Path, places: list[int]
 
 def test_the_file_has_the_members_and_the_protocol_that_torch_writes(tmp_path: Path) -> None:
     mask_samples(DATA / "0.pt", tmp_path / "0.pt", [0])
-    with zipfile.ZipFile(tmp_path / "0.pt") as made:
-        names = [name.partition("/")[2] for name in made.namelist()]
+    with zipfile.ZipFile(tmp_path / "0.pt") as created:
+        names = [name.partition("/")[2] for name in created.namelist()]
         assert names == ["data.pkl", "byteorder", "version"]
-        begin = [one.header_offset for one in made.infolist()]
-        assert made.read("archive/data.pkl")[:2] == b"\x80\x02" and made.read("archive/byteorder") == b"little"
+        begin = [item.header_offset for item in created.infolist()]
+        assert created.read("archive/data.pkl")[:2] == b"\x80\x02" and created.read("archive/byteorder") == b"little"
     data = (tmp_path / "0.pt").read_bytes()
     sizes = [struct.unpack_from("<2H", data, at + 26) for at in begin]
     assert {(at + 30 + sum(pair)) % 64 for at, pair in zip(begin, sizes, strict=True)} == {0}
@@ -90,9 +90,9 @@ def test_the_file_has_the_members_and_the_protocol_that_torch_writes(tmp_path: P
 def test_the_checksum_of_a_file_that_is_written_in_blocks_is_of_all_of_it(tmp_path: Path) -> None:
     with (tmp_path / "x.pt").open("wb") as file:
         write_plain_archive({"samples": [{"response": letter * (COPY_BLOCK_BYTES + 1)} for letter in "abc"]}, file)
-    with zipfile.ZipFile(tmp_path / "x.pt") as made:
-        assert made.testzip() is None
-    assert [one["response"][0] for one in loaded(tmp_path / "x.pt")["samples"]] == ["a", "b", "c"]
+    with zipfile.ZipFile(tmp_path / "x.pt") as created:
+        assert created.testzip() is None
+    assert [item["response"][0] for item in loaded(tmp_path / "x.pt")["samples"]] == ["a", "b", "c"]
 
 
 def test_of_two_samples_that_are_one_object_only_the_marked_one_changes(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ __all__ = ["pickled"]
 
 
 def objects(*values: Any) -> np.ndarray:
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    result = np.empty(len(values), dtype=object)
+    result[:] = values
+    return result
 
 
 @pytest.mark.parametrize("path", ALL, ids=name_of)
@@ -62,15 +62,15 @@ def test_a_v0_batch_says_what_it_holds() -> None:
 def test_tokens_come_without_the_padding_on_both_sides() -> None:
     with open_batch(MAIN) as batch:
         for row in range(batch.rows):
-            found, mask = batch.tokens(row), batch.tensor("attention_mask", row)
-            prompt, response = len(found.prompt_ids), len(found.response_ids)
+            result, mask = batch.tokens(row), batch.tensor("attention_mask", row)
+            prompt, response = len(result.prompt_ids), len(result.response_ids)
             assert (prompt, response) == (mask[:128].sum(), mask[128:].sum())
-            assert found.prompt_ids == batch.tensor("prompts", row)[128 - prompt :].tolist()
-            assert found.response_ids == batch.tensor("responses", row)[:response].tolist()
-            assert found.logprobs == batch.tensor("rollout_log_probs", row)[:response].tolist()
-            assert found.response_mask == [1] * response
-            assert found.rm_scores is not None and found.rm_scores[:-1] == [0.0] * (response - 1)
-            assert found.rm_scores[-1] == pytest.approx(batch.column("score")[row])
+            assert result.prompt_ids == batch.tensor("prompts", row)[128 - prompt :].tolist()
+            assert result.response_ids == batch.tensor("responses", row)[:response].tolist()
+            assert result.logprobs == batch.tensor("rollout_log_probs", row)[:response].tolist()
+            assert result.response_mask == [1] * response
+            assert result.rm_scores is not None and result.rm_scores[:-1] == [0.0] * (response - 1)
+            assert result.rm_scores[-1] == pytest.approx(batch.column("score")[row])
 
 
 def test_a_queue_s_rows_have_their_own_lengths() -> None:
@@ -78,10 +78,10 @@ def test_a_queue_s_rows_have_their_own_lengths() -> None:
         assert (batch.format, batch.rows, batch.meta) == ("tq_batch", 32, {"global_steps": 1})
         assert batch.fields["responses"].jagged and batch.fields["responses"].shape[0] == 32
         for row, tag in enumerate(batch.tags):
-            found = batch.tokens(row)
-            assert (len(found.prompt_ids), len(found.response_ids)) == (tag["prompt_len"], tag["response_len"])
-            assert batch.tensor("responses", row).tolist() == found.response_ids
-            assert batch.tensor("input_ids", row).tolist() == found.prompt_ids + found.response_ids
+            result = batch.tokens(row)
+            assert (len(result.prompt_ids), len(result.response_ids)) == (tag["prompt_len"], tag["response_len"])
+            assert batch.tensor("responses", row).tolist() == result.response_ids
+            assert batch.tensor("input_ids", row).tolist() == result.prompt_ids + result.response_ids
         assert [key.rsplit("_", 2)[0] for key in batch.keys] == batch.column("uid")
         assert batch.column("reward_model")[0]["style"] == "rule"
         with pytest.raises(ValueError, match="read one row"):
@@ -185,9 +185,9 @@ def test_numpy_columns_of_every_usual_type_become_plain(pickled: Any, protocol: 
 def test_a_long_array_inside_a_value_is_named_not_listed(pickled: Any) -> None:
     pixels = {"pixel_values": np.zeros((64, 1176), dtype=np.float32), "grid": np.array([1, 8, 8])}
     with open_batch(pickled(None, {"multi_modal_inputs": objects(pixels)})) as batch:
-        (found,) = batch.column("multi_modal_inputs")
-        assert str(found["pixel_values"]) == "unreadable: numpy array of shape (64, 1176)"
-        assert found["grid"] == [1, 8, 8]
+        (result,) = batch.column("multi_modal_inputs")
+        assert str(result["pixel_values"]) == "unreadable: numpy array of shape (64, 1176)"
+        assert result["grid"] == [1, 8, 8]
 
 
 def test_bfloat16_and_nested_rows_of_the_numpy_serialisation_are_read(pickled: Any) -> None:
@@ -203,5 +203,5 @@ def test_bfloat16_and_nested_rows_of_the_numpy_serialisation_are_read(pickled: A
 
 def test_without_an_attention_mask_a_response_ends_with_the_model_s_last_token() -> None:
     fields: dict[str, list[Any]] = {"prompts": [0, 7, 8], "responses": [1, 2, 3, 0], "response_mask": [1, 0, 1, 0]}
-    found = extract_row_tokens(fields.get, padded=True)
-    assert (found.prompt_ids, found.response_ids, found.response_mask) == ([0, 7, 8], [1, 2, 3], [1, 0, 1])
+    result = extract_row_tokens(fields.get, padded=True)
+    assert (result.prompt_ids, result.response_ids, result.response_mask) == ([0, 7, 8], [1, 2, 3], [1, 0, 1])

@@ -52,8 +52,8 @@ def offsets(*values: int) -> bytes:
 def jagged(*bounds: int) -> bytes:
     """A queue's batch of one jagged field with eight values and these bounds."""
     values = asm.tensor(asm.storage(8, "0", "Long"), 8)
-    told = asm.tensor(asm.storage(len(bounds), "1", "Long"), len(bounds))
-    content = asm.tensordict(prompts=asm.jagged(values, told))
+    result = asm.tensor(asm.storage(len(bounds), "1", "Long"), len(bounds))
+    content = asm.tensordict(prompts=asm.jagged(values, result))
     return asm.archive(asm.members(asm.queue(content), bytes(64), offsets(*bounds)))
 
 
@@ -203,9 +203,9 @@ def test_what_runs_something_becomes_an_inert_name(file: Callable[[bytes], Path]
     built = asm.given(asm.new("subprocess.Popen"), asm.mapped(args=asm.text("touch")))
     rows = (run, chain, built, b"\x82\x07", asm.call("torch.storage._load_from_bytes", asm.data(b"\x80\x02.")))
     with open_batch(file(column(asm.objects(*rows)))) as batch:
-        found = batch.column("c")
-    assert all(isinstance(value, Unreadable) for value in found)
-    names = [value.name for value in found]
+        result = batch.column("c")
+    assert all(isinstance(value, Unreadable) for value in result)
+    names = [value.name for value in result]
     assert names == [
         "os.system",
         "builtins.getattr",
@@ -229,8 +229,8 @@ def test_keys_whose_hashes_could_be_forged_become_inert() -> None:
     many = (
         b"".join(asm.row(asm.number(n)) + asm.NONE for n in range(3)) + b"\x8a\x0a" + b"\xff" * 9 + b"\x7f" + asm.NONE
     )
-    found = interpreter.load_pickle(ByteSource.from_bytes(asm.pickled(b"}(" + many + b"u")))
-    assert [str(key) for key in found] == ["unreadable: a key of type tuple"] * 3 + ["unreadable: a key of type int"]
+    result = interpreter.load_pickle(ByteSource.from_bytes(asm.pickled(b"}(" + many + b"u")))
+    assert [str(key) for key in result] == ["unreadable: a key of type tuple"] * 3 + ["unreadable: a key of type int"]
 
 
 @pytest.mark.timeout(20)
@@ -256,17 +256,17 @@ def test_many_dear_columns_are_refused_together_though_each_alone_would_pass(
 @pytest.mark.parametrize("opened", [b"]", b"}N"])
 def test_a_value_nested_a_hundred_thousand_deep_ends_in_an_inert_one(opened: bytes) -> None:
     closed = b"a" if opened == b"]" else b"s"
-    found = convert_to_plain(
+    result = convert_to_plain(
         interpreter.load_pickle(ByteSource.from_bytes(asm.pickled(opened * 100_000 + b"N" + closed * 100_000)))
     )
     for _ in range(65):
-        found = found[0] if isinstance(found, list) else found[None]
-    assert str(found) == "unreadable: values nested too deep"
+        result = result[0] if isinstance(result, list) else result[None]
+    assert str(result) == "unreadable: values nested too deep"
 
 
 def test_a_list_that_holds_itself_ends_in_an_inert_value() -> None:
-    (found,) = convert_to_plain(interpreter.load_pickle(ByteSource.from_bytes(asm.pickled(b"]\x94h\x00a"))))
-    assert str(found) == "unreadable: value inside itself"
+    (result,) = convert_to_plain(interpreter.load_pickle(ByteSource.from_bytes(asm.pickled(b"]\x94h\x00a"))))
+    assert str(result) == "unreadable: value inside itself"
 
 
 @pytest.mark.parametrize("name", ["builtins.set", "_codecs.encode"])
@@ -281,9 +281,9 @@ def test_a_long_argument_handed_over_again_and_again_is_refused(name: str) -> No
 
 def test_a_batch_that_claims_a_trillion_rows_is_refused(file: Callable[[bytes], Path]) -> None:
     settings = asm.mapped(device=asm.NONE, names=asm.NONE, batch_size=asm.listed(asm.number(10**12)))
-    told = {"cls": asm.text("TensorDict"), "non_tensors": asm.EMPTY_DICT, "leaves": asm.EMPTY_DICT}
+    values = {"cls": asm.text("TensorDict"), "non_tensors": asm.EMPTY_DICT, "leaves": asm.EMPTY_DICT}
     name = "tensordict._reductions._rebuild_tensordict_files_consolidated"
-    inside = asm.call(name, asm.mapped(**told, cls_metadata=settings), asm.tensor(asm.storage(16), 16))
+    inside = asm.call(name, asm.mapped(**values, cls_metadata=settings), asm.tensor(asm.storage(16), 16))
     with pytest.raises(SafePickleError, match="number of rows"):
         read_all(file(asm.proto(asm.data(asm.saved(inside, bytes(16))))))
 

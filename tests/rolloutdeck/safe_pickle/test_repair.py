@@ -37,9 +37,9 @@ BOTH = (*ALWAYS_DROPPED_COLUMNS, *MOVED_DROPPED_COLUMNS)
 
 
 def objects(*values: Any) -> np.ndarray:
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    result = np.empty(len(values), dtype=object)
+    result[:] = values
+    return result
 
 
 @pytest.mark.parametrize("drop", [ALWAYS_DROPPED_COLUMNS, BOTH], ids=["at its own step", "moved"])

@@ -23,7 +23,7 @@ OF_ROLL = sorted((DATA / "roll").rglob("*.pkl"))
 EVERY = 997  # bytes
 
 
-def verdict(data: bytes) -> SafetyReport:
+def check_bytes(data: bytes) -> SafetyReport:
     return check_source_safety(ByteSource.from_bytes(data))
 
 
@@ -38,9 +38,9 @@ def test_a_batch_that_roll_loads_again_is_readable_and_loadable(path: Path) -> N
 
 
 def test_the_hostile_dump_is_neither() -> None:
-    found = safe.check_file_safety(next((DATA / "verl_skip" / "broken").rglob("5/gen_batch.dp")))
-    assert (found.readable, found.loadable) == (False, False)
-    assert "posix.system" in found.reasons[0]
+    result = safe.check_file_safety(next((DATA / "verl_skip" / "broken").rglob("5/gen_batch.dp")))
+    assert (result.readable, result.loadable) == (False, False)
+    assert "posix.system" in result.reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -56,25 +56,25 @@ def test_the_hostile_dump_is_neither() -> None:
     ],
 )
 def test_what_the_hostile_files_are_made_of_is_loadable(data: bytes, kind: str) -> None:
-    assert verdict(data) == SafetyReport(True, True, (), kind)
+    assert check_bytes(data) == SafetyReport(True, True, (), kind)
 
 
 @pytest.mark.parametrize("number", range(len(BENIGN)))
 def test_the_objects_whose_attributes_the_hostile_files_change_are_loadable(number: int) -> None:
-    assert verdict(BENIGN[number]).reasons == ()
+    assert check_bytes(BENIGN[number]).reasons == ()
 
 
 @pytest.mark.parametrize("case", CORPUS.values(), ids=CORPUS)
 def test_a_hostile_file_is_not_loadable_and_the_verdict_says_why(case: Case) -> None:
-    found = verdict(case.build())
-    assert not found.loadable
-    assert case.reason in map(shorten_reason, found.reasons)
-    assert found.readable >= case.readable
+    result = check_bytes(case.build())
+    assert not result.loadable
+    assert case.reason in map(shorten_reason, result.reasons)
+    assert result.readable >= case.readable
 
 
 @pytest.mark.parametrize("name", [name for name, case in LIMITS.items() if not case.readable])
 def test_a_file_that_is_no_whole_pickle_is_not_even_readable(name: str) -> None:
-    assert not verdict(LIMITS[name].build()).readable
+    assert not check_bytes(LIMITS[name].build()).readable
 
 
 def test_there_are_more_than_sixty_hostile_files() -> None:
@@ -85,24 +85,24 @@ def test_there_are_more_than_sixty_hostile_files() -> None:
 def test_a_dump_cut_short_anywhere_is_neither_readable_nor_loadable(path: Path) -> None:
     data = path.read_bytes()
     for end in range(0, len(data), EVERY):
-        found = verdict(data[:end])
-        assert not found.readable and not found.loadable and found.reasons, end
+        result = check_bytes(data[:end])
+        assert not result.readable and not result.loadable and result.reasons, end
 
 
 def test_a_batch_with_a_value_of_the_users_own_class_can_be_read_but_not_loaded() -> None:
-    found = verdict(made.proto(columns=made.mapped(a=made.objects(made.new("reward.Score")))))
-    assert (found.readable, found.loadable, found.format) == (True, False, "gen_batch")
-    assert found.reasons == ("it names 'reward.Score', which is not on the list of what such a file holds.",)
+    result = check_bytes(made.proto(columns=made.mapped(a=made.objects(made.new("reward.Score")))))
+    assert (result.readable, result.loadable, result.format) == (True, False, "gen_batch")
+    assert result.reasons == ("it names 'reward.Score', which is not on the list of what such a file holds.",)
 
 
 def test_one_fault_is_one_reason_and_a_thousand_are_a_few() -> None:
     columns = {f"c{number}": made.objects(made.call(f"evil.f{number}", made.NONE)) for number in range(1000)}
-    assert len(verdict(made.proto(columns=made.mapped(**columns))).reasons) == 8
+    assert len(check_bytes(made.proto(columns=made.mapped(**columns))).reasons) == 8
 
 
 def test_a_name_from_a_file_cannot_garble_the_reason() -> None:
-    found = verdict(made.pickled(made.text("o\ns") + made.text("<b>\x1b[2J" + "x" * 40) + b"\x93"))
-    assert "\n" not in found.reasons[0] and "\x1b" not in found.reasons[0]
+    result = check_bytes(made.pickled(made.text("o\ns") + made.text("<b>\x1b[2J" + "x" * 40) + b"\x93"))
+    assert "\n" not in result.reasons[0] and "\x1b" not in result.reasons[0]
 
 
 def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:

@@ -33,20 +33,20 @@ def loaded(folder: Path, *files: Path, python: str = sys.executable) -> list[dic
     command = [python, str(SCRIPT), *map(str, files)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
-    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def mutants(seed: bytes, count: int) -> list[bytes]:
     """The same bytes with one to three changed."""
     chance = random.Random(7)
-    found = []
+    matches = []
     for _ in range(count):
         data = bytearray(seed)
         for _ in range(chance.randint(1, 3)):
             data[chance.randrange(len(data))] = chance.choice((chance.randrange(256), ord("R"), 0x93, ord("b"), 0))
-        found.append(bytes(data))
-    return found
+        matches.append(bytes(data))
+    return matches
 
 
 class Session(NamedTuple):
@@ -59,7 +59,7 @@ class Session(NamedTuple):
         return [one for path, one in self.outcomes.items() if Path(path).parent.name == kind]
 
 
-def written(folder: Path, files: dict[str, bytes]) -> list[Path]:
+def write_files(folder: Path, files: dict[str, bytes]) -> list[Path]:
     folder.mkdir()
     for name, data in files.items():
         (folder / name).write_bytes(data)
@@ -68,12 +68,12 @@ def written(folder: Path, files: dict[str, bytes]) -> list[Path]:
 
 def changed() -> dict[str, bytes]:
     """What random changes leave loadable."""
-    found = {}
+    result = {}
     for name, seed in SEEDS.items():
         for number, data in enumerate(mutants(seed, 1000)):
             if check_source_safety(ByteSource.from_bytes(data)).loadable:
-                found[f"{name}-{number}"] = data
-    return found
+                result[f"{name}-{number}"] = data
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -82,36 +82,36 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     base = tmp_path_factory.mktemp("loading")
     built = [case.build() for case in CORPUS.values()]
     files = [path for path in (*DUMPS, *OF_ROLL) if safe.check_file_safety(path).loadable]
-    files += written(base / "seeds", SEEDS)
-    files += written(base / "changed", changed())
-    files += written(base / "hostile", {str(number): data for number, data in enumerate(built) if b"PWNED" in data})
+    files += write_files(base / "seeds", SEEDS)
+    files += write_files(base / "changed", changed())
+    files += write_files(base / "hostile", {str(number): data for number, data in enumerate(built) if b"PWNED" in data})
     (base / "cwd").mkdir()
-    found = loaded(base / "cwd", *files)
-    return Session(base, {one["file"]: one for one in found})
+    result = loaded(base / "cwd", *files)
+    return Session(base, {item["file"]: item for item in result})
 
 
 def test_the_canary_sees_what_a_hostile_file_runs(session: Session) -> None:
-    ran = [one for one in session.told("hostile") if one["ran"]]
+    ran = [item for item in session.told("hostile") if item["ran"]]
     assert len(ran) > 15
-    assert {event for one in ran for event in one["ran"]} == {"os.system", "subprocess.Popen"}
+    assert {event for item in ran for event in item["ran"]} == {"os.system", "subprocess.Popen"}
 
 
 def test_no_file_that_really_runs_something_was_judged_loadable(session: Session) -> None:
-    ran = [one["file"] for one in session.outcomes.values() if one["ran"]]
+    ran = [item["file"] for item in session.outcomes.values() if item["ran"]]
     assert {Path(path).parent.name for path in ran} == {"hostile"}
     assert not any(safe.check_file_safety(path).loadable for path in ran)
 
 
 def test_every_dump_that_we_judged_loadable_loads_and_nothing_runs(session: Session) -> None:
-    found = [session.outcomes[str(path)] for path in (*DUMPS, *OF_ROLL)] + session.told("seeds")
-    assert len(found) == len(DUMPS) + len(OF_ROLL) + len(SEEDS)
-    assert [one for one in found if one["error"] or one["ran"]] == []
+    matches = [session.outcomes[str(path)] for path in (*DUMPS, *OF_ROLL)] + session.told("seeds")
+    assert len(matches) == len(DUMPS) + len(OF_ROLL) + len(SEEDS)
+    assert [item for item in matches if item["error"] or item["ran"]] == []
 
 
 def test_nothing_runs_in_what_random_changes_leave_loadable(session: Session) -> None:
-    found = session.told("changed")
-    assert len(found) > 100
-    assert [one for one in found if one["ran"]] == []
+    result = session.told("changed")
+    assert len(result) > 100
+    assert [item for item in result if item["ran"]] == []
 
 
 def test_loading_all_of_them_left_no_file_behind(session: Session) -> None:
@@ -129,8 +129,8 @@ def trainer() -> str:
 @pytest.mark.trainers
 def test_real_verl_loads_what_we_judged_loadable_and_nothing_runs(tmp_path: Path, trainer: str) -> None:
     files = [path for path in DUMPS if safe.check_file_safety(path).loadable and "numpy_ser" not in str(path)]
-    found = loaded(tmp_path, *files, python=trainer)
-    assert [one for one in found if one["error"] or one["ran"]] == []
+    result = loaded(tmp_path, *files, python=trainer)
+    assert [item for item in result if item["error"] or item["ran"]] == []
 
 
 @pytest.mark.trainers
@@ -140,5 +140,5 @@ def test_batches_of_every_shape_that_real_verl_writes_are_loadable_and_load(tmp_
     files = sorted(tmp_path.iterdir())
     assert len(files) == 11
     assert {path.name: safe.check_file_safety(path).reasons for path in files} == {path.name: () for path in files}
-    found = loaded(tmp_path, *(path for path in files if "numpy" not in path.name), python=trainer)
-    assert [one for one in found if one["error"] or one["ran"]] == []
+    result = loaded(tmp_path, *(path for path in files if "numpy" not in path.name), python=trainer)
+    assert [item for item in result if item["error"] or item["ran"]] == []

@@ -25,7 +25,7 @@ VALUES = st.recursive(
 )
 
 
-def told(data: bytes) -> list[tuple[str, Any, int]]:
+def list_opcodes(data: bytes) -> list[tuple[str, Any, int]]:
     """As `pickletools` tells it; what we skipped is read here."""
     source = ByteSource.from_bytes(data)
     return [
@@ -41,14 +41,14 @@ def told(data: bytes) -> list[tuple[str, Any, int]]:
 @given(value=VALUES, protocol=st.integers(2, 5))
 def test_what_any_pickler_writes_is_told_as_the_standard_library_tells_it(value: Any, protocol: int) -> None:
     data = pickle.dumps(value, protocol)
-    assert told(data) == [(op.name, argument, at) for op, argument, at in pickletools.genops(data)]
+    assert list_opcodes(data) == [(op.name, argument, at) for op, argument, at in pickletools.genops(data)]
 
 
 @given(value=st.lists(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)))
 def test_protocol_0_is_told_too(value: Any) -> None:
     data = pickle.dumps(OrderedDict(a=value), 0)
     names = [op.name for op, _, _ in pickletools.genops(data)]
-    assert [name for name, _, _ in told(data)] == names
+    assert [name for name, _, _ in list_opcodes(data)] == names
 
 
 def test_a_long_byte_string_is_not_read(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_what_is_more_than_the_limits_allow_is_refused(limits: PickleLimits, rea
 
 def test_a_line_may_reach_across_blocks() -> None:
     data = b"\x80\x02" + b"N0" * 32_766 + b"cos\nsystem\n."
-    assert told(data)[-2] == ("GLOBAL", "os system", 65_534)
+    assert list_opcodes(data)[-2] == ("GLOBAL", "os system", 65_534)
 
 
 def test_a_window_reads_only_itself(tmp_path: Path) -> None:
@@ -118,5 +118,5 @@ def test_an_archive_tells_where_each_member_lies() -> None:
 
 
 def test_an_archive_of_a_torch_without_zip64_is_canonical_too() -> None:
-    whole = made.archive(made.queued())
-    assert TorchArchive.open(ByteSource.from_bytes(whole[:-98] + whole[-22:])).root == "archive"
+    full = made.archive(made.queued())
+    assert TorchArchive.open(ByteSource.from_bytes(full[:-98] + full[-22:])).root == "archive"

@@ -25,12 +25,12 @@ class Cost(NamedTuple):
 
 def cost(source: ByteSource) -> Cost:
     began = time.monotonic()
-    verdict = check_source_safety(source)
+    decision = check_source_safety(source)
     seconds = time.monotonic() - began
     tracemalloc.start()
     try:
         check_source_safety(source)
-        return Cost(verdict, seconds, tracemalloc.get_traced_memory()[1])
+        return Cost(decision, seconds, tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
 
@@ -40,10 +40,10 @@ def test_a_batch_of_gigabytes_is_checked_at_once_and_not_read(tmp_path: Path, si
     path = sparse.batch(tmp_path / "gen_batch.dp", size)
     assert path.stat().st_size > size
     with ByteSource.open(path) as source:
-        found = cost(source)
-    assert found.verdict == SafetyReport(True, True, (), "gen_batch")
-    assert found.seconds < 2
-    assert found.memory < 1 << 20
+        result = cost(source)
+    assert result.verdict == SafetyReport(True, True, (), "gen_batch")
+    assert result.seconds < 2
+    assert result.memory < 1 << 20
 
 
 def test_a_batch_of_gigabytes_that_was_cut_short_is_refused(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_step_of_thousands_of_rows_is_checked_in_seconds_with_its_memory_bound
     """A row of a `tq_batch.pt` has about a thousand opcodes in all; 8,000 values are a column of a large step."""
     values = [made.value(made.mapped(status=made.text("success"), at=made.number(at))) for at in range(8000)]
     data = made.archive(made.members(made.queue(made.tensordict(extra=made.stack(*values)))))
-    found = cost(ByteSource.from_bytes(data))
-    assert found.verdict.loadable
-    assert found.seconds < 20
-    assert found.memory < 8000 * 4096
+    result = cost(ByteSource.from_bytes(data))
+    assert result.verdict.loadable
+    assert result.seconds < 20
+    assert result.memory < 8000 * 4096

@@ -56,10 +56,10 @@ def test_only_the_mask_and_its_checksums_differ_and_the_checksums_are_right(
 def consolidated(rows: int) -> bytes:
     """A batch of ROLL whose tensors lie in one piece; its batch size is 2."""
     shape = made.row(made.text("torch.uint8"), made.listed(made.number(2), made.number(rows)))
-    places = {"prompts": (0, 2 * rows), "mask": (2 * rows, 4 * rows)}
+    positions = {"prompts": (0, 2 * rows), "mask": (2 * rows, 4 * rows)}
     leaves = {
         name: shape[:-1] + made.number(start) + made.number(end) + made.number(0) + b"t"
-        for name, (start, end) in places.items()
+        for name, (start, end) in positions.items()
     }
     held = made.consolidated(made.tensor(made.storage(4 * rows), 4 * rows), **leaves)
     return made.rollout(made.buffer(made.data(made.saved(held, b"x" * (4 * rows)))))

@@ -50,7 +50,7 @@ class DataProto:
         batch, self.non_tensor_batch, self.meta_info = state
         if isinstance(batch, tuple):
             _, _, fields = batch
-            self.batch = {name: tensor_of(told) for name, told in fields.items()}
+            self.batch = {name: tensor_of(result) for name, result in fields.items()}
         elif batch is not None:
             self.batch = torch.load(io.BytesIO(initial_bytes=batch), weights_only=False, map_location="cpu")
 
@@ -69,7 +69,7 @@ Rollout.__name__ = "DataProto"
 
 def tensor_of(told: Any) -> Any:
     if len(told) == 2:
-        return [tensor_of(one) for one in told[1]]
+        return [tensor_of(item) for item in told[1]]
     dtype, shape, content = told
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(getattr(torch, dtype)).view(shape)
 
@@ -90,9 +90,9 @@ class NonTensorData:
 
 
 def _make_td(cls: Any, state: Any) -> Any:
-    made = cls.__new__(cls)
-    made.__setstate__(state)
-    return made
+    created = cls.__new__(cls)
+    created.__setstate__(state)
+    return created
 
 
 def _rebuild_tensordict_files_consolidated(metadata: Any, storage: Any) -> Any:
@@ -136,7 +136,7 @@ def load(path: Path) -> Any:
         return pickle.load(file)
 
 
-def told(path: Path) -> dict[str, Any]:
+def load_with_pickle(path: Path) -> dict[str, Any]:
     global armed
     ran.clear()
     armed, error = True, ""
@@ -153,4 +153,4 @@ if __name__ == "__main__":
     stand_in()
     numpy.array(["a"], dtype=object)
     sys.addaudithook(watch)
-    print(json.dumps([told(Path(line)) for line in sys.argv[1:]]))
+    print(json.dumps([load_with_pickle(Path(line)) for line in sys.argv[1:]]))

@@ -28,8 +28,8 @@ class Deck(Receiver):
 
     def steps(self, split: str = "train") -> list[tuple[str, int]]:
         """(attempt, step) of each whole file that arrived, in order of arrival."""
-        told = [query for _, query, _ in self.dumps if "step" in query and query["split"] == split]
-        return [(query["attempt"], int(query["step"])) for query in told]
+        values = [query for _, query, _ in self.dumps if "step" in query and query["split"] == split]
+        return [(query["attempt"], int(query["step"])) for query in values]
 
     def current(self) -> dict[tuple[str, str, str], bytes]:
         """The last version of each whole file, by attempt, split and source."""
@@ -41,15 +41,15 @@ class Deck(Receiver):
 
     def shown(self, split: str) -> dict[int, bytes]:
         """What counts: an attempt supersedes the steps of earlier ones from its own first step on."""
-        shown: dict[int, bytes] = {}
+        rendered: dict[int, bytes] = {}
         for attempt in self.attempts():
             own = {
                 int(query["step"]): body
                 for _, query, body in self.dumps
                 if query["attempt"] == attempt and query["split"] == split and "step" in query
             }
-            shown = {step: body for step, body in shown.items() if step < min(own, default=step + 1)} | own
-        return shown
+            rendered = {step: body for step, body in rendered.items() if step < min(own, default=step + 1)} | own
+        return rendered
 
     def metrics(self) -> list[tuple[str, int, int, bytes]]:
         """(attempt, generation, offset, bytes) of each chunk."""
@@ -69,7 +69,7 @@ class DeckHandler(Handler):
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         sha256 = parts.path.split("/")[-2]
         known = any(
-            query == told and hashlib.sha256(body).hexdigest() == sha256 for _, told, body in self.receiver.dumps
+            query == result and hashlib.sha256(body).hexdigest() == sha256 for _, result, body in self.receiver.dumps
         )
         self.raw(200 if known else 404, b"", ours=True)
 
@@ -109,9 +109,9 @@ class DeckHandler(Handler):
         body = self.body()
         if self.spoiled(body):
             return
-        told = json.loads(body)
-        self.receiver.posts.append((self.path, told))
+        result = json.loads(body)
+        self.receiver.posts.append((self.path, result))
         if self.path.endswith("/tokens/"):
-            return self.answer(201, {"name": told["name"], "token": "rd_secret"})
-        uid = told.get("uid") or "x"
-        self.answer(201 if self.receiver.created else 200, {"id": uid, "name": told.get("name", "x"), "url": ""})
+            return self.answer(201, {"name": result["name"], "token": "rd_secret"})
+        uid = result.get("uid") or "x"
+        self.answer(201 if self.receiver.created else 200, {"id": uid, "name": result.get("name", "x"), "url": ""})

@@ -134,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
 def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Waits for something that another thread or process brings about."""
     end = time.monotonic() + seconds
-    while not (found := true()):
+    while not (result := true()):
         assert time.monotonic() < end, "it did not come about in time"
         time.sleep(0.01)
-    return found
+    return result

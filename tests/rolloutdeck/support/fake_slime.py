@@ -25,8 +25,8 @@ DEFAULTS = {
 class Sample:
     """Attributes only, as a dataclass of slime's has them; a generate function may add others."""
 
-    def __init__(self, **told: Any) -> None:
-        vars(self).update({**DEFAULTS, **told})
+    def __init__(self, **options: Any) -> None:
+        vars(self).update({**DEFAULTS, **options})
         self.status = Status(self.status)
 
     @classmethod
@@ -49,24 +49,24 @@ def dumped(name: str) -> list[dict[str, Any]]:
         return [rows.plain(sample) for sample in saved["samples"]]
 
 
-def held(name: str) -> list[Sample]:
+def read_samples(name: str) -> list[Sample]:
     return [Sample.from_dict(row) for row in dumped(name)]
 
 
-def arguments(**told: Any) -> SimpleNamespace:
+def arguments(**options: Any) -> SimpleNamespace:
     """slime's, as far as they are asked for."""
     return SimpleNamespace(
-        **{"rollout_batch_size": 8, "n_samples_per_prompt": 4, "reward_key": None, "hf_checkpoint": None, **told}
+        **{"rollout_batch_size": 8, "n_samples_per_prompt": 4, "reward_key": None, "hf_checkpoint": None, **options}
     )
 
 
 def modules() -> dict[str, ModuleType]:
     """What our functions import of slime, by name, for `sys.modules`."""
     names = ("slime", "slime.utils", "slime.utils.types", "slime.rollout", "slime.rollout.base_types")
-    made = {name: ModuleType(name) for name in names}
-    vars(made["slime.utils.types"])["Sample"] = Sample
-    vars(made["slime.rollout.base_types"])["RolloutFnTrainOutput"] = RolloutFnTrainOutput
-    return made
+    created = {name: ModuleType(name) for name in names}
+    vars(created["slime.utils.types"])["Sample"] = Sample
+    vars(created["slime.rollout.base_types"])["RolloutFnTrainOutput"] = RolloutFnTrainOutput
+    return created
 
 
 class Prompts:
@@ -84,6 +84,6 @@ def generate(args: Any, rollout_id: int, data_source: Prompts, evaluation: bool 
     """What a run of these tests generates where it replays nothing."""
     if evaluation:
         return "an eval"
-    for group in (made := data_source.get_samples(args.rollout_batch_size)):
+    for group in (created := data_source.get_samples(args.rollout_batch_size)):
         group[0].response = f"{group[0].prompt} in {rollout_id}"
-    return RolloutFnTrainOutput(made)
+    return RolloutFnTrainOutput(created)

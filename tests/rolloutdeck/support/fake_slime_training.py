@@ -51,21 +51,21 @@ def awaited(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def rollout(step: int, source: fake_slime.Prompts) -> dict[str, Any]:
-    found = ours("generate_rollout")(ARGS, step, source, evaluation=False).samples
-    samples = [one for group in found for one in (group if isinstance(group, list) else [group])]
+    result = ours("generate_rollout")(ARGS, step, source, evaluation=False).samples
+    samples = [item for group in result for item in (group if isinstance(group, list) else [group])]
     for sample in samples:
         ours("sample_hook")(ARGS, sample, rollout_id=step, evaluation=False)
-    ours("all_samples")(ARGS, found, source)
-    told = ours("log_rollout")(step, ARGS, samples[:6], {"rollout/x": 1.0}, 2.0)
-    return {"samples": [one.to_dict() for one in samples], "prompts": source.count, "suppressed": bool(told)}
+    ours("all_samples")(ARGS, result, source)
+    values = ours("log_rollout")(step, ARGS, samples[:6], {"rollout/x": 1.0}, 2.0)
+    return {"samples": [item.to_dict() for item in samples], "prompts": source.count, "suppressed": bool(values)}
 
 
 def main() -> None:
     source = fake_slime.Prompts()
-    made: dict[str, Any] = {str(step): rollout(step, source) for step in range(2)}
-    info = {"rewards": [0.0], "truncated": [False], "samples": fake_slime.held("0.pt")[:1]}
-    made["eval"] = bool(ours("log_eval")(1, ARGS, {"aime": info}, None))
-    print(json.dumps(made))
+    created: dict[str, Any] = {str(step): rollout(step, source) for step in range(2)}
+    info = {"rewards": [0.0], "truncated": [False], "samples": fake_slime.read_samples("0.pt")[:1]}
+    created["eval"] = bool(ours("log_eval")(1, ARGS, {"aime": info}, None))
+    print(json.dumps(created))
 
 
 sys.modules.update(fake_slime.modules())

@@ -20,14 +20,14 @@ ARGS = {
     "max_completion_length": 3, "run_name": "tiny", "output_dir": "out", "save_strategy": "no",
 }  # fmt: skip
 # Completions that the stand-in does not generate, row by row.
-PINNED = [[9, place, 2] for place in range(4)]
+PINNED = [[9, position, 2] for position in range(4)]
 
 
 class Trainer:
     """One of `world` processes. Each generation answers `PROMPTS`; rewards are gathered of all processes. What a
     `rollout_func` gave is the completion ids; `callbacks` are called as transformers calls them."""
 
-    def __init__(self, rank: int = 0, world: int = 1, **told: Any) -> None:
+    def __init__(self, rank: int = 0, world: int = 1, **options: Any) -> None:
         self.accelerator = SimpleNamespace(process_index=rank, num_processes=world)
         self.state, self.model = SimpleNamespace(global_step=0), SimpleNamespace(training=True)
         self.num_generations = self.num_generations_eval = 2
@@ -40,11 +40,13 @@ class Trainer:
         self.args = SimpleNamespace(**ARGS, to_dict=lambda: dict(ARGS))
         self.callback_handler = SimpleNamespace(callbacks=[])
         self.processing_class = self._tokenizer
-        vars(self).update(told)
+        vars(self).update(options)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         self._pending_extra_logs = {"first": [text[:1] for text in completions]}
-        return torch.tensor([[float(place), NAN] for place in range(len(PROMPTS) * self.accelerator.num_processes)])
+        return torch.tensor(
+            [[float(position), NAN] for position in range(len(PROMPTS) * self.accelerator.num_processes)]
+        )
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         if self.fails:
@@ -73,8 +75,8 @@ class Trainer:
 
     def asked(self) -> list[list[int]]:
         self.batch = self.rollout_func(PROMPTS, self)
-        found: list[list[int]] = self.batch["completion_ids"]
-        return found
+        result: list[list[int]] = self.batch["completion_ids"]
+        return result
 
     def _tokenize_prompts(self, prompts: Any) -> Any:
         return [[5] for _ in prompts], None, {}
@@ -115,8 +117,8 @@ class Calling(Trainer):
 
     gives: Any = "3"
 
-    def __init__(self, rank: int = 0, world: int = 1, **told: Any) -> None:
-        super().__init__(rank, world, **{"tools": [add], "environment_factories": None, **told})
+    def __init__(self, rank: int = 0, world: int = 1, **options: Any) -> None:
+        super().__init__(rank, world, **{"tools": [add], "environment_factories": None, **options})
         self.looped, self.scored = 0, []
         self._metrics: dict[str, dict[str, list[float]]] = {"train": {}, "eval": {}}
 
@@ -124,29 +126,32 @@ class Calling(Trainer):
         self, prompts: Any, prompt_ids: Any, completion_ids: Any, completions: Any, logprobs: Any, *_: Any
     ) -> Any:
         self.looped += 1
-        for one in completions:
-            one.append({"role": "tool", "name": "add", "content": self.gives})
+        for completion in completions:
+            completion.append({"role": "tool", "name": "add", "content": self.gives})
         masks = [[1] * len(ids) + [0, 1] for ids in completion_ids]
         return masks, completions, [[*ids, 3, 9] for ids in completion_ids], logprobs, 4, 1, [[] for _ in prompts]
 
     def _said(self, ids: list[list[int]]) -> Any:
-        said = [[{"role": "assistant", "content": "?"}] for _ in ids]
-        masks, said, ids, _, calls, failures, _ = self._tool_call_loop(PROMPTS, None, ids, said, None, None, {})
-        told = {"tools/call_frequency": calls / len(ids), "tools/failure_frequency": failures / calls if calls else 0.0}
-        for name, value in told.items():
+        messages = [[{"role": "assistant", "content": "?"}] for _ in ids]
+        masks, messages, ids, _, calls, failures, _ = self._tool_call_loop(PROMPTS, None, ids, messages, None, None, {})
+        values = {
+            "tools/call_frequency": calls / len(ids),
+            "tools/failure_frequency": failures / calls if calls else 0.0,
+        }
+        for name, value in values.items():
             self._metrics["train"].setdefault(name, []).append(value)
         longest = max(map(len, masks))
-        return said, ids, torch.tensor([[*mask, *[0] * (longest - len(mask))] for mask in masks])
+        return messages, ids, torch.tensor([[*mask, *[0] * (longest - len(mask))] for mask in masks])
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         self.scored = json.loads(json.dumps(completions, default=str))
         self._pending_extra_logs = {}
         world = self.accelerator.num_processes
-        return torch.tensor([[float(place), NAN] for place in range(len(PROMPTS) * world)])
+        return torch.tensor([[float(position), NAN] for position in range(len(PROMPTS) * world)])
 
 
-def joined(trl: SimpleNamespace, trainer: Trainer, **told: Any) -> Any:
-    callback = trl.Callback("math", **told)
+def joined(trl: SimpleNamespace, trainer: Trainer, **options: Any) -> Any:
+    callback = trl.Callback("math", **options)
     trainer.add_callback(callback)
     return callback
 
@@ -159,5 +164,5 @@ def ended(callback: Any) -> None:
 
 def completions(deck: Receiver, split: str = "train") -> list[tuple[int, list[list[int]]]]:
     """(step, the ids of each row) of each delivery."""
-    found = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
-    return [(step, [json.loads(line)["response_ids"] for line in body.splitlines()]) for step, body in found]
+    matches = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
+    return [(step, [json.loads(line)["response_ids"] for line in body.splitlines()]) for step, body in matches]

@@ -24,8 +24,8 @@ class Planning(Receiver):
         pinned = {"id": "a", "role": "rollout", "step": 0, "files": {self.name: file}}
         source = {"run": "old", "flagged": self.flagged}
         entry = {"target_step": self.target, "pin": 5, "source": source, "artifacts": [pinned]}
-        told = {"plan": "default", "revision": 1, "action": "cache", "on_mismatch": "generate"}
-        return {**told, "exclude_flagged": bool(self.flagged), "entries": [entry]}
+        values = {"plan": "default", "revision": 1, "action": "cache", "on_mismatch": "generate"}
+        return {**values, "exclude_flagged": bool(self.flagged), "entries": [entry]}
 
 
 class PlanningHandler(Handler):

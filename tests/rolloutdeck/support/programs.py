@@ -53,6 +53,6 @@ def killed_child(spool_root: Path, *, after: int = 3) -> Path:
     return folder
 
 
-def whole(body: bytes) -> bool:
+def is_complete(body: bytes) -> bool:
     lines = body.split(b"\n")
     return len(lines) == 101 and json.loads(lines[-2])["last"] is True

@@ -36,11 +36,11 @@ def checked() -> list[str]:
 
 def bytes_of(row: Artifact) -> dict[str, bytes]:
     """What a trainer would be given."""
-    found = {}
+    result = {}
     for name, file in row.files.items():
         with blobs.open_blob(row.run.project_id, file["sha256"]) as stored:
-            found[name] = stored.read()
-    return found
+            result[name] = stored.read()
+    return result
 
 
 def on_disk(folder: Path) -> dict[str, bytes]:

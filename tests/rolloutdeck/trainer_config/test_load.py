@@ -19,9 +19,9 @@ def read(folder: Path, name: str, text: str) -> dict[str, Any]:
 
 def test_a_file_of_flags_and_overrides_is_read_as_words(tmp_path: Path) -> None:
     text = "--num-rollout 3000 \\\n  --colocate  # on one node\n  data.train_files=/d/t.parquet "
-    found = read(tmp_path, "flags", text + "'trainer.logger=[console,file]'\n")
-    assert (found["num_rollout"], found["colocate"], found["data.train_files"]) == (3000, True, "/d/t.parquet")
-    assert found["trainer.logger"] == ["console", "file"]
+    result = read(tmp_path, "flags", text + "'trainer.logger=[console,file]'\n")
+    assert (result["num_rollout"], result["colocate"], result["data.train_files"]) == (3000, True, "/d/t.parquet")
+    assert result["trainer.logger"] == ["console", "file"]
 
 
 @pytest.mark.parametrize(("name", "text"), [("run.sh", "python3 train.py --a 1\n"), ("run", "#!/bin/sh\ntrain a=1\n")])
@@ -61,11 +61,11 @@ raise SystemExit("never run")
 
 
 def test_a_python_file_tells_its_constants_and_what_it_hands_over_and_is_not_run(tmp_path: Path) -> None:
-    found = read(tmp_path, "train.py", PYTHON)
-    assert (found["total_steps"], found["scales"], found["half"]) == (120, [(4, 4), (16, 16)], "total_steps // 2")
-    assert (found["output_dir"], found["log_completions"], found["learning_rate"]) == ("out", True, "rate()")
-    assert found["trainer"] == "GRPOTrainer" and found["callbacks"] == "[Other()] RolloutdeckCallback(keep='kept')"
-    assert "hidden" not in found
+    result = read(tmp_path, "train.py", PYTHON)
+    assert (result["total_steps"], result["scales"], result["half"]) == (120, [(4, 4), (16, 16)], "total_steps // 2")
+    assert (result["output_dir"], result["log_completions"], result["learning_rate"]) == ("out", True, "rate()")
+    assert result["trainer"] == "GRPOTrainer" and result["callbacks"] == "[Other()] RolloutdeckCallback(keep='kept')"
+    assert "hidden" not in result
 
 
 def test_yaml_takes_the_files_under_it_and_its_own_values_win(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_yaml_takes_the_files_under_it_and_its_own_values_win(tmp_path: Path) ->
     (tmp_path / "envs" / "traj.yaml").write_text("manager: a.Traj\nsteps: 5\nenv:\n  cls: ${manager}\n")
     text = "defaults:\n  - ../envs/traj@_here_\n  - ../gone@_here_\n  - _self_\nsteps: 7\n"
     (tmp_path / "runs").mkdir()
-    found = read(tmp_path / "runs", "run.yaml", text)
-    assert (found["manager"], found["env.cls"], found["steps"]) == ("a.Traj", "a.Traj", 7)
+    result = read(tmp_path / "runs", "run.yaml", text)
+    assert (result["manager"], result["env.cls"], result["steps"]) == ("a.Traj", "a.Traj", 7)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_every_command_of_a_page_is_one_that_there_is(path: Path) -> None:
 
 
 def test_every_test_that_stands_beside_a_trap_is_there() -> None:
-    told = set(re.findall(r"`((?:tests/|test_)[\w/.]+)`", (ROOT / "docs/known-pitfalls.md").read_text()))
+    result = set(re.findall(r"`((?:tests/|test_)[\w/.]+)`", (ROOT / "docs/known-pitfalls.md").read_text()))
     sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    lost = [name for name in told if not ((ROOT / name).is_file() or f"\ndef {name}(" in sources)]
-    assert len(told) > 50 and lost == []
+    lost = [name for name in result if not ((ROOT / name).is_file() or f"\ndef {name}(" in sources)]
+    assert len(result) > 50 and lost == []

@@ -25,7 +25,7 @@ class Held(session.TrainerSession):
 
 
 @pytest.fixture
-def held(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+def held_session(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
     one = Held(start.init(project="math", name="waits"))
     yield one
@@ -33,36 +33,39 @@ def held(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hel
     start._runs.clear()
 
 
-def made(held: Held, jobs: int, rows: int | None) -> int:
+def count_finished_jobs(held_session: Held, jobs: int, rows: int | None) -> int:
     """How many of the jobs are done, of those that are handed over while the first is."""
     free, done = threading.Event(), []
-    for place in range(jobs):
+    for position in range(jobs):
 
-        def job(place: int = place) -> None:
+        def job(place: int = position) -> None:
             free.wait(30)
             done.append(place)
 
-        held.submit(job) if rows is None else held.submit(job, rows)
+        held_session.submit(job) if rows is None else held_session.submit(job, rows)
     free.set()
-    held.flush(30)
+    held_session.flush(30)
     assert done == sorted(done)
     return len(done)
 
 
-def test_the_many_small_batches_of_an_evaluation_all_wait(held: Held) -> None:
-    assert made(held, 200, rows=8) == 200
+def test_the_many_small_batches_of_an_evaluation_all_wait(held_session: Held) -> None:
+    assert count_finished_jobs(held_session, 200, rows=8) == 200
 
 
 @pytest.mark.parametrize("rows", [None, session.MAX_WAITING_ROWS])
 def test_of_whole_steps_only_a_few_wait_and_the_others_are_counted_as_lost(
-    held: Held, rows: int | None, caplog: pytest.LogCaptureFixture
+    held_session: Held, rows: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert made(held, 20, rows) in (session.MAX_WAITING_STEPS, session.MAX_WAITING_STEPS + 1)  # one may be in work
+    assert count_finished_jobs(held_session, 20, rows) in (
+        session.MAX_WAITING_STEPS,
+        session.MAX_WAITING_STEPS + 1,
+    )  # one may be in work
     assert "leaves out rows of steps" in caplog.text
 
 
-def test_what_was_made_leaves_room_for_more(held: Held) -> None:
-    assert [made(held, 200, rows=8) for _ in range(4)] == [200] * 4
+def test_what_was_made_leaves_room_for_more(held_session: Held) -> None:
+    assert [count_finished_jobs(held_session, 200, rows=8) for _ in range(4)] == [200] * 4
 
 
 def test_a_process_that_ends_after_its_last_step_waits_for_the_rows_of_it(
@@ -83,11 +86,13 @@ def test_a_process_that_ends_after_its_last_step_waits_for_the_rows_of_it(
     assert [query["step"] for _, query, _ in at_receiver.dumps] == ["7"], done.stderr
 
 
-def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not(
+    held_session: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
     free = threading.Event()
-    held.submit(lambda: free.wait(30) and None)
-    monkeypatch.setattr(held, "pid", -1)
+    held_session.submit(lambda: free.wait(30) and None)
+    monkeypatch.setattr(held_session, "pid", -1)
     start = time.monotonic()
-    held.flush(20)
+    held_session.flush(20)
     assert time.monotonic() - start < 10
     free.set()

@@ -29,13 +29,13 @@ def test_a_step_is_taken_at_once_when_the_next_one_exists(deck: Deck, watching: 
 
 
 def test_a_torn_line_is_never_sent(deck: Deck, watching: Watching, trainer: Trainer) -> None:
-    whole = text(1)
-    trainer.write("rollout/1.jsonl", whole[:-20])
+    full = text(1)
+    trainer.write("rollout/1.jsonl", full[:-20])
     follow = watching()
     assert turns(follow) == 0
-    trainer.write("rollout/1.jsonl", whole)
+    trainer.write("rollout/1.jsonl", full)
     turns(follow)
-    assert [body.decode() for body in deck.bodies()] == [whole]
+    assert [body.decode() for body in deck.bodies()] == [full]
 
 
 def test_a_last_line_that_is_whole_without_a_line_break_is_taken(

@@ -20,7 +20,7 @@ def follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follower:
     monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
     (tmp_path / "run").mkdir()
     state = WatchState.load(tmp_path / "home", ("a",), "files")
-    return Follower([WatchedFolder(tmp_path / "run")], tmp_path / "run", state, ScanOptions(), lambda said: None)
+    return Follower([WatchedFolder(tmp_path / "run")], tmp_path / "run", state, ScanOptions(), lambda message: None)
 
 
 def sent(follower: Follower) -> list[FilePart]:
@@ -70,16 +70,16 @@ def test_a_file_that_is_written_anew_each_step_is_the_next_step(follower: Follow
         results.write_text("code response length: 1, case response length: 2\ncode acc: 1\n" * (step + 1))
         data.write_text(f'[{{"prompt": "q", "response": "a", "reward": {reward}}}]')
         steps += [(piece.file.kind.content, piece.file.step, piece.attempt) for piece in sent(follower)]
-    assert [told for told in steps if told[0] == "samples"] == [("samples", step, "files") for step in range(3)]
-    assert [told for told in steps if told[0] == "metrics"] == [("metrics", 0, "files")] * 3  # their first step's
+    assert [result for result in steps if result[0] == "samples"] == [("samples", step, "files") for step in range(3)]
+    assert [result for result in steps if result[0] == "metrics"] == [("metrics", 0, "files")] * 3  # their first step's
 
 
 def test_figures_that_come_late_begin_no_new_attempt(follower: Follower, tmp_path: Path) -> None:
     base, tuned = (tmp_path / f"run/results/results-rl-{model}-d.txt" for model in ("m", "ckpt.optimized"))
     base.parent.mkdir(parents=True)
-    said = []
+    messages = []
     for path in (base, tuned, base):
         with path.open("a") as file:
             file.write("code response length: 1, case response length: 2\n")
-        said += [(piece.file.step, piece.file.step_kind, piece.attempt) for piece in sent(follower)]
-    assert said == [(0, "iteration", "files"), (1, "iteration", "files"), (0, "iteration", "files")]
+        messages += [(piece.file.step, piece.file.step_kind, piece.attempt) for piece in sent(follower)]
+    assert messages == [(0, "iteration", "files"), (1, "iteration", "files"), (0, "iteration", "files")]

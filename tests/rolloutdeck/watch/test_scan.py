@@ -23,13 +23,13 @@ def sample(step: int, **more: object) -> dict[str, object]:
     return {"input": "1+1", "output": "2", "gts": "2", "score": 1.0, "step": step, **more}
 
 
-def found(path: Path, choice: ScanOptions | None = None) -> list[tuple[str, str, int | None, str]]:
+def scan_path(path: Path, choice: ScanOptions | None = None) -> list[tuple[str, str, int | None, str]]:
     files = scan.scan_folders([path], choice or ScanOptions()).files
-    return [(one.source, one.split, one.step, one.kind.format) for one in files]
+    return [(file.source, file.split, file.step, file.kind.format) for file in files]
 
 
 def test_a_real_run_is_found_with_split_step_and_format_in_the_order_of_steps() -> None:
-    files = found(DUMPS / "v0")
+    files = scan_path(DUMPS / "v0")
     assert files[0] == ("metrics.jsonl", "train", None, "verl-metrics")
     assert [(split, step) for _, split, step, _ in files[1:]] == [
         ("eval", 0), ("train", 1), ("eval", 2), ("train", 2), ("train", 3), ("eval", 4), ("train", 4), ("eval", 5),
@@ -39,17 +39,17 @@ def test_a_real_run_is_found_with_split_step_and_format_in_the_order_of_steps() 
 
 def test_a_metrics_file_is_told_by_its_rows_even_when_its_name_is_a_number(tmp_path: Path) -> None:
     write(tmp_path / "7.jsonl", {"step": 1, "data": {"loss": 0.5}})
-    assert found(tmp_path) == [("7.jsonl", "train", None, "verl-metrics")]
+    assert scan_path(tmp_path) == [("7.jsonl", "train", None, "verl-metrics")]
 
 
 def test_a_file_whose_first_line_is_torn_is_still_recognised(tmp_path: Path) -> None:
     write(tmp_path / "3.jsonl", sample(3)).write_bytes(b'{"input": "1+\n' + json.dumps(sample(3)).encode() + b"\n")
-    assert [step for _, _, step, _ in found(tmp_path)] == [3]
+    assert [step for _, _, step, _ in scan_path(tmp_path)] == [3]
 
 
 def test_a_first_line_of_many_megabytes_is_recognised_by_its_first_key(tmp_path: Path) -> None:
     write(tmp_path / "1.jsonl", sample(1) | {"output": "x" * (5 << 20)})
-    assert [step for _, _, step, _ in found(tmp_path)] == [1]
+    assert [step for _, _, step, _ in scan_path(tmp_path)] == [1]
 
 
 @pytest.mark.parametrize(
@@ -62,33 +62,33 @@ def test_a_first_line_of_many_megabytes_is_recognised_by_its_first_key(tmp_path:
 )  # fmt: skip
 def test_the_innermost_folder_that_says_it_decides_the_split(tmp_path: Path, folder: str, split: str) -> None:
     write(tmp_path / folder / "4.jsonl", sample(4))
-    assert [one[1] for one in found(tmp_path)] == [split]
+    assert [item[1] for item in scan_path(tmp_path)] == [split]
 
 
 def test_the_given_folder_counts_only_when_its_name_is_nothing_but_a_split(tmp_path: Path) -> None:
     write(tmp_path / "test-lr3" / "4.jsonl", sample(4))
     write(tmp_path / "val_data" / "4.jsonl", sample(4))
-    assert [one[1] for one in found(tmp_path / "test-lr3")] == ["train"]
-    assert [one[1] for one in found(tmp_path / "val_data")] == ["eval"]
+    assert [item[1] for item in scan_path(tmp_path / "test-lr3")] == ["train"]
+    assert [item[1] for item in scan_path(tmp_path / "val_data")] == ["eval"]
 
 
 def test_without_a_telling_name_step_zero_means_eval_and_the_person_is_told(tmp_path: Path) -> None:
     for step in (0, 5):
         write(tmp_path / "a" / f"{step}.jsonl", sample(step, reward=1.0))
     survey = scan.scan_folders([tmp_path], ScanOptions())
-    assert {one.split for one in survey.files} == {"eval"}
+    assert {file.split for file in survey.files} == {"eval"}
     assert "step 0" in survey.notes[0] and "--split" in survey.notes[0]
 
 
 def test_the_key_reward_alone_makes_nothing_eval(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         write(tmp_path / "a" / f"{step}.jsonl", sample(step, reward=1.0))
-    assert {one[1] for one in found(tmp_path)} == {"train"}
+    assert {item[1] for item in scan_path(tmp_path)} == {"train"}
 
 
 def test_what_the_person_says_wins_over_names(tmp_path: Path) -> None:
     write(tmp_path / "val" / "4.jsonl", sample(4))
-    assert found(tmp_path, ScanOptions(split="train"))[0][1] == "train"
+    assert scan_path(tmp_path, ScanOptions(split="train"))[0][1] == "train"
 
 
 def test_two_folders_with_the_same_steps_of_one_split_are_said_to_look_alike(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_two_folders_with_the_same_steps_of_one_split_are_said_to_look_alike(tmp
 
 
 def test_many_folders_that_are_taken_alike_are_one_sentence(tmp_path: Path) -> None:
-    for place, folder in enumerate("abcdefg"):
-        for step in (place, place + 1):  # each shares a step with the next
+    for position, folder in enumerate("abcdefg"):
+        for step in (position, position + 1):  # each shares a step with the next
             write(tmp_path / folder / f"{step + 1}.jsonl", sample(step + 1))
     write(tmp_path / "z" / "99.jsonl", sample(99))
     taken, alike = scan.scan_folders([tmp_path], ScanOptions()).notes
@@ -114,7 +114,7 @@ def test_steps_may_count_other_things_per_split(tmp_path: Path) -> None:
     write(tmp_path / "val" / "513.jsonl", sample(513))
     write(tmp_path / "rollout" / "2.jsonl", sample(2))
     files = scan.scan_folders([tmp_path], ScanOptions(step_kinds={"eval": "feed_index"})).files
-    assert {one.split: one.step_kind for one in files} == {"train": "global_step", "eval": "feed_index"}
+    assert {file.split: file.step_kind for file in files} == {"train": "global_step", "eval": "feed_index"}
 
 
 def test_other_files_are_left_out_by_what_they_are(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_several_folders_have_sources_below_the_folder_they_share(tmp_path: Path
     for folder in ("rollout", "val"):
         write(tmp_path / folder / "1.jsonl", sample(1))
     both = scan.scan_folders([tmp_path / "rollout", tmp_path / "val"], ScanOptions()).files
-    assert sorted(one.source for one in both) == ["rollout/1.jsonl", "val/1.jsonl"]
+    assert sorted(item.source for item in both) == ["rollout/1.jsonl", "val/1.jsonl"]
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:

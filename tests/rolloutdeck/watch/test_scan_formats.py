@@ -25,17 +25,17 @@ def survey(path: Path, choice: ScanOptions | None = None) -> ScanResult:
     return scan.scan_folders([path], choice or ScanOptions())
 
 
-def found(path: Path, choice: ScanOptions | None = None) -> list[tuple[str, str, int | None, str, str]]:
+def scan_path(path: Path, choice: ScanOptions | None = None) -> list[tuple[str, str, int | None, str, str]]:
     files = survey(path, choice).files
     return [
-        (one.source, one.split, one.step, one.step_kind, one.kind.format)
-        for one in files
-        if "expected" not in one.source
+        (file.source, file.split, file.step, file.step_kind, file.kind.format)
+        for file in files
+        if "expected" not in file.source
     ]
 
 
 def test_copies_of_cures_steps_are_told_by_their_folders() -> None:
-    files = [one for one in found(DUMPS / "cure") if one[4] != "cure-results"]
+    files = [item for item in scan_path(DUMPS / "cure") if item[4] != "cure-results"]
     assert {(step, form) for _, _, step, _, form in files} == {
         (0, "cure-outputs"), (0, "cure-data"), (1, "cure-outputs"), (1, "cure-data"),
     }  # fmt: skip
@@ -52,7 +52,7 @@ def test_cures_steps_are_counted_by_its_results(tmp_path: Path) -> None:
     names = sorted((tmp_path / "optimization/results").glob("*.txt"), key=lambda path: "ckpt" in path.name)
     for at, path in enumerate(names):
         os.utime(path, (1000 + at, 1000 + at))
-    steps = {Path(source).name: step for source, _, step, _, _ in found(tmp_path)}
+    steps = {Path(source).name: step for source, _, step, _, _ in scan_path(tmp_path)}
     assert steps[CURE.format("Qwen.Qwen2.5-7B-Instruct")] == steps[names[0].name] == 0
     assert steps[CURE.format("ckpt.optimized")] == steps["rl_code_data.json"] == steps[names[1].name] == 1
 
@@ -61,17 +61,17 @@ def test_cures_data_of_the_step_before_stays_its_own_while_the_next_is_sampled(t
     shutil.copytree(DUMPS / "cure/step1", tmp_path / "optimization")
     for path in (tmp_path / "optimization/temp_data").iterdir():
         os.utime(path, (1000, 1000))
-    steps = {Path(source).name: step for source, _, step, _, _ in found(tmp_path)}
+    steps = {Path(source).name: step for source, _, step, _, _ in scan_path(tmp_path)}
     assert steps["rl_code_data.json"] == 0
 
 
 def test_nemo_rl_names_its_steps_and_splits() -> None:
-    files = [(split, step, form) for _, split, step, _, form in found(DUMPS / "nemo_rl")]
+    files = [(split, step, form) for _, split, step, _, form in scan_path(DUMPS / "nemo_rl")]
     assert files == [("eval", 2, "nemo-rl"), ("train", 3, "nemo-rl")]
 
 
 def test_episodes_lie_in_folders_of_steps_or_say_their_step() -> None:
-    assert found(DUMPS / "verifiers") == [
+    assert scan_path(DUMPS / "verifiers") == [
         ("eval/traces.jsonl", "eval", None, "global_step", "verifiers"),
         ("prime/rollouts/step_3/train/all/traces.jsonl", "train", 3, "global_step", "verifiers"),
         ("prime/rollouts/step_3/train/effective/traces.jsonl", "train", 3, "global_step", "verifiers"),
@@ -87,30 +87,30 @@ def test_the_chunks_of_prime_rls_stream_are_episodes_of_a_training(tmp_path: Pat
     (tmp_path / "traces/00000.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd")
     (tmp_path / "traces/rows.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd")
     (tmp_path / "traces/index.jsonl").write_text('{"id": "e", "kind": "eval", "reward": 1.0, "line": 1}\n')
-    assert found(tmp_path) == [
+    assert scan_path(tmp_path) == [
         (f"traces/{name}", "train", None, "global_step", "verifiers") for name in ("00000.jsonl.zst", "00001.jsonl")
     ]
-    assert [one.kind.grows for one in survey(tmp_path).files] == [False, True]
-    assert {one.split for one in survey(tmp_path, ScanOptions(split="eval")).files} == {"eval"}
+    assert [file.kind.grows for file in survey(tmp_path).files] == [False, True]
+    assert {file.split for file in survey(tmp_path, ScanOptions(split="eval")).files} == {"eval"}
     assert survey(tmp_path).skipped[scan.UNREAD_ZSTD_FILES] == ["traces/rows.jsonl.zst"]
 
 
 def test_a_folder_of_an_evaluation_is_told_by_its_episodes(tmp_path: Path) -> None:
     shutil.copytree(DUMPS / "verifiers/eval", tmp_path / "gsm8k--policy")
-    assert [split for _, split, _, _, _ in found(tmp_path)] == ["eval"]
+    assert [split for _, split, _, _, _ in scan_path(tmp_path)] == ["eval"]
 
 
 def test_rllms_episodes_lie_in_folders_of_their_step(tmp_path: Path) -> None:
     """Those of `rllm eval` have none."""
-    assert {(split, step, form) for _, split, step, _, form in found(DUMPS / "rllm")} == {
+    assert {(split, step, form) for _, split, step, _, form in scan_path(DUMPS / "rllm")} == {
         ("train", 5, "rllm-episode"), ("eval", None, "rllm-episode"),
     }  # fmt: skip
     shutil.copytree(DUMPS / "rllm/episodes/train_step_5_epoch_0", tmp_path / "episodes/val_step_10_epoch_1")
-    assert {(split, step) for _, split, step, _, _ in found(tmp_path)} == {("eval", 10)}
+    assert {(split, step) for _, split, step, _, _ in scan_path(tmp_path)} == {("eval", 10)}
 
 
 def test_tables_are_known_by_their_columns() -> None:
-    every = [one for part in (DUMPS / "table").iterdir() for one in found(part)]
+    every = [item for part in (DUMPS / "table").iterdir() for item in scan_path(part)]
     assert {(Path(source).name, step, kind, form) for source, _, step, kind, form in every} == {
         ("generations.csv", None, "global_step", "table"),
         ("generated_samples.table.json", None, "global_step", "table"),
@@ -126,7 +126,7 @@ def test_tables_are_known_by_their_columns() -> None:
 def test_a_data_set_is_no_table_of_generations(tmp_path: Path, body: str) -> None:
     (tmp_path / "data.csv").write_text(body)
     (tmp_path / "data.jsonl").write_text(body)
-    assert found(tmp_path) == []
+    assert scan_path(tmp_path) == []
 
 
 def test_a_table_beside_what_a_trainer_wrote_is_left_out_unless_somebody_asks_for_it(tmp_path: Path) -> None:
@@ -134,21 +134,21 @@ def test_a_table_beside_what_a_trainer_wrote_is_left_out_unless_somebody_asks_fo
     shutil.copytree(DUMPS / "trl/plain", tmp_path / "run", ignore=shutil.ignore_patterns("*.json"))
     (tmp_path / "tap.jsonl").write_text('{"step": 7, "prompt": "2+2?", "completion": "4", "reward": 1}\n')
     left = survey(tmp_path)
-    assert {one.kind.format for one in left.files} == {"trl-completions"}
+    assert {file.kind.format for file in left.files} == {"trl-completions"}
     assert left.skipped[scan.EXTRA_TABLES] == ["tap.jsonl"]
-    assert "tap.jsonl" in {one.source for one in survey(tmp_path, ScanOptions(format="table")).files}
+    assert "tap.jsonl" in {file.source for file in survey(tmp_path, ScanOptions(format="table")).files}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
 def test_columns_are_known_however_people_spell_them(tmp_path: Path, name: str) -> None:
     spelled = ["Prompt", "Model Output", "Is-Correct", "Global Step"]
     if name.endswith(".parquet"):
-        pq.write_table(pa.table({one: ["1"] for one in spelled}), tmp_path / name)
+        pq.write_table(pa.table({item: ["1"] for item in spelled}), tmp_path / name)
     else:
         (tmp_path / name).write_text("\t,"[name == "a.csv"].join(spelled) + "\n")
-    assert [one.kind.format for one in survey(tmp_path / name).files] == ["table"]
-    found = columns.guess_columns(spelled, {})
-    assert found == {"prompt": "Prompt", "response": "Model Output", "score": "Is-Correct", "step": "Global Step"}
+    assert [file.kind.format for file in survey(tmp_path / name).files] == ["table"]
+    result = columns.guess_columns(spelled, {})
+    assert result == {"prompt": "Prompt", "response": "Model Output", "score": "Is-Correct", "step": "Global Step"}
 
 
 def test_columns_that_a_person_maps_make_any_table_one_of_generations(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_a_mapping_of_no_part_is_refused_in_one_sentence(tmp_path: Path, capsys:
     (tmp_path / "a.csv").write_text("frage,antwort\n1+1?,2\n")
     server = ["--url", "http://127.0.0.1:1", "--token", "rd_none"]
     assert entry.main(["import", str(tmp_path), "--project", "p", "--run", "a", "--map", "promt=frage", *server]) == 2
-    said = capsys.readouterr().err
-    assert "`promt=frage` is not a column mapping" in said and said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert "`promt=frage` is not a column mapping" in message and message.count("\n") == 1
 
 
 def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp
         (tmp_path / "run" / into).mkdir(parents=True, exist_ok=True)
         shutil.copy(others / name, tmp_path / "run" / into)
     (tmp_path / "run/swift/args.json").write_text('{"model": "m", "prompt": "", "template": {"text": ""}}')
-    assert {(PurePath(one[0]).name, *one[1:3], one[4]) for one in found(tmp_path / "run")} == {
+    assert {(PurePath(item[0]).name, *item[1:3], item[4]) for item in scan_path(tmp_path / "run")} == {
         ("samples_gsm8k_cot_2026-01-01T00-00-00.jsonl", "eval", 400, "lm-eval"),
         ("details_aime24_2026-01-01T00.parquet", "eval", 40, "lighteval"),
         ("2026-01-01_math_abc.eval", "eval", None, "inspect"),
@@ -204,7 +204,7 @@ def test_what_others_log_is_found_with_the_step_and_split_that_its_names_say(tmp
         others / "folded", tmp_path / "tables", ignore=shutil.ignore_patterns("completions*", "*.expected.*")
     )
     shutil.copy(others / "val_step20.json", tmp_path / "tables")
-    assert {(PurePath(one[0]).name, *one[1:3], one[4]) for one in found(tmp_path / "tables")} == {
+    assert {(PurePath(item[0]).name, *item[1:3], item[4]) for item in scan_path(tmp_path / "tables")} == {
         ("by_row_name.json", "train", None, "table"), ("groups.jsonl", "train", None, "table"),
         ("main_generation.parquet", "train", None, "table"), ("report.json", "train", None, "table"),
         ("results.json", "train", None, "table"), ("val_generations.table.json", "eval", None, "table"),
@@ -224,14 +224,17 @@ def test_a_first_line_of_many_megabytes_is_known_by_the_keys_it_begins_with(
     tmp_path: Path, name: str, row: dict[str, object]
 ) -> None:
     (tmp_path / name).write_text(json.dumps(row) + "\n")
-    assert [one[4] for one in found(tmp_path)] == ["swift" if name.startswith("completions") else "table"]
+    assert [item[4] for item in scan_path(tmp_path)] == ["swift" if name.startswith("completions") else "table"]
 
 
 def test_rows_behind_one_of_settings_are_found_and_tables_of_other_things_left(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"config": {}}\n{"question": "q", "response": "a", "score": 1}\n')
     (tmp_path / "20260101.jsonl").write_text('{"question": "q", "response": "a", "score": 1}\n')
     (tmp_path / "losses.table.json").write_text('{"columns": ["step", "loss"], "data": [[1, 0.5]]}')
-    assert [one[:3] for one in found(tmp_path)] == [("20260101.jsonl", "train", None), ("rows.jsonl", "train", None)]
+    assert [item[:3] for item in scan_path(tmp_path)] == [
+        ("20260101.jsonl", "train", None),
+        ("rows.jsonl", "train", None),
+    ]
     assert survey(tmp_path).skipped == {scan.UNKNOWN_COLUMN_TABLES: ["losses.table.json"]}
 
 

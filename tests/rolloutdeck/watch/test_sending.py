@@ -31,8 +31,8 @@ def test_while_the_server_is_down_nothing_is_lost_and_it_is_said_once(
     deck.mode = "ok"
     until(lambda: loop.run_once() or len(deck.dumps) == 3)
     until(lambda: loop.run_once() == 0 and len(deck.dumps) == 3)
-    said = capsys.readouterr().err
-    assert said.count("Nothing is lost") == 1 and said.count("The server answers again.") == 1
+    message = capsys.readouterr().err
+    assert message.count("Nothing is lost") == 1 and message.count("The server answers again.") == 1
 
 
 def test_a_refused_file_is_said_and_not_tried_again_until_it_changes(

@@ -84,20 +84,20 @@ def test_a_step_that_is_being_written_is_told_when_its_marker_is_there(node: Pat
 def test_a_rollout_of_slime_is_taken_as_samples_and_can_be_pinned_once_it_is_whole(
     node: Path, following: Following, owner: User
 ) -> None:
-    whole = (DATA / "slime/rollout_data/1.pt").read_bytes()
+    full = (DATA / "slime/rollout_data/1.pt").read_bytes()
     (node / "0.pt").write_bytes((DATA / "slime/rollout_data/0.pt").read_bytes())
-    (node / "1.pt").write_bytes(whole[:5000])
+    (node / "1.pt").write_bytes(full[:5000])
     follow = following()
     turns(follow)
     assert list(Artifact.objects.values_list("step", "step_kind", "state")) == [(0, "rollout_id", "waiting")]
-    (node / "1.pt").write_bytes(whole)
+    (node / "1.pt").write_bytes(full)
     turns(follow)
     assert sorted(Run.objects.get().dumps.values_list("step", "source")) == [(0, "0.pt"), (1, "1.pt")]
     pins.pin_step(Run.objects.get(), 1, owner, step_kind="rollout_id")
     follow.collector._next_poll_at = 0.0
     turns(follow, 6)
     assert checked() == ["waiting", "ready"]
-    assert bytes_of(Artifact.objects.get(step=1)) == {"1.pt": whole}
+    assert bytes_of(Artifact.objects.get(step=1)) == {"1.pt": full}
 
 
 def test_a_pin_brings_the_bytes_of_its_step_and_of_no_other(node: Path, following: Following, owner: User) -> None:
@@ -186,13 +186,13 @@ def test_the_server_gets_only_what_was_told_from_here(node: Path, following: Fol
     step(node, 1)
     follow = following()
     turns(follow)
-    (told,) = follow.collector.upload_queue.artifacts
+    (result,) = follow.collector.upload_queue.artifacts
     other = "0" * 64
     follow.collector.upload_queue.enqueue_requested(
         [
             {"artifact": other, "path": "gen_batch.dp", "sha256": other, "bytes": 1, "received": 0},
-            {"artifact": told, "path": "../../../../etc/passwd", "sha256": other, "bytes": 1, "received": 0},
-            {"artifact": told, "path": "/etc/passwd"},
+            {"artifact": result, "path": "../../../../etc/passwd", "sha256": other, "bytes": 1, "received": 0},
+            {"artifact": result, "path": "/etc/passwd"},
             "nonsense",
         ]
     )
@@ -208,16 +208,16 @@ def test_what_the_server_refuses_is_said_once_and_keeps_nothing_else_waiting(
     monkeypatch.setattr("rollouts.pins.artifacts.MAX_FACTS_BYTES", 1)  # a server that takes nothing any more
     monkeypatch.setattr(artifact_uploads, "get_host_name", lambda: "node" * 500)
     follow.collector.options = ArtifactOptions("on-pin", artifact.build_tokenizer_artifact(TOKENIZER))
-    (told,) = follow.collector.upload_queue.artifacts.values()
-    follow.collector.upload_queue.missing_artifacts.append((told, "it is gone"))
+    (result,) = follow.collector.upload_queue.artifacts.values()
+    follow.collector.upload_queue.missing_artifacts.append((result, "it is gone"))
     (node / "9.jsonl").write_bytes(b'{"input": "a", "output": "b", "score": 1, "step": 9}\n')
     for _ in range(3):
         follow.collector._next_poll_at = 0.0
         turns(follow, 1)
-    said = capsys.readouterr().err
-    assert said.count("is skipped: `facts` must be an object") == 1
-    assert said.count("the server does not list the requested files: `host`") == 1
-    assert said.count("the server rejected the report that it is gone: `facts`") == 1
+    message = capsys.readouterr().err
+    assert message.count("is skipped: `facts` must be an object") == 1
+    assert message.count("the server does not list the requested files: `host`") == 1
+    assert message.count("the server rejected the report that it is gone: `facts`") == 1
     assert (
         not follow.collector.upload_queue.missing_artifacts
         and Run.objects.get().dumps.filter(source="9.jsonl").exists()

@@ -66,7 +66,7 @@ def begin(node: Path, step: int) -> None:
             shutil.copyfile(path, folder / path.name)
 
 
-def held() -> list[tuple[int, str]]:
+def list_queued() -> list[tuple[int, str]]:
     return list(Artifact.objects.order_by("step").values_list("step", "state"))
 
 
@@ -76,16 +76,16 @@ def test_each_step_is_sent_at_once_and_stays_when_the_next_is_written_over_it(
     begin(node, 0)
     write(node, 0, BASE, *REWARDS)
     watch()
-    assert checked() == ["ready"] and held() == [(0, "ready")]
+    assert checked() == ["ready"] and list_queued() == [(0, "ready")]
     before = bytes_of(Artifact.objects.get())
     begin(node, 1)
     write(node, 1, LATER)
     watch()
-    assert held() == [(0, "ready")]  # programs of one step beside rewards of another are none
+    assert list_queued() == [(0, "ready")]  # programs of one step beside rewards of another are none
     write(node, 1, *REWARDS)
     watch()
     checked()
-    assert held() == [(0, "ready"), (1, "ready")]
+    assert list_queued() == [(0, "ready"), (1, "ready")]
     assert bytes_of(Artifact.objects.get(step=0)) == before
     pin, _ = pins.pin_step(Run.objects.get(), 0, owner, step_kind="iteration")
     assert set(pin.artifacts.get().files) == {BASE, *REWARDS}
@@ -99,10 +99,10 @@ def test_a_step_that_is_written_over_while_it_is_looked_at_is_none(
     looked_at = registry.read_step
 
     def meanwhile(spot: StepLocation) -> LoadableStep | str:
-        found = looked_at(spot)
+        result = looked_at(spot)
         patch_everywhere(monkeypatch, registry, "read_step", looked_at)
         write(node, 1, CODE)
-        return found
+        return result
 
     patch_everywhere(monkeypatch, registry, "read_step", meanwhile)
     watch()

@@ -15,7 +15,7 @@ EXECUTED = "code acc: 0.5, code accumulate acc: 0.58\nBoN setting (4, 4):\nacc: 
 EVALUATED = "code acc (average proportion of tasks the generated code can pass): 0.5\n"
 
 
-def written(trainer: Trainer, name: str, rows: object, follow: RunFollower) -> None:
+def write_slowly(trainer: Trainer, name: str, rows: object, follow: RunFollower) -> None:
     """As Python writes a file in place: emptied, half of it, all of it, with somebody looking in between."""
     text = json.dumps(rows, indent=2)
     for part in ("", text[: len(text) // 2], text):
@@ -29,18 +29,18 @@ def step(trainer: Trainer, model: str, number: int, follow: RunFollower) -> None
     trainer.clock += 600  # as long as sampling takes
     trainer.write(f"optimization/{results}", SAMPLED, "a")
     task = {"question": f"Which of {number}?", "full_code_generation": [f"print({number})"]}
-    written(trainer, f"optimization/{outputs}", [task], follow)
+    write_slowly(trainer, f"optimization/{outputs}", [task], follow)
     trainer.write(f"optimization/{results}", EXECUTED, "a")
-    written(trainer, f"optimization/{outputs}", [{**task, "all_case_bool_table": [[True]]}], follow)
+    write_slowly(trainer, f"optimization/{outputs}", [{**task, "all_case_bool_table": [[True]]}], follow)
     for name in ("rl_code_data", "rl_case_data"):
         row = {"prompt": f"Which of {number}?", "response": f"print({number})", "reward": 0.5}
-        written(trainer, f"optimization/temp_data/{name}.json", [row], follow)
+        write_slowly(trainer, f"optimization/temp_data/{name}.json", [row], follow)
 
 
 def evaluated(trainer: Trainer, number: int, follow: RunFollower) -> None:
     trainer.clock += 600
     trainer.write(f"evaluation/results/results-eval-{TUNED}-E.txt", EVALUATED, "a")
-    written(trainer, f"evaluation/temp_data/outputs-eval-{TUNED}-E.json", [{"question": f"eval {number}"}], follow)
+    write_slowly(trainer, f"evaluation/temp_data/outputs-eval-{TUNED}-E.json", [{"question": f"eval {number}"}], follow)
 
 
 def arrived(deck: Deck, split: str) -> dict[tuple[str, int], str]:
@@ -65,15 +65,15 @@ def test_each_step_of_cure_is_kept_though_its_files_are_written_over(
     follow = watching()
     for number, model in enumerate((BASE, TUNED, TUNED, TUNED)):
         step(trainer, model, number, follow)
-    found = arrived(deck, "train")
-    assert sorted(found) == sorted(
+    result = arrived(deck, "train")
+    assert sorted(result) == sorted(
         (name, number)
         for number, model in enumerate((BASE, TUNED, TUNED, TUNED))
         for name in (f"outputs-rl-{model}-D.json", "rl_code_data.json", "rl_case_data.json")
     )
-    assert [text for (_, number), text in found.items() if f"print({number})" not in text] == []
-    assert ["all_case_bool_table" in text for (name, _), text in found.items() if "outputs" in name] == [True] * 4
-    assert all(json.loads(text) for text in found.values())  # never half a file
+    assert [text for (_, number), text in result.items() if f"print({number})" not in text] == []
+    assert ["all_case_bool_table" in text for (name, _), text in result.items() if "outputs" in name] == [True] * 4
+    assert all(json.loads(text) for text in result.values())  # never half a file
     assert figures(deck, f"results-rl-{BASE}-D.txt")[-1] == (0, 4)
     assert figures(deck, f"results-rl-{TUNED}-D.txt")[-1] == (1, 12)  # what its first step is
 
@@ -88,9 +88,9 @@ def test_evaluations_of_cure_are_of_the_step_before_which_they_ran(
         step(trainer, TUNED, number, follow)
     evaluated(trainer, 3, follow)
     name = f"outputs-eval-{TUNED}-E.json"
-    found = arrived(deck, "eval")
-    assert sorted(found) == [(name, 1), (name, 2), (name, 3)]
-    assert all(f"eval {number}" in text for (_, number), text in found.items())
+    result = arrived(deck, "eval")
+    assert sorted(result) == [(name, 1), (name, 2), (name, 3)]
+    assert all(f"eval {number}" in text for (_, number), text in result.items())
     assert figures(deck, f"results-eval-{TUNED}-E.txt") == [(1, 1), (2, 2), (3, 3)]
 
 

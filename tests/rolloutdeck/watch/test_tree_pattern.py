@@ -107,7 +107,7 @@ def test_a_placeholder_may_be_part_of_a_name(tmp_path: Path) -> None:
     for name in ("run-a_x", "run-b_x", "other"):
         (tmp_path / name).mkdir()
     runs = TreePattern.parse(f"{tmp_path}/run-{{run}}_x", project="math").find_runs()
-    assert sorted(one.run for one in runs) == ["a", "b"]
+    assert sorted(run.run for run in runs) == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -20,37 +20,45 @@ def evaluated(run: Run, step: int, *rows: Row, split: str = "eval") -> None:
     run.refresh_from_db()
 
 
-def asked(prompt: str, *scores: float | None, says: str = "", **more: Any) -> list[Row]:
+def build_rows(prompt: str, *scores: float | None, says: str = "", **more: Any) -> list[Row]:
     return [{"prompt": prompt, "response": f"{n} {says}", "score": score, **more} for n, score in enumerate(scores)]
 
 
-def found(of: str, split: str = "") -> compare.Comparison:
+def compare_steps(of: str, split: str = "") -> compare.Comparison:
     return compare.compare_steps(load_comparison_targets(Run.objects.all(), of, split))
 
 
 def test_prompts_are_told_apart_by_who_solves_them(run: Run) -> None:
-    evaluated(run, 1, *asked("a", 1), *asked("b", 1), *asked("c", 0), *asked("d", 0), *asked("gone", 1))
-    evaluated(run, 2, *asked("a", 1), *asked("b", 0), *asked("c", 1), *asked("d", 0))
-    result = found(f"{run.uid}@1,{run.uid}@latest")
+    evaluated(
+        run,
+        1,
+        *build_rows("a", 1),
+        *build_rows("b", 1),
+        *build_rows("c", 0),
+        *build_rows("d", 0),
+        *build_rows("gone", 1),
+    )
+    evaluated(run, 2, *build_rows("a", 1), *build_rows("b", 0), *build_rows("c", 1), *build_rows("d", 0))
+    result = compare_steps(f"{run.uid}@1,{run.uid}@latest")
     assert result.outcomes == {"AB": 1, "A": 1, "B": 1, "none": 1}
     assert [len(left) for left in result.unpaired_prompts] == [1, 0]
     assert {abs(pair.change) for pair in result.pairs[:2]} == {1.0} and result.pairs[3].change == 0
     assert [row.solved_by for row in result.list_rows("A")] == ["A"] and len(result.list_rows()) == 4
-    ((kept, lacking),) = (row.prompts for row in result.list_rows("unpaired"))
-    assert kept and kept.correct_count == 1 and lacking is None
+    ((stored, lacking),) = (row.prompts for row in result.list_rows("unpaired"))
+    assert stored and stored.correct_count == 1 and lacking is None
 
 
 def test_a_prompt_counts_as_solved_where_half_of_its_judged_answers_are_right(run: Run) -> None:
-    evaluated(run, 1, *asked("a", 1, 0, None), *asked("b", None))
-    evaluated(run, 2, *asked("a", 1, 0, 0), *asked("b", 1))
-    result = found(f"{run.uid}@1,{run.uid}@2")
+    evaluated(run, 1, *build_rows("a", 1, 0, None), *build_rows("b", None))
+    evaluated(run, 2, *build_rows("a", 1, 0, 0), *build_rows("b", 1))
+    result = compare_steps(f"{run.uid}@1,{run.uid}@2")
     assert result.outcomes == {"A": 1} and result.unevaluated_count == 1
     assert [row.solved_by for row in result.list_rows("unjudged")] == [""]
 
 
 def test_a_step_that_goes_while_it_is_compared_is_said_to_be_gone(run: Run) -> None:
     for step in (1, 2):
-        evaluated(run, step, *asked("a", 1))
+        evaluated(run, step, *build_rows("a", 1))
     named = load_comparison_targets(Run.objects.all(), f"{run.uid}@1,{run.uid}@2")
     Step.objects.filter(pk=named[0].step.pk).delete()  # as an empty bin does
     with pytest.raises(NotFoundError, match="One of these steps was just deleted"):
@@ -59,20 +67,20 @@ def test_a_step_that_goes_while_it_is_compared_is_said_to_be_gone(run: Run) -> N
 
 def test_the_white_space_of_a_prompt_does_not_part_it_from_its_twin(run: Run, project: Project) -> None:
     other = builders.run(project, "other")
-    evaluated(run, 1, *asked("2 + 2?", 1))
-    evaluated(other, 7, *asked(" 2  +\n2? ", 0))
-    assert found("grpo@1,other@7").outcomes == {"A": 1}
+    evaluated(run, 1, *build_rows("2 + 2?", 1))
+    evaluated(other, 7, *build_rows(" 2  +\n2? ", 0))
+    assert compare_steps("grpo@1,other@7").outcomes == {"A": 1}
 
 
 def test_prompts_that_changed_their_text_are_paired_by_their_row_of_the_data_set(run: Run) -> None:
     def row(text: str, index: Any, score: float, source: str = "gsm8k") -> Row:
-        return asked(text, score, data_source=source, dataset_index=index)[0]
+        return build_rows(text, score, data_source=source, dataset_index=index)[0]
 
     evaluated(
         run, 1, row("Q: a", 1, 1), row("Q: b", 2, 1), row("Q: c", 3, 1), row("Q: c twice", 3, 1), row("same", 9, 1)
     )
     evaluated(run, 2, row("a?", 1, 0), row("b?", 2, 0, "math"), row("c?", 3, 0), row("same", 8, 0))
-    result = found(f"{run.uid}@1,{run.uid}@2")
+    result = compare_steps(f"{run.uid}@1,{run.uid}@2")
     assert result.by_task == 1 and len(result.pairs) == 2
     assert [prompt.key for prompt in result.unpaired_prompts[0]] and [
         len(left) for left in result.unpaired_prompts
@@ -80,13 +88,13 @@ def test_prompts_that_changed_their_text_are_paired_by_their_row_of_the_data_set
 
 
 def test_each_data_source_is_measured_and_differences_are_against_the_first_cell(run: Run) -> None:
-    easy = [row for n in range(40) for row in asked(f"easy {n}", 1, n % 2, data_source="easy")]
-    hard = [row for n in range(30) for row in asked(f"hard {n}", 0, 0, data_source="hard")]
+    easy = [row for n in range(40) for row in build_rows(f"easy {n}", 1, n % 2, data_source="easy")]
+    hard = [row for n in range(30) for row in build_rows(f"hard {n}", 0, 0, data_source="hard")]
     evaluated(run, 1, *easy, *hard)
     evaluated(run, 2, *[{**row, "score": 1} for row in easy], *hard)
-    whole, first, second = found(f"{run.uid}@1,{run.uid}@2").sources
-    assert (whole.name, first.name, second.name) == ("", "easy", "hard")
-    assert (whole.prompts, first.prompts, second.prompts, first.k) == (70, 40, 30, 2)
+    full, first, second = compare_steps(f"{run.uid}@1,{run.uid}@2").sources
+    assert (full.name, first.name, second.name) == ("", "easy", "hard")
+    assert (full.prompts, first.prompts, second.prompts, first.k) == (70, 40, 30, 2)
     before, after = first.statistics["pass@1"]
     assert (before.value, after.value, after.change) == (0.75, 1.0, 0.25)
     assert after.interval and 0.1 < after.interval[0] < 0.25 < after.interval[1] < 0.4 and after.is_significant
@@ -98,16 +106,16 @@ def test_the_majority_decides_where_answers_are_known(run: Run) -> None:
     def votes(*said: tuple[str, int]) -> list[Row]:
         return [{"prompt": "a", "response": f"{n} {text}", "score": score} for n, (text, score) in enumerate(said)]
 
-    evaluated(run, 1, *votes(("#### 4", 1), ("#### 4", 1), ("#### 5", 0), ("no idea", 0)), *asked("b", 1, 0, 0))
-    evaluated(run, 2, *votes(("#### 4", 1), ("\\boxed{5}", 0), ("#### 5", 0)), *asked("b", 1, 0, 0))
-    (every,) = found(f"{run.uid}@1,{run.uid}@2").sources
+    evaluated(run, 1, *votes(("#### 4", 1), ("#### 4", 1), ("#### 5", 0), ("no idea", 0)), *build_rows("b", 1, 0, 0))
+    evaluated(run, 2, *votes(("#### 4", 1), ("\\boxed{5}", 0), ("#### 5", 0)), *build_rows("b", 1, 0, 0))
+    (every,) = compare_steps(f"{run.uid}@1,{run.uid}@2").sources
     assert [figure.value for figure in every.statistics["maj@n"]] == [1.0, 0.0]
     assert [figure.value for figure in every.statistics["pass@1"]] == pytest.approx([5 / 12, 1 / 3])
 
 
 def test_one_answer_per_prompt_has_neither_a_majority_nor_a_pass_at_more(run: Run) -> None:
-    evaluated(run, 1, *asked("a", 1, says="#### 4"))
-    (every,) = found(f"{run.uid}@1,{run.uid}@1").sources
+    evaluated(run, 1, *build_rows("a", 1, says="#### 4"))
+    (every,) = compare_steps(f"{run.uid}@1,{run.uid}@1").sources
     assert every.statistics["maj@n"][0].value is None and every.statistics["pass@k"][0].value is None
 
 
@@ -127,46 +135,46 @@ def test_the_answer_is_read_from_the_end_that_rows_keep(tail: str, said: str) ->
 
 
 def test_lengths_are_in_tokens_only_where_every_sample_has_them(run: Run) -> None:
-    evaluated(run, 1, *asked("a", 1, response_ids=[5, 6, 7]))
-    evaluated(run, 2, *asked("a", 1, response_ids=[5]))
-    evaluated(run, 3, *asked("a", 1))
-    tokens, chars = found(f"{run.uid}@1,{run.uid}@2"), found(f"{run.uid}@1,{run.uid}@3")
+    evaluated(run, 1, *build_rows("a", 1, response_ids=[5, 6, 7]))
+    evaluated(run, 2, *build_rows("a", 1, response_ids=[5]))
+    evaluated(run, 3, *build_rows("a", 1))
+    tokens, chars = compare_steps(f"{run.uid}@1,{run.uid}@2"), compare_steps(f"{run.uid}@1,{run.uid}@3")
     assert (tokens.unit, [figure.value for figure in tokens.sources[0].statistics["length"]]) == ("tokens", [3.0, 1.0])
     assert (chars.unit, [figure.value for figure in chars.sources[0].statistics["length"]]) == ("chars", [2.0, 2.0])
 
 
 def test_truncation_that_nobody_logged_is_said_to_be_inferred(run: Run) -> None:
-    evaluated(run, 1, *asked("a", 1, finish_reason="length"))
-    evaluated(run, 2, *asked("a", 1, finish_reason="stop"))
-    evaluated(run, 3, *asked("a", 1))
-    exact = found(f"{run.uid}@1,{run.uid}@2")
+    evaluated(run, 1, *build_rows("a", 1, finish_reason="length"))
+    evaluated(run, 2, *build_rows("a", 1, finish_reason="stop"))
+    evaluated(run, 3, *build_rows("a", 1))
+    exact = compare_steps(f"{run.uid}@1,{run.uid}@2")
     assert [figure.value for figure in exact.sources[0].statistics["truncated"]] == [
         1.0,
         0.0,
     ] and not exact.truncation_inferred
-    assert found(f"{run.uid}@1,{run.uid}@3").truncation_inferred
+    assert compare_steps(f"{run.uid}@1,{run.uid}@3").truncation_inferred
 
 
 def test_more_than_two_cells_are_compared_with_the_first(run: Run) -> None:
     for step, scores in enumerate(((1, 0, 0), (1, 1, 0), (0, 1, 0)), 1):
-        evaluated(run, step, *[row for n, score in enumerate(scores) for row in asked(f"q{n}", score)])
-    result = found(",".join(f"{run.uid}@{step}" for step in (1, 2, 3)))
+        evaluated(run, step, *[row for n, score in enumerate(scores) for row in build_rows(f"q{n}", score)])
+    result = compare_steps(",".join(f"{run.uid}@{step}" for step in (1, 2, 3)))
     assert result.outcomes == {"AB": 1, "BC": 1, "none": 1}
     assert [figure.change for figure in result.sources[0].statistics["pass@1"]] == pytest.approx([None, 1 / 3, 0])
 
 
 def test_what_arrives_later_is_in_the_next_comparison(run: Run) -> None:
-    evaluated(run, 1, *asked("a", 1))
-    assert len(found(f"{run.uid}@1,{run.uid}@1").pairs) == 1
-    evaluated(run, 1, *asked("a", 1), *asked("b", 1))
-    assert len(found(f"{run.uid}@1,{run.uid}@1").pairs) == 2
+    evaluated(run, 1, *build_rows("a", 1))
+    assert len(compare_steps(f"{run.uid}@1,{run.uid}@1").pairs) == 1
+    evaluated(run, 1, *build_rows("a", 1), *build_rows("b", 1))
+    assert len(compare_steps(f"{run.uid}@1,{run.uid}@1").pairs) == 2
 
 
 def test_evaluations_are_compared_where_all_runs_have_them(run: Run, project: Project) -> None:
     other = builders.run(project, "other")
-    evaluated(run, 1, *asked("a", 1))
-    evaluated(run, 1, *asked("t", 1), split="train")
-    evaluated(other, 4, *asked("t", 0), split="train")
+    evaluated(run, 1, *build_rows("a", 1))
+    evaluated(run, 1, *build_rows("t", 1), split="train")
+    evaluated(other, 4, *build_rows("t", 0), split="train")
     assert [cell.step.split for cell in load_comparison_targets(Run.objects.all(), "grpo,grpo@1")] == ["eval", "eval"]
     mixed = load_comparison_targets(Run.objects.all(), "grpo@latest, other")
     assert [
@@ -178,7 +186,7 @@ def test_evaluations_are_compared_where_all_runs_have_them(run: Run, project: Pr
 
 
 def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluated(run, 1, *asked("a", 1))
+    evaluated(run, 1, *build_rows("a", 1))
     builders.run(builders.project("two"))
     runs = Run.objects.all()
     with pytest.raises(NotFoundError, match="Run 'nobody' not found, or you have no access to it"):
@@ -193,21 +201,21 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(run: Run, monkeypatch: py
         load_comparison_targets(runs, ",".join([run.uid] * 7))
     monkeypatch.setattr(compare, "MAX_SAMPLES", 1)
     with pytest.raises(TooLargeError, match="These steps have 2 samples. You can compare at most 1 at once"):
-        found(f"{run.uid}@1,{run.uid}@1")
+        compare_steps(f"{run.uid}@1,{run.uid}@1")
 
 
 def test_the_same_text_with_other_ground_truths_is_shown_as_such(run: Run) -> None:
-    evaluated(run, 1, *asked("a", 1, ground_truth="4"))
-    evaluated(run, 2, *asked("a", 0, ground_truth="5"))
-    assert [row.ground_truths for row in found(f"{run.uid}@1,{run.uid}@2").list_rows()] == [["4", "5"]]
+    evaluated(run, 1, *build_rows("a", 1, ground_truth="4"))
+    evaluated(run, 2, *build_rows("a", 0, ground_truth="5"))
+    assert [row.ground_truths for row in compare_steps(f"{run.uid}@1,{run.uid}@2").list_rows()] == [["4", "5"]]
 
 
 def test_the_config_is_told_where_it_differs(run: Run, project: Project) -> None:
     run.config = {"actor": {"lr": 1e-6, "same": [1]}, "seed": 1, "only": {}}
     run.save()
     other = builders.run(project, "other", config={"actor": {"lr": 3e-6, "same": [1]}, "seed": 1})
-    for one in (run, other):
-        evaluated(one, 1, *asked("a", 1))
+    for item in (run, other):
+        evaluated(item, 1, *build_rows("a", 1))
     assert find_config_differences(load_comparison_targets(Run.objects.all(), "grpo,other")) == [
         ("actor.lr", ["1e-06", "3e-06"]),
         ("only", ["{}", ""]),

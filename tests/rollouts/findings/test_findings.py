@@ -66,12 +66,12 @@ def test_a_shown_sample_holds_its_texts_score_flags_and_quote(run: Run, finding:
     one = sample(run)
     builders.flag(one.pk, mate, reason="repetition")
     findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, "#### 4")], words="see the end")
-    shown = finding.exhibits.get().shown
-    assert (shown["response"], shown["prompt"], shown["score"], shown["step"]) == (LOOP, "2+2?", -0.5, 1)
-    assert shown["run"] == {"uid": run.uid, "name": "grpo"}
-    assert [(flag["user"], flag["reason"]) for flag in shown["flags"]] == [("mina", "repetition")]
+    rendered = finding.exhibits.get().shown
+    assert (rendered["response"], rendered["prompt"], rendered["score"], rendered["step"]) == (LOOP, "2+2?", -0.5, 1)
+    assert rendered["run"] == {"uid": run.uid, "name": "grpo"}
+    assert [(flag["user"], flag["reason"]) for flag in rendered["flags"]] == [("mina", "repetition")]
     start = LOOP.index("#### 4")
-    assert shown["quotes"] == [{"field": "response", "start": start, "end": start + 6, "text": "#### 4"}]
+    assert rendered["quotes"] == [{"field": "response", "start": start, "end": start + 6, "text": "#### 4"}]
 
 
 def test_later_data_a_reindex_and_the_end_of_the_run_change_nothing(
@@ -95,10 +95,10 @@ def test_a_sample_that_is_shown_again_gets_further_quotes_and_stays_one_exhibit(
     run: Run, finding: Finding, mate: User
 ) -> None:
     one = sample(run)
-    for said in ("#### 4", "2+2?", "#### 4"):
-        findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, said)], words="why")
+    for message in ("#### 4", "2+2?", "#### 4"):
+        findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, message)], words="why")
     exhibit = finding.exhibits.get()
-    assert [(found["field"], found["text"]) for found in exhibit.shown["quotes"]] == [
+    assert [(result["field"], result["text"]) for result in exhibit.shown["quotes"]] == [
         ("response", "#### 4"),
         ("prompt", "2+2?"),
     ]
@@ -114,9 +114,9 @@ def test_a_selection_is_found_where_it_was_made_whatever_the_browser_did_to_whit
 
 
 def test_a_text_that_the_sample_does_not_have_is_no_quote(run: Run) -> None:
-    for said in ("never written", " \n", ""):
+    for message in ("never written", " \n", ""):
         with pytest.raises(InvalidInputError, match="The selected text is not in the recorded sample"):
-            quote(sample(run), said)
+            quote(sample(run), message)
 
 
 def test_a_range_is_quoted_as_it_stands_and_refused_outside_the_text(run: Run) -> None:
@@ -134,18 +134,18 @@ def test_a_very_long_text_is_held_up_to_a_bound_that_is_said_and_quoted_beyond_i
     indexed(run, lines(generation("long", long)), step=2)
     one = Sample.objects.select_related("step__run", "step__attempt").get(step__step=2)
     findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, "the end")])
-    shown = EvidenceItem.objects.get().shown
-    assert (len(shown["response"]), shown["lengths"]["response"]) == (exhibits.MAX_SNAPSHOT_CHARS, len(long))
-    assert shown["quotes"][0]["text"] == "the end"
+    rendered = EvidenceItem.objects.get().shown
+    assert (len(rendered["response"]), rendered["lengths"]["response"]) == (exhibits.MAX_SNAPSHOT_CHARS, len(long))
+    assert rendered["quotes"][0]["text"] == "the end"
 
 
 def test_a_shown_query_holds_its_counts_its_figures_and_its_first_rows(run: Run, finding: Finding, mate: User) -> None:
     for _ in range(2):
         findings.add_query_evidence(finding, run, mate, split="train", step=1, q="score>=0.25", ordering="-score")
-    shown = finding.exhibits.get().shown
-    assert (shown["total"], shown["of"]) == (3, 5)
-    assert shown["scores"] == {"mean": 0.5, "low": 0.25, "high": 0.75}
-    assert [row["score"] for row in shown["rows"]] == [0.75, 0.5, 0.25]
+    rendered = finding.exhibits.get().shown
+    assert (rendered["total"], rendered["of"]) == (3, 5)
+    assert rendered["scores"] == {"mean": 0.5, "low": 0.25, "high": 0.75}
+    assert [row["score"] for row in rendered["rows"]] == [0.75, 0.5, 0.25]
     with pytest.raises(InvalidInputError):
         findings.add_query_evidence(finding, run, mate, q="score<")
 
@@ -203,7 +203,7 @@ def test_further_words_on_what_is_shown_already_join_those_it_has(run: Run, find
         findings.add_query_evidence(finding, run, mate, words=words)
         findings.add_chart_evidence(finding, [run], ["loss"], mate, words=words)
         findings.add_sample_evidence(finding, sample(run), mate, quotes=[quote(sample(run), "#### 4")], words=words)
-    assert [one.words for one in finding.exhibits.all()] == ["why\n\nand this"] * 3
+    assert [item.words for item in finding.exhibits.all()] == ["why\n\nand this"] * 3
     with pytest.raises(InvalidInputError, match="at most 50,000"):
         findings.add_query_evidence(finding, run, mate, words="x" * findings.MAX_NOTE_CHARS)
 
@@ -231,10 +231,10 @@ def test_a_finding_holds_a_bounded_number_of_exhibits(
 def test_every_change_is_told_to_open_pages(
     run: Run, finding: Finding, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rung: list[str] = []
-    monkeypatch.setattr(findings, "notify_topics", lambda *topics: rung.extend(topics))
+    notifications: list[str] = []
+    monkeypatch.setattr(findings, "notify_topics", lambda *topics: notifications.extend(topics))
     exhibit = findings.add_sample_evidence(finding, sample(run), mate)
     findings.set_evidence_note(exhibit, "look")
     findings.move_evidence(exhibit, 1)
     findings.remove_evidence(exhibit, mate)
-    assert rung == ["findings"] * 4
+    assert notifications == ["findings"] * 4

@@ -25,9 +25,9 @@ def run(project: Project) -> Run:
 
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    heard: list[Any] = []
-    monkeypatch.setattr(bulk, "notify_run_changed", lambda run, **what: heard.append((run.uid, what)))
-    return heard
+    received: list[Any] = []
+    monkeypatch.setattr(bulk, "notify_run_changed", lambda run, **what: received.append((run.uid, what)))
+    return received
 
 
 def filled(run: Run) -> Run:
@@ -38,8 +38,8 @@ def filled(run: Run) -> Run:
 
 
 def samples(run: Run, **which: Any) -> list[str]:
-    found = Sample.objects.filter(step__run=run, **which).order_by("step__step", "ordinal")
-    return list(found.values_list("pk", flat=True))
+    result = Sample.objects.filter(step__run=run, **which).order_by("step__step", "ordinal")
+    return list(result.values_list("pk", flat=True))
 
 
 def counted(run: Run) -> list[int]:
@@ -120,7 +120,7 @@ def test_an_act_is_undone_after_the_act_that_came_upon_it_was_undone(run: Run, m
     bulk.flag_samples(run, [first], mate, text="looped")
     bulk.withdraw_flag(Flag.objects.get(), owner)
     undone = [bulk.undo_flag_action(run, by) for by in (owner, mate, mate)]
-    assert [(one.restored_count, one.unchanged_count) for one in undone] == [(1, 0)] * 3
+    assert [(item.restored_count, item.unchanged_count) for item in undone] == [(1, 0)] * 3
     assert flags.load_flags([first]) == {}
 
 

@@ -22,9 +22,9 @@ def run(project: Project) -> Run:
 
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    heard: list[Any] = []
-    monkeypatch.setattr(bulk, "notify_run_changed", lambda run, **what: heard.append((run.uid, what)))
-    return heard
+    received: list[Any] = []
+    monkeypatch.setattr(bulk, "notify_run_changed", lambda run, **what: received.append((run.uid, what)))
+    return received
 
 
 def sample(run: Run, ordinal: int = 0) -> str:
@@ -67,7 +67,7 @@ def test_a_withdrawn_flag_stays_readable_and_is_in_the_audit_log(
     bulk.withdraw_flag(flag, owner)
     bulk.withdraw_flag(flag, owner)
     assert flags.load_flags([sample(run)]) == {}
-    assert [one.text for one in flags.load_flags([sample(run)], withdrawn=True)[sample(run)]] == ["why"]
+    assert [item.text for item in flags.load_flags([sample(run)], withdrawn=True)[sample(run)]] == ["why"]
     entry = AuditEntry.objects.get(verb="flag.withdraw")
     assert (entry.user, entry.subject, entry.detail["flagged_by"]) == (owner, flag.sample, "mina")
     assert len(rings) == 2
@@ -77,12 +77,12 @@ def test_who_flagged_what_is_told_per_sample(run: Run, mate: User, owner: User) 
     builders.flag(sample(run), mate, reason="other")
     builders.flag(sample(run), owner, label="good")
     builders.flag(sample(run, 1), owner)
-    told = flags.load_flags([sample(run), sample(run, 2)])
-    assert [(flag.user.username, flag.label, flag.reason) for flag in told[sample(run)]] == [
+    result = flags.load_flags([sample(run), sample(run, 2)])
+    assert [(flag.user.username, flag.label, flag.reason) for flag in result[sample(run)]] == [
         ("mina", "bad", "other"),
         ("olga", "good", ""),
     ]
-    assert set(told) == {sample(run)}
+    assert set(result) == {sample(run)}
 
 
 def test_flags_survive_a_reindex(run: Run, mate: User) -> None:

@@ -27,25 +27,25 @@ def stream(table: pa.Table, rows: int = 1000, **options: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
-def asked(count: int = 3, **more: Any) -> pa.Table:
+def build_table(count: int = 3, **more: Any) -> pa.Table:
     return pa.table({"prompt": ["q"] * count, "completion": [f"a{at}" for at in range(count)], **more})
 
 
-def found(body: bytes) -> list[Any]:
+def read_records(body: bytes) -> list[Any]:
     return read(select_format(NAME, body[:65536]), body, filename=NAME)
 
 
 def test_text_ids_images_and_dictionaries_are_read() -> None:
     image = pa.array([{"bytes": b"\x89PNG", "path": None}], pa.struct({"bytes": pa.binary(), "path": pa.string()}))
-    table = asked(1, ids=[[1, 2]], image=image, kind=pa.array(["x"]).dictionary_encode(), none=pa.nulls(1))
-    (one,) = found(stream(table))
+    table = build_table(1, ids=[[1, 2]], image=image, kind=pa.array(["x"]).dictionary_encode(), none=pa.nulls(1))
+    (one,) = read_records(stream(table))
     assert (one.prompt, one.response) == ("q", "a0")
     assert one.extras == {"ids": [1, 2], "image": {"bytes": "<4 bytes>", "path": None}, "kind": "x"}
 
 
 def test_of_a_stream_that_breaks_off_the_rows_before_are_read() -> None:
-    *rows, problem = found(stream(asked(9), rows=3)[:-100])
-    assert [one.response for one in rows] == [f"a{at}" for at in range(6)]
+    *rows, problem = read_records(stream(build_table(9), rows=3)[:-100])
+    assert [row.response for row in rows] == [f"a{at}" for at in range(6)]
     assert isinstance(problem, LineProblem) and problem.line == 7
 
 
@@ -53,26 +53,26 @@ def test_a_dictionary_unfolds_to_no_more_than_a_dump_may_have(monkeypatch: pytes
     patch_everywhere(monkeypatch, wire, "MAX_DUMP_BYTES", 1 << 20)
     long = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * 4096]))
     with pytest.raises(UnreadableDumpError, match="Arrow file unfolds to more"):
-        found(stream(pa.table({"prompt": long, "completion": ["a"] * 2000})))
+        read_records(stream(pa.table({"prompt": long, "completion": ["a"] * 2000})))
 
 
 def test_rows_that_take_no_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "MAX_ROWS", 5)
     with pytest.raises(UnreadableDumpError, match="more than 5 rows"):
-        found(stream(asked(6)))
+        read_records(stream(build_table(6)))
     nothing = pa.FixedSizeListArray.from_arrays(pa.nulls(6000), 3000)
     patch_everywhere(monkeypatch, wire, "MAX_DUMP_BYTES", 5000)
     with pytest.raises(UnreadableDumpError, match="unfolds to more"):
-        found(stream(asked(2, nothing=nothing)))
+        read_records(stream(build_table(2, nothing=nothing)))
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_a_stream_that_is_compressed_inside_is_refused_before_it_is_unpacked(codec: str, dictionary: bool) -> None:
     text = pa.array(["a" * 5000] * 3)
-    table = asked(3, long=text.dictionary_encode() if dictionary else text)
+    table = build_table(3, long=text.dictionary_encode() if dictionary else text)
     with pytest.raises(UnreadableDumpError, match="batches are compressed"):
-        found(stream(table, compression=codec))
+        read_records(stream(table, compression=codec))
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_a_stream_that_is_compressed_inside_is_refused_before_it_is_unpacked(cod
 )
 def test_a_column_whose_values_share_their_bytes_is_refused_by_its_name(kind: pa.DataType) -> None:
     with pytest.raises(UnreadableDumpError, match="column 'shared' has a type that is not supported"):
-        found(stream(asked(0).append_column("shared", pa.array([], kind))))
+        read_records(stream(build_table(0).append_column("shared", pa.array([], kind))))
 
 
 @pytest.mark.parametrize("end", [4, 8, 9, 40, 300, 900])
 def test_a_torn_head_is_refused_in_a_sentence(end: int) -> None:
     with pytest.raises(UnreadableDumpError, match="It is not a readable Arrow stream|It has no rows"):
-        found(SAVED.read_bytes()[:end])
+        read_records(SAVED.read_bytes()[:end])
 
 
 def test_offsets_that_lead_out_of_the_file_are_refused_or_mended() -> None:
@@ -95,13 +95,13 @@ def test_offsets_that_lead_out_of_the_file_are_refused_or_mended() -> None:
     for at in range(0, len(body), 3):
         for evil in (b"\xff\xff\xff\x7f", b"\0\0\0\x80"):
             try:
-                rows = found(body[:at] + evil + body[at + 4 :])
+                rows = read_records(body[:at] + evil + body[at + 4 :])
             except UnreadableDumpError:
                 continue
-            assert all(isinstance(one, (Record, LineProblem)) for one in rows)
+            assert all(isinstance(row, (Record, LineProblem)) for row in rows)
 
 
 def test_text_that_is_not_utf8_is_no_end(tmp_path: Path) -> None:
-    body = stream(asked(2)).replace(b"a0a1", b"\xffza1")
+    body = stream(build_table(2)).replace(b"a0a1", b"\xffza1")
     with pytest.raises(UnreadableDumpError, match="Invalid UTF8"):
-        found(body)
+        read_records(body)

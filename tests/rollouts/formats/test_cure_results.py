@@ -27,37 +27,37 @@ code average response length: 75.25, unit test average response length: 108.625
 
 
 def points(text: str, name: str = TRAINING, step: int | None = None) -> dict[int, dict[str, float | None]]:
-    told = DumpContext(name, step=step, step_kind="iteration")
+    result = DumpContext(name, step=step, step_kind="iteration")
     form = select_format(name, text.encode()[:65536])
     assert form.name == "cure-results"
-    found = list(form.read(io.BytesIO(text.encode()), told))
-    assert all(isinstance(one, MetricPoint) and one.step_kind == "iteration" for one in found)
-    return {one.step: one.values for one in found if isinstance(one, MetricPoint)}
+    matches = list(form.read(io.BytesIO(text.encode()), result))
+    assert all(isinstance(item, MetricPoint) and item.step_kind == "iteration" for item in matches)
+    return {item.step: item.values for item in matches if isinstance(item, MetricPoint)}
 
 
 def test_what_execute_py_counted_is_of_the_step_that_sample_py_began() -> None:
     text = DATA.read_text()
     other = text.replace("0.6875", "0.5").replace("(4, 4)", "(8, 8)")
-    found = points(text + other + "code response length: 40.0, case response length: 80.5\n", step=3)
-    assert [values["case/acc"] for values in found.values() if "case/acc" in values] == [0.6875, 0.5]
-    assert found[3]["code/response length"] == 47.5625 and found[3]["p_00"] == 0.14285714285714285
-    assert found[3]["BoN (2, 2)/accumulate acc"] == 0.85 and found[3]["BoN (4, 4)/acc"] == 1.0
-    assert found[4]["BoN (8, 8)/acc"] == 1.0 and "BoN (4, 4)/acc" not in found[4]
-    assert found[5] == {"code/response length": 40.0, "case/response length": 80.5}
+    result = points(text + other + "code response length: 40.0, case response length: 80.5\n", step=3)
+    assert [values["case/acc"] for values in result.values() if "case/acc" in values] == [0.6875, 0.5]
+    assert result[3]["code/response length"] == 47.5625 and result[3]["p_00"] == 0.14285714285714285
+    assert result[3]["BoN (2, 2)/accumulate acc"] == 0.85 and result[3]["BoN (4, 4)/acc"] == 1.0
+    assert result[4]["BoN (8, 8)/acc"] == 1.0 and "BoN (4, 4)/acc" not in result[4]
+    assert result[5] == {"code/response length": 40.0, "case/response length": 80.5}
 
 
 def test_the_last_evaluation_is_of_the_told_step_and_has_the_names_of_the_training() -> None:
-    found = points(EVALUATED.replace("0.25", "0.75") + EVALUATED, EVALUATION, step=20)
-    assert list(found) == [20] and found[20]["eval/case/acc"] == 0.25
+    result = points(EVALUATED.replace("0.25", "0.75") + EVALUATED, EVALUATION, step=20)
+    assert list(result) == [20] and result[20]["eval/case/acc"] == 0.25
     trained = points(DATA.read_text())[0].keys()
-    assert {name.removeprefix("eval/") for name in found[20]} < trained
+    assert {name.removeprefix("eval/") for name in result[20]} < trained
 
 
 def test_a_line_of_somebody_elses_is_named_and_the_others_count() -> None:
     body = b"my own note\n" + DATA.read_bytes() + b"pass@8: 0,5\np_11: 0.25\ncode acc: 1e999\n\xff\xfe: 1\n"
-    found = list(cure_results.read(io.BytesIO(body), DumpContext(TRAINING)))
-    assert [one.line for one in found if isinstance(one, LineProblem)] == [1, 11]
-    (point,) = [one for one in found if isinstance(one, MetricPoint)]
+    matches = list(cure_results.read(io.BytesIO(body), DumpContext(TRAINING)))
+    assert [item.line for item in matches if isinstance(item, LineProblem)] == [1, 11]
+    (point,) = [item for item in matches if isinstance(item, MetricPoint)]
     assert point.step == 1 and point.values["p_11"] == 0.25 and point.values["code/acc"] == float("inf")
 
 

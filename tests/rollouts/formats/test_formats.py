@@ -22,8 +22,8 @@ def read(form: Format, body: bytes, split: str = "train", step: int | None = 1) 
     return list(form.read(io.BytesIO(body), DumpContext("1.jsonl", split, step)))
 
 
-def one(form: Format, body: bytes, **told: Any) -> Record:
-    (record,) = read(form, body, **told)
+def read_one(form: Format, body: bytes, **options: Any) -> Record:
+    (record,) = read(form, body, **options)
     assert isinstance(record, Record)
     return record
 
@@ -35,7 +35,7 @@ def test_a_real_dump_reads_as_expected(path: Path) -> None:
 
 def test_bare_nan_and_infinity_become_unknown_numbers() -> None:
     body = b'{"input":"q","output":"a","score":NaN,"step":1,"acc":-Infinity}\n'
-    record = one(verl_jsonl, body)
+    record = read_one(verl_jsonl, body)
     assert (record.score, record.rewards["acc"]) == (None, None)
 
 
@@ -56,13 +56,13 @@ def test_an_answer_that_looks_like_a_number_stays_text() -> None:
 
 @pytest.mark.parametrize("strange", ["\u2028", "\u2029", "\u0085", "\x0b", "\x1c", "\r"])
 def test_a_strange_line_end_inside_a_text_does_not_cut_the_record(strange: str) -> None:
-    record = one(verl_jsonl, lines(generation(response=f"a{strange}b")))
+    record = read_one(verl_jsonl, lines(generation(response=f"a{strange}b")))
     assert record.response == f"a{strange}b"
 
 
 @pytest.mark.parametrize("text", ["\x00", "\ufffd", "", "\ud83d", "👩🏽\u200d🔬"])
 def test_any_text_is_kept_as_it_is(text: str) -> None:
-    assert one(verl_jsonl, lines(generation(response=text))).response == text
+    assert read_one(verl_jsonl, lines(generation(response=text))).response == text
 
 
 def test_bytes_that_are_not_utf8_are_replaced_and_counted() -> None:
@@ -92,7 +92,7 @@ def test_padding_rows_are_left_out() -> None:
 
 
 def test_a_uid_names_group_session_and_turn() -> None:
-    record = one(verl_jsonl, lines(generation(uid="14a75144-a441_3_1")))
+    record = read_one(verl_jsonl, lines(generation(uid="14a75144-a441_3_1")))
     assert (record.group, record.index, record.trajectory, record.turn) == ("14a75144-a441", 3, "14a75144-a441_3", 1)
 
 
@@ -124,18 +124,18 @@ def test_the_trainers_sum_and_the_reward_functions_own_score_are_two_fields() ->
         "acc": True,
         "overlong_reward": -0.6,
     }
-    record = one(verl_jsonl, lines(row), split="eval")
+    record = read_one(verl_jsonl, lines(row), split="eval")
     assert record.score == 0.4
     assert record.rewards == {"score": 1.0, "acc": 1.0, "overlong_reward": -0.6}
 
 
 def test_ground_truth_may_be_anything() -> None:
-    record = one(verl_jsonl, lines(generation() | {"gts": {"inputs": [1]}}))
+    record = read_one(verl_jsonl, lines(generation() | {"gts": {"inputs": [1]}}))
     assert record.ground_truth == '{"inputs":[1]}'
 
 
 def test_a_dict_among_the_reward_extras_is_kept_as_it_is() -> None:
-    record = one(verl_jsonl, lines(generation(detail={"a": [1]}, acc=1)))
+    record = read_one(verl_jsonl, lines(generation(detail={"a": [1]}, acc=1)))
     assert (record.rewards, record.extras) == ({"acc": 1.0}, {"detail": {"a": [1]}})
     rows = read(verl_jsonl, lines(generation(acc=1), generation(acc={"a": 1}), generation(acc=[0.5])))
     assert [(row.rewards, row.extras) for row in rows] == [
@@ -159,7 +159,7 @@ def test_a_line_over_the_limit_is_told_and_passed_over(monkeypatch: pytest.Monke
 
 
 def test_a_line_of_ten_megabytes_is_read() -> None:
-    assert len(one(verl_jsonl, lines(generation(response="x" * 10_000_000))).response) == 10_000_000
+    assert len(read_one(verl_jsonl, lines(generation(response="x" * 10_000_000))).response) == 10_000_000
 
 
 @pytest.mark.parametrize("body", [b"", b"\n \n", b"[1, 2]", b"null\n", b"\x80\x04\x95", b'{"a": 1}\n', b"PK\x03\x04"])
@@ -217,7 +217,7 @@ def test_a_native_row_keeps_every_key() -> None:
         "truncated": 1, "response_ids": [1, 2], "response_mask": [True, False], "logprobs": [-0.5, None],
         "advantages": 0.25, "policy_version": 3.0, "timing": {"generate": 0.2}, "tools": [{}], "lang": "zh", "depth": 4,
     }  # fmt: skip
-    record = one(native, lines(row))
+    record = read_one(native, lines(row))
     assert (record.score, record.rewards, record.group, record.ground_truth) == (
         0.5,
         {"acc": 1.0, "style": 0.2},
@@ -230,14 +230,16 @@ def test_a_native_row_keeps_every_key() -> None:
 
 
 def test_a_native_value_that_is_not_what_its_key_asks_for_is_kept_beside() -> None:
-    record = one(native, lines({"prompt": "q", "response": "a", "score": [1], "rewards": 3, "response_ids": ["x"]}))
+    record = read_one(
+        native, lines({"prompt": "q", "response": "a", "score": [1], "rewards": 3, "response_ids": ["x"]})
+    )
     assert (record.score, record.rewards, record.response_ids) == (None, {}, None)
     assert record.extras == {"score": [1], "rewards": 3, "response_ids": ["x"]}
 
 
 @pytest.mark.parametrize("nan", ["NaN", "-Infinity", '"nan"', '"-inf"'])
 def test_a_native_score_that_is_nan_is_unknown(nan: str) -> None:
-    record = one(native, f'{{"prompt":"q","response":"a","score":{nan},"lang":NaN}}\n'.encode())
+    record = read_one(native, f'{{"prompt":"q","response":"a","score":{nan},"lang":NaN}}\n'.encode())
     assert (record.score, record.extras) == (None, {"lang": None})
 
 

@@ -28,14 +28,14 @@ FORMS = {form.name: form for form in FORMATS}
 PARQUETS = ("table", "trl-completions")
 
 
-def read(form: str, body: bytes, **told: Any) -> list[Any]:
-    return list(FORMS[form].read(io.BytesIO(body), DumpContext(**{"step": 1, **told})))
+def read(form: str, body: bytes, **options: Any) -> list[Any]:
+    return list(FORMS[form].read(io.BytesIO(body), DumpContext(**{"step": 1, **options})))
 
 
-def kept(form: str, body: bytes, **told: Any) -> list[Record]:
-    found = read(form, body, **told)
-    assert all(isinstance(one, Record) for one in found), found
-    return found
+def read_records(form: str, body: bytes, **options: Any) -> list[Record]:
+    result = read(form, body, **options)
+    assert all(isinstance(item, Record) for item in result), result
+    return result
 
 
 def parquet(**columns: Any) -> bytes:
@@ -59,7 +59,7 @@ COLUMNS: dict[str, tuple[pa.Array, Any]] = {
 @pytest.mark.parametrize("what", COLUMNS)
 def test_a_column_that_python_cannot_hold_costs_no_row(what: str, form: str) -> None:
     column, expected = COLUMNS[what]
-    (record,) = kept(form, parquet(beside=column))
+    (record,) = read_records(form, parquet(beside=column))
     assert record.response == "4"
     assert expected is None or record.extras["beside"] == expected
 
@@ -67,7 +67,7 @@ def test_a_column_that_python_cannot_hold_costs_no_row(what: str, form: str) -> 
 @pytest.mark.parametrize("part", ["prompt", "completion"])
 @pytest.mark.parametrize("value", [b"4", Decimal(4)])
 def test_a_prompt_or_answer_that_is_no_text_is_named(value: Any, part: str) -> None:
-    assert len(kept("trl-completions", parquet(**{part: pa.array([value])}))) == 1
+    assert len(read_records("trl-completions", parquet(**{part: pa.array([value])}))) == 1
 
 
 @pytest.mark.parametrize("form", PARQUETS)
@@ -135,38 +135,38 @@ def test_a_csv_keeps_line_ends_and_bytes_that_are_no_text_within_its_cells() -> 
 def test_an_empty_cell_is_nothing_but_an_empty_response_is_one() -> None:
     body = b"prompt,response,reward\n2+2?,,0\n,4,\n,,\n"
     assert select_format("a.csv", body).name == "table"
-    found = [(record.prompt, record.response, record.score) for record in kept("table", body)]
-    assert found == [("2+2?", "", 0.0), ("", "4", None)]
+    matches = [(record.prompt, record.response, record.score) for record in read_records("table", body)]
+    assert matches == [("2+2?", "", 0.0), ("", "4", None)]
 
 
 def test_messages_speak_where_a_row_has_no_response() -> None:
     talk = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
-    (record,) = kept("table", json.dumps({"messages": talk, "response": None, "score": 1}).encode())
+    (record,) = read_records("table", json.dumps({"messages": talk, "response": None, "score": 1}).encode())
     assert record.response == "4"
 
 
 @pytest.mark.parametrize("part", ["score", "index"])
 def test_a_value_that_is_no_number_where_a_part_asks_for_one_is_kept(part: str) -> None:
-    (record,) = kept("table", f"prompt,response,{part}\n2+2?,4,good\n".encode())
+    (record,) = read_records("table", f"prompt,response,{part}\n2+2?,4,good\n".encode())
     assert record.extras == {part: "good"}
 
 
 def test_a_column_that_comes_after_the_first_rows_is_kept() -> None:
     rows = [{"prompt": "2+2?", "response": str(at)} | ({"late": at} if at == 300 else {}) for at in range(301)]
-    records = kept("table", b"\n".join(json.dumps(row).encode() for row in rows))
+    records = read_records("table", b"\n".join(json.dumps(row).encode() for row in rows))
     assert records[-1].extras == {"late": 300}
 
 
 def test_a_column_that_is_called_like_a_reward_and_holds_none_is_kept() -> None:
     model = {"style": "rule", "ground_truth": "4"}
     row = {"prompt": "2+2?", "response": "4", "reward_model": model, "reward_format": 0.5}
-    (record,) = kept("table", json.dumps(row).encode())
+    (record,) = read_records("table", json.dumps(row).encode())
     assert (record.extras, record.rewards) == ({"reward_model": model}, {"format": 0.5})
 
 
 def test_rows_whose_first_key_is_data_are_rows() -> None:
     row = json.dumps({"data": "gsm8k", "question": "2+2?", "completion": "4"}).encode() + b"\n"
-    assert [record.response for record in kept(select_format("a.jsonl", row).name, row * 2)] == ["4", "4"]
+    assert [record.response for record in read_records(select_format("a.jsonl", row).name, row * 2)] == ["4", "4"]
 
 
 @pytest.mark.parametrize("listed", [True, False])
@@ -174,7 +174,7 @@ def test_a_first_row_that_is_longer_than_what_is_looked_at_is_known_by_its_keys(
     row = {"info": {"response": 1}, "question": "2+2?", "completion": "4 {" * HEAD_BYTES, "reward": 1}
     body = json.dumps([row] if listed else row).encode()
     assert select_format("a.json", body[:HEAD_BYTES]).name == "table"
-    assert [record.score for record in kept("table", body)] == [1]
+    assert [record.score for record in read_records("table", body)] == [1]
 
 
 @pytest.mark.parametrize("table", [[5], [[True], 5], [None], [{"a": 1}]])
@@ -191,7 +191,7 @@ def test_a_number_of_given_tests_that_the_table_has_not_is_brought_into_it(given
         "question": "q", "full_code_generation": ["a"], "full_case_generation": ["t", "u"],
         "num_ground_truth_test": given, "all_case_bool_table": [[True, False]],
     }  # fmt: skip
-    program, *_ = kept("cure-outputs", json.dumps([task]).encode())
+    program, *_ = read_records("cure-outputs", json.dumps([task]).encode())
     assert program.score == score
 
 
@@ -200,7 +200,7 @@ def test_long_tests_are_told_once_and_not_with_every_program() -> None:
         "question": "q", "full_code_generation": ["a", "b"], "num_ground_truth_test": 1,
         "all_case_input": ["1" * 50_000], "all_case_output": ["2"], "all_case_bool_table": [[True], [False]],
     }  # fmt: skip
-    records = kept("cure-outputs", json.dumps([task]).encode())
+    records = read_records("cure-outputs", json.dumps([task]).encode())
     assert all(len(record.ground_truth or "") > 50_000 for record in records)
     assert records[0].ground_truth is records[1].ground_truth
     assert all(len(to_json(record.extras["tests"])) < 5_000 for record in records)
@@ -210,7 +210,7 @@ def test_long_tests_are_told_once_and_not_with_every_program() -> None:
 def test_a_conversation_that_is_none_ends_no_episode(before: Any) -> None:
     steps = [{"chat_completions": before, "model_response": "a"}, {"chat_completions": [], "model_response": "b"}]
     body = json.dumps({"training_step": 1, "episode_id": "e", "trajectories": [{"steps": steps}]}).encode()
-    assert [record.response for record in kept("rllm-episode", body)] == ["a", "b"]
+    assert [record.response for record in read_records("rllm-episode", body)] == ["a", "b"]
 
 
 def node(role: str, parent: Any = None, **more: Any) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def node(role: str, parent: Any = None, **more: Any) -> dict[str, Any]:
 
 def test_a_message_that_is_none_does_not_shift_those_behind_it() -> None:
     nodes = [node("user"), {"parent": 0}, node("system", 1), node("assistant", 2, sampled=True)]
-    (record,) = kept("verifiers", json.dumps({"nodes": nodes}).encode())
+    (record,) = read_records("verifiers", json.dumps({"nodes": nodes}).encode())
     assert record.prompt == "user\nuser None\nsystem\nsystem 1\nassistant\n"
     assert record.response == "assistant 2"
 
@@ -234,7 +234,7 @@ def test_ways_that_unfold_to_too_much_are_told(before: Any, traces: int, monkeyp
     chain = [before(at - 1 if at else None) for at in range(300)]
     nodes = [*chain, *(node("assistant", 299, sampled=True) for _ in range(300 // traces))]
     body = json.dumps({"traces": [{"nodes": nodes}] * traces}).encode()
-    assert len(kept("verifiers", body)) == 300
+    assert len(read_records("verifiers", body)) == 300
     monkeypatch.setattr(FORMS["verifiers"], "MAX_EPISODE_CHARS", 100_000)
     good = json.dumps({"nodes": [node("user"), node("assistant", 0, sampled=True)]}).encode()
     problem, record = read("verifiers", body + b"\n" + good)
@@ -258,7 +258,7 @@ def test_a_text_that_is_kept_once_and_named_often_is_counted_each_time(
     samples = [{"prompt": "2+2?", "response": "4", (text if where == "key" else where): value} for _ in range(100)]
     body = asm.archive(asm.members(pickle.dumps({"rollout_id": 1, "samples": samples}, protocol=2)))
     assert len(body) < 100_000
-    assert len(kept("slime-rollout", body)) == 100
+    assert len(read_records("slime-rollout", body)) == 100
     monkeypatch.setattr("rolloutdeck.safe_pickle.batches.torch_dict.MAX_ROW_VALUES", 10 * len(text))
     with pytest.raises(UnreadableDumpError, match="values"):
         read("slime-rollout", body)

@@ -55,9 +55,9 @@ def test_the_order_in_which_the_two_are_indexed_does_not_matter(run: Run) -> Non
 
 def test_a_validation_of_rolls_agents_that_overwrites_the_file_of_its_step_adds_its_own(run: Run) -> None:
     for mode, answer in (("train", "4"), ("val", "18")):
-        spoken = [{"role": "user", "content": f"{mode}?"}, {"role": "assistant", "content": answer}]
-        told = {"trajectory_id": mode, "env_info": {"mode": mode}, "reward_info": {"episode_reward": 1.0}}
-        columns = {"trajectory_data": [json.dumps(told)], "messages": [json.dumps(spoken)], "global_step": [5]}
+        messages = [{"role": "user", "content": f"{mode}?"}, {"role": "assistant", "content": answer}]
+        values = {"trajectory_id": mode, "env_info": {"mode": mode}, "reward_info": {"episode_reward": 1.0}}
+        columns = {"trajectory_data": [json.dumps(values)], "messages": [json.dumps(messages)], "global_step": [5]}
         indexed(run, json.dumps(columns).encode() + b"\n", 5, source="rollout_dump_data.step_5.jsonl")
     assert [sample.tail for sample in rows(run)] == ["4", "18"]
     assert {dump.state for dump in run.dumps.all()} == {Dump.State.INDEXED}
@@ -73,21 +73,21 @@ def test_rows_that_stand_in_the_files_of_two_steps_are_samples_of_both(run: Run)
 def test_a_train_dump_gives_the_samples_of_its_rollout_their_advantages_and_adds_none(run: Run) -> None:
     indexed(run, body("slime/rollout_data/0.pt"), 0, source="rollout_data/0.pt", step_kind="rollout_id")
     indexed(run, body("slime/train_data/0_0.pt"), 0, source="train_data/0_0.pt", step_kind="rollout_id")
-    found = rows(run)
-    assert len(found) == 32
-    assert all(sample.advantage is not None for sample in found)
-    whole = bodies.load_bodies([found[5]])[found[5].id]
-    assert whole.extras["normalized_reward"] == pytest.approx(found[5].advantage)
-    assert len(whole.advantages or ()) == len(whole.response_ids or ())
+    result = rows(run)
+    assert len(result) == 32
+    assert all(sample.advantage is not None for sample in result)
+    full = bodies.load_bodies([result[5]])[result[5].id]
+    assert full.extras["normalized_reward"] == pytest.approx(result[5].advantage)
+    assert len(full.advantages or ()) == len(full.response_ids or ())
 
 
 def test_a_train_dump_that_comes_first_shows_its_samples_until_the_rollout_is_there(run: Run) -> None:
     indexed(run, body("slime/train_data/0_0.pt"), 0, source="train_data/0_0.pt")
     assert len(rows(run)) == 32
     indexed(run, body("slime/rollout_data/0.pt"), 0, source="rollout_data/0.pt")
-    found = rows(run)
-    assert len(found) == 32
-    assert all(sample.tail and sample.advantage is not None for sample in found)
+    result = rows(run)
+    assert len(result) == 32
+    assert all(sample.tail and sample.advantage is not None for sample in result)
 
 
 def test_the_step_of_a_file_without_a_step_in_its_name_is_what_the_file_says(run: Run) -> None:
@@ -100,11 +100,11 @@ def test_the_step_of_a_file_without_a_step_in_its_name_is_what_the_file_says(run
 def test_a_batch_to_load_again_joins_the_rows_of_the_step_and_fills_in_tokens(run: Run) -> None:
     indexed(run, body("roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl"), 1, source="rollout_dump_data.step_1.jsonl")
     indexed(run, body("roll/mock/train/step_000001.pkl"), 1, source="mock/train/step_000001.pkl")
-    found = rows(run)
-    assert len(found) == 32
-    assert all(sample.tokens is not None and (sample.tail or sample.chars == 0) for sample in found)
-    whole = bodies.load_bodies([found[3]])[found[3].id]
-    assert len(whole.logprobs or ()) == len(whole.response_ids or ()) == found[3].tokens
+    result = rows(run)
+    assert len(result) == 32
+    assert all(sample.tokens is not None and (sample.tail or sample.chars == 0) for sample in result)
+    full = bodies.load_bodies([result[3]])[result[3].id]
+    assert len(full.logprobs or ()) == len(full.response_ids or ()) == result[3].tokens
 
 
 def test_a_batch_of_which_only_tokens_are_known_has_text_once_the_tokenizer_came(run: Run) -> None:
@@ -112,6 +112,6 @@ def test_a_batch_of_which_only_tokens_are_known_has_text_once_the_tokenizer_came
     assert {sample.tail for sample in rows(run)} == {""}
     tokenizer(run)
     worked(run)
-    found = rows(run)
-    told = indexed(run, body("roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl"), 2, source="r.jsonl")
-    assert [sample.tail for sample in found] == [sample.tail for sample in rows(run, dump=told)]
+    result = rows(run)
+    values = indexed(run, body("roll/rlvr_jsonl/rollout_dump_data.step_1.jsonl"), 2, source="r.jsonl")
+    assert [sample.tail for sample in result] == [sample.tail for sample in rows(run, dump=values)]

@@ -29,9 +29,9 @@ TURNS = [
 def records(body: Any, name: str = "rows.jsonl") -> list[Record]:
     """As a file of this name that nobody says anything of is read."""
     written = body if isinstance(body, bytes) else json.dumps(body).encode()
-    found = read(select_format(name, written[:65536]), written)
-    assert not [one for one in found if isinstance(one, LineProblem)]
-    return [one for one in found if isinstance(one, Record)]
+    result = read(select_format(name, written[:65536]), written)
+    assert not [item for item in result if isinstance(item, LineProblem)]
+    return [item for item in result if isinstance(item, Record)]
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(DUMPS)))
@@ -56,12 +56,12 @@ def test_what_is_listed_with_the_responses_is_of_each_and_the_rest_of_all() -> N
 
 def test_a_list_that_is_as_long_by_chance_stays_whole() -> None:
     rows = [{"question": "q", "responses": ["a", "b"], "tags": tags} for tags in (["x", "y"], ["x"])]
-    assert [one.extras["tags"] for one in records(rows, "a.json")] == [["x", "y"], ["x", "y"], ["x"], ["x"]]
+    assert [item.extras["tags"] for item in records(rows, "a.json")] == [["x", "y"], ["x", "y"], ["x"], ["x"]]
 
 
 def test_responses_to_nothing_known_are_a_group_by_their_row() -> None:
-    found = records([{"responses": ["a", "b"], "scores": [1, 0]}] * 2, "a.json")
-    assert [(one.group, one.index) for one in found] == [("1", 0), ("1", 1), ("2", 0), ("2", 1)]
+    result = records([{"responses": ["a", "b"], "scores": [1, 0]}] * 2, "a.json")
+    assert [(item.group, item.index) for item in result] == [("1", 0), ("1", 1), ("2", 0), ("2", 1)]
 
 
 def test_conversations_may_be_listed_too() -> None:
@@ -83,8 +83,8 @@ def test_the_tool_calls_of_an_answer_in_messages_are_told_and_kept(form: str) ->
 
 
 def test_a_conversation_beside_its_last_answer_gives_the_prompt() -> None:
-    said = {"role": "assistant", "content": "42"}
-    (record,) = records({"response": "42", "messages": [*ASKED, said]})
+    message = {"role": "assistant", "content": "42"}
+    (record,) = records({"response": "42", "messages": [*ASKED, message]})
     assert (record.prompt, record.response) == ("user\n6*7?\nassistant\n", "42")
 
 
@@ -97,7 +97,7 @@ def test_speakers_of_sharegpt_are_roles(name: str) -> None:
 
 def test_samples_that_are_objects_in_a_row_keep_what_the_row_says() -> None:
     row = {"question": "q", "level": 3, "candidates": [{"text": "a", "score": 1}, {"text": "b", "score": 0}]}
-    assert [(one.prompt, one.response, one.score, one.extras["level"]) for one in records(row)] == [
+    assert [(item.prompt, item.response, item.score, item.extras["level"]) for item in records(row)] == [
         ("q", "a", 1, 3), ("q", "b", 0, 3),
     ]  # fmt: skip
     choices = [{"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}]
@@ -108,15 +108,15 @@ def test_samples_that_are_objects_in_a_row_keep_what_the_row_says() -> None:
 def test_a_table_with_a_generation_in_every_few_columns_is_read_however_long_it_is() -> None:
     names = ["step", *(f"{part}_{at}" for at in range(1, 400) for part in ("input", "output", "score"))]
     cells = [5, *(value for at in range(1, 400) for value in (f"q{at}", f"{at}" * 99, at))]
-    found = records({"columns": names, "data": [cells, [6, *[None] * (len(names) - 1)]]}, "val.table.json")
-    assert len(found) == 399
-    assert (found[398].prompt, found[398].score, found[398].extras) == ("q399", 399, {"step": 5})
+    result = records({"columns": names, "data": [cells, [6, *[None] * (len(names) - 1)]]}, "val.table.json")
+    assert len(result) == 399
+    assert (result[398].prompt, result[398].score, result[398].extras) == ("q399", 399, {"step": 5})
 
 
 def test_a_list_that_breaks_off_gives_its_whole_rows_and_says_so() -> None:
     body = json.dumps([{"question": "q, [", "response": "a", "score": at} for at in range(9)], indent=1).encode()
-    *found, problem = read(FORMS["table"], body[:-20])
-    assert [one.score for one in found] == list(range(8))
+    *result, problem = read(FORMS["table"], body[:-20])
+    assert [item.score for item in result] == list(range(8))
     assert problem.line == 9 and "is truncated" in problem.reason
 
 
@@ -125,13 +125,13 @@ def test_a_list_in_a_cell_is_one(write: Callable[[Any], str]) -> None:
     """As JSON, or as pandas writes it."""
     text = io.StringIO()
     csv.writer(text).writerows([("question", "responses", "score"), ("q", write(["a", "b'"]), write([1, 0]))])
-    assert [(one.response, one.score) for one in records(text.getvalue().encode(), "a.csv")] == [("a", 1), ("b'", 0)]
+    assert [(item.response, item.score) for item in records(text.getvalue().encode(), "a.csv")] == [("a", 1), ("b'", 0)]
 
 
 def test_a_row_whose_list_of_responses_is_empty_is_left_out_and_counted() -> None:
     rows = [{"question": "q", "responses": list(answers), "score": [1] * len(answers)} for answers in ("ab", "")]
-    *found, left = read(FORMS["table"], json.dumps(rows).encode())
-    assert len(found) == 2 and left == SkippedRow("a row with an empty list of responses")
+    *result, left = read(FORMS["table"], json.dumps(rows).encode())
+    assert len(result) == 2 and left == SkippedRow("a row with an empty list of responses")
 
 
 def test_text_that_is_not_utf8_is_told() -> None:
@@ -222,8 +222,8 @@ def test_repeats_of_a_document_are_a_group_and_filters_are_no_more_samples() -> 
 @pytest.mark.parametrize("change", [{"resps": []}, {"arguments": []}, {"resps": [[["nan", "False"]]]}])
 def test_a_document_without_a_response_is_told_and_the_others_are_kept(change: dict[str, Any]) -> None:
     body = b"\n".join(json.dumps(row).encode() for row in (sample(**change), sample(doc_id=2)))
-    problem, *found = read(FORMS["lm-eval"], body)
-    assert isinstance(problem, LineProblem) and [one.group for one in found] == ["2", "2"]
+    problem, *result = read(FORMS["lm-eval"], body)
+    assert isinstance(problem, LineProblem) and [item.group for item in result] == ["2", "2"]
 
 
 def test_samples_that_wait_for_a_filter_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,8 +231,8 @@ def test_samples_that_wait_for_a_filter_are_bounded(monkeypatch: pytest.MonkeyPa
     body = b"\n".join(json.dumps(sample(doc_id=at)).encode() for at in range(5)) + b"\n{torn"
     assert isinstance(read(FORMS["lm-eval"], body)[0], LineProblem)
     monkeypatch.setattr(FORMS["lm-eval"], "MAX_PENDING_CHARS", 4)
-    *found, problem = read(FORMS["lm-eval"], body)
-    assert len(found) == 10 and isinstance(problem, LineProblem)
+    *result, problem = read(FORMS["lm-eval"], body)
+    assert len(result) == 10 and isinstance(problem, LineProblem)
 
 
 def test_formats_of_others_hold_text() -> None:

@@ -32,8 +32,8 @@ def read(name: str, split: str) -> tuple[Counter[int], Counter[str]]:
     assert form.name == "verifiers"
     items = list(form.read(io.BytesIO(body), DumpContext(name, split)))
     return (
-        Counter(one.extras["step"] for one in items if isinstance(one, Record)),
-        Counter(one.reason for one in items if isinstance(one, SkippedRow)),
+        Counter(item.extras["step"] for item in items if isinstance(item, Record)),
+        Counter(item.reason for item in items if isinstance(item, SkippedRow)),
     )
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from rollouts.formats import roll_jsonl, roll_mock
 from rollouts.samples.record import Record
-from tests.rollouts.support.trainer_dumps import ROLL, columns, kept, read
+from tests.rollouts.support.trainer_dumps import ROLL, columns, read, read_records
 
 
 def test_one_line_of_columns_is_a_record_per_row() -> None:
@@ -16,7 +16,7 @@ def test_one_line_of_columns_is_a_record_per_row() -> None:
         responses=["a", "b", ""], scores=[1.0, 0.0, 0.5], ground_truth=["4"] * 3, source=["gsm8k"] * 3,
         sampling_params=['{"top_p": 0.9}'] * 3, difficulty=["0.5"] * 3, case_type=[""] * 3, global_step=[1] * 3,
     )  # fmt: skip
-    one, two, three = kept(roll_jsonl, body)
+    one, two, three = read_records(roll_jsonl, body)
     assert [(x.group, x.index, x.response, x.score) for x in (one, two, three)] == [
         ("7", 0, "a", 1.0), ("7", 1, "b", 0.0), ("8", 0, "", 0.5),
     ]  # fmt: skip
@@ -26,11 +26,11 @@ def test_one_line_of_columns_is_a_record_per_row() -> None:
 
 def test_prompts_of_two_domains_with_one_id_are_two_groups() -> None:
     body = columns(id=["1", "1"], domain=["math", "code"], prompt=["q", "r"], responses=["a", "b"], scores=[1, 0])
-    assert [one.group for one in kept(roll_jsonl, body, step=None)] == ["1", "1.code"]
+    assert [item.group for item in read_records(roll_jsonl, body, step=None)] == ["1", "1.code"]
 
 
 def test_columns_that_the_data_set_has_not_are_not_missed() -> None:
-    (record,) = kept(roll_jsonl, columns(prompt=["q"], responses=["a"]), step=None)
+    (record,) = read_records(roll_jsonl, columns(prompt=["q"], responses=["a"]), step=None)
     assert (record.group, record.score, record.extras) == (None, None, {})
 
 
@@ -54,7 +54,7 @@ def test_a_trajectory_of_an_agent_is_its_messages_reward_and_end() -> None:
         trajectory_data=[json.dumps(data)], messages=[json.dumps(turns)], tools=['[{"name": "move"}]'],
         exp_name=["run"], global_step=[1],
     )  # fmt: skip
-    (record,) = kept(roll_jsonl, body)
+    (record,) = read_records(roll_jsonl, body)
     assert (record.prompt, record.response) == ("user\npush\nassistant\n", "up\nuser\nmoved\nassistant\nleft\n")
     assert (record.trajectory, record.group, record.score, record.data_source) == ("t1", "3", 1.0, "sokoban")
     assert (record.finish_reason, record.truncated, record.tools) == ("MAX_STEPS", True, [{"name": "move"}])
@@ -62,30 +62,32 @@ def test_a_trajectory_of_an_agent_is_its_messages_reward_and_end() -> None:
 
 
 def test_a_batch_to_load_again_tells_the_tokens_without_padding_and_log_probs_beside_their_tokens() -> None:
-    records = kept(roll_mock, (ROLL / "mock/train/step_000001.pkl").read_bytes())
-    assert len(records) == 32 and all(one.textless for one in records)
-    assert all(len(one.response_ids or ()) == len(one.logprobs or ()) for one in records)
-    assert {round(value, 4) for one in records for value in one.logprobs or () if value} == {-0.3}
-    assert all(None not in (one.logprobs or ()) and 0 not in (one.logprobs or ()) for one in records)  # as padding has
-    assert all((one.prompt_ids or [0])[0] == 1 for one in records)  # the first token of the template
+    records = read_records(roll_mock, (ROLL / "mock/train/step_000001.pkl").read_bytes())
+    assert len(records) == 32 and all(record.textless for record in records)
+    assert all(len(record.response_ids or ()) == len(record.logprobs or ()) for record in records)
+    assert {round(value, 4) for record in records for value in record.logprobs or () if value} == {-0.3}
+    assert all(
+        None not in (record.logprobs or ()) and 0 not in (record.logprobs or ()) for record in records
+    )  # as padding has
+    assert all((record.prompt_ids or [0])[0] == 1 for record in records)  # the first token of the template
 
 
 def test_the_rows_of_a_batch_are_those_of_the_dump_of_its_step_in_order() -> None:
-    told = kept(roll_jsonl, (ROLL / "rlvr_jsonl/rollout_dump_data.step_1.jsonl").read_bytes())
-    batch = kept(roll_mock, (ROLL / "mock/train/step_000001.pkl").read_bytes())
+    result = read_records(roll_jsonl, (ROLL / "rlvr_jsonl/rollout_dump_data.step_1.jsonl").read_bytes())
+    batch = read_records(roll_mock, (ROLL / "mock/train/step_000001.pkl").read_bytes())
     assert [(x.group, x.trajectory, x.prompt, x.score) for x in batch] == [
-        (x.group, x.trajectory, x.prompt, x.score) for x in told
+        (x.group, x.trajectory, x.prompt, x.score) for x in result
     ]
 
 
 def test_bare_nan_and_strange_line_ends_stand_in_columns_too() -> None:
     body = b'{"prompt": ["a\xe2\x80\xa8b"], "responses": ["c\\u0000\xc2\x85"], "scores": [NaN], "global_step": [1]}\n'
-    (record,) = kept(roll_jsonl, body)
+    (record,) = read_records(roll_jsonl, body)
     assert (record.prompt, record.response, record.score) == ("a\u2028b", "c\x00\x85", None)
 
 
 def test_a_column_that_names_what_nobody_can_read_is_left_to_the_others() -> None:
-    (record,) = kept(
+    (record,) = read_records(
         roll_jsonl, columns(prompt=["q"], responses=["a"], messages=["{broken"], tag=['["x"]'], global_step=[1])
     )
     assert (record.messages, record.extras) == (None, {"tag": ["x"]})
@@ -96,8 +98,8 @@ def test_padding_on_the_left_of_a_batch_is_no_prompt() -> None:
         "input_ids": [0, 0, 5, 6, 7, 8, 0], "attention_mask": [0, 0, 1, 1, 1, 1, 0],
         "response_mask": [0, 0, 0, 0, 1, 1, 0], "infer_logprobs": [0.0, 0.0, -0.1, -0.2, -0.3, 0.0],
     }  # fmt: skip
-    rows, made = object.__new__(roll_mock.RollBatchReader), Record()
+    rows, created = object.__new__(roll_mock.RollBatchReader), Record()
     rows.batch = SimpleNamespace(numbers=lambda name, row: held.get(name))  # type: ignore[assignment]
-    rows.set_tokens(made, 0)
-    assert (made.prompt_ids, made.response_ids, made.response_mask) == ([5, 6], [7, 8], [1, 1])
-    assert made.logprobs == [-0.2, -0.3]
+    rows.set_tokens(created, 0)
+    assert (created.prompt_ids, created.response_ids, created.response_mask) == ([5, 6], [7, 8], [1, 1])
+    assert created.logprobs == [-0.2, -0.3]

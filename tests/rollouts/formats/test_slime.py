@@ -9,11 +9,11 @@ import pytest
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import slime_rollout, slime_train
 from rollouts.samples.record import LineProblem
-from tests.rollouts.support.trainer_dumps import SLIME, kept, read, rollout, sample, torch_file, trained
+from tests.rollouts.support.trainer_dumps import SLIME, read, read_records, rollout, sample, torch_file, trained
 
 
 def test_prompts_are_texts_in_one_rollout_and_messages_in_another() -> None:
-    text, chat = (kept(slime_rollout, (SLIME / f"rollout_data/{step}.pt").read_bytes())[0] for step in (0, 2))
+    text, chat = (read_records(slime_rollout, (SLIME / f"rollout_data/{step}.pt").read_bytes())[0] for step in (0, 2))
     assert text.messages is None and text.prompt.startswith("<|im_start|>system")
     assert chat.messages and chat.prompt.startswith("system\n")
 
@@ -33,24 +33,26 @@ def test_prompts_are_texts_in_one_rollout_and_messages_in_another() -> None:
 def test_a_reward_may_be_a_number_or_an_object(
     reward: Any, score: float | None, rewards: dict[str, float], extras: dict[str, Any]
 ) -> None:
-    (record,) = kept(slime_rollout, rollout(sample(reward=reward)))
+    (record,) = read_records(slime_rollout, rollout(sample(reward=reward)))
     assert (record.score, record.rewards, record.extras) == (score, rewards, extras)
 
 
 def test_the_rollout_id_of_a_sample_is_not_its_step() -> None:
     body = (SLIME / "rollout_data/1.pt").read_bytes()
-    assert {one.extras["step"] for one in kept(slime_rollout, body, step=None)} == {1}
-    assert all("step" not in one.extras for one in kept(slime_rollout, body, step=1))
+    assert {item.extras["step"] for item in read_records(slime_rollout, body, step=None)} == {1}
+    assert all("step" not in item.extras for item in read_records(slime_rollout, body, step=1))
 
 
 def test_samples_of_one_execution_are_the_turns_of_one_trajectory() -> None:
     parts = [sample(rollout_id=4, index=4), sample(rollout_id=4, index=4), sample(rollout_id=5, index=5)]
-    found = [(one.trajectory, one.turn) for one in kept(slime_rollout, rollout(*parts))]
-    assert found == [("4", 0), ("4", 1), ("5", None)]
+    matches = [(item.trajectory, item.turn) for item in read_records(slime_rollout, rollout(*parts))]
+    assert matches == [("4", 0), ("4", 1), ("5", None)]
 
 
 def test_the_data_sets_of_an_eval_do_not_share_groups_though_each_counts_from_zero() -> None:
-    records = kept(slime_rollout, (SLIME / "rollout_data/eval_0.pt").read_bytes(), split="eval", filename="eval_0.pt")
+    records = read_records(
+        slime_rollout, (SLIME / "rollout_data/eval_0.pt").read_bytes(), split="eval", filename="eval_0.pt"
+    )
     groups: dict[str | None, set[str]] = {}
     for record in records:
         groups.setdefault(record.group, set()).add(record.prompt)
@@ -61,46 +63,48 @@ def test_the_data_sets_of_an_eval_do_not_share_groups_though_each_counts_from_ze
 
 def test_parts_of_an_execution_with_prompts_of_their_own_stay_in_their_group() -> None:
     parts = [sample(prompt="a"), sample(prompt="a, summed up"), sample(group_index=1, prompt="b"), sample(prompt="a")]
-    assert [one.group for one in kept(slime_rollout, rollout(*parts))] == ["0", "0", "1", "0"]
+    assert [item.group for item in read_records(slime_rollout, rollout(*parts))] == ["0", "0", "1", "0"]
 
 
 @pytest.mark.parametrize(
     ("status", "truncated"), [("completed", False), ("truncated", True), ("aborted", False), ("failed", False)]
 )
 def test_a_status_says_why_generation_ended(status: str, truncated: bool) -> None:
-    (record,) = kept(slime_rollout, rollout(sample(status=status)))
+    (record,) = read_records(slime_rollout, rollout(sample(status=status)))
     assert (record.finish_reason, record.truncated) == (status, truncated)
 
 
 def test_an_empty_response_has_no_tokens_and_all_ids_are_the_prompts() -> None:
-    (record,) = kept(slime_rollout, rollout(sample(response="", response_length=0, rollout_log_probs=[])))
+    (record,) = read_records(slime_rollout, rollout(sample(response="", response_length=0, rollout_log_probs=[])))
     assert (record.prompt_ids, record.response_ids, record.logprobs) == ([5, 6, 7], [], [])
 
 
 def test_arrays_of_another_length_than_the_response_are_not_read_against_its_tokens() -> None:
-    (record,) = kept(slime_rollout, rollout(sample(loss_mask=[1, 0], rollout_log_probs=[-0.5, -0.5])))
+    (record,) = read_records(slime_rollout, rollout(sample(loss_mask=[1, 0], rollout_log_probs=[-0.5, -0.5])))
     assert (record.response_ids, record.response_mask, record.logprobs) == ([7], None, None)
 
 
 def test_every_other_key_is_kept_and_a_list_that_nobody_reads_is_counted() -> None:
     one = sample(custom="mine", remove_sample=True, rollout_routed_experts=[[1, 2]] * 900, session_id="s", spec_info={})
-    (record,) = kept(slime_rollout, rollout(one))
+    (record,) = read_records(slime_rollout, rollout(one))
     assert record.extras == {
         "custom": "mine", "remove_sample": True, "rollout_routed_experts": "<1,800 values>", "session_id": "s",
     }  # fmt: skip
 
 
 def test_weights_that_changed_under_way_are_all_told() -> None:
-    one, two = kept(slime_rollout, rollout(sample(weight_versions=["3", "4"]), sample(weight_versions=["default"])))
+    one, two = read_records(
+        slime_rollout, rollout(sample(weight_versions=["3", "4"]), sample(weight_versions=["default"]))
+    )
     assert (one.policy_version, one.extras) == (3, {"weight_versions": ["3", "4"]})
     assert (two.policy_version, two.extras) == (None, {"weight_versions": ["default"]})
 
 
 def test_what_is_no_sample_is_told_and_the_others_are_kept() -> None:
     problems = [
-        one for one in read(slime_rollout, rollout(sample(), 7, sample(prompt=3))) if isinstance(one, LineProblem)
+        item for item in read(slime_rollout, rollout(sample(), 7, sample(prompt=3))) if isinstance(item, LineProblem)
     ]
-    assert [one.line for one in problems] == [2, 3]
+    assert [problem.line for problem in problems] == [2, 3]
 
 
 @pytest.mark.parametrize("value", [[1], {"samples": []}, {"rollout_id": 1, "samples": "x"}, {"model": {}}])
@@ -118,17 +122,19 @@ def test_what_a_few_bytes_unfold_to_is_bounded(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_train_dump_names_its_samples_as_their_rollout_does() -> None:
     path = SLIME / "rollout_data/0.pt"
-    told = [(one.trajectory, one.turn) for one in kept(slime_rollout, path.read_bytes())]
-    joined = [(one.trajectory, one.turn) for one in kept(slime_train, (SLIME / "train_data/0_0.pt").read_bytes())]
-    assert joined == told
+    values = [(item.trajectory, item.turn) for item in read_records(slime_rollout, path.read_bytes())]
+    joined = [
+        (item.trajectory, item.turn) for item in read_records(slime_train, (SLIME / "train_data/0_0.pt").read_bytes())
+    ]
+    assert joined == values
     parts = [{"rollout_ids": 4, "sample_index": 4, "rollout_position": at} for at in range(2)]
-    found = kept(slime_train, trained(*parts, {"rollout_ids": 0, "sample_index": 9}))
-    assert [(one.trajectory, one.turn) for one in found] == [("4", 0), ("4", 1), ("9", None)]
+    result = read_records(slime_train, trained(*parts, {"rollout_ids": 0, "sample_index": 9}))
+    assert [(item.trajectory, item.turn) for item in result] == [("4", 0), ("4", 1), ("9", None)]
 
 
 def test_a_train_dump_tells_advantages_the_raw_reward_and_the_normalised_one() -> None:
     one = {"sample_index": 0, "rollout_position": 0, "advantages": [0.5], "values": [2.0], "mine": "x"}
-    (record,) = kept(slime_train, trained(one, raw_reward=[1.0]))
+    (record,) = read_records(slime_train, trained(one, raw_reward=[1.0]))
     assert (record.score, record.advantages, record.textless) == (1.0, [0.5], True)
     assert record.extras == {"normalized_reward": 0.5, "values_mean": 2.0, "mine": "x"}
 

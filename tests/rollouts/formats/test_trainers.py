@@ -23,7 +23,7 @@ from rollouts.formats import (
 )
 from rollouts.samples.record import LineProblem, Record
 from rollouts.storage import files
-from tests.rollouts.support.trainer_dumps import ROLL, SLIME, TRL, kept, read, rollout, sample
+from tests.rollouts.support.trainer_dumps import ROLL, SLIME, TRL, read, read_records, rollout, sample
 
 REAL: dict[Path, Format] = {
     TRL / "plain/completions/completions_00004.parquet": trl_completions,
@@ -47,7 +47,7 @@ def test_a_real_dump_is_recognised_by_its_beginning(path: Path) -> None:
 def test_a_stream_gives_what_the_file_gives_and_leaves_no_copy_behind(path: Path) -> None:
     form, name = BINARY[path], path.name
     assert read(form, path.read_bytes(), filename=name) == read(form, b"", filename=name, path=path) != []
-    assert [one for one in files.create_incoming_path().parent.iterdir() if one.is_file()] == []
+    assert [item for item in files.create_incoming_path().parent.iterdir() if item.is_file()] == []
 
 
 @pytest.mark.parametrize("path", BINARY, ids=lambda path: "/".join(path.parts[-3:]))
@@ -59,7 +59,7 @@ def test_a_damaged_file_gives_records_or_one_sentence_and_nothing_else(path: Pat
             broken[chance.randrange(len(broken))] = chance.randrange(256)
         cut = bytes(broken[: chance.choice([len(broken), chance.randrange(len(broken))])])
         try:
-            assert all(isinstance(one, (Record, LineProblem)) for one in read(BINARY[path], cut, filename=path.name))
+            assert all(isinstance(item, (Record, LineProblem)) for item in read(BINARY[path], cut, filename=path.name))
         except UnreadableDumpError as error:
             assert "\n" not in str(error) and str(error).endswith(".")
 
@@ -74,7 +74,7 @@ class Hostile:
 
 def test_code_in_a_rollout_is_not_run_and_the_other_values_are_read(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
-    (record,) = kept(slime_rollout, rollout(sample(metadata={"image": Hostile(mark), "source_name": "gsm8k"})))
+    (record,) = read_records(slime_rollout, rollout(sample(metadata={"image": Hostile(mark), "source_name": "gsm8k"})))
     assert not mark.exists()
     assert (record.response, record.data_source) == ("4", "gsm8k")
     assert record.extras["metadata"]["image"] == "<unreadable: posix.mkdir>"

@@ -9,21 +9,23 @@ import pytest
 
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import trl_completions
-from tests.rollouts.support.trainer_dumps import TRL, kept, parquet, read
+from tests.rollouts.support.trainer_dumps import TRL, parquet, read, read_records
 
 
 def test_texts_and_message_lists_of_one_prompt_are_the_same_prompt_and_answer() -> None:
     name = "completions/completions_00004.parquet"
-    text, chat = (kept(trl_completions, (TRL / tree / name).read_bytes(), step=4) for tree in ("trl_1.9.2", "plain"))
-    assert [one.prompt for one in text] == [one.prompt for one in chat]
+    text, chat = (
+        read_records(trl_completions, (TRL / tree / name).read_bytes(), step=4) for tree in ("trl_1.9.2", "plain")
+    )
+    assert [item.prompt for item in text] == [item.prompt for item in chat]
     assert text[0].messages is None and chat[0].messages and chat[0].messages[1]["role"] == "user"
 
 
 def test_a_file_that_an_eval_mixed_up_holds_rows_of_both() -> None:
     path = TRL / "eval_mixed_with_train/completions/completions_00003.parquet"
-    records = kept(trl_completions, path.read_bytes(), step=3)
+    records = read_records(trl_completions, path.read_bytes(), step=3)
     assert len(records) == 8
-    sizes = Counter(one.prompt for one in records).values()
+    sizes = Counter(record.prompt for record in records).values()
     assert sorted(sizes) == [2, 2, 4]  # a group of 4 that was trained on, two of 2 from the eval
 
 
@@ -33,15 +35,15 @@ def test_an_answer_with_tools_is_told_turn_by_turn_without_the_keys_that_only_ot
         {"role": "tool", "content": "42", "name": "calculator"},
         {"role": "assistant", "content": "42", "name": None},
     ]
-    asked = [
+    requests = [
         {"role": "system", "content": "Be brief.", "name": None},
         {"role": "user", "content": "6*7?", "name": "ann"},
     ]
-    body = parquet(step=[1], prompt=[asked], completion=[turns])
-    (record,) = kept(trl_completions, body)
+    body = parquet(step=[1], prompt=[requests], completion=[turns])
+    (record,) = read_records(trl_completions, body)
     assert record.response == "let me see\ntool\n42\nassistant\n42"
-    told = [{key: value for key, value in turn.items() if value is not None} for turn in (*asked, *turns)]
-    assert record.messages == told
+    values = [{key: value for key, value in turn.items() if value is not None} for turn in (*requests, *turns)]
+    assert record.messages == values
 
 
 def test_the_score_is_the_sum_of_the_rewards_where_the_advantages_agree() -> None:
@@ -49,7 +51,7 @@ def test_the_score_is_the_sum_of_the_rewards_where_the_advantages_agree() -> Non
         step=[1] * 3, prompt=["q"] * 3, completion=list("abc"), acc=[1.0, 0.0, None], style=[0.5, 0.25, None],
         pred=["x", "y", "z"], advantage=[1.0, -1.0, None],
     )  # fmt: skip
-    one, two, three = kept(trl_completions, body)
+    one, two, three = read_records(trl_completions, body)
     assert [one.score, two.score, three.score] == [1.5, 0.25, None]
     assert (one.rewards, one.advantages, three.advantages) == ({"acc": 1.0, "style": 0.5}, [1.0], None)
     assert (one.extras, three.rewards) == ({"pred": "x"}, {"acc": None, "style": None})
@@ -60,18 +62,21 @@ def test_there_is_no_score_where_a_number_of_the_run_or_a_weight_makes_the_sum_a
     body = parquet(
         step=[1] * 2, prompt=["q"] * 2, completion=["a", "b"], acc=[1.0, 0.0], seconds=[3.0, 1.0], advantage=advantages
     )
-    assert [(one.score, one.rewards["seconds"]) for one in kept(trl_completions, body)] == [(None, 3.0), (None, 1.0)]
+    assert [(item.score, item.rewards["seconds"]) for item in read_records(trl_completions, body)] == [
+        (None, 3.0),
+        (None, 1.0),
+    ]
 
 
 def test_control_characters_and_broken_text_of_a_random_model_are_kept() -> None:
     body = parquet(step=[1], prompt=["q\x00"], completion=["\ufffd\x1d\u2028"], pred=["x"])
-    (record,) = kept(trl_completions, body)
+    (record,) = read_records(trl_completions, body)
     assert (record.prompt, record.response) == ("q\x00", "\ufffd\x1d\u2028")
 
 
 def test_text_that_is_not_utf8_is_shown_with_the_replacement_sign() -> None:
     broken = pa.Array.from_buffers(pa.string(), 1, pa.array([b"caf\xe9"], pa.binary()).buffers())
-    (record,) = kept(trl_completions, parquet(step=[1], prompt=["q"], completion=broken))
+    (record,) = read_records(trl_completions, parquet(step=[1], prompt=["q"], completion=broken))
     assert record.response == "caf\ufffd"
 
 

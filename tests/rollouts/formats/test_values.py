@@ -26,13 +26,13 @@ OTHERS = (
 Place = tuple[str | int, ...]
 
 
-def places(value: Any, here: Place = ()) -> Iterator[Place]:
+def list_paths(value: Any, here: Place = ()) -> Iterator[Place]:
     """Every key of a value, and of lists the first entry."""
     if here:
         yield here
     inner: Any = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     for key, one in inner:
-        yield from places(one, (*here, key))
+        yield from list_paths(one, (*here, key))
 
 
 def changed(value: Any, place: Place, other: Any) -> Any:
@@ -52,17 +52,17 @@ def parsed(path: Path) -> Any:
     return value[:2] if isinstance(value, list) else value
 
 
-def written(path: Path, value: Any) -> bytes:
-    return b"\n".join(json.dumps(one).encode() for one in (value if path.suffix == ".jsonl" else [value]))
+def write_pickle(path: Path, value: Any) -> bytes:
+    return b"\n".join(json.dumps(item).encode() for item in (value if path.suffix == ".jsonl" else [value]))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DUMPS)))
 def test_any_value_of_a_real_dump_may_be_another(path: Path) -> None:
     form, value = select_format(path.name, path.read_bytes()[:HEAD_BYTES]), parsed(path)
-    for place in places(value):
+    for position in list_paths(value):
         records = []
         for other in OTHERS:
-            body = written(path, changed(value, place, other))
+            body = write_pickle(path, changed(value, position, other))
             try:
                 items = list(form.read(io.BytesIO(body), DumpContext(path.name)))
             except UnreadableDumpError:

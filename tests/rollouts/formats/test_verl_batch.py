@@ -31,8 +31,8 @@ def decode() -> Any:
     return decoder.decode_rows
 
 
-def read(path: Path, form: verl_batch.VerlBatchFormat = GEN, **told: Any) -> list[Record]:
-    items = form.read(io.BytesIO(), DumpContext(path.name, path=path, **{"facts": SHAPE, **told}))
+def read(path: Path, form: verl_batch.VerlBatchFormat = GEN, **options: Any) -> list[Record]:
+    items = form.read(io.BytesIO(), DumpContext(path.name, path=path, **{"facts": SHAPE, **options}))
     return [item for item in items if isinstance(item, Record)]
 
 
@@ -50,14 +50,14 @@ def texts(path: Path) -> list[tuple[str, str]]:
     ],
 )
 def test_decoded_batches_are_the_texts_that_verl_wrote(folder: Path, form: Any, jsonl: str, decode: Any) -> None:
-    found = read(folder, form, decode_tokens=decode)
-    assert sorted((one.prompt, one.response) for one in found) == texts(DUMPS / jsonl)
+    result = read(folder, form, decode_tokens=decode)
+    assert sorted((item.prompt, item.response) for item in result) == texts(DUMPS / jsonl)
 
 
 def test_a_row_of_v0_has_its_place_its_scores_and_its_tokens_without_padding() -> None:
-    found = read(V0 / "gen_batch.dp")
-    assert [(one.group, one.index) for one in found[:5]] == [("0", 0), ("0", 1), ("0", 2), ("0", 3), ("1", 0)]
-    one = found[0]
+    result = read(V0 / "gen_batch.dp")
+    assert [(item.group, item.index) for item in result[:5]] == [("0", 0), ("0", 1), ("0", 2), ("0", 3), ("1", 0)]
+    one = result[0]
     assert one.score == pytest.approx(0.1) and one.rewards == {"score": 0.1, "acc": 0.0, "format": 1.0}
     assert one.extras == {"pred": "447", "num_turns": 2, "min_global_steps": 1, "max_global_steps": 1}
     assert (one.truncated, one.textless, one.policy_version) == (False, True, 1)
@@ -66,11 +66,11 @@ def test_a_row_of_v0_has_its_place_its_scores_and_its_tokens_without_padding() -
 
 
 def test_responses_as_long_as_the_run_allows_are_truncated() -> None:
-    found = read(V0 / "gen_batch.dp", facts={})
-    assert {one.truncated for one in found if len(one.response_ids or ()) < 256} == {False}
+    result = read(V0 / "gen_batch.dp", facts={})
+    assert {item.truncated for item in result if len(item.response_ids or ()) < 256} == {False}
     shorter = read(V1 / "0/tq_batch.pt", TQ, facts={"max_response_length": 20})
-    assert {one.truncated for one in shorter} == {len(one.response_ids or ()) >= 20 for one in shorter}
-    assert {one.truncated for one in read(V1 / "0/tq_batch.pt", TQ, facts={})} == {None}
+    assert {item.truncated for item in shorter} == {len(item.response_ids or ()) >= 20 for item in shorter}
+    assert {item.truncated for item in read(V1 / "0/tq_batch.pt", TQ, facts={})} == {None}
 
 
 def test_a_row_of_v1_has_the_place_that_its_key_names_and_its_labels() -> None:
@@ -83,25 +83,25 @@ def test_a_row_of_v1_has_the_place_that_its_key_names_and_its_labels() -> None:
 
 
 def test_a_fully_async_batch_is_one_prompt() -> None:
-    assert {(one.group, len(one.response_ids or ()) > 0) for one in read(ASYNC / "gen_batch.dp")} == {("0", True)}
+    assert {(item.group, len(item.response_ids or ()) > 0) for item in read(ASYNC / "gen_batch.dp")} == {("0", True)}
 
 
 def test_a_batch_without_streamed_rewards_has_its_labels_and_no_score() -> None:
-    found = read(COLOCATED / "gen_batch.dp", facts={"samples_per_prompt": 2})
-    assert {one.score for one in found} == {None}
-    assert all(one.group and one.data_source for one in found)
+    result = read(COLOCATED / "gen_batch.dp", facts={"samples_per_prompt": 2})
+    assert {item.score for item in result} == {None}
+    assert all(item.group and item.data_source for item in result)
 
 
 def test_the_labels_of_0_8_lie_in_the_batch_beside_it() -> None:
     alone = read(V2 / "gen_batch.dp")
-    found = read(V2 / "gen_batch.dp", sibling_paths={"new_batch.dp": V2 / "new_batch.dp"})
-    assert {one.ground_truth for one in alone} == {None}
-    assert len({one.group for one in found}) == 8 and all(one.ground_truth for one in found)
+    result = read(V2 / "gen_batch.dp", sibling_paths={"new_batch.dp": V2 / "new_batch.dp"})
+    assert {item.ground_truth for item in alone} == {None}
+    assert len({item.group for item in result}) == 8 and all(item.ground_truth for item in result)
 
 
 def test_labels_for_another_number_of_rows_are_left_alone() -> None:
-    found = read(ASYNC / "gen_batch.dp", sibling_paths={"new_batch.dp": V2 / "new_batch.dp"})
-    assert {one.ground_truth for one in found} == {None}
+    result = read(ASYNC / "gen_batch.dp", sibling_paths={"new_batch.dp": V2 / "new_batch.dp"})
+    assert {item.ground_truth for item in result} == {None}
 
 
 def test_bytes_without_a_file_are_told_where_they_belong() -> None:
@@ -128,7 +128,7 @@ def batch(pickled: Any) -> Iterator[Any]:
     """Writes a batch of two rows with these columns."""
 
     def write(columns: dict[str, list[Any]], **tensors: np.ndarray[Any, Any]) -> Path:
-        whole = {
+        full = {
             "prompts": np.array([[0, 5], [6, 7]]),
             "responses": np.array([[8, 9, 0], [10, 0, 0]]),
             "attention_mask": np.array([[0, 1, 1, 1, 0], [1, 1, 1, 0, 0]]),
@@ -137,10 +137,10 @@ def batch(pickled: Any) -> Iterator[Any]:
         }
         parts = {
             name: (str(array.dtype), Size(array.shape), np.frombuffer(array.tobytes(), np.uint8))
-            for name, array in whole.items()
+            for name, array in full.items()
         }
-        made = {name: np.array([None, *values], object)[1:] for name, values in columns.items()}
-        return Path(pickled((Size((2,)), None, parts), made, {"reward_extra_keys": ["acc", "odd"]}))
+        created = {name: np.array([None, *values], object)[1:] for name, values in columns.items()}
+        return Path(pickled((Size((2,)), None, parts), created, {"reward_extra_keys": ["acc", "odd"]}))
 
     yield write
 

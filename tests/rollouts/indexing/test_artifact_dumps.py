@@ -22,9 +22,11 @@ V0_TEXT = (DUMPS / "v0/rollout/1.jsonl").read_bytes()
 V1_TEXT = (DUMPS / "v1/rollout/1.jsonl").read_bytes()
 
 
-def told(run: Run) -> dict[str, tuple[Any, ...]]:
+def listed(run: Run) -> dict[str, tuple[Any, ...]]:
     """What lists show of each visible sample."""
-    return {one.id: (one.group, one.score, one.chars, one.data_source, one.expected, one.tail) for one in rows(run)}
+    return {
+        item.id: (item.group, item.score, item.chars, item.data_source, item.expected, item.tail) for item in rows(run)
+    }
 
 
 def with_tokens(run: Run) -> int:
@@ -48,22 +50,22 @@ def test_an_artifact_that_is_ready_twice_makes_one_dump(run: Run) -> None:
 
 def test_a_v1_batch_joins_by_uid_session_and_output_without_a_tokenizer(run: Run) -> None:
     indexed(run, V1_TEXT)
-    before = told(run)
+    before = listed(run)
     ready(run, V1, role="rollout_tq")
     worked(run)
     after = rows(run)
     assert set(before) == {sample.id for sample in after}
-    assert [before[one.id][:3] for one in after] == [(one.group, one.score, one.chars) for one in after]
+    assert [before[item.id][:3] for item in after] == [(item.group, item.score, item.chars) for item in after]
     assert Step.objects.get().samples == 32
     read = bodies.load_bodies(after)
-    assert all(read[one.id].response and not read[one.id].textless for one in after)
-    assert all(len(read[one.id].response_ids or ()) == one.tokens for one in after)
-    for one in after:
-        body = read[one.id]
+    assert all(read[item.id].response and not read[item.id].textless for item in after)
+    assert all(len(read[item.id].response_ids or ()) == item.tokens for item in after)
+    for item in after:
+        body = read[item.id]
         assert body.extras["num_turns"] == 2
-        assert body.data_source == one.data_source != ""
+        assert body.data_source == item.data_source != ""
         assert set(body.rewards) == {"score", "acc", "format"}
-        assert len(body.logprobs or ()) == len(body.response_mask or ()) == one.tokens
+        assert len(body.logprobs or ()) == len(body.response_mask or ()) == item.tokens
 
 
 def test_tokens_that_join_by_uid_are_those_of_the_text(run: Run) -> None:
@@ -82,18 +84,18 @@ def test_tokens_that_join_by_uid_are_those_of_the_text(run: Run) -> None:
 
 def test_a_reward_functions_own_word_decides_what_is_correct_wherever_it_stands(run: Run) -> None:
     indexed(run, V1_TEXT)
-    assert all(one.correct for one in rows(run) if one.score == pytest.approx(0.1))
+    assert all(item.correct for item in rows(run) if item.score == pytest.approx(0.1))
     ready(run, V1, role="rollout_tq")
     worked(run)
-    found = {one.id: body.rewards["acc"] for one, body in zip(rows(run), read_in_order(run), strict=True)}
-    assert [one.correct for one in rows(run)] == [found[one.id] == 1 for one in rows(run)]
-    assert not any(one.correct for one in rows(run) if one.score == pytest.approx(0.1))
+    result = {one.id: body.rewards["acc"] for one, body in zip(rows(run), read_in_order(run), strict=True)}
+    assert [item.correct for item in rows(run)] == [result[item.id] == 1 for item in rows(run)]
+    assert not any(item.correct for item in rows(run) if item.score == pytest.approx(0.1))
 
 
 def read_in_order(run: Run) -> list[bodies.SampleBody]:
-    found = rows(run)
-    read = bodies.load_bodies(found)
-    return [read[one.id] for one in found]
+    result = rows(run)
+    read = bodies.load_bodies(result)
+    return [read[item.id] for item in result]
 
 
 def test_samples_are_found_by_what_only_the_batch_says_of_them(run: Run) -> None:
@@ -102,8 +104,8 @@ def test_samples_are_found_by_what_only_the_batch_says_of_them(run: Run) -> None
     worked(run)
     right = {one.id for one, body in zip(rows(run), read_in_order(run), strict=True) if body.rewards["acc"] == 1}
     assert 0 < len(right) < 32
-    assert {one.id for one in search.find_samples(run, step=1, q="acc=1").samples} == right
-    assert {one.id for one in search.find_samples(run, q="acc=0").samples} == set(told(run)) - right
+    assert {sample.id for sample in search.find_samples(run, step=1, q="acc=1").samples} == right
+    assert {sample.id for sample in search.find_samples(run, q="acc=0").samples} == set(listed(run)) - right
 
 
 def joined(run: Run) -> tuple[set[str], dict[str, bodies.SampleBody]]:
@@ -115,57 +117,57 @@ def joined(run: Run) -> tuple[set[str], dict[str, bodies.SampleBody]]:
     return set(read), read
 
 
-def found(run: Run, q: str) -> set[str]:
-    here = {one.id for one in search.find_samples(run, step=1, q=q).samples}
-    assert here == {one.id for one in search.find_samples(run, q=q).samples}
+def search_ids(run: Run, q: str) -> set[str]:
+    here = {sample.id for sample in search.find_samples(run, step=1, q=q).samples}
+    assert here == {sample.id for sample in search.find_samples(run, q=q).samples}
     return here
 
 
 def test_a_negation_finds_the_samples_of_which_no_body_says_it(run: Run) -> None:
     every, read = joined(run)
     right = {pk for pk, body in read.items() if body.rewards["acc"] == 1}
-    said = {pk for pk, body in read.items() if "*" in body.prompt + body.response}
-    assert 0 < len(right) < 32 and 0 < len(said) < 32
-    assert found(run, "-acc=1") == found(run, "acc!=1") == every - right
-    assert found(run, '-"*"') == every - said
-    assert found(run, "-num_turns=2") == found(run, "-user") == set()
-    assert found(run, '-(acc=1 or "*")') == every - right - said
-    assert found(run, '-(acc=1 "*")') == every - (right & said)
-    assert found(run, '"*" -(acc=1 or -num_turns=2)') == said - right
-    assert found(run, '-acc=1 or (score>0 -(-"*"))') == (every - right) | {
-        pk for pk in said if (read[pk].score or 0) > 0
+    message = {pk for pk, body in read.items() if "*" in body.prompt + body.response}
+    assert 0 < len(right) < 32 and 0 < len(message) < 32
+    assert search_ids(run, "-acc=1") == search_ids(run, "acc!=1") == every - right
+    assert search_ids(run, '-"*"') == every - message
+    assert search_ids(run, "-num_turns=2") == search_ids(run, "-user") == set()
+    assert search_ids(run, '-(acc=1 or "*")') == every - right - message
+    assert search_ids(run, '-(acc=1 "*")') == every - (right & message)
+    assert search_ids(run, '"*" -(acc=1 or -num_turns=2)') == message - right
+    assert search_ids(run, '-acc=1 or (score>0 -(-"*"))') == (every - right) | {
+        pk for pk in message if (read[pk].score or 0) > 0
     }
 
 
 def test_terms_of_which_each_is_said_by_another_body_hold_together(run: Run) -> None:
     every, read = joined(run)
-    said = {pk for pk, body in read.items() if "*" in body.prompt + body.response}
-    assert found(run, '"*" num_turns=2') == said
-    assert found(run, 'num_turns=2 ("*" or quokka)') == said
-    assert found(run, "num_turns=2 user") == every
+    message = {pk for pk, body in read.items() if "*" in body.prompt + body.response}
+    assert search_ids(run, '"*" num_turns=2') == message
+    assert search_ids(run, 'num_turns=2 ("*" or quokka)') == message
+    assert search_ids(run, "num_turns=2 user") == every
 
 
 def test_a_step_with_one_body_a_sample_is_asked_in_one_pass(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+    requests: list[object] = []
     matching = body_scan.scan_bodies
 
     def told(scope: Any, node: Any, *more: Any) -> list[str]:
-        asked.append(node)
+        requests.append(node)
         return matching(scope, node, *more)
 
     monkeypatch.setattr(body_scan, "scan_bodies", told)
     indexed(run, V1_TEXT)
-    found(run, '"*" -(index=1 or -user) score>0')
-    assert len(asked) == 2  # of the step, and of the run
+    search_ids(run, '"*" -(index=1 or -user) score>0')
+    assert len(requests) == 2  # of the step, and of the run
 
 
 def test_a_v0_batch_joins_by_prompt_and_decoded_response_though_its_rows_are_permuted(run: Run) -> None:
     indexed(run, V0_TEXT)
-    before = told(run)
+    before = listed(run)
     tokenizer(run)
     ready(run, V0)
     worked(run)
-    assert {pk: facts[:3] for pk, facts in told(run).items()} == {pk: facts[:3] for pk, facts in before.items()}
+    assert {pk: facts[:3] for pk, facts in listed(run).items()} == {pk: facts[:3] for pk, facts in before.items()}
     assert with_tokens(run) == 32
     step = Step.objects.get()
     assert (step.samples, step.facets["tokens"]) == (32, 32)
@@ -174,10 +176,10 @@ def test_a_v0_batch_joins_by_prompt_and_decoded_response_though_its_rows_are_per
 
 def test_without_a_tokenizer_a_v0_batch_adds_nothing_to_a_step_that_has_text(run: Run) -> None:
     indexed(run, V0_TEXT)
-    before = told(run)
+    before = listed(run)
     ready(run, V0)
     worked(run)
-    assert told(run) == before
+    assert listed(run) == before
     assert (with_tokens(run), Step.objects.get().facets.get("tokens")) == (0, None)
 
 
@@ -185,19 +187,19 @@ def test_a_tokenizer_that_comes_later_brings_the_tokens_to_their_texts(run: Run)
     indexed(run, V0_TEXT)
     ready(run, V0)
     worked(run)
-    before = set(told(run))
+    before = set(listed(run))
     tokenizer(run)
     assert [dump.state for dump in run.dumps.order_by("pk")] == ["indexed", "received"]
     worked(run)
-    assert (set(told(run)), with_tokens(run)) == (before, 32)
+    assert (set(listed(run)), with_tokens(run)) == (before, 32)
 
 
 def test_a_step_of_which_only_the_batch_is_known_shows_prompts_ids_and_scores_and_no_text(run: Run) -> None:
     ready(run, ASYNC, role="async_rollout", step_kind="feed_index")
     worked(run)
-    found = rows(run)
+    result = rows(run)
     body = read_in_order(run)[0]
-    assert len(found) == 4
+    assert len(result) == 4
     assert body.textless
     assert body.messages and body.messages[-1]["role"] == "user"
     assert body.prompt.endswith("assistant\n")
@@ -241,7 +243,7 @@ def test_labels_of_a_v2_step_come_from_the_batch_beside_it(run: Run) -> None:
     worked(run)
     body = read_in_order(run)[0]
     assert (body.ground_truth, body.data_source) == ("448", "openai/gsm8k")
-    assert len({one.group for one in rows(run)}) == 8
+    assert len({item.group for item in rows(run)}) == 8
 
 
 @pytest.mark.parametrize("text_first", [True, False])
@@ -255,7 +257,7 @@ def test_a_batch_that_somebody_imports_beside_a_launch_hides_none_of_its_text(ru
 
     for arrive in (text, batch) if text_first else (batch, text):
         arrive()
-    assert {(one.step.attempt.key, one.chars > 0) for one in rows(run)} == {("launch", True)}
+    assert {(item.step.attempt.key, item.chars > 0) for item in rows(run)} == {("launch", True)}
     assert len(rows(run)) == 32
 
 
@@ -263,7 +265,7 @@ def test_a_later_launch_of_which_only_batches_are_known_takes_the_place_of_the_f
     ready(run, V0, attempt="first")
     ready(run, V2, attempt="second")
     worked(run)
-    assert {one.step.attempt.key for one in rows(run)} == {"second"}
+    assert {item.step.attempt.key for item in rows(run)} == {"second"}
 
 
 def test_an_unsafe_artifact_tells_nothing(run: Run) -> None:
@@ -290,8 +292,8 @@ def test_the_order_in_which_the_dumps_of_a_step_are_indexed_does_not_matter(
     ready(run, V1, role="rollout_tq")
     ready(run, V0)
     dumps = [text, *run.dumps.exclude(pk=text.pk).order_by("pk")]
-    for place in order:
-        indexer.index_dump(dumps[place].pk)
+    for position in order:
+        indexer.index_dump(dumps[position].pk)
     here = figures()
     indexer.reindex_run(run)
     worked(run)

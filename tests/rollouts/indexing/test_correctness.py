@@ -34,7 +34,7 @@ def ruled(project: Project, owner: User, rule: str) -> None:
 
 
 def verdicts(run: Run, **which: Any) -> list[bool | None]:
-    return [one.correct for one in rows(run, **which)]
+    return [item.correct for item in rows(run, **which)]
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,19 @@ def test_a_step_that_comes_after_the_rule_is_judged_as_one_that_came_before(run:
 def test_counts_filters_and_exports_follow_the_rule(run: Run, owner: User) -> None:
     indexed(run, STEP)
     ruled(run.project, owner, "score>=0.5")
-    told = Step.objects.get().facets
-    assert {name: told[name] for name in ("judged", "correct", "solve-all", "solve-none")} == {
+    result = Step.objects.get().facets
+    assert {name: result[name] for name in ("judged", "correct", "solve-all", "solve-none")} == {
         "judged": 4, "correct": 2, "solve-all": 0, "solve-none": 0
     }  # fmt: skip
     run.refresh_from_db()
-    assert {one.score for one in search.find_samples(run, q="is:correct").samples} == {1.0, 0.6}
-    assert {one.score for one in search.find_samples(run, q="is:wrong").samples} == {0.4, 0.0}
-    assert [one["correct"] for one in sorted(exported(run), key=lambda one: one["score"])] == [False, False, True, True]
+    assert {sample.score for sample in search.find_samples(run, q="is:correct").samples} == {1.0, 0.6}
+    assert {sample.score for sample in search.find_samples(run, q="is:wrong").samples} == {0.4, 0.0}
+    assert [item["correct"] for item in sorted(exported(run), key=lambda item: item["score"])] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def exported(run: Run) -> Iterator[dict[str, Any]]:
@@ -107,12 +112,12 @@ def test_who_asks_for_correct_is_told_the_rule(run: Run, owner: User) -> None:
 def test_the_default_comes_back_as_if_there_had_never_been_a_rule(run: Run, owner: User) -> None:
     indexed(run, STEP)
     before, figures = verdicts(run), Step.objects.get().facets
-    ids = [one.pk for one in rows(run)]
+    ids = [item.pk for item in rows(run)]
     assert before == [True, False, False, False]
     ruled(run.project, owner, "score<0.5")
     assert verdicts(run) != before
     ruled(run.project, owner, "  ")
-    assert (verdicts(run), Step.objects.get().facets, [one.pk for one in rows(run)]) == (before, figures, ids)
+    assert (verdicts(run), Step.objects.get().facets, [item.pk for item in rows(run)]) == (before, figures, ids)
 
 
 def test_judging_again_changes_nothing_not_even_the_runs_version(run: Run, owner: User) -> None:
@@ -132,13 +137,13 @@ def test_a_worker_that_dies_between_two_steps_leaves_the_rest_to_the_next(
     for step in (1, 2, 3):
         indexed(run, STEP, step)
     correctness.change_correctness_rule(run.project, "score>=0.5", owner)
-    whole, tried = correctness.evaluate_step, []
+    full, tried = correctness.evaluate_step, []
 
     def killed(step_id: int, **more: Any) -> None:
         tried.append(step_id)
         if len(tried) == 2:
             raise KeyboardInterrupt
-        whole(step_id, **more)
+        full(step_id, **more)
 
     monkeypatch.setattr(correctness, "evaluate_step", killed)
     with pytest.raises(KeyboardInterrupt):
@@ -177,11 +182,11 @@ def test_a_rule_that_changes_while_a_worker_judges_is_the_one_that_counts(
     for step in (1, 2):
         indexed(run, STEP, step)
     correctness.change_correctness_rule(run.project, "score>=0.5", owner)
-    whole, seen = correctness.evaluate_step, []
+    full, seen = correctness.evaluate_step, []
 
     def changing(step_id: int, **more: Any) -> None:
         seen.append(step_id)
-        whole(step_id, **more)
+        full(step_id, **more)
         if len(seen) == 1:
             correctness.change_correctness_rule(run.project, "score<0.5", owner)
 
@@ -208,14 +213,14 @@ def test_whatever_order_the_dumps_of_a_step_come_in_the_rule_says_the_same(proje
         lines(generation("a", "x", 0.0), generation("a", "Answer: 2", 0.0)),
         lines(generation("a", "x", 0.0, acc=1), generation("b", "y", 0.0, acc=0)),
     ]
-    found = []
+    matches = []
     for name, order in zip("ab", permutations((0, 1)), strict=True):
         run = builders.run(project, name)
         pushed = [push(run, telling[at], source=f"{at}.jsonl") for at in range(2)]
         for at in order:
             indexer.index_dump(pushed[at].pk)
-        found.append({one.tail: one.correct for one in rows(run)})
-    assert found == [{"x": True, "Answer: 2": True, "y": False}] * 2
+        matches.append({item.tail: item.correct for item in rows(run)})
+    assert matches == [{"x": True, "Answer: 2": True, "y": False}] * 2
 
 
 def test_samples_without_text_are_not_judged_by_text(run: Run, owner: User) -> None:

@@ -40,8 +40,8 @@ def test_ids_that_no_vocabulary_has_decode_to_nothing() -> None:
 def test_a_character_cut_in_two_is_shown_as_such() -> None:
     decoder = detokenize.load_tokenizer_file(REAL)
     assert decoder
-    whole = decoder.tokenizer.get_vocab()
-    assert decoder.decode_rows([[whole["æ"]]]) == ["\ufffd"]
+    full = decoder.tokenizer.get_vocab()
+    assert decoder.decode_rows([[full["æ"]]]) == ["\ufffd"]
 
 
 @pytest.mark.parametrize(

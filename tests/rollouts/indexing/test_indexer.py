@@ -85,8 +85,8 @@ def test_any_text_can_be_indexed_and_read_back(run: Run, text: str) -> None:
     indexed(run, lines(generation(text, text, data_source=text, uid=f"{text}_0_0") | {"gts": text}))
     (sample,) = rows(run)
     body = bodies.load_bodies([sample])[sample.id]
-    shown = text.replace("\ud83d", "\ufffd")
-    assert (body.prompt, body.response, body.ground_truth) == (shown, shown, shown)
+    rendered = text.replace("\ud83d", "\ufffd")
+    assert (body.prompt, body.response, body.ground_truth) == (rendered, rendered, rendered)
     assert "\x00" not in sample.tail + sample.expected + sample.data_source + sample.group
 
 
@@ -130,9 +130,9 @@ def test_a_body_has_every_field_that_was_logged(run: Run) -> None:
 def test_any_one_of_many_samples_is_read_alone(run: Run) -> None:
     indexed(run, lines(*(generation(f"p{i // 8}", f"response {i}") for i in range(1000))))
     samples = rows(run)
-    for place in (0, 127, 128, 640, 999):
-        sample = samples[place]
-        assert bodies.load_bodies([sample])[sample.id].response == f"response {place}"
+    for position in (0, 127, 128, 640, 999):
+        sample = samples[position]
+        assert bodies.load_bodies([sample])[sample.id].response == f"response {position}"
 
 
 def test_a_step_that_nobody_named_is_taken_from_the_rows(run: Run) -> None:

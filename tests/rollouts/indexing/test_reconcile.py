@@ -110,8 +110,8 @@ def test_the_order_of_indexing_does_not_matter(run: Run, order: tuple[int, ...])
         ]
 
     dumps = arrive("grpo")
-    for place in order:
-        indexer.index_dump(dumps[place].pk)
+    for position in order:
+        indexer.index_dump(dumps[position].pk)
     here = figures()
     indexer.reindex_run(run)
     for dump in dumps:
@@ -141,7 +141,7 @@ def launch(run: Run, number: int, steps: range, **more: Any) -> None:
         indexed(run, lines(generation("a", f"{number}-{step}", step=step)), step, attempt=f"launch-{number}", **more)
 
 
-def shown(run: Run, split: str = "train") -> list[tuple[int, int]]:
+def visible(run: Run, split: str = "train") -> list[tuple[int, int]]:
     current = run.steps.current().filter(split=split).order_by("step")
     return list(current.values_list("step", "attempt__number"))
 
@@ -149,7 +149,7 @@ def shown(run: Run, split: str = "train") -> list[tuple[int, int]]:
 def test_a_run_restarted_five_times_shows_each_step_once(run: Run) -> None:
     for number, first in enumerate([1, 4, 3, 6, 2], start=1):
         launch(run, number, range(first, first + 4))
-    assert shown(run) == [(1, 1), (2, 5), (3, 5), (4, 5), (5, 5)]
+    assert visible(run) == [(1, 1), (2, 5), (3, 5), (4, 5), (5, 5)]
     assert len(rows(run)) == 5
     assert Step.objects.count() == 20
 
@@ -159,7 +159,7 @@ def test_an_attempt_that_began_earlier_but_arrives_later_is_superseded_all_the_s
     assert (first.number, second.number) == (1, 2)
     launch(run, 2, range(3, 5))
     launch(run, 1, range(1, 5))
-    assert shown(run) == [(1, 1), (2, 1), (3, 2), (4, 2)]
+    assert visible(run) == [(1, 1), (2, 1), (3, 2), (4, 2)]
 
 
 def test_a_resumed_run_evaluates_its_checkpoint_again_without_losing_the_step_that_made_it(run: Run) -> None:
@@ -167,14 +167,14 @@ def test_a_resumed_run_evaluates_its_checkpoint_again_without_losing_the_step_th
     launch(run, 1, range(0, 7, 2), split="eval", source="val")
     launch(run, 2, range(4, 5), split="eval", source="val")
     launch(run, 2, range(5, 7))
-    assert shown(run) == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 2)]
-    assert shown(run, "eval") == [(0, 1), (2, 1), (4, 2)]
+    assert visible(run) == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 2)]
+    assert visible(run, "eval") == [(0, 1), (2, 1), (4, 2)]
 
 
 def test_an_evaluation_is_superseded_once_a_later_launch_has_trained_past_it(run: Run) -> None:
     launch(run, 1, range(2, 9, 2), split="eval", source="val")
     launch(run, 2, range(5, 6))
-    assert shown(run, "eval") == [(2, 1), (4, 1)]
+    assert visible(run, "eval") == [(2, 1), (4, 1)]
 
 
 def test_step_kinds_supersede_each_by_itself(run: Run) -> None:
@@ -217,8 +217,8 @@ def test_a_name_of_a_trajectory_counts_in_its_group_however_many_dumps_the_step_
 @pytest.mark.parametrize("order", ["plain first", "told first"])
 def test_turns_that_one_source_tells_hold_whichever_came_first(run: Run, order: str) -> None:
     plain = lines(generation("a", "first"), generation("a", "last"))
-    told = lines(turn_of("first", 0), turn_of("last", 1))
-    sources: list[tuple[bytes, dict[str, str]]] = [(plain, {}), (told, {"source": "plugin", "format": "native"})]
+    result = lines(turn_of("first", 0), turn_of("last", 1))
+    sources: list[tuple[bytes, dict[str, str]]] = [(plain, {}), (result, {"source": "plugin", "format": "native"})]
     for body, how in sources if order == "plain first" else reversed(sources):
         indexed(run, body, **how)
     assert [(sample.tail, sample.final, sample.trajectory) for sample in rows(run)] == [

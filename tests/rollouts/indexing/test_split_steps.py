@@ -22,8 +22,8 @@ CSV = b"question,answer,reward,global_step\n1+1?,2,1,4\n1+1?,3,0,4\n2+2?,4,1,5\n
 def indexed(run: Run, body: bytes, tmp_path: Path, **header: object) -> Dump:
     from rollouts.storage import files
 
-    told = dumps.DumpHeader(**{"attempt": "files", "split": "train", "step": None, "source": "a.csv", **header})  # type: ignore[arg-type]
-    dump, _ = dumps.accept_dump(run, told, *plain(body, files.create_incoming_path()))
+    result = dumps.DumpHeader(**{"attempt": "files", "split": "train", "step": None, "source": "a.csv", **header})  # type: ignore[arg-type]
+    dump, _ = dumps.accept_dump(run, result, *plain(body, files.create_incoming_path()))
     index_dump(dump.pk)
     dump.refresh_from_db()
     return dump
@@ -52,8 +52,8 @@ def test_a_column_that_was_not_mapped_stays_what_it_is_in_a_step_that_lacks_the_
 ) -> None:
     body = b"prompt,response,gold,label,step\n1+1?,2,2,good,4\n2+2?,4,,bad,5\n"
     indexed(run, body, tmp_path, columns="ground_truth=gold")
-    whole = {row.step.step: bodies.load_bodies([row])[row.id] for row in Sample.objects.all()}
-    assert {step: (one.ground_truth, one.extras["label"]) for step, one in whole.items()} == {
+    full = {row.step.step: bodies.load_bodies([row])[row.id] for row in Sample.objects.all()}
+    assert {step: (one.ground_truth, one.extras["label"]) for step, one in full.items()} == {
         4: ("2", "good"), 5: (None, "bad"),
     }  # fmt: skip
 
@@ -108,8 +108,8 @@ def test_the_trained_half_of_the_episodes_counts_once_and_says_so(run: Run, tmp_
         body = (folder / subset / "traces.jsonl").read_bytes()
         path = f"rollouts/step_3/train/{subset}/traces.jsonl"
         indexed(run, body, tmp_path, source=path, step=3, offset=0)
-        records = [one for one in read(verifiers, body, filename=path, step=3) if isinstance(one, Record)]
-        assert {one.extras.get("trained", False) for one in records} == {subset == "effective"}
+        records = [item for item in read(verifiers, body, filename=path, step=3) if isinstance(item, Record)]
+        assert {record.extras.get("trained", False) for record in records} == {subset == "effective"}
     assert steps(run) == {3: 3}
 
 

@@ -25,8 +25,8 @@ def call(run: Run, name: str, *rows: dict[str, Any], **header: Any) -> None:
 
 
 def having(facet: str) -> list[str]:
-    found = Sample.objects.filter(visible=True).order_by("tail")
-    return [sample.tail for sample in found if sample.facets & TEXT_PROPERTY_BITS[facet]]
+    result = Sample.objects.filter(visible=True).order_by("tail")
+    return [sample.tail for sample in result if sample.facets & TEXT_PROPERTY_BITS[facet]]
 
 
 def test_equal_responses_of_two_processes_are_duplicates(run: Run) -> None:
@@ -82,8 +82,8 @@ def test_facets_do_not_depend_on_who_was_indexed_first(run: Run, order: tuple[in
         push(run, lines(*(answer(n) for n in range(4, 9))), source="b", format="native", producer="1"),
         push(run, lines(answer(9, "no end and no marker, however long it becomes")), source="c", format="native"),
     ]
-    for place in order:
-        index_dump(dumps[place].pk)
+    for position in order:
+        index_dump(dumps[position].pk)
     assert having("duplicate") == ["So w4 and w5. Answer: 4"] * 2
     assert len(having("no-marker")) == 1
     assert Sample.objects.filter(final=False).count() == 4

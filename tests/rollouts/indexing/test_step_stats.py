@@ -20,9 +20,9 @@ def test_usual_rewards_are_counted_where_they_differ_in_kind() -> None:
 
 
 def test_other_scores_are_counted_in_ten_equal_bins() -> None:
-    found = build_histogram(np.array([0.0, 5.0, 10.0]))
-    assert found["counts"] == [1, 0, 0, 0, 0, 1, 0, 0, 0, 1]
-    assert (found["edges"][0], found["edges"][-1], len(found["labels"])) == (0.0, 10.0, 10)
+    result = build_histogram(np.array([0.0, 5.0, 10.0]))
+    assert result["counts"] == [1, 0, 0, 0, 0, 1, 0, 0, 0, 1]
+    assert (result["edges"][0], result["edges"][-1], len(result["labels"])) == (0.0, 10.0, 10)
     assert bins(7, 7) == [2]
 
 

@@ -22,14 +22,14 @@ pytestmark = pytest.mark.django_db
 def push(run: Run, body: bytes, **header: object) -> tuple[Dump, bool]:
     plain = files.create_incoming_path()
     plain.write_bytes(body)
-    told = DumpHeader.from_query({"attempt": "a1", "step": "3", "source": "3.jsonl", **header})
-    return dumps.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))
+    result = DumpHeader.from_query({"attempt": "a1", "step": "3", "source": "3.jsonl", **header})
+    return dumps.accept_dump(run, result, hashlib.sha256(body).hexdigest(), plain, len(body))
 
 
 def test_a_new_uid_makes_a_run_and_the_same_uid_is_that_run(project: Project) -> None:
     run, created = runs.open_run(project, uid="u1", name="grpo")
-    again, made = runs.open_run(project, uid="u1", name="another name")
-    assert (created, made) == (True, False)
+    again, built = runs.open_run(project, uid="u1", name="another name")
+    assert (created, built) == (True, False)
     assert again == run
 
 
@@ -130,8 +130,8 @@ def test_secrets_in_a_config_are_not_stored(project: Project) -> None:
 def test_a_dump_pushed_twice_is_stored_once(project: Project) -> None:
     run = builders.run(project)
     dump, created = push(run, b"one\n")
-    again, made = push(run, b"one\n")
-    assert (created, made, again) == (True, False, dump)
+    again, built = push(run, b"one\n")
+    assert (created, built, again) == (True, False, dump)
     assert Dump.objects.count() == 1
     with files.open_raw_dump(project.pk, dump.sha256) as raw:
         assert raw.read() == b"one\n"
@@ -222,9 +222,9 @@ def test_bytes_and_names_are_on_the_disk_before_a_dump_counts(
     monkeypatch.setattr(os, "fsync", fsync)
     run, _ = runs.open_run(project, name="grpo")
     dump, _ = push(run, b"A")
-    kept = files.get_raw_dump_path(project.pk, dump.sha256)
-    assert Path(synced[0]).name.startswith(f".{kept.name}")
-    assert synced[1:] == [str(folder) for folder in (kept.parent, *list(kept.parents)[1:4])]
+    stored = files.get_raw_dump_path(project.pk, dump.sha256)
+    assert Path(synced[0]).name.startswith(f".{stored.name}")
+    assert synced[1:] == [str(folder) for folder in (stored.parent, *list(stored.parents)[1:4])]
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL does so unless told otherwise")

@@ -6,46 +6,46 @@ from rollouts.lib.cache import Cache, cached, clear
 
 
 def test_what_was_asked_for_last_stays() -> None:
-    kept: Cache[str, bytes] = Cache(10, len)
+    stored: Cache[str, bytes] = Cache(10, len)
     for name in "abc":
-        kept.put(name, b"123")
-    assert kept.get("a") == b"123"
-    kept.put("d", b"12345")
-    assert [kept.get(name) for name in "abcd"] == [b"123", None, None, b"12345"]
+        stored.put(name, b"123")
+    assert stored.get("a") == b"123"
+    stored.put("d", b"12345")
+    assert [stored.get(name) for name in "abcd"] == [b"123", None, None, b"12345"]
 
 
 def test_what_weighs_more_than_all_may_is_not_kept_and_leaves_room() -> None:
-    kept: Cache[str, bytes] = Cache(10, len)
-    kept.put("large", b"1" * 11)
-    assert kept.get("large") is None
-    kept.put("small", b"1" * 10)
-    kept.put("small", b"2" * 10)
-    assert kept.get("small") == b"1" * 10
+    stored: Cache[str, bytes] = Cache(10, len)
+    stored.put("large", b"1" * 11)
+    assert stored.get("large") is None
+    stored.put("small", b"1" * 10)
+    stored.put("small", b"2" * 10)
+    assert stored.get("small") == b"1" * 10
 
 
 def test_what_is_not_kept_of_many_is_made_together_and_nothing_is_an_answer_too() -> None:
-    kept: Cache[str, str | None] = Cache(2)
-    asked: list[list[str]] = []
+    stored: Cache[str, str | None] = Cache(2)
+    requests: list[list[str]] = []
 
     def make(names: list[str]) -> dict[str, str | None]:
-        asked.append(names)
+        requests.append(names)
         return {name: None if name == "b" else name.upper() for name in names}
 
-    assert kept.get_many("ab", make) == {"a": "A", "b": None}
-    assert kept.get_many("bca", make) == {"b": None, "c": "C", "a": "A"}
-    assert kept.get_many("cab", make) == {"c": "C", "a": "A", "b": None}  # more than are kept, and all are answered
-    assert asked == [["a", "b"], ["c"], ["b"]]
+    assert stored.get_many("ab", make) == {"a": "A", "b": None}
+    assert stored.get_many("bca", make) == {"b": None, "c": "C", "a": "A"}
+    assert stored.get_many("cab", make) == {"c": "C", "a": "A", "b": None}  # more than are kept, and all are answered
+    assert requests == [["a", "b"], ["c"], ["b"]]
 
 
 def test_a_cached_function_is_called_once_until_all_caches_are_cleared() -> None:
-    asked: list[int] = []
+    requests: list[int] = []
 
     @cached(2)
     def double(number: int) -> int:
-        asked.append(number)
+        requests.append(number)
         return 2 * number
 
-    assert [double(one) for one in (1, 2, 1, 3, 1, 2)] == [2, 4, 2, 6, 2, 4]
-    assert asked == [1, 2, 3, 2]
+    assert [double(item) for item in (1, 2, 1, 3, 1, 2)] == [2, 4, 2, 6, 2, 4]
+    assert requests == [1, 2, 3, 2]
     clear()
-    assert double(2) == 4 and asked == [1, 2, 3, 2, 2]
+    assert double(2) == 4 and requests == [1, 2, 3, 2, 2]

@@ -20,7 +20,7 @@ def step(run: Run, number: int, *scores: float | None, **more: Any) -> None:
     indexed(run, lines(*rows), step=number, **{"format": "native", "source": f"{header}{number}", **header})
 
 
-def told(*, most: int = 30, **how: Any) -> list[FeedItem]:
+def load_items(*, most: int = 30, **how: Any) -> list[FeedItem]:
     return load_feed(Run.objects.all(), most=most, **how)
 
 
@@ -28,7 +28,7 @@ def test_steps_come_newest_first_whatever_their_number(run: Run, project: Projec
     step(run, 5, 1.0)
     step(builders.run(project, "other"), 9, 1.0)
     step(run, 1, 1.0)
-    assert [(one.step.run.name, one.step.step) for one in told()] == [("grpo", 1), ("other", 9), ("grpo", 5)]
+    assert [(item.step.run.name, item.step.step) for item in load_items()] == [("grpo", 1), ("other", 9), ("grpo", 5)]
 
 
 def test_a_change_is_against_the_step_before_of_the_same_run_and_split(run: Run, project: Project) -> None:
@@ -36,17 +36,17 @@ def test_a_change_is_against_the_step_before_of_the_same_run_and_split(run: Run,
     step(builders.run(project, "other"), 2, 1.0)
     step(run, 1, 1.0, split="eval")
     step(run, 3, 0.5, 1.0)
-    arrived = told()[0]
+    arrived = load_items()[0]
     assert arrived.previous is not None and (arrived.previous.step, arrived.previous.split) == (1, "train")
     assert arrived.score_change == 0.5
-    assert [one.score_change for one in told()[1:]] == [None, None, None]
+    assert [item.score_change for item in load_items()[1:]] == [None, None, None]
 
 
 def test_truncation_is_compared_where_it_is_known_by_the_same_means(run: Run, project: Project) -> None:
     step(run, 1, 0.0, 0.0, truncated=True)
     step(run, 2, 0.0, 0.0, truncated=False)
     step(run, 3, 0.0, 0.0)
-    last, now, first = told()
+    last, now, first = load_items()
     assert (last.truncated, last.truncated_change) == (None, None)
     assert now.truncated is not None and (now.truncated.share, now.truncated.inferred) == (0.0, False)
     assert now.truncated_change == -1.0 and first.truncated_change is None
@@ -62,28 +62,28 @@ def test_the_worst_are_of_different_texts_and_the_last_of_their_trajectory(run: 
         {"prompt": "q", "response": "unscored"},
     ]
     indexed(run, lines(*rows), format="native")
-    assert [one.tail for one in told()[0].worst] == ["stuck", "end", "better"]
+    assert [item.tail for item in load_items()[0].worst] == ["stuck", "end", "better"]
 
 
 def test_the_worst_follow_what_is_added_to_the_step(run: Run) -> None:
     step(run, 1, 0.5)
-    assert [one.score for one in told()[0].worst] == [0.5]
+    assert [item.score for item in load_items()[0].worst] == [0.5]
     indexed(run, lines({"prompt": "q", "response": "worse", "score": -1.0}), source="more", format="native")
-    assert [one.score for one in told()[0].worst] == [-1.0, 0.5]
+    assert [item.score for item in load_items()[0].worst] == [-1.0, 0.5]
 
 
 def test_older_ones_follow_without_gap_or_repetition(run: Run) -> None:
     for number in range(7):
         step(run, number, 1.0)
-    seen = told(most=3)
-    rest = told(before=seen[-1].step.pk)
-    assert [one.step.step for one in [*seen, *rest]] == [6, 5, 4, 3, 2, 1, 0]
+    seen = load_items(most=3)
+    rest = load_items(before=seen[-1].step.pk)
+    assert [item.step.step for item in [*seen, *rest]] == [6, 5, 4, 3, 2, 1, 0]
     assert rest[0].previous is not None and rest[0].previous.step == 2
-    assert told(split="eval") == []
+    assert load_items(split="eval") == []
 
 
 def test_a_step_that_was_done_again_is_told_of_once(run: Run) -> None:
     step(run, 1, 0.0, attempt="a")
     step(run, 2, 0.0, attempt="a")
     step(run, 2, 1.0, attempt="b")
-    assert [(one.step.step, one.step.score_mean) for one in told()] == [(2, 1.0), (1, 0.0)]
+    assert [(item.step.step, item.step.score_mean) for item in load_items()] == [(2, 1.0), (1, 0.0)]

@@ -99,17 +99,17 @@ def test_a_fold_opens_each_file_once_however_many_dumps_lie_in_it(run: Run, monk
     compaction.compact_body_files(run.pk, "train")
     indexed(run, lines(generation("p", "6", step=6)), 6)
     before = texts(run)
-    places: list[int | None] = []
+    positions: list[int | None] = []
     real = bodies.open_body_file
 
     def opened(dump: Dump) -> Any:
-        places.append(dump.segment_id)
+        positions.append(dump.segment_id)
         return real(dump)
 
     for module in (bodies, compaction):
         monkeypatch.setattr(module, "open_body_file", opened)
     assert compaction.compact_body_files(run.pk, "train") == 2
-    assert len(places) == len(set(places)) == 2
+    assert len(positions) == len(set(positions)) == 2
     assert texts(run) == before
 
 

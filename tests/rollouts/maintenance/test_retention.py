@@ -31,7 +31,7 @@ def run(project: Project) -> Run:
     return builders.run(project, "source")
 
 
-def here(run: Run, step: int = 3, **more: object) -> Artifact:
+def create_artifact(run: Run, step: int = 3, **more: object) -> Artifact:
     artifact = brought(registered(run, step, FILES, **more), FILES)
     artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
@@ -48,7 +48,7 @@ def removed(row: Pin, owner: User, days: int) -> None:
 
 
 def test_bytes_that_came_for_a_pin_go_a_week_after_it_and_may_come_again(run: Run, owner: User, data_dir: Path) -> None:
-    artifact, row = here(run), pins.pin_step(run, 3, owner)[0]
+    artifact, row = create_artifact(run), pins.pin_step(run, 3, owner)[0]
     assert sweep.delete_unpinned_bytes() == 0
     removed(row, owner, days=6)
     assert sweep.delete_unpinned_bytes() == 0 and len(files(data_dir)) == 1
@@ -59,25 +59,25 @@ def test_bytes_that_came_for_a_pin_go_a_week_after_it_and_may_come_again(run: Ru
     assert artifacts.list_requested_files(run) == []
     pins.pin_step(run, 3, owner)
     assert [file.artifact for file in artifacts.list_requested_files(run)] == [artifact.key]
-    assert here(run).state == "ready"
+    assert create_artifact(run).state == "ready"
 
 
 def test_bytes_that_were_sent_without_a_pin_stay(run: Run, owner: User, data_dir: Path) -> None:
-    here(run, send_now=True)
+    create_artifact(run, send_now=True)
     removed(pins.pin_step(run, 3, owner)[0], owner, days=8)
     assert sweep.delete_unpinned_bytes() == 0 and len(files(data_dir)) == 1
 
 
 def test_a_file_that_another_artifact_has_too_stays(run: Run, owner: User, data_dir: Path) -> None:
-    here(run)
-    other = here(builders.run(run.project, "other"))
+    create_artifact(run)
+    other = create_artifact(builders.run(run.project, "other"))
     removed(pins.pin_step(run, 3, owner)[0], owner, days=8)
     assert sweep.delete_unpinned_bytes() == 1 and len(files(data_dir)) == 1
     assert artifacts.list_missing_hashes(other) == []
 
 
 def test_bytes_of_a_plan_stay_while_a_run_that_is_bound_to_it_goes_on(run: Run, owner: User, data_dir: Path) -> None:
-    here(run)
+    create_artifact(run)
     bound = builders.run(run.project, "next")
     row, _ = plans.pin_into_plan(run, 3, owner, target_step=1)
     bindings.bind_run(bound)
@@ -108,11 +108,11 @@ def binned(run: Run, owner: User) -> None:
 def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_plans(
     run: Run, owner: User, data_dir: Path
 ) -> None:
-    here(run)
-    kept = builders.run(run.project, "kept")
-    registered(kept, 4)
+    create_artifact(run)
+    stored = builders.run(run.project, "kept")
+    registered(stored, 4)
     plans.pin_into_plan(run, 3, owner, target_step=1)
-    plans.pin_into_plan(kept, 4, owner, target_step=2)
+    plans.pin_into_plan(stored, 4, owner, target_step=2)
     binned(run, owner)
     assert sweep.empty_trash() == 1
     assert (Artifact.objects.count(), Blob.objects.count(), files(data_dir)) == (1, 0, [])
@@ -120,7 +120,7 @@ def test_a_run_leaves_the_bin_with_its_artifacts_its_pins_and_their_lines_in_pla
 
 
 def test_a_run_that_is_being_replayed_stays_in_the_bin_until_that_ends(run: Run, owner: User) -> None:
-    here(run)
+    create_artifact(run)
     bound = builders.run(run.project, "next")
     plans.pin_into_plan(run, 3, owner, target_step=1)
     bindings.bind_run(bound)
@@ -141,7 +141,7 @@ def test_a_bound_run_leaves_the_bin_itself(run: Run, owner: User) -> None:
 def test_bytes_that_a_purge_takes_while_they_come_again_are_asked_for_anew(
     run: Run, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here(run)
+    create_artifact(run)
     Artifact.objects.all().delete()
     blob, again = Blob.objects.get(), tmp_path / "again"
     again.write_bytes(FILES["meta.json"])
@@ -157,7 +157,7 @@ def test_bytes_that_a_purge_takes_while_they_come_again_are_asked_for_anew(
 
 
 def test_bytes_that_no_row_names_and_rows_that_no_artifact_names_go_when_they_are_old(run: Run, data_dir: Path) -> None:
-    here(run)
+    create_artifact(run)
     [mine] = files(data_dir)
     orphan = blobs.get_blob_path(run.project_id, "ab" * 32)
     orphan.parent.mkdir(parents=True)

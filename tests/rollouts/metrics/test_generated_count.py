@@ -11,7 +11,7 @@ from tests.support import builders
 pytestmark = pytest.mark.django_db
 
 
-def told(run: Run, step: int, count: float | None) -> None:
+def log_count(run: Run, step: int, count: float | None) -> None:
     series.append_points(
         run, builders.attempt(run), [MetricPoint(step, {series.GENERATED_COUNT_METRIC: count, "loss": 0.5})]
     )
@@ -25,24 +25,24 @@ def samples(run: Run, step: int, split: str = "train") -> Step:
 @pytest.mark.parametrize("first", ["metric", "samples"])
 def test_a_step_says_how_many_its_trainer_generated_whichever_comes_first(run: Run, first: str) -> None:
     if first == "metric":
-        told(run, 3, 11_264)
+        log_count(run, 3, 11_264)
         step = samples(run, 3)
     else:
         step = samples(run, 3)
-        told(run, 3, 11_264)
+        log_count(run, 3, 11_264)
         step.refresh_from_db()
     assert (step.samples, step.generated) == (1, 11_264)
 
 
 def test_what_was_told_survives_another_dump_of_the_step(run: Run) -> None:
-    told(run, 3, 8)
+    log_count(run, 3, 8)
     samples(run, 3)
     run.metric_rows.all().delete()  # folded into blocks
     assert samples(run, 3).generated == 8
 
 
 def test_a_step_whose_trainer_does_not_tell_and_a_validation_know_no_number(run: Run) -> None:
-    told(run, 3, None)
-    told(run, 4, 8)
+    log_count(run, 3, None)
+    log_count(run, 4, 8)
     assert samples(run, 3).generated is None
     assert samples(run, 4, "eval").generated is None

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.django_db
 
 def step(run: Run, number: int, accs: list[int], texts: list[str] | None = None, **header: Any) -> None:
     """Groups of two, judged by `accs`."""
-    told = texts or [f"response {n}" for n in range(len(accs))]
+    result = texts or [f"response {n}" for n in range(len(accs))]
     rows = [
         {"prompt": f"q{n // 2}", "group": f"g{n // 2}", "response": text, "acc": acc, "score": acc / 2}
-        for n, (acc, text) in enumerate(zip(accs, told, strict=True))
+        for n, (acc, text) in enumerate(zip(accs, result, strict=True))
     ]
     indexed(run, lines(*rows), step=number, **{"source": f"{header}{number}", "format": "native", **header})
     run.refresh_from_db()
@@ -28,7 +28,7 @@ def step(run: Run, number: int, accs: list[int], texts: list[str] | None = None,
 
 def curve(run: Run, name: str, **how: Any) -> list[tuple[int, float | None]]:
     curves = series.load_curves(run, [name], **how)[run.uid][name]
-    return [pair for one in curves for pair in zip(one["steps"], one["values"], strict=True)]
+    return [pair for item in curves for pair in zip(item["steps"], item["values"], strict=True)]
 
 
 def test_shares_of_samples_and_of_groups_are_curves(run: Run) -> None:
@@ -82,9 +82,9 @@ def test_they_stand_beside_logged_metrics_and_have_a_last_value(run: Run) -> Non
     series.append_points(run, builders.attempt(run), [MetricPoint(1, {"critic/score/mean": 0.5})])
     step(run, 1, [0, 1])
     step(run, 2, [1, 1])
-    asked = ["critic/score/mean", "samples/correct"]
-    assert set(asked) <= set(series.list_metric_names(run))
-    assert series.load_last_values(run, asked)[run.uid] == {"critic/score/mean": 0.5, "samples/correct": 1.0}
+    requests = ["critic/score/mean", "samples/correct"]
+    assert set(requests) <= set(series.list_metric_names(run))
+    assert series.load_last_values(run, requests)[run.uid] == {"critic/score/mean": 0.5, "samples/correct": 1.0}
 
 
 def test_the_last_value_is_the_trainers_step_not_a_prompt_that_counts_further(run: Run) -> None:

@@ -170,10 +170,10 @@ def test_five_restarts_show_one_clean_curve(run: Run, folded: bool) -> None:
         log(run, range(start, start + 20), attempt=f"launch-{number}", start=number / 10)
     if folded:
         compact_metric_rows(run.pk, least=1)
-    shown = curve(run)
-    assert [step for step, _ in shown] == list(range(58))
+    rendered = curve(run)
+    assert [step for step, _ in rendered] == list(range(58))
     from_attempt = {0: range(0, 10), 2: range(10, 30), 3: range(30, 38), 4: range(38, 58)}
-    assert shown == [(step, step + number / 10) for number, steps in from_attempt.items() for step in steps]
+    assert rendered == [(step, step + number / 10) for number, steps in from_attempt.items() for step in steps]
     every = series.load_curves(run, ["loss"], attempt="all")[run.uid]["loss"]
     assert [(piece["number"], len(piece["steps"])) for piece in every] == [(n, 20) for n in range(1, 6)]
     assert len(curve(run, attempt="launch-1")) == 20
@@ -214,15 +214,15 @@ def test_last_values_come_from_the_newest_current_point(run: Run, project: Proje
 def test_many_names_of_several_runs_take_a_few_queries(run: Run, project: Project) -> None:
     runs = [run, builders.run(project, "b"), builders.run(project, "c")]
     names = [f"m{n}" for n in range(30)]
-    for one in runs:
+    for item in runs:
         series.append_points(
-            one, builders.attempt(one), [MetricPoint(step, dict.fromkeys(names, 1.0)) for step in range(5)]
+            item, builders.attempt(item), [MetricPoint(step, dict.fromkeys(names, 1.0)) for step in range(5)]
         )
-        compact_metric_rows(one.pk, least=3)
+        compact_metric_rows(item.pk, least=3)
     with CaptureQueriesContext(connection) as queries:
         read = series.load_curves(runs, names)
     assert len(queries) <= 4 + len(runs)
-    assert all(len(read[one.uid][name][0]["steps"]) == 5 for one in runs for name in names)
+    assert all(len(read[item.uid][name][0]["steps"]) == 5 for item in runs for name in names)
 
 
 def thin(points: PointArrays, shift: int) -> PointArrays:
@@ -238,24 +238,24 @@ VALUES = st.lists(st.floats(allow_infinity=False, width=32), min_size=1, max_siz
 
 @given(VALUES, st.integers(-50, 50), st.integers(8, 64))
 def test_thinning_keeps_extremes_and_ends_and_the_limit(values: list[float], first: int, most: int) -> None:
-    whole = points(values, first)
-    steps, kept = thin(whole, choose_bucket_shift(first, first + len(values) - 1, most))
+    full = points(values, first)
+    steps, stored = thin(full, choose_bucket_shift(first, first + len(values) - 1, most))
     assert len(steps) <= most
-    assert steps[0] == whole[0][0] and steps[-1] == whole[0][-1]
+    assert steps[0] == full[0][0] and steps[-1] == full[0][-1]
     if not np.isnan(values).all():
-        assert np.nanmin(kept) == np.nanmin(values) and np.nanmax(kept) == np.nanmax(values)
-    lookup = dict(zip(whole[0].tolist(), values, strict=True))
+        assert np.nanmin(stored) == np.nanmin(values) and np.nanmax(stored) == np.nanmax(values)
+    lookup = dict(zip(full[0].tolist(), values, strict=True))
     assert all(
-        np.array_equal(lookup[step], value, equal_nan=True) for step, value in zip(steps.tolist(), kept, strict=True)
+        np.array_equal(lookup[step], value, equal_nan=True) for step, value in zip(steps.tolist(), stored, strict=True)
     )
 
 
 @given(VALUES, VALUES, st.integers(0, 6))
 def test_appended_points_change_the_last_bucket_only(values: list[float], more: list[float], shift: int) -> None:
     before, after = thin(points(values), shift), thin(points(values + more), shift)
-    whole = (len(values) >> shift) << shift
+    full = (len(values) >> shift) << shift
     for old, new in zip(before, after, strict=True):
-        settled = np.count_nonzero(before[0] < whole)
+        settled = np.count_nonzero(before[0] < full)
         assert np.array_equal(old[:settled], new[:settled], equal_nan=True)
 
 
@@ -271,14 +271,14 @@ def test_a_spike_survives_thinning_over_attempts(run: Run) -> None:
     series.append_points(run, attempt, [MetricPoint(1234, {"loss": 1e9})])
     log(run, range(2500, 5000), attempt="two")
     compact_metric_rows(run.pk)
-    shown = curve(run, max_points=100)
-    assert len(shown) <= 100 and (1234, 1e9) in shown and shown[0][0] == 0 and shown[-1][0] == 4999
+    rendered = curve(run, max_points=100)
+    assert len(rendered) <= 100 and (1234, 1e9) in rendered and rendered[0][0] == 0 and rendered[-1][0] == 4999
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers()), max_size=20), max_size=5))
 def test_joining_is_a_dictionary_in_order_of_arrival(pieces: list[list[tuple[int, int]]]) -> None:
-    told = [(np.array([s for s, _ in piece], np.int64), np.array([float(v) for _, v in piece])) for piece in pieces]
-    steps, values = join_points(told)
+    result = [(np.array([s for s, _ in piece], np.int64), np.array([float(v) for _, v in piece])) for piece in pieces]
+    steps, values = join_points(result)
     expected = {step: float(value) for piece in pieces for step, value in piece}
     assert dict(zip(steps.tolist(), values.tolist(), strict=True)) == expected
     assert steps.tolist() == sorted(expected)

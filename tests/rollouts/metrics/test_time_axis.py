@@ -13,8 +13,8 @@ from tests.support import builders
 def log(run: Run, steps: dict[int, float | None], attempt: str = "a") -> None:
     """{step: hours since some day}."""
     points = [
-        MetricPoint(at, {"loss": float(at)}, "global_step", None if told is None else told * 3600)
-        for at, told in steps.items()
+        MetricPoint(at, {"loss": float(at)}, "global_step", None if result is None else result * 3600)
+        for at, result in steps.items()
     ]
     series.append_points(run, builders.attempt(run, attempt), points)
 

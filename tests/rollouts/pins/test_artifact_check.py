@@ -106,14 +106,14 @@ def test_an_artifact_that_kills_its_worker_every_time_is_unsafe(run: Run) -> Non
 def test_bytes_that_cannot_be_read_now_are_checked_later(run: Run) -> None:
     files = {"gen_batch.dp": BATCH.read_bytes()}
     artifact = brought(registered(run, 3, files), files)
-    place = blobs.get_blob_path(run.project_id, manifest_of(files)["gen_batch.dp"]["sha256"])
-    aside = Path(f"{place}.aside")
-    place.rename(aside)
+    position = blobs.get_blob_path(run.project_id, manifest_of(files)["gen_batch.dp"]["sha256"])
+    aside = Path(f"{position}.aside")
+    position.rename(aside)
     with pytest.raises(StorageUnavailableError):
         artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()
     assert artifact.state == "uploading"
-    aside.rename(place)
+    aside.rename(position)
     Artifact.objects.update(due_at=timezone.now())
     artifact_check.check_artifact(artifact.pk)
     artifact.refresh_from_db()

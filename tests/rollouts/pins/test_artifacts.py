@@ -15,7 +15,7 @@ from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifacts, pins
 from rollouts.replay import bindings
 from rollouts.storage import blobs
-from tests.rollouts.support.artifacts import brought, key_of, manifest_of, meta, registered, told
+from tests.rollouts.support.artifacts import brought, key_of, manifest, manifest_of, meta, registered
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -25,7 +25,7 @@ HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /du
 
 
 def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) -> None:
-    artifact, created = artifacts.register_artifact(run, "files", told(FILES, 3, facts={"rows": 32}, origin=HERE))
+    artifact, created = artifacts.register_artifact(run, "files", manifest(FILES, 3, facts={"rows": 32}, origin=HERE))
     assert (artifact.key, created, artifact.state) == (key_of(FILES), True, "waiting")
     assert (artifact.bytes, artifact.missing, artifact.origin) == (sum(map(len, FILES.values())), 2, HERE)
     assert artifact.facts == {"rows": 32, "role": "rollout"}
@@ -33,7 +33,7 @@ def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) 
 
 def test_told_again_it_is_the_same_with_the_newest_origin_and_all_facts(run: Run) -> None:
     first = registered(run, 3, FILES, facts={"rows": 32}, send_now=True)
-    again, created = artifacts.register_artifact(run, "later", told(FILES, 4, origin=HERE, facts={"prompts": 8}))
+    again, created = artifacts.register_artifact(run, "later", manifest(FILES, 4, origin=HERE, facts={"prompts": 8}))
     assert (again.pk, created, again.step, again.attempt.key) == (first.pk, False, 3, "files")
     assert (again.origin, again.send_now) == (HERE, True)
     assert again.facts == {"rows": 32, "prompts": 8, "role": "rollout"}
@@ -88,9 +88,9 @@ def test_nothing_is_wanted_until_a_pin_wants_it_or_the_sender_wants_to_send(run:
     waits, now = registered(run, 3, FILES, origin=HERE), registered(run, 4, origin=HERE, send_now=True)
     assert [file.artifact for file in artifacts.list_requested_files(run)] == [now.key]
     pins.pin_step(run, 3, owner)
-    wanted = artifacts.list_requested_files(run)
-    assert [file.artifact for file in wanted] == [waits.key, waits.key, now.key]
-    assert wanted[0].path == "gen_batch.dp" and (wanted[0].bytes, wanted[0].received) == (7, 0)
+    expected = artifacts.list_requested_files(run)
+    assert [file.artifact for file in expected] == [waits.key, waits.key, now.key]
+    assert expected[0].path == "gen_batch.dp" and (expected[0].bytes, expected[0].received) == (7, 0)
     brought(waits, {"gen_batch.dp": FILES["gen_batch.dp"]})
     assert [file.path for file in artifacts.list_requested_files(run)] == ["meta.json", "meta.json"]
 

@@ -94,8 +94,8 @@ def test_files_that_were_watched_beside_a_launch_belong_to_its_step(run: Run, ow
 def test_after_a_resume_each_launch_has_a_pin_of_its_own_and_the_shown_one_is_meant(run: Run, owner: User) -> None:
     old = registered(run, 3, {"meta.json": meta(3), "a.json": b"1"}, attempt="first")
     new = registered(run, 3, {"meta.json": meta(3), "a.json": b"2"}, attempt="second")
-    shown, before = pinned(run, owner), pinned(run, owner, attempt="first")
-    assert [list(row.artifacts.all()) for row in (shown, before)] == [[new], [old]]
+    rendered, before = pinned(run, owner), pinned(run, owner, attempt="first")
+    assert [list(row.artifacts.all()) for row in (rendered, before)] == [[new], [old]]
     with pytest.raises(NotFoundError, match="no attempt 'third'"):
         pinned(run, owner, attempt="third")
 
@@ -111,8 +111,8 @@ def test_a_pin_keeps_the_files_it_was_made_with_until_they_are_gone(run: Run, ow
 
 
 def fed(run: Run, *indices: int) -> list[Artifact]:
-    told = {"role": "async_rollout", "step_kind": "feed_index"}
-    return [registered(run, index, {"meta.json": meta(index)}, **told) for index in indices]
+    values = {"role": "async_rollout", "step_kind": "feed_index"}
+    return [registered(run, index, {"meta.json": meta(index)}, **values) for index in indices]
 
 
 def grouped(run: Run, step: int, *groups: str) -> None:
@@ -140,7 +140,7 @@ def test_a_pinned_step_takes_the_files_of_its_prompts_that_are_told_of_later(run
     grouped(run, 3, "uid_sample_0_7", "uid_sample_0_9")
     row = pinned(run, owner)
     other, mine, again = *fed(run, 8), *fed(run, 9), registered(run, 9, {"a.json": b"1"}, role="async_rollout")
-    assert [pins.add_artifact_to_pins(one) for one in (other, mine, again)] == [[], [row], []]
+    assert [pins.add_artifact_to_pins(item) for item in (other, mine, again)] == [[], [row], []]
     assert list(row.artifacts.order_by("step")) == [first, mine]
     pins.remove_pin(row, owner)
     row.artifacts.remove(mine)
@@ -205,10 +205,10 @@ def test_a_pin_says_how_many_of_its_bytes_are_here_and_who_has_the_others(run: R
 def test_a_sender_that_has_not_asked_for_a_minute_is_quiet(run: Run, owner: User) -> None:
     registered(run, 3, origin=HERE)
     row = pinned(run, owner)
-    asked = timezone.now() - timedelta(seconds=61)
-    Run.objects.update(pollers={"node-1": asked.isoformat()})
+    requested = timezone.now() - timedelta(seconds=61)
+    Run.objects.update(pollers={"node-1": requested.isoformat()})
     [sender] = status.load_pin_status(row).senders
-    assert sender.is_silent and sender.asked_at == asked
+    assert sender.is_silent and sender.asked_at == requested
 
 
 @pytest.mark.parametrize(

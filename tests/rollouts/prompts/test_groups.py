@@ -18,25 +18,25 @@ def answered(n: int, answer: str, **more: Any) -> dict[str, Any]:
     return {"prompt": "17*12?", "response": text, "score": float(right), "group": "g", "index": n, **more}
 
 
-def board_of(run: Run, rows: list[dict[str, Any]], **asked: Any) -> GroupView:
+def board_of(run: Run, rows: list[dict[str, Any]], **options: Any) -> GroupView:
     indexed(run, lines(*rows), 1)
-    found = groups.load_group_view(Step.objects.get(run=run, step=1, superseded=False), "g", **asked)
-    assert found
-    return found
+    result = groups.load_group_view(Step.objects.get(run=run, step=1, superseded=False), "g", **options)
+    assert result
+    return result
 
 
 def test_responses_fold_by_answer_the_most_frequent_first_and_none_last(run: Run) -> None:
     answers = ["204"] * 17 + [""] * 10 + ["210"] * 9 + ["7"]
-    found = board_of(run, [answered(n, answer) for n, answer in enumerate(answers)])
-    told = [(fold.count, fold.answer, fold.correctness) for fold in found.group_by_answer()]
-    assert told == [(17, "204", "correct"), (9, "210", ""), (1, "7", ""), (10, "", "")]
-    assert found.collapsed and not found.zero_variance and (found.correct_count, found.evaluated_count) == (17, 37)
+    result = board_of(run, [answered(n, answer) for n, answer in enumerate(answers)])
+    values = [(fold.count, fold.answer, fold.correctness) for fold in result.group_by_answer()]
+    assert values == [(17, "204", "correct"), (9, "210", ""), (1, "7", ""), (10, "", "")]
+    assert result.collapsed and not result.zero_variance and (result.correct_count, result.evaluated_count) == (17, 37)
 
 
 def test_the_lowest_score_comes_first_and_what_has_none_last(run: Run) -> None:
     scores = [0.5, None, -1.0, 0.5, 1.0]
     rows = [{**answered(n, str(n)), "score": score} for n, score in enumerate(scores)]
-    assert [one.sample.index for one in board_of(run, rows).responses] == [2, 0, 3, 4, 1]
+    assert [respons.sample.index for respons in board_of(run, rows).responses] == [2, 0, 3, 4, 1]
 
 
 @pytest.mark.parametrize(
@@ -51,35 +51,35 @@ def test_zero_variance_is_two_equal_scores_or_more(run: Run, scores: list[float 
 def test_a_response_is_cut_to_its_end_unless_it_is_asked_for_whole(run: Run) -> None:
     rows = [answered(n, "204") for n in range(3)]
     ends = board_of(run, rows)
-    assert {len(one.text or "") for one in ends.responses} == {groups.TAIL_CHARS}
+    assert {len(respons.text or "") for respons in ends.responses} == {groups.TAIL_CHARS}
     second = ends.responses[1].sample
-    found = groups.load_group_view(ends.step, "g", expanded=(second.pk[:8],))
-    assert found and [one.expanded for one in found.responses] == [False, True, False]
-    assert found.responses[1].text == rows[1]["response"]
+    result = groups.load_group_view(ends.step, "g", expanded=(second.pk[:8],))
+    assert result and [respons.expanded for respons in result.responses] == [False, True, False]
+    assert result.responses[1].text == rows[1]["response"]
     every = groups.load_group_view(ends.step, "g", expand_all=True)
-    assert every and all(one.expanded for one in every.responses)
+    assert every and all(respons.expanded for respons in every.responses)
 
 
 def test_a_folded_board_is_never_whole_at_once(run: Run) -> None:
-    found = board_of(run, [answered(n, "204") for n in range(9)], expand_all=True)
-    assert not any(one.expanded for one in found.responses)
+    result = board_of(run, [answered(n, "204") for n in range(9)], expand_all=True)
+    assert not any(respons.expanded for respons in result.responses)
 
 
 def test_a_trajectory_stands_once_by_its_last_sample(run: Run) -> None:
     rows = [answered(n, str(n), trajectory=str(n // 2), turn=n % 2) for n in range(4)]
-    found = board_of(run, rows)
-    assert sorted(str(one.answer) for one in found.responses) == ["1", "3"]
-    assert found.intermediate_count == 2
+    result = board_of(run, rows)
+    assert sorted(str(respons.answer) for respons in result.responses) == ["1", "3"]
+    assert result.intermediate_count == 2
 
 
 def test_prompts_that_differ_within_a_group_are_counted(run: Run) -> None:
-    found = board_of(run, [answered(0, "1"), {**answered(1, "2"), "prompt": "another"}])
-    assert (found.prompt, found.prompt_count) == ("17*12?", 2)
+    result = board_of(run, [answered(0, "1"), {**answered(1, "2"), "prompt": "another"}])
+    assert (result.prompt, result.prompt_count) == ("17*12?", 2)
 
 
 def test_a_group_that_is_not_there_has_no_board(run: Run) -> None:
-    found = board_of(run, [answered(0, "1")])
-    assert groups.load_group_view(found.step, "h") is None and groups.load_group_view(found.step, "") is None
+    result = board_of(run, [answered(0, "1")])
+    assert groups.load_group_view(result.step, "h") is None and groups.load_group_view(result.step, "") is None
 
 
 def test_a_group_is_found_in_the_step_of_that_number_that_has_it(run: Run) -> None:
@@ -111,17 +111,17 @@ def test_what_all_texts_begin_with_ends_with_a_word(run: Run, texts: list[str], 
 
 def test_only_texts_that_are_shown_from_their_beginning_share_one(run: Run) -> None:
     rows = [answered(n, "204") | {"response": "The same long beginning of all. " * 40 + str(n)} for n in range(3)]
-    found = board_of(run, rows)
-    assert found.shared_prefix_chars == 0
-    pks = tuple(one.sample.pk for one in found.responses[:2])
-    whole = groups.load_group_view(found.step, "g", expanded=pks)
-    assert whole and whole.shared_prefix_chars == 40 * 32
+    result = board_of(run, rows)
+    assert result.shared_prefix_chars == 0
+    pks = tuple(item.sample.pk for item in result.responses[:2])
+    full = groups.load_group_view(result.step, "g", expanded=pks)
+    assert full and full.shared_prefix_chars == 40 * 32
 
 
 def test_a_board_holds_the_right_or_the_wrong_ones_alone(run: Run) -> None:
-    found = board_of(run, [answered(n, answer) for n, answer in enumerate(["204", "7", "204"])])
-    assert [len(found.filter_responses(word).responses) for word in ("right", "wrong", "", "odd")] == [2, 1, 3, 3]
-    assert (found.correct_count, found.wrong_count) == (2, 1)
+    result = board_of(run, [answered(n, answer) for n, answer in enumerate(["204", "7", "204"])])
+    assert [len(result.filter_responses(word).responses) for word in ("right", "wrong", "", "odd")] == [2, 1, 3, 3]
+    assert (result.correct_count, result.wrong_count) == (2, 1)
 
 
 def test_a_response_without_a_score_is_not_the_best_where_others_lost_points() -> None:

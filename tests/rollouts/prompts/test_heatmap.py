@@ -45,10 +45,10 @@ def kinds(run: Run) -> dict[str, str]:
 
 def test_prompts_are_told_apart_by_their_course(run: Run) -> None:
     assert kinds(run) == {"n": "never", "a": "always", "l": "mixed", "f": "regressed", "h": "mixed"}
-    found = heatmap.load_prompt_heatmap(run, "eval", "global_step")
-    assert found.count_kinds() == {"all": 5, "never": 1, "regressed": 1, "mixed": 2, "always": 1}
-    assert found.evaluated
-    assert found.steps == (1, 2, 3)
+    result = heatmap.load_prompt_heatmap(run, "eval", "global_step")
+    assert result.count_kinds() == {"all": 5, "never": 1, "regressed": 1, "mixed": 2, "always": 1}
+    assert result.evaluated
+    assert result.steps == (1, 2, 3)
 
 
 def test_a_step_that_lacks_a_prompt_has_no_value_for_it(run: Run) -> None:
@@ -58,12 +58,12 @@ def test_a_step_that_lacks_a_prompt_has_no_value_for_it(run: Run) -> None:
 
 
 def test_prompts_come_in_the_order_that_is_asked_for(run: Run) -> None:
-    found = heatmap.load_prompt_heatmap(run, "eval", "global_step")
-    assert [line.source for line in found.select_rows("all", "hardest")][0] == "n"
-    assert [line.source for line in found.select_rows("all", "easiest")][0] == "a"
-    assert [line.source for line in found.select_rows("all", "regressed")][0] == "f"
-    assert [line.source for line in found.select_rows("all", "first solved")][0] == "a"
-    assert [line.source for line in found.select_rows("never", "hardest")] == ["n"]
+    result = heatmap.load_prompt_heatmap(run, "eval", "global_step")
+    assert [line.source for line in result.select_rows("all", "hardest")][0] == "n"
+    assert [line.source for line in result.select_rows("all", "easiest")][0] == "a"
+    assert [line.source for line in result.select_rows("all", "regressed")][0] == "f"
+    assert [line.source for line in result.select_rows("all", "first solved")][0] == "a"
+    assert [line.source for line in result.select_rows("never", "hardest")] == ["n"]
 
 
 def test_responses_of_one_prompt_are_a_share(project: Project) -> None:
@@ -83,16 +83,16 @@ def test_without_a_rule_a_cell_is_the_mean_score(project: Project) -> None:
         indexed(
             run, lines({"prompt": "q", "response": "r", "score": -0.5}), step=step, source=f"{step}", format="native"
         )
-    found = heatmap.load_prompt_heatmap(run, "train", "global_step")
-    assert not found.evaluated
-    assert found.rows[0].values == (-0.5, -0.5)
-    assert found.rows[0].kind == "never"
+    result = heatmap.load_prompt_heatmap(run, "train", "global_step")
+    assert not result.evaluated
+    assert result.rows[0].values == (-0.5, -0.5)
+    assert result.rows[0].kind == "never"
 
 
 def test_many_steps_are_thinned_with_both_ends_kept() -> None:
-    shown = heatmap.select_heatmap_steps([(step, step, 0, NOW) for step in range(1000)])
-    assert len(shown) == heatmap.MAX_HEATMAP_STEPS
-    assert (shown[0][1], shown[-1][1]) == (0, 999)
+    rendered = heatmap.select_heatmap_steps([(step, step, 0, NOW) for step in range(1000)])
+    assert len(rendered) == heatmap.MAX_HEATMAP_STEPS
+    assert (rendered[0][1], rendered[-1][1]) == (0, 999)
 
 
 def test_a_map_asked_again_costs_one_query(run: Run, django_assert_num_queries: DjangoAssertNumQueries) -> None:

@@ -16,7 +16,7 @@ from tests.support import builders
 pytestmark = pytest.mark.django_db
 
 
-def asked(run: Run, step: int, accs: list[int | None], **header: Any) -> None:
+def index_responses(run: Run, step: int, accs: list[int | None], **header: Any) -> None:
     """The prompt's answers at a step, of which `accs` says which are correct."""
     rows = [
         {"prompt": "2+2?", "response": f"{step} {n} {header}", "group": "g", "score": acc}
@@ -26,39 +26,39 @@ def asked(run: Run, step: int, accs: list[int | None], **header: Any) -> None:
     indexed(run, lines(*rows), step=step, **{"source": f"{header}{step}", "format": "native", **header})
 
 
-def told(run: Run, split: str = "train") -> history.PromptHistory:
+def history_of(run: Run, split: str = "train") -> history.PromptHistory:
     return history.load_prompt_history(run, Sample.objects.all()[0].prompt_key, split)
 
 
 def own(run: Run) -> history.PromptRunHistory:
-    found = history.find_run_history(told(run).histories, run, None, "global_step")
-    assert found is not None
-    return found
+    result = history.find_run_history(history_of(run).histories, run, None, "global_step")
+    assert result is not None
+    return result
 
 
 def test_it_says_at_which_steps_the_prompt_was_solved(run: Run) -> None:
     for step, accs in [(1, [0, 0]), (2, [0, 1]), (4, [1, 1])]:
-        asked(run, step, list(accs))
+        index_responses(run, step, list(accs))
     line = own(run)
-    assert [(one.step, one.answers, one.mean, one.correct) for one in line.steps] == [
+    assert [(item.step, item.answers, item.mean, item.correct) for item in line.steps] == [
         (1, 2, 0.0, 0), (2, 2, 0.5, 1), (4, 2, 1.0, 2),
     ]  # fmt: skip
-    assert [one.step for one in line.solved_steps] == [2, 4] and not line.regressed
+    assert [item.step for item in line.solved_steps] == [2, 4] and not line.regressed
 
 
 def test_a_prompt_that_the_last_step_does_not_solve_any_more_has_regressed(run: Run) -> None:
     for step, acc in [(1, 0), (2, 1), (3, 0), (4, 0)]:
-        asked(run, step, [acc])
+        index_responses(run, step, [acc])
     line = own(run)
     assert line.regressed
     compared = [history.find_comparison_step(line, step) for step in (4, 2)]
-    assert [one and (one[0].step, one[1]) for one in compared] == [
+    assert [item and (item[0].step, item[1]) for item in compared] == [
         (2, "the last step that solved it"), (1, "the step before"),
     ]  # fmt: skip
 
 
 def test_what_nobody_judged_was_neither_solved_nor_lost(run: Run) -> None:
-    asked(run, 1, [None])
+    index_responses(run, 1, [None])
     line = own(run)
     assert (line.evaluated_steps, line.solved_steps, line.regressed) == ([], [], False)
     assert history.find_comparison_step(line, 1) is None
@@ -66,15 +66,15 @@ def test_what_nobody_judged_was_neither_solved_nor_lost(run: Run) -> None:
 
 def test_earlier_attempts_and_other_runs_of_the_project_have_lines_of_their_own(run: Run, project: Project) -> None:
     for step in (1, 2, 3):
-        asked(run, step, [0], attempt="a")
-    asked(run, 3, [1], attempt="b")
+        index_responses(run, step, [0], attempt="a")
+    index_responses(run, 3, [1], attempt="b")
     other = builders.run(project, "other")
-    asked(other, 7, [1])
-    asked(builders.run(builders.project("elsewhere"), "hidden"), 1, [1])
+    index_responses(other, 7, [1])
+    index_responses(builders.run(builders.project("elsewhere"), "hidden"), 1, [1])
     binned = builders.run(project, "binned")
-    asked(binned, 1, [1])
+    index_responses(binned, 1, [1])
     Run.objects.filter(pk=binned.pk).update(deleted_at=binned.created_at)
-    found = told(run).histories
+    found = history_of(run).histories
     assert [(line.run.name, line.attempt and line.attempt.key, [one.step for one in line.steps]) for line in found] == [
         ("grpo", None, [1, 2, 3]), ("grpo", "a", [3]), ("other", None, [7]),
     ]  # fmt: skip
@@ -84,15 +84,15 @@ def test_earlier_attempts_and_other_runs_of_the_project_have_lines_of_their_own(
 def test_a_trajectory_counts_once_and_a_split_by_itself(run: Run) -> None:
     turns = [{"prompt": "2+2?", "response": str(n), "trajectory": "t", "turn": n, "score": n} for n in range(3)]
     indexed(run, lines(*turns), format="native")
-    asked(run, 1, [1], split="eval")
+    index_responses(run, 1, [1], split="eval")
     assert [(one.answers, one.mean) for one in own(run).steps] == [(1, 2.0)]
-    assert [line.steps[0].answers for line in told(run, "eval").histories] == [1]
+    assert [line.steps[0].answers for line in history_of(run, "eval").histories] == [1]
 
 
 def test_different_ground_truths_of_one_text_are_told(run: Run) -> None:
     for step, truth in [(1, "4"), (2, "four")]:
         indexed(run, lines({"prompt": "q", "response": "x", "ground_truth": truth}), step=step, format="native")
-    assert told(run).expected == ["4", "four"]
+    assert history_of(run).expected == ["4", "four"]
 
 
 def test_the_best_answer_is_a_correct_one(run: Run) -> None:
@@ -101,27 +101,27 @@ def test_the_best_answer_is_a_correct_one(run: Run) -> None:
         for name, score, acc in [("high", 9.0, 0), ("right", 1.0, 1), ("low", 0.0, 0)]
     ]
     indexed(run, lines(*rows), format="native")
-    found = history.load_prompt_answers(own(run), Sample.objects.all()[0].prompt_key, "train", 1)
-    assert [one.tail for one in found] == ["low", "right", "high"]
-    best = history.find_best_answer(found)
+    result = history.load_prompt_answers(own(run), Sample.objects.all()[0].prompt_key, "train", 1)
+    assert [item.tail for item in result] == ["low", "right", "high"]
+    best = history.find_best_answer(result)
     assert best is not None and best.tail == "right"
     assert history.find_best_answer([]) is None
 
 
 def test_a_thousand_steps_cost_as_many_queries_as_one(run: Run) -> None:
-    asked(run, 1, [1])
+    index_responses(run, 1, [1])
     with CaptureQueriesContext(connection) as few:
-        told(run)
+        history_of(run)
     for step in range(2, 30):
-        asked(run, step, [1, 0])
+        index_responses(run, step, [1, 0])
     with CaptureQueriesContext(connection) as many:
-        told(run)
+        history_of(run)
     assert len(few) == len(many) <= 6
 
 
 def test_one_right_answer_of_four_does_not_solve_a_prompt_on_its_history_or_on_the_map(run: Run) -> None:
-    asked(run, 1, [1, 0, 0, 0])
-    asked(run, 2, [1, 1, 0, 0])
-    assert [one.step for one in own(run).solved_steps] == [2]
+    index_responses(run, 1, [1, 0, 0, 0])
+    index_responses(run, 2, [1, 1, 0, 0])
+    assert [step.step for step in own(run).solved_steps] == [2]
     (line,) = heatmap.load_prompt_heatmap(run, "train", "global_step").rows
     assert line.solved == (False, True)

@@ -32,8 +32,8 @@ def run(project: Project) -> Run:
 
 
 def offered(run: Run, q: str, at: int | None = None, **where: Any) -> dict[str, int | None]:
-    found = completion.complete_query(run, q, at, **{"step": 1, **where})
-    return {choice.text: choice.count for choice in found.choices}
+    result = completion.complete_query(run, q, at, **{"step": 1, **where})
+    return {choice.text: choice.count for choice in result.choices}
 
 
 def detail(run: Run, q: str) -> dict[str, str]:
@@ -41,10 +41,10 @@ def detail(run: Run, q: str) -> dict[str, str]:
 
 
 def test_an_empty_box_offers_the_numbers_that_were_recorded_with_their_range(run: Run) -> None:
-    told = detail(run, "")
-    assert told["score"] == "reward of the response, −0.5 to 1"
-    assert told["len"].endswith("0 to 8")
-    assert "tokens" not in told and "adv" not in told
+    result = detail(run, "")
+    assert result["score"] == "reward of the response, −0.5 to 1"
+    assert result["len"].endswith("0 to 8")
+    assert "tokens" not in result and "adv" not in result
 
 
 def test_of_very_many_samples_the_newest_tell_what_is_there_and_nothing_is_counted(
@@ -121,8 +121,8 @@ def test_full_width_signs_are_completed_like_their_twins(run: Run) -> None:
 
 
 def test_a_negated_term_is_completed_behind_its_sign(run: Run) -> None:
-    found = completion.complete_query(run, "score=1 -is:em", step=1)
-    assert (found.start, found.end) == (9, 14)
+    result = completion.complete_query(run, "score=1 -is:em", step=1)
+    assert (result.start, result.end) == (9, 14)
 
 
 def test_nothing_is_offered_inside_quotes(run: Run) -> None:
@@ -139,16 +139,16 @@ def test_many_values_are_offered_by_the_parts_they_cut(run: Run) -> None:
 def test_every_whole_choice_can_be_asked_and_leaves_what_it_says(run: Run) -> None:
     for q in ("is:", "no:", "score<", "score>=", "len", "source:", "group:", "lang=", "acc=", "split:", "n_tools="):
         for text, count in offered(run, q).items():
-            found = search.find_samples(run, step=1, q=text).total
-            assert count is None or found == count, (text, found, count)
+            result = search.find_samples(run, step=1, q=text).total
+            assert count is None or result == count, (text, result, count)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(alphabet='score<>=:is -("“「/0.\\é余', max_size=12), st.integers(-2, 14))
 def test_any_text_is_completed_with_terms_that_can_be_read(run: Run, q: str, at: int) -> None:
-    found = completion.complete_query(run, q, at, step=1)
-    assert 0 <= found.start <= found.end <= len(q)
-    for choice in found.choices:
+    result = completion.complete_query(run, q, at, step=1)
+    assert 0 <= result.start <= result.end <= len(q)
+    for choice in result.choices:
         if choice.whole:
             try:
                 parse_query(choice.text)

@@ -88,8 +88,12 @@ def test_ranges_may_be_open() -> None:
 
 def test_keys_of_the_run_are_asked_with_or_without_extra() -> None:
     assert parse_query("extra.format_reward=0").root == parse_query("format_reward=0").root
-    asked = parse_query('extra."a key":loop').root
-    assert isinstance(asked, LoggedKeyTerm) and (asked.key, asked.sign, asked.text) == ("a key", ":", "loop")
+    requested = parse_query('extra."a key":loop').root
+    assert isinstance(requested, LoggedKeyTerm) and (requested.key, requested.sign, requested.text) == (
+        "a key",
+        ":",
+        "loop",
+    )
 
 
 def test_the_fields_are_known() -> None:

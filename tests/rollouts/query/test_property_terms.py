@@ -18,8 +18,8 @@ pytestmark = pytest.mark.django_db
 
 
 def answer(group: str, n: int, acc: int | None, **more: Any) -> dict[str, Any]:
-    judged = {} if acc is None else {"acc": acc}
-    return {"prompt": f"What is {group}?", "response": f"{group} {n}", "group": group, "index": n, **judged, **more}
+    evaluated = {} if acc is None else {"acc": acc}
+    return {"prompt": f"What is {group}?", "response": f"{group} {n}", "group": group, "index": n, **evaluated, **more}
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def test_groups_that_all_or_none_solved_are_found_and_counted_alike(run: Run) ->
     assert groups(run, "is:solve-all") == ["all"]
     assert groups(run, "is:solve-none") == ["none"]
     assert groups(run, "-is:solve-all -is:solve-none") == ["some", "unjudged"]
-    told = Step.objects.get().facets
-    assert (told["solve-all"], told["solve-none"]) == (1, 1)
+    result = Step.objects.get().facets
+    assert (result["solve-all"], result["solve-none"]) == (1, 1)
 
 
 def test_a_group_is_one_of_its_step(run: Run) -> None:

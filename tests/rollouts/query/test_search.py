@@ -40,8 +40,8 @@ ROWS: list[Row] = [
 def push(
     run: Run, rows: list[Row], *, step: int = 1, split: str = "train", attempt: str = "files", source: str = "file"
 ) -> Dump:
-    told = [{"prompt": f"question {row.get('group', '')}", **row} for row in rows]
-    body = "\n".join(json.dumps(row, ensure_ascii=False) for row in told).encode()
+    values = [{"prompt": f"question {row.get('group', '')}", **row} for row in rows]
+    body = "\n".join(json.dumps(row, ensure_ascii=False) for row in values).encode()
     plain = files.create_incoming_path()
     plain.write_bytes(body)
     header = dumps.DumpHeader(attempt, split, step, source=f"{attempt}/{source}/{split}/{step}.jsonl", format="native")
@@ -61,9 +61,9 @@ def run(project: Project) -> Run:
 def picks(run: Run, q: str, **where: Any) -> list[int]:
     """Which of ROWS a query finds, by their place."""
     texts = [row["response"] for row in ROWS]
-    found = find_samples(run, q=q, ordering="order", **where)
-    ordinals = [sample.ordinal for sample in found.samples]
-    assert found.total == len(ordinals)
+    result = find_samples(run, q=q, ordering="order", **where)
+    ordinals = [sample.ordinal for sample in result.samples]
+    assert result.total == len(ordinals)
     assert all(ordinal < len(texts) for ordinal in ordinals)
     return ordinals
 
@@ -186,8 +186,8 @@ def test_many_steps_are_found_newest_file_first_and_pruned_by_step(run: Run, mon
         return answers
 
     monkeypatch.setattr(body_scan, "find_matches", record_scan)
-    found = find_samples(run, q="needle step:2..3", ordering="-step")
-    assert [sample.step.step for sample in found.samples] == [3, 2]
+    result = find_samples(run, q="needle step:2..3", ordering="-step")
+    assert [sample.step.step for sample in result.samples] == [3, 2]
     assert scans == [(2, 2)]
     assert [f"-{dump.pk}" in "-" + Path(part.path).name for part, dump in zip(
         list_body_parts(find_samples(run).scope),
@@ -199,13 +199,13 @@ def test_a_search_of_many_steps_shows_the_newest_first_and_goes_on_where_it_stop
         push(run, [{"response": f"needle {step}"}, {"response": "hay"}], step=step)
     beyond, seen = None, []
     while True:
-        found = find_samples(run, q="-hay", time_budget=TimeBudget(0.0, beyond))
-        steps = {sample.step.step for sample in found.samples}
-        seen.append(found.searched)
-        if found.cursor is None:
+        result = find_samples(run, q="-hay", time_budget=TimeBudget(0.0, beyond))
+        steps = {sample.step.step for sample in result.samples}
+        seen.append(result.searched)
+        if result.cursor is None:
             break
-        assert steps == set(range(found.cursor + 1, 31))
-        beyond = found.cursor
+        assert steps == set(range(result.cursor + 1, 31))
+        beyond = result.cursor
     assert steps == set(range(1, 31))
     assert [done for done, _ in seen] == [8, 16, 24, 30]
     assert {total for _, total in seen} == {30}
@@ -218,13 +218,13 @@ def test_a_search_that_asks_samples_of_two_bodies_goes_on_too_where_it_stopped(r
         push(run, [{**row, "late": int(row["response"] == "hay")} for row in rows], step=step, source="late")
     beyond = None
     while True:
-        found = find_samples(run, q="-late=1 question", time_budget=TimeBudget(0.0, beyond))
-        steps = [sample.step.step for sample in found.samples]
-        if found.cursor is None:
+        result = find_samples(run, q="-late=1 question", time_budget=TimeBudget(0.0, beyond))
+        steps = [sample.step.step for sample in result.samples]
+        if result.cursor is None:
             break
-        assert sorted(steps) == list(range(found.cursor + 1, 31))
-        assert beyond is None or found.cursor < beyond
-        beyond = found.cursor
+        assert sorted(steps) == list(range(result.cursor + 1, 31))
+        assert beyond is None or result.cursor < beyond
+        beyond = result.cursor
     assert sorted(set(steps)) == list(range(1, 31))
     assert DuplicateSource.objects.count() == 58
 
@@ -264,14 +264,14 @@ def test_what_an_older_version_logged_does_not_count(run: Run) -> None:
 
 @pytest.mark.parametrize("ordering", [*SAMPLE_ORDERINGS, *(f"-{name}" for name in SAMPLE_ORDERINGS)])
 def test_orderings_are_stable_and_end_with_the_unknown(run: Run, ordering: str) -> None:
-    whole = list(find_samples(run, ordering=ordering).samples)
+    full = list(find_samples(run, ordering=ordering).samples)
     paged = [sample for start in range(5) for sample in find_samples(run, ordering=ordering).samples[start : start + 1]]
-    assert [sample.id for sample in whole] == [sample.id for sample in paged]
+    assert [sample.id for sample in full] == [sample.id for sample in paged]
     if ordering.endswith("score"):
-        scores = [sample.score for sample in whole]
+        scores = [sample.score for sample in full]
         assert scores[-1] is None
         assert scores[:-1] == sorted(scores[:-1], reverse=ordering.startswith("-"))
-        ties = [sample.id for sample in whole if sample.score == 1.0]
+        ties = [sample.id for sample in full if sample.score == 1.0]
         assert ties == sorted(ties)
 
 
@@ -293,11 +293,11 @@ def test_a_page_of_one_step_is_an_indexed_query(run: Run) -> None:
         assert "SCAN rollouts_sample" not in plan
 
 
-def left(run: Run, **asked: Any) -> dict[str, int]:
+def left(run: Run, **options: Any) -> dict[str, int]:
     """The chips that would leave something."""
     return {
         term: count
-        for term, count in find_samples(run, split="train", step=1, **asked).count_properties().items()
+        for term, count in find_samples(run, split="train", step=1, **options).count_properties().items()
         if count
     }
 

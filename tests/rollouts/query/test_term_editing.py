@@ -55,10 +55,10 @@ def test_a_choice_is_left_whole() -> None:
 
 @given(st.lists(st.sampled_from(PIECES)).map(" ".join))
 def test_the_terms_of_a_query_put_together_ask_the_same(q: str) -> None:
-    found = term_editing.split_terms(q)
+    result = term_editing.split_terms(q)
     try:
-        asked = parse_query(q)
+        requested = parse_query(q)
     except InvalidQueryError:
-        assert [term.text for term in found.terms] == [q.strip()]
+        assert [term.text for term in result.terms] == [q.strip()]
     else:
-        assert parse_query(found.filter(lambda term: True)).root == asked.root
+        assert parse_query(result.filter(lambda term: True)).root == requested.root

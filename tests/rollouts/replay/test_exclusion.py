@@ -41,11 +41,11 @@ def samples(run: Run) -> list[Sample]:
 
 def test_a_flagged_sample_is_a_record_of_the_file_that_it_came_from(run: Run, owner: User) -> None:
     pin, artifact = pinned(run, owner)
-    for place in (5, 6, 9):
-        flag(samples(run)[place], owner)
-    found = exclusion.find_exclusions([pin])[pin.pk]
-    assert (found.flagged, found.not_found) == (3, 0)
-    assert found.artifacts == {artifact.pk: exclusion.ExcludedRows({"gen_batch.dp": (5, 6, 9)}, prompts=2)}
+    for position in (5, 6, 9):
+        flag(samples(run)[position], owner)
+    result = exclusion.find_exclusions([pin])[pin.pk]
+    assert (result.flagged, result.not_found) == (3, 0)
+    assert result.artifacts == {artifact.pk: exclusion.ExcludedRows({"gen_batch.dp": (5, 6, 9)}, prompts=2)}
 
 
 def test_only_standing_flags_that_say_bad_count(run: Run, owner: User) -> None:
@@ -72,9 +72,9 @@ def test_a_sample_that_no_file_has_is_counted_apart(run: Run, owner: User) -> No
     indexed(run, line(generation(prompt="nothing like it", step=1)), format="verl-jsonl")
     pin, _ = pinned(run, owner)
     flag(samples(run)[0], owner)
-    found = exclusion.find_exclusions([pin])[pin.pk]
-    assert (found.flagged, found.not_found, dict(found.artifacts)) == (1, 1, {})
-    assert exclusion.explain_refusal(found, []) == "flagged samples not found in its files: 1"
+    result = exclusion.find_exclusions([pin])[pin.pk]
+    assert (result.flagged, result.not_found, dict(result.artifacts)) == (1, 1, {})
+    assert exclusion.explain_refusal(result, []) == "flagged samples not found in its files: 1"
 
 
 def fed(run: Run, owner: User, feed: int) -> tuple[Pin, Artifact]:
@@ -91,18 +91,22 @@ def fed(run: Run, owner: User, feed: int) -> tuple[Pin, Artifact]:
 def test_where_each_prompt_has_its_own_files_a_flag_leaves_out_the_prompt(run: Run, owner: User) -> None:
     pin, artifact = fed(run, owner, 7)
     flag(Sample.objects.get(group="uid_sample_0_7"), owner)
-    found = exclusion.find_exclusions([pin])[pin.pk]
-    assert found.artifacts[artifact.pk].fully_flagged and found.not_found == 0
-    assert exclusion.explain_refusal(found, [artifact.pk]) == "all its prompts have samples flagged bad"
-    assert exclusion.explain_refusal(found, [artifact.pk, -1]) == ""
+    result = exclusion.find_exclusions([pin])[pin.pk]
+    assert result.artifacts[artifact.pk].fully_flagged and result.not_found == 0
+    assert exclusion.explain_refusal(result, [artifact.pk]) == "all its prompts have samples flagged bad"
+    assert exclusion.explain_refusal(result, [artifact.pk, -1]) == ""
 
 
-def judged(pin: Pin, facts: dict[str, Any], **more: Any) -> dict[str, tuple[Any, Any, str]]:
-    entry, found = Entry(pin=pin), exclusion.find_exclusions([pin]).get(pin.pk)
+def check_pin(pin: Pin, facts: dict[str, Any], **more: Any) -> dict[str, tuple[Any, Any, str]]:
+    entry, result = Entry(pin=pin), exclusion.find_exclusions([pin]).get(pin.pk)
     differences = compatibility.check_entry_compatibility(
-        entry, facts, more.pop("loosened", ()), found, **{"exclude_flagged": True, **more}
+        entry, facts, more.pop("loosened", ()), result, **{"exclude_flagged": True, **more}
     ).differences
-    return {one.fact: (one.pinned, one.asking, one.verdict) for one in differences if one.fact in ("rows", "prompts")}
+    return {
+        difference.fact: (difference.pinned, difference.asking, difference.verdict)
+        for difference in differences
+        if difference.fact in ("rows", "prompts")
+    }
 
 
 ASKING = {"role": "rollout", **FACTS}
@@ -111,29 +115,29 @@ ASKING = {"role": "rollout", **FACTS}
 def test_a_trainer_that_takes_whole_batches_refuses_a_batch_that_became_shorter(run: Run, owner: User) -> None:
     pin, _ = pinned(run, owner)
     flag(samples(run)[5], owner)
-    assert judged(pin, ASKING) == {"rows": (28, 32, "refuse"), "prompts": (7, 8, "refuse")}
-    assert judged(pin, {**ASKING, "rows": 28, "prompts": 7}) == {}
-    assert judged(pin, ASKING, exclude_flagged=False) == {}
+    assert check_pin(pin, ASKING) == {"rows": (28, 32, "refuse"), "prompts": (7, 8, "refuse")}
+    assert check_pin(pin, {**ASKING, "rows": 28, "prompts": 7}) == {}
+    assert check_pin(pin, ASKING, exclude_flagged=False) == {}
 
 
 def test_a_trainer_that_repeats_prompts_is_only_warned_of_a_batch_that_became_shorter(run: Run, owner: User) -> None:
     pin, _ = pinned(run, owner, V1, role="rollout_tq")
     flag(samples(run)[5], owner)
-    asking = {**ASKING, "role": "rollout_tq"}
-    assert judged(pin, asking) == {"rows": (28, 32, "warn"), "prompts": (7, 8, "warn")}
-    other = {**asking, "rows": 64, "prompts": 16}
-    assert judged(pin, other) == {"rows": (32, 64, "refuse"), "prompts": (8, 16, "refuse")}
+    request_data = {**ASKING, "role": "rollout_tq"}
+    assert check_pin(pin, request_data) == {"rows": (28, 32, "warn"), "prompts": (7, 8, "warn")}
+    other = {**request_data, "rows": 64, "prompts": 16}
+    assert check_pin(pin, other) == {"rows": (32, 64, "refuse"), "prompts": (8, 16, "refuse")}
 
 
 def test_many_pins_cost_no_more_queries_than_one(
     run: Run, project: Project, owner: User, django_assert_max_num_queries: Any
 ) -> None:
-    for one in (run, builders.run(project, "second"), builders.run(project, "third")):
-        pinned(one, owner)
-        flag(samples(one)[0], owner)
-    found = list(Pin.objects.prefetch_related("artifacts"))
+    for item in (run, builders.run(project, "second"), builders.run(project, "third")):
+        pinned(item, owner)
+        flag(samples(item)[0], owner)
+    matches = list(Pin.objects.prefetch_related("artifacts"))
     with django_assert_max_num_queries(4):
-        assert [one.flagged for one in exclusion.find_exclusions(found).values()] == [1, 1, 1]
+        assert [item.flagged for item in exclusion.find_exclusions(matches).values()] == [1, 1, 1]
 
 
 def rollout(run: Run, *texts: str | None, came: bool) -> Artifact:
@@ -158,9 +162,9 @@ def test_flagged_rows_of_a_trainer_that_takes_them_without_weight_stay_in_its_fi
     assert run.dumps.count() == 1
     pin = pins.pin_step(run, 0, owner, step_kind="rollout_id")[0]
     flag(samples(run)[1], owner)
-    found = exclusion.find_exclusions([pin])[pin.pk]
-    assert found == exclusion.PinExclusion(1, 0, {artifact.pk: exclusion.ExcludedRows({"0.pt": (1,)}, prompts=0)})
-    assert found.artifacts[artifact.pk].get_remaining_facts({"rows": 3}) == {"rows": 3}
+    result = exclusion.find_exclusions([pin])[pin.pk]
+    assert result == exclusion.PinExclusion(1, 0, {artifact.pk: exclusion.ExcludedRows({"0.pt": (1,)}, prompts=0)})
+    assert result.artifacts[artifact.pk].get_remaining_facts({"rows": 3}) == {"rows": 3}
     for sample in (samples(run)[0], samples(run)[2]):
         flag(sample, owner)
     assert exclusion.find_exclusions([pin])[pin.pk].artifacts[artifact.pk].fully_flagged
@@ -187,6 +191,6 @@ def test_a_flagged_sample_that_a_filter_of_slimes_dropped_stands_in_the_way_of_n
     flag(Sample.objects.get(tail="7"), owner)
     assert exclusion.find_exclusions([pin]).get(pin.pk, exclusion.NO_EXCLUSION).not_found == expected[1]
     flag(Sample.objects.get(tail="5"), owner)
-    found = exclusion.find_exclusions([pin])[pin.pk]
-    assert (found.flagged, found.not_found) == expected
-    assert found.artifacts == {artifact.pk: exclusion.ExcludedRows({"0.pt": (1,)}, prompts=0)}
+    result = exclusion.find_exclusions([pin])[pin.pk]
+    assert (result.flagged, result.not_found) == expected
+    assert result.artifacts == {artifact.pk: exclusion.ExcludedRows({"0.pt": (1,)}, prompts=0)}

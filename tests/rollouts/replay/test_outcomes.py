@@ -120,17 +120,21 @@ def test_the_strip_has_one_cell_per_step_and_sums_what_is_known(run: Run, good: 
     outcomes.record_replay_outcome(run, "a", 2, "hit", rows=32, seconds=0.5)
     outcomes.record_replay_outcome(run, "a", 3, "refused", reason="32 rows, 64 wanted")
     outcomes.record_replay_outcome(run, "a", 4, "miss", reason="the server did not answer")
-    shown = outcomes.load_replay_timeline(run)
-    assert [(cell.step, cell.state) for cell in shown.steps] == [
+    rendered = outcomes.load_replay_timeline(run)
+    assert [(cell.step, cell.state) for cell in rendered.steps] == [
         (1, "none"),
         (2, "replayed"),
         (3, "refused"),
         (4, "generated"),
         (5, "planned"),
     ]
-    assert (shown.steps[1].pin, shown.steps[2].reason, shown.steps[4].pin) == (good, "32 rows, 64 wanted", good)
-    assert (shown.rows, shown.seconds, shown.saved, shown.estimated) == (32, 0.5, 41.5, 1)
-    assert shown.counts == {"replayed": 1, "generated": 1, "refused": 1, "planned": 1, "none": 1}
+    assert (rendered.steps[1].pin, rendered.steps[2].reason, rendered.steps[4].pin) == (
+        good,
+        "32 rows, 64 wanted",
+        good,
+    )
+    assert (rendered.rows, rendered.seconds, rendered.saved, rendered.estimated) == (32, 0.5, 41.5, 1)
+    assert rendered.counts == {"replayed": 1, "generated": 1, "refused": 1, "planned": 1, "none": 1}
 
 
 def test_after_a_resume_the_last_launchs_word_stands_for_a_step(run: Run, good: Pin) -> None:

@@ -68,7 +68,7 @@ def test_every_save_is_a_new_revision_and_the_old_one_stays_as_it_was(
 ) -> None:
     first = saved(project, owner, 0, (good[0], 1))
     second = saved(project, owner, 1, (good[1], 1))
-    assert (second.number, [one.number for one in plans.list_revisions(project)]) == (2, [1, 2])
+    assert (second.number, [item.number for item in plans.list_revisions(project)]) == (2, [1, 2])
     assert plans.load_plan_entries(first)[0].pin == good[0]
     assert plans.find_revision(project, "default@1") == first and plans.find_revision(project, "") == second
 
@@ -199,10 +199,14 @@ def test_a_plan_is_judged_entry_by_entry_for_the_run_that_asks(
     run.refresh_from_db()
     entries = compatibility.check_plan_compatibility(revision, compatibility.load_run_facts(run))
     assert preview(revision, range(1, 7)) == [(1, None), (2, 2), (3, 3), (4, 2), (5, 3), (6, 2)]
-    assert [one.entry.target_step for one in entries] == [2, 3]
-    strict = [(one.fact, one.pinned, one.asking) for one in entries[0].differences if one.verdict == "refuse"]
+    assert [entry.entry.target_step for entry in entries] == [2, 3]
+    strict = [
+        (difference.fact, difference.pinned, difference.asking)
+        for difference in entries[0].differences
+        if difference.verdict == "refuse"
+    ]
     assert strict == [("rows", 32, 64)] and entries[0].refused
-    unknown = {one.fact for one in entries[0].differences if one.verdict == "warn"}
+    unknown = {difference.fact for difference in entries[0].differences if difference.verdict == "warn"}
     assert {"tokenizer", "model", "dataset", "versions"} <= unknown
 
 
@@ -210,13 +214,15 @@ def test_a_refusal_that_the_project_has_loosened_is_a_warning(
     project: Project, owner: User, run: Run, good: list[Pin]
 ) -> None:
     saved(project, owner, 0, (good[0], 2))
-    asking = {**SHAPE, "role": "rollout", "rows": 64}
+    request_data = {**SHAPE, "role": "rollout", "rows": 64}
     overrides.override_check(project, "rows", owner, "half a batch is enough for this test")
-    [entry] = compatibility.check_plan_compatibility(plans.find_current_revision(project), asking)
+    [entry] = compatibility.check_plan_compatibility(plans.find_current_revision(project), request_data)
     assert not entry.refused
-    assert [(one.fact, one.verdict) for one in entry.differences if one.loosened] == [("rows", "warn")]
+    assert [(difference.fact, difference.verdict) for difference in entry.differences if difference.loosened] == [
+        ("rows", "warn")
+    ]
     overrides.restore_check(project, "rows", owner)
-    [entry] = compatibility.check_plan_compatibility(plans.find_current_revision(project), asking)
+    [entry] = compatibility.check_plan_compatibility(plans.find_current_revision(project), request_data)
     assert entry.refused
 
 

@@ -25,17 +25,17 @@ def run(project: Project) -> Run:
     return filled(builders.run(project))
 
 
-def found(run: Run, q: str, by: User) -> set[str]:
+def search_samples(run: Run, q: str, by: User) -> set[str]:
     return set(find_samples(run, q=q, reader=by.pk).samples.values_list("pk", flat=True))
 
 
 def test_what_was_looked_at_is_seen_by_that_person_and_by_nobody_else(run: Run, mate: User, owner: User) -> None:
     every = samples(run)
     assert viewed.mark_viewed(run, [*every[:2], every[0]], mate) == 2
-    assert found(run, "is:seen", mate) == set(every[:2])
-    assert found(run, "is:unseen", mate) == found(run, "-is:seen", mate) == set(every[2:])
-    assert found(run, "is:seen", owner) == set()
-    assert found(run, "is:unseen score>=0.5", owner) == {*every[1:3], *every[4:]}
+    assert search_samples(run, "is:seen", mate) == set(every[:2])
+    assert search_samples(run, "is:unseen", mate) == search_samples(run, "-is:seen", mate) == set(every[2:])
+    assert search_samples(run, "is:seen", owner) == set()
+    assert search_samples(run, "is:unseen score>=0.5", owner) == {*every[1:3], *every[4:]}
 
 
 def test_looking_again_changes_nothing_and_ids_that_the_run_does_not_have_are_left_out(
@@ -47,7 +47,7 @@ def test_looking_again_changes_nothing_and_ids_that_the_run_does_not_have_are_le
     before = viewed.load_viewer_state(run, mate.pk)
     assert viewed.mark_viewed(run, [every[0], samples(other)[0], "nope", "a\x00b", "\ud800"], mate) == 1
     assert (viewed.load_viewer_state(run, mate.pk), ViewedSample.objects.count()) == (before, 1)
-    assert found(run, "is:fine", mate) == {every[0]}
+    assert search_samples(run, "is:fine", mate) == {every[0]}
 
 
 def test_more_than_a_request_may_hold_is_refused(run: Run, mate: User) -> None:
@@ -56,43 +56,43 @@ def test_more_than_a_request_may_hold_is_refused(run: Run, mate: User) -> None:
 
 
 def test_the_mark_survives_a_re_index(run: Run, mate: User) -> None:
-    wanted = samples(run)[0]
-    viewed.mark_viewed(run, [wanted], mate)
+    expected = samples(run)[0]
+    viewed.mark_viewed(run, [expected], mate)
     reindex_run(run)
     for dump in run.dumps.all():
         index_dump(dump.pk)
-    assert found(run, "is:seen", mate) == {wanted}
+    assert search_samples(run, "is:seen", mate) == {expected}
 
 
 def test_a_fine_sample_is_seen_and_saying_so_again_changes_nothing(run: Run, mate: User) -> None:
-    wanted = samples(run)[1]
-    viewed.mark_viewed(run, [wanted], mate)
+    expected = samples(run)[1]
+    viewed.mark_viewed(run, [expected], mate)
     looked = viewed.load_viewer_state(run, mate.pk)
-    viewed.approve_sample(run, wanted, mate)
-    said = viewed.load_viewer_state(run, mate.pk)
-    assert looked != said
-    viewed.approve_sample(run, wanted, mate)
-    assert viewed.load_viewer_state(run, mate.pk) == said
-    assert found(run, "is:fine", mate) == found(run, "is:seen", mate) == {wanted}
+    viewed.approve_sample(run, expected, mate)
+    message = viewed.load_viewer_state(run, mate.pk)
+    assert looked != message
+    viewed.approve_sample(run, expected, mate)
+    assert viewed.load_viewer_state(run, mate.pk) == message
+    assert search_samples(run, "is:fine", mate) == search_samples(run, "is:seen", mate) == {expected}
 
 
 def test_a_look_that_comes_while_one_says_fine_breaks_nothing(
     run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = samples(run)[0]
+    expected = samples(run)[0]
     delete, left = QuerySet.delete, [1]
 
     def delete_late(rows: QuerySet[ViewedSample]) -> tuple[int, dict[str, int]]:
-        told = delete(rows)
+        result = delete(rows)
         if left and rows.model is ViewedSample:
             left.pop()
-            viewed.mark_viewed(run, [wanted], mate)
-        return told
+            viewed.mark_viewed(run, [expected], mate)
+        return result
 
     monkeypatch.setattr(QuerySet, "delete", delete_late)
-    assert viewed.approve_sample(run, wanted, mate).fine
+    assert viewed.approve_sample(run, expected, mate).fine
     assert not left
-    assert list(ViewedSample.objects.values_list("sample", "fine")) == [(wanted, True)]
+    assert list(ViewedSample.objects.values_list("sample", "fine")) == [(expected, True)]
 
 
 @pytest.mark.parametrize("bad", ["nope", "", "a\x00", "\ud800"])
@@ -108,7 +108,7 @@ def test_undo_takes_the_newest_act_back_a_flag_or_a_fine(run: Run, mate: User, o
     bulk.flag_samples(run, [third], mate, reason="other")
     viewed.approve_sample(run, second, owner)  # another person's act is theirs
     assert viewed.undo_review_action(run, mate).sample == third
-    assert (viewed.undo_review_action(run, mate).description, found(run, "is:seen", mate)) == (
+    assert (viewed.undo_review_action(run, mate).description, search_samples(run, "is:seen", mate)) == (
         "“OK” on 1 sample",
         set(),
     )
@@ -116,7 +116,7 @@ def test_undo_takes_the_newest_act_back_a_flag_or_a_fine(run: Run, mate: User, o
     assert not Flag.objects.filter(withdrawn_at=None).exists()
     with pytest.raises(NotFoundError, match="Nothing to undo in this run"):
         viewed.undo_review_action(run, mate)
-    assert found(run, "is:fine", owner) == {second}
+    assert search_samples(run, "is:fine", owner) == {second}
 
 
 def test_only_the_words_of_the_last_day_are_undone(run: Run, mate: User) -> None:
@@ -130,8 +130,8 @@ def test_flags_of_others_are_asked_by_the_person_who_asks(run: Run, mate: User, 
     first, second = samples(run)[:2]
     builders.flag(first, mate)
     bulk.withdraw_flag(builders.flag(second, mate), mate)
-    assert found(run, "is:flagged-by-others", owner) == {first}
-    assert found(run, "is:flagged-by-others", mate) == set()
+    assert search_samples(run, "is:flagged-by-others", owner) == {first}
+    assert search_samples(run, "is:flagged-by-others", mate) == set()
 
 
 @pytest.mark.parametrize("term", ["is:seen", "is:unseen", "is:fine", "is:flagged-by-others"])
@@ -142,10 +142,14 @@ def test_where_nobody_asks_the_answer_is_a_sentence(run: Run, term: str) -> None
 
 def test_they_are_offered_with_counts_to_a_person_and_not_at_all_to_nobody(run: Run, mate: User) -> None:
     viewed.mark_viewed(run, samples(run)[:2], mate)
-    asked = completion.complete_query(run, "is:", step=1, reader=mate.pk).choices
-    counts = {one.text: one.count for one in completion.complete_query(run, "is:uns", step=1, reader=mate.pk).choices}
+    requested = completion.complete_query(run, "is:", step=1, reader=mate.pk).choices
+    counts = {
+        choice.text: choice.count for choice in completion.complete_query(run, "is:uns", step=1, reader=mate.pk).choices
+    }
     assert counts == {"is:unseen": 1}
-    assert "is:seen" in {one.text for one in asked}
+    assert "is:seen" in {item.text for item in requested}
     assert not completion.complete_query(run, "is:uns", step=1).choices
-    assert [one.text for one in completion.complete_query(run, "uns", step=1, reader=mate.pk).choices] == ["is:unseen"]
+    assert [choice.text for choice in completion.complete_query(run, "uns", step=1, reader=mate.pk).choices] == [
+        "is:unseen"
+    ]
     assert not completion.complete_query(run, "uns", step=1).choices

@@ -20,13 +20,13 @@ def quiet(project: Project, name: str, minutes: float, pace: float = 0, **more: 
     run = builders.run(project, name, seen_at=now - timedelta(minutes=minutes), **more)
     attempt = builders.attempt(run)
     for step in range(4 if pace else 0):
-        made = Step.objects.create(run=run, attempt=attempt, split="train", step=step, samples=1)
-        Step.objects.filter(pk=made.pk).update(created_at=now - timedelta(minutes=pace * (4 - step)))
+        created = Step.objects.create(run=run, attempt=attempt, split="train", step=step, samples=1)
+        Step.objects.filter(pk=created.pk).update(created_at=now - timedelta(minutes=pace * (4 - step)))
     return run
 
 
 def test_many_runs_are_silent_by_the_rule_of_one(project: Project) -> None:
-    wanted = {
+    expected = {
         quiet(project, "no step yet", 4): "silent",
         quiet(project, "just heard", 2): "running",
         quiet(project, "quick steps", 4, pace=0.1): "silent",
@@ -34,5 +34,5 @@ def test_many_runs_are_silent_by_the_rule_of_one(project: Project) -> None:
         quiet(project, "slow steps, long ago", 31, pace=10): "silent",
         quiet(project, "ended", 900, outcome="finished"): "finished",
     }
-    assert {run.name: run.status for run in wanted} == {run.name: status for run, status in wanted.items()}
-    assert listing.load_run_statuses(list(wanted)) == {run.pk: status for run, status in wanted.items()}
+    assert {run.name: run.status for run in expected} == {run.name: status for run, status in expected.items()}
+    assert listing.load_run_statuses(list(expected)) == {run.pk: status for run, status in expected.items()}

@@ -28,7 +28,7 @@ def test_a_samples_id_never_changes() -> None:
 
 @given(pairs=st.lists(st.tuples(text, text), max_size=12))
 def test_many_samples_are_named_as_each_alone(pairs: list[tuple[str, str]]) -> None:
-    alone = [compute_sample_id(*WHERE, *pair, pairs[:place].count(pair)) for place, pair in enumerate(pairs)]
+    alone = [compute_sample_id(*WHERE, *pair, pairs[:position].count(pair)) for position, pair in enumerate(pairs)]
     namer = SampleIdGenerator(*WHERE)
     assert namer.generate_ids(pairs[:5]) + namer.generate_ids(pairs[5:]) == alone
     assert len(set(alone)) == len(pairs)

@@ -7,5 +7,5 @@ from rollouts.samples.unit_tests import MAX_TESTS, parse_unit_tests
 
 @pytest.mark.parametrize("extras", [{"tests": {"passed": [True] * 500}}, {"passed_by": [True] * 500}])
 def test_of_a_long_row_of_tests_the_first_are_shown(extras: dict[str, object]) -> None:
-    found = parse_unit_tests(extras)
-    assert found and len(found.cases) == MAX_TESTS
+    result = parse_unit_tests(extras)
+    assert result and len(result.cases) == MAX_TESTS

@@ -19,8 +19,8 @@ def push(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:
     """The row of a dump that has arrived and waits."""
     plain = files.create_incoming_path()
     plain.write_bytes(body)
-    told = dumps.DumpHeader(**{"attempt": "files", "split": "train", "source": f"{step}.jsonl", **header}, step=step)
-    return dumps.accept_dump(run, told, hashlib.sha256(body).hexdigest(), plain, len(body))[0]
+    result = dumps.DumpHeader(**{"attempt": "files", "split": "train", "source": f"{step}.jsonl", **header}, step=step)
+    return dumps.accept_dump(run, result, hashlib.sha256(body).hexdigest(), plain, len(body))[0]
 
 
 def indexed(run: Run, body: bytes, step: int | None = 1, **header: Any) -> Dump:

@@ -19,14 +19,14 @@ DATA = Path(__file__).parents[2] / "data"
 TRL, SLIME, ROLL = DATA / "trl", DATA / "slime", DATA / "roll"
 
 
-def read(form: Format, body: bytes, **told: Any) -> list[Any]:
-    return list(form.read(io.BytesIO(body), DumpContext(**{"step": 1, **told})))
+def read(form: Format, body: bytes, **options: Any) -> list[Any]:
+    return list(form.read(io.BytesIO(body), DumpContext(**{"step": 1, **options})))
 
 
-def kept(form: Format, body: bytes, **told: Any) -> list[Record]:
-    found = read(form, body, **told)
-    assert all(isinstance(one, Record) for one in found), found
-    return found
+def read_records(form: Format, body: bytes, **options: Any) -> list[Record]:
+    result = read(form, body, **options)
+    assert all(isinstance(item, Record) for item in result), result
+    return result
 
 
 def parquet(**columns: Any) -> bytes:
@@ -54,9 +54,9 @@ def rollout(*samples: Any, step: int = 1) -> bytes:
 
 
 def trained(*samples: dict[str, Any], **more: Any) -> bytes:
-    told = {"tokens": [5, 6, 7], "response_lengths": 1, "rewards": 0.5, "truncated": 0}
+    values = {"tokens": [5, 6, 7], "response_lengths": 1, "rewards": 0.5, "truncated": 0}
     return torch_file(
-        {"format_version": 2, "rollout_id": 1, "rank": 0, "samples": [{**told, **one} for one in samples], **more}
+        {"format_version": 2, "rollout_id": 1, "rank": 0, "samples": [{**values, **item} for item in samples], **more}
     )
 
 

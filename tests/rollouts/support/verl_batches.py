@@ -16,8 +16,8 @@ SHAPE = {"samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length
 
 def folder(tree: str, step: str = "1") -> Path:
     """The folder of a step in one of the trees of `tests/data`."""
-    (found,) = (DATA / tree).glob(f"*/GBS*/{step}")
-    return found
+    (result,) = (DATA / tree).glob(f"*/GBS*/{step}")
+    return result
 
 
 V0, NUMPY, ASYNC = folder("verl_skip/main"), folder("verl_skip/numpy_ser"), folder("verl_skip/async")
@@ -27,7 +27,7 @@ TOKENIZER = DATA / "tokenizer"
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(path)): one.read_bytes() for one in path.rglob("*") if one.is_file()}
+    return {str(item.relative_to(path)): item.read_bytes() for item in path.rglob("*") if item.is_file()}
 
 
 def ready(run: Run, path: Path, step: int = 1, **more: Any) -> Artifact:

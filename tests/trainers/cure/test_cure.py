@@ -92,7 +92,7 @@ def test_without_flagged_answers_reward_py_normalises_what_is_left(
     rows = Sample.objects.filter(visible=True).order_by("ordinal")
     flag(owner, rows[0], rows[4])  # of the first task a program and a test
     second = replayed(deck, owner, tmp_path / "second", capsys, exclude_flagged=True)
-    assert [len(one) for one in second.rewards()] == [len(one) - 1 for one in first.rewards()]
+    assert [len(reward) for reward in second.rewards()] == [len(reward) - 1 for reward in first.rewards()]
     second.score(*NEXT)
     for before, after in zip(first.rewards(), second.rewards(), strict=True):
         task = before[0]["prompt"]

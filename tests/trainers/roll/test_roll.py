@@ -78,17 +78,17 @@ def test_roll_trains_on_no_token_of_a_flagged_row_and_holds_all_else(deck: Ask, 
     assert deck("pull", *SHAPE) == 0
     after = roll("load", tmp_path / "into", 0)["0"]
     assert after["final"] == [0 if row in (2, 5) else left for row, left in enumerate(before["final"])]
-    changed = {name for name, told in before["tensors"].items() if after["tensors"][name] != told}
+    changed = {name for name, result in before["tensors"].items() if after["tensors"][name] != result}
     assert changed == {"response_mask"}
     assert (after["columns"], after["meta"], after["rows"]) == (before["columns"], before["meta"], before["rows"])
 
 
 def test_a_tracker_among_rolls_own_writes_the_metrics_once_and_tells_another(tmp_path: Path) -> None:
-    said = ran(SCRIPT.with_name("tracking.py"), tmp_path / "out", str(tmp_path / "out"))
+    message = ran(SCRIPT.with_name("tracking.py"), tmp_path / "out", str(tmp_path / "out"))
     written = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_bytes().splitlines()]
     assert written == [
         {"step": 0, "data": {"critic/score/mean": 0.0, "system/step": 0}},
         {"step": 1, "data": {"critic/score/mean": 0.1, "system/step": 1}},
         {"step": 2, "data": {"critic/score/mean": 0.5}},
     ]
-    assert said.count("metrics_tag") == 3  # stdout's, which has no memory
+    assert message.count("metrics_tag") == 3  # stdout's, which has no memory

@@ -27,17 +27,17 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Training:
 
 
 def test_a_mistake_of_ours_in_the_rollout_function(alone: Training, tmp_path: Path) -> None:
-    told = {"SLIME": slime(), "BREAKS": "raise", "ROLLOUTDECK_PLAN": "any"}
-    found = train(BREAKING, "again", folder=tmp_path, **told)
-    assert found.json("made.json") == alone.json("made.json")
-    assert "Rolloutdeck lost something in replay._replayed: RuntimeError: a mistake of ours" in found.done.stderr
+    values = {"SLIME": slime(), "BREAKS": "raise", "ROLLOUTDECK_PLAN": "any"}
+    result = train(BREAKING, "again", folder=tmp_path, **values)
+    assert result.json("made.json") == alone.json("made.json")
+    assert "Rolloutdeck lost something in replay._replayed: RuntimeError: a mistake of ours" in result.done.stderr
 
 
 def test_a_server_that_is_gone_when_a_pin_is_fetched(alone: Training, tmp_path: Path) -> None:
     python(), slime()
     with Product() as product:
         source = training(product, tmp_path / "source", "source", "first", SEND="yes")
-        until(lambda: [one["state"] for one in artifacts(product, "source")] == ["ready"] * 3)
+        until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3)
         planned(product, "again", run_of(product, "source"), {1: 1})
 
         def kill() -> None:
@@ -50,7 +50,7 @@ def test_a_server_that_is_gone_when_a_pin_is_fetched(alone: Training, tmp_path: 
         (tmp_path / "found").mkdir()
         told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
         told |= {"ROLLOUTDECK_RUN": "again", "ROLLOUTDECK_PLAN": "again", "BREAKS": "wait", "SLIME": slime()}
-        found = train(BREAKING, "again", folder=tmp_path / "found", **told)
+        result = train(BREAKING, "again", folder=tmp_path / "found", **told)
         killer.join(60)
     assert (tmp_path / "found" / "done").exists() and samples(source, 1) != samples(alone, 1)
-    assert found.json("made.json") == alone.json("made.json")
+    assert result.json("made.json") == alone.json("made.json")

@@ -29,28 +29,28 @@ def product() -> Iterator[Product]:
 
 def training(product: Product, folder: Path, name: str, word: str, plan: str = "", **environ: str) -> Training:
     folder.mkdir(exist_ok=True)
-    told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
+    values = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
     names = {"ROLLOUTDECK_RUN": name, "ROLLOUTDECK_PLAN": plan, "SLIME": slime()}
-    return train(SCRIPT, word, folder=folder, **told, **names, **environ)
+    return train(SCRIPT, word, folder=folder, **values, **names, **environ)
 
 
 def artifacts(product: Product, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = product.get(f"runs/{run_of(product, name)}/artifacts/")["results"]
-    return found
+    result: list[dict[str, Any]] = product.get(f"runs/{run_of(product, name)}/artifacts/")["results"]
+    return result
 
 
 @pytest.fixture(scope="module")
 def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
-    found = training(product, tmp_path_factory.mktemp("source"), "source", "first", SEND="yes")
-    until(lambda: [one["state"] for one in artifacts(product, "source")] == ["ready"] * 3)
-    return found
+    result = training(product, tmp_path_factory.mktemp("source"), "source", "first", SEND="yes")
+    until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3)
+    return result
 
 
 def planned(product: Product, plan: str, run: str, targets: dict[int, int], **more: Any) -> None:
     """A plan that replays at each target the rollout of `run` that it is given for."""
-    told = {"run": run, "step_kind": "rollout_id", "note": ""}
+    values = {"run": run, "step_kind": "rollout_id", "note": ""}
     entries = [
-        {"pin": ask(product, "POST", "pins/", {**told, "step": step})["id"], "target_step": target}
+        {"pin": ask(product, "POST", "pins/", {**values, "step": step})["id"], "target_step": target}
         for target, step in targets.items()
     ]
     body = {"plan": plan, "action": "cache", "entries": entries, **more}
@@ -58,20 +58,20 @@ def planned(product: Product, plan: str, run: str, targets: dict[int, int], **mo
 
 
 def samples(found: Training, rollout: int) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = found.json("made.json")[str(rollout)]
-    return made
+    created: list[dict[str, Any]] = found.json("made.json")[str(rollout)]
+    return created
 
 
 def test_a_pinned_rollout_is_replayed_and_the_others_generated_with_the_prompts_they_had(
     product: Product, source: Training, tmp_path: Path
 ) -> None:
     planned(product, "again", run_of(product, "source"), {1: 1})
-    found = training(product, tmp_path, "again", "second", plan="again")
-    assert samples(found, 1) == samples(source, 1)
+    result = training(product, tmp_path, "again", "second", plan="again")
+    assert samples(result, 1) == samples(source, 1)
     for rollout in (0, 2):
-        told = [(one["prompt"], one["index"]) for one in samples(found, rollout)]
-        assert told == [(one["prompt"], one["index"]) for one in samples(source, rollout)]
-        assert {one["extra"]["word"] for one in samples(found, rollout)} == {"second"}
+        values = [(item["prompt"], item["index"]) for item in samples(result, rollout)]
+        assert values == [(item["prompt"], item["index"]) for item in samples(source, rollout)]
+        assert {item["extra"]["word"] for item in samples(result, rollout)} == {"second"}
     until(lambda: events(product, "again"))
     assert events(product, "again") == [(1, "hit", 4)]
 
@@ -84,19 +84,19 @@ def test_flagged_samples_of_a_replayed_rollout_keep_their_place_and_train_nothin
     flagged = product.get(f"samples/{first['id']}/")
     ask(product, "POST", "flags/", {"sample": flagged["id"], "label": "bad", "reason": "repetition"})
     planned(product, "clean", run, {0: 2, 1: 1, 2: 2}, exclude_flagged=True)
-    (place,) = [at for at, one in enumerate(samples(source, 2)) if one["response"] == flagged["response"]]
-    marked = [{**one, "remove_sample": at == place} for at, one in enumerate(samples(source, 2))]
+    (position,) = [at for at, one in enumerate(samples(source, 2)) if one["response"] == flagged["response"]]
+    marked = [{**one, "remove_sample": at == position} for at, one in enumerate(samples(source, 2))]
 
-    found = training(product, tmp_path / "by itself", "clean", "third", plan="clean")
-    assert samples(found, 2) == samples(found, 0) == marked
-    assert samples(found, 1) == samples(source, 1)
+    result = training(product, tmp_path / "by itself", "clean", "third", plan="clean")
+    assert samples(result, 2) == samples(result, 0) == marked
+    assert samples(result, 1) == samples(source, 1)
     until(lambda: len(events(product, "clean")) == 3)
     assert events(product, "clean") == [(0, "hit", 4), (1, "hit", 4), (2, "hit", 4)]
     assert reason(product, "clean", 2) == "1 flagged samples have no weight (remove_sample)"
 
-    told = ["--project", "default", "--url", product.url, "--token", product.token, "--plan", "clean"]
+    values = ["--project", "default", "--url", product.url, "--token", product.token, "--plan", "clean"]
     shape = ["--set", "rollout_batch_size=2", "n_samples_per_prompt=2"]
-    assert main(["pull", "--run", "next", "--into", str(tmp_path / "into"), "--trainer", "slime", *told, *shape]) == 0
+    assert main(["pull", "--run", "next", "--into", str(tmp_path / "into"), "--trainer", "slime", *values, *shape]) == 0
     template = str(tmp_path / "into/rollout_data/{rollout_id}.pt")
     loaded = train("../../slime/inside/loading.py", template, folder=tmp_path, SLIME=slime(), ROLLOUTS="0 1 2")
     for rollout, pinned in (("0", marked), ("1", samples(source, 1)), ("2", marked)):
@@ -107,8 +107,8 @@ def test_a_pin_of_another_shape_is_refused_and_the_rollout_generated(
     product: Product, source: Training, tmp_path: Path
 ) -> None:
     planned(product, "shape", run_of(product, "source"), {1: 1})
-    found = training(product, tmp_path, "shape", "fourth", plan="shape", ANSWERS="3")
-    assert [one["extra"]["word"] for one in samples(found, 1)] == ["fourth"] * 6
+    result = training(product, tmp_path, "shape", "fourth", plan="shape", ANSWERS="3")
+    assert [item["extra"]["word"] for item in samples(result, 1)] == ["fourth"] * 6
     until(lambda: events(product, "shape"))
     assert events(product, "shape") == [(1, "refused", None)]
     assert "samples_per_prompt: 2 pinned, 3 requested" in reason(product, "shape", 1)
@@ -116,18 +116,18 @@ def test_a_pin_of_another_shape_is_refused_and_the_rollout_generated(
 
 def test_a_plan_that_says_stop_ends_the_run_with_the_reason(product: Product, source: Training, tmp_path: Path) -> None:
     planned(product, "stop", run_of(product, "source"), {1: 1}, on_mismatch="stop")
-    found = training(product, tmp_path, "stop", "fifth", plan="stop", ANSWERS="3", may_fail="yes")
-    assert found.done.returncode != 0
-    assert "The replay plan stop@1 says to stop where a pin can't be replayed. Rollout 1:" in found.done.stderr
+    result = training(product, tmp_path, "stop", "fifth", plan="stop", ANSWERS="3", may_fail="yes")
+    assert result.done.returncode != 0
+    assert "The replay plan stop@1 says to stop where a pin can't be replayed. Rollout 1:" in result.done.stderr
 
 
 def test_a_pin_whose_bytes_are_lost_is_a_miss_and_generates(product: Product, source: Training, tmp_path: Path) -> None:
     planned(product, "lost", run_of(product, "source"), {1: 0})
-    (pinned,) = [one for one in artifacts(product, "source") if one["step"] == 0]
+    (pinned,) = [item for item in artifacts(product, "source") if item["step"] == 0]
     for file in pinned["files"].values():
         for path in product.data.rglob(f"*{file['sha256']}*"):
             path.unlink()
-    found = training(product, tmp_path, "lost", "sixth", plan="lost")
-    assert {one["extra"]["word"] for one in samples(found, 1)} == {"sixth"}
+    result = training(product, tmp_path, "lost", "sixth", plan="lost")
+    assert {item["extra"]["word"] for item in samples(result, 1)} == {"sixth"}
     until(lambda: events(product, "lost"))
     assert events(product, "lost") == [(1, "miss", None)]

@@ -23,10 +23,10 @@ SCRIPT = "../../slime/inside/rollouts.py"
 
 def slime() -> str:
     """A checkout of slime; skips the test where there is none."""
-    found = os.environ.get("SLIME")
-    if not found:
+    result = os.environ.get("SLIME")
+    if not result:
         pytest.skip("needs SLIME, a checkout of slime (github.com/THUDM/slime)")
-    return found
+    return result
 
 
 def run(folder: Path, wrong: str = "", deck: Receiver | None = None, **environ: str) -> Training:
@@ -53,9 +53,9 @@ def test_the_rows_are_what_the_server_reads_out_of_slimes_own_dump(recorded: Tra
     path = recorded.folder / "dump" / f"{step}.pt"
     with path.open("rb") as file:
         dumped = [
-            one
-            for one in slime_rollout.read(file, DumpContext(filename=path.name, step=step))
-            if isinstance(one, Record)
+            item
+            for item in slime_rollout.read(file, DumpContext(filename=path.name, step=step))
+            if isinstance(item, Record)
         ]
     rows = final(recorded, step)[:4]
     assert len(dumped) == 4
@@ -88,8 +88,8 @@ def test_a_sample_is_seen_before_its_rollout_is_over(recorded: Training) -> None
 
 def test_an_eval_is_recorded_by_data_set(recorded: Training) -> None:
     rows = [row for call in logged(recorded, "eval", 1) for row in call]
-    told = [(row["data_source"], row["group"], row["score"], row["truncated"]) for row in rows]
-    assert told == [
+    values = [(row["data_source"], row["group"], row["score"], row["truncated"]) for row in rows]
+    assert values == [
         (name, f"{name}:20", score, truncated)
         for name in ("aime", "gsm8k")
         for score, truncated in ((0.0, False), (1.0, True))
@@ -110,8 +110,8 @@ def test_the_run_has_slimes_arguments_without_its_keys(recorded: Training) -> No
 
 
 def test_the_dump_of_a_rollout_is_told_of_so_that_it_can_be_pinned(recorded: Training) -> None:
-    told = [body for path, body in recorded.deck.posts if path.endswith("/artifacts/")]
-    assert [(body["step"], list(body["files"]), body["facts"]["rows"]) for body in told] == [
+    values = [body for path, body in recorded.deck.posts if path.endswith("/artifacts/")]
+    assert [(body["step"], list(body["files"]), body["facts"]["rows"]) for body in values] == [
         (0, ["0.pt"], 4), (1, ["1.pt"], 4),
     ]  # fmt: skip
 
@@ -132,11 +132,11 @@ def test_no_mistake_or_loss_of_ours_changes_what_slime_goes_on_with(
     if wrong == "no disk":
         (tmp_path / "full").write_text("no folder can be made below a file")
         environ["ROLLOUTDECK_SPOOL"] = str(tmp_path / "full" / "below")
-    found = run(tmp_path, wrong if wrong == "raise" else "", deck=deck, **environ)
+    result = run(tmp_path, wrong if wrong == "raise" else "", deck=deck, **environ)
     assert not alone.deck.posts
-    assert found.json("made.json") == alone.json("made.json")
+    assert result.json("made.json") == alone.json("made.json")
     if wrong == "raise":
-        assert "RuntimeError: a mistake of ours" in found.done.stderr
+        assert "RuntimeError: a mistake of ours" in result.done.stderr
 
 
 CONTRACTS = {
@@ -157,8 +157,8 @@ CONTRACTS = {
 def test_slimes_own_contract_tests_hold_for_our_functions(tmp_path: Path, contract: str) -> None:
     checkout = Path(slime())
     inside = Path(__file__).with_name("inside")
-    told = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (checkout, ROOT, inside))), "HOME": str(tmp_path)}
+    values = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (checkout, ROOT, inside))), "HOME": str(tmp_path)}
     words = [*CONTRACTS[contract], "-p", "no:django", "-p", "no:cacheprovider", "--capture=sys"]
     command = [python(), str(checkout / "tests/plugin_contracts" / contract), *words]
-    done = subprocess.run(command, cwd=checkout, env=told, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, cwd=checkout, env=values, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

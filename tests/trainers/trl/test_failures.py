@@ -34,25 +34,25 @@ def test_a_server_that_is_killed_in_the_middle(alone: Training, tmp_path: Path) 
     deck = planned()
     killer = threading.Thread(target=lambda: (until(lambda: deck.dumps, 200), deck.down()), daemon=True)
     killer.start()
-    found = train(SCRIPT, "grpo", "keep", "replay", folder=tmp_path, deck=deck)
+    result = train(SCRIPT, "grpo", "keep", "replay", folder=tmp_path, deck=deck)
     killer.join(60)
-    assert deck.dumps and "Step 3 is not replayed (miss)" in found.done.stderr
-    assert same(found, alone)
+    assert deck.dumps and "Step 3 is not replayed (miss)" in result.done.stderr
+    assert same(result, alone)
 
 
 def test_a_disk_that_is_full(alone: Training, tmp_path: Path) -> None:
     """Also where the bytes of a pin would lie."""
-    found = train(SCRIPT, "grpo", "keep", "replay", "full", folder=tmp_path, deck=planned())
+    result = train(SCRIPT, "grpo", "keep", "replay", "full", folder=tmp_path, deck=planned())
     assert not list(tmp_path.glob("kept/*/rollout-*.json"))
-    assert "Step 3 is not replayed (miss)" in found.done.stderr
-    assert same(found, alone)
+    assert "Step 3 is not replayed (miss)" in result.done.stderr
+    assert same(result, alone)
 
 
 def test_hooks_that_raise(alone: Training, tmp_path: Path) -> None:
     """The callback's, and what generates in the trainer's stead."""
-    found = train(SCRIPT, "grpo", "raise", "replay", folder=tmp_path)
-    assert not found.deck.dumps
-    assert found.deck.points()
+    result = train(SCRIPT, "grpo", "raise", "replay", folder=tmp_path)
+    assert not result.deck.dumps
+    assert result.deck.points()
     for hook in ("capture._capture", "replay._replayed"):
-        assert f"Training goes on, but Rolloutdeck lost something in {hook}: NameError" in found.done.stderr
-    assert same(found, alone)
+        assert f"Training goes on, but Rolloutdeck lost something in {hook}: NameError" in result.done.stderr
+    assert same(result, alone)

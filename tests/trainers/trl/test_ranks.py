@@ -35,13 +35,13 @@ def training(product: Product, folder: Path, name: str, *words: str, **environ: 
 
 @pytest.fixture(scope="module")
 def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
-    found = training(product, tmp_path_factory.mktemp("source"), "source", "keep", ROLLOUTDECK_TOKENS="all")
-    until(lambda: [one["state"] for one in artifacts(product, "source")] == ["ready"] * 3, 60)
-    return found
+    result = training(product, tmp_path_factory.mktemp("source"), "source", "keep", ROLLOUTDECK_TOKENS="all")
+    until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3, 60)
+    return result
 
 
 @pytest.fixture(scope="module")
-def again(product: Product, source: Training, tmp_path_factory: pytest.TempPathFactory) -> Training:
+def replayed(product: Product, source: Training, tmp_path_factory: pytest.TempPathFactory) -> Training:
     """Steps 1 and 2 are replayed, and 2 once more at 3, which has other prompts."""
     planned(product, "again", run_of(product, "source"), {1: 1, 2: 2, 3: 2})
     folder = tmp_path_factory.mktemp("again")
@@ -50,34 +50,38 @@ def again(product: Product, source: Training, tmp_path_factory: pytest.TempPathF
 
 def generation(found: Training, step: int) -> list[dict[str, Any]]:
     """What each process held."""
-    seen = [one for name in ("seen.json", "seen-1.json") for one in found.json(name)]
-    return [one for one in seen if (one["split"], one["step"]) == ("train", step)]
+    seen = [item for name in ("seen.json", "seen-1.json") for item in found.json(name)]
+    return [item for item in seen if (item["split"], item["step"]) == ("train", step)]
 
 
 def outcome(found: Training, step: int) -> list[float]:
-    (logged,) = [one for one in found.json("result.json")["history"] if one["step"] == step and "loss" in one]
+    (logged,) = [item for item in found.json("result.json")["history"] if item["step"] == step and "loss" in item]
     return [logged[name] for name in OUTCOME]
 
 
 def rows(product: Product, name: str, split: str, step: int) -> list[dict[str, Any]]:
     query = f"samples/?run={run_of(product, name)}&step={step}&split={split}"
-    found: list[dict[str, Any]] = product.get(query)["results"]
-    return found
+    result: list[dict[str, Any]] = product.get(query)["results"]
+    return result
 
 
 def test_two_processes_are_one_launch_of_one_run_whose_rows_keep_their_places(
     product: Product, source: Training
 ) -> None:
-    found = product.get("runs/?project=default")["results"]
-    assert [run["name"] for run in found if run["name"].startswith("source")] == ["source"]
+    result = product.get("runs/?project=default")["results"]
+    assert [run["name"] for run in result if run["name"].startswith("source")] == ["source"]
     run = product.get(f"runs/{run_of(product, 'source')}/")
     assert len(run["attempts"]) == 1
     until(lambda: len(rows(product, "source", "train", 3)) == 16, 60)
     for step in (1, 2, 3):
         there = sorted(rows(product, "source", "train", step), key=lambda row: (int(row["group"]), row["index"]))
         assert [row["index"] for row in there] == [0, 1, 2, 3] * 4
-        held = [pair for one in generation(source, step) for pair in zip(one["prompt"], one["advantages"], strict=True)]
-        assert [(row["expected"], row["advantage"]) for row in there] == [(answer(asked), own) for asked, own in held]
+        held = [
+            pair for item in generation(source, step) for pair in zip(item["prompt"], item["advantages"], strict=True)
+        ]
+        assert [(row["expected"], row["advantage"]) for row in there] == [
+            (answer(requested), own) for requested, own in held
+        ]
 
 
 def answer(asked: str) -> str:
@@ -87,20 +91,20 @@ def answer(asked: str) -> str:
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_step_of_two_processes_is_replayed_to_the_same_advantages_and_losses(
-    source: Training, again: Training, step: int
+    source: Training, replayed: Training, step: int
 ) -> None:
-    assert len(generation(again, step)) == RANKS
-    assert repr(generation(again, step)) == repr(generation(source, step))  # NaN equals itself
-    assert outcome(again, step) == outcome(source, step)
+    assert len(generation(replayed, step)) == RANKS
+    assert repr(generation(replayed, step)) == repr(generation(source, step))  # NaN equals itself
+    assert outcome(replayed, step) == outcome(source, step)
 
 
 def test_hits_are_told_once_and_a_refusal_of_one_process_is_one_of_all(
-    product: Product, source: Training, again: Training
+    product: Product, source: Training, replayed: Training
 ) -> None:
     until(lambda: len(events(product, "again")) == 3, 60)
     assert events(product, "again") == [(1, "hit", 16), (2, "hit", 16), (3, "refused", None)]
     assert reason(product, "again", 3) == "the prompts of 8 of 8 rows are not those that were answered"
-    pairs = zip(generation(again, 3), generation(source, 3), strict=True)
+    pairs = zip(generation(replayed, 3), generation(source, 3), strict=True)
     assert [own["ids"] == before["ids"] for own, before in pairs] == [False] * RANKS
 
 
@@ -108,10 +112,10 @@ def test_one_process_with_the_batch_of_two_replays_what_two_kept(
     product: Product, source: Training, tmp_path: Path
 ) -> None:
     planned(product, "wide", run_of(product, "source"), {1: 1})
-    told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
+    values = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
     words = ("grpo", "replay", "other", "wide")
-    found = train(SCRIPT, *words, folder=tmp_path, **told, ROLLOUTDECK_RUN="wide", ROLLOUTDECK_PLAN="wide")
-    (one,) = (one for one in found.json("seen.json") if (one["split"], one["step"]) == ("train", 1))
+    result = train(SCRIPT, *words, folder=tmp_path, **values, ROLLOUTDECK_RUN="wide", ROLLOUTDECK_PLAN="wide")
+    (one,) = (item for item in result.json("seen.json") if (item["split"], item["step"]) == ("train", 1))
     assert one["ids"] == [ids for held in generation(source, 1) for ids in held["ids"]]
     assert one["advantages"] == [value for held in generation(source, 1) for value in held["advantages"]]
     until(lambda: events(product, "wide"), 60)

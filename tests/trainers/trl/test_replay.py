@@ -30,66 +30,70 @@ def product() -> Iterator[Product]:
 
 
 def training(product: Product, folder: Path, name: str, *words: str, plan: str = "", **environ: str) -> Training:
-    told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
-    return train(SCRIPT, "grpo", *words, folder=folder, **told, ROLLOUTDECK_RUN=name, ROLLOUTDECK_PLAN=plan, **environ)
+    values = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
+    return train(
+        SCRIPT, "grpo", *words, folder=folder, **values, ROLLOUTDECK_RUN=name, ROLLOUTDECK_PLAN=plan, **environ
+    )
 
 
 def artifacts(product: Product, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = product.get(f"runs/{run_of(product, name)}/artifacts/")["results"]
-    return found
+    result: list[dict[str, Any]] = product.get(f"runs/{run_of(product, name)}/artifacts/")["results"]
+    return result
 
 
 @pytest.fixture(scope="module")
 def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
-    found = training(product, tmp_path_factory.mktemp("source"), "source", "keep")
-    until(lambda: [one["state"] for one in artifacts(product, "source")] == ["ready"] * 3, 60)
-    return found
+    result = training(product, tmp_path_factory.mktemp("source"), "source", "keep")
+    until(lambda: [item["state"] for item in artifacts(product, "source")] == ["ready"] * 3, 60)
+    return result
 
 
 @pytest.fixture(scope="module")
-def again(product: Product, source: Training, tmp_path_factory: pytest.TempPathFactory) -> Training:
+def replayed(product: Product, source: Training, tmp_path_factory: pytest.TempPathFactory) -> Training:
     """Steps 1 and 2 are replayed, and 2 once more at 3, which has other prompts."""
     planned(product, "again", run_of(product, "source"), {1: 1, 2: 2, 3: 2})
     return training(product, tmp_path_factory.mktemp("again"), "again", "replay", "other", plan="again")
 
 
 def generation(found: Training, step: int) -> dict[str, Any]:
-    (one,) = [one for one in found.json("seen.json") if (one["split"], one["step"]) == ("train", step)]
+    (one,) = [item for item in found.json("seen.json") if (item["split"], item["step"]) == ("train", step)]
     return dict(one)
 
 
 def outcome(found: Training, step: int, names: tuple[str, ...] = OUTCOME) -> list[float]:
-    (logged,) = [one for one in found.json("result.json")["history"] if one["step"] == step and "loss" in one]
+    (logged,) = [item for item in found.json("result.json")["history"] if item["step"] == step and "loss" in item]
     return [logged[name] for name in names]
 
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_pinned_step_is_replayed_to_the_same_advantages_and_losses(
-    source: Training, again: Training, step: int
+    source: Training, replayed: Training, step: int
 ) -> None:
-    assert repr(generation(again, step)) == repr(generation(source, step))  # NaN equals itself
-    assert outcome(again, step) == outcome(source, step)
+    assert repr(generation(replayed, step)) == repr(generation(source, step))  # NaN equals itself
+    assert outcome(replayed, step) == outcome(source, step)
 
 
-def test_other_steps_and_evals_are_generated(source: Training, again: Training) -> None:
-    assert generation(again, 3)["ids"] != generation(source, 3)["ids"]
-    evals = [[one["ids"] for one in found.json("seen.json") if one["split"] == "eval"] for found in (source, again)]
+def test_other_steps_and_evals_are_generated(source: Training, replayed: Training) -> None:
+    assert generation(replayed, 3)["ids"] != generation(source, 3)["ids"]
+    evals = [
+        [item["ids"] for item in result.json("seen.json") if item["split"] == "eval"] for result in (source, replayed)
+    ]
     assert len(evals[1]) == len(evals[0])
     assert evals[0] != evals[1]
 
 
-def test_hits_and_the_refusal_with_its_reason_are_told(product: Product, again: Training) -> None:
+def test_hits_and_the_refusal_with_its_reason_are_told(product: Product, replayed: Training) -> None:
     until(lambda: len(events(product, "again")) == 3, 60)
     assert events(product, "again") == [(1, "hit", 8), (2, "hit", 8), (3, "refused", None)]
     assert reason(product, "again", 3) == "the prompts of 8 of 8 rows are not those that were answered"
 
 
 def test_the_plan_has_nothing_to_say_of_a_run_with_the_arguments_of_the_pinned_one(
-    product: Product, again: Training
+    product: Product, replayed: Training
 ) -> None:
-    told = product.get(f"projects/default/replay-plan/?plan=again&run={run_of(product, 'again')}")
-    found = [one for entry in told["entries"] for one in entry["differences"]]
-    assert {one["fact"] for one in found if (one["pinned"], one["asking"]) != (None, None)} == set()
+    result = product.get(f"projects/default/replay-plan/?plan=again&run={run_of(product, 'again')}")
+    matches = [item for entry in result["entries"] for item in entry["differences"]]
+    assert {item["fact"] for item in matches if (item["pinned"], item["asking"]) != (None, None)} == set()
 
 
 def test_steps_that_pull_laid_out_are_replayed_without_a_server_and_without_a_callback(
@@ -99,23 +103,25 @@ def test_steps_that_pull_laid_out_are_replayed_without_a_server_and_without_a_ca
     server = ["--url", product.url, "--token", product.token, "--project", "default", "--plan", "laid"]
     assert main(["pull", "--run", "offline", "--into", str(tmp_path / "into"), "--trainer", "trl", *server]) == 0
     changed = tmp_path / "into/step_000002/rollout-0.json"
-    whole = changed.read_bytes()
+    full = changed.read_bytes()
     changed.unlink()  # another name of the same file is step 3's
-    changed.write_bytes(whole + b" ")
+    changed.write_bytes(full + b" ")
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / PULL_MANIFEST).write_text('{"rolloutdeck": "pull", "complete": false}')
-    told = {"FOLDER": str(tmp_path / "into"), "NO_STEPS": f"{tmp_path / 'none'} {tmp_path / 'torn'}"}
-    found = train(SCRIPT, "grpo", "plain", "replay", "other", folder=tmp_path, **told)
-    said = found.done.stderr
-    assert f"{tmp_path / 'none'} has no step of TRL; `rolloutdeck pull --trainer trl --into` writes them there." in said
-    assert f"{tmp_path / 'torn'} is not complete: a `rolloutdeck pull` into it did not finish; run it again." in said
-    assert repr(generation(found, 1)) == repr(generation(source, 1))
-    assert outcome(found, 1) == outcome(source, 1)
+    values = {"FOLDER": str(tmp_path / "into"), "NO_STEPS": f"{tmp_path / 'none'} {tmp_path / 'torn'}"}
+    result = train(SCRIPT, "grpo", "plain", "replay", "other", folder=tmp_path, **values)
+    message = result.done.stderr
+    assert (
+        f"{tmp_path / 'none'} has no step of TRL; `rolloutdeck pull --trainer trl --into` writes them there." in message
+    )
+    assert f"{tmp_path / 'torn'} is not complete: a `rolloutdeck pull` into it did not finish; run it again." in message
+    assert repr(generation(result, 1)) == repr(generation(source, 1))
+    assert outcome(result, 1) == outcome(source, 1)
     for step in (2, 3):
-        assert generation(found, step)["ids"] != generation(source, step)["ids"]
-    assert "Step 2 is not replayed: rollout-0.json is not the file that `pull` wrote" in said
-    assert "Step 3 is not replayed: the prompts of 8 of 8 rows are not those that were answered" in said
-    assert found.deck.dumps == [] and found.outcomes() == []
+        assert generation(result, step)["ids"] != generation(source, step)["ids"]
+    assert "Step 2 is not replayed: rollout-0.json is not the file that `pull` wrote" in message
+    assert "Step 3 is not replayed: the prompts of 8 of 8 rows are not those that were answered" in message
+    assert result.deck.dumps == [] and result.outcomes() == []
 
 
 def test_a_flagged_step_is_refused_and_a_plan_that_says_stop_ends_the_run_with_the_reason(
@@ -125,10 +131,10 @@ def test_a_flagged_step_is_refused_and_a_plan_that_says_stop_ends_the_run_with_t
     flagged = product.get(f"samples/?run={run}&step=1&split=train")["results"][0]
     ask(product, "POST", "flags/", {"sample": flagged["id"], "label": "bad", "reason": "repetition"})
     planned(product, "clean", run, {1: 1}, exclude_flagged=True, on_mismatch="stop")
-    found = training(product, tmp_path, "clean", "replay", plan="clean", may_fail="yes")
+    result = training(product, tmp_path, "clean", "replay", plan="clean", may_fail="yes")
     why = "the plan leaves out what is flagged, and a step of TRL is replayed whole or not at all"
-    assert found.done.returncode != 0
-    assert f"clean@1 says to stop where a pin can't be replayed. Step 1: {why}" in found.done.stderr
+    assert result.done.returncode != 0
+    assert f"clean@1 says to stop where a pin can't be replayed. Step 1: {why}" in result.done.stderr
     until(lambda: events(product, "clean"), 60)
     assert events(product, "clean") == [(1, "refused", None)]
     assert reason(product, "clean", 1) == why
@@ -138,14 +144,14 @@ def test_a_pin_whose_bytes_are_lost_is_a_miss_and_generates_as_without_a_plan(
     product: Product, source: Training, tmp_path: Path
 ) -> None:
     planned(product, "lost", run_of(product, "source"), {3: 3})
-    (pinned,) = [one for one in artifacts(product, "source") if one["step"] == 3]
+    (pinned,) = [item for item in artifacts(product, "source") if item["step"] == 3]
     for file in pinned["files"].values():
         for path in product.data.rglob(f"*{file['sha256']}*"):
             path.unlink()
-    found = training(product, tmp_path, "lost", "replay", plan="lost")
+    result = training(product, tmp_path, "lost", "replay", plan="lost")
     until(lambda: events(product, "lost"), 60)
     assert events(product, "lost") == [(3, "miss", None)]
-    assert found.json("result.json") == source.json("result.json")
+    assert result.json("result.json") == source.json("result.json")
 
 
 def test_a_rollout_func_of_ones_own_is_kept_with_its_masks_and_fields_and_replayed(
@@ -153,15 +159,15 @@ def test_a_rollout_func_of_ones_own_is_kept_with_its_masks_and_fields_and_replay
 ) -> None:
     (tmp_path / "source").mkdir(), (tmp_path / "again").mkdir()
     source = training(product, tmp_path / "source", "turns", "keep", "turns")
-    until(lambda: [one["state"] for one in artifacts(product, "turns")] == ["ready"] * 3, 60)
+    until(lambda: [item["state"] for item in artifacts(product, "turns")] == ["ready"] * 3, 60)
     planned(product, "turns", run_of(product, "turns"), {2: 1, 1: 1})
-    again = training(product, tmp_path / "again", "turns-again", "replay", "turns", "other", plan="turns")
-    assert {0, 1} == {each for row in generation(source, 1)["mask"] for each in row}
-    assert repr(generation(again, 1)) == repr(generation(source, 1))
-    assert outcome(again, 1) == outcome(source, 1)
+    replayed = training(product, tmp_path / "again", "turns-again", "replay", "turns", "other", plan="turns")
+    assert {0, 1} == {item for row in generation(source, 1)["mask"] for item in row}
+    assert repr(generation(replayed, 1)) == repr(generation(source, 1))
+    assert outcome(replayed, 1) == outcome(source, 1)
     until(lambda: len(events(product, "turns-again")) == 2, 60)
     assert events(product, "turns-again") == [(1, "hit", 8), (2, "refused", None)]
-    assert {0, 1} == {each for row in generation(again, 2)["mask"] for each in row}  # by the same function
+    assert {0, 1} == {item for row in generation(replayed, 2)["mask"] for item in row}  # by the same function
 
 
 def test_a_step_whose_answers_called_tools_is_replayed_with_what_they_gave_and_calls_none(
@@ -169,16 +175,16 @@ def test_a_step_whose_answers_called_tools_is_replayed_with_what_they_gave_and_c
 ) -> None:
     (tmp_path / "source").mkdir(), (tmp_path / "again").mkdir()
     source = training(product, tmp_path / "source", "tools", "keep", "tools")
-    until(lambda: [one["state"] for one in artifacts(product, "tools")] == ["ready"] * 3, 60)
+    until(lambda: [item["state"] for item in artifacts(product, "tools")] == ["ready"] * 3, 60)
     planned(product, "tools", run_of(product, "tools"), {1: 1, 2: 2})
-    again = training(product, tmp_path / "again", "tools-again", "replay", "tools", "other", plan="tools")
+    replayed = training(product, tmp_path / "again", "tools-again", "replay", "tools", "other", plan="tools")
     until(lambda: len(events(product, "tools-again")) == 2, 60)
     assert events(product, "tools-again") == [(1, "hit", 8), (2, "hit", 8)]
     for step in (1, 2):
         assert outcome(source, step, TOOLS)[0] > 0
-        assert repr(generation(again, step)) == repr(generation(source, step))
-        assert outcome(again, step, (*OUTCOME, *TOOLS)) == outcome(source, step, (*OUTCOME, *TOOLS))
-    called = [[tuple(each) for each in found.json("result.json")["rolls"]] for found in (source, again)]
+        assert repr(generation(replayed, step)) == repr(generation(source, step))
+        assert outcome(replayed, step, (*OUTCOME, *TOOLS)) == outcome(source, step, (*OUTCOME, *TOOLS))
+    called = [[tuple(item) for item in result.json("result.json")["rolls"]] for result in (source, replayed)]
     assert {("train", 1), ("train", 2), ("train", 3)} <= set(called[0])
     assert {("train", 1), ("train", 2)}.isdisjoint(called[1]) and ("train", 3) in called[1]
 
@@ -192,9 +198,9 @@ def test_a_run_that_crashed_among_its_replayed_steps_goes_on_with_them_by_the_re
     until(lambda: events(product, "long") == [(1, "hit", 8), (2, "hit", 8)], 60)
     body = {"plan": "long", "action": "cache", "entries": []}
     ask(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"1"'})
-    found = training(product, tmp_path, "long", *words, "resumed", plan="long", ROLLOUTDECK_ATTEMPT="second")
-    assert [one["step"] for one in found.json("seen.json") if one["split"] == "train"] == [2, 3]
-    assert repr(generation(found, 2)) == repr(generation(source, 2))
-    assert outcome(found, 2) == outcome(source, 2)
-    assert generation(found, 3)["ids"] != generation(source, 3)["ids"]
-    until(lambda: [one for one in events(product, "long") if one[0] == 2] == [(2, "hit", 8)] * 2, 60)
+    result = training(product, tmp_path, "long", *words, "resumed", plan="long", ROLLOUTDECK_ATTEMPT="second")
+    assert [item["step"] for item in result.json("seen.json") if item["split"] == "train"] == [2, 3]
+    assert repr(generation(result, 2)) == repr(generation(source, 2))
+    assert outcome(result, 2) == outcome(source, 2)
+    assert generation(result, 3)["ids"] != generation(source, 3)["ids"]
+    until(lambda: [item for item in events(product, "long") if item[0] == 2] == [(2, "hit", 8)] * 2, 60)

@@ -20,23 +20,24 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return train(SCRIPT, request.param, folder=tmp_path_factory.mktemp(request.param), ROLLOUTDECK_TOKENS="all")
 
 
-def held(found: Training, split: str, step: int) -> list[dict[str, Any]]:
+def list_trained_rows(found: Training, split: str, step: int) -> list[dict[str, Any]]:
     """What the trainer held, a dict per row in its order."""
-    made: list[dict[str, Any]] = []
-    for one in found.json("seen.json"):
-        if (one["split"], one["step"]) == (split, step):
+    created: list[dict[str, Any]] = []
+    for item in found.json("seen.json"):
+        if (item["split"], item["step"]) == (split, step):
             rewards = [
-                dict(zip(one["rewards"], values, strict=True)) for values in zip(*one["rewards"].values(), strict=True)
+                dict(zip(item["rewards"], values, strict=True))
+                for values in zip(*item["rewards"].values(), strict=True)
             ]
             columns = zip(
-                one["prompt"], one["completion"], one["ids"], one["advantages"], one["first"], rewards, strict=True
+                item["prompt"], item["completion"], item["ids"], item["advantages"], item["first"], rewards, strict=True
             )
             names = ("prompt", "response", "response_ids", "advantages", "first", "rewards")
-            made += [dict(zip(names, values, strict=True)) for values in columns]
-    return made
+            created += [dict(zip(names, values, strict=True)) for values in columns]
+    return created
 
 
-def told(found: Training, split: str, step: int) -> list[dict[str, Any]]:
+def list_shown_rows(found: Training, split: str, step: int) -> list[dict[str, Any]]:
     names = ("prompt", "response", "response_ids", "advantages", "first", "rewards")
     return [{name: row[name] for name in names} for row in found.rows(split, step)]
 
@@ -51,9 +52,9 @@ STEPS = [("train", 1, 8), ("train", 2, 8), ("train", 3, 8), ("eval", 2, 12), ("e
 
 @pytest.mark.parametrize(("split", "step", "count"), STEPS)
 def test_the_rows_are_those_that_the_trainer_held(recorded: Training, split: str, step: int, count: int) -> None:
-    rows = told(recorded, split, step)
+    rows = list_shown_rows(recorded, split, step)
     assert len(rows) == count
-    assert rows == [none_for_nan(row) for row in held(recorded, split, step)]
+    assert rows == [none_for_nan(row) for row in list_trained_rows(recorded, split, step)]
 
 
 def test_a_row_has_its_place_its_weighted_sum_and_the_columns_of_the_data_set(recorded: Training) -> None:
@@ -65,7 +66,7 @@ def test_a_row_has_its_place_its_weighted_sum_and_the_columns_of_the_data_set(re
         assert row["truncated"] == (len(row["response_ids"]) == 12 and row["response_ids"][-1] < 256)
     assert {row["truncated"] for row in recorded.rows("train", 1) + recorded.rows("eval", 2)} == {True, False}
     assert [(row["group"], row["index"]) for row in recorded.rows("eval", 2)] == [
-        (str(place // 4), place % 4) for place in range(12)
+        (str(position // 4), position % 4) for position in range(12)
     ]
     by_group = {(row["group"], row["prompt"]) for row in recorded.rows("train", 1)}
     assert len(by_group) == len({group for group, _ in by_group}) == 2

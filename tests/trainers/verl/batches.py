@@ -66,7 +66,7 @@ def objects(values: list[Any]) -> np.ndarray:
     return array
 
 
-def seen(data: DataProto) -> dict[str, Any]:
+def load_safely(data: DataProto) -> dict[str, Any]:
     """The batch as what `torch.load(weights_only=True)` reads, dtypes of the columns included."""
     columns = {name: [str(value.dtype), plain(value.tolist())] for name, value in data.non_tensor_batch.items()}
     tensors = {name: data.batch[name].clone() for name in data.batch.keys()}  # noqa: SIM118
@@ -92,7 +92,7 @@ def compare(one: Any, other: Any, where: str) -> None:
     assert type(one) is type(other), where
     if isinstance(one, torch.Tensor):
         assert (one.dtype, one.shape) == (other.dtype, other.shape), where
-        same = torch.equal(*(each.contiguous().view(torch.uint8) for each in (one, other)))  # NaN equals itself
+        same = torch.equal(*(item.contiguous().view(torch.uint8) for item in (one, other)))  # NaN equals itself
         assert same, where
     elif isinstance(one, dict):
         assert one.keys() == other.keys(), f"{where}: {one.keys() ^ other.keys()}"

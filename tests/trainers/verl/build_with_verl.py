@@ -40,7 +40,7 @@ def ours(path: str) -> Any:
         return load_batch.load_native_batch(path)
 
 
-def verdict(path: str) -> str:
+def check_file(path: str) -> str:
     try:
         built = ours(path)
     except SafePickleError as refused:
@@ -52,4 +52,4 @@ def verdict(path: str) -> str:
     return "equal"
 
 
-json.dump({path: verdict(path) for path in sys.argv[1:]}, sys.stdout)
+json.dump({path: check_file(path) for path in sys.argv[1:]}, sys.stdout)

@@ -12,9 +12,9 @@ from verl import DataProto
 
 
 def column(values):
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    result = np.empty(len(values), dtype=object)
+    result[:] = values
+    return result
 
 
 def live(moved):

@@ -20,7 +20,7 @@ def plain(value):
         return plain(value.tolist())
     if isinstance(value, dict):
         return {str(key): plain(one) for key, one in value.items()}
-    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def text(value):

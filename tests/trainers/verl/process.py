@@ -20,10 +20,10 @@ SCRIPTS = Path(__file__).with_name("inside")
 
 def python() -> str:
     """The Python of an environment with verl; skips the test where there is none."""
-    found = os.environ.get("TRAINERS_PYTHON")
-    if not found:
+    result = os.environ.get("TRAINERS_PYTHON")
+    if not result:
         pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl (make test-trainers)")
-    return found
+    return result
 
 
 @dataclass
@@ -38,8 +38,8 @@ class Training:
         return [row for query, rows in self.logged(split) if int(query["step"]) == step for row in rows]
 
     def logged(self, split: str) -> list[tuple[dict[str, str], list[dict[str, Any]]]]:
-        found = [(query, body) for _, query, body in self.deck.dumps if query["split"] == split]
-        return [(query, [json.loads(line) for line in body.splitlines()]) for query, body in found]
+        matches = [(query, body) for _, query, body in self.deck.dumps if query["split"] == split]
+        return [(query, [json.loads(line) for line in body.splitlines()]) for query, body in matches]
 
     def values(self, step: int) -> dict[str, Any]:
         """All metrics of a step, from however many calls."""
@@ -83,7 +83,7 @@ def train(
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("ROLLOUTDECK_", "VERL_", "RAY_"))
     }
-    told = {
+    values = {
         **clean,
         "HOME": str(folder),
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
@@ -97,6 +97,6 @@ def train(
     run = ["-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     starter = [*run, f"--nproc-per-node={processes}"] if processes > 1 else []
     command = [python(), *starter, str(SCRIPTS / script), str(folder), *words]
-    done = subprocess.run(command, cwd=folder, env=told, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, cwd=folder, env=values, capture_output=True, text=True, timeout=250)
     assert may_fail or done.returncode == 0, done.stderr[-4000:]
     return Training(deck, folder, done)

@@ -21,22 +21,22 @@ from tests.trainers.equality import compare
 
 def of_proto(whole: str, written: str, keep: list[int]) -> None:
     os.environ["VERL_DATAPROTO_SERIALIZATION_METHOD"] = "numpy" if "numpy" in whole else "torch"
-    expected, found = DataProto.load_from_disk(whole)[np.array(keep)], DataProto.load_from_disk(written)
-    assert found.batch.batch_size == expected.batch.batch_size == (len(keep),)
-    compare(expected, found, "")
-    found.union(DataProto.from_dict(tensors={"more": torch.zeros(len(keep), 1)})).chunk(1)  # it can be worked with
+    expected, result = DataProto.load_from_disk(whole)[np.array(keep)], DataProto.load_from_disk(written)
+    assert result.batch.batch_size == expected.batch.batch_size == (len(keep),)
+    compare(expected, result, "")
+    result.union(DataProto.from_dict(tensors={"more": torch.zeros(len(keep), 1)})).chunk(1)  # it can be worked with
 
 
 def of_queue(whole: str, written: str, keep: list[int]) -> None:
-    expected, found = (torch.load(path, weights_only=False) for path in (whole, written))
-    assert list(expected) == list(found)
+    expected, result = (torch.load(path, weights_only=False) for path in (whole, written))
+    assert list(expected) == list(result)
     for name in ("keys", "tags"):
-        compare([expected[name][row] for row in keep], found[name], name)
-    compare(expected["global_steps"], found["global_steps"], "global_steps")
-    one, other = index_select_tensor_dict(expected["tensordict"], keep), found["tensordict"]
+        compare([expected[name][row] for row in keep], result[name], name)
+    compare(expected["global_steps"], result["global_steps"], "global_steps")
+    one, other = index_select_tensor_dict(expected["tensordict"], keep), result["tensordict"]
     assert set(one.keys()) == set(other.keys()) and one.batch_size == other.batch_size == (len(keep),)
     for name in one.keys():  # noqa: SIM118 - of a TensorDict
-        compare(*(rows(each.get(name)) for each in (one, other)), name)
+        compare(*(rows(item.get(name)) for item in (one, other)), name)
     index_select_tensor_dict(other, list(range(len(keep))))  # as verl loads it
 
 

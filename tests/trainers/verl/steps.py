@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import verl
-from batches import batch, keep, live, objects, plain, seen
+from batches import batch, keep, live, load_safely, objects, plain
 from hydra import compose, initialize_config_dir
 from verl.protocol import DataProto
 from verl.utils.skip import SkipManager
@@ -71,7 +71,7 @@ def padded(kind: str, config: Any, steps: list[int], into: Path, *, write: bool)
         uid = objects([f"uid_sample_0_{step}"])
         prompts = DataProto.from_dict(tensors={"x": torch.zeros(1, 1)}, non_tensors={"uid": uid})
         ask = generator.generate_sequences if kind == "rollout" else generator.generate_sequences_single
-        keep(seen(ask(prompts)), into, step, write=write)
+        keep(load_safely(ask(prompts)), into, step, write=write)
 
 
 def queued(config: Any, steps: list[int], into: Path, *, write: bool) -> None:
@@ -108,8 +108,8 @@ def put_in(tq: Any, role: Any, config: Any, step: int) -> None:
     sizes = torch.randint(1, config.data.max_response_length, (len(keys),), generator=dice).tolist()
 
     def jagged(kind: torch.dtype) -> torch.Tensor:
-        drawn = [(torch.rand(size, generator=dice) * 90).to(kind) for size in sizes]
-        return torch.nested.as_nested_tensor(drawn, layout=torch.jagged)
+        rendered = [(torch.rand(size, generator=dice) * 90).to(kind) for size in sizes]
+        return torch.nested.as_nested_tensor(rendered, layout=torch.jagged)
 
     fields = {name: jagged(torch.int64) for name in ("prompts", "responses", "response_mask", "input_ids")}
     fields |= {name: jagged(torch.float32) for name in ("rm_scores", "rollout_log_probs")}
@@ -135,11 +135,11 @@ def rows_of(tq: Any, config: Any, step: int) -> dict[str, Any]:
     n = config.actor_rollout_ref.rollout.n
     keys = [f"{uid}_{session}_0" for uid in uids(step, config) for session in range(n)]
     data = tq.kv_batch_get(keys=keys, partition_id="train")
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in sorted(data.keys()):
         value = data[name]
-        found[name] = list(value.unbind()) if isinstance(value, torch.Tensor) else plain(list(value))
-    return found
+        result[name] = list(value.unbind()) if isinstance(value, torch.Tensor) else plain(list(value))
+    return result
 
 
 def main(action: str, kind: str, folder: str, *overrides: str) -> None:

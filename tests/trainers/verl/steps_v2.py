@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import verl
-from batches import batch, keep, live, seen
+from batches import batch, keep, live, load_safely
 from hydra import compose, initialize_config_dir
 from verl.protocol import DataProto
 from verl.utils.rollout_skip import RolloutSkip
@@ -40,7 +40,7 @@ def main(action: str, folder: str, steps: str, *overrides: str) -> None:
     for step in range(1, int(steps) + 1):
         rows = live(step, config.data.train_batch_size * config.actor_rollout_ref.rollout.n)
         prompts = DataProto.from_dict(non_tensors=rows, meta_info={"global_steps": step})
-        keep(seen(workers.generate_sequences(prompts)), into, step, write=action == "write")
+        keep(load_safely(workers.generate_sequences(prompts)), into, step, write=action == "write")
 
 
 if __name__ == "__main__":

@@ -30,16 +30,16 @@ def trained(found: Training, step: int, updates: int) -> dict[str, dict[str, Any
 def test_every_batch_of_an_async_step_arrives_once_with_the_tensors_that_it_was_trained_with(
     recorded: tuple[Training, int], step: int
 ) -> None:
-    found, updates = recorded
-    tensors = trained(found, step, updates)
-    rows = {f"{row['trajectory']}_{row['turn']}": row for row in found.rows("train", step)}
-    assert rows.keys() == tensors.keys() and len(found.rows("train", step)) == len(rows) == 4
+    result, updates = recorded
+    tensors = trained(result, step, updates)
+    rows = {f"{row['trajectory']}_{row['turn']}": row for row in result.rows("train", step)}
+    assert rows.keys() == tensors.keys() and len(result.rows("train", step)) == len(rows) == 4
     for key, row in rows.items():
         assert row["response_ids"] == tensors[key]["responses"]
         assert row["response_mask"] == tensors[key]["response_mask"]
         assert row["logprobs"] == tensors[key]["old_log_probs"]
         assert row["advantages"] == tensors[key]["advantages"]
-    wrote = {row["uid"]: row["output"] for row in found.wrote(f"rollout/{step}.jsonl")}
+    wrote = {row["uid"]: row["output"] for row in result.wrote(f"rollout/{step}.jsonl")}
     assert {key: row["response"] for key, row in rows.items()} == {key: wrote[key] for key in rows}
     assert {row["policy_version"] for row in rows.values()} == {3}
 

@@ -18,10 +18,10 @@ pytestmark = pytest.mark.trainers
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    found = os.environ.get("TRAINERS_PYTHON")
-    if not found:
+    result = os.environ.get("TRAINERS_PYTHON")
+    if not result:
         pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl")
-    return found
+    return result
 
 
 def run(python: str, script: str, *words: object) -> str:
@@ -48,9 +48,9 @@ def repaired(tmp_path: Path) -> dict[str, Path]:
 def test_verl_loads_a_repaired_dump_with_all_its_other_values(python: str, repaired: dict[str, Path]) -> None:
     loaded = json.loads(run(python, "load_with_verl.py", WITHOUT_SCORES, *repaired.values()))
     for when, drop in (("same", ALWAYS_DROPPED_COLUMNS), ("moved", ALWAYS_DROPPED_COLUMNS + MOVED_DROPPED_COLUMNS)):
-        whole = dict(loaded[str(WITHOUT_SCORES)])
-        whole["columns"] = {name: told for name, told in whole["columns"].items() if name not in drop}
-        assert loaded[str(repaired[when])] == whole
+        full = dict(loaded[str(WITHOUT_SCORES)])
+        full["columns"] = {name: result for name, result in full["columns"].items() if name not in drop}
+        assert loaded[str(repaired[when])] == full
 
 
 def test_a_run_ends_on_the_dump_as_it_is_and_goes_on_with_the_repaired_one(

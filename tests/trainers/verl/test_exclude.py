@@ -22,15 +22,15 @@ from tests.trainers.verl.test_replay import (
     answers,
     ask,
     events,
-    kept,
     planned,
     product,
     queued,
     reason,
     run_of,
-    said,
     source,
+    trained_tokens,
     training,
+    upload_steps,
 )
 
 __all__ = ["product", "queued", "source"]
@@ -49,8 +49,8 @@ def selected(path: Path, target: Path, flagged: tuple[int, ...]) -> list[Any]:
 
 def test_what_is_left_is_what_real_verl_selects_of_the_whole_value_by_value(tmp_path: Path) -> None:
     pairs = [
-        selected(path, tmp_path / f"{place}{path.suffix}", flagged)
-        for place, (path, flagged) in enumerate(FILES.items())
+        selected(path, tmp_path / f"{position}{path.suffix}", flagged)
+        for position, (path, flagged) in enumerate(FILES.items())
     ]
     script = Path(__file__).with_name("select_with_verl.py")
     command = [python(), str(script), json.dumps(pairs)]
@@ -66,8 +66,8 @@ def test_what_is_left_is_what_real_verl_selects_of_the_whole_value_by_value(tmp_
 
 def flag(product: Product, run: str, response: str, step: int = 1) -> None:
     """The sample of a step with this response is flagged bad."""
-    found = product.get(f"samples/?run={run}&split=train&step={step}&page_size=50")["results"]
-    (sample,) = [one["id"] for one in found if product.get(f"samples/{one['id']}/")["response"] == response]
+    result = product.get(f"samples/?run={run}&split=train&step={step}&page_size=50")["results"]
+    (sample,) = [item["id"] for item in result if product.get(f"samples/{item['id']}/")["response"] == response]
     ask(product, "POST", "flags/", {"sample": sample, "label": "bad", "reason": "", "text": ""})
 
 
@@ -77,13 +77,15 @@ def test_v1_replays_the_prompts_without_a_flag_and_says_what_it_left_out(
     run = run_of(product, "queued")
     flag(product, run, "wrong 2")
     planned(product, "unflagged", run, {2: 1}, exclude_flagged=True)
-    found = training(product, "v1.py", "v1-unflagged", tmp_path, "other", ROLLOUTDECK_PLAN="unflagged")
+    result = training(product, "v1.py", "v1-unflagged", tmp_path, "other", ROLLOUTDECK_PLAN="unflagged")
     pinned = queued.json("seen.json")[0]
-    spoken = {key: row["responses"] for key, row in pinned.items() if not key.startswith("pad")}
-    flagged = next(key.split("_")[0] for key, ids in spoken.items() if ids == answer("wrong 2"))
-    left = sorted(ids for key, ids in spoken.items() if key.split("_")[0] != flagged)
+    messages = {key: row["responses"] for key, row in pinned.items() if not key.startswith("pad")}
+    flagged = next(key.split("_")[0] for key, ids in messages.items() if ids == answer("wrong 2"))
+    left = sorted(ids for key, ids in messages.items() if key.split("_")[0] != flagged)
     assert len(left) == 2
-    assert said(found, 2) == sorted(left * 2)  # verl goes around the prompts that it has until its batch is full
+    assert trained_tokens(result, 2) == sorted(
+        left * 2
+    )  # verl goes around the prompts that it has until its batch is full
     until(lambda: events(product, "v1-unflagged"))
     assert events(product, "v1-unflagged") == [(2, "hit", 2)]
     why = reason(product, "v1-unflagged", 2)
@@ -102,8 +104,8 @@ def test_v0_generates_where_what_is_left_is_not_as_many_rows_as_it_trains_on(
     run = run_of(product, "source")
     flag(product, run, "wrong 2")
     planned(product, "shorter", run, {1: 1}, exclude_flagged=True)
-    found = training(product, "v0.py", "v0-shorter", tmp_path, "other", ROLLOUTDECK_PLAN="shorter")
-    assert answers(found, 1) != answers(source, 1)
+    result = training(product, "v0.py", "v0-shorter", tmp_path, "other", ROLLOUTDECK_PLAN="shorter")
+    assert answers(result, 1) != answers(source, 1)
     until(lambda: events(product, "v0-shorter"))
     assert events(product, "v0-shorter") == [(1, "refused", None)]
     assert "rows: 2 pinned, 4 requested" in reason(product, "v0-shorter", 1)
@@ -117,7 +119,7 @@ def test_fully_async_replays_a_prompt_and_generates_the_one_that_is_flagged(
     dumps = [word.replace("rollout.", "async_rollout.").replace("[1,2]", "[2,3]") for word in DUMPS]
     told = {"ROLLOUTDECK_ATTEMPT": "job"}
     training(product, "fully_async.py", "fed", first, "rollouter", "", *dumps, **told)
-    kept(product, "fed", first / "dumps")
+    upload_steps(product, "fed", first / "dumps")
     training(product, "fully_async.py", "fed", first, "trainer", "", *dumps, **told)
     run = run_of(product, "fed")
     until(lambda: product.get(f"samples/?run={run}&split=train&step=1")["results"])
@@ -129,7 +131,7 @@ def test_fully_async_replays_a_prompt_and_generates_the_one_that_is_flagged(
     ask(product, "PUT", "projects/default/replay-plan/", {**plan, "entries": entries}, **{"If-Match": '"0"'})
     told |= {"ROLLOUTDECK_PLAN": "fed"}
     training(product, "fully_async.py", "fed-again", second, "rollouter", "plus", **told)
-    found = training(product, "fully_async.py", "fed-again", second, "trainer", "plus", **told)
-    assert found.json("said-1.json") == ["sum is 3 plus", "wrong 4", "sum is 4", "wrong 5"]
+    result = training(product, "fully_async.py", "fed-again", second, "trainer", "plus", **told)
+    assert result.json("said-1.json") == ["sum is 3 plus", "wrong 4", "sum is 4", "wrong 5"]
     until(lambda: len(events(product, "fed-again")) == 2)
     assert events(product, "fed-again") == [(2, "refused", None), (3, "hit", 2)]

@@ -28,29 +28,29 @@ TRAINERS: dict[str, tuple[list[list[str]], list[str]]] = {
 
 def trained(kind: str, folder: Path, beside: str = "", deck: Receiver | None = None) -> tuple[list[Training], str]:
     """Its processes, and what they said to standard error."""
-    deck, found = deck or Receiver(), []
+    deck, result = deck or Receiver(), []
     for words in TRAINERS[kind][0]:
-        found.append(train(*words, folder=folder, deck=deck, BESIDE=beside, ROLLOUTDECK_ATTEMPT="job"))
-    return found, "".join(one.done.stderr for one in found)
+        result.append(train(*words, folder=folder, deck=deck, BESIDE=beside, ROLLOUTDECK_ATTEMPT="job"))
+    return result, "".join(item.done.stderr for item in result)
 
 
-def held(found: list[Training]) -> list[Any]:
+def list_updates(found: list[Training]) -> list[Any]:
     """What the trainer held at each update. verl draws the uids of its rows, by which V1 names and sorts them."""
-    made = []
+    created = []
     for step in found[-1].json("seen.json"):
         rows = step["rows"] if "rows" in step else [row for key, row in step.items() if not key.startswith("pad")]
-        told = [{**row, "uid": ""} for row in rows]
-        made.append(told if "rows" in step else sorted(told, key=json.dumps))
-    return made
+        values = [{**row, "uid": ""} for row in rows]
+        created.append(values if "rows" in step else sorted(values, key=json.dumps))
+    return created
 
 
 @pytest.fixture(scope="module", params=TRAINERS)
 def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Any]]:
     """A trainer, and what it trains on where its logger does not name us."""
-    found, _ = trained(request.param, tmp_path_factory.mktemp("alone"), "unnamed")
-    assert found[0].deck.posts == found[0].deck.dumps == []
-    assert len(held(found)) >= 2 and all(held(found))
-    return request.param, held(found)
+    result, _ = trained(request.param, tmp_path_factory.mktemp("alone"), "unnamed")
+    assert result[0].deck.posts == result[0].deck.dumps == []
+    assert len(list_updates(result)) >= 2 and all(list_updates(result))
+    return request.param, list_updates(result)
 
 
 def test_a_server_that_is_killed_in_the_middle_and_a_disk_that_is_full(
@@ -61,17 +61,17 @@ def test_a_server_that_is_killed_in_the_middle_and_a_disk_that_is_full(
     killer = threading.Thread(target=lambda: (until(lambda: deck.posts, 200), deck.down()), daemon=True)
     (tmp_path / "killed").mkdir(), (tmp_path / "full").mkdir()
     killer.start()
-    found, _ = trained(kind, tmp_path / "killed", deck=deck)
+    result, _ = trained(kind, tmp_path / "killed", deck=deck)
     killer.join(60)
-    assert deck.posts and held(found) == expected
-    found, said = trained(kind, tmp_path / "full", "full")
-    assert "the spool's disk failed" in said and held(found) == expected
+    assert deck.posts and list_updates(result) == expected
+    result, message = trained(kind, tmp_path / "full", "full")
+    assert "the spool's disk failed" in message and list_updates(result) == expected
 
 
 def test_hooks_that_raise(alone: tuple[str, list[Any]], tmp_path: Path) -> None:
     """Of validations, of trained batches, and of the logger."""
     kind, expected = alone
-    found, said = trained(kind, tmp_path, "raise")
+    result, message = trained(kind, tmp_path, "raise")
     for hook in TRAINERS[kind][1]:
-        assert f"Rolloutdeck lost something in {hook}: NameError" in said
-    assert held(found) == expected
+        assert f"Rolloutdeck lost something in {hook}: NameError" in message
+    assert list_updates(result) == expected

@@ -22,16 +22,16 @@ NOTED = "refused: the column 'note' is among its tensors, where verl writes none
 
 
 def run(script: Path, *words: object, cwd: Path) -> str:
-    told = {**os.environ, "PYTHONPATH": str(ROOT)}
+    values = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [python(), str(script), *map(str, words)]
-    done = subprocess.run(command, cwd=cwd, env=told, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, cwd=cwd, env=values, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
 def built(paths: Iterable[Path], cwd: Path) -> dict[str, str]:
-    found = json.loads(run(Path(__file__).with_name("build_with_verl.py"), *paths, cwd=cwd).splitlines()[-1])
-    return {str(path): verdict for path, verdict in found.items()}
+    result = json.loads(run(Path(__file__).with_name("build_with_verl.py"), *paths, cwd=cwd).splitlines()[-1])
+    return {str(path): decision for path, decision in result.items()}
 
 
 def test_a_dump_is_built_as_verl_would_have_unpickled_it(tmp_path: Path) -> None:
@@ -42,11 +42,11 @@ def test_every_type_of_value_is_built_or_refused_by_name(tmp_path: Path) -> None
     folder = tmp_path / "written"
     folder.mkdir()
     run(WRITER, folder, cwd=tmp_path)
-    found = {Path(path).name: verdict for path, verdict in built(sorted(folder.iterdir()), tmp_path).items()}
-    assert {found.pop(name) for name in ("torch.dp", "numpy.dp")} == {FORTRAN}
-    assert found.pop("noted.dp") == NOTED
-    assert len(found) == 8
-    assert set(found.values()) == {"equal"}, found
+    result = {Path(path).name: decision for path, decision in built(sorted(folder.iterdir()), tmp_path).items()}
+    assert {result.pop(name) for name in ("torch.dp", "numpy.dp")} == {FORTRAN}
+    assert result.pop("noted.dp") == NOTED
+    assert len(result) == 8
+    assert set(result.values()) == {"equal"}, result
 
 
 def test_a_hostile_file_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_every_rollout_of_v0_arrives_as_its_own_file_has_it_and_in_groups(v0: Tr
 
 def check_tensors(training: Training, step: int) -> None:
     """The rows of a step have the tensors that the trainer held when it updated the actor."""
-    (seen,) = [each for each in training.json("seen.json") if each["step"] == step]
+    (seen,) = [item for item in training.json("seen.json") if item["step"] == step]
     for row, tensors in zip(training.rows("train", step), seen["rows"], strict=True):
         length = sum(tensors["mask"])
         assert row["group"] == tensors["uid"]
@@ -104,9 +104,9 @@ def test_log_probs_and_advantages_of_v0_equal_the_trainers_tensors(v0: Training,
 
 def test_token_fields_can_be_kept_of_whole_groups_or_of_none(tmp_path: Path) -> None:
     one = train("v0.py", folder=tmp_path, ROLLOUTDECK_TOKENS="groups:1")
-    kept = [row for row in one.rows("train", 1) if "response_ids" in row]
-    assert len(kept) == 2
-    assert len({row["group"] for row in kept}) == 1
+    stored = [row for row in one.rows("train", 1) if "response_ids" in row]
+    assert len(stored) == 2
+    assert len({row["group"] for row in stored}) == 1
     assert sum("response_ids" in row for row in one.rows("eval", 0)) == 1
     none = train("v0.py", folder=tmp_path, ROLLOUTDECK_TOKENS="none")
     assert not any("response_ids" in row for row in none.rows("train", 1))
@@ -221,16 +221,19 @@ def test_all_rows_of_both_processes_stand_once_and_a_resend_changes_nothing(
 ) -> None:
     run = builders.run(project)
     names = ("attempt", "split", "step_kind", "source", "format", "producer")
-    shown = []
+    rendered = []
     for _ in range(2):
         for _, query, body in fully_async.deck.dumps:
             indexed(run, body, int(query["step"]), **{name: query[name] for name in names if name in query})
-        found = Sample.objects.visible().filter(step__run=run).values_list("id", "step__split", "data_source", "group")
-        shown.append(sorted(found))
-    assert shown[0] == shown[1]
-    assert Counter(split for _, split, _, _ in shown[0]) == {"eval": 4, "train": 8}
-    assert {(split, source) for _, split, source, _ in shown[0]} == {("eval", "arith/test"), ("train", "arith/train")}
-    assert len({group for _, _, _, group in shown[0]}) == 8
+        result = Sample.objects.visible().filter(step__run=run).values_list("id", "step__split", "data_source", "group")
+        rendered.append(sorted(result))
+    assert rendered[0] == rendered[1]
+    assert Counter(split for _, split, _, _ in rendered[0]) == {"eval": 4, "train": 8}
+    assert {(split, source) for _, split, source, _ in rendered[0]} == {
+        ("eval", "arith/test"),
+        ("train", "arith/train"),
+    }
+    assert len({group for _, _, _, group in rendered[0]}) == 8
 
 
 def test_the_trainer_of_fully_async_tells_data_source_and_ground_truth_that_only_the_rollouter_knew(
@@ -246,11 +249,11 @@ def test_the_trainer_of_fully_async_tells_data_source_and_ground_truth_that_only
 
 def axes(training: Training) -> dict[str, set[tuple[str, int]]]:
     """Of our own metrics, and of verl's: on which axis, and where."""
-    found: dict[str, set[tuple[str, int]]] = {"ours": set(), "theirs": set()}
+    result: dict[str, set[tuple[str, int]]] = {"ours": set(), "theirs": set()}
     for point in training.deck.points():
         ours = any(name.startswith("rolloutdeck/") for name in point["values"])
-        found["ours" if ours else "theirs"].add((point["step_kind"], point["step"]))
-    return found
+        result["ours" if ours else "theirs"].add((point["step_kind"], point["step"]))
+    return result
 
 
 def test_fully_async_logs_its_metrics_by_parameter_version_and_counts_generations_at_the_trained_step(

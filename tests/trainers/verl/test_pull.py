@@ -67,7 +67,7 @@ def ended(script: str, words: Sequence[str], cwd: Path, fails: str = "", **envir
     return done.stdout
 
 
-def written(kind: str, into: Path, steps: Sequence[int], experiment: str = "first") -> Path:
+def copy_dump(kind: str, into: Path, steps: Sequence[int], experiment: str = "first") -> Path:
     """The tree in which real verl dumped these steps, and beside it what it had generated."""
     listed = ",".join(map(str, steps))
     skip = {"enable": True, "dump_dir": into / "dumps", "steps": f"[{listed}]", "action": "cache"}
@@ -85,8 +85,8 @@ def expected(into: Path, moved: dict[int, int]) -> Path:
 
 
 def command(product: Product, *words: str) -> subprocess.CompletedProcess[str]:
-    told = ["-m", "rolloutdeck", *words, "--project", "math"]
-    done = subprocess.run([sys.executable, *told], env=product.environ, capture_output=True, text=True, timeout=120)
+    values = ["-m", "rolloutdeck", *words, "--project", "math"]
+    done = subprocess.run([sys.executable, *values], env=product.environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -101,10 +101,10 @@ def ask(product: Product, method: str, path: str, body: Any, **headers: str) -> 
 def planned(product: Product, run: str, pins: dict[int, int], kind: str, **plan: Any) -> str:
     """A plan of its own in which each of these steps is replayed at a target; its name."""
     axis = "feed_index" if kind == "async_rollout" else "global_step"
-    (found,) = product.get(f"runs/?name={run}&project=math")["results"]
+    (result,) = product.get(f"runs/?name={run}&project=math")["results"]
     entries = []
     for step, target in pins.items():
-        pin = ask(product, "POST", "pins/", {"run": found["id"], "step": step, "step_kind": axis})
+        pin = ask(product, "POST", "pins/", {"run": result["id"], "step": step, "step_kind": axis})
         assert pin["state"] == "ready", pin
         entries.append({"pin": pin["id"], "target_step": target})
     body = {"plan": f"of-{run}", "entries": entries, **plan}
@@ -119,13 +119,13 @@ def flags(printed: str) -> list[str]:
 
 def hashes(folder: Path, name: str) -> dict[str, str]:
     """Step folder -> sha256 of its batch; verl's inner folders of V1 are passed over."""
-    found = {path.relative_to(folder).parts[2]: path for path in folder.rglob(name)}
-    return {step: hashlib.sha256(path.read_bytes()).hexdigest() for step, path in found.items()}
+    result = {path.relative_to(folder).parts[2]: path for path in folder.rglob(name)}
+    return {step: hashlib.sha256(path.read_bytes()).hexdigest() for step, path in result.items()}
 
 
 @pytest.mark.parametrize("kind", ["rollout", "async_rollout", "rollout_tq"])
 def test_real_verl_returns_the_batch_that_real_verl_dumped(product: Product, kind: str, tmp_path: Path) -> None:
-    dumps, run = written(kind, tmp_path, [1, 2]), f"first-{kind}"
+    dumps, run = copy_dump(kind, tmp_path, [1, 2]), f"first-{kind}"
     command(product, "import", str(dumps), "--run", run)
     plan = planned(product, run, {1: 4, 2: 3}, kind)
     config = [f"{name}={value}" for name, value in NEXT.items()]
@@ -139,8 +139,8 @@ def test_real_verl_returns_the_batch_that_real_verl_dumped(product: Product, kin
     assert ours == {"4": theirs["1"], "3": theirs["2"]}
 
     started = [word for word in config if not word.startswith("async_training")]
-    told = [*started, TRAINER[kind], *flags(pulled.stdout)]
-    printed = verl("load", kind, expected(tmp_path, {1: 4, 2: 3}), told)
+    values = [*started, TRAINER[kind], *flags(pulled.stdout)]
+    printed = verl("load", kind, expected(tmp_path, {1: 4, 2: 3}), values)
     assert "step 3 is equal" in printed and "step 4 is equal" in printed
     assert hashes(tmp_path / "replay root", FILE[kind]) == ours
 
@@ -149,19 +149,19 @@ def test_the_folder_is_the_one_in_which_real_verl_looks(tmp_path: Path) -> None:
     names = ["1e5", *map(quote_hydra_value, ("a/b", "with space", "1e5", "it's", 'a "b"', "日本", "a=b,c", "${x}"))]
     cases: list[tuple[str, list[str]]] = []
     for role in ("rollout", "rollout_tq"):
-        told = [f"skip.{role}.dump_dir={tmp_path}", TRAINER[role]]
-        cases.append((role, told))  # verl's own defaults for all else
-        cases.append((role, [*OLD, *told, "data.gen_batch_size=6"]))
-        cases += [(role, [*OLD, *told, f"trainer.experiment_name={name}"]) for name in names]
+        values = [f"skip.{role}.dump_dir={tmp_path}", TRAINER[role]]
+        cases.append((role, values))  # verl's own defaults for all else
+        cases.append((role, [*OLD, *values, "data.gen_batch_size=6"]))
+        cases += [(role, [*OLD, *values, f"trainer.experiment_name={name}"]) for name in names]
     printed = ended("installed.py", [json.dumps([overrides for _, overrides in cases])], tmp_path)
-    for (role, _), found in zip(cases, json.loads(printed.splitlines()[-1]), strict=True):
-        asked = read_requirements(dict(load.flatten_settings(found["config"])))
-        assert asked.role == role
-        assert str(tmp_path / asked.get_step_folder(7)) == found["folders"][role]
+    for (role, _), result in zip(cases, json.loads(printed.splitlines()[-1]), strict=True):
+        requested = read_requirements(dict(load.flatten_settings(result["config"])))
+        assert requested.role == role
+        assert str(tmp_path / requested.get_step_folder(7)) == result["folders"][role]
 
 
 def test_a_dump_on_which_v0_would_end_is_mended_so_that_it_does_not(product: Product, tmp_path: Path) -> None:
-    dumps = written("rollout", tmp_path, [1, 2], experiment="colocated")
+    dumps = copy_dump("rollout", tmp_path, [1, 2], experiment="colocated")
     command(product, "import", str(dumps), "--run", "colocated")
     plan = planned(product, "colocated", {1: 1, 2: 3}, "rollout")
     config = [*OLD, TRAINER["rollout"], "trainer.experiment_name=next"]
@@ -171,8 +171,8 @@ def test_a_dump_on_which_v0_would_end_is_mended_so_that_it_does_not(product: Pro
     assert "step 2 of colocated is replayed without uid, data_source, reward_model, extra_info:" in pulled.stderr
 
     again = [f"skip.rollout.{name}" for name in ("enable=True", f"dump_dir={dumps}", "steps=[2]")]
-    told = [*OLD, TRAINER["rollout"], "trainer.experiment_name=colocated", *again]
-    verl("join", "rollout", tmp_path / "x", told, fails="are not the same object")
+    values = [*OLD, TRAINER["rollout"], "trainer.experiment_name=colocated", *again]
+    verl("join", "rollout", tmp_path / "x", values, fails="are not the same object")
     (moved,) = [flag for flag in flags(pulled.stdout) if "steps" in flag]
     printed = verl("join", "rollout", tmp_path / "x", [*config, *flags(pulled.stdout), moved.replace("[1,3]", "[3]")])
     assert "step 3 is joined" in printed

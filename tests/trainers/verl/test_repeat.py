@@ -10,7 +10,7 @@ import pytest
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.verl.process import Training, python
-from tests.trainers.verl.test_replay import DUMPS, answers, ask, events, kept, planned, run_of, training
+from tests.trainers.verl.test_replay import DUMPS, answers, ask, events, planned, run_of, training, upload_steps
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
@@ -27,10 +27,10 @@ def product() -> Iterator[Product]:
 @pytest.fixture(scope="module")
 def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
     folder = tmp_path_factory.mktemp("source")
-    found = training(product, "v0.py", "source", folder, "", *DUMPS)
-    kept(product, "source", folder / "dumps")
+    result = training(product, "v0.py", "source", folder, "", *DUMPS)
+    upload_steps(product, "source", folder / "dumps")
     planned(product, "round", run_of(product, "source"), {1: 1, 2: 2}, action="repeat")
-    return found
+    return result
 
 
 WORDS = ("other", "trainer.total_epochs=3", "trainer.resume_mode=auto")
@@ -39,8 +39,8 @@ WORDS = ("other", "trainer.total_epochs=3", "trainer.resume_mode=auto")
 @pytest.fixture(scope="module")
 def crashed(product: Product, source: Training, tmp_path_factory: pytest.TempPathFactory) -> Training:
     """Ends in the update of step 4, where its second round is at its second step."""
-    told = {**EPOCHS, "CRASH": "4", "ROLLOUTDECK_PLAN": "round", "ROLLOUTDECK_ATTEMPT": "first", "may_fail": "yes"}
-    return training(product, "v0.py", "round", tmp_path_factory.mktemp("crashed"), *WORDS, **told)
+    values = {**EPOCHS, "CRASH": "4", "ROLLOUTDECK_PLAN": "round", "ROLLOUTDECK_ATTEMPT": "first", "may_fail": "yes"}
+    return training(product, "v0.py", "round", tmp_path_factory.mktemp("crashed"), *WORDS, **values)
 
 
 def test_repeat_goes_round_the_targets_in_each_epoch(product: Product, source: Training, crashed: Training) -> None:
@@ -56,10 +56,10 @@ def test_a_run_that_is_resumed_within_a_round_goes_on_in_it_by_the_revision_it_b
     until(lambda: len(events(product, "round")) >= 4)
     body = {"plan": "round", "action": "cache", "entries": []}
     ask(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"1"'})
-    told = {**EPOCHS, "RESUMED": "3", "ROLLOUTDECK_PLAN": "round", "ROLLOUTDECK_ATTEMPT": "second"}
-    found = training(product, "v0.py", "round", tmp_path, *WORDS, **told)
-    assert [step["step"] for step in found.json("seen.json")] == [4, 5]
-    assert [answers(found, step) for step in (4, 5)] == [answers(source, step) for step in (2, 1)]
+    values = {**EPOCHS, "RESUMED": "3", "ROLLOUTDECK_PLAN": "round", "ROLLOUTDECK_ATTEMPT": "second"}
+    result = training(product, "v0.py", "round", tmp_path, *WORDS, **values)
+    assert [step["step"] for step in result.json("seen.json")] == [4, 5]
+    assert [answers(result, step) for step in (4, 5)] == [answers(source, step) for step in (2, 1)]
     until(lambda: (5, "hit", 4) in events(product, "round"))
     generated = training(product, "v0.py", "newer", tmp_path / "newer", "other", ROLLOUTDECK_PLAN="round")
     assert answers(generated, 1) != answers(source, 1)
@@ -67,8 +67,8 @@ def test_a_run_that_is_resumed_within_a_round_goes_on_in_it_by_the_revision_it_b
 
 def test_repeat_last_stays_at_the_last_target(product: Product, source: Training, tmp_path: Path) -> None:
     planned(product, "last", run_of(product, "source"), {1: 2}, action="repeat_last")
-    told = {"STEPS": "3", "ROLLOUTDECK_PLAN": "last"}
-    found = training(product, "v0.py", "last", tmp_path, "late", "trainer.total_epochs=3", **told)
-    assert [answers(found, step) for step in (1, 2, 3)] == [answers(source, 2)] * 3
+    values = {"STEPS": "3", "ROLLOUTDECK_PLAN": "last"}
+    result = training(product, "v0.py", "last", tmp_path, "late", "trainer.total_epochs=3", **values)
+    assert [answers(result, step) for step in (1, 2, 3)] == [answers(source, 2)] * 3
     until(lambda: len(events(product, "last")) == 3)
     assert events(product, "last") == [(step, "hit", 4) for step in (1, 2, 3)]

@@ -27,9 +27,9 @@ def product() -> Iterator[Product]:
 
 
 def ask(product: Product, method: str, path: str, body: Any = None, **headers: str) -> Any:
-    told = {"Authorization": f"Bearer {product.token}", "Content-Type": "application/json", **headers}
+    values = {"Authorization": f"Bearer {product.token}", "Content-Type": "application/json", **headers}
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{product.url}/api/v1/{path}", data, told, method=method)
+    request = urllib.request.Request(f"{product.url}/api/v1/{path}", data, values, method=method)
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.loads(answer.read() or b"null")
 
@@ -38,8 +38,8 @@ def training(product: Product, script: str, name: str, folder: Path, *words: str
     """A run called `name` in the project `default`, which ends if verl itself unpickles a dump."""
     folder.mkdir(exist_ok=True)
     environ["NO_UNPICKLING"] = "yes"
-    told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
-    return train(script, *words, folder=folder, **{**told, "ROLLOUTDECK_RUN": name, **environ})
+    values = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
+    return train(script, *words, folder=folder, **{**values, "ROLLOUTDECK_RUN": name, **environ})
 
 
 def run_of(product: Product, name: str) -> str:
@@ -47,12 +47,12 @@ def run_of(product: Product, name: str) -> str:
     return str(next(run["id"] for run in runs if run["name"] == name))
 
 
-def kept(product: Product, name: str, folder: Path) -> None:
+def upload_steps(product: Product, name: str, folder: Path) -> None:
     """Brings the steps that verl has dumped below `folder` to the server, bytes and all."""
     words = ["import", str(folder), "--project", "default", "--run", name, "--artifacts", "now"]
     assert product.command(*words).wait(60) == 0
     run = run_of(product, name)
-    until(lambda: {one["state"] for one in product.get(f"runs/{run}/artifacts/")["results"]} == {"ready"})
+    until(lambda: {item["state"] for item in product.get(f"runs/{run}/artifacts/")["results"]} == {"ready"})
 
 
 def planned(product: Product, plan: str, run: str, targets: dict[int, int], **more: Any) -> None:
@@ -68,35 +68,35 @@ def planned(product: Product, plan: str, run: str, targets: dict[int, int], **mo
 @pytest.fixture(scope="module")
 def source(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
     folder = tmp_path_factory.mktemp("source")
-    found = training(product, "v0.py", "source", folder, "odd", *DUMPS)
-    told = product.get(f"runs/{run_of(product, 'source')}/artifacts/")
-    (folder / "registered.json").write_text(json.dumps(told["results"]))
-    kept(product, "source", folder / "dumps")
-    return found
+    result = training(product, "v0.py", "source", folder, "odd", *DUMPS)
+    values = product.get(f"runs/{run_of(product, 'source')}/artifacts/")
+    (folder / "registered.json").write_text(json.dumps(values["results"]))
+    upload_steps(product, "source", folder / "dumps")
+    return result
 
 
 def answers(found: Training, step: int) -> list[tuple[str, list[float]]]:
-    (seen,) = [each for each in found.json("seen.json") if each["step"] == step]
+    (seen,) = [item for item in found.json("seen.json") if item["step"] == step]
     return [(row["response"], row["ids"]) for row in seen["rows"]]
 
 
 def events(product: Product, name: str) -> list[tuple[int, str, int | None]]:
-    found = product.get(f"runs/{run_of(product, name)}/replays/")["results"]
-    return sorted((one["step"], one["outcome"], one["rows"]) for one in found)
+    result = product.get(f"runs/{run_of(product, name)}/replays/")["results"]
+    return sorted((item["step"], item["outcome"], item["rows"]) for item in result)
 
 
 def test_a_pinned_step_of_v0_is_replayed_and_told(product: Product, source: Training, tmp_path: Path) -> None:
     planned(product, "both", run_of(product, "source"), {1: 1})
-    found = training(product, "v0.py", "v0-hit", tmp_path, "other", ROLLOUTDECK_PLAN="both")
-    assert answers(found, 1) == answers(source, 1)
-    assert answers(found, 2) != answers(source, 2)
+    result = training(product, "v0.py", "v0-hit", tmp_path, "other", ROLLOUTDECK_PLAN="both")
+    assert answers(result, 1) == answers(source, 1)
+    assert answers(result, 2) != answers(source, 2)
     until(lambda: events(product, "v0-hit"))
     assert events(product, "v0-hit") == [(1, "hit", 4)]
 
 
 def reason(product: Product, name: str, step: int) -> str:
-    found = product.get(f"runs/{run_of(product, name)}/replays/")["results"]
-    return str(next(one["reason"] for one in found if one["step"] == step))
+    result = product.get(f"runs/{run_of(product, name)}/replays/")["results"]
+    return str(next(item["reason"] for item in result if item["step"] == step))
 
 
 UNFIT = {
@@ -111,8 +111,8 @@ def test_a_batch_that_is_unfit_for_a_step_is_refused_and_the_step_generated(
 ) -> None:
     name = f"unfit-{step}"
     planned(product, name, run_of(product, "source"), {2: step})
-    found = training(product, "v0.py", name, tmp_path, "other", ROLLOUTDECK_PLAN=name)
-    assert [text for text, _ in answers(found, 2)] == ["sum is 3 plus", "wrong 4", "sum is 4 plus", "wrong 5"]
+    result = training(product, "v0.py", name, tmp_path, "other", ROLLOUTDECK_PLAN=name)
+    assert [text for text, _ in answers(result, 2)] == ["sum is 3 plus", "wrong 4", "sum is 4 plus", "wrong 5"]
     until(lambda: events(product, name))
     assert events(product, name) == [(2, "refused", None)]
     assert reason(product, name, 2).startswith(why)
@@ -123,8 +123,8 @@ def test_a_run_of_another_shape_generates_and_says_which_fact_differs(
 ) -> None:
     planned(product, "shape", run_of(product, "source"), {1: 1})
     words = ("other", "data.max_response_length=7")
-    found = training(product, "v0.py", "v0-shape", tmp_path, *words, ROLLOUTDECK_PLAN="shape")
-    assert answers(found, 1) != answers(source, 1)
+    result = training(product, "v0.py", "v0-shape", tmp_path, *words, ROLLOUTDECK_PLAN="shape")
+    assert answers(result, 1) != answers(source, 1)
     until(lambda: events(product, "v0-shape"))
     assert events(product, "v0-shape") == [(1, "refused", None)]
     assert "max_response_length: 6 pinned, 7 requested" in reason(product, "v0-shape", 1)
@@ -132,25 +132,25 @@ def test_a_run_of_another_shape_generates_and_says_which_fact_differs(
 
 def test_a_plan_that_says_stop_ends_the_run_with_the_reason(product: Product, source: Training, tmp_path: Path) -> None:
     planned(product, "stop", run_of(product, "source"), {2: 1}, on_mismatch="stop")
-    found = training(product, "v0.py", "v0-stop", tmp_path, "other", ROLLOUTDECK_PLAN="stop", may_fail="yes")
-    assert found.done.returncode != 0
-    assert "The replay plan stop@1 says to stop where a pin can't be replayed. Step 2:" in found.done.stderr
+    result = training(product, "v0.py", "v0-stop", tmp_path, "other", ROLLOUTDECK_PLAN="stop", may_fail="yes")
+    assert result.done.returncode != 0
+    assert "The replay plan stop@1 says to stop where a pin can't be replayed. Step 2:" in result.done.stderr
     until(lambda: product.get(f"runs/{run_of(product, 'v0-stop')}/")["status"] == "failed")
 
 
 def test_a_server_that_is_gone_costs_the_replay_and_not_the_run(
     product: Product, source: Training, tmp_path: Path
 ) -> None:
-    told = {"ROLLOUTDECK_URL": "http://127.0.0.1:1", "ROLLOUTDECK_PLAN": "both"}
-    found = training(product, "v0.py", "v0-alone", tmp_path, "other", **told)
-    assert len(found.json("seen.json")) == 2
+    values = {"ROLLOUTDECK_URL": "http://127.0.0.1:1", "ROLLOUTDECK_PLAN": "both"}
+    result = training(product, "v0.py", "v0-alone", tmp_path, "other", **values)
+    assert len(result.json("seen.json")) == 2
 
 
 def test_steps_that_verl_dumps_are_told_to_the_server_with_their_tokenizer(source: Training) -> None:
-    found = source.json("registered.json")
-    told = {(one["role"], one["step"], one["state"]) for one in found}
-    assert told == {("rollout", 1, "waiting"), ("rollout", 2, "waiting"), ("tokenizer", 0, "ready")}
-    (first,) = [one for one in found if one["step"] == 1]
+    result = source.json("registered.json")
+    values = {(item["role"], item["step"], item["state"]) for item in result}
+    assert values == {("rollout", 1, "waiting"), ("rollout", 2, "waiting"), ("tokenizer", 0, "ready")}
+    (first,) = [item for item in result if item["step"] == 1]
     assert first["origin"]["path"].startswith(str(source.folder / "dumps"))
     assert (first["facts"]["rows"], first["facts"]["samples_per_prompt"]) == (4, 2)
 
@@ -159,12 +159,12 @@ def test_steps_that_verl_dumps_are_told_to_the_server_with_their_tokenizer(sourc
 def queued(product: Product, tmp_path_factory: pytest.TempPathFactory) -> Training:
     folder = tmp_path_factory.mktemp("queued")
     dumps = [word.replace("rollout.", "rollout_tq.") for word in DUMPS]
-    found = training(product, "v1.py", "queued", folder, "", *dumps)
-    kept(product, "queued", folder / "dumps")
-    return found
+    result = training(product, "v1.py", "queued", folder, "", *dumps)
+    upload_steps(product, "queued", folder / "dumps")
+    return result
 
 
-def said(found: Training, step: int) -> list[list[int]]:
+def trained_tokens(found: Training, step: int) -> list[list[int]]:
     """What was trained on at a step of V1, padding left out."""
     rows = found.json("seen.json")[step - 1]
     return sorted(row["responses"] for key, row in rows.items() if not key.startswith("pad"))
@@ -172,19 +172,19 @@ def said(found: Training, step: int) -> list[list[int]]:
 
 def test_a_pinned_step_of_v1_is_replayed_at_another_step(product: Product, queued: Training, tmp_path: Path) -> None:
     planned(product, "queue", run_of(product, "queued"), {2: 1})
-    found = training(product, "v1.py", "v1-hit", tmp_path, "other", ROLLOUTDECK_PLAN="queue")
-    assert said(found, 2) == said(queued, 1)
-    assert said(found, 1) != said(queued, 1)
+    result = training(product, "v1.py", "v1-hit", tmp_path, "other", ROLLOUTDECK_PLAN="queue")
+    assert trained_tokens(result, 2) == trained_tokens(queued, 1)
+    assert trained_tokens(result, 1) != trained_tokens(queued, 1)
     until(lambda: events(product, "v1-hit"))
     assert events(product, "v1-hit") == [(2, "hit", 4)]
-    truths = {row["gts"] for row in found.wrote("rollout/2.jsonl") if not row["uid"].startswith("pad")}
+    truths = {row["gts"] for row in result.wrote("rollout/2.jsonl") if not row["uid"].startswith("pad")}
     assert truths == {"1", "2"}
 
 
 def test_repeat_goes_round_the_targets_of_v1(product: Product, queued: Training, tmp_path: Path) -> None:
     planned(product, "round", run_of(product, "queued"), {1: 2, 2: 1}, action="repeat")
-    found = training(product, "v1.py", "v1-round", tmp_path, "other", ROLLOUTDECK_PLAN="round", STEPS="3")
-    assert [said(found, step) for step in (1, 2, 3)] == [said(queued, step) for step in (2, 1, 2)]
+    result = training(product, "v1.py", "v1-round", tmp_path, "other", ROLLOUTDECK_PLAN="round", STEPS="3")
+    assert [trained_tokens(result, step) for step in (1, 2, 3)] == [trained_tokens(queued, step) for step in (2, 1, 2)]
     until(lambda: len(events(product, "v1-round")) == 3)
     assert events(product, "v1-round") == [(step, "hit", 4) for step in (1, 2, 3)]
 
@@ -192,16 +192,16 @@ def test_repeat_goes_round_the_targets_of_v1(product: Product, queued: Training,
 def test_a_pinned_prompt_of_fully_async_is_replayed(product: Product, tmp_path_factory: pytest.TempPathFactory) -> None:
     first, second = tmp_path_factory.mktemp("async"), tmp_path_factory.mktemp("async-again")
     dumps = ["skip.async_rollout.enable=true", "skip.async_rollout.steps=[2,3]", "skip.async_rollout.dump_dir=dumps"]
-    told = {"ROLLOUTDECK_ATTEMPT": "job"}
-    training(product, "fully_async.py", "async", first, "rollouter", "", *dumps, **told)
-    kept(product, "async", first / "dumps")
+    values = {"ROLLOUTDECK_ATTEMPT": "job"}
+    training(product, "fully_async.py", "async", first, "rollouter", "", *dumps, **values)
+    upload_steps(product, "async", first / "dumps")
     body = {"run": run_of(product, "async"), "step": 2, "step_kind": "feed_index", "note": ""}
     pin = ask(product, "POST", "pins/", body)["id"]
     plan = {"plan": "feed", "action": "cache", "entries": [{"pin": pin, "target_step": 2}]}
     ask(product, "PUT", "projects/default/replay-plan/", plan, **{"If-Match": '"0"'})
-    told = {**told, "ROLLOUTDECK_PLAN": "feed"}
-    training(product, "fully_async.py", "async-hit", second, "rollouter", "plus", **told)
-    found = training(product, "fully_async.py", "async-hit", second, "trainer", "plus", **told)
-    assert found.json("said-1.json") == ["sum is 3", "wrong 4", "sum is 4 plus", "wrong 5"]
+    values = {**values, "ROLLOUTDECK_PLAN": "feed"}
+    training(product, "fully_async.py", "async-hit", second, "rollouter", "plus", **values)
+    result = training(product, "fully_async.py", "async-hit", second, "trainer", "plus", **values)
+    assert result.json("said-1.json") == ["sum is 3", "wrong 4", "sum is 4 plus", "wrong 5"]
     until(lambda: events(product, "async-hit"))
     assert events(product, "async-hit") == [(2, "hit", 2)]

@@ -11,7 +11,7 @@ from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.verl.process import Training, python
 from tests.trainers.verl.test_async import UPDATES, trained
-from tests.trainers.verl.test_replay import DUMPS, events, kept, planned, run_of, training
+from tests.trainers.verl.test_replay import DUMPS, events, planned, run_of, training, upload_steps
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
@@ -20,7 +20,7 @@ IN_MODE = f"trainer.v1.trainer_mode={MODE}"
 QUEUED = [word.replace("rollout.", "rollout_tq.") for word in DUMPS]
 
 
-def said(found: Training, step: int) -> list[list[int]]:
+def trained_tokens(found: Training, step: int) -> list[list[int]]:
     """What was trained on at all updates of a step; verl itself does not always share them out alike."""
     return sorted(row["responses"] for row in trained(found, step, UPDATES[MODE]).values())
 
@@ -31,11 +31,13 @@ def test_steps_of_several_updates_are_replayed_whole_and_go_round(tmp_path: Path
         source = training(
             product, "v1.py", "apart", tmp_path / "source", "", f"trainer.v1.trainer_mode={MODE}", *QUEUED
         )
-        kept(product, "apart", tmp_path / "source/dumps")
+        upload_steps(product, "apart", tmp_path / "source/dumps")
         planned(product, "round", run_of(product, "apart"), {1: 2, 2: 1}, action="repeat")
-        told = {"ROLLOUTDECK_PLAN": "round", "STEPS": "3"}
-        found = training(product, "v1.py", "again", tmp_path / "again", "other", IN_MODE, **told)
-        assert said(source, 1) != said(source, 2)
-        assert [said(found, step) for step in (1, 2, 3)] == [said(source, step) for step in (2, 1, 2)]
+        values = {"ROLLOUTDECK_PLAN": "round", "STEPS": "3"}
+        result = training(product, "v1.py", "again", tmp_path / "again", "other", IN_MODE, **values)
+        assert trained_tokens(source, 1) != trained_tokens(source, 2)
+        assert [trained_tokens(result, step) for step in (1, 2, 3)] == [
+            trained_tokens(source, step) for step in (2, 1, 2)
+        ]
         until(lambda: len(events(product, "again")) == 3)
         assert events(product, "again") == [(step, "hit", 4) for step in (1, 2, 3)]

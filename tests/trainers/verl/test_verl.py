@@ -17,7 +17,7 @@ pytestmark = pytest.mark.trainers
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dump_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = os.environ.get("TRAINERS_PYTHON")
     if not python:
         pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl")
@@ -28,29 +28,29 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return into
 
 
-def test_its_rollout_file_becomes_records(written: Path) -> None:
-    path = written / "rollouts" / "7.jsonl"
+def test_its_rollout_file_becomes_records(dump_folder: Path) -> None:
+    path = dump_folder / "rollouts" / "7.jsonl"
     with path.open("rb") as stream:
         form = select_format(path.name, stream.read(HEAD_BYTES))
         stream.seek(0)
-        found = [each for each in form.read(stream, DumpContext(path.name, "train", 7)) if isinstance(each, Record)]
+        matches = [item for item in form.read(stream, DumpContext(path.name, "train", 7)) if isinstance(item, Record)]
     assert form.name == "verl-jsonl"
-    assert [(each.prompt, each.response, each.ground_truth) for each in found] == [
+    assert [(item.prompt, item.response, item.ground_truth) for item in matches] == [
         ("What is 2+2?", "4", "4"),
         ("What is 3+3?\u2028Think.", "six 😀", "6"),
     ]
-    assert [each.score for each in found] == [1.0, None]
-    assert [each.rewards["acc"] for each in found] == [1.0, 0.0]
-    assert [each.rewards["overlong_reward"] for each in found] == [0.0, -0.25]
+    assert [item.score for item in matches] == [1.0, None]
+    assert [item.rewards["acc"] for item in matches] == [1.0, 0.0]
+    assert [item.rewards["overlong_reward"] for item in matches] == [0.0, -0.25]
 
 
-def test_its_metrics_file_becomes_points(written: Path) -> None:
-    path = written / "metrics.jsonl"
+def test_its_metrics_file_becomes_points(dump_folder: Path) -> None:
+    path = dump_folder / "metrics.jsonl"
     with path.open("rb") as stream:
         form = select_format(path.name, stream.read(HEAD_BYTES))
         stream.seek(0)
         points = [
-            each for each in form.read(stream, DumpContext(path.name, "train", None)) if isinstance(each, MetricPoint)
+            item for item in form.read(stream, DumpContext(path.name, "train", None)) if isinstance(item, MetricPoint)
         ]
     assert form.name == "verl-metrics"
     assert [(point.step, point.values) for point in points] == [
@@ -59,9 +59,9 @@ def test_its_metrics_file_becomes_points(written: Path) -> None:
     ]
 
 
-def test_the_command_line_finds_both_and_their_steps(written: Path) -> None:
-    found = scan_folders([written], ScanOptions()).files
-    assert sorted((each.path.name, each.kind.format, each.split, each.step) for each in found) == [
+def test_the_command_line_finds_both_and_their_steps(dump_folder: Path) -> None:
+    result = scan_folders([dump_folder], ScanOptions()).files
+    assert sorted((item.path.name, item.kind.format, item.split, item.step) for item in result) == [
         ("7.jsonl", "verl-jsonl", "train", 7),
         ("metrics.jsonl", "verl-metrics", "train", None),
     ]

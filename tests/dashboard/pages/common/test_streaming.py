@@ -30,7 +30,7 @@ def sample(site: Site, run: Run) -> Sample:
 
 
 @contextmanager
-def asked(site: Site, client: Client, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
+def open_response(site: Site, client: Client, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
     """The answer to this client's session over real HTTP, of which nothing is read yet."""
     cookie = "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
     link = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
@@ -66,12 +66,12 @@ def test_the_page_up_to_a_long_text_arrives_before_the_text_is_drawn(
         return folds(text)
 
     monkeypatch.setattr(repetition, "find_repetitions", when_seen)
-    with asked(site, client, f"/samples/{sample.pk}/") as answer:
+    with open_response(site, client, f"/samples/{sample.pk}/") as answer:
         page = read_in_two(answer, b'class="text response', seen)
     assert waited == [True]
     assert page.endswith("</html>\n")
-    whole = client.get(f"/samples/{sample.pk}/").content.decode()
-    assert text_of(page) == text_of(whole)
+    full = client.get(f"/samples/{sample.pk}/").content.decode()
+    assert text_of(page) == text_of(full)
     assert f"{8999}. so the number é{8999} &amp; &lt;b&gt;more" in text_of(page)
 
 
@@ -82,7 +82,7 @@ def test_a_page_whose_text_cannot_be_drawn_says_so_and_keeps_its_frame(
     folds = repetition.find_repetitions
     limit = panels.MIN_STREAMED_CHARS
     monkeypatch.setattr(repetition, "find_repetitions", lambda text: folds(text) if len(text) <= limit else 1 / 0)
-    with asked(site, client, f"/samples/{sample.pk}/") as answer:
+    with open_response(site, client, f"/samples/{sample.pk}/") as answer:
         page = answer.read().decode()
     assert "Could not render the rest of this page" in page
     assert page.endswith("</html>\n")
@@ -94,10 +94,10 @@ def test_a_long_sample_whose_body_is_gone_says_so_and_shows_once_it_is_back(
     client.force_login(mate)
     with monkeypatch.context() as gone:
         gone.setattr(related, "load_bodies", lambda samples: {})
-        with asked(site, client, f"/samples/{sample.pk}/") as answer:
+        with open_response(site, client, f"/samples/{sample.pk}/") as answer:
             assert answer.status == 200 and "The text of this sample is not available" in answer.read().decode()
             mark = answer.headers["ETag"] or ""
-    with asked(site, client, f"/samples/{sample.pk}/", **{"If-None-Match": mark}) as answer:
+    with open_response(site, client, f"/samples/{sample.pk}/", **{"If-None-Match": mark}) as answer:
         assert "8999. so the number" in answer.read().decode()
 
 
@@ -107,7 +107,7 @@ def test_a_long_text_is_whole_and_in_the_readers_language(
 ) -> None:
     client.force_login(mate)
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
-    with asked(site, client, f"/samples/{sample.pk}/", **told) as answer:
+    with open_response(site, client, f"/samples/{sample.pk}/", **told) as answer:
         page = answer.read().decode()
     assert '<span class="show">展开</span>' in page and 'aria-label="回答"' in page
     assert text_of(page).count("8999. so the number") == 2
@@ -118,7 +118,7 @@ def test_a_page_that_did_not_change_is_not_drawn_again(site: Site, run: Run, cli
     indexed(run, lines(generation("What is it?", LOOP, 1.0)), format="verl-jsonl")
     short = Sample.objects.get(step__run=run)
     client.force_login(mate)
-    with asked(site, client, f"/samples/{short.pk}/") as answer:
+    with open_response(site, client, f"/samples/{short.pk}/") as answer:
         mark = str(answer.headers["ETag"])
-    with asked(site, client, f"/samples/{short.pk}/", **{"If-None-Match": mark}) as answer:
+    with open_response(site, client, f"/samples/{short.pk}/", **{"If-None-Match": mark}) as answer:
         assert answer.status == 304

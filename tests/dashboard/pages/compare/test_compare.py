@@ -43,19 +43,19 @@ def evaluated(run: Run, step: int, *, right: Any, prompts: int = 12, split: str 
 
 
 def page(client: Client, query: str) -> str:
-    answer = client.get(f"/compare/?{query}")
-    assert answer.status_code == 200, answer.status_code
-    return answer.content.decode()
+    response = client.get(f"/compare/?{query}")
+    assert response.status_code == 200, response.status_code
+    return response.content.decode()
 
 
 def test_the_page_says_who_is_right_and_filters_by_it(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    shown = page(client, f"of={run.uid}@1,{run.uid}@latest")
-    assert '<th class="c-right">solved by</th>' in shown
+    rendered = page(client, f"of={run.uid}@1,{run.uid}@latest")
+    assert '<th class="c-right">solved by</th>' in rendered
     for chip in ("All paired<b>12", "Both correct<b>2", "A only<b>4", "B only<b>2", "Both wrong<b>4"):
-        assert chip in squeeze(shown)
-    assert "@latest = 2" in shown and "Same run, no config differences" in shown
-    assert "pass@1" in shown and "pass@k" not in shown and "maj@n" not in shown
+        assert chip in squeeze(rendered)
+    assert "@latest = 2" in rendered and "Same run, no config differences" in rendered
+    assert "pass@1" in rendered and "pass@k" not in rendered and "maj@n" not in rendered
     only = page(client, f"of={run.uid}@1,{run.uid}@latest&only=B")
     assert "1–2 of 2" in only and only.count("/prompts/") == 2 and only.count('<a class="quiet end" data-swap') == 4
     assert f'href="?of={run.uid}@1,{run.uid}@latest&amp;only=none"' in only
@@ -88,8 +88,8 @@ def test_steps_that_were_not_evaluated_are_compared_as_trained(run: Run, client:
 def test_what_could_not_be_paired_is_said_and_listed(run: Run, client: Client, mate: User) -> None:
     evaluated(run, 3, right=lambda n: True, prompts=15)
     client.force_login(mate)
-    shown = page(client, f"of={run.uid}@1,{run.uid}@3&only=unpaired")
-    assert "3 prompts of B</a> are not paired" in shown and shown.count("not in this step") == 3
+    rendered = page(client, f"of={run.uid}@1,{run.uid}@3&only=unpaired")
+    assert "3 prompts of B</a> are not paired" in rendered and rendered.count("not in this step") == 3
     evaluated(run, 4, right=lambda n: True, prompts=1, split="train")
     indexed(run, lines({"prompt": "other", "response": "", "score": 1}), 5, split="train")
     assert "These steps have no prompts in common" in page(client, f"of={run.uid}@4,{run.uid}@5&split=train")
@@ -99,16 +99,16 @@ def test_settings_that_differ_are_shown(run: Run, project: Project, client: Clie
     other = builders.run(project, "other", config={"lr": 3e-6})
     evaluated(other, 7, right=lambda n: True)
     client.force_login(mate)
-    shown = page(client, "of=grpo@1,other@7")
-    assert "1 setting differs" in shown and "1e-06" in shown and "3e-06" in shown
+    rendered = page(client, "of=grpo@1,other@7")
+    assert "1 setting differs" in rendered and "1e-06" in rendered and "3e-06" in rendered
 
 
 def test_without_two_cells_there_is_a_picker_that_leads_to_the_comparison(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     assert f'<option value="{run.uid}" selected>' in page(client, "")
     assert page(client, f"of={run.uid}@2").count('value="2"') == 1
-    answer = client.get("/compare/", {"run": [run.uid, run.uid, ""], "step": ["1", "", ""], "split": "eval"})
-    assert answer.headers["Location"] == f"/compare/?of={run.uid}@1,{run.uid}@latest&split=eval"
+    response = client.get("/compare/", {"run": [run.uid, run.uid, ""], "step": ["1", "", ""], "split": "eval"})
+    assert response.headers["Location"] == f"/compare/?of={run.uid}@1,{run.uid}@latest&split=eval"
 
 
 def test_a_run_is_offered_beside_one_of_its_own_project(run: Run, client: Client, mate: User) -> None:
@@ -139,8 +139,8 @@ def test_a_server_without_runs_has_a_picker_too(client: Client, mate: User) -> N
 )
 def test_a_mistake_is_a_sentence_beside_the_picker(run: Run, client: Client, mate: User, of: str, said: str) -> None:
     client.force_login(mate)
-    shown = html.unescape(page(client, f"of={of.format(uid=run.uid)}"))
-    assert said in shown and 'class="picker' in shown
+    rendered = html.unescape(page(client, f"of={of.format(uid=run.uid)}"))
+    assert said in rendered and 'class="picker' in rendered
 
 
 def test_nobody_compares_with_a_run_that_they_may_not_see(run: Run, client: Client, stranger: User) -> None:
@@ -157,13 +157,13 @@ def test_nobody_compares_with_a_run_that_they_may_not_see(run: Run, client: Clie
 def test_hostile_names_and_texts_show_as_text(project: Project, client: Client, mate: User) -> None:
     run = builders.run(project, HOSTILE, uid="evil", config={HOSTILE: HOSTILE})
     other = builders.run(project, "tame", uid="tame")
-    for one in (run, other):
+    for item in (run, other):
         row = {"prompt": HOSTILE, "response": HOSTILE, "score": 1, "ground_truth": HOSTILE, "data_source": HOSTILE}
-        indexed(one, lines(row, {**row, "prompt": "b", "data_source": "b"}), 1, split="eval")
+        indexed(item, lines(row, {**row, "prompt": "b", "data_source": "b"}), 1, split="eval")
     client.force_login(mate)
-    shown = page(client, "of=evil@1,tame@1") + page(client, "")
-    assert "<script>alert" not in shown and "&lt;script&gt;" in shown
-    assert 'data-code="U+202E"' in shown
+    rendered = page(client, "of=evil@1,tame@1") + page(client, "")
+    assert "<script>alert" not in rendered and "&lt;script&gt;" in rendered
+    assert 'data-code="U+202E"' in rendered
 
 
 def test_a_page_asked_again_is_not_made_again(run: Run, client: Client, mate: User) -> None:
@@ -177,27 +177,27 @@ def test_a_page_asked_again_is_not_made_again(run: Run, client: Client, mate: Us
 
 def test_the_api_gives_the_figures_and_the_prompts(run: Run, mate: User) -> None:
     ask = Ask.with_token(mate, "read")
-    told = ask("GET", f"compare/?of={run.uid}@1,{run.uid}@latest&page_size=3").json()
-    assert [cell["step"] for cell in told["cells"]] == [1, 2] and told["cells"][1]["letter"] == "B"
-    assert told["outcomes"] == {"AB": 2, "A": 4, "B": 2, "none": 4} and told["unpaired"] == [0, 0]
-    whole, even, odd = told["sources"]
-    assert (whole["data_source"], even["data_source"], odd["prompts"]) == (None, "even", 6)
-    first, second = whole["figures"]["pass@1"]
+    data = ask("GET", f"compare/?of={run.uid}@1,{run.uid}@latest&page_size=3").json()
+    assert [cell["step"] for cell in data["cells"]] == [1, 2] and data["cells"][1]["letter"] == "B"
+    assert data["outcomes"] == {"AB": 2, "A": 4, "B": 2, "none": 4} and data["unpaired"] == [0, 0]
+    full, even, odd = data["sources"]
+    assert (full["data_source"], even["data_source"], odd["prompts"]) == (None, "even", 6)
+    first, second = full["figures"]["pass@1"]
     assert first == {"value": 0.5, "change": None, "interval": None}
     assert second["change"] == pytest.approx(-1 / 6)
     assert second["interval"][0] < second["change"] < second["interval"][1]
-    assert told["count"] == 12 and len(told["results"]) == 3 and "page=2" in told["next"]
-    row = told["results"][0]
+    assert data["count"] == 12 and len(data["results"]) == 3 and "page=2" in data["next"]
+    row = data["results"][0]
     assert row["right"] in ("A", "B") and len(row["cells"][0]["samples"]) == 1
     only = ask("GET", f"compare/?of={run.uid}@1,{run.uid}@latest&only=none").json()
-    assert only["count"] == 4 and {one["right"] for one in only["results"]} == {"none"}
+    assert only["count"] == 4 and {item["right"] for item in only["results"]} == {"none"}
 
 
 def test_the_api_says_what_it_cannot_compare(run: Run, mate: User) -> None:
     ask = Ask.with_token(mate, "read")
     for query, field in (("", "of"), (f"of={run.uid}@1", "of"), (f"of={run.uid},{run.uid}&only=Z", "only")):
-        answer = ask("GET", f"compare/?{query}")
-        assert answer.status_code == 400 and answer.json()["error"]["field"] == field
+        response = ask("GET", f"compare/?{query}")
+        assert response.status_code == 400 and response.json()["error"]["field"] == field
 
 
 @pytest.mark.parametrize("step", [0, 2])
@@ -206,17 +206,17 @@ def test_the_pages_of_a_run_lead_to_the_comparison_of_what_they_show(
 ) -> None:
     evaluated(run, 0, right=lambda n: True)
     client.force_login(mate)
-    shown = client.get(f"/runs/{run.uid}/steps/{step}/?split=eval").content.decode()
-    assert f'href="/compare/?of={run.uid}@{step}&amp;split=eval"' in shown
+    rendered = client.get(f"/runs/{run.uid}/steps/{step}/?split=eval").content.decode()
+    assert f'href="/compare/?of={run.uid}@{step}&amp;split=eval"' in rendered
     assert f'href="/compare/?of={run.uid}@latest&amp;split=eval"' in client.get(f"/runs/{run.uid}/").content.decode()
 
 
 def test_a_mistake_keeps_what_was_chosen(run: Run, client: Client, mate: User) -> None:
     builders.run(run.project, "newer")
     client.force_login(mate)
-    shown = page(client, f"of={run.uid}@99,newer@latest,nobody@3")
-    assert f'<option value="{run.uid}" selected>' in shown and 'value="99"' in shown
-    assert '<option value="uid-math-newer" selected>' in shown and 'value="3"' in shown
+    rendered = page(client, f"of={run.uid}@99,newer@latest,nobody@3")
+    assert f'<option value="{run.uid}" selected>' in rendered and 'value="99"' in rendered
+    assert '<option value="uid-math-newer" selected>' in rendered and 'value="3"' in rendered
 
 
 def test_news_come_into_the_open_page(run: Run, client: Client, mate: User) -> None:
@@ -238,18 +238,18 @@ def test_the_score_has_a_column_of_its_own_where_it_says_more_than_right_or_wron
 
 def opened(client: Client, run: Run, of: str, **more: Any) -> str:
     """The page with the first prompt of its list open."""
-    shown = page(client, of + "".join(f"&{name}={value}" for name, value in more.items()))
-    key = re.findall(r'<tr id="p-([^"]+)"', shown)[0]
+    rendered = page(client, of + "".join(f"&{name}={value}" for name, value in more.items()))
+    key = re.findall(r'<tr id="p-([^"]+)"', rendered)[0]
     return page(client, f"{of}&sel={key}" + "".join(f"&{name}={value}" for name, value in more.items()))
 
 
 def test_a_prompt_opens_with_all_its_answers_side_by_side(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     of = f"of={run.uid}@1,{run.uid}@2,{run.uid}@latest"
-    shown = opened(client, run, of)
-    assert shown.count('class="board-column"') == 3 and re.search('<tr id="p-[^>]+ aria-current="true"', shown)
-    assert "prompt 1 of 12" in shown and 'data-key="j"' in shown and 'data-key="k"' not in shown
-    assert {"CORRECT", "WRONG"} & set(re.findall(r"CORRECT|WRONG", shown)) and "data-diff" not in shown
+    rendered = opened(client, run, of)
+    assert rendered.count('class="board-column"') == 3 and re.search('<tr id="p-[^>]+ aria-current="true"', rendered)
+    assert "prompt 1 of 12" in rendered and 'data-key="j"' in rendered and 'data-key="k"' not in rendered
+    assert {"CORRECT", "WRONG"} & set(re.findall(r"CORRECT|WRONG", rendered)) and "data-diff" not in rendered
     assert "data-diff" in opened(client, run, of, diff=1)
 
 
@@ -260,15 +260,15 @@ def test_next_and_previous_walk_the_whole_list_page_by_page(run: Run, client: Cl
     client.force_login(mate)
     address, seen = f"?of={run.uid}@3,{run.uid}@4", []
     key = re.findall(r'<tr id="p-([^"]+)"', page(client, address[1:]))[0]
-    shown = page(client, f"{address[1:]}&sel={key}")
+    rendered = page(client, f"{address[1:]}&sel={key}")
     while True:
-        seen.append(re.findall(r'data-pair="([^"]+)"', shown)[0])
-        following = re.search(r'href="([^"]+)" data-swap data-key="j"', shown)
+        seen.append(re.findall(r'data-pair="([^"]+)"', rendered)[0])
+        following = re.search(r'href="([^"]+)" data-swap data-key="j"', rendered)
         if following is None:
             break
-        shown = page(client, html.unescape(following[1])[1:])
-    assert len(seen) == len(set(seen)) == 60 and "51–60 of 60" in shown
-    closed = re.search(r'href="([^"]+)" data-swap data-key="Esc"', shown)
+        rendered = page(client, html.unescape(following[1])[1:])
+    assert len(seen) == len(set(seen)) == 60 and "51–60 of 60" in rendered
+    closed = re.search(r'href="([^"]+)" data-swap data-key="Esc"', rendered)
     assert closed and "start=50" in closed[1] and "sel=" not in closed[1]
 
 
@@ -289,8 +289,12 @@ def test_each_response_of_a_prompt_can_be_read(project: Project, client: Client,
 def test_a_prompt_without_partner_opens_too(run: Run, client: Client, mate: User) -> None:
     evaluated(run, 3, right=lambda n: True, prompts=13)
     client.force_login(mate)
-    shown = opened(client, run, f"of={run.uid}@1,{run.uid}@3", only="unpaired")
-    assert "This step does not contain the prompt." in shown and "#### 12" in shown and 'data-key="d"' not in shown
+    rendered = opened(client, run, f"of={run.uid}@1,{run.uid}@3", only="unpaired")
+    assert (
+        "This step does not contain the prompt." in rendered
+        and "#### 12" in rendered
+        and 'data-key="d"' not in rendered
+    )
 
 
 @pytest.mark.parametrize(
@@ -314,8 +318,8 @@ def test_a_setting_that_is_another_than_the_firsts_stands_out(project: Project, 
     for run in runs:
         evaluated(run, 1, right=lambda n: True)
     client.force_login(mate)
-    shown = page(client, "of=" + ",".join(f"{run.uid}@1" for run in runs))
-    assert shown.count("wrap-any other") == 1 and "1 setting differs" in shown
+    rendered = page(client, "of=" + ",".join(f"{run.uid}@1" for run in runs))
+    assert rendered.count("wrap-any other") == 1 and "1 setting differs" in rendered
 
 
 def test_one_step_is_offered_the_steps_that_it_is_mostly_compared_with(

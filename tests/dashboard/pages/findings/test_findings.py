@@ -51,9 +51,9 @@ def page(client: Client, url: str, status: int = 200) -> str:
 
 
 def add(client: Client, status: int = 303, **fields: Any) -> str:
-    answer = client.post("/findings/add/", {"show": "sample", **fields})
-    assert answer.status_code == status, re.findall(r"data-said>.*", answer.content.decode())
-    return unescape(answer.content.decode())
+    response = client.post("/findings/add/", {"show": "sample", **fields})
+    assert response.status_code == status, re.findall(r"data-said>.*", response.content.decode())
+    return unescape(response.content.decode())
 
 
 def test_a_sample_with_its_quote_and_the_query_become_a_new_finding(run: Run, reader: Client) -> None:
@@ -62,10 +62,10 @@ def test_a_sample_with_its_quote_and_the_query_become_a_new_finding(run: Run, re
     form = page(reader, f"/findings/add/?sample={one.pk}&step=1&q=score<0.5")
     assert "2 of 4, step 1" in form and "score&lt;0.5" in form
     add(reader, sample=one.pk, title="Wrong", quote="is 1\r\n#### 1", show=["sample", "query"], words="*see*", **query)
-    shown = page(reader, f"/findings/{Finding.objects.get().pk}/")
-    for said in ("Wrong", "is 1\n#### 1</blockquote>", "<em>see</em>", "expected", "of 4</span>", "train step 1"):
-        assert said in shown, said
-    assert [one.kind for one in EvidenceItem.objects.all()] == ["sample", "query"]
+    rendered = page(reader, f"/findings/{Finding.objects.get().pk}/")
+    for message in ("Wrong", "is 1\n#### 1</blockquote>", "<em>see</em>", "expected", "of 4</span>", "train step 1"):
+        assert message in rendered, message
+    assert [item.kind for item in EvidenceItem.objects.all()] == ["sample", "query"]
 
 
 def test_the_finding_used_last_is_offered_first(run: Run, project: Project, mate: User, reader: Client) -> None:
@@ -83,9 +83,9 @@ def test_charts_are_added_from_the_overview_and_drawn_without_script(
         reader, f"/findings/add/?run={run.uid}&charts=1&names=score/mean"
     )
     add(reader, run=run.uid, charts="1", names="score/mean", finding=finding.pk, show=[])
-    shown = page(reader, f"/findings/{finding.pk}/")
-    assert f'<polyline class="line-{run.colour}" points="52' in shown
-    assert "0.4286" in shown
+    rendered = page(reader, f"/findings/{finding.pk}/")
+    assert f'<polyline class="line-{run.colour}" points="52' in rendered
+    assert "0.4286" in rendered
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_an_exhibit_stays_where_it_is_when_nobody_says_where_to(
     run: Run, reader: Client, finding: Finding, mate: User, wanted: dict[str, str]
 ) -> None:
     first, second = (findings.add_sample_evidence(finding, sample(run, at), mate) for at in range(2))
-    answer = reader.post(f"/findings/exhibits/{first.pk}/", wanted, headers={"Accept": "application/json"})
-    assert answer.status_code == 400
-    assert answer.json()["said"] == "`do` must be one of: up, down, out, words."
+    response = reader.post(f"/findings/exhibits/{first.pk}/", wanted, headers={"Accept": "application/json"})
+    assert response.status_code == 400
+    assert response.json()["said"] == "`do` must be one of: up, down, out, words."
     assert list(finding.exhibits.all()) == [first, second]
 
 
@@ -234,9 +234,9 @@ def test_a_finding_outlives_its_run_and_says_so(
     findings.add_sample_evidence(finding, sample(run, 3), mate)
     assert f'href="/samples/{sample(run, 3).pk}/"' in page(reader, f"/findings/{finding.pk}/")
     actions.move_run_to_trash(run, owner)
-    shown = page(reader, f"/findings/{finding.pk}/")
-    assert "(run deleted)" in shown and "so it is 3" in shown
-    assert "/samples/" not in shown
+    rendered = page(reader, f"/findings/{finding.pk}/")
+    assert "(run deleted)" in rendered and "so it is 3" in rendered
+    assert "/samples/" not in rendered
 
 
 def test_the_block_for_a_chat_says_run_step_score_quote_and_link(
@@ -245,10 +245,10 @@ def test_the_block_for_a_chat_says_run_step_score_quote_and_link(
     settings.PUBLIC_URL = "https://deck.example"
     one = sample(run, 1)
     add(reader, sample=one.pk, finding=finding.pk, quote="so it is 1\n#### 1")
-    shown = unescape(page(reader, f"/findings/{finding.pk}/"))
+    rendered = unescape(page(reader, f"/findings/{finding.pk}/"))
     link = f"https://deck.example/samples/{one.pk}/"
-    assert f"grpo · train step 1 · score 0.25 · expected 1 · 17 chars\n> so it is 1\n> #### 1\n{link}</pre>" in shown
-    assert "Loops\n\n**mostly** late\n\ngrpo · train step 1" in shown
+    assert f"grpo · train step 1 · score 0.25 · expected 1 · 17 chars\n> so it is 1\n> #### 1\n{link}</pre>" in rendered
+    assert "Loops\n\n**mostly** late\n\ngrpo · train step 1" in rendered
     pane = unescape(page(reader, f"/samples/{one.pk}/"))
     assert 'data-chat="grpo · train step 1 · score 0.25 · expected 1 · 17 chars"' in pane
 
@@ -266,17 +266,19 @@ def test_the_file_has_no_script_asks_for_nothing_and_shows_hostile_text_as_text(
     findings.add_query_evidence(finding, run, mate, split="train", step=1, q='"alert"', words=WRITTEN)
     findings.add_chart_evidence(finding, [run], [TRAP], mate)
     client.force_login(mate)
-    answer = client.get(f"/findings/{finding.pk}/export/")
-    assert "attachment" in answer["Content-Disposition"] and "default-src 'none'" in answer["Content-Security-Policy"]
-    for text in (answer.content.decode(), page(client, f"/findings/{finding.pk}/"), page(client, "/findings/")):
+    response = client.get(f"/findings/{finding.pk}/export/")
+    assert (
+        "attachment" in response["Content-Disposition"] and "default-src 'none'" in response["Content-Security-Policy"]
+    )
+    for text in (response.content.decode(), page(client, f"/findings/{finding.pk}/"), page(client, "/findings/")):
         assert not UNSAFE.search(text), UNSAFE.search(text)
         assert "{{ 7*7 }}" in text
-    file = answer.content.decode()
+    file = response.content.decode()
     assert not re.search(
         r'<\w+(\s+[\w-]+="[^"]*")*\s+src=|<link|<form|<button|<input|url\(|@import|<iframe|http-equiv=.refresh', file
     )
     policy = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', file)[0]
-    assert answer["Content-Security-Policy"].startswith(unescape(policy))
+    assert response["Content-Security-Policy"].startswith(unescape(policy))
     assert "default-src 'none'" in unescape(policy)
 
 
@@ -296,10 +298,17 @@ def test_a_query_that_finds_nothing_is_added_by_the_same_key_by_those_who_may(
     address = f"/runs/{run.uid}/steps/latest/?q=score>9"
     box = re.search(r'<a class="button" href="([^"]*)" data-key="q" data-finding-add', squeeze(page(reader, address)))
     assert box
-    shown = page(reader, unescape(box[1]))
-    assert "score&gt;9" in shown and "0 of 4, step 1" in shown
-    told = {"show": "query", "run": run.uid, "step": "1", "split": "train", "q": "score>9", "title": "None is above 9"}
-    add(reader, **told)
+    rendered = page(reader, unescape(box[1]))
+    assert "score&gt;9" in rendered and "0 of 4, step 1" in rendered
+    values = {
+        "show": "query",
+        "run": run.uid,
+        "step": "1",
+        "split": "train",
+        "q": "score>9",
+        "title": "None is above 9",
+    }
+    add(reader, **values)
     assert json.loads(EvidenceItem.objects.get().held)["total"] == 0
     client.force_login(builders.member(project, "vera", "viewer"))
     assert 'data-key="q"' not in page(client, address)

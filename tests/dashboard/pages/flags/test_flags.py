@@ -46,13 +46,13 @@ def test_the_box_has_the_reasons_of_the_project(run: Run, project: Project, read
 
 
 def test_the_selected_samples_are_flagged_and_undone(run: Run, reader: Client) -> None:
-    wanted = samples(run)[:3]
-    told = post(reader, f"/runs/{run.uid}/flags/", samples=",".join(wanted), reason="truncated", text=" cut ")
-    assert told == {"said": "Flagged: “truncated” (bad) on 3 samples.", "undoable": True}
-    assert flagged() == sorted(wanted)
+    expected = samples(run)[:3]
+    response = post(reader, f"/runs/{run.uid}/flags/", samples=",".join(expected), reason="truncated", text=" cut ")
+    assert response == {"said": "Flagged: “truncated” (bad) on 3 samples.", "undoable": True}
+    assert flagged() == sorted(expected)
     assert {flag.text for flag in Flag.objects.all()} == {"cut"}
-    told = post(reader, f"/runs/{run.uid}/flags/undo/")
-    assert told == {"said": "Undone: “truncated” (bad) on 3 samples.", "sample": ""}
+    response = post(reader, f"/runs/{run.uid}/flags/undo/")
+    assert response == {"said": "Undone: “truncated” (bad) on 3 samples.", "sample": ""}
     assert flagged() == []
     assert "Nothing to undo in this run" in post(reader, f"/runs/{run.uid}/flags/undo/", 400)["said"]
 
@@ -105,9 +105,9 @@ def test_a_flag_on_the_sample_and_its_withdrawal_are_undone_without_script(run: 
     reader.post(f"/flags/{Flag.objects.get().pk}/withdraw/")
     seen = []
     for _ in range(3):
-        answer = reader.post(f"/runs/{run.uid}/flags/undo/", {"next": page}, follow=True)
-        assert answer.redirect_chain == [(page, 303)]
-        seen.append((flagged() == [one], "Undone" in answer.content.decode()))
+        response = reader.post(f"/runs/{run.uid}/flags/undo/", {"next": page}, follow=True)
+        assert response.redirect_chain == [(page, 303)]
+        seen.append((flagged() == [one], "Undone" in response.content.decode()))
     assert seen == [(True, True), (False, True), (False, False)]
 
 

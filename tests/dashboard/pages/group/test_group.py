@@ -50,8 +50,8 @@ def page(client: Client, url: str, status: int = 200) -> str:
 
 def link(text: str, key: str) -> str:
     """Where the element with this key leads; empty without one."""
-    found = re.search(rf'<a [^>]*data-key="{key}"[^>]*>', text)
-    return unescape(re.search(r'href="([^"]*)"', found.group())[1]) if found else ""  # type: ignore[index]
+    result = re.search(rf'<a [^>]*data-key="{key}"[^>]*>', text)
+    return unescape(re.search(r'href="([^"]*)"', result.group())[1]) if result else ""  # type: ignore[index]
 
 
 def test_a_group_that_its_trainer_does_not_name_is_called_what_it_is(run: Run, client: Client, owner: User) -> None:
@@ -81,8 +81,8 @@ def test_responses_stand_lowest_score_first_with_what_tells_them_apart(run: Run,
     push(run, *group("7", [1.0, 0.25, None], ground_truth="204", truncated=True, advantages=[0.5]))
     text = page(reader, f"/runs/{run.uid}/groups/1/7/")
     assert re.findall(r"n=(\d)", text) == ["1", "0", "2"]
-    for said in ("3 responses", 'expected <b class="mono">204', "TRUNC", "adv +0.50", "2 of 2 correct", "ask 7"):
-        assert said in text, said
+    for message in ("3 responses", 'expected <b class="mono">204', "TRUNC", "adv +0.50", "2 of 2 correct", "ask 7"):
+        assert message in text, message
     assert "ZERO VARIANCE" not in text
 
 
@@ -101,7 +101,7 @@ def test_a_response_is_whole_when_the_address_says_so(run: Run, reader: Client) 
     push(run, *group("7", [0.0, 1.0]))
     pk = Sample.objects.get(score=1.0).pk
     board = f"/runs/{run.uid}/groups/1/7/"
-    assert [page(reader, f"{board}?whole={whole}").count("long xxx") for whole in ("", pk[:8], "all", pk[:7])] == [
+    assert [page(reader, f"{board}?whole={full}").count("long xxx") for full in ("", pk[:8], "all", pk[:7])] == [
         0,
         1,
         2,
@@ -185,9 +185,9 @@ def test_a_board_of_many_takes_as_many_queries_as_one_of_few(
 
 def test_right_and_wrong_responses_can_be_read_alone(run: Run, reader: Client) -> None:
     push(run, *group("7", [0.0, 1.0, 1.0]))
-    shown = page(reader, f"/runs/{run.uid}/groups/1/7/")
-    assert "Correct <b>2</b>" in shown and "Wrong <b>1</b>" in shown
-    assert (squeeze(shown).count(">CORRECT<"), squeeze(shown).count(">WRONG<")) == (2, 1)
+    rendered = page(reader, f"/runs/{run.uid}/groups/1/7/")
+    assert "Correct <b>2</b>" in rendered and "Wrong <b>1</b>" in rendered
+    assert (squeeze(rendered).count(">CORRECT<"), squeeze(rendered).count(">WRONG<")) == (2, 1)
     wrong = page(reader, f"/runs/{run.uid}/groups/1/7/?only=wrong")
     assert wrong.count('class="board-column"') == 1 and "1 of 3 responses" in wrong
     assert "only=wrong&amp;whole=all" in wrong
@@ -226,8 +226,12 @@ def test_what_all_responses_begin_with_is_dimmed(run: Run, reader: Client) -> No
 
 def test_a_diff_shows_every_response_whole(run: Run, reader: Client) -> None:
     push(run, *group("7", [0.0, 1.0]))
-    shown = page(reader, f"/runs/{run.uid}/groups/1/7/?diff=1")
-    assert "data-diff" in shown and shown.count("long xxx") == 2 and link(shown, "d") == f"/runs/{run.uid}/groups/1/7/?"
+    rendered = page(reader, f"/runs/{run.uid}/groups/1/7/?diff=1")
+    assert (
+        "data-diff" in rendered
+        and rendered.count("long xxx") == 2
+        and link(rendered, "d") == f"/runs/{run.uid}/groups/1/7/?"
+    )
 
 
 def test_a_diff_of_folded_responses_shows_as_many_whole_as_there_is_room_for_the_best_among_them(
@@ -235,13 +239,13 @@ def test_a_diff_of_folded_responses_shows_as_many_whole_as_there_is_room_for_the
 ) -> None:
     push(run, *group("8", [0.0] * 11 + [1.0]), step=2)
     address = f"/runs/{run.uid}/groups/2/8/?diff=1"
-    shown = page(reader, address)
-    assert shown.count("long xxx") == 12 and link(shown, "d") == f"/runs/{run.uid}/groups/2/8/?"
+    rendered = page(reader, address)
+    assert rendered.count("long xxx") == 12 and link(rendered, "d") == f"/runs/{run.uid}/groups/2/8/?"
     monkeypatch.setattr(groups, "MAX_DIFF_CHARS", 2000)
-    shown = page(reader, address)
-    assert shown.count("long xxx") == 3 and shown.count('class="text cut"') == 9
+    rendered = page(reader, address)
+    assert rendered.count("long xxx") == 3 and rendered.count('class="text cut"') == 9
     best = Sample.objects.get(score=1.0).pk[:8]
-    assert f'data-best="c-{best}"' in shown and "long xxx" in shown[shown.index(f'id="c-{best}"') :]
+    assert f'data-best="c-{best}"' in rendered and "long xxx" in rendered[rendered.index(f'id="c-{best}"') :]
 
 
 def test_a_response_is_flagged_and_passed_on_where_it_stands_by_who_may(

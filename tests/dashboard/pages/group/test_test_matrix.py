@@ -24,7 +24,7 @@ def page(client: Client, url: str) -> str:
     return answer.content.decode()
 
 
-def board(client: Client, sample: Sample) -> str:
+def get_group_page(client: Client, sample: Sample) -> str:
     step = sample.step
     return page(client, reverse("group", args=[step.run.uid, step.step, sample.group]))
 
@@ -34,14 +34,16 @@ def verdicts(html: str) -> list[str]:
     table = html[html.index('<table class="tests">') : html.index("</table>", html.index('<table class="tests">'))]
     rows = table.split("<tr>")[2:]
     return [
-        "".join({"good": "+", "bad": "-"}.get(found, ".") for found in re.findall(r'<td class="(good|bad|muted)"', row))
+        "".join(
+            {"good": "+", "bad": "-"}.get(result, ".") for result in re.findall(r'<td class="(good|bad|muted)"', row)
+        )
         for row in rows
     ]
 
 
 def test_the_board_of_programs_shows_the_table_of_programs_and_tests(reader: Client, run: Run) -> None:
     indexed(run, REAL.read_bytes(), 0, source=REAL.name)
-    html = board(reader, Sample.objects.get(ordinal=0))
+    html = get_group_page(reader, Sample.objects.get(ordinal=0))
     assert verdicts(html) == ["---+-+-+-", "+++++++++", "+++++++++", "---------"]
     assert html.count('class="given"') == 5
     assert "The first 5 are from the dataset" in html
@@ -49,7 +51,7 @@ def test_the_board_of_programs_shows_the_table_of_programs_and_tests(reader: Cli
 
 def test_the_board_of_tests_shows_the_programs_that_each_met(reader: Client, run: Run) -> None:
     indexed(run, REAL.read_bytes(), 0, source=REAL.name)
-    html = board(reader, Sample.objects.get(ordinal=4))
+    html = get_group_page(reader, Sample.objects.get(ordinal=4))
     assert verdicts(html) == ["+++-", "-++-", "+++-", "-++-"]
     assert "each column is a program tested with it" in html
 
@@ -69,15 +71,15 @@ def test_a_test_lists_the_programs_that_pass_it(reader: Client, run: Run) -> Non
 
 def test_responses_without_tests_show_no_matrix(reader: Client, run: Run) -> None:
     indexed(run, lines({"prompt": "q", "response": "a", "group": "g", "index": 0}), 1)
-    assert 'class="tests' not in board(reader, Sample.objects.get())
+    assert 'class="tests' not in get_group_page(reader, Sample.objects.get())
 
 
 def test_a_response_that_was_run_with_fewer_tests_stays_in_the_matrix(reader: Client, run: Run) -> None:
     ran = ([True, False, True], [False])
-    told = [{"prompt": "q", "response": f"{at}", "group": "g", "index": at, "tests": {"passed": one}} for at, one in
+    values = [{"prompt": "q", "response": f"{at}", "group": "g", "index": at, "tests": {"passed": one}} for at, one in
             enumerate(ran)]  # fmt: skip
-    indexed(run, lines(*told), 1)
-    html = board(reader, Sample.objects.earliest("ordinal"))
+    indexed(run, lines(*values), 1)
+    html = get_group_page(reader, Sample.objects.earliest("ordinal"))
     assert verdicts(html) == ["+-+", "-.."]
     assert "Not all responses were run with the same number of tests" in html and "0 / 1" in html
 
@@ -86,7 +88,7 @@ def test_programs_and_tests_of_one_group_have_a_matrix_each(reader: Client, run:
     program = {"prompt": "q", "response": "a", "group": "g", "index": 0, "tests": {"passed": [True, False]}}
     test = {"prompt": "q", "response": "b", "group": "g", "index": 1, "passed_by": [True]}
     indexed(run, lines(program, test), 1)
-    html = board(reader, Sample.objects.earliest("ordinal"))
+    html = get_group_page(reader, Sample.objects.earliest("ordinal"))
     assert html.count('<table class="tests">') == 2
 
 
@@ -94,7 +96,7 @@ def test_more_tests_than_are_shown_are_counted(reader: Client, run: Run) -> None
     indexed(run, lines({"prompt": "q", "response": "a", "group": "g", "tests": {"passed": [True] * 99 + [False]}}), 1)
     sample = Sample.objects.get()
     assert "99 of 100 passed" in page(reader, f"/samples/{sample.pk}/")
-    html = board(reader, sample)
+    html = get_group_page(reader, sample)
     assert "99 / 100" in html and "Showing the first 64 of 100." in html
 
 
@@ -102,7 +104,7 @@ def test_hostile_tests_are_shown_as_text(reader: Client, run: Run) -> None:
     ran = {"passed": [True, False], "given": 1, "cases": [{"input": TRAP, "output": TRAP}], "printed": [TRAP * 1000]}
     indexed(run, lines({"prompt": "q", "response": "a", "group": "g", "index": 0, "tests": ran}), 1)
     sample = Sample.objects.get()
-    for html in (board(reader, sample), page(reader, f"/samples/{sample.pk}/")):
+    for html in (get_group_page(reader, sample), page(reader, f"/samples/{sample.pk}/")):
         assert "<script>alert" not in html and 'class="tests' in html
 
 
@@ -118,6 +120,6 @@ def test_what_is_no_row_of_tests_is_none(extras: dict[str, Any]) -> None:
 
 
 def test_a_row_with_pieces_missing_is_shown_without_them() -> None:
-    found = parse_unit_tests({"tests": {"passed": [True, False], "given": "two", "cases": [7], "printed": None}})
-    assert found is not None and [case.passed for case in found.cases] == [True, False]
-    assert (found.passed, any(case.given for case in found.cases), found.cases[0].input) == (1, False, "")
+    result = parse_unit_tests({"tests": {"passed": [True, False], "given": "two", "cases": [7], "printed": None}})
+    assert result is not None and [case.passed for case in result.cases] == [True, False]
+    assert (result.passed, any(case.given for case in result.cases), result.cases[0].input) == (1, False, "")

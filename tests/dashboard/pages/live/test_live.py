@@ -16,12 +16,12 @@ from tests.support import builders
 
 
 def body(reader: Client, query: str = "", **headers: str) -> str:
-    answer = reader.get(f"/live/{query}", headers=headers)
-    assert answer.status_code == 200
-    return answer.content.decode()
+    response = reader.get(f"/live/{query}", headers=headers)
+    assert response.status_code == 200
+    return response.content.decode()
 
 
-def shown(page: str) -> list[str]:
+def list_cards(page: str) -> list[str]:
     return re.findall(r'aria-label="([^"]*? step -?\d+)"', page)
 
 
@@ -33,7 +33,7 @@ def test_a_card_says_score_change_truncation_and_the_worst_answers(reader: Clien
     step(run, 1, 0.0, 1.0, truncated=False)
     step(run, 2, 0.25, 1.0, truncated=True)
     page = body(reader)
-    assert shown(page) == ["grpo, train step 2", "grpo, train step 1"]
+    assert list_cards(page) == ["grpo, train step 2", "grpo, train step 1"]
     card = text(page[page.index("<article") : page.index("</article>")])
     assert "0.62 ▲ 0.125" in card and "trunc 100.0 % ▲ 100.0 pt" in card
     assert card.index("0.25 says 0") < card.index("1.00 says 1")
@@ -53,10 +53,10 @@ def test_it_narrows_by_split_project_and_name(reader: Client, run: Run, mate: Us
     step(run, 1, 1.0)
     step(run, 1, 1.0, split="eval")
     step(builders.run(run.project, "gspo"), 4, 1.0)
-    assert len(shown(body(reader))) == 3
-    assert shown(body(reader, "?split=eval")) == ["grpo, eval step 1"]
-    assert shown(body(reader, "?name=gsp")) == ["gspo, train step 4"]
-    assert shown(body(reader, "?project=math&split=train&name=grpo")) == ["grpo, train step 1"]
+    assert len(list_cards(body(reader))) == 3
+    assert list_cards(body(reader, "?split=eval")) == ["grpo, eval step 1"]
+    assert list_cards(body(reader, "?name=gsp")) == ["gspo, train step 4"]
+    assert list_cards(body(reader, "?project=math&split=train&name=grpo")) == ["grpo, train step 1"]
     assert "No recent step matches this filter." in body(reader, "?name=nobody")
 
 
@@ -67,7 +67,9 @@ def test_older_cards_are_a_link_away(reader: Client, run: Run) -> None:
     older = re.search(r'href="(\?split=train&amp;before=\d+)"', first)
     assert older
     rest = body(reader, older[1].replace("&amp;", "&"))
-    assert len(shown(first)) == MAX_CARDS and shown(rest) == [f"grpo, train step {number}" for number in (2, 1, 0)]
+    assert len(list_cards(first)) == MAX_CARDS and list_cards(rest) == [
+        f"grpo, train step {number}" for number in (2, 1, 0)
+    ]
     assert "Go to newest" in rest and "data-feed-pause" not in rest
 
 
@@ -78,15 +80,15 @@ def test_an_empty_feed_says_what_will_come(reader: Client, run: Run) -> None:
 @pytest.mark.parametrize("query", ["?before=x", "?before=²", "?before=99999999999999999999", "?name=%00", "?split=a"])
 def test_odd_words_in_the_address_are_no_failure(reader: Client, run: Run, query: str) -> None:
     step(run, 1, 1.0)
-    assert shown(body(reader, query)) == ["grpo, train step 1"]
+    assert list_cards(body(reader, query)) == ["grpo, train step 1"]
 
 
 def test_the_panel_answers_again_only_when_something_changed(reader: Client, run: Run, project: Project) -> None:
     step(run, 1, 1.0)
     headers = {"HX-Request": "true", "HX-Target": "arrivals"}
-    answer = reader.get("/live/", headers=headers)
-    assert b"<html" not in answer.content
-    again = {**headers, "If-None-Match": answer.headers["ETag"]}
+    response = reader.get("/live/", headers=headers)
+    assert b"<html" not in response.content
+    again = {**headers, "If-None-Match": response.headers["ETag"]}
     assert reader.get("/live/", headers=again).status_code == 304
     step(builders.run(project, "other"), 1, 1.0)
     assert reader.get("/live/", headers=again).status_code == 200

@@ -22,36 +22,36 @@ def run(project: Project) -> Run:
     return filled(project, "qwen2.5-3b_grpo_lr1e-6")
 
 
-def places(client: Client, q: str = "", **more: str) -> list[dict[str, Any]]:
-    answer = client.get("/go/", {"q": q, **more})
-    assert answer.status_code == 200
-    return list(answer.json()["places"])
+def search_palette(client: Client, q: str = "", **more: str) -> list[dict[str, Any]]:
+    response = client.get("/go/", {"q": q, **more})
+    assert response.status_code == 200
+    return list(response.json()["places"])
 
 
 def test_runs_are_found_by_some_letters_of_their_names(run: Run, client: Client, mate: User) -> None:
     builders.run(run.project, "gspo")
     client.force_login(mate)
-    assert {one["name"] for one in places(client)} == {"qwen2.5-3b_grpo_lr1e-6", "gspo"}
-    assert [one["url"] for one in places(client, "q3grpo")] == [f"/runs/{run.uid}/"]
-    assert [one["name"] for one in places(client, "math gspo")] == ["gspo"]
-    assert places(client, "nothing like it") == []
+    assert {item["name"] for item in search_palette(client)} == {"qwen2.5-3b_grpo_lr1e-6", "gspo"}
+    assert [item["url"] for item in search_palette(client, "q3grpo")] == [f"/runs/{run.uid}/"]
+    assert [item["name"] for item in search_palette(client, "math gspo")] == ["gspo"]
+    assert search_palette(client, "nothing like it") == []
 
 
 def test_a_number_goes_to_that_step_of_the_open_run(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
-    (step,) = places(client, "2", run=run.uid)[:1]
+    (step,) = search_palette(client, "2", run=run.uid)[:1]
     assert (step["name"], step["url"]) == ("step 2", f"/runs/{run.uid}/steps/2/")
     assert step["detail"].startswith("train · 4 samples · mean")
-    assert [one["kind"] for one in places(client, "77", run=run.uid)] == []
-    assert places(client, "lat", run=run.uid)[0]["url"] == f"/runs/{run.uid}/steps/latest/"
+    assert [item["kind"] for item in search_palette(client, "77", run=run.uid)] == []
+    assert search_palette(client, "lat", run=run.uid)[0]["url"] == f"/runs/{run.uid}/steps/latest/"
 
 
 def test_a_samples_id_leads_to_it(run: Run, client: Client, mate: User) -> None:
     sample = Sample.objects.filter(step__run=run).first()
     assert sample
     client.force_login(mate)
-    found = [one for one in places(client, sample.pk[:12]) if one["kind"] == "sample"]
-    assert [one["url"] for one in found] == [f"/samples/{sample.pk}/"]
+    matches = [item for item in search_palette(client, sample.pk[:12]) if item["kind"] == "sample"]
+    assert [item["url"] for item in matches] == [f"/samples/{sample.pk}/"]
 
 
 def test_a_stranger_is_led_nowhere(run: Run, client: Client, stranger: User) -> None:
@@ -59,7 +59,7 @@ def test_a_stranger_is_led_nowhere(run: Run, client: Client, stranger: User) -> 
     assert sample
     assert client.get("/go/").headers["Location"].startswith("/sign-in/")
     client.force_login(stranger)
-    assert [places(client, q, run=run.uid) for q in ("", "qwen", "1", "latest", sample.pk)] == [[]] * 5
+    assert [search_palette(client, q, run=run.uid) for q in ("", "qwen", "1", "latest", sample.pk)] == [[]] * 5
 
 
 @pytest.mark.parametrize("q", ["\0", "x" * 5000, "9" * 40, "−1", "((", "٣", "%", "\ud800"])
@@ -77,9 +77,9 @@ def test_two_hundred_runs_cost_as_many_queries_as_one(
         builders.run(run.project, f"run-{n}", uid=f"uid-{n}")
     client.force_login(mate)
     with django_assert_max_num_queries(8):
-        found = places(client, "run 7", run=run.uid)
-    assert len(found) == 38 and all("7" in one["name"] for one in found)
-    assert len(places(client)) == 60
+        result = search_palette(client, "run 7", run=run.uid)
+    assert len(result) == 38 and all("7" in item["name"] for item in result)
+    assert len(search_palette(client)) == 60
 
 
 def test_names_that_hold_the_words_come_before_names_that_hold_their_letters(
@@ -89,18 +89,18 @@ def test_names_that_hold_the_words_come_before_names_that_hold_their_letters(
     for n, name in enumerate(names):
         builders.run(run.project, name, uid=f"uid-{n}")
     client.force_login(mate)
-    found = [one["name"] for one in places(client, "grpo")]
-    assert found[-1] == "g-r-p-o" and set(found[:-1]) == {"my-grpo", "lr_grpo", run.name}
+    matches = [item["name"] for item in search_palette(client, "grpo")]
+    assert matches[-1] == "g-r-p-o" and set(matches[:-1]) == {"my-grpo", "lr_grpo", run.name}
 
 
 def test_every_key_of_the_table_is_in_the_help_of_every_page() -> None:
     for page in ("step", "group", "runs", "settings", None):
-        shown = [
+        rendered = [
             key
             for section in (*keyboard.build_page_sections(page), *keyboard.build_other_pages_sections(page))
             for key in section.keys
         ]
-        assert sorted(key.keys + key.description for key in shown) == sorted(
+        assert sorted(key.keys + key.description for key in rendered) == sorted(
             key.keys + key.description for key in keyboard.SHORTCUTS
         ), page
 
@@ -120,7 +120,7 @@ def test_every_key_that_a_page_answers_to_is_in_its_help(run: Run, client: Clien
     page = html.unescape(answer.content.decode())
     pressed = {key for key in re.findall(r'data-key="([^"]+)"', page) if not key.isdigit()}
     valid = keyboard.find_page_shortcuts(re.findall(r'data-page="(\w*)"', page)[0])
-    assert pressed <= {one for key in valid for one in key.keys.split()}
+    assert pressed <= {item for key in valid for item in key.keys.split()}
 
 
 def test_single_keys_can_be_switched_off_and_on(client: Client, mate: User) -> None:

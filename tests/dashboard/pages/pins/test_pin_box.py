@@ -9,7 +9,7 @@ from django.test import Client
 from rollouts.models import Pin, Project, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
-from tests.dashboard.pages.pins.support import body, pinning, saving, told
+from tests.dashboard.pages.pins.support import body, pinning, remote_artifact, saving
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 from tests.support.html import squeeze
@@ -17,8 +17,8 @@ from tests.support.html import squeeze
 
 def test_a_step_is_pinned_from_its_page_and_from_a_samples(signed: Client, run: Run) -> None:
     assert "pin step 2" in body(signed, "/runs/grpo/steps/latest/")
-    answer = signed.post("/runs/grpo/pins/", pinning(note="why", next="/runs/grpo/steps/2/"))
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/runs/grpo/steps/2/")
+    response = signed.post("/runs/grpo/pins/", pinning(note="why", next="/runs/grpo/steps/2/"))
+    assert (response.status_code, response.headers["Location"]) == (303, "/runs/grpo/steps/2/")
     pin = Pin.objects.get()
     assert (pin.step, pin.note, pin.user.username) == (2, "why", "kim")
     sample = run.steps.get(step=2).rows.first()
@@ -36,16 +36,16 @@ def test_a_pin_may_enter_the_plan_at_once(signed: Client, run: Run, project: Pro
 
 @pytest.mark.parametrize("target", ["x", "-1", "3.5", "٣", "9" * 30])
 def test_a_target_that_is_no_step_is_told_in_the_box(signed: Client, run: Run, target: str) -> None:
-    answer = signed.post(
+    response = signed.post(
         "/runs/grpo/pins/", pinning(target_step=target), headers={"HX-Request": "true", "HX-Target": "pin"}
     )
-    assert "The target step must be a whole number" in answer.content.decode()
+    assert "The target step must be a whole number" in response.content.decode()
     assert not Pin.objects.exists()
 
 
 def test_the_box_answers_the_panel_that_asked(signed: Client, run: Run) -> None:
-    answer = signed.post("/runs/grpo/pins/", pinning(), headers={"HX-Request": "true", "HX-Target": "pin"})
-    page = answer.content.decode()
+    response = signed.post("/runs/grpo/pins/", pinning(), headers={"HX-Request": "true", "HX-Target": "pin"})
+    page = response.content.decode()
     assert "⚲ pinned" in squeeze(page) and "<html" not in page
     gone = signed.post(f"/pins/{Pin.objects.get().pk}/remove/", headers={"HX-Request": "true", "HX-Target": "pin"})
     assert "pin step 2" in gone.content.decode()
@@ -76,28 +76,28 @@ def test_an_annotator_reads_pins_and_changes_none(client: Client, mate: User, pi
     page = body(client, "/pins/")
     assert "half of the groups" in page
     assert "Add to plan" not in page and "Save as revision" not in page
-    asked = {
+    requested = {
         "/runs/grpo/pins/": pinning(1),
         f"/pins/{pin.pk}/note/": {"note": "x"},
         f"/pins/{pin.pk}/remove/": {},
         "/pins/plan/": saving(0, (pin.pk, 3)),
         "/settings/math/loosen/": {"fact": "rows", "note": "x"},
     }
-    assert {url: client.post(url, data).status_code for url, data in asked.items()} == dict.fromkeys(asked, 403)
+    assert {url: client.post(url, data).status_code for url, data in requested.items()} == dict.fromkeys(requested, 403)
 
 
 def test_a_stranger_finds_nothing(client: Client, stranger: User, pin: Pin) -> None:
     client.force_login(stranger)
     assert "You are not a member of any project yet" in body(client, "/pins/")
     assert client.get("/pins/?project=math").status_code == 404
-    asked = {
+    requested = {
         "/runs/grpo/pins/": pinning(1),
         f"/pins/{pin.pk}/note/": {"note": "x"},
         f"/pins/{pin.pk}/remove/": {},
         "/pins/plan/": saving(0, (pin.pk, 3)),
         "/settings/math/loosen/": {"fact": "rows", "note": "x"},
     }
-    assert {url: client.post(url, data).status_code for url, data in asked.items()} == dict.fromkeys(asked, 404)
+    assert {url: client.post(url, data).status_code for url, data in requested.items()} == dict.fromkeys(requested, 404)
 
 
 def test_a_plan_takes_no_pin_of_another_project(signed: Client, keeper: User, pin: Pin) -> None:
@@ -105,7 +105,7 @@ def test_a_plan_takes_no_pin_of_another_project(signed: Client, keeper: User, pi
     builders.member(other, "ole", "owner")
     theirs = builders.run(other, uid="theirs")
     indexed(theirs, lines(generation()), 1)
-    told(theirs, 1)
+    remote_artifact(theirs, 1)
     foreign = pins.pin_step(theirs, 1, User.objects.get(username="ole"), note="secret note")[0]
     page = body(signed, f"/pins/?base=0&action=cache&pin={foreign.pk}&target=3")
     assert "secret note" not in page and "theirs" not in page

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Run, Sample
-from tests.rollouts.prompts.test_history import asked
+from tests.rollouts.prompts.test_history import index_responses
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 from tests.support.html import squeeze
@@ -20,7 +20,7 @@ from tests.support.html import squeeze
 def run(project: Project) -> Run:
     run = builders.run(project)
     for step, accs in [(1, [0, 0]), (2, [0, 1]), (3, [0, 0])]:
-        asked(run, step, list(accs))
+        index_responses(run, step, list(accs))
     return run
 
 
@@ -29,14 +29,14 @@ def key() -> str:
 
 
 def body(reader: Client, run: Run, query: str = "", **headers: str) -> str:
-    answer = reader.get(f"/runs/{run.uid}/prompts/{key()}/{query}", headers=headers)
-    assert answer.status_code == 200, query
-    return answer.content.decode()
+    response = reader.get(f"/runs/{run.uid}/prompts/{key()}/{query}", headers=headers)
+    assert response.status_code == 200, query
+    return response.content.decode()
 
 
 def texts(shown: str) -> list[str]:
     """What stands side by side: the one beside first, the one that is read last."""
-    return [re.sub("<[^>]*>", "", one) for one in re.findall(r'data-text="\w+">(.*?)</pre>', shown, re.S)]
+    return [re.sub("<[^>]*>", "", item) for item in re.findall(r'data-text="\w+">(.*?)</pre>', shown, re.S)]
 
 
 def sample(step: int, score: float) -> Sample:
@@ -44,25 +44,29 @@ def sample(step: int, score: float) -> Sample:
 
 
 def test_it_opens_at_the_last_step_beside_the_last_answer_that_solved_it(reader: Client, run: Run) -> None:
-    shown = body(reader, run)
-    assert "REGRESSED" in shown and "last solved at step <b>2</b>" in shown and "first solved at step <b>2</b>" in shown
-    assert "best of the last step that solved it" in shown
-    assert [one[:2] for one in texts(shown)] == ["2 ", "3 "] and texts(shown)[0].startswith("2 1")
+    rendered = body(reader, run)
+    assert (
+        "REGRESSED" in rendered
+        and "last solved at step <b>2</b>" in rendered
+        and "first solved at step <b>2</b>" in rendered
+    )
+    assert "best of the last step that solved it" in rendered
+    assert [item[:2] for item in texts(rendered)] == ["2 ", "3 "] and texts(rendered)[0].startswith("2 1")
 
 
 def test_keys_lead_to_the_steps_that_have_the_prompt(reader: Client, run: Run) -> None:
-    shown = body(reader, run, "?at=2")
-    links = dict(re.findall(r'data-key="([\[\]])" href="([^"]*)"', shown))
+    rendered = body(reader, run, "?at=2")
+    links = dict(re.findall(r'data-key="([\[\]])" href="([^"]*)"', rendered))
     assert links == {"[": "?at=1", "]": "?at=3"}
-    assert [one[:2] for one in texts(body(reader, run, links["["]))] == ["1 ", "1 "]
+    assert [item[:2] for item in texts(body(reader, run, links["["]))] == ["1 ", "1 "]
 
 
 def test_two_answers_that_a_person_chose_stay_in_the_address(reader: Client, run: Run) -> None:
     query = f"?at=3&sel={sample(3, 0).pk}&vs={sample(1, 0).pk}"
-    shown = body(reader, run, query)
-    assert [one[:2] for one in texts(shown)] == ["1 ", "3 "]
-    assert "close second response" in shown
-    assert f'href="?at=2&amp;vs={sample(1, 0).pk}"' in shown
+    rendered = body(reader, run, query)
+    assert [item[:2] for item in texts(rendered)] == ["1 ", "3 "]
+    assert "close second response" in rendered
+    assert f'href="?at=2&amp;vs={sample(1, 0).pk}"' in rendered
 
 
 def test_the_answer_that_is_read_is_flagged_where_it_stands_by_who_may(
@@ -70,10 +74,10 @@ def test_the_answer_that_is_read_is_flagged_where_it_stands_by_who_may(
 ) -> None:
     read = sample(3, 0)
     reader.post(f"/runs/{run.uid}/flags/", {"samples": read.pk, "text": "a guess"})
-    shown = body(reader, run, f"?sel={read.pk}")
+    rendered = body(reader, run, f"?sel={read.pk}")
     marked = r'data-id="%s".*?tag flag.*?</header>.*?data-key="f" data-flag-here="/runs/%s/flags/"'
-    assert re.search(marked % (read.pk, run.uid), squeeze(shown), re.S)
-    assert shown.count('data-key="f"') == shown.count('data-key="u"') == shown.count('id="flag-here"') == 1
+    assert re.search(marked % (read.pk, run.uid), squeeze(rendered), re.S)
+    assert rendered.count('data-key="f"') == rendered.count('data-key="u"') == rendered.count('id="flag-here"') == 1
     project.reasons = [{"key": "odd", "name": "odd one"}]
     project.save()
     assert "odd one" in body(reader, run, f"?sel={read.pk}")
@@ -87,30 +91,30 @@ def test_an_answer_alone_opens_its_own_step(reader: Client, run: Run) -> None:
 
 def test_another_runs_bars_open_its_page_with_the_chosen_answer_beside(reader: Client, run: Run) -> None:
     other = builders.run(run.project, "other <b>", uid="other")
-    asked(other, 5, [1])
+    index_responses(other, 5, [1])
     chosen = sample(2, 1).pk
-    shown = body(reader, run, f"?at=2&sel={chosen}")
+    rendered = body(reader, run, f"?at=2&sel={chosen}")
     link = f"/runs/{other.uid}/prompts/{key()}/?at=5&amp;vs={chosen}"
-    assert f'href="{link}"' in shown and "other &lt;b&gt;" in shown
+    assert f'href="{link}"' in rendered and "other &lt;b&gt;" in rendered
     there = reader.get(link.replace("&amp;", "&")).content.decode()
-    assert [one[:3] for one in texts(there)] == ["2 1", "5 0"]
+    assert [item[:3] for item in texts(there)] == ["2 1", "5 0"]
 
 
 def test_an_earlier_attempt_is_a_line_that_opens(reader: Client, run: Run) -> None:
-    asked(run, 3, [1], attempt="again")
-    shown = body(reader, run)
-    assert "SOLVED" in shown and "attempt 1" in shown
+    index_responses(run, 3, [1], attempt="again")
+    rendered = body(reader, run)
+    assert "SOLVED" in rendered and "attempt 1" in rendered
     old = body(reader, run, "?attempt=files&at=3")
-    assert [one.split()[0] for one in texts(old)][-1] == "3" and "again" not in texts(old)[-1]
+    assert [item.split()[0] for item in texts(old)][-1] == "3" and "again" not in texts(old)[-1]
 
 
 def test_the_lines_are_a_panel_that_asks_again(reader: Client, run: Run) -> None:
     panel = body(reader, run, **{"HX-Request": "true", "HX-Target": "lines"})
     assert panel.lstrip().startswith("<section") and "<html" not in panel and "data-text" not in panel
-    answer = reader.get(f"/runs/{run.uid}/prompts/{key()}/")
-    again = {"If-None-Match": answer.headers["ETag"]}
+    response = reader.get(f"/runs/{run.uid}/prompts/{key()}/")
+    again = {"If-None-Match": response.headers["ETag"]}
     assert reader.get(f"/runs/{run.uid}/prompts/{key()}/", headers=again).status_code == 304
-    asked(builders.run(run.project, "other"), 5, [1])
+    index_responses(builders.run(run.project, "other"), 5, [1])
     assert reader.get(f"/runs/{run.uid}/prompts/{key()}/", headers=again).status_code == 200
 
 
@@ -136,7 +140,7 @@ def test_strangers_see_neither_the_prompt_nor_an_answer(client: Client, run: Run
     client.force_login(stranger)
     assert client.get(f"/runs/{run.uid}/prompts/{key()}/").status_code == 404
     hidden = builders.run(builders.project("hidden"), "theirs")
-    asked(hidden, 1, [1])
+    index_responses(hidden, 1, [1])
     theirs = Sample.objects.get(step__run=hidden)
     client.force_login(mate)
     assert client.get(f"/runs/{run.uid}/prompts/{key()}/?vs={theirs.pk}").status_code == 404
@@ -148,8 +152,8 @@ def test_what_a_model_wrote_is_text(reader: Client, project: Project) -> None:
     trap: dict[str, Any] = {"prompt": "<script>p</script>", "response": "<img src=x>\u202e", "ground_truth": "<b>"}
     for step in (1, 2):
         indexed(run, lines(trap), step=step, format="native")
-    shown = reader.get(f"/runs/{run.uid}/prompts/{Sample.objects.all()[0].prompt_key}/?view=diff").content.decode()
-    assert "<img" not in shown and "<script>p" not in shown and 'data-code="U+202E"' in shown
+    rendered = reader.get(f"/runs/{run.uid}/prompts/{Sample.objects.all()[0].prompt_key}/?view=diff").content.decode()
+    assert "<img" not in rendered and "<script>p" not in rendered and 'data-code="U+202E"' in rendered
 
 
 def test_a_prompt_of_steps_that_were_all_done_again_says_so(reader: Client, run: Run) -> None:
@@ -157,6 +161,6 @@ def test_a_prompt_of_steps_that_were_all_done_again_says_so(reader: Client, run:
     for step in (1, 2, 3):
         indexed(run, lines(*other), step=step, attempt="again", format="native")
     old = Sample.objects.filter(tail__contains="{}")[0].prompt_key
-    answer = reader.get(f"/runs/{run.uid}/prompts/{old}/")
-    assert answer.status_code == 200 and "contains this prompt any more" in answer.content.decode()
+    response = reader.get(f"/runs/{run.uid}/prompts/{old}/")
+    assert response.status_code == 200 and "contains this prompt any more" in response.content.decode()
     assert reader.get(f"/runs/{run.uid}/prompts/{old}/?attempt=files").status_code == 200

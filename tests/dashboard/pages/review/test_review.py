@@ -30,8 +30,8 @@ def run(project: Project) -> Run:
 
 
 def samples(run: Run, **which: Any) -> list[str]:
-    found = Sample.objects.filter(step__run=run, **which).order_by("step__step", "ordinal")
-    return list(found.values_list("pk", flat=True))
+    result = Sample.objects.filter(step__run=run, **which).order_by("step__step", "ordinal")
+    return list(result.values_list("pk", flat=True))
 
 
 def page(client: Client, path: str) -> str:
@@ -48,9 +48,9 @@ def open_(client: Client, run: Run, query: str = "") -> str:
     return page(client, f"/review/?run={run.uid}{query}")
 
 
-def shown(html: str) -> str:
-    found = re.search(r'<article class="sample" data-id="(\w+)"', html)
-    return found[1] if found else ""
+def find_sample(html: str) -> str:
+    result = re.search(r'<article class="sample" data-id="(\w+)"', html)
+    return result[1] if result else ""
 
 
 # --- what was looked at -----------------------------------------------------------------------------------------------
@@ -97,19 +97,19 @@ def test_reasons_that_a_maintainer_changed_are_offered_at_once(run: Run, reader:
 
 
 def test_an_answer_that_depends_on_who_asks_is_not_kept_for_others(run: Run, reader: Client, owner: User) -> None:
-    asked = f"/runs/{run.uid}/steps/7/?q=is:seen"
+    requested = f"/runs/{run.uid}/steps/7/?q=is:seen"
     other = Client()
     other.force_login(owner)
-    assert counted(page(reader, asked)) == counted(page(other, asked)) == 0
+    assert counted(page(reader, requested)) == counted(page(other, requested)) == 0
     look(reader, run, *samples(run, step__step=7)[:2])
-    assert (counted(page(reader, asked)), counted(page(other, asked))) == (2, 0)
+    assert (counted(page(reader, requested)), counted(page(other, requested))) == (2, 0)
 
 
 def counted(html: str) -> int:
-    found = re.search(r'id="found" data-total="(\d+)"', html)
-    assert found
-    assert len(listed(html)) == int(found[1])
-    return int(found[1])
+    result = re.search(r'id="found" data-total="(\d+)"', html)
+    assert result
+    assert len(listed(html)) == int(result[1])
+    return int(result[1])
 
 
 def test_a_viewer_has_marks_of_their_own_and_gives_no_verdict(run: Run, project: Project) -> None:
@@ -133,17 +133,17 @@ def test_nobody_marks_what_they_may_not_see(run: Run, stranger: User, client: Cl
 
 def test_too_many_at_once_are_refused_in_a_sentence(run: Run, reader: Client) -> None:
     answer = look(reader, run, *(f"a{n}" for n in range(501)))
-    said = "You can mark at most 500 samples at once, not 501."
-    assert (answer.status_code, answer.json()["said"]) == (400, said)
+    message = "You can mark at most 500 samples at once, not 501."
+    assert (answer.status_code, answer.json()["said"]) == (400, message)
 
 
 def test_a_token_asks_for_its_owner(run: Run, mate: User, owner: User) -> None:
     viewed.mark_viewed(run, samples(run)[:3], mate)
-    asked = f"samples/?run={run.uid}&step=all&q=is:seen"
-    mine, theirs = (Ask.with_token(user, "read")("GET", asked).json()["results"] for user in (mate, owner))
+    requested = f"samples/?run={run.uid}&step=all&q=is:seen"
+    mine, theirs = (Ask.with_token(user, "read")("GET", requested).json()["results"] for user in (mate, owner))
     assert (len(mine), len(theirs)) == (3, 0)
-    whole = Ask.with_token(mate, "read")("GET", f"exports/samples/?run={run.uid}&q=is:seen&format=jsonl")
-    assert len(b"".join(whole).splitlines()) == 3
+    full = Ask.with_token(mate, "read")("GET", f"exports/samples/?run={run.uid}&q=is:seen&format=jsonl")
+    assert len(b"".join(full).splitlines()) == 3
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
@@ -152,8 +152,8 @@ def test_a_token_asks_for_its_owner(run: Run, mate: User, owner: User) -> None:
 def test_a_verdict_is_a_flag_or_the_word_fine_and_either_means_looked_at(run: Run, reader: Client, mate: User) -> None:
     first, second = samples(run)[:2]
     assert reader.post(f"/samples/{first}/verdict/", {"fine": "1"}).status_code == 303
-    told = reader.post(f"/samples/{second}/verdict/", {"reason": "truncated", "text": " so "}, headers=JSON)
-    assert told.json() == {"said": "Flagged: “truncated” (bad) on 1 sample."}
+    response = reader.post(f"/samples/{second}/verdict/", {"reason": "truncated", "text": " so "}, headers=JSON)
+    assert response.json() == {"said": "Flagged: “truncated” (bad) on 1 sample."}
     assert Flag.objects.get().text == "so"
     assert dict(ViewedSample.objects.filter(user=mate).values_list("sample", "fine")) == {first: True, second: False}
     assert undone(reader, run) == second
@@ -168,8 +168,8 @@ def undone(client: Client, run: Run) -> str:
 
 
 def test_a_verdict_that_cannot_be_is_refused_in_a_sentence(run: Run, reader: Client) -> None:
-    answer = reader.post(f"/samples/{samples(run)[0]}/verdict/", {"reason": "bored"}, headers=JSON)
-    assert (answer.status_code, "`reason` must be one of" in answer.json()["said"]) == (400, True)
+    response = reader.post(f"/samples/{samples(run)[0]}/verdict/", {"reason": "bored"}, headers=JSON)
+    assert (response.status_code, "`reason` must be one of" in response.json()["said"]) == (400, True)
     assert not ViewedSample.objects.exists()
 
 
@@ -177,12 +177,12 @@ def test_a_verdict_that_cannot_be_is_refused_in_a_sentence(run: Run, reader: Cli
 
 
 def test_an_address_comes_to_say_which_samples_are_meant(run: Run, reader: Client) -> None:
-    answer = reader.get("/review/")
-    assert answer.status_code == 302
-    assert answer["Location"] == f"/review/?run={run.uid}&upto=7&batch=1"
-    before = listed(page(reader, answer["Location"]))
+    response = reader.get("/review/")
+    assert response.status_code == 302
+    assert response["Location"] == f"/review/?run={run.uid}&upto=7&batch=1"
+    before = listed(page(reader, response["Location"]))
     indexed(run, lines(generation("late", "late", -9.0, 8)), 8)
-    html = page(reader, answer["Location"])
+    html = page(reader, response["Location"])
     assert listed(html) == before
     assert "newer steps, up to 8" in html
 
@@ -192,7 +192,7 @@ def test_the_lowest_scores_of_the_newest_steps_come_first_with_the_first_open(ru
     rows = listed(html)
     assert set(rows) == set(samples(run, step__step__gte=3))
     assert [Sample.objects.get(pk=pk).score for pk in rows] == sorted([0, 0.25, 0.5, 0.75] * 5)
-    assert shown(html) == rows[0]
+    assert find_sample(html) == rows[0]
     assert "low score" in html and "0 of 20 · 0 %" in html
 
 
@@ -203,7 +203,7 @@ def test_what_was_judged_is_counted_and_the_next_is_open(run: Run, reader: Clien
     viewed.mark_viewed(run, [rows[2]], mate)  # looked at is not judged
     html = open_(reader, run)
     assert listed(html) == rows
-    assert shown(html) == rows[2]
+    assert find_sample(html) == rows[2]
     assert "2 of 20 · 10 %" in html
     assert "✓ OK" in html and "⚑ truncated" in html
 
@@ -213,12 +213,12 @@ def test_without_script_the_verdict_goes_on_to_the_next_that_is_left(run: Run, r
     viewed.approve_sample(run, rows[1], mate)
     html = open_(reader, run, f"&sel={rows[0]}")
     form = html[html.index('class="verdict"') :]
-    found = re.search(r'name="next" value="([^"]+)"', form)
-    assert found
-    target = found[1].replace("&amp;", "&")
-    answer = reader.post(f"/samples/{rows[0]}/verdict/", {"fine": "1", "next": target})
-    assert answer["Location"] == target
-    assert shown(page(reader, target)) == rows[2]
+    result = re.search(r'name="next" value="([^"]+)"', form)
+    assert result
+    target = result[1].replace("&amp;", "&")
+    response = reader.post(f"/samples/{rows[0]}/verdict/", {"fine": "1", "next": target})
+    assert response["Location"] == target
+    assert find_sample(page(reader, target)) == rows[2]
 
 
 def test_rule_hits_say_which_rule(run: Run, reader: Client) -> None:
@@ -294,9 +294,9 @@ def test_a_long_queue_is_gone_through_in_batches(
 
 
 def test_a_panel_that_asks_again_gets_the_list_alone(run: Run, reader: Client) -> None:
-    answer = reader.get("/review/", {"run": run.uid, "upto": 7, "batch": 1}, headers=PANEL)
-    assert len(listed(answer.content.decode())) == 20
-    assert b"<html" not in answer.content and b"<article" not in answer.content
+    response = reader.get("/review/", {"run": run.uid, "upto": 7, "batch": 1}, headers=PANEL)
+    assert len(listed(response.content.decode())) == 20
+    assert b"<html" not in response.content and b"<article" not in response.content
 
 
 PANEL = {"HX-Request": "true", "HX-Target": "queue"}
@@ -309,9 +309,9 @@ def test_who_has_no_run_is_told_what_a_queue_is(stranger: User, client: Client) 
 
 def test_the_run_that_is_shown_is_the_one_that_is_chosen(run: Run, project: Project, reader: Client) -> None:
     empty = builders.run(project, "empty")
-    shown = page(reader, f"/review/?run={empty.uid}")
-    assert re.findall(r'<option value="([^"]*)" selected', shown) == [empty.uid]
-    assert f'<option value="{run.uid}">' in shown
+    rendered = page(reader, f"/review/?run={empty.uid}")
+    assert re.findall(r'<option value="([^"]*)" selected', rendered) == [empty.uid]
+    assert f'<option value="{run.uid}">' in rendered
 
 
 def test_a_sample_of_another_run_is_not_here(run: Run, project: Project, reader: Client) -> None:
@@ -325,8 +325,8 @@ def test_a_sample_of_another_run_is_not_here(run: Run, project: Project, reader:
 
 @pytest.mark.parametrize("q", ["is:unseen", "-is:flagged score<0.6", "-reason:reward-hack -is:fine"])
 def test_a_queue_of_what_judging_changes_keeps_its_samples(run: Run, reader: Client, mate: User, q: str) -> None:
-    answer = reader.get("/review/", {"run": run.uid, "q": q})
-    address = answer["Location"]
+    response = reader.get("/review/", {"run": run.uid, "q": q})
+    address = response["Location"]
     before = listed(page(reader, address))
     viewed.mark_viewed(run, before[:1], mate)
     builders.flag(before[0], mate, reason="reward-hack")

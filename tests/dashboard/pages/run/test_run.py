@@ -39,9 +39,9 @@ def at(client: Client, mate: User) -> Client:
 
 def test_another_run_lies_over_with_its_own_points(runs: list[Run], at: Client) -> None:
     one, two = runs
-    told = at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()
-    assert told["curves"]["loss"][0]["values"] == [1, 2, 3]
-    (over,) = told["over"]
+    data = at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()
+    assert data["curves"]["loss"][0]["values"] == [1, 2, 3]
+    (over,) = data["over"]
     assert (over["uid"], over["name"]) == (two.uid, "two")
     assert over["curves"]["loss"][0]["values"] == [2, 4, 6]
 
@@ -55,8 +55,8 @@ def test_a_metric_that_differs_between_the_runs_is_not_constant(runs: list[Run],
 def test_a_run_that_one_may_not_see_is_not_laid_over(runs: list[Run], at: Client) -> None:
     hidden = logged(builders.project("secret"), "unseen-run", 3.0)
     for words in (hidden.uid, "nobody", runs[0].uid, "%00", ",,", "a" * 3000):
-        answer = at.get(f"/runs/{runs[0].uid}/charts.json?runs={words}")
-        assert answer.json()["over"] == [], words
+        response = at.get(f"/runs/{runs[0].uid}/charts.json?runs={words}")
+        assert response.json()["over"] == [], words
         assert ">unseen-run<" not in at.get(f"/runs/{runs[0].uid}/?runs={words}").content.decode()
 
 
@@ -71,22 +71,22 @@ def test_charts_change_when_a_run_that_lies_over_does(runs: list[Run], at: Clien
 def test_charts_drawn_before_are_kept_by_their_bytes(
     runs: list[Run], at: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    addresses = [f"/runs/{one.uid}/charts.json" for one in runs]
-    drawn = [at.get(url).content for url in addresses]
-    made: list[Run] = []
-    whole = run_page.build_chart_data
+    addresses = [f"/runs/{run.uid}/charts.json" for run in runs]
+    rendered = [at.get(url).content for url in addresses]
+    created: list[Run] = []
+    full = run_page.build_chart_data
     monkeypatch.setattr(
-        run_page, "build_chart_data", lambda one, *rest, **named: (made.append(one), whole(one, *rest, **named))[1]
+        run_page, "build_chart_data", lambda item, *rest, **named: (created.append(item), full(item, *rest, **named))[1]
     )
-    monkeypatch.setattr(run_page, "chart_cache", Cache(len(drawn[0]) + 1, len))
-    assert [at.get(url).content for url in (*addresses, *reversed(addresses))] == [*drawn, *reversed(drawn)]
-    assert made == [*runs, runs[0]]
+    monkeypatch.setattr(run_page, "chart_cache", Cache(len(rendered[0]) + 1, len))
+    assert [at.get(url).content for url in (*addresses, *reversed(addresses))] == [*rendered, *reversed(rendered)]
+    assert created == [*runs, runs[0]]
 
 
 def test_over_time_each_point_knows_its_hour(runs: list[Run], at: Client) -> None:
-    told = at.get(f"/runs/{runs[0].uid}/charts.json?x=time").json()
-    assert told["curves"]["loss"][0]["hours"] == [0, 1, 2]
-    assert told["curves"]["loss"][0]["steps"] == [1, 2, 3]
+    data = at.get(f"/runs/{runs[0].uid}/charts.json?x=time").json()
+    assert data["curves"]["loss"][0]["hours"] == [0, 1, 2]
+    assert data["curves"]["loss"][0]["steps"] == [1, 2, 3]
 
 
 def test_the_picker_offers_runs_and_takes_them_off_again(runs: list[Run], at: Client) -> None:
@@ -109,8 +109,8 @@ def test_scores_of_samples_fan_out_by_their_percentiles(project: Project, at: Cl
     run = builders.run(project)
     for step in (1, 2):
         indexed(run, lines(*({"prompt": f"{n}", "response": f"{n}", "score": n * step} for n in range(11))), step)
-    told = at.get(f"/runs/{run.uid}/charts.json").json()["curves"]
-    assert [told[name][0]["values"] for name in chart_layout.SCORE_FAN_METRICS] == [[1, 2], [5, 10], [9, 18]]
+    result = at.get(f"/runs/{run.uid}/charts.json").json()["curves"]
+    assert [result[name][0]["values"] for name in chart_layout.SCORE_FAN_METRICS] == [[1, 2], [5, 10], [9, 18]]
 
 
 def test_a_point_of_a_chart_leads_to_the_nearest_step_with_samples(project: Project, at: Client) -> None:
@@ -120,10 +120,10 @@ def test_a_point_of_a_chart_leads_to_the_nearest_step_with_samples(project: Proj
         indexed(run, lines({"prompt": "p", "response": f"{step}", "score": 1}), step)
     indexed(run, lines({"prompt": "p", "response": "e", "score": 1}), 12, split="eval", source="eval/12")
     run.refresh_from_db()
-    for asked, found in (("1", "10"), ("14", "10"), ("16", "20"), ("99", "20"), ("%00", "10"), ("9" * 40, "10")):
-        assert at.get(f"/runs/{run.uid}/nearest/{asked}/").headers["Location"] == f"/runs/{run.uid}/steps/{found}/", (
-            asked
-        )
+    for requested, result in (("1", "10"), ("14", "10"), ("16", "20"), ("99", "20"), ("%00", "10"), ("9" * 40, "10")):
+        assert (
+            at.get(f"/runs/{run.uid}/nearest/{requested}/").headers["Location"] == f"/runs/{run.uid}/steps/{result}/"
+        ), requested
     for step in (-9, -3):
         indexed(run, lines({"prompt": "p", "response": f"{step}", "score": 1}), step)
     assert at.get(f"/runs/{run.uid}/nearest/-8/").headers["Location"] == f"/runs/{run.uid}/steps/-9/"
@@ -164,8 +164,8 @@ def test_files_that_must_not_be_loaded_are_said_on_the_page_of_their_run(project
     run = builders.run(project)
     where = {"attempt": builders.attempt(run), "key": "0" * 64, "role": wire.ARTIFACT_ROLES[0], "step": 4}
     run.artifacts.create(**where, state=Artifact.State.UNSAFE, message="gen_batch.dp: it names <os.system>")
-    shown = at.get(f"/runs/{run.uid}/").content.decode()
-    assert "Cannot be replayed" in shown and "step 4: gen_batch.dp: it names &lt;os.system&gt;" in shown
+    rendered = at.get(f"/runs/{run.uid}/").content.decode()
+    assert "Cannot be replayed" in rendered and "step 4: gen_batch.dp: it names &lt;os.system&gt;" in rendered
 
 
 def test_the_map_shows_who_was_solved_when_and_leads_to_the_samples(project: Project, at: Client) -> None:

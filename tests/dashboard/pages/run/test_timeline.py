@@ -59,17 +59,17 @@ def test_flags_pins_and_replayed_steps_lead_to_their_steps(run: Run, client: Cli
     for step, outcome in ((8, "hit"), (9, "miss")):
         Replay.objects.create(run=run, attempt=builders.attempt(run), step=step, outcome=outcome)
     client.force_login(mate)
-    shown = page(client, run)
-    listed = re.findall(r'<a href="([^"]*)">(step [^<]*)</a>', squeeze(shown))
+    rendered = page(client, run)
+    listed = re.findall(r'<a href="([^"]*)">(step [^<]*)</a>', squeeze(rendered))
     assert listed == [
         (f"/runs/{run.uid}/nearest/8/", "step 8: replayed"),
         (f"/runs/{run.uid}/nearest/6/", "step 6: pinned"),
         (f"/runs/{run.uid}/steps/2/?q=is:flagged", "step 2: 1 flag"),
     ]
-    for link, said in listed:
-        assert f'<a href="{link}" tabindex="-1"><title>{said}</title>' in squeeze(shown)
+    for link, message in listed:
+        assert f'<a href="{link}" tabindex="-1"><title>{message}</title>' in squeeze(rendered)
         assert client.get(link, follow=True).status_code == 200
-    assert 'data-ticks="flagged@2 pinned@6 replayed@8 "' in shown
+    assert 'data-ticks="flagged@2 pinned@6 replayed@8 "' in rendered
 
 
 def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> None:
@@ -77,33 +77,37 @@ def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> N
         run, builders.attempt(run, "again"), [MetricPoint(step, {"loss": 2.0}, "global_step", 1.0) for step in (5, 6)]
     )
     builders.attempt(run, "silent so far")
-    told = timeline.load_run_timeline(run)
-    assert told is not None
-    assert [(one.kind, one.step, one.count) for one in told.events] == [("restarted", 5, 2)]
-    assert (told.first_step, told.last_step) == (1, 10)
+    result = timeline.load_run_timeline(run)
+    assert result is not None
+    assert [(event.kind, event.step, event.count) for event in result.events] == [("restarted", 5, 2)]
+    assert (result.first_step, result.last_step) == (1, 10)
     assert compact_metric_rows(run.pk, least=1) == 12
-    assert timeline.load_run_timeline(run) == told
+    assert timeline.load_run_timeline(run) == result
 
 
 def test_a_failure_stands_at_the_last_step_of_the_run(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
-    told = timeline.load_run_timeline(run)
-    assert told is not None and [(one.kind, one.step) for one in told.events] == [("failed", 10)]
+    result = timeline.load_run_timeline(run)
+    assert result is not None and [(event.kind, event.step) for event in result.events] == [("failed", 10)]
 
 
 def test_many_events_share_places_and_say_how_many_they_are(run: Run, mate: User) -> None:
     attempt = builders.attempt(run)
     Replay.objects.bulk_create(Replay(run=run, attempt=attempt, step=n, outcome="hit") for n in range(1, 1001))
     pin(run, 6, mate)
-    told = timeline.load_run_timeline(run)
-    assert told is not None
-    drawn = row.build_timeline(run, told)
-    assert len(drawn["marks"]) == row.TIMELINE_SLOTS and len(drawn["rows"]) == row.MAX_TIMELINE_EVENTS and drawn["more"]
-    assert drawn["marks"][0].title == "step 6: pinned · steps 1 to 11: 11 replayed"
-    assert drawn["marks"][0].link.endswith("/nearest/6/")
-    assert ("pinned", 6) in drawn["ticks"] and len(drawn["ticks"]) == row.CHART_TICK_SLOTS + 1
-    assert [drawn["ticks"][0], drawn["ticks"][-1]] == [("replayed", 1), ("replayed", 1000)]
+    result = timeline.load_run_timeline(run)
+    assert result is not None
+    rendered = row.build_timeline(run, result)
+    assert (
+        len(rendered["marks"]) == row.TIMELINE_SLOTS
+        and len(rendered["rows"]) == row.MAX_TIMELINE_EVENTS
+        and rendered["more"]
+    )
+    assert rendered["marks"][0].title == "step 6: pinned · steps 1 to 11: 11 replayed"
+    assert rendered["marks"][0].link.endswith("/nearest/6/")
+    assert ("pinned", 6) in rendered["ticks"] and len(rendered["ticks"]) == row.CHART_TICK_SLOTS + 1
+    assert [rendered["ticks"][0], rendered["ticks"][-1]] == [("replayed", 1), ("replayed", 1000)]
 
 
 def test_both_splits_of_a_step_are_said_as_one_step(run: Run, mate: User) -> None:
@@ -111,9 +115,9 @@ def test_both_splits_of_a_step_are_said_as_one_step(run: Run, mate: User) -> Non
     for split in ("train", "eval"):
         builders.flag(Sample.objects.get(step__run=run, step__step=6, step__split=split).pk, mate)
         pin(run, 6, mate, split=split)
-    told = timeline.load_run_timeline(run)
-    assert told is not None
-    assert [one.title for one in row.build_timeline(run, told)["marks"]] == ["step 6: 2 flags · step 6: pinned"]
+    result = timeline.load_run_timeline(run)
+    assert result is not None
+    assert [item.title for item in row.build_timeline(run, result)["marks"]] == ["step 6: 2 flags · step 6: pinned"]
 
 
 def test_a_run_to_which_all_of_it_happened_is_asked_eleven_questions(
@@ -124,9 +128,9 @@ def test_a_run_to_which_all_of_it_happened_is_asked_eleven_questions(
     Run.objects.filter(pk=run.pk).update(outcome="failed")
     run.refresh_from_db()
     with django_assert_num_queries(11):
-        told = timeline.load_run_timeline(run)
-    assert told is not None
-    assert [(one.kind, one.step) for one in told.events] == [("flagged", 2), ("restarted", 5), ("failed", 10)]
+        result = timeline.load_run_timeline(run)
+    assert result is not None
+    assert [(event.kind, event.step) for event in result.events] == [("flagged", 2), ("restarted", 5), ("failed", 10)]
 
 
 def test_flags_of_validation_open_its_steps(run: Run, client: Client, mate: User) -> None:

@@ -49,11 +49,11 @@ def badges(at: Client, address: str) -> set[str]:
 
 
 def test_runs_that_were_made_one_after_the_other_have_eight_colours_and_keep_them(project: Project) -> None:
-    made = [builders.run(project, f"run-{n}") for n in range(COLOUR_COUNT + 1)]
-    first = [run.colour for run in made]
+    created = [builders.run(project, f"run-{n}") for n in range(COLOUR_COUNT + 1)]
+    first = [run.colour for run in created]
     assert sorted(first[:COLOUR_COUNT]) == list(range(1, COLOUR_COUNT + 1)) and first[0] == first[-1]
-    made[0].delete()
-    assert [Run.objects.get(pk=run.pk).colour for run in made[1:]] == first[1:]
+    created[0].delete()
+    assert [Run.objects.get(pk=run.pk).colour for run in created[1:]] == first[1:]
 
 
 def test_a_run_has_its_swatch_on_every_page(runs: list[Run], at: Client) -> None:
@@ -77,12 +77,12 @@ def test_a_compared_step_has_the_colour_of_its_run_whatever_its_letter(runs: lis
 
 def test_charts_draw_each_run_in_its_colour(runs: list[Run], at: Client) -> None:
     for one, two in (runs, runs[::-1]):
-        told = at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()
-        assert (told["colour"], told["over"][0]["colour"]) == (one.colour, two.colour)
+        data = at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()
+        assert (data["colour"], data["over"][0]["colour"]) == (one.colour, two.colour)
         held = exhibits.snapshot_charts([one, two], ["loss"])
         assert [line.colour for line in svg_chart.build_svg_chart(held["curves"]).lines] == [one.colour, two.colour]
 
 
 def test_two_runs_of_one_colour_are_told_apart_by_the_form(project: Project) -> None:
-    made = [builders.run(project, f"run-{n}") for n in range(COLOUR_COUNT + 1)]
-    assert overlays.find_repeated_colours([made[0], made[1], made[-1]]) == [False, False, True]
+    created = [builders.run(project, f"run-{n}") for n in range(COLOUR_COUNT + 1)]
+    assert overlays.find_repeated_colours([created[0], created[1], created[-1]]) == [False, False, True]

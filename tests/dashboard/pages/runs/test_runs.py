@@ -29,7 +29,7 @@ SCORE = "last:critic/score/mean"
 
 def many(project: Project, count: int) -> list[Run]:
     """Runs that differ in a config key; half of them have been silent for an hour."""
-    made = [
+    created = [
         builders.run(
             project,
             f"run-{n:03}",
@@ -38,18 +38,18 @@ def many(project: Project, count: int) -> list[Run]:
         )
         for n in range(count)
     ]
-    attempts = [builders.attempt(run) for run in made]
+    attempts = [builders.attempt(run) for run in created]
     rows = [
         Step(run=run, attempt=attempt, split="train", step=step, samples=4, score_mean=n / 10 + step / 100)
-        for n, (run, attempt) in enumerate(zip(made, attempts, strict=True))
+        for n, (run, attempt) in enumerate(zip(created, attempts, strict=True))
         for step in (1, 2, 3)
     ]
     Step.objects.bulk_create(rows)
-    for n, (run, attempt) in enumerate(zip(made, attempts, strict=True)):
+    for n, (run, attempt) in enumerate(zip(created, attempts, strict=True)):
         series.append_points(run, attempt, [MetricPoint(step, {"critic/score/mean": n + step / 10}) for step in (1, 2)])
-    quiet = [run.pk for run in made[::2]]
+    quiet = [run.pk for run in created[::2]]
     Run.objects.filter(pk__in=quiet).update(seen_at=timezone.now() - timedelta(hours=1))
-    return made
+    return created
 
 
 def names(page: str) -> list[str]:
@@ -112,9 +112,9 @@ def test_what_has_no_value_stands_last_in_either_order(runs: list[Run], project:
 
 
 def test_a_filter_that_is_typed_stands_in_the_address(runs: list[Run], at: Client) -> None:
-    answer = at.get("/?name=tag:even&project=&group=&show=", headers={"HX-Request": "true", "HX-Target": "runs"})
-    assert answer.headers["HX-Replace-Url"] == "/?name=tag:even"
-    assert "<html" not in answer.content.decode()
+    response = at.get("/?name=tag:even&project=&group=&show=", headers={"HX-Request": "true", "HX-Target": "runs"})
+    assert response.headers["HX-Replace-Url"] == "/?name=tag:even"
+    assert "<html" not in response.content.decode()
 
 
 def test_a_long_list_comes_in_pages(runs: list[Run], at: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +149,8 @@ def test_values_that_sort_alike_are_groups_of_their_own(project: Project, at: Cl
 
 
 def test_columns_are_remembered_and_then_stand_in_the_address(runs: list[Run], at: Client) -> None:
-    answer = at.get(f"/?remember=1&col={LR}&col=owner&name=run")
-    assert answer.headers["Location"] == f"/?name=run&col={LR}&col=owner"
+    response = at.get(f"/?remember=1&col={LR}&col=owner&name=run")
+    assert response.headers["Location"] == f"/?name=run&col={LR}&col=owner"
     assert at.get("/").headers["Location"] == f"/?col={LR}&col=owner"
     assert at.get("/?remember=1&usual=1").headers["Location"] == "/?"
     assert ">status<" in body(at, "/")
@@ -193,8 +193,8 @@ def test_hostile_words_of_a_trainer_stay_text(project: Project, at: Client) -> N
 
 
 def act(client: Client, what: str, found: list[Run], **more: str) -> str:
-    answer = client.post("/tidy/", {"do": what, "run": [run.uid for run in found], **more}, follow=True)
-    return answer.content.decode()
+    response = client.post("/tidy/", {"do": what, "run": [run.uid for run in found], **more}, follow=True)
+    return response.content.decode()
 
 
 def test_runs_get_and_lose_a_tag_together(runs: list[Run], at: Client) -> None:
@@ -220,8 +220,8 @@ def test_deleting_says_what_goes_and_the_bin_gives_it_back(runs: list[Run], at: 
     assert "Delete 2 runs?" in page
     assert '<td class="num">3</td><td class="num">12</td>' in squeeze(page)
     assert Run.objects.filter(deleted_at=None).count() == 6
-    answer = at.post("/tidy/delete/", {"run": [run.uid for run in runs[:2]]}, follow=True)
-    assert "2 runs moved to Trash" in answer.content.decode()
+    response = at.post("/tidy/delete/", {"run": [run.uid for run in runs[:2]]}, follow=True)
+    assert "2 runs moved to Trash" in response.content.decode()
     assert names(body(at, "/?show=bin&sort=name")) == ["run-000", "run-001"]
     act(at, "restore", runs[:1])
     assert len(names(body(at, "/"))) == 5
@@ -231,9 +231,9 @@ def test_nothing_is_deleted_while_one_of_the_runs_is_pinned(runs: list[Run], at:
     run = runs[1]
     Pin.objects.create(project=run.project, run=run, attempt=run.attempts.get(), step=1, user=owner)
     assert "1 PINNED" in act(at, "delete", runs[:2])
-    answer = at.post("/tidy/delete/", {"run": [one.uid for one in runs[:2]]})
-    assert answer.status_code == 409
-    assert "steps of run-001 are pinned" in answer.content.decode()
+    response = at.post("/tidy/delete/", {"run": [item.uid for item in runs[:2]]})
+    assert response.status_code == 409
+    assert "steps of run-001 are pinned" in response.content.decode()
     assert not Run.objects.exclude(deleted_at=None).exists()
 
 
@@ -244,13 +244,13 @@ def test_a_pin_that_is_set_while_runs_are_deleted_keeps_them_all(
     into_bin = actions.move_run_to_trash
 
     def pinned_meanwhile(run: Run, by: User) -> Run:
-        place = {"run": second, "attempt": second.attempts.get(), "step": 1}
-        Pin.objects.get_or_create(**place, defaults={"project": second.project, "user": owner})
+        position = {"run": second, "attempt": second.attempts.get(), "step": 1}
+        Pin.objects.get_or_create(**position, defaults={"project": second.project, "user": owner})
         return into_bin(run, by)
 
     monkeypatch.setattr(actions, "move_run_to_trash", pinned_meanwhile)
-    answer = at.post("/tidy/delete/", {"run": [first.uid, second.uid]})
-    assert answer.status_code == 409 and "Pinned steps: 1. Remove the pins first" in answer.content.decode()
+    response = at.post("/tidy/delete/", {"run": [first.uid, second.uid]})
+    assert response.status_code == 409 and "Pinned steps: 1. Remove the pins first" in response.content.decode()
     assert not Run.objects.exclude(deleted_at=None).exists()
 
 
@@ -280,14 +280,14 @@ def test_selected_runs_are_compared_and_drawn_together(runs: list[Run], at: Clie
 
 def test_the_api_archives_a_run_and_names_its_owner(project: Project, owner: User) -> None:
     ask = Ask.with_token(owner, "read", "ingest")
-    made = ask("POST", "runs/", {"project": "math", "name": "grpo"}).json()
-    assert ask("GET", f"runs/{made['id']}/").json()["owner"] == "olga"
-    told = ask("PATCH", f"runs/{made['id']}/", {"archived": True}).json()
-    assert told["archived_at"]
+    data = ask("POST", "runs/", {"project": "math", "name": "grpo"}).json()
+    assert ask("GET", f"runs/{data['id']}/").json()["owner"] == "olga"
+    body_data = ask("PATCH", f"runs/{data['id']}/", {"archived": True}).json()
+    assert body_data["archived_at"]
     assert ask("GET", "runs/?archived=false").json()["count"] == 0
-    assert ask("GET", "runs/?archived=true").json()["results"][0]["id"] == made["id"]
-    assert ask("PATCH", f"runs/{made['id']}/", {"archived": False}).json()["archived_at"] is None
-    assert ask("PATCH", f"runs/{made['id']}/", {"archived": "perhaps"}).status_code == 400
+    assert ask("GET", "runs/?archived=true").json()["results"][0]["id"] == data["id"]
+    assert ask("PATCH", f"runs/{data['id']}/", {"archived": False}).json()["archived_at"] is None
+    assert ask("PATCH", f"runs/{data['id']}/", {"archived": "perhaps"}).status_code == 400
 
 
 def test_a_change_leaves_alone_what_it_does_not_tell(project: Project, owner: User) -> None:

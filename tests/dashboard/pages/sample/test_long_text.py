@@ -13,7 +13,7 @@ from dashboard.pages.sample import outline, repetition, text_view
 LOOP = "Let me see.\n" + "Wait, let me check again.\n" * 43 + "So it is 5, and that follows from what was said.\n" * 6
 
 
-def written(dressed: str) -> str:
+def strip_markup(dressed: str) -> str:
     """The text of dressed HTML without what the page added."""
     without = re.sub(r"<summary>.*?</summary>", "", dressed)
     return html.unescape(re.sub(r"<[^>]*>", "", without))
@@ -42,9 +42,9 @@ def test_what_is_not_worth_a_fold_is_left_alone(kept: str) -> None:
 
 def test_the_end_of_a_text_is_always_seen() -> None:
     text_of = "again and again\n" * 400
-    shown = text_of[repetition.find_repetitions(text_of)[-1].end :]
-    assert shown.startswith("again")
-    assert repetition.VISIBLE_END_CHARS <= len(shown) < repetition.VISIBLE_END_CHARS + len("again and again\n")
+    rendered = text_of[repetition.find_repetitions(text_of)[-1].end :]
+    assert rendered.startswith("again")
+    assert repetition.VISIBLE_END_CHARS <= len(rendered) < repetition.VISIBLE_END_CHARS + len("again and again\n")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_end_of_a_text_is_always_seen() -> None:
     ],
 )
 def test_dressing_keeps_every_character(whole: str) -> None:
-    assert written(text_view.build_text_view(whole, ["line"]).html) == whole
+    assert strip_markup(text_view.build_text_view(whole, ["line"]).html) == whole
 
 
 def test_answers_and_hits_are_marked_up_to_a_bound_that_is_said() -> None:
@@ -91,8 +91,8 @@ def test_the_answer_of_a_text_of_megabytes_is_marked_at_its_end() -> None:
 )
 def test_answers_are_those_that_a_search_of_the_whole_text_finds(whole: str) -> None:
     for start in (0, 3, len(whole) // 2):
-        everywhere = [found.span() for found in formatting.ANSWER_PATTERN.finditer(whole, start)]
-        assert [found.span() for found in formatting.find_answers(whole, start)] == everywhere
+        everywhere = [result.span() for result in formatting.ANSWER_PATTERN.finditer(whole, start)]
+        assert [result.span() for result in formatting.find_answers(whole, start)] == everywhere
 
 
 def test_a_harmless_text_is_shown_as_any_other() -> None:
@@ -107,22 +107,22 @@ RESPONSE = (
 
 
 def test_an_outline_names_turns_reasoning_calls_code_and_the_last_answer() -> None:
-    found = outline.find_landmarks(RESPONSE, "r")
-    assert [one.label for one in found] == [
+    result = outline.find_landmarks(RESPONSE, "r")
+    assert [item.label for item in result] == [
         "end of reasoning", "tool call", "user", "assistant", "python", "answer",
     ]  # fmt: skip
-    assert RESPONSE[found[-1].at :] == "#### 4"
+    assert RESPONSE[result[-1].at :] == "#### 4"
     dressed = text_view.build_text_view(RESPONSE)
-    assert all(f'id="{one.name}"' in dressed.html for one in dressed.landmarks)
+    assert all(f'id="{landmark.name}"' in dressed.html for landmark in dressed.landmarks)
 
 
 def test_data_on_the_line_of_a_fence_is_no_language() -> None:
     """CURE's model writes the input of a test there."""
-    found = outline.find_landmarks("```0 3\n```\n```sh\nls\n```\n```4\n```", "r")
-    assert [one.label for one in found] == ["code", "sh", "code"]
+    result = outline.find_landmarks("```0 3\n```\n```sh\nls\n```\n```4\n```", "r")
+    assert [item.label for item in result] == ["code", "sh", "code"]
 
 
 def test_an_outline_stays_short_and_still_has_the_answer() -> None:
-    found = outline.find_landmarks("```\nx\n```\n" * 500 + "#### 1", "r")
-    assert len(found) == outline.MAX_LANDMARKS
-    assert found[-1].kind == "answer"
+    result = outline.find_landmarks("```\nx\n```\n" * 500 + "#### 1", "r")
+    assert len(result) == outline.MAX_LANDMARKS
+    assert result[-1].kind == "answer"

@@ -39,9 +39,9 @@ def test_the_pane_says_it_and_the_rows_stand(run: Run, reader: Client) -> None:
 def test_a_page_that_is_made_of_texts_says_it_instead_of_breaking(run: Run, reader: Client, path: str) -> None:
     sample = Sample.objects.filter(step__run=run).earliest("ordinal")
     path = path.format(group=sample.group, prompt=sample.prompt_key)
-    answer = reader.get(f"/runs/{run.uid}/{path}")
-    html = unescape(answer.content.decode())
-    assert answer.status_code == 503, html
+    response = reader.get(f"/runs/{run.uid}/{path}")
+    html = unescape(response.content.decode())
+    assert response.status_code == 503, html
     assert "index the run" in html.split("<h1>Data temporarily unavailable")[1]
 
 

@@ -24,8 +24,8 @@ COUNT = 9000  # tokens: more than two windows
 
 
 def row(step: int, index: int, score: float, **more: Any) -> dict[str, Any]:
-    said = f"Step {step}, number {index}.\n#### {index}"
-    return {"prompt": "What is 1+1?", "response": said, "score": score, "group": "a", "index": index, **more}
+    message = f"Step {step}, number {index}.\n#### {index}"
+    return {"prompt": "What is 1+1?", "response": message, "score": score, "group": "a", "index": index, **more}
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def sample_at(run: Run, step: int, index: int) -> Sample:
 
 
 def page_of(client: Client, sample: Sample, query: str = "") -> str:
-    answer = client.get(f"/samples/{sample.pk}/{query}")
-    assert answer.status_code == 200
-    return answer.content.decode()
+    response = client.get(f"/samples/{sample.pk}/{query}")
+    assert response.status_code == 200
+    return response.content.decode()
 
 
 def test_a_response_is_compared_with_the_best_of_its_group_first(run: Run, client: Client, mate: User) -> None:
@@ -164,10 +164,10 @@ def test_an_odd_address_of_tokens_is_read_as_the_nearest(
 def test_a_value_that_is_no_number_is_not_a_figure() -> None:
     assert token_view.parse_token_values([1.0, "2"], 2) is None
     assert token_view.parse_token_values([10**400, 1], 2) is None
-    found = token_view.parse_token_values([None, float("inf"), True], 3)
-    assert found is not None
-    assert found[2] == 1
-    assert str(found[:2]) == "[nan nan]"
+    result = token_view.parse_token_values([None, float("inf"), True], 3)
+    assert result is not None
+    assert result[2] == 1
+    assert str(result[:2]) == "[nan nan]"
 
 
 @pytest.mark.parametrize(
@@ -188,11 +188,11 @@ def test_a_tokens_colour_tells_how_far_its_figure_is_from_nought(
 def test_a_bar_of_the_chart_is_as_far_out_as_the_farthest_of_its_tokens() -> None:
     values = np.zeros(2 * token_view.MAX_TOKEN_BARS - 1)
     values[[4, 478]] = -4.0, 1.0
-    drawn = {
+    rendered = {
         bar.x: (bar.y, bar.height, bar.level) for bar in token_view.build_token_bars(values, "advantage", -4.0, 1.0)
     }
-    assert len(drawn) == token_view.MAX_TOKEN_BARS
-    assert {x: bar for x, bar in drawn.items() if bar[1]} == {0.835: (20.0, 80.0, "n3"), 99.791: (0.0, 20.0, "p2")}
+    assert len(rendered) == token_view.MAX_TOKEN_BARS
+    assert {x: bar for x, bar in rendered.items() if bar[1]} == {0.835: (20.0, 80.0, "n3"), 99.791: (0.0, 20.0, "p2")}
 
 
 def test_tokens_stand_in_blocks_of_whole_lines() -> None:
@@ -205,15 +205,15 @@ def test_tokens_stand_in_blocks_of_whole_lines() -> None:
 
 def test_every_key_can_be_downloaded_as_it_was_written(tokens: Sample, client: Client, mate: User) -> None:
     client.force_login(mate)
-    answer = client.get(f"/samples/{tokens.pk}/file/", {"key": "response"})
-    assert answer.content.decode() == "Step 1, number 0.\n#### 0"
-    assert answer.headers["Content-Disposition"].startswith("attachment;")
-    assert answer.headers["Content-Type"].startswith("text/plain")
+    response = client.get(f"/samples/{tokens.pk}/file/", {"key": "response"})
+    assert response.content.decode() == "Step 1, number 0.\n#### 0"
+    assert response.headers["Content-Disposition"].startswith("attachment;")
+    assert response.headers["Content-Type"].startswith("text/plain")
     assert json.loads(client.get(f"/samples/{tokens.pk}/file/", {"key": "<i>own"}).content) == [0.5] * COUNT
-    whole = json.loads(client.get(f"/samples/{tokens.pk}/file/").content)
-    assert whole["response_ids"] == list(range(COUNT))
-    assert whole["short"] == [1.0, 2.0]
-    assert not {"source_dumps", "textless", "extras"} & set(whole), "fields of our own, not of the trainer"
+    full = json.loads(client.get(f"/samples/{tokens.pk}/file/").content)
+    assert full["response_ids"] == list(range(COUNT))
+    assert full["short"] == [1.0, 2.0]
+    assert not {"source_dumps", "textless", "extras"} & set(full), "fields of our own, not of the trainer"
     assert client.get(f"/samples/{tokens.pk}/file/", {"key": "nothing"}).status_code == 404
 
 
@@ -244,6 +244,6 @@ def test_segments_and_tools_stand_with_what_else_was_recorded(run: Run, client: 
     indexed(run, lines(row(3, 0, 0.5, **more)), 3, format="native")
     client.force_login(mate)
     page = page_of(client, sample_at(run, 3, 0))
-    shown = page[page.index("Other recorded fields") :]
-    assert '<th scope="row">segments</th>' in shown and "&quot;context&quot;" in shown
-    assert '<th scope="row">tools</th>' in shown and "calculator_of_primes" in shown
+    rendered = page[page.index("Other recorded fields") :]
+    assert '<th scope="row">segments</th>' in rendered and "&quot;context&quot;" in rendered
+    assert '<th scope="row">tools</th>' in rendered and "calculator_of_primes" in rendered

@@ -26,10 +26,10 @@ def ids(run: Run) -> list[str]:
     return list(Sample.objects.filter(step__run=run).order_by("pk").values_list("pk", flat=True))
 
 
-def panes(client: Client, *wanted: str, **asked: str) -> Any:
-    answer = client.get("/samples/", {"of": ",".join(wanted), **asked})
-    assert answer.status_code == 200
-    return answer.json()
+def panes(client: Client, *wanted: str, **options: str) -> Any:
+    response = client.get("/samples/", {"of": ",".join(wanted), **options})
+    assert response.status_code == 200
+    return response.json()
 
 
 def bare(page: str) -> str:
@@ -40,11 +40,11 @@ def bare(page: str) -> str:
 @pytest.mark.parametrize("view", ["raw", "math", "diff", "json"])
 def test_a_pane_fetched_ahead_is_what_its_own_address_shows(run: Run, client: Client, mate: User, view: str) -> None:
     client.force_login(mate)
-    found = panes(client, *ids(run), q="step", view=view)
-    assert list(found) == ids(run)
-    for pk, pane in found.items():
-        asked = {"HX-Request": "true", "HX-Target": "sample"}
-        alone = client.get(f"/samples/{pk}/", {"q": "step", "view": view}, headers=asked)
+    result = panes(client, *ids(run), q="step", view=view)
+    assert list(result) == ids(run)
+    for pk, pane in result.items():
+        requested = {"HX-Request": "true", "HX-Target": "sample"}
+        alone = client.get(f"/samples/{pk}/", {"q": "step", "view": view}, headers=requested)
         assert bare(pane) == bare(alone.content.decode())
 
 
@@ -99,7 +99,7 @@ def test_the_steps_around_that_have_the_prompt_are_shown_however_many_have_it(
     read = Sample.objects.get(step__run=run, step__step=step)
     (pane,) = panes(reader, read.pk).values()
     bars = re.findall(r'data-step="/runs/[^/]+/steps/(\d+)/" href="/samples/', pane)[-len(shown) :]
-    assert bars == [str(one) for one in shown]
+    assert bars == [str(item) for item in shown]
     assert f'aria-current="true"><title>step {step}: mean 1.00, responses: 1</title>' in pane
 
 

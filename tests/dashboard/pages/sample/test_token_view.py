@@ -27,10 +27,10 @@ def signed_in(client: Client, owner: User) -> Client:
     return client
 
 
-def asked(client: Client, path: str) -> Any:
-    answer = client.get(f"/api/v1/{path}")
-    assert answer.status_code == 200, answer.content
-    return answer.json()
+def get_page(client: Client, path: str) -> Any:
+    response = client.get(f"/api/v1/{path}")
+    assert response.status_code == 200, response.content
+    return response.json()
 
 
 def page(client: Client, path: str) -> str:
@@ -65,70 +65,70 @@ def alone(run: Run) -> Sample:
 
 def test_the_api_gives_the_tokens_of_a_batch_a_window_at_a_time(run: Run, signed_in: Client) -> None:
     sample = joined(run)
-    told = asked(signed_in, f"samples/{sample.pk}/tokens/?start=2&count=3")
-    assert (told["start"], told["count"], told["total"]) == (2, 3, sample.tokens)
-    assert all(len(told[name]) == 3 for name in ("response_ids", "response_mask", "logprobs"))
-    assert told["texts"] is None and len(told["prompt_ids"]) > 3
+    result = get_page(signed_in, f"samples/{sample.pk}/tokens/?start=2&count=3")
+    assert (result["start"], result["count"], result["total"]) == (2, 3, sample.tokens)
+    assert all(len(result[name]) == 3 for name in ("response_ids", "response_mask", "logprobs"))
+    assert result["texts"] is None and len(result["prompt_ids"]) > 3
 
 
 def test_a_prompt_longer_than_one_answer_is_read_in_windows(
     run: Run, signed_in: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample = joined(run)
-    whole = asked(signed_in, f"samples/{sample.pk}/tokens/")["prompt_ids"]
+    full = get_page(signed_in, f"samples/{sample.pk}/tokens/")["prompt_ids"]
     monkeypatch.setattr("dashboard.api.views.samples.MAX_TOKENS", 5)
-    first = asked(signed_in, f"samples/{sample.pk}/tokens/?count=1")
-    assert (first["prompt_start"], first["prompt_total"], first["prompt_ids"]) == (0, len(whole), whole[:5])
-    second = asked(signed_in, f"samples/{sample.pk}/tokens/?count=1&prompt_start=5")
-    assert second["prompt_ids"] == whole[5:10]
+    first = get_page(signed_in, f"samples/{sample.pk}/tokens/?count=1")
+    assert (first["prompt_start"], first["prompt_total"], first["prompt_ids"]) == (0, len(full), full[:5])
+    second = get_page(signed_in, f"samples/{sample.pk}/tokens/?count=1&prompt_start=5")
+    assert second["prompt_ids"] == full[5:10]
 
 
 def test_each_token_has_its_text_where_the_tokenizer_is_known(run: Run, signed_in: Client) -> None:
     sample = joined(run)
     tokenizer(run)
-    told = asked(signed_in, f"samples/{sample.pk}/tokens/")
-    whole = asked(signed_in, f"samples/{sample.pk}/")
-    assert len(told["texts"]) == told["total"]
-    assert "".join(told["texts"]).removesuffix("<|im_end|>").startswith(whole["response"][:20])
+    result = get_page(signed_in, f"samples/{sample.pk}/tokens/")
+    full = get_page(signed_in, f"samples/{sample.pk}/")
+    assert len(result["texts"]) == result["total"]
+    assert "".join(result["texts"]).removesuffix("<|im_end|>").startswith(full["response"][:20])
 
 
 def test_the_token_view_shows_mask_log_probs_and_text(run: Run, signed_in: Client) -> None:
     sample = joined(run)
-    shown = page(signed_in, f"/samples/{sample.pk}/?view=tokens&as=table")
-    assert all(f">{name}</th>" in shown for name in ("id", "log-prob", "mask")) and ">text</th>" not in shown
+    rendered = page(signed_in, f"/samples/{sample.pk}/?view=tokens&as=table")
+    assert all(f">{name}</th>" in rendered for name in ("id", "log-prob", "mask")) and ">text</th>" not in rendered
     tokenizer(run)
     assert ">text</th>" in page(signed_in, f"/samples/{sample.pk}/?view=tokens&as=table")
 
 
 def test_a_step_says_how_many_of_its_samples_have_tokens(run: Run, signed_in: Client) -> None:
     joined(run)
-    shown = page(signed_in, f"/runs/{run.uid}/steps/1/")
-    assert '<b>32</b><span class="muted">of 32</span>' in squeeze(shown)
-    assert COMMAND not in shown
+    rendered = page(signed_in, f"/runs/{run.uid}/steps/1/")
+    assert '<b>32</b><span class="muted">of 32</span>' in squeeze(rendered)
+    assert COMMAND not in rendered
 
 
 def test_a_step_whose_batch_cannot_join_says_what_it_needs(run: Run, signed_in: Client) -> None:
     indexed(run, (DUMPS / "v0/rollout/1.jsonl").read_bytes())
     ready(run, V0)
     worked(run)
-    shown = page(signed_in, f"/runs/{run.uid}/steps/1/")
-    assert '<b>0</b><span class="muted">of 32</span>' in squeeze(shown) and COMMAND in shown
+    rendered = page(signed_in, f"/runs/{run.uid}/steps/1/")
+    assert '<b>0</b><span class="muted">of 32</span>' in squeeze(rendered) and COMMAND in rendered
 
 
 def test_a_response_without_text_says_which_command_brings_it(run: Run, signed_in: Client) -> None:
     sample = alone(run)
-    shown = page(signed_in, f"/samples/{sample.pk}/")
-    assert "To show text, upload the tokenizer" in shown and COMMAND in shown
-    assert "<span>0 chars</span>" not in shown and 'data-view="math"' not in shown
-    whole = asked(signed_in, f"samples/{sample.pk}/")
-    assert whole["response"] is None and whole["response_ids"] and whole["messages"]
-    assert whole["facets"] == ["tokens", "no-text"]
+    rendered = page(signed_in, f"/samples/{sample.pk}/")
+    assert "To show text, upload the tokenizer" in rendered and COMMAND in rendered
+    assert "<span>0 chars</span>" not in rendered and 'data-view="math"' not in rendered
+    full = get_page(signed_in, f"samples/{sample.pk}/")
+    assert full["response"] is None and full["response_ids"] and full["messages"]
+    assert full["facets"] == ["tokens", "no-text"]
 
 
 def test_messages_of_a_prompt_are_followed_by_the_response_in_turns(run: Run, signed_in: Client) -> None:
     sample = joined(run)
-    shown = page(signed_in, f"/samples/{sample.pk}/?view=turns")
-    roles = [part.split('"')[0] for part in shown.split('<li class="turn ')[1:]]
+    rendered = page(signed_in, f"/samples/{sample.pk}/?view=turns")
+    roles = [part.split('"')[0] for part in rendered.split('<li class="turn ')[1:]]
     assert roles == ["system", "user", "assistant"]
 
 

@@ -19,13 +19,13 @@ RESPONSE = (
 )
 
 
-def seen(prompt: str = "", response: str = "", **more: Any) -> list[tuple[str, list[tuple[str, str]]]]:
-    found = turns_view.build_turns(Record(prompt=prompt, response=response, **more))
-    return [(turn.role, [(part.kind, part.text) for part in turn.parts]) for turn in found]
+def render_turns(prompt: str = "", response: str = "", **more: Any) -> list[tuple[str, list[tuple[str, str]]]]:
+    result = turns_view.build_turns(Record(prompt=prompt, response=response, **more))
+    return [(turn.role, [(part.kind, part.text) for part in turn.parts]) for turn in result]
 
 
 def test_roles_that_a_trainer_flattened_are_turns_again() -> None:
-    assert seen(PROMPT, RESPONSE) == [
+    assert render_turns(PROMPT, RESPONSE) == [
         ("system", [("text", "Be brief.")]),
         ("user", [("text", "What is the root of 16?")]),
         (
@@ -55,42 +55,42 @@ def test_a_call_in_the_text_stands_beside_its_result_and_a_failure_is_told() -> 
 
 
 def test_calls_of_messages_are_paired_by_their_ids() -> None:
-    asked = [{"id": key, "function": {"name": f"f{key}", "arguments": '{"a": 1, "b": 2}'}} for key in ("1", "2")]
+    requests = [{"id": key, "function": {"name": f"f{key}", "arguments": '{"a": 1, "b": 2}'}} for key in ("1", "2")]
     messages = [
         {"role": "user", "content": "go"},
-        {"role": "assistant", "content": None, "reasoning_content": "both", "tool_calls": asked},
+        {"role": "assistant", "content": None, "reasoning_content": "both", "tool_calls": requests},
         {"role": "tool", "tool_call_id": "2", "content": "second"},
         {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "Error: first"}]},
         {"role": "tool", "content": "nobody asked"},
         {"role": "assistant", "content": "done"},
     ]
-    found = turns_view.build_turns(Record(messages=messages))
-    assert [turn.role for turn in found] == ["user", "assistant", "tool", "assistant"]
-    thought, one, two = found[1].parts
+    result = turns_view.build_turns(Record(messages=messages))
+    assert [turn.role for turn in result] == ["user", "assistant", "tool", "assistant"]
+    thought, one, two = result[1].parts
     assert (thought.kind, thought.text) == ("reasoning", "both")
     assert (one.result, one.failed, two.result) == ("Error: first", True, "second")
 
 
 def test_reasoning_that_the_prompt_began_is_reasoning() -> None:
-    assert seen("user\nhi\nassistant\n<think>\n", "hm\n</think>\n5")[-1] == (
+    assert render_turns("user\nhi\nassistant\n<think>\n", "hm\n</think>\n5")[-1] == (
         "assistant",
         [("reasoning", "hm"), ("text", "5")],
     )
-    assert seen("bare prompt", "hm\n</think>\n5")[0] == ("prompt", [("text", "bare prompt")])
+    assert render_turns("bare prompt", "hm\n</think>\n5")[0] == ("prompt", [("text", "bare prompt")])
 
 
 def test_reasoning_that_was_cut_off_is_reasoning_to_the_end() -> None:
-    assert seen(PROMPT, "<think>\non and on")[-1] == ("assistant", [("reasoning", "on and on")])
+    assert render_turns(PROMPT, "<think>\non and on")[-1] == ("assistant", [("reasoning", "on and on")])
 
 
 @pytest.mark.parametrize("text", ["the\nuser\nsays so", "assistant\nof the boss", "a\nsystem\nb", "tool\nuser\nx"])
 def test_a_line_that_only_looks_like_a_role_is_text(text: str) -> None:
-    assert seen(PROMPT, text)[-1] == ("assistant", [("text", text)])
+    assert render_turns(PROMPT, text)[-1] == ("assistant", [("text", text)])
 
 
 def test_marks_of_a_template_are_roles_too() -> None:
     prompt = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    assert seen(prompt, "yes<|im_end|>") == [
+    assert render_turns(prompt, "yes<|im_end|>") == [
         ("system", [("text", "Be brief.")]),
         ("user", [("text", "hi")]),
         ("assistant", [("text", "yes")]),
@@ -100,13 +100,13 @@ def test_marks_of_a_template_are_roles_too() -> None:
 @pytest.mark.parametrize("broken", ["<tool_call>", "<tool_call>{", "<tool_call>[1]</tool_call>", "<think>", "</think>"])
 def test_broken_marks_lose_nothing_and_break_nothing(broken: str) -> None:
     assert turns_view.build_turns(Record(prompt=PROMPT, response=f"before {broken} after"))
-    assert "after" in str(seen(PROMPT, f"before {broken} after"))
+    assert "after" in str(render_turns(PROMPT, f"before {broken} after"))
 
 
 def test_llamas_marks_stand_one_behind_the_other_and_are_roles_too() -> None:
     head = "<|start_header_id|>{}<|end_header_id|>\n\n"
-    asked = f"<|begin_of_text|>{head.format('system')}Be brief.<|eot_id|>{head.format('user')}1+1?<|eot_id|>"
-    assert seen(asked + head.format("assistant"), "It is 2.<|eot_id|>") == [
+    requested = f"<|begin_of_text|>{head.format('system')}Be brief.<|eot_id|>{head.format('user')}1+1?<|eot_id|>"
+    assert render_turns(requested + head.format("assistant"), "It is 2.<|eot_id|>") == [
         ("system", [("text", "Be brief.")]),
         ("user", [("text", "1+1?")]),
         ("assistant", [("text", "It is 2.")]),

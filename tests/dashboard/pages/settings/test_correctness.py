@@ -111,8 +111,8 @@ def test_a_page_that_was_seen_before_the_change_is_not_answered_from_memory(
     address = f"/runs/{run.uid}/steps/1/?q=is:correct"
     before = client.get(address)
     correctness.change_correctness_rule(run.project, "score>=0.5", owner)
-    told = client.get(address, headers={"If-None-Match": before.headers["ETag"]})
-    assert (told.status_code, "re-evaluating" in told.content.decode()) == (200, True)
+    result = client.get(address, headers={"If-None-Match": before.headers["ETag"]})
+    assert (result.status_code, "re-evaluating" in result.content.decode()) == (200, True)
     correctness.evaluate_due_steps(run.project_id)
     after = client.get(address, headers={"If-None-Match": before.headers["ETag"]})
     assert after.status_code == 200

@@ -43,7 +43,7 @@ def links(page: str, selector: str) -> list[tuple[str, str]]:
     return [(html.unescape(link), text) for link, text in re.findall(selector, squeeze(page))]
 
 
-def written(answer: Any) -> list[bytes]:
+def read_lines(answer: Any) -> list[bytes]:
     """The lines of a streamed file."""
 
     async def gathered() -> bytes:
@@ -62,7 +62,7 @@ def test_charts_counts_and_export_reflect_the_query(run: Run, client: Client, ma
     assert "Score and length of 4 samples" in page
     assert re.search(r'<b>0\.214</b><span class="muted"[^>]*>\(all: 0\.500\)', squeeze(page))
     address = html.unescape(re.findall(r'href="([^"]*/exports/samples/[^"]*)"', page)[0])
-    assert len(written(client.get(address))) == 4
+    assert len(read_lines(client.get(address))) == 4
 
 
 def test_a_bar_adds_its_term_and_takes_it_away_again(run: Run, client: Client, mate: User) -> None:

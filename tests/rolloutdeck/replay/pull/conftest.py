@@ -26,7 +26,7 @@ def new(project: Project) -> Run:
 @pytest.fixture
 def pull(site: Site, secret: str, tmp_path: Path) -> Ask:
     def ask(*words: str, run: str = "grpo-2") -> int:
-        told = ["pull", "--project", "math", "--run", run, "--into", str(tmp_path / "into"), "--trainer", "verl"]
-        return main([*told, *words, "--url", f"http://127.0.0.1:{site.port}", "--token", secret])
+        values = ["pull", "--project", "math", "--run", run, "--into", str(tmp_path / "into"), "--trainer", "verl"]
+        return main([*values, *words, "--url", f"http://127.0.0.1:{site.port}", "--token", secret])
 
     return ask

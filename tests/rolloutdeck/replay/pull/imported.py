@@ -24,8 +24,8 @@ def asker(site: Site, secret: str, into: Path, trainer: str) -> Ask:
     def ask(command: str, *words: object) -> int:
         if command == "pull":
             words = ("--run", "new", "--into", into, "--trainer", trainer, *words)
-        told = ["--project", "math", "--url", f"http://127.0.0.1:{site.port}", "--token", secret]
-        return main([command, *map(str, words), *told])
+        values = ["--project", "math", "--url", f"http://127.0.0.1:{site.port}", "--token", secret]
+        return main([command, *map(str, words), *values])
 
     return ask
 

@@ -30,8 +30,8 @@ def pinned(run: Run, step: int, by: User, path: Path = V0, role: str = "rollout"
     """A step whose files are those of `path`; its marker says the step, so that no two steps are one artifact."""
     kind = "feed_index" if role == "async_rollout" else "global_step"
     files = {name: data if name.endswith(("dp", "pt")) else meta(step) for name, data in files_of(path).items()}
-    told = {"role": role, "step_kind": kind, "facts": {"role": role, **FACTS, **facts}}
-    artifact_check.check_artifact(brought(registered(run, step, files, **told), files).pk)
+    values = {"role": role, "step_kind": kind, "facts": {"role": role, **FACTS, **facts}}
+    artifact_check.check_artifact(brought(registered(run, step, files, **values), files).pk)
     return pins.pin_step(run, step, by, step_kind=kind)[0]
 
 
@@ -41,7 +41,7 @@ def plan(by: User, *entries: tuple[Pin, int], action: str = "cache", **more: Any
     plans.save_plan(project, "default", by, if_match=last.number if last else 0, action=action, entries=entries, **more)
 
 
-def found(into: Path) -> dict[str, str]:
+def hash_files(into: Path) -> dict[str, str]:
     """Path below the folder -> sha256, without our own list."""
     files = [path for path in into.rglob("*") if path.is_file() and path.name != PULL_MANIFEST]
     return {str(path.relative_to(into)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

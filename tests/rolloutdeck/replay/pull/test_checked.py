@@ -13,7 +13,7 @@ from rolloutdeck.replay.folder import PULL_MANIFEST
 from rollouts.models import Artifact, Binding, Run
 from rollouts.pins import artifact_check, pins
 from rollouts.storage import blobs
-from tests.rolloutdeck.replay.pull.plans import FACTS, TREE, Ask, dumped, found, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import FACTS, TREE, Ask, dumped, hash_files, pinned, plan
 from tests.rollouts.support.artifacts import brought, meta, registered
 from tests.rollouts.support.verl_batches import COLOCATED, V0, V1, files_of
 
@@ -25,10 +25,10 @@ def test_a_dump_that_would_end_the_trainer_is_mended_and_that_is_said(
 ) -> None:
     plan(owner, (pinned(old, 3, owner, COLOCATED), 3), (pinned(old, 4, owner, COLOCATED), 5))
     assert pull() == 0
-    told = capsys.readouterr().err
-    assert "gen_batch.dp of step 3 of grpo-1 is replayed without uid: V0 would fail on them." in told
-    assert "of step 4 of grpo-1 is replayed without uid, data_source, reward_model, extra_info" in told
-    lying = found(tmp_path / "into")
+    result = capsys.readouterr().err
+    assert "gen_batch.dp of step 3 of grpo-1 is replayed without uid: V0 would fail on them." in result
+    assert "of step 4 of grpo-1 is replayed without uid, data_source, reward_model, extra_info" in result
+    lying = hash_files(tmp_path / "into")
     theirs = dumped(COLOCATED, "x")["x/gen_batch.dp"]
     assert len({theirs, *(lying[f"{TREE}/{step}/gen_batch.dp"] for step in (3, 5))}) == 3
     assert json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())["files"] == lying

@@ -15,7 +15,7 @@ from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned, sha256
-from tests.rolloutdeck.replay.pull.plans import found, plan
+from tests.rolloutdeck.replay.pull.plans import hash_files, plan
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
@@ -26,7 +26,7 @@ SOURCE = DATA / "step0/temp_data"
 
 
 @pytest.fixture
-def asked(site: Site, secret: str, project: Project, tmp_path: Path) -> Ask:
+def cure_plan(site: Site, secret: str, project: Project, tmp_path: Path) -> Ask:
     ask = asker(site, secret, tmp_path / "into", "cure")
     (tmp_path / "out/step4/temp_data").mkdir(parents=True)
     for name in (BASE, CODE, CASE):
@@ -40,61 +40,63 @@ def steps(by: User, **more: Any) -> None:
 
 
 def test_a_step_is_laid_out_byte_for_byte_under_the_names_of_the_next_run(
-    asked: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cure_plan: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (row,) = Artifact.objects.all()
     assert (row.step, row.step_kind, row.state) == (4, "iteration", "ready")
     assert Run.objects.get(name="old").steps.get(split="train").samples == 32
     steps(owner)
     capsys.readouterr()
-    assert asked("pull", *NEXT) == 0
-    assert found(tmp_path / "into") == {
+    assert cure_plan("pull", *NEXT) == 0
+    assert hash_files(tmp_path / "into") == {
         f"step_0/{CODE}": sha256(SOURCE / CODE),
         f"step_0/{CASE}": sha256(SOURCE / CASE),
         f"step_0/{RENAMED}": sha256(SOURCE / BASE),
     }
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
+    result = capsys.readouterr()
+    assert result.out.splitlines() == [
         f"mkdir -p optimization/temp_data && install -m 644 {tmp_path / 'into'}/step_0/*.json optimization/temp_data/",
         "(cd optimization && python -m train --pretrain /models/next)",
     ]
-    assert "without a sandbox" in told.err
-    assert "model: Qwen.Qwen2.5-7B-Instruct pinned, .models.next requested" in told.err
+    assert "without a sandbox" in result.err
+    assert "model: Qwen.Qwen2.5-7B-Instruct pinned, .models.next requested" in result.err
 
 
 def test_flagged_answers_are_left_out_of_the_rewards_and_of_the_answers(
-    asked: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cure_plan: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = Sample.objects.filter(visible=True).order_by("ordinal")
     program, test = rows[1], rows[6]
     flag(owner, program, test)
     steps(owner, exclude_flagged=True)
     capsys.readouterr()
-    assert asked("pull", *NEXT) == 0
-    said = capsys.readouterr().err
-    assert f"{CODE} of step 4 of old is replayed without 1 of its 16 rows, which is flagged" in said
-    assert "without 1 flagged program and 1 flagged test." in said
+    assert cure_plan("pull", *NEXT) == 0
+    message = capsys.readouterr().err
+    assert f"{CODE} of step 4 of old is replayed without 1 of its 16 rows, which is flagged" in message
+    assert "without 1 flagged program and 1 flagged test." in message
     read = {path.name: json.loads(path.read_text()) for path in (tmp_path / "into/step_0").iterdir()}
     assert (len(read[CODE]), len(read[CASE])) == (15, 15)
     first = json.loads((SOURCE / BASE).read_text())[0]
     assert read[RENAMED][0]["full_code_generation"] == [first["full_code_generation"][at] for at in (0, 2, 3)]
-    for name, key, place in ((CODE, "full_code_generation", 1), (CASE, "full_case_generation", 2)):
-        answer = first[key][place]  # of which another program of the task may be a copy
+    for name, key, position in ((CODE, "full_code_generation", 1), (CASE, "full_case_generation", 2)):
+        answer = first[key][position]  # of which another program of the task may be a copy
         before, after = json.loads((SOURCE / name).read_text()), read[name]
         count = sum(row["response"].startswith(answer) for row in before)
         assert sum(row["response"].startswith(answer) for row in after) == count - 1
 
 
-def test_the_command_on_the_plans_page_asks_for_model_and_data_set(asked: Ask, owner: User, project: Project) -> None:
+def test_the_command_on_the_plans_page_asks_for_model_and_data_set(
+    cure_plan: Ask, owner: User, project: Project
+) -> None:
     steps(owner)
-    ((shown,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
-    assert shown.lines.endswith("--trainer cure --steps 1 --set pretrained_model=MODEL dataset=NAME")
+    ((rendered,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
+    assert rendered.lines.endswith("--trainer cure --steps 1 --set pretrained_model=MODEL dataset=NAME")
 
 
 def test_a_run_that_does_not_name_model_and_data_set_is_asked_for_them(
-    asked: Ask, owner: User, capsys: pytest.CaptureFixture[str]
+    cure_plan: Ask, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps(owner)
     capsys.readouterr()
-    assert asked("pull") == 2
+    assert cure_plan("pull") == 2
     assert "--set pretrained_model=MODEL dataset=NAME" in capsys.readouterr().err

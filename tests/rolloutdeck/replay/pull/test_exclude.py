@@ -12,7 +12,7 @@ from rolloutdeck.replay.folder import PULL_MANIFEST
 from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rollouts.indexing import indexer
 from rollouts.models import Flag, Run, Sample
-from tests.rolloutdeck.replay.pull.plans import TREE, Ask, dumped, found, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import TREE, Ask, dumped, hash_files, pinned, plan
 from tests.rollouts.support.push import generation, indexed, line, rows
 from tests.rollouts.support.verl_batches import COLOCATED, V0, V1
 
@@ -43,8 +43,8 @@ def test_flagged_rows_that_no_file_has_leave_the_pin_out(
     sample = rows(old)[0]
     Flag.objects.create(run=old, sample=sample.id, step=sample.step, user=owner, label="bad")
     assert pull() == 2
-    said = "is skipped: 1 of its 1 flagged samples can't be found in its files, so they can't be excluded."
-    assert said in capsys.readouterr().err
+    message = "is skipped: 1 of its 1 flagged samples can't be found in its files, so they can't be excluded."
+    assert message in capsys.readouterr().err
 
 
 def test_v1_replays_a_step_without_the_prompts_that_hold_a_flagged_row(
@@ -53,16 +53,16 @@ def test_v1_replays_a_step_without_the_prompts_that_hold_a_flagged_row(
     plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3), exclude_flagged=True)
     flag(old, owner, 0, 9)
     assert pull("--set", "trainer.use_v1=true") == 0
-    said = capsys.readouterr().err
-    assert "without 2 of its 8 prompts (8 of 32 rows): these prompts have 2 flagged samples. All answers" in said
-    assert "V1 repeats prompts until its batch is full." in said
-    assert "prompts: 6 pinned, 8 requested" in said
+    message = capsys.readouterr().err
+    assert "without 2 of its 8 prompts (8 of 32 rows): these prompts have 2 flagged samples. All answers" in message
+    assert "V1 repeats prompts until its batch is full." in message
+    assert "prompts: 6 pinned, 8 requested" in message
     with open_batch(V1 / "0/tq_batch.pt") as batch:
         gone = {batch.keys[row].split("_")[0] for row in (0, 9)}
         keep = [row for row in range(batch.rows) if batch.keys[row].split("_")[0] not in gone]
         assert left(tmp_path / "into") == [batch.tokens(row).response_ids for row in keep]
-    (told,) = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())["repaired"]
-    assert "Rolloutdeck wrote this file" in told
+    (result,) = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())["repaired"]
+    assert "Rolloutdeck wrote this file" in result
 
 
 def test_v0_takes_a_shorter_batch_only_where_the_run_asks_for_so_few(
@@ -71,13 +71,13 @@ def test_v0_takes_a_shorter_batch_only_where_the_run_asks_for_so_few(
     plan(owner, (pinned(old, 1, owner), 1), exclude_flagged=True)
     flag(old, owner, 5, 6)
     assert pull() == 2
-    said = capsys.readouterr().err
-    assert "rows: 28 pinned, 32 requested" in said
-    assert "without its flagged rows (V0 needs exactly as many rows as its batch has)" in said
+    message = capsys.readouterr().err
+    assert "rows: 28 pinned, 32 requested" in message
+    assert "without its flagged rows (V0 needs exactly as many rows as its batch has)" in message
     assert pull("--set", "data.train_batch_size=7") == 0
-    said = capsys.readouterr().err
-    assert "without 1 of its 8 prompts (4 of 32 rows): these prompts have 2 flagged samples" in said
-    assert "ground truth, data source and uid from the live batch" in said  # whose rows stand elsewhere now
+    message = capsys.readouterr().err
+    assert "without 1 of its 8 prompts (4 of 32 rows): these prompts have 2 flagged samples" in message
+    assert "ground truth, data source and uid from the live batch" in message  # whose rows stand elsewhere now
     assert len(left(tmp_path / "into")) == 28
 
 
@@ -90,9 +90,9 @@ def test_v0_gets_no_shorter_batch_either_where_nobody_knew_how_many_prompts_it_h
     assert "has 2 rows without its flagged prompts, and V0 needs 32" in capsys.readouterr().err
     plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), (pinned(old, 2, owner), 2), exclude_flagged=True)
     assert pull() == 0
-    said = capsys.readouterr().err
-    assert "Target step 1 (step 3 of grpo-1) is skipped: gen_batch.dp has 2 rows" in said
-    assert "Step 2 replays step 2 of grpo-1." in said
+    message = capsys.readouterr().err
+    assert "Target step 1 (step 3 of grpo-1) is skipped: gen_batch.dp has 2 rows" in message
+    assert "Step 2 replays step 2 of grpo-1." in message
 
 
 def test_a_plan_that_says_to_stop_lays_nothing_out_when_a_step_cannot_be_cut(
@@ -113,7 +113,7 @@ def test_a_plan_that_replays_what_is_flagged_gives_the_very_bytes(
     plan(owner, (pinned(old, 1, owner), 1))
     flag(old, owner, 5, 6)
     assert pull() == 0
-    assert found(tmp_path / "into") == dumped(V0, f"{TREE}/1")
+    assert hash_files(tmp_path / "into") == dumped(V0, f"{TREE}/1")
 
 
 def test_a_step_of_which_every_prompt_is_flagged_is_generated(

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.replay.folder import PULL_MANIFEST
 from rollouts.models import Binding, Project, Run
-from tests.rolloutdeck.replay.pull.plans import CONFIG, TREE, Ask, dumped, found, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import CONFIG, TREE, Ask, dumped, hash_files, pinned, plan
 from tests.rollouts.support.push import generation, indexed, line
 from tests.rollouts.support.verl_batches import ASYNC, V0, V1, V2
 from tests.support import builders
@@ -23,17 +23,17 @@ def test_a_pinned_step_lies_at_its_target_byte_for_byte_and_the_flags_say_so(
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     assert pull() == 0
-    assert found(tmp_path / "into") == dumped(V0, f"{TREE}/3")
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
+    assert hash_files(tmp_path / "into") == dumped(V0, f"{TREE}/3")
+    result = capsys.readouterr()
+    assert result.out.splitlines() == [
         "skip.rollout.enable=True",
         f"skip.rollout.dump_dir={tmp_path / 'into'}",
         "'skip.rollout.steps=[3]'",
         "skip.rollout.action=cache",
     ]
-    assert "Step 3 replays step 1 of grpo-1." in told.err
-    assert "ground truth, data source and uid from the live batch" in told.err
-    assert f"ROLLOUTDECK_RUN_ID={new.uid}" in told.err
+    assert "Step 3 replays step 1 of grpo-1." in result.err
+    assert "ground truth, data source and uid from the live batch" in result.err
+    assert f"ROLLOUTDECK_RUN_ID={new.uid}" in result.err
     assert str(Binding.objects.get(run=new).revision) == "default@1"
 
 
@@ -42,9 +42,14 @@ def test_the_list_beside_the_steps_says_whose_they_are(
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     pull()
-    told = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())
-    assert (told["plan"], told["run"], told["project"], told["trainer"]) == ("default@1", new.uid, "math", "verl")
-    assert told["files"] == found(tmp_path / "into")
+    result = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())
+    assert (result["plan"], result["run"], result["project"], result["trainer"]) == (
+        "default@1",
+        new.uid,
+        "math",
+        "verl",
+    )
+    assert result["files"] == hash_files(tmp_path / "into")
 
 
 def test_repeat_is_laid_out_per_step_as_one_file(
@@ -52,7 +57,7 @@ def test_repeat_is_laid_out_per_step_as_one_file(
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 2), action="repeat")
     assert pull("--steps", "5") == 0
-    assert found(tmp_path / "into") == dumped(V0, *(f"{TREE}/{step}" for step in (2, 3, 4, 5)))
+    assert hash_files(tmp_path / "into") == dumped(V0, *(f"{TREE}/{step}" for step in (2, 3, 4, 5)))
     assert len({path.stat().st_ino for path in tmp_path.rglob("gen_batch.dp")}) == 1
     assert "'skip.rollout.steps=[2,3,4,5]'" in capsys.readouterr().out
 
@@ -62,7 +67,7 @@ def test_a_v1_step_keeps_its_inner_folders(
 ) -> None:
     plan(owner, (pinned(old, 1, owner, V1, "rollout_tq", parameter_sync_step=1), 1))
     assert pull("--set", "trainer.use_v1=True") == 0
-    assert found(tmp_path / "into") == dumped(V1, f"{TREE}/1")
+    assert hash_files(tmp_path / "into") == dumped(V1, f"{TREE}/1")
     assert "skip.rollout_tq.enable=True" in capsys.readouterr().out
 
 
@@ -71,7 +76,7 @@ def test_a_fully_async_prompt_lies_at_its_feed_index(
 ) -> None:
     plan(owner, (pinned(old, 1, owner, ASYNC, "async_rollout", prompts=1, rows=4), 7))
     assert pull("--set", "async_training.require_batches=1") == 0
-    assert found(tmp_path / "into") == dumped(ASYNC, "grpo-2_math/GBS1_N4_in128_out256/7")
+    assert hash_files(tmp_path / "into") == dumped(ASYNC, "grpo-2_math/GBS1_N4_in128_out256/7")
     assert "'skip.async_rollout.steps=[7]'" in capsys.readouterr().out
 
 
@@ -82,7 +87,7 @@ def test_verl_0_8_gets_its_own_folders(
     builders.run(project, "older", config=config)
     plan(owner, (pinned(old, 1, owner, V2), 1))
     assert pull(run="older") == 0
-    assert found(tmp_path / "into") == dumped(V2, f"{TREE}/genstep_000001")
+    assert hash_files(tmp_path / "into") == dumped(V2, f"{TREE}/genstep_000001")
     assert "actor_rollout_ref.rollout.skip.max_dump_step=1" in capsys.readouterr().out
 
 
@@ -105,7 +110,7 @@ def test_a_second_pull_follows_the_plan_and_fetches_only_what_is_new(
     pull()
     plan(owner, (pin, 4))
     assert pull() == 0
-    assert found(tmp_path / "into") == dumped(V0, f"{TREE}/4")
+    assert hash_files(tmp_path / "into") == dumped(V0, f"{TREE}/4")
     assert "0 bytes downloaded" in capsys.readouterr().err
 
 
@@ -118,7 +123,7 @@ def test_a_run_that_has_begun_keeps_its_revision(
     indexed(new, line(generation(step=1)))
     plan(owner, (pin, 4))
     assert pull() == 0
-    assert found(tmp_path / "into") == dumped(V0, f"{TREE}/3")
+    assert hash_files(tmp_path / "into") == dumped(V0, f"{TREE}/3")
     capsys.readouterr()
     assert pull("--plan", "default@2") == 2
     assert "is bound to default@1" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned, sha256
-from tests.rolloutdeck.replay.pull.plans import found, plan
+from tests.rolloutdeck.replay.pull.plans import hash_files, plan
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
@@ -45,9 +45,9 @@ def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
     capsys.readouterr()
     assert roll("pull", *SHAPE, "max_steps=3") == 0
     names = [f"train/step_{step:06d}.pkl" for step in range(3)]
-    assert found(tmp_path / "into") == dict.fromkeys(names, sha256(STEP))
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
+    assert hash_files(tmp_path / "into") == dict.fromkeys(names, sha256(STEP))
+    result = capsys.readouterr()
+    assert result.out.splitlines() == [
         "rollout_mock:",
         "  enable: true",
         "  mode: mock",
@@ -55,9 +55,9 @@ def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
         "max_steps: 3",
         "validation: null",
     ]
-    assert "Step 0-2 replays step 1 of old." in told.err
-    assert "Validation would load its own files" in told.err
-    assert "to this run: rolloutdeck watch FOLDER --project math --run " in told.err and "RUN_ID" not in told.err
+    assert "Step 0-2 replays step 1 of old." in result.err
+    assert "Validation would load its own files" in result.err
+    assert "to this run: rolloutdeck watch FOLDER --project math --run " in result.err and "RUN_ID" not in result.err
     assert Run.objects.get(name="new").framework == "roll"
 
 
@@ -75,8 +75,8 @@ def test_flagged_rows_stay_without_weight_and_nothing_else_changes(
     plan(owner, (pinned(1, owner), 0), exclude_flagged=True)
     capsys.readouterr()
     assert roll("pull", *SHAPE, "max_steps=1") == 0
-    said = capsys.readouterr().err
-    assert "is replayed with response_mask 0 in its 2 flagged rows" in said
+    message = capsys.readouterr().err
+    assert "is replayed with response_mask 0 in its 2 flagged rows" in message
     (path,) = (tmp_path / "into/train").iterdir()
     with open_roll_batch(STEP) as before, open_roll_batch(path) as after:
         weights = [sum(after.numbers("response_mask", row) or []) for row in range(after.rows)]
@@ -102,21 +102,21 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(
     assert plans.find_current_revision(Project.objects.get()) is not None
     capsys.readouterr()
     assert roll("pull") == 0
-    told = capsys.readouterr()
-    assert "max_steps: 1" in told.out.splitlines()
-    assert "max_steps is 1, as step 1 has none, and later steps are not reached" in told.err
+    result = capsys.readouterr()
+    assert "max_steps: 1" in result.out.splitlines()
+    assert "max_steps is 1, as step 1 has none, and later steps are not reached" in result.err
 
 
 def test_the_command_on_the_plans_page_lays_it_out(
     roll: Ask, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan(owner, (pinned(1, owner), 0))
-    ((shown,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
-    _, command, *words = shlex.split(shown.lines)
+    ((rendered,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
+    _, command, *words = shlex.split(rendered.lines)
     monkeypatch.chdir(tmp_path)
     assert words[words.index("--trainer") + 1] == "roll"
     assert roll(command, *words[2:]) == 0
-    assert found(tmp_path / "replay") == {"train/step_000000.pkl": sha256(STEP)}
+    assert hash_files(tmp_path / "replay") == {"train/step_000000.pkl": sha256(STEP)}
 
 
 def test_validation_is_no_step_to_pin(roll: Ask, owner: User) -> None:

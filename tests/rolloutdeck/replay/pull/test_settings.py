@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.models import Binding, Project, Run
-from tests.rolloutdeck.replay.pull.plans import CONFIG, Ask, dumped, found, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import CONFIG, Ask, dumped, hash_files, pinned, plan
 from tests.rollouts.support.verl_batches import V0, V1
 from tests.support import builders
 
@@ -21,7 +21,7 @@ def test_settings_on_the_command_line_name_the_folder(
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     assert pull("--set", "trainer.experiment_name=other", "data.gen_batch_size=8") == 0
-    assert found(tmp_path / "into") == dumped(V0, "other_math/GBS8_N4_in128_out256/3")
+    assert hash_files(tmp_path / "into") == dumped(V0, "other_math/GBS8_N4_in128_out256/3")
     assert "trainer.experiment_name=other" in capsys.readouterr().err
 
 
@@ -31,8 +31,8 @@ def test_a_config_that_names_no_folder_is_asked_for(
     builders.run(project, "bare", config={"data": {"train_batch_size": 8}})
     plan(owner, (pinned(old, 1, owner), 3))
     assert pull(run="bare") == 2
-    told = capsys.readouterr().err
-    assert "data.max_response_length, trainer.experiment_name, trainer.project_name; give them with --set" in told
+    result = capsys.readouterr().err
+    assert "data.max_response_length, trainer.experiment_name, trainer.project_name; give them with --set" in result
     assert not (tmp_path / "into").exists()
 
 
@@ -41,10 +41,10 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_one_unde
 ) -> None:
     plan(owner, (pinned(new, 1, owner), 3))
     assert pull(run="grpo-3") == 0
-    assert found(tmp_path / "into") == dumped(V0, "grpo-3_math/GBS8_N4_in128_out256/3")
-    told = capsys.readouterr().err
-    assert "Assuming the settings of grpo-2, with its own run name" in told
-    assert "trainer.experiment_name=grpo-3 trainer.project_name=math data.train_batch_size=8" in told
+    assert hash_files(tmp_path / "into") == dumped(V0, "grpo-3_math/GBS8_N4_in128_out256/3")
+    result = capsys.readouterr().err
+    assert "Assuming the settings of grpo-2, with its own run name" in result
+    assert "trainer.experiment_name=grpo-3 trainer.project_name=math data.train_batch_size=8" in result
 
 
 def test_without_any_config_the_pinned_batch_tells_its_shape(
@@ -52,7 +52,7 @@ def test_without_any_config_the_pinned_batch_tells_its_shape(
 ) -> None:
     plan(owner, (pinned(old, 1, owner, V1, "rollout_tq", parameter_sync_step=1), 3))
     assert pull("--set", "trainer.experiment_name=other", run="grpo-3") == 0
-    assert found(tmp_path / "into") == dumped(V1, "other_math/GBS8_N4_in128_out256/3")
+    assert hash_files(tmp_path / "into") == dumped(V1, "other_math/GBS8_N4_in128_out256/3")
     assert "Assuming batches like grpo-1" in capsys.readouterr().err
 
 
@@ -62,16 +62,16 @@ def test_a_run_that_has_not_begun_is_made_with_what_it_will_be_started_with(
     plan(owner, (pinned(old, 1, owner), 3))
     (tmp_path / "next.json").write_text(json.dumps(CONFIG))
     assert pull("--config", str(tmp_path / "next.json"), run="grpo-9") == 0
-    made = Run.objects.get(name="grpo-9")
-    assert made.config["trainer.experiment_name"] == "grpo-2"
-    assert Binding.objects.filter(run=made).exists()
+    created = Run.objects.get(name="grpo-9")
+    assert created.config["trainer.experiment_name"] == "grpo-2"
+    assert Binding.objects.filter(run=created).exists()
 
 
 def test_a_run_that_pull_made_can_be_pulled_for_again(pull: Ask, old: Run, owner: User, tmp_path: Path) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     for _ in range(2):
         assert pull("--set", "trainer.experiment_name=other", run="grpo-9") == 0
-    assert found(tmp_path / "into") == dumped(V0, "other_math/GBS8_N4_in128_out256/3")
+    assert hash_files(tmp_path / "into") == dumped(V0, "other_math/GBS8_N4_in128_out256/3")
 
 
 def test_a_role_of_another_trainer_is_said_and_nothing_is_put(
@@ -79,9 +79,9 @@ def test_a_role_of_another_trainer_is_said_and_nothing_is_put(
 ) -> None:
     plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3))
     assert pull() == 2
-    told = capsys.readouterr().err
-    assert "a rollout_tq dump of the V1 trainer; this run's V0 trainer reads rollout only" in told
-    assert "No step of the plan default@1 can be replayed" in told
+    result = capsys.readouterr().err
+    assert "a rollout_tq dump of the V1 trainer; this run's V0 trainer reads rollout only" in result
+    assert "No step of the plan default@1 can be replayed" in result
     assert not (tmp_path / "into").exists()
     assert not Binding.objects.exists()
 

@@ -19,7 +19,7 @@ from rollouts.pins import artifact_check, pins
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.cli.test_import_trainers import copied
-from tests.rolloutdeck.replay.pull.plans import Ask, found, plan
+from tests.rolloutdeck.replay.pull.plans import Ask, hash_files, plan
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
@@ -32,8 +32,8 @@ def slime(site: Site, secret: str, project: Project, tmp_path: Path) -> Ask:
     def ask(command: str, *words: object) -> int:
         if command == "pull":
             words = ("--run", "new", "--into", tmp_path / "into", "--trainer", "slime", *words)
-        told = ["--project", "math", "--url", f"http://127.0.0.1:{site.port}", "--token", secret]
-        return main([command, *map(str, words), *told])
+        values = ["--project", "math", "--url", f"http://127.0.0.1:{site.port}", "--token", secret]
+        return main([command, *map(str, words), *values])
 
     return ask
 
@@ -61,7 +61,11 @@ def flag(by: User, step: int, *records: int) -> None:
 def removed(path: Path) -> list[int]:
     """The places of the samples that train nothing."""
     with open_torch_dict(path) as saved:
-        return [place for place, sample in enumerate(saved["samples"]) if RowConverter().plain(sample)["remove_sample"]]
+        return [
+            position
+            for position, sample in enumerate(saved["samples"])
+            if RowConverter().plain(sample)["remove_sample"]
+        ]
 
 
 def test_a_rollout_lies_under_the_number_that_replays_it_byte_for_byte(
@@ -73,16 +77,16 @@ def test_a_rollout_lies_under_the_number_that_replays_it_byte_for_byte(
     plan(owner, (pinned(2), 0), (pinned(0), 1))
     capsys.readouterr()
     assert slime("pull", *SHAPE) == 0
-    assert found(tmp_path / "into") == {"rollout_data/0.pt": sha256(2), "rollout_data/1.pt": sha256(0)}
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
+    assert hash_files(tmp_path / "into") == {"rollout_data/0.pt": sha256(2), "rollout_data/1.pt": sha256(0)}
+    result = capsys.readouterr()
+    assert result.out.splitlines() == [
         f"--load-debug-rollout-data '{tmp_path / 'into'}/rollout_data/{{rollout_id}}.pt'",
         "--start-rollout-id 0",
         "--num-rollout 2",
     ]
-    assert "Step 0 replays step 2 of old." in told.err
-    assert "generates nothing: the run is rollouts 0 to 1" in told.err
-    assert "SGLang is not started" in told.err
+    assert "Step 0 replays step 2 of old." in result.err
+    assert "generates nothing: the run is rollouts 0 to 1" in result.err
+    assert "SGLang is not started" in result.err
     assert Run.objects.get(name="new").framework == "slime"
     assert slime("plan", "--run", "new") == 0
     assert "step 0 replays the pin of target step 0" in capsys.readouterr().out
@@ -94,16 +98,16 @@ def test_the_other_way_keeps_the_engines_and_says_what_a_gap_means(
     plan(owner, (pinned(0), 1), (pinned(1), 3))
     capsys.readouterr()
     assert slime("pull", *SHAPE, "--way", "forge") == 0
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
+    result = capsys.readouterr()
+    assert result.out.splitlines() == [
         "--rollout-function-path slime.rollout.forge_load.generate_rollout",
         f"--load-forge-rollout-data '{tmp_path / 'into'}/rollout_data/{{rollout_id}}.pt'",
         "--start-rollout-id 1",
         "--num-rollout 2",
     ]
-    assert "It starts at 1, since the plan has nothing for 0." in told.err
-    assert "There is no file for 2, and slime loads rollout 0 in its place: 3 will not be reached." in told.err
-    assert "SGLang" not in told.err
+    assert "It starts at 1, since the plan has nothing for 0." in result.err
+    assert "There is no file for 2, and slime loads rollout 0 in its place: 3 will not be reached." in result.err
+    assert "SGLang" not in result.err
     assert slime("pull", *SHAPE, "--way", "both") == 2
     assert "Unknown --way 'both' for slime. Available: debug, forge" in capsys.readouterr().err
 
@@ -133,11 +137,13 @@ def test_flagged_samples_keep_their_place_and_train_nothing(
     placed = tmp_path / "into/rollout_data"
     assert removed(placed / "0.pt") == sorted({*removed(DATA / "0.pt"), 5, 9})
     assert hashlib.sha256((placed / "1.pt").read_bytes()).hexdigest() == sha256(2)
-    said = capsys.readouterr().err
-    assert "0.pt of step 0 of old: 2 of its 32 samples are flagged and trained with no weight (remove_sample)" in said
-    assert "rows: " not in said  # no row is missing
-    (told,) = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())["repaired"]
-    assert "The file is written by Rolloutdeck" in told
+    message = capsys.readouterr().err
+    assert (
+        "0.pt of step 0 of old: 2 of its 32 samples are flagged and trained with no weight (remove_sample)" in message
+    )
+    assert "rows: " not in message  # no row is missing
+    (result,) = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())["repaired"]
+    assert "The file is written by Rolloutdeck" in result
 
 
 def test_a_rollout_of_another_shape_or_all_flagged_is_left_out(
@@ -159,6 +165,6 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_rollouts
     assert plans.find_plan_trainer(plans.find_current_revision(Project.objects.get())) == "slime"
     capsys.readouterr()
     assert slime("pull") == 0
-    said = capsys.readouterr().err
-    assert "The settings of new are unknown. Assuming batches like old" in said
-    assert "not compared because unknown: " in said
+    message = capsys.readouterr().err
+    assert "The settings of new are unknown. Assuming batches like old" in message
+    assert "not compared because unknown: " in message

@@ -15,7 +15,7 @@ from rolloutdeck.replay.folder import PULL_MANIFEST
 from rolloutdeck.trainers import trl
 from rollouts.models import Flag, Pin, Project, Run
 from rollouts.pins import artifact_check, pins
-from tests.rolloutdeck.replay.pull.plans import Ask, found, plan
+from tests.rolloutdeck.replay.pull.plans import Ask, hash_files, plan
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, line, rows
 from tests.support import builders
@@ -33,21 +33,21 @@ FACTS = {
 }  # fmt: skip
 
 
-def kept(step: int) -> dict[str, bytes]:
+def build_step_files(step: int) -> dict[str, bytes]:
     """The two generations of a step, as `trl.plugin.step_files` writes them."""
     row = {"prompt": f"What is {step}?", "prompt_ids": [1, step], "completion_ids": [7, 8]}
-    told = {"format": "trl-rollout", "step": step, "rows": [row, row]}
-    return {f"rollout-{call}.json": json.dumps({**told, "call": call}).encode() for call in (0, 1)}
+    values = {"format": "trl-rollout", "step": step, "rows": [row, row]}
+    return {f"rollout-{call}.json": json.dumps({**values, "call": call}).encode() for call in (0, 1)}
 
 
 def pinned(run: Run, step: int, by: User, **facts: Any) -> Pin:
-    row = registered(run, step, kept(step), role="rollout", facts={**FACTS, **facts})
-    artifact_check.check_artifact(brought(row, kept(step)).pk)
+    row = registered(run, step, build_step_files(step), role="rollout", facts={**FACTS, **facts})
+    artifact_check.check_artifact(brought(row, build_step_files(step)).pk)
     return pins.pin_step(run, step, by)[0]
 
 
-def laid(step: int, target: int) -> dict[str, str]:
-    files = kept(step).items()
+def build_layout(step: int, target: int) -> dict[str, str]:
+    files = build_step_files(step).items()
     return {f"step_{target:06d}/{name}": hashlib.sha256(data).hexdigest() for name, data in files}
 
 
@@ -61,15 +61,15 @@ def test_a_step_lies_at_its_target_with_the_line_that_replays_it(
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 2), (pin := pinned(old, 3, owner), 3))
     assert pull("--trainer", "trl") == 0
-    assert found(tmp_path / "into") == {**laid(1, 2), **laid(3, 3)}
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
+    assert hash_files(tmp_path / "into") == {**build_layout(1, 2), **build_layout(3, 3)}
+    result = capsys.readouterr()
+    assert result.out.splitlines() == [
         "from rolloutdeck.trainers.trl import replay_rollout_func",
         f'trainer = GRPOTrainer(..., rollout_func=replay_rollout_func(folder="{tmp_path / "into"}"))',
     ]
-    assert "All other steps, and every eval, are generated; no server is used." in told.err
-    assert "Some steps have other numbers than when they were generated" in told.err
-    assert "with these settings" not in told.err
+    assert "All other steps, and every eval, are generated; no server is used." in result.err
+    assert "Some steps have other numbers than when they were generated" in result.err
+    assert "with these settings" not in result.err
     record = json.loads((tmp_path / "into" / PULL_MANIFEST).read_text())
     assert record["pins"]["3"] == pin.pk and record["on_mismatch"] == "generate"
 
@@ -79,7 +79,7 @@ def test_the_last_step_goes_on_to_the_end_of_the_training(
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 1), action="repeat_last")
     assert pull("--trainer", "trl") == 0
-    assert found(tmp_path / "into") == {**laid(1, 1), **laid(1, 2), **laid(1, 3)}
+    assert hash_files(tmp_path / "into") == {**build_layout(1, 1), **build_layout(1, 2), **build_layout(1, 3)}
 
 
 def test_a_step_with_a_flagged_row_or_of_another_shape_is_left_out(
@@ -90,9 +90,9 @@ def test_a_step_with_a_flagged_row_or_of_another_shape_is_left_out(
     Flag.objects.create(run=old, sample=sample.id, step=sample.step, user=owner, label="bad")
     plan(owner, (pinned(old, 1, owner), 1), (pinned(old, 2, owner, rows=8), 2), exclude_flagged=True)
     assert pull("--trainer", "trl") == 2
-    said = capsys.readouterr().err
-    assert "it has flagged rows, and TRL can only replay a complete step" in said
-    assert "rows: 8 pinned, 4 requested" in said
+    message = capsys.readouterr().err
+    assert "it has flagged rows, and TRL can only replay a complete step" in message
+    assert "rows: 8 pinned, 4 requested" in message
 
 
 def test_a_trainers_arguments_say_how_many_rows_a_step_has() -> None:
@@ -102,8 +102,8 @@ def test_a_trainers_arguments_say_how_many_rows_a_step_has() -> None:
         "num_generations": 4,
         "max_steps": -1,
     }
-    asking = trl.TRAINER.read_requirements(one_call)
-    assert (asking.facts["rows"], asking.facts["prompts"], asking.total_steps) == (8, 2, None)
+    request_data = trl.TRAINER.read_requirements(one_call)
+    assert (request_data.facts["rows"], request_data.facts["prompts"], request_data.total_steps) == (8, 2, None)
     assert trl.TRAINER.read_requirements(CONFIG).facts["rows"] == 4
     with pytest.raises(UsageError, match="have no num_generations, per_device_train_batch_size"):
         trl.TRAINER.read_requirements({"max_steps": 3})
@@ -127,11 +127,11 @@ def test_a_run_of_which_only_the_name_is_known_asks_as_the_pinned_steps_were_mad
 
 
 def test_what_vllm_generated_is_corrected_unless_it_is_switched_off() -> None:
-    told = [
+    values = [
         {},
         {"use_vllm": False},
         {"use_vllm": True},
         {"use_vllm": True, "vllm_importance_sampling_correction": False},
     ]
-    found = [trl.TRAINER.read_requirements({**CONFIG, **more}).facts.get("rollout_correction") for more in told]
-    assert found == [None, False, True, False]
+    matches = [trl.TRAINER.read_requirements({**CONFIG, **more}).facts.get("rollout_correction") for more in values]
+    assert matches == [None, False, True, False]

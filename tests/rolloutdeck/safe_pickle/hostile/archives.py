@@ -62,18 +62,18 @@ def altered(name: str, **changes: object) -> bytes:
 
 def overlapping() -> bytes:
     """The directory's second entry points at the first member."""
-    whole = bytearray(saved(NONE))
-    second = whole.index(b"PK\x01\x02", whole.index(b"PK\x01\x02") + 4)
-    whole[second + 42 : second + 46] = bytes(4)
-    return bytes(whole)
+    full = bytearray(saved(NONE))
+    second = full.index(b"PK\x01\x02", full.index(b"PK\x01\x02") + 4)
+    full[second + 42 : second + 46] = bytes(4)
+    return bytes(full)
 
 
 def patched(at: int, value: bytes, behind: bytes = b"") -> bytes:
     """Bytes replaced at a distance behind the first `behind`."""
-    whole = bytearray(archive(queued()))
-    begin = whole.index(behind) + at
-    whole[begin : begin + len(value)] = value
-    return bytes(whole)
+    full = bytearray(archive(queued()))
+    begin = full.index(behind) + at
+    full[begin : begin + len(value)] = value
+    return bytes(full)
 
 
 def gaping() -> bytes:

@@ -19,7 +19,6 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     call,
     data,
     dtype,
-    given,
     leaf,
     listed,
     mapped,
@@ -29,13 +28,14 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     proto,
     row,
     saved,
+    set_state,
     storage,
     tensor,
     tensordict,
     text,
     value,
 )
-from tests.rolloutdeck.safe_pickle.hostile.case import Case, columns, whole
+from tests.rolloutdeck.safe_pickle.hostile.case import Case, build_file, columns
 
 REDUCTIONS = "tensordict._reductions"
 INSIDE = "torch.nested._internal.nested_tensor"
@@ -45,7 +45,7 @@ RANGE = "torch._dynamo.decorators._DimRange"
 
 def jagged(**changes: bytes) -> bytes:
     """A jagged tensor, some of whose arguments are others."""
-    told = {
+    values = {
         "values": tensor(storage(8, "0", "Long"), 8),
         "offsets": tensor(storage(3, "1", "Long"), 3),
         "lengths": NONE,
@@ -54,26 +54,26 @@ def jagged(**changes: bytes) -> bytes:
         "requires_grad": FALSE,
     } | changes
     names = named(f"{INSIDE}._rebuild_njt"), named(f"{INSIDE}.NestedTensor")
-    held = call("torch._tensor._rebuild_from_type_v2", *names, row(mapped(**told)), EMPTY_DICT)
+    held = call("torch._tensor._rebuild_from_type_v2", *names, row(mapped(**values)), EMPTY_DICT)
     return saved(held, bytes(64), struct.pack("<3q", 0, 3, 8))
 
 
 def consolidated(held: bytes | None = None, settings: bytes | None = None, **changes: bytes) -> bytes:
     """A tensordict, some of whose metadata are others."""
     usual = mapped(device=NONE, names=NONE, batch_size=listed(number(2)), is_locked=FALSE)
-    told = {
+    values = {
         "cls": text("TensorDict"),
         "non_tensors": EMPTY_DICT,
         "leaves": EMPTY_DICT,
         "cls_metadata": settings or usual,
     } | changes
     bytes_of = tensor(storage(16), 16) if held is None else held
-    return saved(call(f"{REDUCTIONS}._rebuild_tensordict_files_consolidated", mapped(**told), bytes_of), BYTES)
+    return saved(call(f"{REDUCTIONS}._rebuild_tensordict_files_consolidated", mapped(**values), bytes_of), BYTES)
 
 
 def settings(**changes: bytes) -> bytes:
-    told = {"device": NONE, "names": NONE, "batch_size": listed(number(2)), "is_locked": FALSE} | changes
-    return consolidated(settings=mapped(**told))
+    values = {"device": NONE, "names": NONE, "batch_size": listed(number(2)), "is_locked": FALSE} | changes
+    return consolidated(settings=mapped(**values))
 
 
 def dictionary(cls: str = "tensordict._td.TensorDict", **changes: bytes) -> bytes:
@@ -84,13 +84,13 @@ def dictionary(cls: str = "tensordict._td.TensorDict", **changes: bytes) -> byte
 
 def column(**changes: bytes) -> bytes:
     state = {"stack_dim": number(0), "_batch_size": SIZE, "tensordicts": listed(value(NONE))} | changes
-    return saved(given(new("tensordict.tensorclass.NonTensorStack"), mapped(**state)))
+    return saved(set_state(new("tensordict.tensorclass.NonTensorStack"), mapped(**state)))
 
 
-def one(td: bytes | None = None, **changes: bytes) -> bytes:
-    told = {"data": NONE, "_metadata": NONE, "_is_non_tensor": TRUE} | changes
-    state = mapped(tensordict=tensordict() if td is None else td, non_tensordict=mapped(**told))
-    return saved(given(new("tensordict.tensorclass.NonTensorData"), state))
+def build_batch(td: bytes | None = None, **changes: bytes) -> bytes:
+    values = {"data": NONE, "_metadata": NONE, "_is_non_tensor": TRUE} | changes
+    state = mapped(tensordict=tensordict() if td is None else td, non_tensordict=mapped(**values))
+    return saved(set_state(new("tensordict.tensorclass.NonTensorData"), state))
 
 
 def field(shape: bytes) -> bytes:
@@ -102,7 +102,7 @@ def non_tensor(*parts: bytes) -> bytes:
 
 
 def spanned(state: bytes) -> bytes:
-    return saved(given(new(RANGE), state))
+    return saved(set_state(new(RANGE), state))
 
 
 def raw(sizes: bytes, device: bytes, fields: bytes) -> bytes:
@@ -133,12 +133,14 @@ PLAIN = {
         lambda: columns(call("numpy.dtype", text("i8"), TRUE, TRUE)), "dtype: a dtype that numpy does not write"
     ),
     "an array of torch's class": Case(
-        lambda: whole(call("numpy._core.multiarray._reconstruct", named("torch.Size"), row(number(0)), data(b"b"))),
+        lambda: build_file(
+            call("numpy._core.multiarray._reconstruct", named("torch.Size"), row(number(0)), data(b"b"))
+        ),
         "_reconstruct: an array that is not a numpy.ndarray",
     ),
     "an array whose shape is a list": Case(
-        lambda: whole(
-            given(
+        lambda: build_file(
+            set_state(
                 call("numpy._core.multiarray._reconstruct", named("numpy.ndarray"), row(number(0)), data(b"b")),
                 row(number(1), listed(number(1)), dtype(), FALSE, data(bytes(8))),
             )
@@ -146,8 +148,8 @@ PLAIN = {
         "array: an invalid shape",
     ),
     "an array's state in four parts": Case(
-        lambda: whole(
-            given(
+        lambda: build_file(
+            set_state(
                 call("numpy._core.multiarray._reconstruct", named("numpy.ndarray"), row(number(0)), data(b"b")),
                 row(number(1), row(number(1)), dtype(), FALSE),
             )
@@ -292,8 +294,8 @@ DICTS = {
     "a column without a dimension": Case(lambda: column(stack_dim=NONE), "stack: a column without a dimension"),
     "a column that is filled twice": Case(
         lambda: saved(
-            given(
-                given(
+            set_state(
+                set_state(
                     new("tensordict.tensorclass.NonTensorStack"),
                     mapped(stack_dim=number(0), _batch_size=SIZE, tensordicts=EMPTY_LIST),
                 ),
@@ -302,9 +304,13 @@ DICTS = {
         ),
         "stack: an object that is filled twice, or with something else than its attributes",
     ),
-    "a value without data": Case(lambda: one(EMPTY_DICT), "value: an invalid value"),
-    "a value with something beside it": Case(lambda: one(beside=NONE), "value: a value with unexpected attributes"),
-    "a value with metadata": Case(lambda: one(_metadata=EMPTY_DICT), "value: a value that is not a plain value"),
+    "a value without data": Case(lambda: build_batch(EMPTY_DICT), "value: an invalid value"),
+    "a value with something beside it": Case(
+        lambda: build_batch(beside=NONE), "value: a value with unexpected attributes"
+    ),
+    "a value with metadata": Case(
+        lambda: build_batch(_metadata=EMPTY_DICT), "value: a value that is not a plain value"
+    ),
 }
 ATTRIBUTES = {**PLAIN, **TORCH, **DICTS}
 BENIGN = [
@@ -313,7 +319,7 @@ BENIGN = [
     settings(),
     dictionary(),
     column(),
-    one(),
+    build_batch(),
     spanned(listed(number(0), NONE, NONE)),
     batch(),
 ]

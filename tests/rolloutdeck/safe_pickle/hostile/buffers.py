@@ -7,7 +7,6 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     NONE,
     buffer,
     data,
-    given,
     mapped,
     named,
     new,
@@ -16,16 +15,17 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     rollout,
     row,
     saved,
+    set_state,
     text,
 )
 from tests.rolloutdeck.safe_pickle.hostile.case import SYSTEM, Case, legacy
 
 ROLL = "roll.distributed.scheduler.protocol.DataProto"
-NOTHING = given(new("_io.BytesIO"), row(data(b""), number(0), NONE))
+NOTHING = set_state(new("_io.BytesIO"), row(data(b""), number(0), NONE))
 
 
 def stated(*parts: bytes) -> bytes:
-    return pickled(given(new(ROLL), row(*parts)))
+    return pickled(set_state(new(ROLL), row(*parts)))
 
 
 BUFFERS = {
@@ -49,7 +49,7 @@ BUFFERS = {
         "BytesIO: it is called with arguments that no known file uses",
     ),
     "a buffer that is filled twice": Case(
-        lambda: rollout(given(buffer(), row(data(b""), number(0), NONE))),
+        lambda: rollout(set_state(buffer(), row(data(b""), number(0), NONE))),
         "buffer: an invalid buffer, or one that is filled twice",
     ),
     "a batch of ROLL without a buffer": Case(lambda: rollout(NONE), "rollout: a batch that is not in the file"),

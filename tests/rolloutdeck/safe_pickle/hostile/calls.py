@@ -14,7 +14,6 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     call,
     data,
     dtype,
-    given,
     listed,
     mapped,
     named,
@@ -23,6 +22,7 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     pickled,
     proto,
     row,
+    set_state,
     text,
 )
 from tests.rolloutdeck.safe_pickle.hostile.case import COMMAND, SYSTEM, Case, columns
@@ -112,9 +112,9 @@ CALLS = {
         lambda: columns(row(text("x")) + b"Q"), "a persistent id: a persistent id outside of a torch archive", True
     ),
     "a persistent id of protocol 0": Case(lambda: columns(b"Pos\n"), "it has the opcode PERSID at N", True),
-    "BUILD on a list": Case(lambda: columns(given(EMPTY_LIST, mapped(a=NONE))), "list: it is given a state", True),
+    "BUILD on a list": Case(lambda: columns(set_state(EMPTY_LIST, mapped(a=NONE))), "list: it is given a state", True),
     "BUILD on a class": Case(
-        lambda: columns(given(named("torch.Size"), mapped(a=NONE))), "Size: it is given a state", True
+        lambda: columns(set_state(named("torch.Size"), mapped(a=NONE))), "Size: it is given a state", True
     ),
     "APPENDS to an object": Case(
         lambda: columns(dtype() + b"(" + NONE + b"e"), "APPENDS at N changes something that is not a list", True

@@ -35,7 +35,7 @@ def columns(*values: bytes) -> bytes:
     return proto(columns=mapped(extra=objects(*values)))
 
 
-def whole(column: bytes) -> bytes:
+def build_file(column: bytes) -> bytes:
     return proto(columns=mapped(extra=column))
 
 

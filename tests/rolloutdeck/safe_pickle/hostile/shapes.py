@@ -15,7 +15,6 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     call,
     data,
     dtype,
-    given,
     listed,
     mapped,
     named,
@@ -26,73 +25,78 @@ from tests.rolloutdeck.safe_pickle.assembler import (
     proto,
     row,
     saved,
+    set_state,
     storage,
     text,
 )
-from tests.rolloutdeck.safe_pickle.hostile.case import SYSTEM, Case, columns, legacy, whole
+from tests.rolloutdeck.safe_pickle.hostile.case import SYSTEM, Case, build_file, columns, legacy
 
 SHAPES = {
     "bytes that pass for object pointers": Case(
-        lambda: whole(array(data(b"A" * 16), 2, dtype("O8", (*OBJECTS[:7], number(0))))),
+        lambda: build_file(array(data(b"A" * 16), 2, dtype("O8", (*OBJECTS[:7], number(0))))),
         "dtype: a state that does not match its dtype",
         True,
     ),
     "numbers that pass for objects": Case(
-        lambda: whole(array(listed(NONE), 1, dtype("i8", (*SIMPLE[:7], number(63))))),
+        lambda: build_file(array(listed(NONE), 1, dtype("i8", (*SIMPLE[:7], number(63))))),
         "dtype: a state that does not match its dtype",
         True,
     ),
     "a dtype with fields": Case(
-        lambda: whole(
+        lambda: build_file(
             array(data(bytes(8)), 1, dtype("V8", (*SIMPLE[:3], row(text("a")), mapped(a=NONE), *SIMPLE[5:])))
         ),
         "dtype: the dtype 'V8'",
         True,
     ),
     "a dtype that is a list of objects": Case(
-        lambda: whole(array(data(bytes(8)), 1, dtype("O,O"))), "dtype: the dtype 'O,O'", True
+        lambda: build_file(array(data(bytes(8)), 1, dtype("O,O"))), "dtype: the dtype 'O,O'", True
     ),
     "a dtype whose size is not its own": Case(
-        lambda: whole(array(data(bytes(8)), 1, dtype("i8", (*SIMPLE[:5], number(1), *SIMPLE[6:])))),
+        lambda: build_file(array(data(bytes(8)), 1, dtype("i8", (*SIMPLE[:5], number(1), *SIMPLE[6:])))),
         "dtype: a state that does not match its dtype",
         True,
     ),
     "a dtype that is given two states": Case(
-        lambda: whole(array(data(bytes(16)), 2, given(dtype(), row(*SIMPLE)))),
+        lambda: build_file(array(data(bytes(16)), 2, set_state(dtype(), row(*SIMPLE)))),
         "dtype: a state that does not match its dtype",
         True,
     ),
     "a dtype of gigabytes": Case(
-        lambda: whole(array(data(b""), 0, dtype("U999999999"))), "dtype: the dtype 'U999999999'", True
+        lambda: build_file(array(data(b""), 0, dtype("U999999999"))), "dtype: the dtype 'U999999999'", True
     ),
     "a dtype without its state": Case(
-        lambda: whole(array(data(bytes(8)), 1, call("numpy.dtype", text("i8"), FALSE, TRUE))),
+        lambda: build_file(array(data(bytes(8)), 1, call("numpy.dtype", text("i8"), FALSE, TRUE))),
         "array: an invalid array state",
     ),
     "an array larger than its bytes": Case(
-        lambda: whole(array(data(bytes(16)), 1 << 40)), "array: an array whose content does not fit its shape"
+        lambda: build_file(array(data(bytes(16)), 1 << 40)), "array: an array whose content does not fit its shape"
     ),
     "an array smaller than its bytes": Case(
-        lambda: whole(array(data(bytes(16)), 1)), "array: an array whose content does not fit its shape"
+        lambda: build_file(array(data(bytes(16)), 1)), "array: an array whose content does not fit its shape"
     ),
     "an object array with fewer objects": Case(
-        lambda: whole(array(listed(NONE), 2, dtype("O8", OBJECTS))),
+        lambda: build_file(array(listed(NONE), 2, dtype("O8", OBJECTS))),
         "array: an array whose content does not fit its shape",
     ),
     "an array of classes": Case(
-        lambda: whole(objects(named("torch.Size"))), "array: an array of values that are not plain"
+        lambda: build_file(objects(named("torch.Size"))), "array: an array of values that are not plain"
     ),
     "an array that is filled twice": Case(
-        lambda: whole(given(array(data(bytes(8)), 1), row(number(1), row(number(1)), dtype(), FALSE, data(bytes(8))))),
+        lambda: build_file(
+            set_state(array(data(bytes(8)), 1), row(number(1), row(number(1)), dtype(), FALSE, data(bytes(8))))
+        ),
         "array: an array that is filled twice",
     ),
     "an array of another class": Case(
-        lambda: whole(call("numpy._core.multiarray._reconstruct", named("numpy.memmap"), row(number(0)), data(b"b"))),
+        lambda: build_file(
+            call("numpy._core.multiarray._reconstruct", named("numpy.memmap"), row(number(0)), data(b"b"))
+        ),
         "it names 'numpy.memmap'",
         True,
     ),
     "an array that begins with a size": Case(
-        lambda: whole(
+        lambda: build_file(
             call("numpy._core.multiarray._reconstruct", named("numpy.ndarray"), row(number(1 << 40)), data(b"b"))
         ),
         "_reconstruct: an array that does not begin empty",
@@ -123,8 +127,8 @@ SHAPES = {
     ),
     "a batch that is filled twice": Case(
         lambda: pickled(
-            given(
-                given(new("verl.protocol.DataProto"), row(NONE, EMPTY_DICT, EMPTY_DICT)),
+            set_state(
+                set_state(new("verl.protocol.DataProto"), row(NONE, EMPTY_DICT, EMPTY_DICT)),
                 row(data(legacy(SYSTEM)), EMPTY_DICT, EMPTY_DICT),
             )
         ),

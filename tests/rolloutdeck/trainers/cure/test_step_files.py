@@ -45,15 +45,15 @@ def spot_in(folder: Path) -> StepLocation:
     return spot
 
 
-def told(folder: Path) -> LoadableStep | str:
+def read_location(folder: Path) -> LoadableStep | str:
     spot = spot_in(folder)
     return spot.reason or registry.read_step(spot)
 
 
-def asking(**more: Any) -> CureRequirements:
-    found = cure.TRAINER.read_requirements({**CONFIG, **more})
-    assert isinstance(found, CureRequirements)
-    return found
+def requirements(**more: Any) -> CureRequirements:
+    result = cure.TRAINER.read_requirements({**CONFIG, **more})
+    assert isinstance(result, CureRequirements)
+    return result
 
 
 def read(path: Path) -> Any:
@@ -64,30 +64,30 @@ def test_rewards_and_the_answers_that_they_are_of_are_a_step(tmp_path: Path) -> 
     folder = put(tmp_path)
     facts = {"role": "rollout", "format": "cure", "serialisation": "json", "parameter_sync_step": 1}
     facts["model"] = "Qwen.Qwen2.5-7B-Instruct"
-    assert asking().facts == facts
-    found = LoadableStep(folder, "rollout", 0, "iteration", (CODE, CASE, BASE), "temp_data", facts)
-    assert told(tmp_path) == found
+    assert requirements().facts == facts
+    result = LoadableStep(folder, "rollout", 0, "iteration", (CODE, CASE, BASE), "temp_data", facts)
+    assert read_location(tmp_path) == result
     assert spot_in(tmp_path).has_samples and spot_in(tmp_path).overwritten
 
 
 def test_the_newest_outputs_are_the_steps(tmp_path: Path) -> None:
     put(tmp_path, 0)
     put(tmp_path, 1)
-    found = told(tmp_path)
-    assert isinstance(found, LoadableStep) and found.files == (CODE, CASE, LATER)
+    result = read_location(tmp_path)
+    assert isinstance(result, LoadableStep) and result.files == (CODE, CASE, LATER)
 
 
 def test_rewards_that_train_both_roles_together_are_one_file(tmp_path: Path) -> None:
     folder = put(tmp_path)
     (folder / BOTH).write_text(json.dumps(read(folder / CODE) + read(folder / CASE)))
-    found = told(tmp_path)
-    assert isinstance(found, LoadableStep) and found.files == (BOTH, BASE)
+    result = read_location(tmp_path)
+    assert isinstance(result, LoadableStep) and result.files == (BOTH, BASE)
 
 
 def test_programs_that_are_newer_than_the_rewards_are_of_the_next_step(tmp_path: Path) -> None:
     folder = put(tmp_path)
     age(folder / BASE, 2000.0)
-    assert told(tmp_path) == "steps to replay, as these files of CURE belong to several steps"
+    assert read_location(tmp_path) == "steps to replay, as these files of CURE belong to several steps"
 
 
 def test_rewards_of_other_answers_are_not_paired_with_these_whatever_the_clock_says(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_rewards_of_other_answers_are_not_paired_with_these_whatever_the_clock_s
     rows = read(folder / CASE)
     rows[3]["response"] += " and more"
     (folder / CASE).write_text(json.dumps(rows))
-    assert told(tmp_path) == "steps to replay, as these files of CURE belong to several steps"
+    assert read_location(tmp_path) == "steps to replay, as these files of CURE belong to several steps"
 
 
 @pytest.mark.parametrize(("file", "key"), [(CODE, "prompt"), (CODE, "response"), (BASE, "code_generation_prompt")])
@@ -106,22 +106,22 @@ def test_what_should_be_text_and_is_not_makes_no_step(tmp_path: Path, file: str,
     (folder / file).write_text(json.dumps(rows))
     age(folder / file, at)
     assert not spot_in(tmp_path).reason
-    assert told(tmp_path) == "steps to replay, as these files of CURE belong to several steps"
+    assert read_location(tmp_path) == "steps to replay, as these files of CURE belong to several steps"
 
 
 def test_programs_that_were_not_run_yet_are_no_step(tmp_path: Path) -> None:
     folder = put(tmp_path)
     shutil.copy(DATA / f"step0/before_execute/{BASE}", folder / BASE)
-    assert told(tmp_path) == step_files.MIXED_CURE_STEPS  # newer than the rewards
+    assert read_location(tmp_path) == step_files.MIXED_CURE_STEPS  # newer than the rewards
     age(folder / BASE, 1000.0)  # whatever the clock says
-    assert told(tmp_path) == step_files.UNEXECUTED_CURE_STEPS
+    assert read_location(tmp_path) == step_files.UNEXECUTED_CURE_STEPS
 
 
 @pytest.mark.parametrize("content", ["", "[{]", "[1]", '{"a": 1}', "[" * 100_000 + "]" * 100_000])
 def test_a_file_that_is_half_written_or_no_array_is_no_step(tmp_path: Path, content: str) -> None:
     folder = put(tmp_path)
     (folder / CASE).write_text(content)
-    assert isinstance(told(tmp_path), str)
+    assert isinstance(read_location(tmp_path), str)
 
 
 def test_outputs_without_rewards_are_no_step(tmp_path: Path) -> None:
@@ -130,15 +130,15 @@ def test_outputs_without_rewards_are_no_step(tmp_path: Path) -> None:
 
 
 def test_a_run_asks_for_files_named_for_its_model_and_data_set() -> None:
-    found = asking(pretrained_model="/models/My Coder", dataset="LeetCode")
-    assert found.get_file_name(BASE, 3) == "outputs-rl-.models.My Coder-LeetCode.json"
-    assert found.get_file_name(CODE, 3) == CODE
-    assert found.select_files("rollout", [CODE, CASE, BASE]) == [BASE, CODE, CASE]
-    assert (found.first, found.shared, str(found.get_step_folder(4))) == (0, False, "step_4")
+    result = requirements(pretrained_model="/models/My Coder", dataset="LeetCode")
+    assert result.get_file_name(BASE, 3) == "outputs-rl-.models.My Coder-LeetCode.json"
+    assert result.get_file_name(CODE, 3) == CODE
+    assert result.select_files("rollout", [CODE, CASE, BASE]) == [BASE, CODE, CASE]
+    assert (result.first, result.shared, str(result.get_step_folder(4))) == (0, False, "step_4")
 
 
 def test_the_commands_train_on_each_step_with_the_model_that_the_one_before_saved() -> None:
-    assert asking(pretrained_model="My Model").build_settings("/in to", [0, 2]) == [
+    assert requirements(pretrained_model="My Model").build_settings("/in to", [0, 2]) == [
         "mkdir -p optimization/temp_data && install -m 644 '/in to/step_0'/*.json optimization/temp_data/",
         "(cd optimization && python -m train --pretrain 'My Model')",
         "mkdir -p optimization/temp_data && install -m 644 '/in to/step_2'/*.json optimization/temp_data/",
@@ -147,7 +147,7 @@ def test_the_commands_train_on_each_step_with_the_model_that_the_one_before_save
 
 
 def test_it_is_told_that_model_written_code_runs_without_a_sandbox() -> None:
-    notes = " ".join(asking().build_notes([0], moved=False))
+    notes = " ".join(requirements().build_notes([0], moved=False))
     assert "It runs generated programs without a sandbox" in notes
     assert "reward.py --pretrained_model Qwen/Qwen2.5-7B-Instruct --dataset CodeContests" in notes
 
@@ -155,8 +155,8 @@ def test_it_is_told_that_model_written_code_runs_without_a_sandbox() -> None:
 @pytest.mark.parametrize(("files", "separate"), [((CODE, CASE, BASE), False), ((BOTH, BASE), True)])
 def test_rewards_of_the_other_way_to_train_are_refused(files: tuple[str, ...], separate: bool) -> None:
     with pytest.raises(NotReplayableError, match=f"this run has separate_training={separate}"):
-        asking(separate_training=separate).select_files("rollout", files)
-    assert asking().select_files("rollout", files)
+        requirements(separate_training=separate).select_files("rollout", files)
+    assert requirements().select_files("rollout", files)
 
 
 @pytest.mark.parametrize("config", [{}, {"pretrained_model": "m"}, {"train_dataset": "D"}, {"max_steps": 3}])
@@ -167,15 +167,15 @@ def test_a_run_that_does_not_say_model_and_data_set_is_asked_for_them(config: di
 
 def test_a_data_set_that_is_a_path_is_refused() -> None:
     with pytest.raises(UsageError, match="not the name of a data set"):
-        asking(dataset="../../etc/x")
+        requirements(dataset="../../etc/x")
 
 
 def test_flagged_rewards_are_deleted_and_the_others_stay_as_they_are(tmp_path: Path) -> None:
     source = DATA / f"step0/temp_data/{CODE}"
-    said = write_without_answers(CODE, source, tmp_path / "made", [1, 5])
+    message = write_without_answers(CODE, source, tmp_path / "made", [1, 5])
     rows = read(source)
     assert read(tmp_path / "made") == [row for at, row in enumerate(rows) if at not in (1, 5)]
-    assert said.startswith("is replayed without 2 of its 16 rows, which are flagged; the rewards of the others were")
+    assert message.startswith("is replayed without 2 of its 16 rows, which are flagged; the rewards of the others were")
 
 
 def test_without_a_flagged_row_the_file_is_written_byte_for_byte_as_cure_writes_it(tmp_path: Path) -> None:
@@ -187,11 +187,11 @@ def test_without_a_flagged_row_the_file_is_written_byte_for_byte_as_cure_writes_
 def test_a_flagged_program_goes_with_its_row_of_the_table_and_a_test_with_its_column(tmp_path: Path) -> None:
     source = DATA / f"step0/temp_data/{BASE}"
     before = read(source)
-    said = write_without_answers(
+    message = write_without_answers(
         BASE, source, tmp_path / "made", [1, 6, 8]
     )  # the 2nd program, the 3rd test; of the 2nd task the first
     after = read(tmp_path / "made")
-    assert "2 flagged programs and 1 flagged test" in said
+    assert "2 flagged programs and 1 flagged test" in message
     first, was, given = after[0], before[0], before[0]["num_ground_truth_test"]
     assert first["generated_code"] == [was["generated_code"][at] for at in (0, 2, 3)]
     assert first["case_input"] == [was["case_input"][at] for at in (0, 1, 3)]

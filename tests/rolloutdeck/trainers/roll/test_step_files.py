@@ -43,10 +43,10 @@ def put(folder: Path, name: str = "train/step_000007.pkl", cut: int = 0) -> Path
     return path
 
 
-def asking(**more: Any) -> RollRequirements:
-    found = roll.TRAINER.read_requirements({**CONFIG, **more})
-    assert isinstance(found, RollRequirements)
-    return found
+def requirements(**more: Any) -> RollRequirements:
+    result = roll.TRAINER.read_requirements({**CONFIG, **more})
+    assert isinstance(result, RollRequirements)
+    return result
 
 
 def test_a_batch_of_training_is_a_step_with_its_facts(tmp_path: Path) -> None:
@@ -89,25 +89,25 @@ def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
 
 
 def test_a_run_asks_for_batches_of_the_shape_of_its_settings() -> None:
-    assert asking().facts == {**FACTS, "model": "Qwen/Qwen3-8B"}
-    whole = asking(response_length=None, sequence_length=384)
-    assert whole.facts == {**FACTS, "model": "Qwen/Qwen3-8B"}
+    assert requirements().facts == {**FACTS, "model": "Qwen/Qwen3-8B"}
+    full = requirements(response_length=None, sequence_length=384)
+    assert full.facts == {**FACTS, "model": "Qwen/Qwen3-8B"}
 
 
 def test_of_a_run_of_agents_nothing_is_known_but_the_format() -> None:
-    found = asking(**{"train_env_manager.group_size": 4})
-    assert set(found.facts) == {"role", "format", "serialisation", "parameter_sync_step"}
-    assert "eval_steps: 0" in found.build_settings("/into", [0])
+    result = requirements(**{"train_env_manager.group_size": 4})
+    assert set(result.facts) == {"role", "format", "serialisation", "parameter_sync_step"}
+    assert "eval_steps: 0" in result.build_settings("/into", [0])
 
 
 def test_every_step_from_0_on_is_a_file_of_one_folder() -> None:
-    found = asking()
-    assert (found.first, found.shared, found.total_steps) == (0, True, 3)
-    assert found.get_step_folder(12) / found.get_file_name("step_000040.pkl", 12) == Path("train/step_000012.pkl")
+    result = requirements()
+    assert (result.first, result.shared, result.total_steps) == (0, True, 3)
+    assert result.get_step_folder(12) / result.get_file_name("step_000040.pkl", 12) == Path("train/step_000012.pkl")
 
 
 def test_the_lines_for_its_yaml_load_as_many_steps_as_there_are_without_a_gap() -> None:
-    assert asking().build_settings("/data/my runs", [0, 1, 4]) == [
+    assert requirements().build_settings("/data/my runs", [0, 1, 4]) == [
         "rollout_mock:",
         "  enable: true",
         "  mode: mock",
@@ -118,22 +118,22 @@ def test_the_lines_for_its_yaml_load_as_many_steps_as_there_are_without_a_gap() 
 
 
 def test_a_gap_is_told_as_roll_ends_there() -> None:
-    (gap,) = [text for text in asking().build_notes([0, 1, 4], moved=True) if "max_steps" in text]
+    (gap,) = [text for text in requirements().build_notes([0, 1, 4], moved=True) if "max_steps" in text]
     assert "max_steps is 2, as step 2 has none, and later steps are not reached" in gap
-    assert not any("max_steps" in text for text in asking().build_notes([0, 1, 2], moved=True))
-    assert any("max_steps is 0, as step 0 has none" in text for text in asking().build_notes([5], moved=True))
+    assert not any("max_steps" in text for text in requirements().build_notes([0, 1, 2], moved=True))
+    assert any("max_steps is 0, as step 0 has none" in text for text in requirements().build_notes([5], moved=True))
 
 
 def test_a_step_of_several_files_is_none_of_rolls() -> None:
     with pytest.raises(NotReplayableError, match="not a batch that ROLL's rollout_mock wrote"):
-        asking().select_files("rollout", ["gen_batch.dp", "meta.json"])
-    assert asking().select_files("rollout", ["step_000001.pkl"]) == ["step_000001.pkl"]
+        requirements().select_files("rollout", ["gen_batch.dp", "meta.json"])
+    assert requirements().select_files("rollout", ["step_000001.pkl"]) == ["step_000001.pkl"]
 
 
 def test_a_run_of_several_domains_is_refused_as_each_would_load_the_same_file() -> None:
     domains = {f"actor_train.data_args.domain_interleave_probs.{name}": 0.5 for name in ("math_rule", "code")}
     with pytest.raises(UsageError, match=r"2 domains \(code, math_rule\).*the batch of the last domain"):
-        asking(**domains)
+        requirements(**domains)
 
 
 @pytest.mark.parametrize("config", [{}, {"trainer.total_training_steps": 5}, {"max_steps": 5, "beta": 0.0}])
@@ -144,20 +144,20 @@ def test_other_trainers_settings_are_not_taken_for_rolls(config: dict[str, Any])
 
 def test_a_number_that_is_none_is_named() -> None:
     with pytest.raises(UsageError, match="rollout_batch_size=many is not a whole number"):
-        asking(rollout_batch_size="many")
+        requirements(rollout_batch_size="many")
 
 
 @pytest.mark.parametrize("facts", [FACTS, {name: fact for name, fact in FACTS.items() if name in ("role", "rows")}])
 def test_a_run_of_which_nothing_is_known_asks_for_what_was_pinned(facts: dict[str, Any]) -> None:
-    found = roll.TRAINER.read_requirements(roll.TRAINER.guess_settings("math", "new", {}, facts)).facts
-    assert all(facts[name] == found[name] for name in facts if name in found)
+    result = roll.TRAINER.read_requirements(roll.TRAINER.guess_settings("math", "new", {}, facts)).facts
+    assert all(facts[name] == result[name] for name in facts if name in result)
     same = roll.TRAINER.guess_settings("math", "new", CONFIG, facts)
-    assert roll.TRAINER.read_requirements(same).facts == asking().facts
+    assert roll.TRAINER.read_requirements(same).facts == requirements().facts
 
 
 def test_looking_at_a_batch_needs_no_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(STEP.parent, tmp_path / "train")
     monkeypatch.setitem(__import__("sys").modules, "numpy", None)
     (spot,) = registry.find_steps(tmp_path)
-    found = registry.read_step(spot)
-    assert isinstance(found, LoadableStep) and found.facts == FACTS
+    result = registry.read_step(spot)
+    assert isinstance(result, LoadableStep) and result.facts == FACTS

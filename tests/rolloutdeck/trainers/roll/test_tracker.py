@@ -30,8 +30,8 @@ def test_the_numbers_of_a_step_are_a_line_and_what_is_none_is_left_out(tmp_path:
     tracker = RollTracker(tmp_path)
     tracker.log(VALUES, step=0)
     tracker.log({"a": 1}, step=1, more=True)
-    told = {"critic/score/mean": 0.5, "actor/loss": None, "system/samples": 64, "time/step_train": 1.5}
-    assert lines(tmp_path) == [{"step": 0, "data": told}, {"step": 1, "data": {"a": 1}}]
+    values = {"critic/score/mean": 0.5, "actor/loss": None, "system/samples": 64, "time/step_train": 1.5}
+    assert lines(tmp_path) == [{"step": 0, "data": values}, {"step": 1, "data": {"a": 1}}]
 
 
 def test_a_launch_goes_on_in_the_file_and_the_history_of_a_resume_is_not_told_twice(tmp_path: Path) -> None:
@@ -69,5 +69,5 @@ def test_a_step_for_which_the_disk_has_no_room_costs_that_step_alone(tmp_path: P
 
 def test_watch_and_import_know_the_file(tmp_path: Path) -> None:
     RollTracker(tmp_path).log({"a": 1}, step=0)
-    [found] = scan_folders([tmp_path], ScanOptions()).files
-    assert (found.kind.format, found.kind.content) == ("verl-metrics", "metrics")
+    [result] = scan_folders([tmp_path], ScanOptions()).files
+    assert (result.kind.format, result.kind.content) == ("verl-metrics", "metrics")

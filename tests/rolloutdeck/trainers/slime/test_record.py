@@ -17,7 +17,7 @@ from rolloutdeck.trainers.common import patching
 from rolloutdeck.trainers.common import session as shared
 from rolloutdeck.trainers.slime.plugin import record, session
 from tests.rolloutdeck.support.fake_server import Receiver
-from tests.rolloutdeck.support.fake_slime import Sample, arguments, held
+from tests.rolloutdeck.support.fake_slime import Sample, arguments, read_samples
 from tests.support.patching import patch_everywhere
 
 
@@ -31,36 +31,36 @@ def deck(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rec
     monkeypatch.setattr(shared, "MAX_WAITING_STEPS", 100)  # a rollout takes no time here
     shared._sessions.clear()
     yield at_receiver
-    for one in shared._sessions.values():
-        one.run.finish(timeout=0)
+    for item in shared._sessions.values():
+        item.run.finish(timeout=0)
     shared._sessions.clear()
     start._runs.clear()
 
 
-def told(deck: Receiver, split: str) -> list[tuple[int, list[dict[str, Any]]]]:
+def wait_for_deliveries(deck: Receiver, split: str) -> list[tuple[int, list[dict[str, Any]]]]:
     """(step, rows) of each delivery, once all have arrived."""
     (one,) = shared._sessions.values()
     one.flush(60)
     one.run.finish(timeout=60)
-    found = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
-    return [(step, [json.loads(line) for line in body.splitlines()]) for step, body in found]
+    matches = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
+    return [(step, [json.loads(line) for line in body.splitlines()]) for step, body in matches]
 
 
 def test_a_rollout_is_told_once_with_the_groups_that_a_filter_dropped(deck: Receiver) -> None:
-    args, samples = arguments(reward_key="acc"), held("0.pt")
-    for place, sample in enumerate(samples):
-        sample.reward = {"acc": float(place % 2), "format": 0.5}
+    args, samples = arguments(reward_key="acc"), read_samples("0.pt")
+    for position, sample in enumerate(samples):
+        sample.reward = {"acc": float(position % 2), "format": 0.5}
     groups = [samples[at : at + 4] for at in range(0, 32, 4)]
     slime.all_samples(args, groups, None)
     assert args.processed_group_count == 8
     assert slime.log_rollout(7, args, samples[:24], {"rollout/x": 1.0}, 2.5) is False
     for sample in samples:  # as slime goes on with them
         sample.response, sample.reward = "another", 0.0
-    ((step, found),) = told(deck, "train")
-    assert (step, [row.get("filtered", False) for row in found]) == (7, [False] * 24 + [True] * 8)
-    assert [row["response"] for row in found] == [sample.response for sample in held("0.pt")]
-    assert [len(row["response_ids"]) for row in found] == [sample.response_length for sample in samples]
-    assert [(row["score"], row["rewards"]) for row in found[:2]] == [(0.0, {"format": 0.5}), (1.0, {"format": 0.5})]
+    ((step, result),) = wait_for_deliveries(deck, "train")
+    assert (step, [row.get("filtered", False) for row in result]) == (7, [False] * 24 + [True] * 8)
+    assert [row["response"] for row in result] == [sample.response for sample in read_samples("0.pt")]
+    assert [len(row["response_ids"]) for row in result] == [sample.response_length for sample in samples]
+    assert [(row["score"], row["rewards"]) for row in result[:2]] == [(0.0, {"format": 0.5}), (1.0, {"format": 0.5})]
     assert {query["step_kind"] for _, query, _ in deck.dumps} == {"rollout_id"}
     (point,) = deck.points()
     assert point["values"] == {"rollout/x": 1.0, "perf/rollout_time": 2.5, "rollout/reward": 0.5}
@@ -74,17 +74,17 @@ def test_arguments_that_nobody_may_change_and_a_sample_of_no_rollout_are_no_mist
         def __setattr__(self, name: str, value: Any) -> None:
             raise AttributeError(name)
 
-    assert slime.log_rollout(0, Sealed(), held("0.pt")[:4], None, 1.0) is False
+    assert slime.log_rollout(0, Sealed(), read_samples("0.pt")[:4], None, 1.0) is False
     assert "lost something in record._mark" in caplog.text
     caplog.clear()
-    slime.sample_hook(arguments(), held("0.pt")[0], rollout_id=None)
+    slime.sample_hook(arguments(), read_samples("0.pt")[0], rollout_id=None)
     assert "lost something" not in caplog.text and record.pending_samples.live_samples == {}
 
 
 def test_a_child_of_the_process_tells_none_of_what_waits_in_it(deck: Receiver) -> None:
     record.pending_samples.live_samples[3, "train"], record.pending_samples.all_samples = (
-        held("0.pt")[:1],
-        held("0.pt")[:2],
+        read_samples("0.pt")[:1],
+        read_samples("0.pt")[:2],
     )
     record.pending_samples.lock.acquire()  # as another thread of the parent may hold it
     if not (child := os.fork()):
@@ -98,36 +98,36 @@ def test_a_child_of_the_process_tells_none_of_what_waits_in_it(deck: Receiver) -
 
 
 def test_the_next_rollout_has_none_of_the_groups_before(deck: Receiver) -> None:
-    args, samples = arguments(), held("0.pt")
+    args, samples = arguments(), read_samples("0.pt")
     for step in (0, 1):
         slime.all_samples(args, [samples[:4], samples[4:8]], None)
         slime.log_rollout(step, args, samples[:4], None, 1.0)
     slime.log_rollout(2, args, samples[:4], None, 1.0)
-    assert [(step, len(found)) for step, found in told(deck, "train")] == [(0, 8), (1, 8), (2, 4)]
+    assert [(step, len(result)) for step, result in wait_for_deliveries(deck, "train")] == [(0, 8), (1, 8), (2, 4)]
 
 
 def test_groups_of_a_rollout_that_was_never_logged_are_counted_as_lost(
     deck: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    samples = held("0.pt")
+    samples = read_samples("0.pt")
     slime.all_samples(arguments(), [samples[:4]], None)
     slime.all_samples(arguments(), [samples[4:8]], None)
     slime.log_rollout(1, arguments(), samples[4:8], None, 1.0)
-    assert [len(found) for _, found in told(deck, "train")] == [4]
+    assert [len(result) for _, result in wait_for_deliveries(deck, "train")] == [4]
     assert "leaves out groups of rollouts that were not logged" in caplog.text
 
 
 def test_a_sample_is_told_when_it_is_generated_and_not_what_is_still_generated(deck: Receiver) -> None:
-    first, second = held("0.pt")[:2]
+    first, second = read_samples("0.pt")[:2]
     first.reward = second.reward = None
     for state in ("pending", "aborted"):
         slime.sample_hook(arguments(), Sample(prompt="half", response="ans", status=state), rollout_id=3)
     slime.sample_hook(arguments(), second, rollout_id=None)
     assert slime.sample_hook(arguments(), first, rollout_id=3) is None
     slime.sample_hook(arguments(), second, rollout_id=3, evaluation=True)
-    ((step, (row,)),) = told(deck, "train")
+    ((step, (row,)),) = wait_for_deliveries(deck, "train")
     assert step == 3 and row["response"] == first.response and "score" not in row
-    assert [(step, len(found)) for step, found in told(deck, "eval")] == [(3, 1)]
+    assert [(step, len(result)) for step, result in wait_for_deliveries(deck, "eval")] == [(3, 1)]
 
 
 def test_samples_of_a_rollout_wait_for_each_other_and_for_its_end(
@@ -135,7 +135,7 @@ def test_samples_of_a_rollout_wait_for_each_other_and_for_its_end(
 ) -> None:
     monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
     monkeypatch.setattr(record.pending_samples, "sent_at", record.time.monotonic())
-    samples = held("0.pt")
+    samples = read_samples("0.pt")
     for sample in samples:
         slime.sample_hook(arguments(), sample, rollout_id=3)
         slime.sample_hook(arguments(), sample, rollout_id=3, evaluation=True)
@@ -146,36 +146,36 @@ def test_samples_of_a_rollout_wait_for_each_other_and_for_its_end(
     slime.log_rollout(3, arguments(), samples, None, 1.0)
     slime.log_eval(3, arguments(), {"aime": {"samples": samples}}, None)
     assert record.pending_samples.live_samples == {}
-    assert [len(found) for split in ("train", "eval") for _, found in told(deck, split)] == [32, 32]
+    assert [len(result) for split in ("train", "eval") for _, result in wait_for_deliveries(deck, split)] == [32, 32]
 
 
 def test_what_waits_is_as_it_was_generated_and_the_next_waits_anew(
     deck: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
-    first, second, third = held("0.pt")[:3]
+    first, second, third = read_samples("0.pt")[:3]
     monkeypatch.setattr(record.pending_samples, "sent_at", record.time.monotonic())
     slime.sample_hook(arguments(), first, rollout_id=3)
-    said, first.response = first.response, "another"
+    message, first.response = first.response, "another"
     record.pending_samples.sent_at -= 2e6
     slime.sample_hook(arguments(), second, rollout_id=3)
     slime.sample_hook(arguments(), third, rollout_id=3)
-    ((_, rows),) = told(deck, "train")
-    assert [row["response"] for row in rows] == [said, second.response]
-    assert [one.response for one in record.pending_samples.live_samples[3, "train"]] == [third.response]
+    ((_, rows),) = wait_for_deliveries(deck, "train")
+    assert [row["response"] for row in rows] == [message, second.response]
+    assert [item.response for item in record.pending_samples.live_samples[3, "train"]] == [third.response]
 
 
 def test_at_most_so_many_samples_wait_as_memory_is_given_for(deck: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "LIVE_SECONDS", 1e6)
     monkeypatch.setattr(record, "MAX_LIVE_SAMPLES", 5)
     monkeypatch.setattr(record.pending_samples, "sent_at", record.time.monotonic())
-    for sample in held("0.pt"):
+    for sample in read_samples("0.pt"):
         slime.sample_hook(arguments(), sample, rollout_id=3)
     assert {at: len(own) for at, own in record.pending_samples.live_samples.items()} == {(3, "train"): 5}
 
 
 def test_an_eval_keeps_its_data_sets_apart_and_the_scores_that_slime_counts_with(deck: Receiver) -> None:
-    samples = held("0.pt")[:4]
+    samples = read_samples("0.pt")[:4]
     for sample in samples:
         sample.reward = {"acc": 0.75, "format": 0.5}
     sets: dict[str, Any] = {
@@ -186,15 +186,15 @@ def test_an_eval_keeps_its_data_sets_apart_and_the_scores_that_slime_counts_with
     ids = [len(sample.tokens) for sample in samples]
     for sample in samples:
         sample.reward, sample.tokens = 0.0, []
-    found = told(deck, "eval")
-    assert [(step, {(row["data_source"], row["group"]) for row in rows}) for step, rows in found] == [
+    result = wait_for_deliveries(deck, "eval")
+    assert [(step, {(row["data_source"], row["group"]) for row in rows}) for step, rows in result] == [
         (5, {(name, f"{name}:{samples[0].group_index}")}) for name in ("aime", "gsm")
     ]
-    assert [(row["score"], row["truncated"]) for row in found[0][1]] == [
+    assert [(row["score"], row["truncated"]) for row in result[0][1]] == [
         (0.25, False), (0.25, True), (0.25, False), (0.25, False),
     ]  # fmt: skip
-    assert [row["score"] for row in found[1][1]] == [0.75] * 4
-    assert [[len(row["prompt_ids"] + row["response_ids"]) for row in rows] for _, rows in found] == [ids, ids]
+    assert [row["score"] for row in result[1][1]] == [0.75] * 4
+    assert [[len(row["prompt_ids"] + row["response_ids"]) for row in rows] for _, rows in result] == [ids, ids]
     (values,) = [point["values"] for point in deck.points()]
     assert values == {"eval/aime": 0.25, "eval/aime-truncated_ratio": 0.25, "eval/gsm": 1.0, "eval/x": 3.0}
 
@@ -212,8 +212,8 @@ def test_a_dump_is_told_of_where_its_name_says_the_rollout_and_it_was_not_loaded
         (2, {"save_debug_rollout_data": template}),
         (1, {}),
     ):
-        slime.log_rollout(step, arguments(hf_checkpoint="/qwen", **more), held("0.pt")[:4], None, 1.0)
-    assert len(told(deck, "train")) == 5
+        slime.log_rollout(step, arguments(hf_checkpoint="/qwen", **more), read_samples("0.pt")[:4], None, 1.0)
+    assert len(wait_for_deliveries(deck, "train")) == 5
     artifacts = [body for path, body in deck.posts if path.endswith("/artifacts/")]
     assert [(body["step"], body["step_kind"], list(body["files"]), body["facts"]["rows"]) for body in artifacts] == [
         (0, "rollout_id", ["0.pt"], 4)
@@ -227,8 +227,8 @@ def test_a_run_is_named_as_slime_names_it_and_holds_its_arguments_without_its_ke
     deck: Receiver, tmp_path: Path
 ) -> None:
     save = str(tmp_path / "checkpoints")
-    told = {"wandb_project": "sums", "wandb_group": "qwen", "wandb_key": "a secret", "save": save, "load": save}
-    slime.log_rollout(0, arguments(**told), held("0.pt")[:4], None, 1.0)
+    values = {"wandb_project": "sums", "wandb_group": "qwen", "wandb_key": "a secret", "save": save, "load": save}
+    slime.log_rollout(0, arguments(**values), read_samples("0.pt")[:4], None, 1.0)
     (one,) = shared._sessions.values()
     one.run.finish(timeout=60)
     assert deck.abouts[0] == ("sums", "qwen", "allow")
@@ -255,6 +255,6 @@ def test_after_a_run_that_ended_another_begins_and_the_environment_names_it(
 def test_a_relative_folder_of_checkpoints_is_another_in_each_process_and_not_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared, "init", lambda **told: told["checkpoint_dir"])
+    monkeypatch.setattr(shared, "init", lambda **request: request["checkpoint_dir"])
     assert session.open_slime_run(arguments(save="/checkpoints")) == "/checkpoints"
     assert session.open_slime_run(arguments(save="checkpoints")) is session.open_slime_run(arguments()) is None

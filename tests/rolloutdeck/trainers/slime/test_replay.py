@@ -54,14 +54,20 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
     replay._plans.clear()
     source = Prompts()
 
-    def ask(step: int, evaluation: bool = False, **told: Any) -> Any:
-        args = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.support.fake_slime.generate", **told)
-        found = slime.generate_rollout(args, step, source, evaluation=evaluation)
-        return found if evaluation else [one.to_dict() for one in found.samples] if replays(found) else source.count
+    def ask(step: int, evaluation: bool = False, **options: Any) -> Any:
+        args = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.support.fake_slime.generate", **options)
+        result = slime.generate_rollout(args, step, source, evaluation=evaluation)
+        return (
+            result
+            if evaluation
+            else [sample.to_dict() for sample in result.samples]
+            if replays(result)
+            else source.count
+        )
 
     yield ask
-    for one in shared._sessions.values():
-        one.run.finish(timeout=0)
+    for item in shared._sessions.values():
+        item.run.finish(timeout=0)
     shared._sessions.clear()
     start._runs.clear()
 
@@ -108,10 +114,10 @@ def test_flagged_samples_stay_in_their_place_without_weight(roll: Roll, owner: U
     plan(owner, (pin(0, owner), 0), exclude_flagged=True)
     own = Sample.objects.filter(step__run__name="old", step__step=0, ordinal__in=(3, 17), visible=True)
     flag(owner, *own)
-    found, pinned_rows = roll(0), dumped("0.pt")
-    for place in (3, 17):
-        pinned_rows[place]["remove_sample"] = True
-    assert found == pinned_rows
+    result, pinned_rows = roll(0), dumped("0.pt")
+    for position in (3, 17):
+        pinned_rows[position]["remove_sample"] = True
+    assert result == pinned_rows
     assert reason(0) == "2 flagged samples have no weight (remove_sample)"
 
 
@@ -155,10 +161,10 @@ def test_a_data_source_that_cannot_be_counted_on_is_no_reason_to_generate(
     assert roll(0) == dumped("0.pt") and "lost something in replay.skip_prompts" in caplog.text
 
 
-def entry(names: tuple[str, ...] = ("0.pt",), **told: Any) -> PlanEntry:
+def entry(names: tuple[str, ...] = ("0.pt",), **options: Any) -> PlanEntry:
     files = {name: {"sha256": "0" * 64, "bytes": 1} for name in names}
-    whole, flagged = bool(told.pop("whole", False)), told.pop("found", {})
-    return PlanEntry(0, 1, told, (PinnedArtifact("a", "rollout", 0, files, fully_flagged=whole, flagged=flagged),))
+    full, flagged = bool(options.pop("whole", False)), options.pop("found", {})
+    return PlanEntry(0, 1, options, (PinnedArtifact("a", "rollout", 0, files, fully_flagged=full, flagged=flagged),))
 
 
 @pytest.mark.parametrize(

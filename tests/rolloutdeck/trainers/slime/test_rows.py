@@ -15,25 +15,27 @@ from rollouts.formats import native, slime_rollout
 from rollouts.formats.base import DumpContext
 from rollouts.formats.slime_rollout import set_policy_version
 from rollouts.samples.record import Record
-from tests.rolloutdeck.support.fake_slime import DATA, Sample, held
+from tests.rolloutdeck.support.fake_slime import DATA, Sample, read_samples
 
 
 def read(form: Any, stream: Any, name: str) -> list[Record]:
-    return [one for one in form.read(stream, DumpContext(filename=name, step=int(name[0]))) if isinstance(one, Record)]
+    return [
+        item for item in form.read(stream, DumpContext(filename=name, step=int(name[0]))) if isinstance(item, Record)
+    ]
 
 
 @pytest.mark.parametrize("name", ["0.pt", "1.pt", "2.pt"])
 def test_the_server_reads_the_rows_as_it_reads_slimes_own_dump(name: str) -> None:
-    samples = held(name)
-    made = rows.build_slime_rows(samples)
-    rows.add_sample_tokens(made, samples, TokenSelection(None), "train", 0)
-    told = read(native, io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in made)), name)
+    samples = read_samples(name)
+    created = rows.build_slime_rows(samples)
+    rows.add_sample_tokens(created, samples, TokenSelection(None), "train", 0)
+    result = read(native, io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in created)), name)
     with (DATA / name).open("rb") as file:
         dumped = read(slime_rollout, file, name)
-    assert [one.extras.pop("response_length") for one in told] == [sample.response_length for sample in samples]
+    assert [item.extras.pop("response_length") for item in result] == [sample.response_length for sample in samples]
     for record in dumped:  # records that hold nothing are not told
         record.extras = {key: value for key, value in record.extras.items() if any_in(value)}
-    assert told == dumped and len(told) == 32
+    assert result == dumped and len(result) == 32
 
 
 def any_in(value: Any) -> bool:
@@ -58,15 +60,15 @@ def test_of_a_reward_dict_the_key_is_the_score(reward: Any, key: str, score: Any
 
 
 def test_tokens_are_not_read_against_arrays_of_another_length() -> None:
-    whole = Sample(tokens=[1, 2, 3], response_length=2, loss_mask=[1], rollout_log_probs=[-0.5, -0.25])
-    assert rows.extract_sample_tokens(whole) == {"prompt_ids": [1], "response_ids": [2, 3], "logprobs": [-0.5, -0.25]}
+    full = Sample(tokens=[1, 2, 3], response_length=2, loss_mask=[1], rollout_log_probs=[-0.5, -0.25])
+    assert rows.extract_sample_tokens(full) == {"prompt_ids": [1], "response_ids": [2, 3], "logprobs": [-0.5, -0.25]}
     assert rows.extract_sample_tokens(Sample(tokens=[1], response_length=2)) == {}
     assert rows.extract_sample_tokens(Sample(tokens=[1], response_length=0)) == {"prompt_ids": [1], "response_ids": []}
 
 
 def test_samples_are_found_however_deep_a_rollout_nests_them() -> None:
     """Groups of executions that were cut into several samples."""
-    one, two, three = held("0.pt")[:3]
+    one, two, three = read_samples("0.pt")[:3]
     assert (
         rows.flatten_samples([[one, [two]], [[[three]]]])
         == [one, two, three]
@@ -77,12 +79,12 @@ def test_samples_are_found_however_deep_a_rollout_nests_them() -> None:
 
 def test_samples_of_one_execution_are_the_turns_of_one_trajectory_and_those_of_an_eval_name_none() -> None:
     ids = [(None, 7), (101, 8), (5, 9), (101, 8), (101, 8)]
-    made = [Sample(rollout_id=whole, index=index, prompt="p") for whole, index in ids]
-    assert [(row.get("trajectory"), row.get("turn")) for row in rows.build_slime_rows(made)] == [
+    created = [Sample(rollout_id=full, index=index, prompt="p") for full, index in ids]
+    assert [(row.get("trajectory"), row.get("turn")) for row in rows.build_slime_rows(created)] == [
         ("7", None), ("101", 0), ("9", None), ("101", 1), ("101", 2),
     ]  # fmt: skip
-    told = rows.build_slime_rows(made, source="aime")  # each data set counts its samples from 0
-    assert [(row.get("trajectory"), row.get("turn")) for row in told] == [
+    result = rows.build_slime_rows(created, source="aime")  # each data set counts its samples from 0
+    assert [(row.get("trajectory"), row.get("turn")) for row in result] == [
         (None, None), ("101", 0), (None, None), ("101", 1), ("101", 2),
     ]  # fmt: skip
 
@@ -93,7 +95,7 @@ def test_numbers_of_numpy_are_numbers_and_what_is_large_is_not_told() -> None:
         Sample(tokens=numpy.array([1, 2]), response_length=1, loss_mask=numpy.array([1]))
     )
     assert tokens == {"prompt_ids": [1], "response_ids": [2], "response_mask": [1]}
-    assert {type(one) for values in tokens.values() for one in values} == {int}
+    assert {type(item) for values in tokens.values() for item in values} == {int}
     row = rows.build_slime_row(
         vars(Sample(reward=numpy.float32(0.5), teacher_log_probs=[0.1], rollout_routed_experts=[[1]]))
     )

@@ -36,38 +36,38 @@ def dump(path: Path, rollout: Any, *samples: dict[str, Any]) -> Path:
     return path
 
 
-def one(path: Path) -> LoadableStep | str:
+def read_location(path: Path) -> LoadableStep | str:
     (spot,) = find_steps(path)
     return spot.reason or read_step(spot)
 
 
 def test_rollouts_are_steps_and_evals_and_train_dumps_are_none() -> None:
-    found = [read_step(spot) for spot in find_steps(DATA)]
-    assert [(step.step, step.step_kind, step.files) for step in found if isinstance(step, LoadableStep)] == [
+    matches = [read_step(spot) for spot in find_steps(DATA)]
+    assert [(step.step, step.step_kind, step.files) for step in matches if isinstance(step, LoadableStep)] == [
         (rollout, "rollout_id", (f"{rollout}.pt",)) for rollout in (0, 1, 2)
     ]
 
 
 def test_a_rollout_that_can_be_pinned_is_still_taken_as_samples() -> None:
-    found = scan_folders([DATA], ScanOptions())
-    assert [step.step for step in found.steps] == [0, 1, 2]
-    assert {file.source for file in found.files} == {
+    result = scan_folders([DATA], ScanOptions())
+    assert [step.step for step in result.steps] == [0, 1, 2]
+    assert {file.source for file in result.files} == {
         "rollout_data/0.pt", "rollout_data/1.pt", "rollout_data/2.pt", "rollout_data/eval_0.pt", "train_data/0_0.pt",
     }  # fmt: skip
 
 
 def test_a_name_that_does_not_say_the_rollout_is_written_over_so_it_is_left(tmp_path: Path) -> None:
     for name in ("roll_0007.v2_7.pt", "000007.pt"):  # as `{rollout_id:06d}` gives it
-        assert isinstance(one(dump(tmp_path / name, 7, {"reward": 1.0})), LoadableStep)
-    assert one(dump(tmp_path / "v2.pt", 7, {"reward": 1.0})) == UNNAMED_ROLLOUTS
+        assert isinstance(read_location(dump(tmp_path / name, 7, {"reward": 1.0})), LoadableStep)
+    assert read_location(dump(tmp_path / "v2.pt", 7, {"reward": 1.0})) == UNNAMED_ROLLOUTS
 
 
 def test_what_cannot_be_read_says_so_and_a_name_is_not_enough(tmp_path: Path) -> None:
     torn = tmp_path / "3.pt"
     torn.write_bytes((DATA / "rollout_data/1.pt").read_bytes()[:5000])
-    assert one(torn) == UNREADABLE_ROLLOUTS
-    assert one(dump(tmp_path / "empty" / "4.pt", 4)) == UNREADABLE_ROLLOUTS
-    assert one(dump(tmp_path / "word" / "5.pt", "5", {"reward": 1.0})) == UNREADABLE_ROLLOUTS
+    assert read_location(torn) == UNREADABLE_ROLLOUTS
+    assert read_location(dump(tmp_path / "empty" / "4.pt", 4)) == UNREADABLE_ROLLOUTS
+    assert read_location(dump(tmp_path / "word" / "5.pt", "5", {"reward": 1.0})) == UNREADABLE_ROLLOUTS
     (tmp_path / "6.pt").write_bytes(b"PK\x03\x04 a checkpoint")
     assert find_steps(tmp_path / "6.pt") == [] and find_steps(tmp_path / "7.pt") == []
 
@@ -96,10 +96,10 @@ def test_prompts_and_answers_are_counted_only_where_the_samples_say_them(
 
 
 def test_a_run_says_what_it_loads_by_its_arguments() -> None:
-    asking = slime.TRAINER.read_requirements(
+    request_data = slime.TRAINER.read_requirements(
         {"--rollout-batch-size": 8, "n-samples-per-prompt": 4, "num_rollout": 9, "start_rollout_id": 4}
     )
-    assert (asking.first, asking.total_steps, asking.facts["rows"]) == (4, 5, 32)
+    assert (request_data.first, request_data.total_steps, request_data.facts["rows"]) == (4, 5, 32)
     with pytest.raises(UsageError, match="have no n_samples_per_prompt; give them with --set NAME=NUMBER"):
         slime.TRAINER.read_requirements({"rollout_batch_size": 8})
 
@@ -110,10 +110,10 @@ def test_a_folder_with_braces_is_no_part_of_the_template_that_slime_fills_in() -
 
 
 def test_a_dump_of_another_trainer_is_no_rollout() -> None:
-    asking = slime.TRAINER.read_requirements(SHAPE)
+    request_data = slime.TRAINER.read_requirements(SHAPE)
     for role, files in (("rollout_tq", ["0.pt"]), ("rollout", ["gen_batch.dp"]), ("rollout", ["0.pt", "1.pt"])):
         with pytest.raises(NotReplayableError, match="not a rollout of slime"):
-            asking.select_files(role, files)
+            request_data.select_files(role, files)
 
 
 def test_the_spot_of_a_file_is_that_file() -> None:
@@ -123,8 +123,8 @@ def test_the_spot_of_a_file_is_that_file() -> None:
 
 @pytest.mark.parametrize("odd", [[1], {"a": 1}, float("nan"), "x"])
 def test_a_sample_whose_rollout_id_is_no_number_is_an_answer_of_its_own(odd: Any) -> None:
-    found = build_sample_facts([{"group_index": 0, "rollout_id": odd}, {"group_index": 0, "rollout_id": odd}])
-    assert (found["prompts"], found["samples_per_prompt"]) == (1, 2)
+    result = build_sample_facts([{"group_index": 0, "rollout_id": odd}, {"group_index": 0, "rollout_id": odd}])
+    assert (result["prompts"], result["samples_per_prompt"]) == (1, 2)
 
 
 def test_a_dump_of_few_bytes_is_told_from_what_was_trained_by_its_keys_not_by_torchs_own_entries() -> None:
@@ -135,8 +135,8 @@ def test_a_dump_of_few_bytes_is_told_from_what_was_trained_by_its_keys_not_by_to
 
 
 def test_the_facts_of_a_run_are_those_that_its_arguments_say() -> None:
-    told = {**SHAPE, "rollout_max_response_len": True, "rollout_max_prompt_len": 64, "hf_checkpoint": None}
-    assert run_facts(told) == {
+    values = {**SHAPE, "rollout_max_response_len": True, "rollout_max_prompt_len": 64, "hf_checkpoint": None}
+    assert run_facts(values) == {
         "role": "rollout", "serialisation": "torch", "format": "slime-rollout", "rows": 32, "prompts": 8,
         "samples_per_prompt": 4, "max_prompt_length": 64, "parameter_sync_step": 1,
     }  # fmt: skip

@@ -66,10 +66,10 @@ def test_a_step_is_kept_once_all_its_generations_are_and_an_eval_never(
     callback = joined(trl, trainer, keep=tmp_path / "kept")
     trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=0), trainer.step(at=1)
     ended(callback)
-    kept = sorted(path.relative_to(tmp_path / "kept").as_posix() for path in tmp_path.glob("kept/*/*"))
-    assert kept == ["step_000001/rollout-0.json", "step_000001/rollout-1.json", "step_000002/rollout-0.json"]
-    told = [body for path, body in at_receiver.posts if path.endswith("/artifacts/")]
-    assert [(body["step"], list(body["files"]), body["facts"]["rows"]) for body in told] == [
+    stored = sorted(path.relative_to(tmp_path / "kept").as_posix() for path in tmp_path.glob("kept/*/*"))
+    assert stored == ["step_000001/rollout-0.json", "step_000001/rollout-1.json", "step_000002/rollout-0.json"]
+    values = [body for path, body in at_receiver.posts if path.endswith("/artifacts/")]
+    assert [(body["step"], list(body["files"]), body["facts"]["rows"]) for body in values] == [
         (1, ["rollout-0.json", "rollout-1.json"], 8)
     ]
 
@@ -78,8 +78,8 @@ def test_a_step_is_kept_once_all_its_generations_are_and_an_eval_never(
 def test_a_step_whose_rollout_func_gave_what_a_file_does_not_hold_is_counted_and_not_kept(
     trl: SimpleNamespace, at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, odd: Any
 ) -> None:
-    told = {"prompt_ids": [[5]] * 4, "completion_ids": IDS, "logprobs": None, "points": odd}
-    trainer = Trainer(rollout_func=lambda prompts, trainer: told)
+    values = {"prompt_ids": [[5]] * 4, "completion_ids": IDS, "logprobs": None, "points": odd}
+    trainer = Trainer(rollout_func=lambda prompts, trainer: values)
     callback = joined(trl, trainer, keep=tmp_path / "kept")
     trainer.step(at=0)
     ended(callback)
@@ -109,8 +109,10 @@ def test_of_several_processes_the_first_makes_one_file_of_what_all_kept_and_tell
     (file,) = (path for path in (tmp_path / "kept").rglob("*") if path.is_file())
     assert file.name == "rollout-0.json"
     assert [row["completion_ids"] for row in json.loads(file.read_bytes())["rows"]] == IDS * 2
-    told = [body for path, body in at_receiver.posts if path.endswith("/artifacts/")]
-    assert [(body["step"], list(body["files"]), body["facts"]["rows"]) for body in told] == [(1, ["rollout-0.json"], 8)]
+    values = [body for path, body in at_receiver.posts if path.endswith("/artifacts/")]
+    assert [(body["step"], list(body["files"]), body["facts"]["rows"]) for body in values] == [
+        (1, ["rollout-0.json"], 8)
+    ]
 
 
 def test_a_step_whose_other_processes_see_another_folder_is_counted_and_not_told(
@@ -134,8 +136,8 @@ def test_a_mistake_in_a_hook_of_the_callback_does_not_reach_the_trainer(
     callback = trl.Callback("math")
     callback.session = SimpleNamespace()  # it has nothing of what is asked of it
     callback._start_capture = None
-    told = {"logs": {"loss": 1.0}} if hook == "on_log" else {}
-    getattr(callback, hook)(None, SimpleNamespace(is_world_process_zero=True, global_step=1), None, **told)
+    values = {"logs": {"loss": 1.0}} if hook == "on_log" else {}
+    getattr(callback, hook)(None, SimpleNamespace(is_world_process_zero=True, global_step=1), None, **values)
     assert f"lost something in callback.{hook}" in caplog.text
 
 

@@ -25,37 +25,37 @@ from tests.rolloutdeck.support.fake_trl import NAN, PROMPTS, Making, Trainer  # 
 
 
 def taken(trainer: Trainer) -> list[CapturedGeneration]:
-    found: list[CapturedGeneration] = []
-    GenerationCapture(trainer, found.append)
-    return found
+    matches: list[CapturedGeneration] = []
+    GenerationCapture(trainer, matches.append)
+    return matches
 
 
 def test_each_process_tells_its_own_rows_with_their_places_among_all() -> None:
     for rank in (0, 1):
         trainer = Trainer(rank, world=2)
-        found = taken(trainer)
+        result = taken(trainer)
         trainer.step()
-        rows = found[0].rows(TokenSelection(None))
+        rows = result[0].rows(TokenSelection(None))
         assert [(row["group"], row["index"]) for row in rows] == [
-            (str((rank * 4 + place) // 2), place % 2) for place in range(4)
+            (str((rank * 4 + position) // 2), position % 2) for position in range(4)
         ]
-        assert [row["rewards"]["letters"] for row in rows] == [rank * 4.0 + place for place in range(4)]
+        assert [row["rewards"]["letters"] for row in rows] == [rank * 4.0 + position for position in range(4)]
 
 
 def test_the_generations_of_one_step_follow_each_other_and_the_next_step_begins_anew() -> None:
     trainer = Trainer(world=2)
-    found = taken(trainer)
+    result = taken(trainer)
     trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=0), trainer.step(at=1)
-    assert [(one.split, one.step, one.first_row) for one in found] == [
+    assert [(item.split, item.step, item.first_row) for item in result] == [
         ("train", 1, 0), ("train", 1, 8), ("eval", 0, 0), ("train", 2, 0),
     ]  # fmt: skip
 
 
 def test_an_eval_may_have_another_number_of_answers() -> None:
     trainer = Trainer(num_generations_eval=4)
-    found = taken(trainer)
+    result = taken(trainer)
     trainer.step(), trainer.step(training=False)
-    assert [[row["group"] for row in one.rows(TokenSelection(0))] for one in found] == [
+    assert [[row["group"] for row in item.rows(TokenSelection(0))] for item in result] == [
         ["0", "0", "1", "1"],
         ["0", "0", "0", "0"],
     ]
@@ -63,9 +63,9 @@ def test_an_eval_may_have_another_number_of_answers() -> None:
 
 def test_a_row_ends_where_its_tokens_say_and_has_none_of_the_padding() -> None:
     trainer = Trainer()
-    found = taken(trainer)
+    result = taken(trainer)
     trainer.step()
-    rows = found[0].rows(TokenSelection(None))
+    rows = result[0].rows(TokenSelection(None))
     assert [row["truncated"] for row in rows] == [False, True, False, True]  # the pad ends one too; nothing was said
     assert [row["response_length"] for row in rows] == [3, 1, 2, 0]
     assert [row["prompt_ids"] for row in rows] == [[5], [5], [6, 5], [6, 5]]
@@ -78,16 +78,16 @@ def test_a_row_ends_where_its_tokens_say_and_has_none_of_the_padding() -> None:
 
 def test_a_trainer_that_names_its_ends_is_asked_for_them() -> None:
     trainer = Trainer(eos_token_ids=[8], _tokenizer=SimpleNamespace(eos_token_id=2, pad_token_id=None))
-    found = taken(trainer)
+    result = taken(trainer)
     trainer.step()
-    assert found[0].end_ids == {8}
+    assert result[0].end_ids == {8}
 
 
 def test_functions_that_gave_none_count_for_nothing_and_a_row_of_none_has_no_score() -> None:
     trainer = Trainer()
-    found = taken(trainer)
+    result = taken(trainer)
     trainer.step()
-    held = found[0]
+    held = result[0]
     assert [row["score"] for row in held.rows(TokenSelection(0))] == [0.0, 1.0, 2.0, 3.0]
     held.rewards = torch.full((4, 2), NAN)
     rows = held.rows(TokenSelection(0))
@@ -99,26 +99,26 @@ def test_functions_that_gave_none_count_for_nothing_and_a_row_of_none_has_no_sco
 
 def test_without_weights_every_function_weighs_the_same() -> None:
     trainer = Trainer(reward_weights=None)
-    found = taken(trainer)
+    result = taken(trainer)
     trainer.step()
-    assert found[0].weights == [1.0, 1.0]
+    assert result[0].weights == [1.0, 1.0]
 
 
 def test_a_generation_that_was_not_scored_does_not_tell_the_rows_before() -> None:
     trainer = Trainer()
-    found = taken(trainer)
+    result = taken(trainer)
     trainer.step()
     trainer.fails = True
     trainer.step()
-    assert len(found) == 1
+    assert len(result) == 1
 
 
 def test_what_a_trainer_goes_on_to_change_was_taken_before() -> None:
     trainer = Trainer()
-    found = taken(trainer)
+    result = taken(trainer)
     trainer.step()
     trainer._pending_extra_logs["first"] = []
-    assert found[0].extras == {"first": ["a", "a", "a", ""]}
+    assert result[0].extras == {"first": ["a", "a", "a", ""]}
 
 
 def test_a_version_without_these_methods_is_told_of_once_and_left_alone(
@@ -136,9 +136,9 @@ def test_a_version_without_these_methods_is_told_of_once_and_left_alone(
 def step(tmp_path: Path) -> Iterator[Path]:
     """A generation that was kept."""
     trainer = Trainer()
-    found = taken(trainer)
+    result = taken(trainer)
     trainer.step(at=6)
-    yield step_files.write_generation(tmp_path, found[0], 1)
+    yield step_files.write_generation(tmp_path, result[0], 1)
 
 
 def test_a_generation_is_kept_row_by_row_whole_and_read_again(step: Path) -> None:
@@ -170,9 +170,9 @@ def test_a_file_that_is_no_generation_is_refused_in_one_sentence(tmp_path: Path,
 
 
 def test_messages_are_the_same_prompt_in_any_order_of_their_keys() -> None:
-    told = [{"role": "user", "content": "1+1?"}]
-    assert step_files.serialize_prompt(told) == step_files.serialize_prompt([{"content": "1+1?", "role": "user"}])
-    assert step_files.serialize_prompt(told) != step_files.serialize_prompt([{"role": "user", "content": "1+2?"}])
+    values = [{"role": "user", "content": "1+1?"}]
+    assert step_files.serialize_prompt(values) == step_files.serialize_prompt([{"content": "1+1?", "role": "user"}])
+    assert step_files.serialize_prompt(values) != step_files.serialize_prompt([{"role": "user", "content": "1+2?"}])
 
 
 @pytest.mark.parametrize(("accumulated", "per_generation", "rows"), [(2, 2, 8), (4, 2, 16), (1, 4, 8)])
@@ -192,13 +192,13 @@ def test_the_facts_of_a_step_count_every_generation_of_it(accumulated: int, per_
 
 
 def test_a_step_and_a_run_with_the_same_arguments_differ_in_nothing_that_trl_can_tell() -> None:
-    told = {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": False}
+    values = {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": False}
     model = SimpleNamespace(config=SimpleNamespace(_name_or_path="tiny"))
-    trainer = SimpleNamespace(args=SimpleNamespace(to_dict=lambda: told), model=model)
+    trainer = SimpleNamespace(args=SimpleNamespace(to_dict=lambda: values), model=model)
     pinned = step_files.build_trl_step_facts(trainer, "abc")
-    assert {one.fact for one in compare_facts(pinned, pinned)} == {"dataset", "versions"}
-    before = compare_facts(pinned, layout.read_requirements(told).facts)  # by its arguments alone, before it runs
-    assert {one.fact for one in before} == {"tokenizer", "model", "dataset", "versions"}
+    assert {item.fact for item in compare_facts(pinned, pinned)} == {"dataset", "versions"}
+    before = compare_facts(pinned, layout.read_requirements(values).facts)  # by its arguments alone, before it runs
+    assert {item.fact for item in before} == {"tokenizer", "model", "dataset", "versions"}
 
 
 def test_the_seconds_of_a_step_are_those_of_its_generations_and_of_nothing_else(
@@ -207,8 +207,8 @@ def test_the_seconds_of_a_step_are_those_of_its_generations_and_of_nothing_else(
     clock = iter(range(0, 100, 2))
     monkeypatch.setattr(capture, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     trainer = Making()
-    found = taken(trainer)
+    result = taken(trainer)
     trainer.step(at=0), trainer.step(at=0), trainer.step(training=False, at=1), trainer.step(at=1)
-    assert [(one.split, one.step, one.seconds) for one in found] == [
+    assert [(item.split, item.step, item.seconds) for item in result] == [
         ("train", 1, 2.0), ("train", 1, 4.0), ("eval", 1, 2.0), ("train", 2, 2.0),
     ]  # fmt: skip

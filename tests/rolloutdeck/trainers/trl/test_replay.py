@@ -41,9 +41,13 @@ def generation(prompts: list[str] | None = None) -> bytes:
 
 @pytest.mark.parametrize("way", ["plan", "folder"])
 def test_a_mistake_in_a_replay_costs_a_generation(
-    trl: SimpleNamespace, laid: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str
+    trl: SimpleNamespace,
+    replay_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    way: str,
 ) -> None:
-    function = trl.replaying(folder=laid) if way == "folder" else trl.replaying()
+    function = trl.replaying(folder=replay_folder) if way == "folder" else trl.replaying()
     trainer = Trainer(rollout_func=function)
     joined(trl, trainer)
     monkeypatch.setattr(function, "_next_call", None)
@@ -143,8 +147,8 @@ def test_several_processes_replay_a_step_all_or_none(
     assert others.asked == 1  # of the step that the plan has
     ended(callback)
     deck.down()
-    found = [(body["outcome"], body["rows"], body["reason"]) for body in deck.posted("/replays/")]
-    assert found == [("refused", None, reason) if reason else ("hit", 8, "")]
+    matches = [(body["outcome"], body["rows"], body["reason"]) for body in deck.posted("/replays/")]
+    assert matches == [("refused", None, reason) if reason else ("hit", 8, "")]
 
 
 def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_tells_nothing(
@@ -164,12 +168,16 @@ def test_the_second_process_replays_its_own_rows_by_the_plan_of_the_first_and_te
 
 @pytest.mark.parametrize("objections", [[None], [(True, "another file")]])
 def test_several_processes_replay_a_folder_all_or_none_by_the_steps_that_the_first_one_sees(
-    trl: SimpleNamespace, others: SimpleNamespace, laid: Path, caplog: pytest.LogCaptureFixture, objections: list[Any]
+    trl: SimpleNamespace,
+    others: SimpleNamespace,
+    replay_folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    objections: list[Any],
 ) -> None:
-    (laid / PULL_MANIFEST).unlink()
-    (laid / "step_000002/rollout-0.json").write_bytes(of_two())
+    (replay_folder / PULL_MANIFEST).unlink()
+    (replay_folder / "step_000002/rollout-0.json").write_bytes(of_two())
     others.first, others.objections = {"step_000001", "step_000002"}, objections
-    trainer = Trainer(rollout_func=trl.replaying(folder=laid), rank=1, world=2)
+    trainer = Trainer(rollout_func=trl.replaying(folder=replay_folder), rank=1, world=2)
     done = [(replayed(trainer, step), others.asked) for step in (1, 2, 3)]
     assert done == [(False, 1), (objections == [None], 2), (False, 2)]
     assert objections != [None] or trainer.batch["completion_ids"] != PINNED
@@ -195,34 +203,34 @@ def test_without_a_callback_a_plan_is_not_asked_for_and_that_is_said_once(
 
 
 @pytest.fixture
-def laid(tmp_path: Path) -> Path:
+def replay_folder(tmp_path: Path) -> Path:
     """What `pull` puts into a folder for step 2, and one that nobody told of for step 3."""
     for step in (2, 3):
         (tmp_path / f"into/step_00000{step}").mkdir(parents=True)
         (tmp_path / f"into/step_00000{step}/rollout-0.json").write_bytes(generation())
     files = {"step_000002/rollout-0.json": download.hash_file(tmp_path / "into/step_000002/rollout-0.json")}
-    told = {"rolloutdeck": "pull", "complete": True, "plan": "default@1", "files": files, "pins": {"2": 5, "3": 6}}
-    (tmp_path / "into" / PULL_MANIFEST).write_text(json.dumps(told))
+    values = {"rolloutdeck": "pull", "complete": True, "plan": "default@1", "files": files, "pins": {"2": 5, "3": 6}}
+    (tmp_path / "into" / PULL_MANIFEST).write_text(json.dumps(values))
     return tmp_path / "into"
 
 
 def test_a_folder_is_replayed_where_pull_told_of_its_files_and_the_callbacks_run_hears_of_it(
-    trl: SimpleNamespace, at_receiver: Receiver, laid: Path, caplog: pytest.LogCaptureFixture
+    trl: SimpleNamespace, at_receiver: Receiver, replay_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = Trainer(rollout_func=trl.replaying(folder=laid))
+    trainer = Trainer(rollout_func=trl.replaying(folder=replay_folder))
     callback = joined(trl, trainer)
     assert [replayed(trainer, step) for step in (1, 2, 3)] == [False, True, False]
     assert not replayed(trainer, 2, training=False)
     assert "Step 3 is not replayed: rollout-0.json is not the file that `pull` wrote" in caplog.text
     ended(callback)
-    told = [(body["step"], body["outcome"], body["pin"]) for body in at_receiver.posted("/replays/")]
-    assert told == [(2, "hit", 5), (3, "refused", 6)]
+    values = [(body["step"], body["outcome"], body["pin"]) for body in at_receiver.posted("/replays/")]
+    assert values == [(2, "hit", 5), (3, "refused", 6)]
 
 
-def test_a_folder_whose_plan_says_stop_is_the_only_thing_that_raises(trl: SimpleNamespace, laid: Path) -> None:
-    told = json.loads((laid / PULL_MANIFEST).read_text())
-    (laid / PULL_MANIFEST).write_text(json.dumps({**told, "on_mismatch": "stop"}))
-    trainer = Trainer(rollout_func=trl.replaying(folder=laid))
+def test_a_folder_whose_plan_says_stop_is_the_only_thing_that_raises(trl: SimpleNamespace, replay_folder: Path) -> None:
+    result = json.loads((replay_folder / PULL_MANIFEST).read_text())
+    (replay_folder / PULL_MANIFEST).write_text(json.dumps({**result, "on_mismatch": "stop"}))
+    trainer = Trainer(rollout_func=trl.replaying(folder=replay_folder))
     assert replayed(trainer, 2)
     with pytest.raises(
         patching.ReplayStoppedError, match=r"default@1 says to stop. Step 3: rollout-0.json is not the file"
@@ -231,21 +239,21 @@ def test_a_folder_whose_plan_says_stop_is_the_only_thing_that_raises(trl: Simple
 
 
 def test_what_the_callback_kept_is_replayed_by_its_folder_alone(
-    trl: SimpleNamespace, laid: Path, caplog: pytest.LogCaptureFixture
+    trl: SimpleNamespace, replay_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (laid / PULL_MANIFEST).unlink()
+    (replay_folder / PULL_MANIFEST).unlink()
     caplog.set_level(logging.INFO)
-    trainer = Trainer(rollout_func=trl.replaying(folder=laid))
+    trainer = Trainer(rollout_func=trl.replaying(folder=replay_folder))
     assert [replayed(trainer, step) for step in (1, 2, 3)] == [False, True, True]
     assert "Step 3 is replayed from" in caplog.text
 
 
 def test_a_folder_that_pull_did_not_finish_or_that_holds_no_steps_ends_before_the_training(
-    trl: SimpleNamespace, laid: Path, tmp_path: Path
+    trl: SimpleNamespace, replay_folder: Path, tmp_path: Path
 ) -> None:
-    told = json.loads((laid / PULL_MANIFEST).read_text())
-    (laid / PULL_MANIFEST).write_text(json.dumps({**told, "complete": False}))
+    result = json.loads((replay_folder / PULL_MANIFEST).read_text())
+    (replay_folder / PULL_MANIFEST).write_text(json.dumps({**result, "complete": False}))
     with pytest.raises(ValueError, match="is not complete: a `rolloutdeck pull` into it did not finish; run it again"):
-        trl.replaying(folder=laid)
+        trl.replaying(folder=replay_folder)
     with pytest.raises(ValueError, match="has no step of TRL"):
         trl.replaying(folder=tmp_path)

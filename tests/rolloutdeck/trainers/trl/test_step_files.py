@@ -95,5 +95,5 @@ def test_what_the_senders_thread_reads_of_a_step_imports_nothing() -> None:
     )
     data = Path(__file__).parents[3] / "data"
     done = subprocess.run([sys.executable, "-c", code, data], capture_output=True, text=True, check=True, timeout=60)
-    told, imported = done.stdout.rstrip().split("] ")
-    assert all(word in told for word in ("gen_batch", "slime-rollout", "roll-mock")) and imported == "[]"
+    result, imported = done.stdout.rstrip().split("] ")
+    assert all(word in result for word in ("gen_batch", "slime-rollout", "roll-mock")) and imported == "[]"

@@ -35,25 +35,25 @@ def keeping(trl: SimpleNamespace, trainer: Trainer, folder: Path) -> Path:
 
 
 @pytest.fixture
-def kept(trl: SimpleNamespace, tmp_path: Path) -> Path:
+def step_folder(trl: SimpleNamespace, tmp_path: Path) -> Path:
     trainer = Calling()
     trainer.args.gradient_accumulation_steps = 1
     keeping(trl, trainer, tmp_path / "kept")
     return tmp_path / "kept"
 
 
-def test_a_step_is_kept_with_its_tools_their_calls_and_the_messages_that_they_gave(kept: Path) -> None:
-    told = json.loads((kept / "step_000001/rollout-0.json").read_bytes())
-    assert told["tools"] == {"names": ["add"], "calls": 4, "failures": 1}
-    assert [row["completion"] for row in told["rows"]] == [SAID] * 4
-    assert [row["env_mask"] for row in told["rows"]] == [[1, 1, 0, 1], [1, 0, 1], [1, 1, 0, 1], [1, 0, 1]]
+def test_a_step_is_kept_with_its_tools_their_calls_and_the_messages_that_they_gave(step_folder: Path) -> None:
+    result = json.loads((step_folder / "step_000001/rollout-0.json").read_bytes())
+    assert result["tools"] == {"names": ["add"], "calls": 4, "failures": 1}
+    assert [row["completion"] for row in result["rows"]] == [SAID] * 4
+    assert [row["env_mask"] for row in result["rows"]] == [[1, 1, 0, 1], [1, 0, 1], [1, 1, 0, 1], [1, 0, 1]]
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["", "where somebody else wrapped the loop"])
 def test_a_replay_gives_what_the_tools_gave_and_the_next_step_calls_them_again(
-    trl: SimpleNamespace, kept: Path, wrapped: bool
+    trl: SimpleNamespace, step_folder: Path, wrapped: bool
 ) -> None:
-    trainer = Calling(rollout_func=trl.replaying(folder=kept, otherwise=generated), gives="other")
+    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generated), gives="other")
     if wrapped:
         vars(trainer)["_tool_call_loop"] = trainer._tool_call_loop
     trainer.step(at=0)
@@ -65,18 +65,18 @@ def test_a_replay_gives_what_the_tools_gave_and_the_next_step_calls_them_again(
     }  # fmt: skip
     trainer.step(at=1)
     assert (trainer.generated, trainer.looped) == (1, 1)
-    assert [one[1]["content"] for one in trainer.scored] == ["other"] * 4
+    assert [item[1]["content"] for item in trainer.scored] == ["other"] * 4
 
 
 def test_the_calls_of_a_step_are_counted_by_the_first_of_several_processes(
-    trl: SimpleNamespace, kept: Path, others: SimpleNamespace
+    trl: SimpleNamespace, step_folder: Path, others: SimpleNamespace
 ) -> None:
-    path = kept / "step_000001/rollout-0.json"
-    told = json.loads(path.read_bytes())
-    path.write_text(json.dumps({**told, "rows": told["rows"] * 2}))
+    path = step_folder / "step_000001/rollout-0.json"
+    result = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**result, "rows": result["rows"] * 2}))
     others.first, others.objections = {"step_000001"}, [None]
     for rank, calls in ((0, 4), (1, 0)):
-        trainer = Calling(rank, 2, rollout_func=trl.replaying(folder=kept, otherwise=generated))
+        trainer = Calling(rank, 2, rollout_func=trl.replaying(folder=step_folder, otherwise=generated))
         trainer.step(at=0)
         assert (trainer.generated, trainer.looped) == (0, 0)
         assert trainer._metrics["train"]["tools/call_frequency"] == [calls / 4]
@@ -95,17 +95,17 @@ def test_the_calls_of_a_step_are_counted_by_the_first_of_several_processes(
     ],
 )
 def test_other_tools_and_environments_are_refused_with_the_reason(
-    trl: SimpleNamespace, kept: Path, caplog: pytest.LogCaptureFixture, told: dict[str, Any], why: str
+    trl: SimpleNamespace, step_folder: Path, caplog: pytest.LogCaptureFixture, told: dict[str, Any], why: str
 ) -> None:
-    trainer = Calling(rollout_func=trl.replaying(folder=kept, otherwise=generated), **told)
+    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generated), **told)
     assert trainer.rollout_func(["1+1?", "1+1?", "2+2?", "2+2?"], trainer)["completion_ids"] == IDS
     assert trainer.generated == 1 and f"Step 1 is not replayed: {why}" in caplog.text
 
 
 def test_a_step_with_tools_is_refused_by_a_trainer_without_and_the_other_way_round(
-    trl: SimpleNamespace, kept: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    trl: SimpleNamespace, step_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = Trainer(rollout_func=trl.replaying(folder=kept, otherwise=generated))
+    trainer = Trainer(rollout_func=trl.replaying(folder=step_folder, otherwise=generated))
     trainer.step(at=0)
     assert trainer.generated == 1 and "tools: add pinned, none requested" in caplog.text
     path = keeping(trl, Trainer(), tmp_path / "plain")
@@ -116,12 +116,12 @@ def test_a_step_with_tools_is_refused_by_a_trainer_without_and_the_other_way_rou
 
 @pytest.mark.parametrize("rows", [[{"completion": "text"}], [{"env_mask": None}], [{"completion": ["text"]}]])
 def test_a_file_that_does_not_say_what_the_tools_gave_is_refused(
-    trl: SimpleNamespace, kept: Path, caplog: pytest.LogCaptureFixture, rows: list[dict[str, Any]]
+    trl: SimpleNamespace, step_folder: Path, caplog: pytest.LogCaptureFixture, rows: list[dict[str, Any]]
 ) -> None:
-    path = kept / "step_000001/rollout-0.json"
-    told = json.loads(path.read_bytes())
-    path.write_text(json.dumps({**told, "rows": [{**told["rows"][0], **rows[0]}, *told["rows"][1:]]}))
-    trainer = Calling(rollout_func=trl.replaying(folder=kept, otherwise=generated))
+    path = step_folder / "step_000001/rollout-0.json"
+    result = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**result, "rows": [{**result["rows"][0], **rows[0]}, *result["rows"][1:]]}))
+    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generated))
     trainer.step(at=0)
     assert trainer.generated == 1 and "its rows have no results of tools" in caplog.text
 

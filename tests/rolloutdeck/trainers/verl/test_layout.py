@@ -44,8 +44,8 @@ def asks(config: dict[str, Any], **changed: Any) -> VerlRequirements:
     ],
 )
 def test_the_folder_is_named_as_this_trainer_names_it(config: dict[str, Any], role: str, step: str) -> None:
-    found = read_requirements(config)
-    assert (found.role, str(found.get_step_folder(3))) == (role, step)
+    result = read_requirements(config)
+    assert (result.role, str(result.get_step_folder(3))) == (role, step)
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -135,8 +135,8 @@ def test_verl_0_8_is_told_up_to_which_step_and_not_to_validate() -> None:
 @pytest.mark.parametrize("root", ["/a b/c", "/it's", '/say "hi"', "/a=b", "/x,y", "/日本"])
 def test_the_flags_survive_a_shell_and_come_back_as_they_were(root: str) -> None:
     words = [word for flag in asks(V0).build_settings(root, [1]) for word in shlex.split(flag)]
-    told = load.parse_overrides(words)["skip.rollout.dump_dir"]
-    assert told.replace('\\"', '"') == root
+    result = load.parse_overrides(words)["skip.rollout.dump_dir"]
+    assert result.replace('\\"', '"') == root
 
 
 def test_a_step_has_the_files_of_its_trainer_with_the_marker_last() -> None:
@@ -176,10 +176,10 @@ def test_what_a_trainer_cannot_load_is_told(config: dict[str, Any], role: str, f
 
 def test_fully_async_moves_the_prompts_of_a_step_by_what_the_steps_between_take() -> None:
     assert asks(V0).get_folder_number(3, "global_step", 3, 5) == 5
-    found = asks(ASYNC)  # 16 prompts a training step
-    assert [found.get_folder_number(3, "global_step", prompt, 3) for prompt in (33, 47)] == [33, 47]
-    assert [found.get_folder_number(3, "global_step", prompt, 5) for prompt in (33, 47)] == [65, 79]
-    assert found.get_folder_number(4, "feed_index", 4, 9) == 9
+    result = asks(ASYNC)  # 16 prompts a training step
+    assert [result.get_folder_number(3, "global_step", prompt, 3) for prompt in (33, 47)] == [33, 47]
+    assert [result.get_folder_number(3, "global_step", prompt, 5) for prompt in (33, 47)] == [65, 79]
+    assert result.get_folder_number(4, "feed_index", 4, 9) == 9
 
 
 def test_only_batches_of_v0_may_need_a_repair() -> None:
@@ -210,5 +210,5 @@ def test_a_run_of_which_nothing_is_known_is_shaped_like_the_pinned_batch() -> No
 
 
 def test_a_known_configuration_is_taken_under_the_new_names() -> None:
-    told = guess_settings("math", "next", {**V0, "data.gen_batch_size": 16}, {"role": "rollout_tq"})
-    assert str(read_requirements(told).folder) == "next_math/GBS16_N4_in128_out256"
+    result = guess_settings("math", "next", {**V0, "data.gen_batch_size": 16}, {"role": "rollout_tq"})
+    assert str(read_requirements(result).folder) == "next_math/GBS16_N4_in128_out256"

@@ -33,10 +33,10 @@ def test_another_word_keeps_the_default_and_is_said(caplog: pytest.LogCaptureFix
 
 def test_tokens_are_kept_of_whole_groups_the_same_whenever_it_is_asked() -> None:
     selection = TokenSelection(4, "run")
-    kept = selection.select_rows(GROUPS, "train", 7)
-    assert set(Counter(GROUPS[place] for place in kept).values()) == {3}
-    assert len({GROUPS[place] for place in kept}) == 4
-    assert kept == selection.select_rows(GROUPS, "train", 7) == sorted(kept)
+    stored = selection.select_rows(GROUPS, "train", 7)
+    assert set(Counter(GROUPS[position] for position in stored).values()) == {3}
+    assert len({GROUPS[position] for position in stored}) == 4
+    assert stored == selection.select_rows(GROUPS, "train", 7) == sorted(stored)
 
 
 def test_other_steps_and_other_runs_keep_other_groups() -> None:
@@ -81,8 +81,8 @@ def test_a_library_is_patched_whether_it_is_imported_before_or_after_us(library:
 def test_patching_twice_changes_nothing(library: str) -> None:
     for _ in range(2):
         patching.patch_when_imported(library, "patcher")
-        found = importlib.import_module(library)
-    assert found.Trainer().step() == 2
+        result = importlib.import_module(library)
+    assert result.Trainer().step() == 2
 
 
 def test_what_a_version_does_not_have_is_said_and_the_rest_is_patched(

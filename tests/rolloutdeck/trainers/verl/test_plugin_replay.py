@@ -48,16 +48,16 @@ def replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> VerlRepla
     source = {"run": "u", "name": "first", "step": 3, "step_kind": "global_step", "flagged": flagged}
     artifact = {"id": "a", "role": "rollout", "step": 3, "files": FILES}
     entry = {"target_step": 3, "pin": 5, "source": source, "artifacts": [artifact], "differences": list(differences)}
-    told = {"plan": "default", "revision": 2, "action": "cache", "on_mismatch": "generate", "exclude_flagged": False}
-    return VerlReplay(Reports(), read_requirements(SETTINGS), parse_plan({**told, "entries": [entry], **plan}))  # type: ignore[arg-type]
+    values = {"plan": "default", "revision": 2, "action": "cache", "on_mismatch": "generate", "exclude_flagged": False}
+    return VerlReplay(Reports(), read_requirements(SETTINGS), parse_plan({**values, "entries": [entry], **plan}))  # type: ignore[arg-type]
 
 
 def outcome(asked: VerlReplay) -> tuple[str, Any, str]:
     """What was reported when step 3 came, and the run generated."""
     assert asked.load_step(3) is None
-    ((step, found, pin, reason),) = asked.session.told  # type: ignore[attr-defined]
+    ((step, result, pin, reason),) = asked.session.told  # type: ignore[attr-defined]
     assert step == 3
-    return found, pin, reason
+    return result, pin, reason
 
 
 def test_only_steps_that_the_plan_names_are_asked_for() -> None:
@@ -66,21 +66,21 @@ def test_only_steps_that_the_plan_names_are_asked_for() -> None:
 
 
 def test_a_pin_whose_bytes_cannot_be_had_is_a_miss() -> None:
-    found, pin, reason = outcome(replay())
-    assert (found, pin) == ("miss", 5)
+    result, pin, reason = outcome(replay())
+    assert (result, pin) == ("miss", 5)
     assert "Can't download" in reason
 
 
 def test_a_pin_that_does_not_fit_is_refused_with_the_fact() -> None:
     wrong = {"fact": "rows", "pinned": 8, "asking": 4, "verdict": "refuse"}
-    found, pin, reason = outcome(replay(differences=[wrong]))
-    assert (found, pin) == ("refused", 5)
+    result, pin, reason = outcome(replay(differences=[wrong]))
+    assert (result, pin) == ("refused", 5)
     assert "rows: 8 pinned, 4 requested" in reason
 
 
 def test_flagged_rows_that_are_in_no_file_refuse_the_pin_where_the_plan_leaves_them_out() -> None:
-    found, pin, reason = outcome(replay(flagged=1, exclude_flagged=True))
-    assert (found, pin) == ("refused", 5)
+    result, pin, reason = outcome(replay(flagged=1, exclude_flagged=True))
+    assert (result, pin) == ("refused", 5)
     assert "1 of its 1 flagged samples can't be found in its files" in reason
     assert outcome(replay(flagged=0, exclude_flagged=True))[0] == "miss"
     assert outcome(replay(flagged=1))[0] == "miss"
@@ -93,26 +93,26 @@ def test_a_prompt_of_fully_async_that_is_flagged_is_generated_and_told_and_stops
         {"id": "a", "role": "async_rollout", "step": feed, "files": FILES, "whole": feed == 4} for feed in (4, 5)
     ]
     entry = {"target_step": 3, "pin": 5, "source": source, "artifacts": artifacts}
-    told = {"plan": "p", "revision": 1, "action": "cache", "on_mismatch": "stop", "exclude_flagged": True}
-    asked = VerlReplay(Reports(), read_requirements(settings), parse_plan({**told, "entries": [entry]}))  # type: ignore[arg-type]
-    assert [feed for feed in range(10) if asked.has_step(feed)] == [6, 7]
-    assert asked.load_step(6) is None
-    assert asked.session.told == [(6, "refused", 5, FLAGGED_REASON)]  # type: ignore[attr-defined]
+    values = {"plan": "p", "revision": 1, "action": "cache", "on_mismatch": "stop", "exclude_flagged": True}
+    requested = VerlReplay(Reports(), read_requirements(settings), parse_plan({**values, "entries": [entry]}))  # type: ignore[arg-type]
+    assert [feed for feed in range(10) if requested.has_step(feed)] == [6, 7]
+    assert requested.load_step(6) is None
+    assert requested.session.told == [(6, "refused", 5, FLAGGED_REASON)]  # type: ignore[attr-defined]
 
 
 def test_a_plan_that_says_stop_is_the_only_thing_that_raises() -> None:
-    asked = replay(on_mismatch="stop")
+    requested = replay(on_mismatch="stop")
     with pytest.raises(patching.ReplayStoppedError, match="default@2 says to stop .* Step 3"):
-        asked.load_step(3)
+        requested.load_step(3)
     with pytest.raises(patching.ReplayStoppedError):
-        patching.catch_errors(asked.load_step)(3)
+        patching.catch_errors(requested.load_step)(3)
 
 
 def test_prompts_are_compared_by_role_and_text_alone() -> None:
-    asked = [{"role": "user", "content": "2+2?", "name": None}]
-    assert serialize_messages(asked) == serialize_messages([{"content": "2+2?", "role": "user"}])
-    assert serialize_messages(asked) != serialize_messages([{"role": "user", "content": "2+3?"}])
-    assert serialize_messages(asked) != serialize_messages([{"role": "system", "content": "2+2?"}])
+    requests = [{"role": "user", "content": "2+2?", "name": None}]
+    assert serialize_messages(requests) == serialize_messages([{"content": "2+2?", "role": "user"}])
+    assert serialize_messages(requests) != serialize_messages([{"role": "user", "content": "2+3?"}])
+    assert serialize_messages(requests) != serialize_messages([{"role": "system", "content": "2+2?"}])
 
 
 torch = SimpleNamespace(load=lambda path, **_: f"unpickled {path}", tensor=lambda value: [value])
@@ -127,8 +127,8 @@ def helped(path: str) -> Any:
 
 
 def test_code_of_verl_reads_by_us_and_does_all_else_as_it_did() -> None:
-    made = rollout_skip.replace_torch_load(reads, lambda path: f"read {path}")
-    assert made("a.pt", also=2) == (["read a.pt"], 1, 2)
+    created = rollout_skip.replace_torch_load(reads, lambda path: f"read {path}")
+    assert created("a.pt", also=2) == (["read a.pt"], 1, 2)
     assert reads("a.pt") == (["unpickled a.pt"], 1, 0)
 
 

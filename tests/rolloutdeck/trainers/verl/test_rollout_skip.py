@@ -34,7 +34,7 @@ class Later:
 @pytest.mark.parametrize("role", rollout_skip.SKIP_ROLES)
 def test_a_verl_that_would_load_a_dump_itself_replays_nothing_and_says_so(role: str) -> None:
     kind = rollout_skip.build_skip_class(role, Later)
-    made = kind.__new__(kind)
-    made.replay, made.pinned_folders, made.pinned_batches = Asked(), {}, {}
-    assert made.meet_precondition(3) is False
-    assert made.replay.left == [(3, NotReplayableError, UNKNOWN_LOADER)]
+    created = kind.__new__(kind)
+    created.replay, created.pinned_folders, created.pinned_batches = Asked(), {}, {}
+    assert created.meet_precondition(3) is False
+    assert created.replay.left == [(3, NotReplayableError, UNKNOWN_LOADER)]

@@ -29,8 +29,8 @@ SHAPE = {"samples_per_prompt": 4, "max_prompt_length": 128, "max_response_length
 
 
 def step_of(tree: str, step: str = "1") -> Path:
-    (found,) = (DATA / tree).glob(f"*/GBS*/{step}")
-    return found
+    (result,) = (DATA / tree).glob(f"*/GBS*/{step}")
+    return result
 
 
 def tree_of(tmp_path: Path, shape: str = "GBS8_N4_in128_out256") -> Path:
@@ -46,8 +46,10 @@ def copied(source: Path, target: Path) -> Path:
 
 def step_folders(root: Path) -> list[LoadableStep]:
     """The whole steps below `root`, by tree and step."""
-    found = [read_step(spot) for spot in find_steps(root) if not spot.reason]
-    return sorted((one for one in found if isinstance(one, LoadableStep)), key=lambda one: (one.path.parent, one.step))
+    matches = [read_step(spot) for spot in find_steps(root) if not spot.reason]
+    return sorted(
+        (item for item in matches if isinstance(item, LoadableStep)), key=lambda item: (item.path.parent, item.step)
+    )
 
 
 def reasons(root: Path) -> dict[str, str]:
@@ -97,10 +99,10 @@ def reasons(root: Path) -> dict[str, str]:
 def test_every_layout_is_recognised_with_its_role_step_and_facts(
     tree: str, step: str, expected: tuple[str, int, str, str], files: tuple[str, ...], facts: dict[str, Any]
 ) -> None:
-    [found] = step_folders(DATA / tree)
-    assert (found.role, found.step, found.step_kind, found.layout) == expected
-    assert (found.path, found.files) == (step_of(tree, step), files)
-    assert found.facts == {"role": found.role, **SHAPE, **facts}
+    [result] = step_folders(DATA / tree)
+    assert (result.role, result.step, result.step_kind, result.layout) == expected
+    assert (result.path, result.files) == (step_of(tree, step), files)
+    assert result.facts == {"role": result.role, **SHAPE, **facts}
 
 
 def test_the_folder_of_one_step_may_be_named(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_steps_come_in_their_order_and_deeper_experiment_names_are_found(tmp_pat
     tree = tree_of(tmp_path / "team" / "exp")
     for step in ("10", "2", "9"):
         copied(step_of("verl_skip/main"), tree / step)
-    assert [found.step for found in step_folders(tmp_path)] == [2, 9, 10]
+    assert [result.step for result in step_folders(tmp_path)] == [2, 9, 10]
 
 
 @pytest.mark.parametrize("name", ["gen_batch.dp", "meta.json"])
@@ -134,15 +136,15 @@ def test_folders_that_verl_would_not_find_again_are_no_steps(tmp_path: Path) -> 
 
 def test_a_step_of_v1_is_whole_when_it_has_every_inner_folder(tmp_path: Path) -> None:
     tree, inner = tree_of(tmp_path, "GBS1_N4_in128_out256"), step_of("verl_tq/sync") / "0"
-    for place in ("1/0", "1/1", "2/0", "3/0", "3/2", "4/0", "4/1"):
-        copied(inner, tree / place)
+    for position in ("1/0", "1/1", "2/0", "3/0", "3/2", "4/0", "4/1"):
+        copied(inner, tree / position)
     (tree / "4/1/meta.json").unlink()
     assert reasons(tmp_path) == {"1": "", "2": INCOMPLETE_STEPS, "3": INCOMPLETE_STEPS, "4": INCOMPLETE_STEPS}
-    [found] = step_folders(tmp_path)
-    assert found.files == ("0/meta.json", "0/tq_batch.pt", "1/meta.json", "1/tq_batch.pt")
+    [result] = step_folders(tmp_path)
+    assert result.files == ("0/meta.json", "0/tq_batch.pt", "1/meta.json", "1/tq_batch.pt")
     # The same 32 trajectories twice: rows are added up, prompts are counted by their uid.
-    assert found.facts["parameter_sync_step"] == 2
-    assert (found.facts["rows"], found.facts["prompts"]) == (64, 8)
+    assert result.facts["parameter_sync_step"] == 2
+    assert (result.facts["rows"], result.facts["prompts"]) == (64, 8)
 
 
 def test_the_first_step_of_an_async_v1_run_may_still_get_inner_folders(tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_a_batch_of_one_prompt_is_fully_async_only_if_it_says_so(tmp_path: Path)
     tree = tree_of(tmp_path, "GBS1_N4_in128_out256")
     copied(step_of("verl_skip/main"), tree / "1")
     copied(step_of("verl_skip/async"), tree / "2")
-    assert [(found.step, found.role, found.step_kind) for found in step_folders(tmp_path)] == [
+    assert [(result.step, result.role, result.step_kind) for result in step_folders(tmp_path)] == [
         (1, "rollout", "global_step"),
         (2, "async_rollout", "feed_index"),
     ]
@@ -197,17 +199,17 @@ def test_a_genstep_is_of_the_step_that_its_batch_says_and_validation_is_left_out
     step = copied(step_of("verl_v2/main", "genstep_000001"), tree_of(tmp_path) / "genstep_000012")
     (step / "new_batch.dp").write_bytes(new_batch(monkeypatch, meta))
     [spot] = find_steps(tmp_path)
-    found = read_step(spot)
-    assert (found.step if isinstance(found, LoadableStep) else found) == expected
+    result = read_step(spot)
+    assert (result.step if isinstance(result, LoadableStep) else result) == expected
 
 
 def test_the_single_file_of_old_versions_is_kept_for_reading_only(tmp_path: Path) -> None:
     name = "exp_proj_GBS8__N4"
     shutil.copy(step_of("verl_skip/main") / "gen_batch.dp", tmp_path / name)
-    [found] = step_folders(tmp_path)
-    assert (found.path, found.files, found.step, found.layout) == (tmp_path, (name,), 0, "single")
-    assert found.facts["format"] == "single_file"  # which no run asks for
-    assert step_folders(tmp_path / name) == [found]
+    [result] = step_folders(tmp_path)
+    assert (result.path, result.files, result.step, result.layout) == (tmp_path, (name,), 0, "single")
+    assert result.facts["format"] == "single_file"  # which no run asks for
+    assert step_folders(tmp_path / name) == [result]
 
 
 def test_what_pull_put_there_is_another_runs(tmp_path: Path) -> None:
@@ -222,8 +224,8 @@ def test_a_batch_that_can_not_be_read_has_the_facts_of_its_path(tmp_path: Path, 
     batch = step / "gen_batch.dp"
     hostile = step_of("verl_skip/broken", "5") / "gen_batch.dp"
     batch.write_bytes(hostile.read_bytes() if damage == "hostile" else batch.read_bytes()[:5000])
-    [found] = step_folders(tmp_path)
-    assert found.facts == {"role": "rollout", **SHAPE, "prompts": 8}
+    [result] = step_folders(tmp_path)
+    assert result.facts == {"role": "rollout", **SHAPE, "prompts": 8}
 
 
 def test_no_other_folder_looks_like_a_step(tmp_path: Path) -> None:

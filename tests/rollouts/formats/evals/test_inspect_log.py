@@ -46,41 +46,41 @@ def entry(name: str, value: Any, method: int = ZSTD, flags: int = 0, *, zip64: b
     """A member with its header, and what the list at the zip's end says of it but for its place."""
     plain = value if isinstance(value, bytes) else json.dumps(value).encode()
     body, title = PACK[method](plain), name.encode()
-    told = struct.pack("<HHHHHI", 45, flags, method, 0, 0x21, zlib.crc32(plain))
+    result = struct.pack("<HHHHHI", 45, flags, method, 0, 0x21, zlib.crc32(plain))
     sizes, extra = struct.pack("<II", len(body), len(plain)), b""
     if zip64:  # as `ZipFile.open("w", force_zip64=True)` leaves it
         sizes, extra = b"\xff" * 8, struct.pack("<HHQQ", 1, 16, len(plain), len(body))
-    local = b"PK\x03\x04" + told + sizes + struct.pack("<HH", len(title), len(extra)) + title + extra + body
+    local = b"PK\x03\x04" + result + sizes + struct.pack("<HH", len(title), len(extra)) + title + extra + body
     small = struct.pack("<II", len(body), len(plain))
-    central = b"PK\x01\x02" + b"\x2d\x03" + told + small + struct.pack("<HHHHHI", len(title), 0, 0, 0, 0, 0)
+    central = b"PK\x01\x02" + b"\x2d\x03" + result + small + struct.pack("<HHHHHI", len(title), 0, 0, 0, 0, 0)
     return local, central
 
 
 def log(*entries: tuple[str, Any] | tuple[str, Any, int] | tuple[str, Any, int, int]) -> bytes:
     body, index = b"", b""
-    for one in entries:
-        local, central = entry(*one)
-        index += central + struct.pack("<I", len(body)) + one[0].encode()
+    for item in entries:
+        local, central = entry(*item)
+        index += central + struct.pack("<I", len(body)) + item[0].encode()
         body += local
     count = len(entries)
     return body + index + struct.pack("<4sHHHHIIH", b"PK\x05\x06", 0, 0, count, count, len(index), len(body), 0)
 
 
-def found(body: bytes, name: str = "a.eval") -> list[Any]:
+def read_records(body: bytes, name: str = "a.eval") -> list[Any]:
     return read(inspect_log, body, filename=name)
 
 
 def torn(method: int) -> bytes:
     """A log whose only sample does not unpack."""
     body = bytearray(log(("samples/1_epoch_1.json", sample("ab" * 50), method)))
-    body[60:75] = bytes(one ^ 0xFF for one in body[60:75])
+    body[60:75] = bytes(item ^ 0xFF for item in body[60:75])
     return bytes(body)
 
 
 @pytest.mark.parametrize("method", [STORED, DEFLATED, ZSTD])
 def test_a_log_is_read_however_it_is_packed(method: int) -> None:
     header = {"version": 2, "status": "success", "eval": {"task": "sums"}}
-    one, two = found(
+    one, two = read_records(
         log(*((f"samples/{at}_epoch_1.json", sample(f"{at}", id=at), method) for at in (1, 2)),
             ("header.json", header, method))
     )  # fmt: skip
@@ -88,7 +88,7 @@ def test_a_log_is_read_however_it_is_packed(method: int) -> None:
 
 
 def test_of_a_sample_that_was_run_again_the_last_counts() -> None:
-    (one,) = found(log(("samples/1_epoch_1.json", sample("5")), ("samples/1_epoch_1.json", sample("4"))))
+    (one,) = read_records(log(("samples/1_epoch_1.json", sample("5")), ("samples/1_epoch_1.json", sample("4"))))
     assert one.response == "4"
 
 
@@ -96,7 +96,7 @@ def test_a_torn_sample_takes_no_other_with_it() -> None:
     name = "samples/{}_epoch_1.json"
     body = log((name.format(1), sample("1")), (name.format(2), sample("2" * 99), STORED), (name.format(3), sample("3")))
     broken = body.replace(b"2" * 99, b"7" * 99)
-    one, problem, three = found(broken)
+    one, problem, three = read_records(broken)
     assert (one.response, three.response) == ("1", "3")
     assert problem == LineProblem(2, "samples/2_epoch_1.json is damaged: its checksum differs")
 
@@ -104,21 +104,21 @@ def test_a_torn_sample_takes_no_other_with_it() -> None:
 @pytest.mark.parametrize("zip64", [False, True])
 def test_of_a_log_that_breaks_off_what_came_before_is_read(zip64: bool) -> None:
     parts = [entry(f"samples/{at}_epoch_1.json", sample(f"{at}"), zip64=zip64)[0] for at in (1, 2, 3)]
-    one, two, problem = found(b"".join(parts)[:-5])
+    one, two, problem = read_records(b"".join(parts)[:-5])
     assert (one.response, two.response, problem) == ("1", "2", LineProblem(3, CUT))
 
 
 def test_a_sample_that_failed_before_an_answer_is_no_empty_answer() -> None:
     failed = sample("", error={"message": "no net", "traceback": "…"}, messages=[{"role": "user", "content": "2+2?"}])
     late = sample("so", error={"message": "too late", "traceback": "…"})
-    left, kept = found(log(("samples/1_epoch_1.json", failed), ("samples/1_epoch_2.json", late)))
+    left, stored = read_records(log(("samples/1_epoch_1.json", failed), ("samples/1_epoch_2.json", late)))
     assert isinstance(left, SkippedRow) and "before the model answered" in left.reason
-    assert (kept.response, kept.extras["error"]) == ("so", "too late")
+    assert (stored.response, stored.extras["error"]) == ("so", "too late")
 
 
 def test_a_scorer_of_several_values_gives_a_part_each() -> None:
     scores = {"judge": {"value": {"style": 0.5, "right": "C"}}, "match": {"value": "I"}}
-    (one,) = found(log(("samples/1_epoch_1.json", sample(scores=scores))))
+    (one,) = read_records(log(("samples/1_epoch_1.json", sample(scores=scores))))
     assert one.rewards == {"judge/style": 0.5, "judge/right": 1.0, "match": 0.0}
 
 
@@ -139,34 +139,34 @@ def test_a_scorer_of_several_values_gives_a_part_each() -> None:
 )
 def test_a_zip_that_is_no_log_is_refused(body: bytes, said: str) -> None:
     with pytest.raises(UnreadableDumpError, match=said):
-        found(body)
+        read_records(body)
 
 
 def test_a_log_that_unpacks_to_more_than_there_is_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = log(*((f"samples/{at}_epoch_1.json", sample("a" * 5000)) for at in range(9)))
-    assert len(found(bomb)) == 9
+    assert len(read_records(bomb)) == 9
     patch_everywhere(monkeypatch, wire, "MAX_LINE_BYTES", 4000)
     with pytest.raises(UnreadableDumpError, match="decompresses to more than"):
-        found(bomb)
+        read_records(bomb)
     patch_everywhere(monkeypatch, wire, "MAX_LINE_BYTES", 1 << 20)
     patch_everywhere(monkeypatch, wire, "MAX_DUMP_BYTES", 20000)
     with pytest.raises(UnreadableDumpError, match="The zip decompresses to more than"):
-        found(bomb)
+        read_records(bomb)
     monkeypatch.setattr(zip_members, "MAX_MEMBERS", 8)
     with pytest.raises(UnreadableDumpError, match="9 members"):
-        found(bomb)
+        read_records(bomb)
 
 
 def test_a_member_that_unpacks_to_more_than_it_says_is_damaged() -> None:
     body = log(("samples/1_epoch_1.json", sample("a" * 5000)), ("samples/2_epoch_1.json", sample("b")))
     size = struct.pack("<I", len(json.dumps(sample("a" * 5000))))
-    problem, record = found(body.replace(size, struct.pack("<I", 9)))
+    problem, record = read_records(body.replace(size, struct.pack("<I", 9)))
     assert isinstance(problem, LineProblem) and "damaged" in problem.reason and record.response == "b"
 
 
 def test_a_log_that_is_one_json_is_read_sample_by_sample() -> None:
     log_ = {"version": 2, "status": "success", "eval": {"task": "sums"}, "samples": [sample(), "torn", sample("5")]}
-    one, problem, three = found(json.dumps(log_).encode(), "a.json")
+    one, problem, three = read_records(json.dumps(log_).encode(), "a.json")
     assert isinstance(one, Record) and problem == LineProblem(2, "is a text, not an object") and three.response == "5"
 
 
@@ -177,7 +177,7 @@ def test_a_member_that_is_not_where_the_zip_says_is_told() -> None:
     (begins,) = struct.unpack_from("<I", body, end + 16)
     for wrong in (begins + 9, begins - 9):
         with pytest.raises(UnreadableDumpError, match="is not at the offset that the zip lists"):
-            found(body[: end + 16] + struct.pack("<I", wrong) + body[end + 20 :])
+            read_records(body[: end + 16] + struct.pack("<I", wrong) + body[end + 20 :])
 
 
 def test_members_of_any_name_are_harmless() -> None:
@@ -187,4 +187,4 @@ def test_members_of_any_name_are_harmless() -> None:
             ("samples/\udc80.json".encode("utf-8", "replace").decode(), sample("5")),
         )
     )
-    assert {one.response for one in found(body.getvalue())} == {"4", "5"}
+    assert {item.response for item in read_records(body.getvalue())} == {"4", "5"}

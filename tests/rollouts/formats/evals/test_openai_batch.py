@@ -22,15 +22,15 @@ def line(body: Any, **more: Any) -> bytes:
 
 
 def test_each_choice_is_a_sample_of_its_request_and_failures_are_counted() -> None:
-    found = read(openai_batch, WHOLE.read_bytes())
-    made = [one for one in found if isinstance(one, Record)]
-    assert [(one.group, one.index, one.finish_reason, one.truncated) for one in made] == [
+    result = read(openai_batch, WHOLE.read_bytes())
+    created = [item for item in result if isinstance(item, Record)]
+    assert [(item.group, item.index, item.finish_reason, item.truncated) for item in created] == [
         ("q-0", 0, "stop", False), ("q-0", 1, "length", True), ("q-1", 0, "tool_calls", False),
         ("q-2", 0, "stop", False), ("q-3", 0, "max_output_tokens", True),
     ]  # fmt: skip
-    assert made[2].response == '<tool_call>\n{"name": "times", "arguments": {"a": 6}}\n</tool_call>'
-    assert made[4].response.startswith("<think>\nhm\n</think>\n42\n<tool_call>")
-    assert [one.reason for one in found if isinstance(one, SkippedRow)] == [
+    assert created[2].response == '<tool_call>\n{"name": "times", "arguments": {"a": 6}}\n</tool_call>'
+    assert created[4].response.startswith("<think>\nhm\n</think>\n42\n<tool_call>")
+    assert [item.reason for item in result if isinstance(item, SkippedRow)] == [
         "a request that was answered with status 429", "a request that failed: batch_expired",
     ]  # fmt: skip
 
@@ -45,9 +45,9 @@ def test_what_a_request_used_is_told_once() -> None:
 def test_answers_are_known_by_what_they_hold_and_requests_are_none(name: str) -> None:
     assert select_format(name, line({"choices": []})).name == "openai-batch"
     assert select_format(name, line(None, response=None, error={"code": "x"})).name == "openai-batch"
-    asked = {"custom_id": "q-7", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": []}}
+    requested = {"custom_id": "q-7", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": []}}
     with pytest.raises(UnreadableDumpError):
-        select_format(name, json.dumps(asked).encode())
+        select_format(name, json.dumps(requested).encode())
 
 
 @pytest.mark.parametrize(

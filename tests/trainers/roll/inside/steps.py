@@ -61,10 +61,10 @@ def batch(step: int) -> DataProto:
 
 def turns(step: int) -> DataProto:
     """Trajectories, as roll/pipeline/agentic/env_manager/traj_env_manager.py puts them together."""
-    made = batch(step)
-    tensors = {name: made.batch[name] for name in ("input_ids", "attention_mask", "response_mask", "prompt_mask")}
+    created = batch(step)
+    tensors = {name: created.batch[name] for name in ("input_ids", "attention_mask", "response_mask", "prompt_mask")}
     scores = torch.zeros(ROWS, PROMPT + RESPONSE)
-    scores[:, -1] = made.batch["scores"].float()
+    scores[:, -1] = created.batch["scores"].float()
     columns = {
         "env_ids": np.array(range(ROWS), dtype=object),
         "group_ids": np.array([row // 4 for row in range(ROWS)], dtype=object),
@@ -72,12 +72,12 @@ def turns(step: int) -> DataProto:
         "episode_scores": np.array(list(np.linspace(0, 1, ROWS)), dtype=object),
     }
     meta = {"global_step": step, "metrics": {"env/FrozenLake/success": [0.5], "env/response_length": np.float64(3)}}
-    found = DataProto.from_dict({**tensors, "scores": scores}, columns, meta_info=meta)
-    found.non_tensor_batch.update({"step_scores": np.array([[0.0, 0.5]] * ROWS, dtype=object)})
-    return found
+    result = DataProto.from_dict({**tensors, "scores": scores}, columns, meta_info=meta)
+    result.non_tensor_batch.update({"step_scores": np.array([[0.0, 0.5]] * ROWS, dtype=object)})
+    return result
 
 
-def held(found: DataProto) -> dict[str, Any]:
+def read_batch(found: DataProto) -> dict[str, Any]:
     tensors = {name: hashlib.sha256(one.numpy().tobytes()).hexdigest() for name, one in sorted(found.batch.items())}
     columns = {name: list(map(str, one)) for name, one in sorted(found.non_tensor_batch.items())}
     final = []
@@ -88,16 +88,16 @@ def held(found: DataProto) -> dict[str, Any]:
 
 
 async def main(action: str, folder: str, steps: list[int]) -> None:
-    scheduler, told = Scheduler({"dump": "dump", "load": "mock"}[action], folder), {}
+    scheduler, result = Scheduler({"dump": "dump", "load": "mock"}[action], folder), {}
     for step in steps:
         if action == "dump":
             await scheduler._maybe_dump_batch(turns(step) if step >= OF_AGENTS else batch(step), step)
             continue
         try:
-            told[step] = held(await scheduler._load_mock_batch(step))
+            result[step] = read_batch(await scheduler._load_mock_batch(step))
         except FileNotFoundError as error:
-            told[step] = {"error": f"FileNotFoundError: {str(error).splitlines()[0]}"}
-    print(json.dumps(told))
+            result[step] = {"error": f"FileNotFoundError: {str(error).splitlines()[0]}"}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

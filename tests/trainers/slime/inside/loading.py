@@ -19,13 +19,13 @@ FOLDER, TEMPLATE = Path(sys.argv[1]), sys.argv[2]
 
 
 def main() -> None:
-    args, made = SimpleNamespace(load_forge_rollout_data=TEMPLATE), {}
+    args, created = SimpleNamespace(load_forge_rollout_data=TEMPLATE), {}
     for rollout in map(int, os.environ["ROLLOUTS"].split()):
         debug = load_debug_rollout_data(TEMPLATE, rollout_id=rollout)
         forge = generate_rollout(args, rollout, None).samples
         weights = torch.load(TEMPLATE.format(rollout_id=rollout), weights_only=True)["samples"]
-        made[rollout] = [[one.to_dict() for one in debug], [one.to_dict() for one in forge], weights]
-    (FOLDER / "loaded.json").write_text(json.dumps(made))
+        created[rollout] = [[item.to_dict() for item in debug], [item.to_dict() for item in forge], weights]
+    (FOLDER / "loaded.json").write_text(json.dumps(created))
 
 
 main()

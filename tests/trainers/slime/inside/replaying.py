@@ -47,21 +47,21 @@ class Prompts:
     count = 0
 
     def get_samples(self, groups: int) -> list[list[Sample]]:
-        made = []
+        created = []
         for _ in range(groups):
             prompt, each = f"prompt {self.count}", ARGS.n_samples_per_prompt
-            made.append(
+            created.append(
                 [Sample(group_index=self.count, index=self.count * each + k, prompt=prompt) for k in range(each)]
             )
             self.count += 1
-        return made
+        return created
 
 
 def generate(args: Any, rollout_id: int, data_source: Prompts, evaluation: bool = False) -> Any:
     if evaluation:
         return RolloutFnEvalOutput(data={})
     groups = data_source.get_samples(args.rollout_batch_size)
-    for sample in [one for group in groups for one in group]:
+    for sample in [item for group in groups for item in group]:
         sample.response = f"{WORD} {sample.index} in {rollout_id}"
         sample.tokens = [*sample.prompt.encode(), *sample.response.encode()]
         sample.response_length, sample.reward = len(sample.response), float(sample.index % 2)
@@ -72,15 +72,15 @@ def generate(args: Any, rollout_id: int, data_source: Prompts, evaluation: bool 
 
 
 def main() -> None:
-    source, function, made = Prompts(), load_function(ARGS.rollout_function_path), {}
+    source, function, created = Prompts(), load_function(ARGS.rollout_function_path), {}
     call_rollout_fn(function, ARGS, 0, source, evaluation=True)
     for rollout in range(3):
-        found = call_rollout_fn(function, ARGS, rollout, source, evaluation=False).samples
-        data = [one for group in found for one in (group if isinstance(group, list) else [group])]
+        result = call_rollout_fn(function, ARGS, rollout, source, evaluation=False).samples
+        data = [item for group in result for item in (group if isinstance(group, list) else [group])]
         save_debug_rollout_data(ARGS.save_debug_rollout_data, data, rollout_id=rollout, evaluation=False)
         log_rollout_data(rollout, ARGS, data, {}, 1.0)
-        made[rollout] = [one.to_dict() for one in data]
-    (FOLDER / "made.json").write_text(json.dumps(made))
+        created[rollout] = [item.to_dict() for item in data]
+    (FOLDER / "made.json").write_text(json.dumps(created))
 
 
 main()

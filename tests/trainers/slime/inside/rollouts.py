@@ -66,10 +66,10 @@ def sample(index: int, rollout: int) -> Sample:
 
 def generated(rollout: int) -> list[list[Sample]]:
     """Three groups; slime's loop hands each sample to its hook, and the hooks of the end of a rollout the rest."""
-    groups = [[sample(6 * rollout + 2 * group + one, rollout) for one in range(2)] for group in range(3)]
+    groups = [[sample(6 * rollout + 2 * group + item, rollout) for item in range(2)] for group in range(3)]
     groups[0][0].rollout_id = groups[0][1].rollout_id = 100 + rollout  # one execution, cut in two
-    for one in [one for group in groups for one in group]:
-        unscored = Sample(**{**one.__dict__, "reward": None})
+    for item in [item for group in groups for item in group]:
+        unscored = Sample(**{**item.__dict__, "reward": None})
         asyncio.run(apply_rollout_sample_hooks(ARGS, unscored, evaluation=False))
     if ARGS.rollout_all_samples_process_path:
         load_function(ARGS.rollout_all_samples_process_path)(ARGS, groups, lambda count: [])
@@ -77,23 +77,23 @@ def generated(rollout: int) -> list[list[Sample]]:
 
 
 def flat(groups: list[list[Sample]]) -> list[Sample]:
-    return [one for group in groups for one in group]
+    return [item for group in groups for item in group]
 
 
 def main() -> None:
-    made: dict[int, Any] = {}
+    created: dict[int, Any] = {}
     for rollout in range(2):
         set_current_rollout_id(rollout)
         data = flat(generated(rollout))
         save_debug_rollout_data(ARGS.save_debug_rollout_data, data, rollout_id=rollout, evaluation=False)
         log_rollout_data(rollout, ARGS, data, {"rollout/dynamic_filter/drop_zero_std": 1}, 2.0)
-        made[rollout] = [one.to_dict() for one in data]
-        for one in data:  # as slime goes on with them
-            one.loss_mask = [0] * one.response_length
-    scored = [Sample(**{**sample(40 + one, 1).__dict__, "reward": {"accuracy": float(one)}}) for one in range(2)]
+        created[rollout] = [item.to_dict() for item in data]
+        for item in data:  # as slime goes on with them
+            item.loss_mask = [0] * item.response_length
+    scored = [Sample(**{**sample(40 + item, 1).__dict__, "reward": {"accuracy": float(item)}}) for item in range(2)]
     info = {"rewards": [0.0, 1.0], "truncated": [False, True], "samples": scored}
     log_eval_rollout_data(1, ARGS, {"aime": info, "gsm8k": info}, {"eval/extra": 3.0})
-    (FOLDER / "made.json").write_text(json.dumps(made))
+    (FOLDER / "made.json").write_text(json.dumps(created))
 
 
 def broken() -> None:

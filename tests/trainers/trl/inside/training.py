@@ -63,33 +63,40 @@ def roll(faces: int) -> str:
 
 
 def letters(completions: list[Any], log_extra: Any = None, **_: Any) -> list[float]:
-    texts = [one if isinstance(one, str) else "".join(each["content"] for each in one) for one in completions]
+    texts = [
+        completion if isinstance(completion, str) else "".join(item["content"] for item in completion)
+        for completion in completions
+    ]
     if log_extra:
         log_extra("first", [text[:1] for text in texts])
     return [sum(letter.isascii() for letter in text) / 10 for text in texts]
 
 
-def short(completions: list[str], completion_ids: list[list[int]], **told: Any) -> list[float | None]:
+def short(completions: list[str], completion_ids: list[list[int]], **options: Any) -> list[float | None]:
     """None for some, as TRL allows it."""
-    if "points" in told:
-        return [each["heard"] + (world == "small") for each, world in zip(told["points"], told["world"], strict=True)]
+    if "points" in options:
+        return [
+            each["heard"] + (world == "small") for each, world in zip(options["points"], options["world"], strict=True)
+        ]
     return [None if sum(ids) % 3 == 0 else 1.0 / len(ids) for ids in completion_ids]
 
 
 def turns(prompts: list[str], trainer: Any) -> dict[str, Any]:
     """What the model says, a word of an environment that knows points, and what the model says then."""
     ids = trainer.processing_class(text=prompts)["input_ids"]
-    heard = trainer.processing_class(text=[" go on: "])["input_ids"][0]
+    received = trainer.processing_class(text=[" go on: "])["input_ids"][0]
     answers = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
     first, _ = trainer._generate_single_turn(ids, None, {}, answers)
-    said = [list(one) for one in first]
-    second, _ = trainer._generate_single_turn([[*a, *b, *heard] for a, b in zip(ids, said, strict=True)], None, {}, 1)
-    pairs = [(one, list(other)) for one, other in zip(said, second, strict=True)]
+    messages = [list(item) for item in first]
+    second, _ = trainer._generate_single_turn(
+        [[*a, *b, *received] for a, b in zip(ids, messages, strict=True)], None, {}, 1
+    )
+    pairs = [(one, list(other)) for one, other in zip(messages, second, strict=True)]
     return {
         "prompt_ids": ids,
-        "completion_ids": [[*one, *heard, *other] for one, other in pairs],
+        "completion_ids": [[*one, *received, *other] for one, other in pairs],
         "logprobs": None,
-        "env_mask": [[1] * len(one) + [0] * len(heard) + [1] * len(other) for one, other in pairs],
+        "env_mask": [[1] * len(one) + [0] * len(received) + [1] * len(other) for one, other in pairs],
         "points": [{"heard": len(one), "of": None} for one, _ in pairs],
         "world": "small",
     }
@@ -113,7 +120,7 @@ def watched(base: type) -> type:
                 {
                     "split": at[0],
                     "step": at[1],
-                    "prompt": [one["prompt"] for one in inputs],
+                    "prompt": [item["prompt"] for item in inputs],
                     "completion": list(self._logs["completion"])[-count:],
                     "rewards": newest,
                     "first": list(self._logs["extra"]["first"])[-count:],
@@ -189,8 +196,8 @@ def main() -> None:
         digest.update(value.numpy().tobytes())
     timed = ("runtime", "per_second", "step_time")
     history = [
-        {name: value for name, value in one.items() if not any(word in name for word in timed)}
-        for one in trainer.state.log_history
+        {name: value for name, value in item.items() if not any(word in name for word in timed)}
+        for item in trainer.state.log_history
     ]
     whose = f"-{rank}" if rank else ""
     (folder / f"seen{whose}.json").write_text(json.dumps(seen))

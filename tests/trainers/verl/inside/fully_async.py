@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import ray
 from omegaconf import OmegaConf
-from stubs import TOKENIZER, Model, beside, config, log_probs, prompts
+from stubs import TOKENIZER, Model, config, limit_disk, log_probs, prompts
 from verl import DataProto
 from verl.experimental.fully_async_policy.detach_utils import RolloutSample, assemble_batch_from_rollout_samples
 from verl.experimental.fully_async_policy.fully_async_rollouter import FullyAsyncAgentLoopManager, FullyAsyncRollouter
@@ -42,20 +42,20 @@ class Worker:
         self.generate_sequences = SimpleNamespace(remote=self.remote)
 
     def remote(self, batch):
-        found = self.model.generate_sequences(batch)
-        found.meta_info = {
-            "metrics": [{"generate_sequences": 1.0, "tool_calls": 0.0}] * len(found),
-            "reward_extra_keys": found.meta_info["reward_extra_keys"],
+        result = self.model.generate_sequences(batch)
+        result.meta_info = {
+            "metrics": [{"generate_sequences": 1.0, "tool_calls": 0.0}] * len(result),
+            "reward_extra_keys": result.meta_info["reward_extra_keys"],
         }
         done = asyncio.get_running_loop().create_future()
-        done.set_result(found)
+        done.set_result(result)
         return SimpleNamespace(future=lambda: done)
 
 
 def manager(mood):
-    made = FullyAsyncAgentLoopManager.__new__(FullyAsyncAgentLoopManager)
-    made.config, made.agent_loop_workers = told, [Worker(mood)]
-    return made
+    created = FullyAsyncAgentLoopManager.__new__(FullyAsyncAgentLoopManager)
+    created.config, created.agent_loop_workers = told, [Worker(mood)]
+    return created
 
 
 async def answers(first, mood):
@@ -86,9 +86,9 @@ def rollout():
     rollouter.val_dataloader = [prompts(10, 2, "test")]
     rollouter._init_dump_executor()
     rollouter.async_rollout_manager = Model()
-    with beside():
-        for said in ("", "plus"):
-            rollouter.async_rollout_manager.mood = said
+    with limit_disk():
+        for message in ("", "plus"):
+            rollouter.async_rollout_manager.mood = message
             print(rollouter.do_validate())
         rollouter._shutdown_dump_executor()
         batches = [asyncio.run(answers(2 * number, mood)) for number in (1, 2)]
@@ -105,14 +105,14 @@ def train():
     from verl.utils.tracking import Tracking
 
     trainer.logger = Tracking("math", "qwen", told.trainer.logger, OmegaConf.to_container(told))
-    with beside():
+    with limit_disk():
         batches = list(trained(trainer))
         trainer._shutdown_dump_executor()
         trainer.logger.log(trainer.metrics, step=trainer.current_param_version)
         trainer.logger.finish()
     for number, batch in enumerate(batches, 1):
-        said = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in batch["responses"]]
-        (into / f"said-{number}.json").write_text(json.dumps(said))
+        messages = [TOKENIZER.decode(ids, skip_special_tokens=True) for ids in batch["responses"]]
+        (into / f"said-{number}.json").write_text(json.dumps(messages))
     held = ("responses", "response_mask", "old_log_probs", "advantages")
     seen = [{"rows": [{name: batch[name].tolist() for name in held}]} for batch in batches]
     (into / "seen.json").write_text(json.dumps(seen))
@@ -121,7 +121,7 @@ def train():
 def trained(trainer):
     """The tensors of each batch that the trainer updates the actor with."""
     for number in (1, 2):
-        samples = [ray.cloudpickle.loads(each) for each in pickle.loads((into / f"batch-{number}.pickle").read_bytes())]
+        samples = [ray.cloudpickle.loads(item) for item in pickle.loads((into / f"batch-{number}.pickle").read_bytes())]
         batch = assemble_batch_from_rollout_samples(samples, TOKENIZER, told)
         batch.batch["old_log_probs"] = log_probs(batch.batch["responses"])
         trainer.metrics, trainer.timing_raw = {}, {"step": 1.0}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from stubs import Model, WithoutWorkers, beside, config, prompts
+from stubs import Model, WithoutWorkers, config, limit_disk, prompts
 from verl import DataProto
 from verl.experimental.one_step_off_policy.ray_trainer import OneStepOffRayTrainer
 
@@ -31,8 +31,8 @@ class Loops:
         self.model = Model()
 
     def generate_sequences(self, batch):
-        found = self.model.generate_sequences(batch)
-        return Answered(found.batch, found.non_tensor_batch, found.meta_info)
+        result = self.model.generate_sequences(batch)
+        return Answered(result.batch, result.non_tensor_batch, result.meta_info)
 
 
 class Trainer(WithoutWorkers, OneStepOffRayTrainer):
@@ -45,7 +45,7 @@ class Trainer(WithoutWorkers, OneStepOffRayTrainer):
 folders = {"validation_data_dir": str(into / "val"), "rollout_data_dir": str(into / "rollout")}
 trainer = Trainer(OmegaConf.merge(config(**folders), OmegaConf.from_dotlist(overrides)))
 try:
-    with beside():
+    with limit_disk():
         asyncio.run(trainer.fit())
         trainer._shutdown_dump_executor()
 finally:

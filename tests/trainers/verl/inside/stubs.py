@@ -38,7 +38,7 @@ if BESIDE == "raise":
 
 
 @contextmanager
-def beside():
+def limit_disk():
     """Around a training: where the disk is full, no file can grow until it has ended."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if BESIDE == "full":
@@ -59,7 +59,7 @@ if os.environ.get("NO_UNPICKLING"):
 
 
 def tokenizer():
-    words = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<eos>"))
+    words = Tokenizer(models.WordLevel({word: position for position, word in enumerate(WORDS)}, unk_token="<eos>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
 
@@ -103,26 +103,26 @@ def config(**trainer):
 
 def prompts(first, count, split):
     """A batch as the data loader gives it: `What is {i} plus 1 ?`, with ground truth, data source and index."""
-    asked = range(first, first + count)
+    requested = range(first, first + count)
     columns = {
-        "raw_prompt": [[{"role": "user", "content": f"What is {i} plus 1 ?"}] for i in asked],
-        "reward_model": [{"style": "rule", "ground_truth": str(i + 1)} for i in asked],
+        "raw_prompt": [[{"role": "user", "content": f"What is {i} plus 1 ?"}] for i in requested],
+        "reward_model": [{"style": "rule", "ground_truth": str(i + 1)} for i in requested],
         "data_source": [f"arith/{split}"] * count,
-        "extra_info": [{"index": i, "split": split} for i in asked],
+        "extra_info": [{"index": i, "split": split} for i in requested],
     }
-    found = {name: np.empty(count, dtype=object) for name in columns}
+    result = {name: np.empty(count, dtype=object) for name in columns}
     for name, values in columns.items():
-        found[name][:] = values
-    return {**found, "dummy_tensor": torch.zeros(count, 1, dtype=torch.uint8)}
+        result[name][:] = values
+    return {**result, "dummy_tensor": torch.zeros(count, 1, dtype=torch.uint8)}
 
 
 def ids(text, width, side):
-    found = TOKENIZER.encode(text, add_special_tokens=False)
-    pad = [0] * (width - len(found))
-    mask = [1] * len(found)
+    result = TOKENIZER.encode(text, add_special_tokens=False)
+    pad = [0] * (width - len(result))
+    mask = [1] * len(result)
     if side == "left":
-        return pad + found, [0] * len(pad) + mask
-    return found + pad, mask + [0] * len(pad)
+        return pad + result, [0] * len(pad) + mask
+    return result + pad, mask + [0] * len(pad)
 
 
 class Model:
@@ -138,14 +138,14 @@ class Model:
     @SkipManager.annotate(role="rollout")  # as verl's own has it
     def generate_sequences(self, batch):
         self.calls += 1
-        asked = [messages[0]["content"] for messages in batch.non_tensor_batch["raw_prompt"]]
-        said = [self.answer(text, asked[:place].count(text)) for place, text in enumerate(asked)]
+        requests = [messages[0]["content"] for messages in batch.non_tensor_batch["raw_prompt"]]
+        texts = [self.answer(text, requests[:position].count(text)) for position, text in enumerate(requests)]
         if self.mood == "silent":
-            said[-1] = ""
-        found = generated(asked, said)
-        if self.odd and asked[0].startswith("What is 2 "):
-            found.non_tensor_batch["odd"] = np.asfortranarray(np.zeros((len(asked), 2)))
-        return found
+            texts[-1] = ""
+        result = generated(requests, texts)
+        if self.odd and requests[0].startswith("What is 2 "):
+            result.non_tensor_batch["odd"] = np.asfortranarray(np.zeros((len(requests), 2)))
+        return result
 
     def answer(self, asked, before):
         number = int(asked.split()[2]) + 1
@@ -157,13 +157,13 @@ def generated(asked, said):
     left = [ids(text, PROMPT, "left") for text in asked]
     right = [ids(text, RESPONSE, "right") for text in said]
     scores = torch.zeros(len(asked), RESPONSE)
-    for place, (text, (_, mask)) in enumerate(zip(said, right, strict=True)):
-        scores[place, max(0, sum(mask) - 1)] = 1.0 if text.startswith("sum") else 0.0
+    for position, (text, (_, mask)) in enumerate(zip(said, right, strict=True)):
+        scores[position, max(0, sum(mask) - 1)] = 1.0 if text.startswith("sum") else 0.0
     attention = torch.tensor([one[1] + other[1] for one, other in zip(left, right, strict=True)])
     tensors = {
-        "prompts": torch.tensor([one[0] for one in left]),
-        "responses": torch.tensor([one[0] for one in right]),
-        "response_mask": torch.tensor([one[1] for one in right]),
+        "prompts": torch.tensor([item[0] for item in left]),
+        "responses": torch.tensor([item[0] for item in right]),
+        "response_mask": torch.tensor([item[1] for item in right]),
         "input_ids": torch.tensor([one[0] + other[0] for one, other in zip(left, right, strict=True)]),
         "attention_mask": attention,
         "position_ids": attention.cumsum(-1) - 1,
@@ -235,22 +235,22 @@ class WithoutWorkers:
         pass
 
     def _compute_old_log_prob(self, batch):
-        found = log_probs(batch.batch["responses"])
-        return DataProto.from_single_dict({"old_log_probs": found, "entropys": torch.ones_like(found)}), 0.0
+        result = log_probs(batch.batch["responses"])
+        return DataProto.from_single_dict({"old_log_probs": result, "entropys": torch.ones_like(result)}), 0.0
 
     def _update_actor(self, batch):
         if self.crash == self.global_steps:
             raise RuntimeError("CUDA error")
         rows = [
             {
-                "response": self.tokenizer.decode(batch.batch["responses"][place], skip_special_tokens=True),
-                "logprobs": batch.batch["old_log_probs"][place].tolist(),
-                "advantages": batch.batch["advantages"][place].tolist(),
-                "mask": batch.batch["response_mask"][place].tolist(),
-                "ids": batch.batch["responses"][place].tolist(),
-                "uid": batch.non_tensor_batch["uid"][place],
+                "response": self.tokenizer.decode(batch.batch["responses"][position], skip_special_tokens=True),
+                "logprobs": batch.batch["old_log_probs"][position].tolist(),
+                "advantages": batch.batch["advantages"][position].tolist(),
+                "mask": batch.batch["response_mask"][position].tolist(),
+                "ids": batch.batch["responses"][position].tolist(),
+                "uid": batch.non_tensor_batch["uid"][position],
             }
-            for place in range(len(batch))
+            for position in range(len(batch))
         ]
         self.seen.append({"step": self.global_steps, "rows": rows})
         return DataProto.from_single_dict({}, meta_info={"metrics": {"actor/pg_loss": [0.5]}})

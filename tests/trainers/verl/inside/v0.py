@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from stubs import Model, WithoutWorkers, beside, config, prompts
+from stubs import Model, WithoutWorkers, config, limit_disk, prompts
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
 into = Path(sys.argv[1])
@@ -31,7 +31,7 @@ class Trainer(WithoutWorkers, RayPPOTrainer):
 folders = {"validation_data_dir": str(into / "val"), "rollout_data_dir": str(into / "rollout")}
 trainer = Trainer(OmegaConf.merge(config(**folders), OmegaConf.from_dotlist(overrides)))
 try:
-    with beside():
+    with limit_disk():
         trainer.fit()
 finally:
     (into / "seen.json").write_text(json.dumps(trainer.seen))

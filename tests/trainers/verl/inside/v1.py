@@ -17,7 +17,7 @@ import ray
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
-from stubs import TOKENIZER, beside, config, log_probs, prompts
+from stubs import TOKENIZER, config, limit_disk, log_probs, prompts
 from verl.utils.tensordict_utils import get_tensordict, list_of_dict_to_tensordict
 
 into, mood, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
@@ -34,13 +34,13 @@ class Loops:
         validate = "validate" in batch.keys()  # noqa: SIM118 - of a TensorDict, whose values are its rows
         partition, n = ("val", 1) if validate else ("train", 2)
         keys, fields, tags = [], [], []
-        for place, uid in enumerate(batch["uid"]):
-            asked = batch["raw_prompt"][place][0]["content"]
+        for position, uid in enumerate(batch["uid"]):
+            requested = batch["raw_prompt"][position][0]["content"]
             for session in range(n):
-                said = self.answers(int(asked.split()[2]), session, validate)
-                for output, text in enumerate(said):
+                message = self.answers(int(requested.split()[2]), session, validate)
+                for output, text in enumerate(message):
                     keys.append(f"{uid}_{session}_{output}")
-                    fields.append(self.fields(batch, place, session, asked, text, said[-1]))
+                    fields.append(self.fields(batch, position, session, requested, text, message[-1]))
                     size = len(fields[-1]["responses"])
                     tags.append({"status": "success", "prompt_len": 6, "response_len": size, "seq_len": 6 + size})
         for tag in tags:
@@ -64,7 +64,7 @@ class Loops:
         scores = torch.zeros(len(response))
         scores[-1] = float(right)
         extras = {"reward_extra_info": {"acc": right, "pred": final}, "min_global_steps": 3, "max_global_steps": 4}
-        made = {
+        created = {
             "prompts": prompt,
             "responses": response,
             "response_mask": torch.ones_like(response),
@@ -78,7 +78,7 @@ class Loops:
             **({} if mood == "colocated" else {"rm_scores": scores}),
         }
         return {
-            **made,
+            **created,
             **{name: batch[name][place] for name in ("reward_model", "data_source", "extra_info", "raw_prompt")},
         }
 
@@ -91,8 +91,8 @@ class Actor:
     def compute_log_prob(self, batch):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["input_ids"])
         # verl takes the log-prob of a token from the place before it.
-        found = [log_probs(ids.roll(-1)) for ids in data["input_ids"].unbind()]
-        nested = torch.nested.as_nested_tensor(found, layout=torch.jagged)
+        matches = [log_probs(ids.roll(-1)) for ids in data["input_ids"].unbind()]
+        nested = torch.nested.as_nested_tensor(matches, layout=torch.jagged)
         fields = get_tensordict({"log_probs": nested, "entropy": nested * 0 + 1})
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
         return batch
@@ -105,8 +105,8 @@ class Actor:
     def update_actor(self, batch):
         names = ["responses", "response_mask", "old_log_probs", "advantages"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-        columns = {name: [each.tolist() for each in data[name].unbind()] for name in names}
-        rows = [{name: columns[name][place] for name in names} for place in range(len(batch.keys))]
+        columns = {name: [item.tolist() for item in data[name].unbind()] for name in names}
+        rows = [{name: columns[name][position] for name in names} for position in range(len(batch.keys))]
         seen.append(dict(zip(batch.keys, rows, strict=True)))
         return {"metrics": {"mfu": [0.5], "pg_loss": [0.5]}}
 
@@ -123,8 +123,8 @@ class RewardModel:
         return SimpleNamespace(batch={"rm_scores": scores}, meta_info={}, non_tensor_batch={})
 
 
-def told():
-    found = config(
+def read_config():
+    result = config(
         use_v1=True,
         validation_data_dir=str(into / "val"),
         rollout_data_dir=str(into / "rollout"),
@@ -139,16 +139,16 @@ def told():
             },
         },
     )  # fmt: skip
-    found.algorithm.filter_groups = {"enable": mood == "filter", "metric": "reward", "max_inflight_gen_batches": 1}
-    found.reward = {"reward_model": {"enable": False, "enable_resource_pool": False}}
-    found.actor_rollout_ref.rollout.update({"nnodes": 1, "n_gpus_per_node": 1})
-    found.actor_rollout_ref.actor.ppo_mini_batch_size = 3  # six rows: verl fills up a batch of four
-    found.actor_rollout_ref.actor.update(
+    result.algorithm.filter_groups = {"enable": mood == "filter", "metric": "reward", "max_inflight_gen_batches": 1}
+    result.reward = {"reward_model": {"enable": False, "enable_resource_pool": False}}
+    result.actor_rollout_ref.rollout.update({"nnodes": 1, "n_gpus_per_node": 1})
+    result.actor_rollout_ref.actor.ppo_mini_batch_size = 3  # six rows: verl fills up a batch of four
+    result.actor_rollout_ref.actor.update(
         {"ppo_epochs": 1, "data_loader_seed": 1, "shuffle": False, "calculate_entropy": False, "entropy_coeff": 0.0}
     )
     if mood == "filter":
-        found.data.gen_batch_size = 1
-    return OmegaConf.merge(found, OmegaConf.from_dotlist(overrides))
+        result.data.gen_batch_size = 1
+    return OmegaConf.merge(result, OmegaConf.from_dotlist(overrides))
 
 
 def batches(size):
@@ -167,7 +167,7 @@ def main():
     from verl.trainer.ppo.v1 import trainer_separate_async
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer, get_trainer_cls
 
-    mode = (settings := told()).trainer.v1.trainer_mode
+    mode = (settings := read_config()).trainer.v1.trainer_mode
 
     class Trainer(get_trainer_cls(mode)):
         """Without workers: only what needs a GPU is another."""
@@ -199,7 +199,7 @@ def main():
             pass
 
     assert issubclass(Trainer, PPOTrainer)
-    with beside():
+    with limit_disk():
         Trainer(settings).fit(Loops())
 
 

@@ -163,7 +163,7 @@ INERT: dict[str, tuple[bytes, str]] = {
     ),
     "a column that is a list": (asm.listed(asm.NONE, asm.NONE), "not an array"),
     "a storage outside of an archive": (asm.objects(asm.storage(1), asm.NONE), "not a torch storage"),
-    "a state for a list": (asm.objects(asm.given(asm.EMPTY_LIST, asm.EMPTY_DICT), asm.NONE), "given a state"),
+    "a state for a list": (asm.objects(asm.set_state(asm.EMPTY_LIST, asm.EMPTY_DICT), asm.NONE), "given a state"),
     "something appended to a number": (asm.objects(asm.number(1) + asm.NONE + b"a", asm.NONE), "appended to"),
     "items of a number": (asm.objects(asm.number(1) + asm.NONE + asm.NONE + b"s", asm.NONE), "given items"),
     "a call of a number": (asm.objects(asm.number(1) + asm.EMPTY_TUPLE + b"R", asm.NONE), "not a global"),
@@ -200,7 +200,7 @@ def test_what_runs_something_becomes_an_inert_name(file: Callable[[bytes], Path]
     mark = tmp_path / "ran"
     run = asm.call("os.system", asm.text(f"touch {mark}"))
     chain = asm.call(asm.call("builtins.getattr", asm.named("os.path"), asm.text("join")), asm.text("x"))
-    built = asm.given(asm.new("subprocess.Popen"), asm.mapped(args=asm.text("touch")))
+    built = asm.set_state(asm.new("subprocess.Popen"), asm.mapped(args=asm.text("touch")))
     rows = (run, chain, built, b"\x82\x07", asm.call("torch.storage._load_from_bytes", asm.data(b"\x80\x02.")))
     with open_batch(file(column(asm.objects(*rows)))) as batch:
         result = batch.column("c")
@@ -290,7 +290,7 @@ def test_a_batch_that_claims_a_trillion_rows_is_refused(file: Callable[[bytes], 
 
 def test_a_shape_of_zeros_builds_no_lists_for_its_other_sizes(file: Callable[[bytes], Path]) -> None:
     state = (asm.number(1), asm.row(asm.number(1), asm.number(1 << 39), asm.number(0)), asm.dtype(), asm.FALSE)
-    rows = asm.given(asm.blank(), asm.row(*state, asm.data(b"")))
+    rows = asm.set_state(asm.blank(), asm.row(*state, asm.data(b"")))
     with pytest.raises(SafePickleError, match="8,000,000"):
         read_all(file(column(rows)))
 

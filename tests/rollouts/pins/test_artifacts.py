@@ -15,7 +15,7 @@ from rollouts.models import Artifact, Blob, Run
 from rollouts.pins import artifacts, pins
 from rollouts.replay import bindings
 from rollouts.storage import blobs
-from tests.rollouts.support.artifacts import brought, key_of, manifest, manifest_of, meta, registered
+from tests.rollouts.support.artifacts import brought, build_manifest, key_of, manifest_of, meta, registered
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -25,7 +25,9 @@ HERE = {"host": "node-1", "path": "/dumps/3", "command": "rolloutdeck import /du
 
 
 def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) -> None:
-    artifact, created = artifacts.register_artifact(run, "files", manifest(FILES, 3, facts={"rows": 32}, origin=HERE))
+    artifact, created = artifacts.register_artifact(
+        run, "files", build_manifest(FILES, 3, facts={"rows": 32}, origin=HERE)
+    )
     assert (artifact.key, created, artifact.state) == (key_of(FILES), True, "waiting")
     assert (artifact.bytes, artifact.missing, artifact.origin) == (sum(map(len, FILES.values())), 2, HERE)
     assert artifact.facts == {"rows": 32, "role": "rollout"}
@@ -33,7 +35,9 @@ def test_an_artifact_is_known_by_its_manifest_and_waits_for_its_bytes(run: Run) 
 
 def test_told_again_it_is_the_same_with_the_newest_origin_and_all_facts(run: Run) -> None:
     first = registered(run, 3, FILES, facts={"rows": 32}, send_now=True)
-    again, created = artifacts.register_artifact(run, "later", manifest(FILES, 4, origin=HERE, facts={"prompts": 8}))
+    again, created = artifacts.register_artifact(
+        run, "later", build_manifest(FILES, 4, origin=HERE, facts={"prompts": 8})
+    )
     assert (again.pk, created, again.step, again.attempt.key) == (first.pk, False, 3, "files")
     assert (again.origin, again.send_now) == (HERE, True)
     assert again.facts == {"rows": 32, "prompts": 8, "role": "rollout"}

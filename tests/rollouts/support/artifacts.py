@@ -1,4 +1,4 @@
-"""Artifacts for tests: told, and their bytes brought, by the verbs that the product uses."""
+"""Artifacts for tests: registered, and their bytes uploaded, with the functions of the product."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def manifest_of(files: dict[str, bytes]) -> dict[str, dict[str, Any]]:
     return {path: {"sha256": hashlib.sha256(body).hexdigest(), "bytes": len(body)} for path, body in files.items()}
 
 
-def told(files: dict[str, bytes], step: int = 1, **more: Any) -> artifacts.ArtifactManifest:
+def build_manifest(files: dict[str, bytes], step: int = 1, **more: Any) -> artifacts.ArtifactManifest:
     return artifacts.ArtifactManifest.from_request(
         {"role": "rollout", "step": step, "files": manifest_of(files), **more}
     )
@@ -30,7 +30,9 @@ def registered(
     run: Run, step: int = 1, files: dict[str, bytes] | None = None, attempt: str = "files", **more: Any
 ) -> Artifact:
     """An artifact of a step, whose bytes are elsewhere."""
-    return artifacts.register_artifact(run, attempt, told(files or {"meta.json": meta(step)}, step, **more))[0]
+    return artifacts.register_artifact(run, attempt, build_manifest(files or {"meta.json": meta(step)}, step, **more))[
+        0
+    ]
 
 
 def brought(artifact: Artifact, files: dict[str, bytes]) -> Artifact:

@@ -16,17 +16,9 @@ from dashboard import permissions
 from dashboard.api.base import ApiView
 from dashboard.api.serializers_replay import serialize_artifact, serialize_registered_artifact
 from rolloutdeck.protocol import ARTIFACT_ROLES, SPLITS, STEP_KINDS, UID_PATTERN
+from rollouts import pins
 from rollouts.errors import ConflictError
 from rollouts.models import Artifact, Run
-from rollouts.pins import (
-    ArtifactManifest,
-    add_artifact_to_pins,
-    explain_unavailability,
-    find_bound_pins,
-    list_requested_files,
-    prefetch_blobs,
-    register_artifact,
-)
 from rollouts.storage import open_blob
 from workers import dispatch
 
@@ -68,16 +60,16 @@ class Artifacts(ApiView):
         rows = permissions.run_or_404(request, uid).artifacts.order_by("step", "pk")
         states = Artifact.State.values
         rows = rows.filter(**query.filters(split=SPLITS, step_kind=STEP_KINDS, role=ARTIFACT_ROLES, state=states))
-        return self.paginate(prefetch_blobs(rows), serialize_artifact)
+        return self.paginate(pins.prefetch_blobs(rows), serialize_artifact)
 
     def put(self, request: Request, uid: str) -> Response:
         """Register the files of a step. `id` is the sha256 of the canonical manifest, `missing` is what to upload."""
         data = self.parse_body()
         attempt = data.text("attempt", 120)
         run = permissions.find_or_open_run(request, uid, request.headers)
-        artifact, created = register_artifact(run, attempt, ArtifactManifest.from_request(data))
+        artifact, created = pins.register_artifact(run, attempt, pins.ArtifactManifest.from_request(data))
         if created:
-            add_artifact_to_pins(artifact)
+            pins.add_artifact_to_pins(artifact)
         if artifact.due:
             dispatch.send_now("check_artifact", artifact.pk)
         return Response(serialize_registered_artifact(artifact), status=201 if created else 200)
@@ -93,7 +85,7 @@ class Wanted(ApiView):
         """Files of the run that a pin needs and that are not uploaded yet. Clients ask with each heartbeat."""
         query = self.parse_query()
         run = permissions.run_or_404(request, uid, role="maintainer")
-        return Response({"files": [asdict(file) for file in list_requested_files(run, query.text("host", 120))]})
+        return Response({"files": [asdict(file) for file in pins.list_requested_files(run, query.text("host", 120))]})
 
 
 class RangeNotSatisfiableError(APIException):
@@ -107,7 +99,7 @@ class OneFile(ApiView):
     def get(self, request: Request, uid: str, key: str, sha256: str) -> HttpResponseBase:
         """The recorded bytes, or a `Range` of them. 409 unless a trainer can load them safely."""
         artifact, size = permissions.artifact_file_or_404(find_replayable_run(request, uid), key, sha256)
-        if reason := explain_unavailability(artifact):
+        if reason := pins.explain_unavailability(artifact):
             raise ConflictError(reason)
         first, end = parse_byte_range(request.headers.get("Range", ""), size)
         file = open_blob(artifact.run.project_id, sha256)
@@ -123,7 +115,7 @@ class OneFile(ApiView):
 
 def find_replayable_run(request: Request, uid: str) -> Run:
     """A run that the caller may see, also one in the trash if an unfinished run replays it. Raises Http404."""
-    trashed = permissions.trashed_runs(request).filter(pins__in=find_bound_pins()).select_related("project")
+    trashed = permissions.trashed_runs(request).filter(pins__in=pins.find_bound_pins()).select_related("project")
     run = trashed.by_uid(uid) if UID_PATTERN.match(uid) else None
     return run or permissions.run_or_404(request, uid)
 

@@ -9,15 +9,7 @@ from dashboard import permissions
 from dashboard.api.base import ApiView
 from dashboard.api.serializers import pick_fields
 from rolloutdeck.protocol import SPLITS
-from rollouts.compare import (
-    ComparedPrompt,
-    Comparison,
-    ComparisonRow,
-    ComparisonTarget,
-    compare_steps,
-    find_config_differences,
-    load_comparison_targets,
-)
+from rollouts import compare
 from rollouts.errors import InvalidInputError
 
 
@@ -38,16 +30,16 @@ class Compare(ApiView):
         95 % interval, the config differences, and the prompts, those with the largest change first."""
         query = self.parse_query()
         split = query.choice("split", SPLITS)
-        targets = load_comparison_targets(permissions.visible_runs(request), query.get("of", ""), split)
+        targets = compare.load_comparison_targets(permissions.visible_runs(request), query.get("of", ""), split)
         if len(targets) < 2:
             raise InvalidInputError("`of` needs at least two steps, for example `of=run@200,other@latest`.", "of")
-        comparison = compare_steps(targets)
+        comparison = compare.compare_steps(targets)
         only = query.choice("only", (*comparison.outcomes, "unjudged", "unpaired"))
         extra = serialize_comparison(targets, comparison)
         return self.paginate(comparison.list_rows(only), serialize_comparison_row, extra)
 
 
-def serialize_comparison(targets: list[ComparisonTarget], comparison: Comparison) -> dict[str, Any]:
+def serialize_comparison(targets: list[compare.ComparisonTarget], comparison: compare.Comparison) -> dict[str, Any]:
     return {
         "cells": [serialize_comparison_target(target) for target in targets],
         "outcomes": comparison.outcomes,
@@ -68,21 +60,21 @@ def serialize_comparison(targets: list[ComparisonTarget], comparison: Comparison
             }
             for source in comparison.sources
         ],
-        "config": [{"key": key, "values": values} for key, values in find_config_differences(targets)],
+        "config": [{"key": key, "values": values} for key, values in compare.find_config_differences(targets)],
     }
 
 
-def serialize_comparison_target(target: ComparisonTarget) -> dict[str, Any]:
+def serialize_comparison_target(target: compare.ComparisonTarget) -> dict[str, Any]:
     step = pick_fields(target.step, "split", "step_kind", "step")
     return {"letter": target.letter, "run": target.run.uid, "name": target.run.name, **step}
 
 
-def serialize_comparison_row(row: ComparisonRow) -> dict[str, Any]:
+def serialize_comparison_row(row: compare.ComparisonRow) -> dict[str, Any]:
     prompts = [prompt and serialize_compared_prompt(prompt) for prompt in row.prompts]
     return {"right": row.solved_by, "change": row.change, "expected": row.ground_truths, "cells": prompts}
 
 
-def serialize_compared_prompt(prompt: ComparedPrompt) -> dict[str, Any]:
+def serialize_compared_prompt(prompt: compare.ComparedPrompt) -> dict[str, Any]:
     return {
         "prompt_key": prompt.key,
         "data_source": prompt.source,

@@ -10,24 +10,8 @@ from dashboard import permissions
 from dashboard.api.base import ApiView, Params, filter_by_owner, row_or_404
 from dashboard.api.serializers import build_public_url, pick_fields
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
+from rollouts import findings
 from rollouts.errors import InvalidInputError
-from rollouts.findings import (
-    MAX_EVIDENCE_ITEMS,
-    MAX_QUOTES,
-    Quote,
-    add_chart_evidence,
-    add_query_evidence,
-    add_sample_evidence,
-    build_quote,
-    create_finding,
-    find_quote,
-    move_evidence,
-    remove_evidence,
-    remove_finding,
-    restore_finding,
-    set_evidence_note,
-    update_finding,
-)
 from rollouts.lib import parse_integer, parse_text
 from rollouts.models import EvidenceItem, Finding, Run
 from rollouts.samples import load_body
@@ -61,7 +45,7 @@ class Findings(ApiView):
         data = self.parse_body()
         project = permissions.project_or_404(request, data.text("project", 80))
         permissions.require_role(request, project, FINDING_WRITE_ROLE)
-        finding = create_finding(project, self.user, title=data.get("title"), note=data.get("note"))
+        finding = findings.create_finding(project, self.user, title=data.get("title"), note=data.get("note"))
         return Response(serialize_full_finding(finding), status=201)
 
 
@@ -89,15 +73,15 @@ class OneFinding(ApiView):
         if "removed" in data:
             if data.boolean("removed"):
                 raise InvalidInputError("Send DELETE to remove a finding.", "removed")
-            finding = restore_finding(finding, self.user)
+            finding = findings.restore_finding(finding, self.user)
         version = data.integer("version")
-        finding = update_finding(finding, title=data.get("title"), note=data.get("note"), version=version)
+        finding = findings.update_finding(finding, title=data.get("title"), note=data.get("note"), version=version)
         return Response(serialize_full_finding(finding))
 
     def delete(self, request: Request, pk: int) -> Response:
         """Remove a finding. It can be restored."""
         self.parse_query()
-        remove_finding(writable_finding_or_404(request, pk), self.user)
+        findings.remove_finding(writable_finding_or_404(request, pk), self.user)
         return Response(status=204)
 
 
@@ -150,16 +134,16 @@ class OneExhibit(ApiView):
         data = self.parse_body()
         item = evidence_item_or_404(request, pk, exhibit_pk)
         if "words" in data:
-            item = set_evidence_note(item, data["words"], began=data.get("began"))
-        if move := data.integer("move", least=-MAX_EVIDENCE_ITEMS, most=MAX_EVIDENCE_ITEMS):
-            move_evidence(item, move)
+            item = findings.set_evidence_note(item, data["words"], began=data.get("began"))
+        if move := data.integer("move", least=-findings.MAX_EVIDENCE_ITEMS, most=findings.MAX_EVIDENCE_ITEMS):
+            findings.move_evidence(item, move)
             item.refresh_from_db()
         return Response(serialize_evidence_item(item))
 
     def delete(self, request: Request, pk: int, exhibit_pk: int) -> Response:
         """Remove the item from the finding."""
         self.parse_query()
-        remove_evidence(evidence_item_or_404(request, pk, exhibit_pk), self.user)
+        findings.remove_evidence(evidence_item_or_404(request, pk, exhibit_pk), self.user)
         return Response(status=204)
 
 
@@ -188,25 +172,25 @@ def create_sample_item(request: Request, finding: Finding, data: Params) -> Evid
     check_same_project(finding, sample.step.run)
     body = load_body(sample)
     requested = data.get("quotes") or []
-    if not isinstance(requested, list) or len(requested) > MAX_QUOTES:
-        raise InvalidInputError(f"`quotes` must be a list of at most {MAX_QUOTES} texts or ranges.", "quotes")
+    if not isinstance(requested, list) or len(requested) > findings.MAX_QUOTES:
+        raise InvalidInputError(f"`quotes` must be a list of at most {findings.MAX_QUOTES} texts or ranges.", "quotes")
     quotes = [parse_quote(body, value) for value in requested]
     user = permissions.require_user(request)
-    return add_sample_evidence(finding, sample, user, quotes=quotes, words=data.get("words"))
+    return findings.add_sample_evidence(finding, sample, user, quotes=quotes, words=data.get("words"))
 
 
-def parse_quote(body: Any, value: Any) -> Quote:
+def parse_quote(body: Any, value: Any) -> findings.Quote:
     """Raises InvalidInputError."""
     if isinstance(value, str) and len(value) <= MAX_QUOTE_CHARS:
-        return find_quote(body, value)
+        return findings.find_quote(body, value)
     if not isinstance(value, dict) or set(value) != {"field", "start", "end"}:
         raise InvalidInputError("A quote is a text of the sample, or {field, start, end}.", "quotes")
     start, end = (parse_integer(value[name], f"quotes.{name}") or 0 for name in ("start", "end"))
-    return build_quote(body, str(value["field"]), start, end)
+    return findings.build_quote(body, str(value["field"]), start, end)
 
 
 def create_query_item(request: Request, finding: Finding, data: Params) -> EvidenceItem:
-    return add_query_evidence(
+    return findings.add_query_evidence(
         finding,
         find_requested_run(request, finding, data),
         permissions.require_user(request),
@@ -227,7 +211,7 @@ def create_charts_item(request: Request, finding: Finding, data: Params) -> Evid
     for run in others:
         check_same_project(finding, run)
     attempt, user = data.text("attempt", 120) or "current", permissions.require_user(request)
-    return add_chart_evidence(finding, [first, *others], names, user, attempt=attempt, words=data.get("words"))
+    return findings.add_chart_evidence(finding, [first, *others], names, user, attempt=attempt, words=data.get("words"))
 
 
 def find_requested_run(request: Request, finding: Finding, data: Params) -> Run:

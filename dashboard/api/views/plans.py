@@ -12,22 +12,10 @@ from dashboard.api.base import ApiView
 from dashboard.api.serializers_replay import serialize_binding, serialize_plan_entries, serialize_plan_revision
 from dashboard.api.views.pins import PIN_ROLE
 from rolloutdeck.protocol import resolve_targets
+from rollouts import replay
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.lib import parse_integer
 from rollouts.models import Binding, Pin, Project, Revision, Run
-from rollouts.replay import (
-    DEFAULT_PLAN_NAME,
-    bind_run,
-    check_plan_compatibility,
-    find_current_revision,
-    find_first_steps,
-    find_revision,
-    load_plan_entries,
-    load_run_facts,
-    parse_plan_name,
-    resolve_run_revision,
-    save_plan,
-)
 
 ETAG_PATTERN = re.compile(r'(?:W/)?"?(\d{1,9})"?\Z')
 MAX_PREVIEW_STEPS = 10_000
@@ -63,12 +51,12 @@ class ProjectPlan(ApiView):
         """The newest revision, or `revision`. Its number is the ETag. `run` adds the compatibility result for it."""
         query = self.parse_query()
         project = permissions.project_or_404(request, slug)
-        name = parse_plan_name(query.get("plan"))
+        name = replay.parse_plan_name(query.get("plan"))
         number = query.integer("revision")
         if number:
-            revision = find_revision(project, f"{name}@{number}")
+            revision = replay.find_revision(project, f"{name}@{number}")
         else:
-            revision = None if number == 0 else find_current_revision(project, name)
+            revision = None if number == 0 else replay.find_current_revision(project, name)
         run = permissions.run_or_404(request, query["run"]) if "run" in query else None
         if run and run.project_id != project.pk:
             raise NotFoundError(f"The run {run.uid} does not belong to {project.slug}.", "run")
@@ -79,8 +67,8 @@ class ProjectPlan(ApiView):
         data = self.parse_body()
         project = permissions.project_or_404(request, slug)
         permissions.require_role(request, project, PIN_ROLE)
-        name = parse_plan_name(data.get("plan") or request.query_params.get("plan"))
-        revision = save_plan(
+        name = replay.parse_plan_name(data.get("plan") or request.query_params.get("plan"))
+        revision = replay.save_plan(
             project,
             name,
             self.user,
@@ -119,16 +107,16 @@ def parse_entries(project: Project, rows: Any) -> list[tuple[Pin, Any]]:
 def build_plan_response(
     project: Project, name: str, revision: Revision | None, run: Run | None = None, steps: int | None = None
 ) -> Response:
-    facts = load_run_facts(run) if run else {}
-    entries = load_plan_entries(revision)
+    facts = replay.load_run_facts(run) if run else {}
+    entries = replay.load_plan_entries(revision)
     targets = [entry.target_step for entry in entries]
-    first = min(find_first_steps([entry.pin_id for entry in entries]).values(), default=1)
+    first = min(replay.find_first_steps([entry.pin_id for entry in entries]).values(), default=1)
     preview = range(first, (max(targets, default=0) if steps is None else steps) + 1)[:MAX_PREVIEW_STEPS]
     plan = {
         **serialize_plan_revision(name, revision),
         "project": project.slug,
         "loosened": project.loosened,
-        "entries": serialize_plan_entries(check_plan_compatibility(revision, facts)),
+        "entries": serialize_plan_entries(replay.check_plan_compatibility(revision, facts)),
         "strip": resolve_targets(revision.action if revision else "cache", targets, preview),
     }
     if run is None:
@@ -156,7 +144,7 @@ class RunPlan(ApiView):
         self.parse_query()
         run = permissions.run_or_404(request, uid)
         binding = Binding.objects.filter(run=run).select_related("revision__plan__project", "revision__user").first()
-        return Response(serialize_run_plan(run, binding.revision if binding else None, load_run_facts(run)))
+        return Response(serialize_run_plan(run, binding.revision if binding else None, replay.load_run_facts(run)))
 
     def post(self, request: Request, uid: str) -> Response:
         """Bind the run to a revision and return what it has to load. A run that has started keeps its binding."""
@@ -166,18 +154,18 @@ class RunPlan(ApiView):
         if facts is not None and not isinstance(facts, dict):
             raise InvalidInputError("`facts` must be an object.", "facts")
         if not data.boolean("bind", True):
-            all_facts = {**load_run_facts(run), **(facts or {})}
-            return Response(serialize_run_plan(run, resolve_run_revision(run, ref), all_facts))
-        binding = bind_run(run, ref, facts)
+            all_facts = {**replay.load_run_facts(run), **(facts or {})}
+            return Response(serialize_run_plan(run, replay.resolve_run_revision(run, ref), all_facts))
+        binding = replay.bind_run(run, ref, facts)
         run.refresh_from_db()
-        return Response(serialize_run_plan(run, binding.revision, load_run_facts(run)))
+        return Response(serialize_run_plan(run, binding.revision, replay.load_run_facts(run)))
 
 
 def serialize_run_plan(run: Run, revision: Revision | None, facts: dict[str, Any]) -> dict[str, Any]:
     return {
-        **serialize_plan_revision(revision.plan.name if revision else DEFAULT_PLAN_NAME, revision),
+        **serialize_plan_revision(revision.plan.name if revision else replay.DEFAULT_PLAN_NAME, revision),
         "run": run.uid,
         "facts": facts,
         **serialize_binding(run),
-        "entries": serialize_plan_entries(check_plan_compatibility(revision, facts)),
+        "entries": serialize_plan_entries(replay.check_plan_compatibility(revision, facts)),
     }

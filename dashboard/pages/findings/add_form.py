@@ -15,19 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    StepUrlState,
-    find_default_split,
-    find_named_step,
-    find_step_kind,
-    get_requested_panel,
-    get_signed_in_user,
-    is_script_request,
-    respond_error,
-    respond_success,
-    role_allows,
-    set_cache_headers,
-)
+from dashboard.pages import common
 from dashboard.pages.findings.views import finding_or_404
 from rolloutdeck.protocol import SPLITS
 from rollouts.errors import InvalidInputError, RolloutError
@@ -72,17 +60,17 @@ def add_to_finding_view(request: HttpRequest) -> HttpResponse:
     params = request.POST if request.method == "POST" else request.GET
     source = parse_evidence_source(request, params)
     permissions.require_role(request, source.project, "annotator")
-    template = "findings/form.html" if get_requested_panel(request) else "findings/add.html"
+    template = "findings/form.html" if common.get_requested_panel(request) else "findings/add.html"
     if request.method != "POST":
-        return set_cache_headers(render(request, template, build_form_context(request, source, params)), "")
+        return common.set_cache_headers(render(request, template, build_form_context(request, source, params)), "")
     try:
         finding = add_selected_items(request, source)
     except RolloutError as error:
-        if is_script_request(request):
-            return respond_error(request, error, "findings")
+        if common.is_script_request(request):
+            return common.respond_error(request, error, "findings")
         return render(request, template, build_form_context(request, source, params, str(error)), status=400)
     message = _("Added to “{title}”.").format(title=finding.title)
-    return respond_success(request, message, "finding", finding.pk, link=reverse("finding", args=[finding.pk]))
+    return common.respond_success(request, message, "finding", finding.pk, link=reverse("finding", args=[finding.pk]))
 
 
 def parse_evidence_source(request: HttpRequest, params: QueryDict) -> EvidenceSource:
@@ -108,20 +96,20 @@ def choose_project(request: HttpRequest, slug: str) -> Project:
     if slug:
         return permissions.project_or_404(request, slug)
     for project in permissions.visible_projects(request).order_by("slug"):
-        if role_allows(project.role_of(request.user), "annotator"):
+        if common.role_allows(project.role_of(request.user), "annotator"):
             return project
     raise Http404(_("You cannot edit any project yet. Ask a project owner for the annotator role."))
 
 
 def parse_query_source(run: Run, params: QueryDict) -> dict[str, Any]:
     """The query of the page, as arguments of `snapshot_query`. Raises InvalidInputError."""
-    split = parse_choice(params.get("split"), "split", SPLITS, default=find_default_split(run))
-    state = StepUrlState.from_query(params)
-    step = find_named_step(run, split, params.get("step", ""), state.attempt)
+    split = parse_choice(params.get("split"), "split", SPLITS, default=common.find_default_split(run))
+    state = common.StepUrlState.from_query(params)
+    step = common.find_named_step(run, split, params.get("step", ""), state.attempt)
     return {
         "split": split,
         "step": step.step if step else None,
-        "step_kind": step.step_kind if step else find_step_kind(run, split),
+        "step_kind": step.step_kind if step else common.find_step_kind(run, split),
         "attempt": step.attempt.key if step and step.superseded else state.attempt,
         "q": params.get("q", ""),
         "ordering": state.sort or "score",
@@ -177,7 +165,7 @@ def list_metric_choices(source: EvidenceSource, params: QueryDict) -> list[tuple
 def add_selected_items(request: HttpRequest, source: EvidenceSource) -> Finding:
     """Adds all selected items, or nothing. The snapshots are taken before the database is locked.
     Raises RolloutError."""
-    user, params = get_signed_in_user(request), request.POST
+    user, params = common.get_signed_in_user(request), request.POST
     selected = set(params.getlist("show"))
     if params.get("finding") and not selected and not params.getlist("names"):
         raise InvalidInputError(_("Choose what to add: the sample, the query, or a metric."), "show")
@@ -223,7 +211,7 @@ def parse_quotes(request: HttpRequest) -> list[tuple[str, int]]:
 
 def find_or_create_finding(request: HttpRequest, source: EvidenceSource) -> Finding:
     """The finding that the form names, or a new one. Raises InvalidInputError, Http404."""
-    user, params = get_signed_in_user(request), request.POST
+    user, params = common.get_signed_in_user(request), request.POST
     if not params.get("finding"):
         return create_finding(source.project, user, title=params.get("title", ""), note=params.get("note", ""))
     finding = finding_or_404(request, parse_integer(params["finding"], "finding") or 0, "annotator")

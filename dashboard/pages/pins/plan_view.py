@@ -14,21 +14,8 @@ from dashboard.pages.pins import pin_list, plan_preview, run_commands
 from dashboard.pages.pins.pin_list import PinRow
 from dashboard.pages.pins.plan_draft import MAX_DRAFT_ENTRIES, PlanDraft, describe_draft_changes
 from rolloutdeck.trainer_api import load_trainer
+from rollouts import replay
 from rollouts.models import Entry, Pin, Project, Revision, Run
-from rollouts.replay import (
-    DEFAULT_PLAN_NAME,
-    PLAN_NAME_PATTERN,
-    EntryCompatibility,
-    can_mask_rows,
-    check_entry_compatibility,
-    explain_refusal,
-    find_current_revision,
-    find_exclusions,
-    find_first_steps,
-    find_loading_trainer,
-    list_revisions,
-    load_run_facts,
-)
 
 MAX_OFFERED_RUNS = 40
 MAX_REVISIONS = 30
@@ -48,11 +35,11 @@ class PlanPageState:
 
     def __init__(self, query: QueryDict, project: Project) -> None:
         self.project = project
-        name = query.get("plan", "").strip() or DEFAULT_PLAN_NAME
-        self.plan = name if PLAN_NAME_PATTERN.match(name) else DEFAULT_PLAN_NAME
+        name = query.get("plan", "").strip() or replay.DEFAULT_PLAN_NAME
+        self.plan = name if replay.PLAN_NAME_PATTERN.match(name) else replay.DEFAULT_PLAN_NAME
         problem = _("A plan name must have 1 to 80 characters (A-Z a-z 0-9 . _ -) and start with a letter or digit.")
         self.message = "" if self.plan == name else problem
-        self.newest = find_current_revision(project, self.plan)
+        self.newest = replay.find_current_revision(project, self.plan)
         self.saved = PlanDraft.from_revision(self.newest)
         self.draft = PlanDraft.from_query(query, self.saved)
         self.run = query.get("run", "")
@@ -65,7 +52,7 @@ class PlanPageState:
     def build_link(self, draft: PlanDraft | None = None) -> str:
         """This page with another draft; a draft that equals the newest revision is left out."""
         draft = draft or self.draft
-        plan = self.plan if self.plan != DEFAULT_PLAN_NAME else ""
+        plan = self.plan if self.plan != replay.DEFAULT_PLAN_NAME else ""
         params = {"project": self.project.slug, "plan": plan, "run": self.run, "steps": self.steps}
         query = urlencode({name: value for name, value in params.items() if value})
         is_saved = draft.base == self.saved.base and draft.equals(self.saved)
@@ -136,29 +123,29 @@ def load_offered_runs(page: PlanPageState, compared: Run | None) -> list[Run]:
     return runs if compared is None or compared in runs else [*runs, compared]
 
 
-def check_draft_compatibility(page: PlanPageState, run: Run | None) -> dict[int, EntryCompatibility]:
+def check_draft_compatibility(page: PlanPageState, run: Run | None) -> dict[int, replay.EntryCompatibility]:
     """{pin id: result of the comparison with the run}."""
     wanted = {pin for pin, _ in page.draft.pin_targets}
     pins = list(Pin.objects.filter(pk__in=wanted, project=page.project).prefetch_related("artifacts__run"))
-    facts = load_run_facts(run) if run else {}
+    facts = replay.load_run_facts(run) if run else {}
     exclude, overrides = page.draft.exclude_flagged, page.project.loosened
-    flagged = find_exclusions(pins) if exclude else {}
+    flagged = replay.find_exclusions(pins) if exclude else {}
     return {
-        pin.pk: check_entry_compatibility(
+        pin.pk: replay.check_entry_compatibility(
             Entry(pin=pin), facts, overrides, flagged.get(pin.pk), exclude_flagged=exclude
         )
         for pin in pins
     }
 
 
-def explain_incompatible_pin(row: PinRow, result: EntryCompatibility | None) -> str:
+def explain_incompatible_pin(row: PinRow, result: replay.EntryCompatibility | None) -> str:
     """Why the run would not replay a pin; empty if it would."""
     if row.state.key in ("unsafe", "gone"):
         return _("its files are {state}").format(state=row.state.name)
     if result is None:
         return ""
     if row.state.key == "ready" and (
-        reason := explain_refusal(result.excluded, [artifact.pk for artifact in result.artifacts])
+        reason := replay.explain_refusal(result.excluded, [artifact.pk for artifact in result.artifacts])
     ):
         return reason
     facts = [difference.fact for difference in result.differences if difference.verdict == "refuse"]
@@ -170,11 +157,11 @@ def build_preview_context(
 ) -> dict[str, Any]:
     """What a run of the draft would do. `names`: {pin id: name}; `refused`: {pin id: reason}."""
     pins = [entry.pin for entry in page.draft.entries if entry.pin in names] or list(names)
-    first = min(find_first_steps(pins).values(), default=1)
+    first = min(replay.find_first_steps(pins).values(), default=1)
     run_steps = run.steps.filter(split="train", superseded=False) if run else None
     run_last = run_steps.aggregate(last=Max("step"))["last"] if run_steps is not None else None
     last = plan_preview.choose_last_step(page.steps, page.draft, run_last)
-    trainer = load_trainer(name) if (name := find_loading_trainer(pins)) else None
+    trainer = load_trainer(name) if (name := replay.find_loading_trainer(pins)) else None
     replays_only = bool(trainer and trainer.replays_only and not trainer.replay_lines)
     actions = ACTIONS | ({"cache": REPLAYS_ONLY_CACHE} if replays_only else {})
     return {
@@ -183,13 +170,13 @@ def build_preview_context(
         "preview": plan_preview.build_plan_preview(
             page.draft, range(first, last + 1), names, refused, replays_only=replays_only
         ),
-        "masks_rows": can_mask_rows(pins),
+        "masks_rows": replay.can_mask_rows(pins),
         "replays_only": replays_only,
         "actions": [(action, _(meaning)) for action, meaning in actions.items()],
     }
 
 
-def build_entry_row(row: PinRow, target: str, problem: str, result: EntryCompatibility | None) -> dict[str, Any]:
+def build_entry_row(row: PinRow, target: str, problem: str, result: replay.EntryCompatibility | None) -> dict[str, Any]:
     differences = plan_preview.find_known_differences(result)
     refused = sum(difference.verdict == "refuse" for difference in differences)
     return {
@@ -202,7 +189,9 @@ def build_conflict_context(page: PlanPageState, names: dict[int, str]) -> dict[s
     """If another user has saved a revision since the draft was started: both sides' changes."""
     if page.newest is None or page.draft.base == page.newest.number or not page.changed:
         return {}
-    base = PlanDraft.from_revision(list_revisions(page.project, page.plan).filter(number=page.draft.base).first())
+    base = PlanDraft.from_revision(
+        replay.list_revisions(page.project, page.plan).filter(number=page.draft.base).first()
+    )
     return {
         "conflict": page.newest,
         "their_changes": list(describe_draft_changes(base, page.saved, names)),
@@ -213,7 +202,7 @@ def build_conflict_context(page: PlanPageState, names: dict[int, str]) -> dict[s
 
 def load_revision_rows(page: PlanPageState) -> list[dict[str, Any]]:
     """The revisions, newest first, each with its changes and the runs that are bound to it."""
-    newest_first = list_revisions(page.project, page.plan).order_by("-number")
+    newest_first = replay.list_revisions(page.project, page.plan).order_by("-number")
     revisions = list(newest_first.prefetch_related("entries__pin__run", "bindings__run")[: MAX_REVISIONS + 1])
     names = {entry.pin_id: pin_list.format_pin_name(entry.pin) for row in revisions for entry in row.entries.all()}
     plans = [*map(PlanDraft.from_revision, revisions), PlanDraft()]

@@ -11,52 +11,21 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    StepUrlState,
-    UrlState,
-    find_default_split,
-    find_step_kind,
-    get_requested_panel,
-    get_signed_in_user,
-    load_step_strip,
-    parse_integer_param,
-    parse_step_number,
-    render_page_or_panel,
-    render_query_error,
-    respond_error,
-    respond_success,
-    role_allows,
-)
+from dashboard.pages import common
 from dashboard.pages.flags import parse_flag_form
 from dashboard.pages.review import queue_list
 from dashboard.pages.sample import build_pane_context
+from rollouts import review
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.flags import flag_samples
 from rollouts.models import Run, RunQuerySet, Sample, Step
-from rollouts.review import (
-    MAX_SEED,
-    QUERY_QUEUE,
-    QUEUE_NAMES,
-    REVIEW_QUEUES,
-    QueueRequest,
-    ReviewBatch,
-    ReviewQueue,
-    approve_sample,
-    find_newest_step,
-    find_queue,
-    is_changeable_queue,
-    list_id_prefixes,
-    load_review_batch,
-    load_viewer_state,
-    mark_viewed,
-)
 
 PANELS = {"queue": "review/queue.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
 MAX_OFFERED_RUNS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewUrlState(UrlState):
+class ReviewUrlState(common.UrlState):
     """`queue` defaults to the query's if there is one, else to the first. `upto`, `seed` and `batch` fix the samples of
     the queue while new ones arrive; `ids` fixes them if decisions change what the query matches."""
 
@@ -73,25 +42,25 @@ class ReviewUrlState(UrlState):
     def is_valid(cls, name: str, value: str) -> bool:
         match name:
             case "queue":
-                return value in QUEUE_NAMES
+                return value in review.QUEUE_NAMES
             case "upto":
-                return parse_step_number(value) is not None
+                return common.parse_step_number(value) is not None
             case "seed":
-                return parse_integer_param(value, least=1, most=MAX_SEED) is not None
+                return common.parse_integer_param(value, least=1, most=review.MAX_SEED) is not None
             case "batch":
-                return parse_integer_param(value, least=1) is not None
+                return common.parse_integer_param(value, least=1) is not None
             case _:
-                return UrlState.is_valid(name, value)
+                return common.UrlState.is_valid(name, value)
 
     @property
-    def selected_queue(self) -> ReviewQueue:
-        return find_queue(self.queue or ("query" if self.q.strip() else ""))
+    def selected_queue(self) -> review.ReviewQueue:
+        return review.find_queue(self.queue or ("query" if self.q.strip() else ""))
 
     @property
     def is_exact(self) -> bool:
         """Whether it fixes the samples."""
         queue = self.selected_queue
-        fixed = self.seed if queue.name == "random" else self.ids or not is_changeable_queue(queue, self.q)
+        fixed = self.seed if queue.name == "random" else self.ids or not review.is_changeable_queue(queue, self.q)
         return bool(self.run and self.upto and self.batch and fixed)
 
     def link_queue(self, queue: str) -> str:
@@ -116,9 +85,9 @@ class QueueResult:
     with samples."""
 
     state: ReviewUrlState
-    queue_request: QueueRequest
+    queue_request: review.QueueRequest
     newest: int
-    batch: ReviewBatch | None = None
+    batch: review.ReviewBatch | None = None
     error: Any = ""
 
 
@@ -129,18 +98,18 @@ def review_page(request: HttpRequest) -> HttpResponseBase:
     state = ReviewUrlState.from_query(request.GET)
     run = permissions.run_or_404(request, state.run) if state.run else runs_with_samples(request).first()
     if run is None:
-        return render_page_or_panel(request, "review/empty.html", {}, lambda panel: {})
-    if not state.is_exact and not get_requested_panel(request):
+        return common.render_page_or_panel(request, "review/empty.html", {}, lambda panel: {})
+    if not state.is_exact and not common.get_requested_panel(request):
         result = load_queue(request, run, state)
         if result.batch and result.state != state:
             return HttpResponseRedirect(request.path + result.state.link())
     role, status = run.project.role_of(request.user), run.status
-    return render_page_or_panel(
+    return common.render_page_or_panel(
         request,
         "review/page.html",
         PANELS,
         lambda panel: build_review_context(request, run, state, role, panel) | {"status": status},
-        *(run.version, status, role, run.project.reasons, load_viewer_state(run, request.user.pk)),
+        *(run.version, status, role, run.project.reasons, review.load_viewer_state(run, request.user.pk)),
     )
 
 
@@ -152,22 +121,22 @@ def runs_with_samples(request: HttpRequest) -> RunQuerySet:
 
 
 def load_queue(request: HttpRequest, run: Run, state: ReviewUrlState) -> QueueResult:
-    split = state.split or find_default_split(run)
-    kind = find_step_kind(run, split)
-    newest = find_newest_step(run, split, kind)
-    upto = parse_step_number(state.upto)
-    seed = parse_integer_param(state.seed, least=1) or 1 + secrets.randbelow(MAX_SEED)
+    split = state.split or common.find_default_split(run)
+    kind = common.find_step_kind(run, split)
+    newest = review.find_newest_step(run, split, kind)
+    upto = common.parse_step_number(state.upto)
+    seed = common.parse_integer_param(state.seed, least=1) or 1 + secrets.randbelow(review.MAX_SEED)
     queue, ids = state.selected_queue, tuple(filter(None, state.ids.split(",")))
-    queue_request = QueueRequest(queue, split, kind, newest if upto is None else upto, seed, state.q, ids)
-    number = parse_integer_param(state.batch, least=1)
+    queue_request = review.QueueRequest(queue, split, kind, newest if upto is None else upto, seed, state.q, ids)
+    number = common.parse_integer_param(state.batch, least=1)
     try:
-        batch = load_review_batch(run, queue_request, get_signed_in_user(request), number)
+        batch = review.load_review_batch(run, queue_request, common.get_signed_in_user(request), number)
     except InvalidInputError as error:
-        return QueueResult(state, queue_request, newest, error=render_query_error(state.q, error))
+        return QueueResult(state, queue_request, newest, error=common.render_query_error(state.q, error))
     used_seed = str(seed) if queue.name == "random" else ""
     exact = replace(state, run=run.uid, upto=str(queue_request.max_step), seed=used_seed, batch=str(batch.number))
-    if is_changeable_queue(queue, state.q) and not state.ids:
-        exact = replace(exact, batch="1", ids=",".join(list_id_prefixes(batch.samples)))
+    if review.is_changeable_queue(queue, state.q) and not state.ids:
+        exact = replace(exact, batch="1", ids=",".join(review.list_id_prefixes(batch.samples)))
     return QueueResult(exact, queue_request, newest, batch)
 
 
@@ -176,8 +145,8 @@ def build_review_context(
 ) -> dict[str, Any]:
     result = load_queue(request, run, state)
     split, queue = result.queue_request.split, result.queue_request.queue
-    step_state = StepUrlState.from_query(request.GET)
-    queues = [*REVIEW_QUEUES, QUERY_QUEUE] if result.state.q.strip() else REVIEW_QUEUES
+    step_state = common.StepUrlState.from_query(request.GET)
+    queues = [*review.REVIEW_QUEUES, review.QUERY_QUEUE] if result.state.q.strip() else review.REVIEW_QUEUES
     context = {
         "run": run,
         "project": run.project,
@@ -189,7 +158,7 @@ def build_review_context(
         "result": result,
         "review_state": result.state,
         "rows": queue_list.build_queue_rows(run, result.queue_request, result.batch, request.user.pk),
-        "may_review": role_allows(role, "annotator"),
+        "may_review": common.role_allows(role, "annotator"),
         "queues": [
             QueueTab(_(tab.title), _(tab.description), result.state.link_queue(tab.name), tab is queue)
             for tab in queues
@@ -198,7 +167,7 @@ def build_review_context(
     }
     if panel == "queue":
         return context
-    context["strip"] = load_step_strip(run, split)
+    context["strip"] = common.load_step_strip(run, split)
     if panel in {"strip", "alive"}:
         return context
     others = list(runs_with_samples(request).exclude(pk=run.pk)[: MAX_OFFERED_RUNS - 1])
@@ -234,7 +203,7 @@ def mark_viewed_view(request: HttpRequest, uid: str) -> HttpResponse:
     run = permissions.run_or_404(request, uid)
     ids = [pk for pk in request.POST.get("samples", "").split(",") if pk]
     try:
-        return JsonResponse({"seen": mark_viewed(run, ids, get_signed_in_user(request))})
+        return JsonResponse({"seen": review.mark_viewed(run, ids, common.get_signed_in_user(request))})
     except RolloutError as error:
         return JsonResponse({"said": str(error)}, status=400)
 
@@ -244,16 +213,16 @@ def mark_viewed_view(request: HttpRequest, uid: str) -> HttpResponse:
 def save_decision_view(request: HttpRequest, pk: str) -> HttpResponse:
     """`fine`, else a flag with label, reason and text. Both mark the sample as viewed."""
     sample = permissions.sample_or_404(request, pk)
-    run, user = sample.step.run, get_signed_in_user(request)
+    run, user = sample.step.run, common.get_signed_in_user(request)
     permissions.require_role(request, run.project, "annotator")
     try:
         if request.POST.get("fine"):
-            approve_sample(run, pk, user)
+            review.approve_sample(run, pk, user)
             message = _("Marked as OK.")
         else:
             action = flag_samples(run, [pk], user, **parse_flag_form(request))
-            mark_viewed(run, [pk], user)
+            review.mark_viewed(run, [pk], user)
             message = _("Flagged: {act}.").format(act=action.said)
     except RolloutError as error:
-        return respond_error(request, error, "sample", pk)
-    return respond_success(request, message, "sample", pk)
+        return common.respond_error(request, error, "sample", pk)
+    return common.respond_success(request, message, "sample", pk)

@@ -19,19 +19,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    StepUrlState,
-    attempt_or_404,
-    clean_param,
-    compute_etag,
-    find_default_split,
-    find_step_kind,
-    load_step_strip,
-    parse_step_number,
-    render_page_or_panel,
-    role_allows,
-    set_cache_headers,
-)
+from dashboard.pages import common
 from dashboard.pages.run import overlays, prompt_heatmap, replay_summary, timeline
 from rollouts.lib import MAX_CHART_BYTES, Cache
 from rollouts.metrics import ChartLayout, add_time_axis, arrange_charts, list_metric_names, load_curves
@@ -65,8 +53,8 @@ def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
     """
     run = permissions.run_or_404(request, uid)
     status, over, waiting = run.status, overlays.find_overlay_runs(request, run), count_delayed_dumps(run)
-    may_index = role_allows(run.project.role_of(request.user), "maintainer")
-    return render_page_or_panel(
+    may_index = common.role_allows(run.project.role_of(request.user), "maintainer")
+    return common.render_page_or_panel(
         request,
         "run/page.html",
         PANELS,
@@ -79,11 +67,11 @@ def run_page(request: HttpRequest, uid: str) -> HttpResponseBase:
 
 
 def build_run_context(request: HttpRequest, run: Run, over: list[Run], panel: str) -> dict[str, Any]:
-    url_state = StepUrlState.from_query(request.GET)
-    attempt_or_404(run, url_state.attempt)
+    url_state = common.StepUrlState.from_query(request.GET)
+    common.attempt_or_404(run, url_state.attempt)
     show = request.GET.get("show", "")
-    strip = load_step_strip(run, url_state.split or find_default_split(run))
-    params = {name: clean_param(request.GET[name]) for name in ("attempt", "runs", "x") if request.GET.get(name)}
+    strip = common.load_step_strip(run, url_state.split or common.find_default_split(run))
+    params = {name: common.clean_param(request.GET[name]) for name in ("attempt", "runs", "x") if request.GET.get(name)}
     context: dict[str, Any] = {
         "run": run, "project": run.project, "url_state": url_state, "split": strip.split, "strip": strip,
         "current": None, "tab": "overview", "show": show if show in SHOWS else "", "axis": get_chart_axis(request),
@@ -140,10 +128,10 @@ def sum_dropped_rows(run: Run) -> list[tuple[str, int]]:
 def nearest_step_view(request: HttpRequest, uid: str, step: str) -> HttpResponse:
     """Redirects from a point of a chart to the nearest step with samples: not every step with metrics has some."""
     run = permissions.run_or_404(request, uid)
-    url_state = StepUrlState.from_query(request.GET)
-    split = url_state.split or find_default_split(run)
-    number = parse_step_number(step) or 0
-    rows = run.steps.filter(split=split, step_kind=find_step_kind(run, split), superseded=False, samples__gt=0)
+    url_state = common.StepUrlState.from_query(request.GET)
+    split = url_state.split or common.find_default_split(run)
+    number = common.parse_step_number(step) or 0
+    rows = run.steps.filter(split=split, step_kind=common.find_step_kind(run, split), superseded=False, samples__gt=0)
     numbers = rows.values_list("step", flat=True)
     before, after = (
         numbers.filter(step__lte=number).order_by("-step"),
@@ -153,7 +141,7 @@ def nearest_step_view(request: HttpRequest, uid: str, step: str) -> HttpResponse
     if nearest is None:
         messages.error(request, _("This run has no {split} samples yet.").format(split=split))
         return redirect("run", uid=run.uid)
-    return redirect(reverse("step", args=[run.uid, nearest]) + StepUrlState(split=url_state.split).link())
+    return redirect(reverse("step", args=[run.uid, nearest]) + common.StepUrlState(split=url_state.split).link())
 
 
 @login_required
@@ -163,14 +151,14 @@ def chart_data_view(request: HttpRequest, uid: str) -> HttpResponse:
     points by metric of the run and, in `over`, of each run in `?runs=`, and how many metrics are left out. With
     `?x=time` each curve also has `hours`."""
     run = permissions.run_or_404(request, uid)
-    url_state = StepUrlState.from_query(request.GET)
-    attempt_or_404(run, url_state.attempt)
+    url_state = common.StepUrlState.from_query(request.GET)
+    common.attempt_or_404(run, url_state.attempt)
     over = overlays.find_overlay_runs(request, run)
-    etag = compute_etag(request, "charts", ([(each.pk, each.version) for each in (run, *over)],))
+    etag = common.compute_etag(request, "charts", ([(each.pk, each.version) for each in (run, *over)],))
     if request.headers.get("If-None-Match", "") == etag:
-        return set_cache_headers(HttpResponseNotModified(), etag)
+        return common.set_cache_headers(HttpResponseNotModified(), etag)
     body = encode_chart_data(run, over, url_state.attempt or "current", timed=get_chart_axis(request) == "time")
-    return set_cache_headers(HttpResponse(body, content_type="application/json"), etag)
+    return common.set_cache_headers(HttpResponse(body, content_type="application/json"), etag)
 
 
 def encode_chart_data(run: Run, over: list[Run], attempt: str, *, timed: bool) -> bytes:

@@ -109,9 +109,7 @@ def format_bulk_result(action: str, count: int, **values: str) -> str:
         "restore": ngettext("{count} run restored.", "{count} runs restored.", count),
         "unarchive": ngettext("{count} run unarchived.", "{count} runs unarchived.", count),
         "archive": ngettext(
-            "{count} run archived. Nothing was deleted.",
-            "{count} runs archived. Nothing was deleted.",
-            count,
+            "{count} run archived. Nothing was deleted.", "{count} runs archived. Nothing was deleted.", count
         ),
         "bin": ngettext(
             "{count} run moved to Trash. It will be deleted permanently after {days} days.",

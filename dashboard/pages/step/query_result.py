@@ -6,12 +6,7 @@ from functools import cached_property
 from django.utils.safestring import SafeString
 
 from dashboard.pages.common import SampleRow, StepUrlState, build_sample_rows, find_step_kind, render_query_error
-from dashboard.pages.step.histograms import (
-    ChartAxes,
-    ResultStatistics,
-    compute_chart_axes,
-    compute_result_statistics,
-)
+from dashboard.pages.step.histograms import ChartAxes, ResultStatistics, compute_chart_axes, compute_result_statistics
 from dashboard.pages.step.scatter import ScatterPlot, build_scatter_plot
 from rollouts.errors import InvalidInputError
 from rollouts.lib import MAX_QUERY_RESULTS, MAX_SCATTERS, cached

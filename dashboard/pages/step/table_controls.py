@@ -67,11 +67,7 @@ def build_filter_chips(url_state: StepUrlState, counts: dict[str, int]) -> list[
     """The chips that leave samples, and those that are on."""
     return [
         FilterChip(
-            _(name),
-            _(description),
-            counts.get(term, 0),
-            url_state.has_term(term),
-            url_state.toggle_link(term) or "?",
+            _(name), _(description), counts.get(term, 0), url_state.has_term(term), url_state.toggle_link(term) or "?"
         )
         for term, name, description in CHIP_TERMS
         if url_state.has_term(term) or (counts.get(term) and not is_duplicate_chip(term, counts))
@@ -86,10 +82,7 @@ def is_duplicate_chip(term: str, counts: dict[str, int]) -> bool:
 def collect_recorded_counts(row: Step, zero_or_less: int) -> dict[str, int]:
     """The counts that the step's database row contains."""
     facets = {name: int(count) for name, count in row.facets.items()}
-    columns = {
-        "truncated": (row.truncated or 0) + facets.get("trunc?", 0),
-        "zerovar": row.zero_variance_groups,
-    }
+    columns = {"truncated": (row.truncated or 0) + facets.get("trunc?", 0), "zerovar": row.zero_variance_groups}
     counts = {entry.term: columns.get(entry.name, facets.get(entry.name, 0)) for entry in PROPERTY_CATALOG}
     return {**counts, "score<=0": zero_or_less, "is:flagged": row.flags}
 
@@ -98,10 +91,7 @@ def build_sort_menu(result: StepQueryResult) -> list[SortOption]:
     """The options that the samples have values for."""
     return [
         SortOption(
-            _(name),
-            _(order),
-            result.url_state.sort_link(sort, result.default_order) or "?",
-            sort == result.order,
+            _(name), _(order), result.url_state.sort_link(sort, result.default_order) or "?", sort == result.order
         )
         for column, name, ascending, descending in ORDERS
         if has_sort_values(column, result)

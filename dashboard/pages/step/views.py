@@ -8,21 +8,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    FIRST_PAGE_ROWS,
-    NEXT_PAGE_ROWS,
-    SAMPLE_COLUMNS,
-    StepUrlState,
-    attempt_or_404,
-    find_default_split,
-    find_filled_columns,
-    find_step,
-    load_step_strip,
-    parse_row_offset,
-    parse_step_number,
-    render_page_or_panel,
-    role_allows,
-)
+from dashboard.pages import common
 from dashboard.pages.pins import build_pin_box
 from dashboard.pages.sample import build_pane_context
 from dashboard.pages.step.query_result import (
@@ -56,7 +42,7 @@ def step_page(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
     reader = load_viewer_state(run, request.user.pk)
-    return render_page_or_panel(
+    return common.render_page_or_panel(
         request,
         "step/page.html",
         PANELS,
@@ -69,11 +55,11 @@ def build_step_context(
     request: HttpRequest, run: Run, requested_step: str, role: str, reader: ViewerState, panel: str
 ) -> dict[str, Any]:
     """The context of a panel, or of the page if `panel` is empty."""
-    url_state = StepUrlState.from_query(request.GET)
-    attempt = attempt_or_404(run, url_state.attempt)
-    split = url_state.split or find_default_split(run)
+    url_state = common.StepUrlState.from_query(request.GET)
+    attempt = common.attempt_or_404(run, url_state.attempt)
+    split = url_state.split or common.find_default_split(run)
     row = find_requested_step(run, split, requested_step, attempt)
-    strip = load_step_strip(run, split, attempt)
+    strip = common.load_step_strip(run, split, attempt)
     context = {
         "run": run, "project": run.project, "role": role, "url_state": url_state, "split": split, "row": row,
         "requested_step": requested_step, "strip": strip, "current": row.step if row else None, "tab": "samples",
@@ -84,7 +70,7 @@ def build_step_context(
         return context | {"headers": {"HX-Refresh": "true"}}
     if panel == "pin":
         return context | build_pin_box(run, row, role)
-    cursor = parse_step_number(request.GET.get("beyond", ""))
+    cursor = common.parse_step_number(request.GET.get("beyond", ""))
     result = load_query_result(run, split, row, url_state, cursor, reader)
     if panel == "result" and result.error:
         return context | {"result": result, "template": "step/error.html", "headers": KEEP_RESULT_HEADERS}
@@ -95,17 +81,17 @@ def build_result_context(
     request: HttpRequest, run: Run, result: StepQueryResult, role: str, panel: str
 ) -> dict[str, Any]:
     """The table, and what the panel needs of the charts and the selected sample."""
-    url_state, start = result.url_state, parse_row_offset(request.GET.get("start", ""))
+    url_state, start = result.url_state, common.parse_row_offset(request.GET.get("start", ""))
     context: dict[str, Any] = {
         "result": result, "rows_link": url_state.link(sel="") or "?", "order": result.order,
-        "default_order": result.default_order, "may_show": role_allows(role, "annotator"),
+        "default_order": result.default_order, "may_show": common.role_allows(role, "annotator"),
     }  # fmt: skip
     if panel.startswith("more"):
         columns = request.GET.get("columns", "").split(",")
-        page = result.load_page(start, NEXT_PAGE_ROWS)
-        return context | {"page": page, "columns": [name for name in SAMPLE_COLUMNS if name in columns]}
-    page = result.load_page(0, max(FIRST_PAGE_ROWS, min(start, MAX_RESULT_ROWS)))
-    context |= {"page": page, "columns": find_filled_columns(page.rows)}
+        page = result.load_page(start, common.NEXT_PAGE_ROWS)
+        return context | {"page": page, "columns": [name for name in common.SAMPLE_COLUMNS if name in columns]}
+    page = result.load_page(0, max(common.FIRST_PAGE_ROWS, min(start, MAX_RESULT_ROWS)))
+    context |= {"page": page, "columns": common.find_filled_columns(page.rows)}
     if panel != "table":
         context |= {
             "statistics": result.statistics(), "scatter": result.scatter(), "before": find_previous_step(result.row),
@@ -121,7 +107,7 @@ def build_result_context(
 
 
 def build_selected_sample_context(
-    request: HttpRequest, run: Run, url_state: StepUrlState, page: ResultPage, role: str
+    request: HttpRequest, run: Run, url_state: common.StepUrlState, page: ResultPage, role: str
 ) -> dict[str, Any]:
     """The sample that the URL names, else the first of the table."""
     if url_state.sel:
@@ -137,10 +123,10 @@ def find_requested_step(run: Run, split: str, step: str, attempt: Attempt | None
     """None for `all`, and for `latest` if there is no step. Raises Http404."""
     if step == "all":
         return None
-    number = parse_step_number(step)
+    number = common.parse_step_number(step)
     if number is None and step != "latest":
         raise Http404(_("The step must be a number, latest or all."))
-    row = find_step(run, split, number, attempt)
+    row = common.find_step(run, split, number, attempt)
     if row is None and step != "latest":
         raise Http404(_("This run has no {split} step {step}.").format(split=split, step=step))
     return row

@@ -76,12 +76,8 @@ def render_time(moment: datetime | None) -> str:
     """A `<time>` that the page's script shows as a relative time. Without JavaScript it shows UTC."""
     if moment is None:
         return ""
-    return format_html(
-        '<time datetime="{}" title="{} UTC">{}</time>',
-        moment.isoformat(timespec="seconds"),
-        moment.strftime("%Y-%m-%d %H:%M:%S"),
-        moment.strftime("%Y-%m-%d %H:%M"),
-    )
+    texts = (moment.isoformat(timespec="seconds"), f"{moment:%Y-%m-%d %H:%M:%S}", f"{moment:%Y-%m-%d %H:%M}")
+    return format_html('<time datetime="{}" title="{} UTC">{}</time>', *texts)
 
 
 def render_score(value: float | None, extra: str = "") -> SafeString:
@@ -154,9 +150,8 @@ def render_highlighted_text(text: str, words: Iterable[str] = (), answers: bool 
     """`render_text` with answers boxed and words marked. A very long text has no marks; it is split into blocks, of
     which the browser lays out only the visible ones."""
     if len(text) > MAX_MARKED_CHARS:
-        return mark_safe(
-            "".join(f'<span class="block">{render_text(block)}</span>' for block in split_into_blocks(text))
-        )
+        blocks = (f'<span class="block">{render_text(block)}</span>' for block in split_into_blocks(text))
+        return mark_safe("".join(blocks))
     escaped_words = [re.escape(word) for word in words if word]
     patterns = [f"(?P<hit>{'|'.join(escaped_words)})"] if escaped_words else []
     patterns += [ANSWER_PATTERN.pattern] if answers else []

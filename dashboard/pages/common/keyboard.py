@@ -193,9 +193,5 @@ def render_footer(page: str | None, language: str) -> SafeString:
 @cached(MAX_KEYBOARD_TEXTS)
 def render_help_dialog(page: str | None, language: str, single_keys: bool) -> SafeString:
     """Every page contains it, and it does not change, so it is rendered once for each page and language."""
-    context = {
-        "here": build_page_sections(page),
-        "elsewhere": build_other_pages_sections(page),
-        "single_keys": single_keys,
-    }
-    return render_to_string("common/help.html", context)
+    context = {"here": build_page_sections(page), "elsewhere": build_other_pages_sections(page)}
+    return render_to_string("common/help.html", context | {"single_keys": single_keys})

@@ -63,10 +63,8 @@ def render_text_end_cell(row: SampleRow, link: str) -> str:
 
 def render_sample_marks(row: SampleRow) -> SafeString:
     """The marks have a text as well as a colour."""
-    tags = (
-        f'<span class="tag {kind}" title="{escape(title)}">{escape(text)}</span>' for kind, title, text in row.marks()
-    )
-    return mark_safe(" ".join(tags))
+    tag = '<span class="tag {}" title="{}">{}</span>'
+    return mark_safe(" ".join(tag.format(kind, escape(title), escape(text)) for kind, title, text in row.marks()))
 
 
 def render_step_bars(strip: StepStrip, uid: str, current: int | None, url_state: StepUrlState) -> SafeString:

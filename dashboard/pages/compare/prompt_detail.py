@@ -64,10 +64,8 @@ def build_prompt_detail(
     ids = [choose_sample_id(prompt, nth) if prompt else "" for prompt in row.prompts]
     heads = {head.sample.pk: head for head in build_sample_rows(Sample.objects.filter(pk__in=filter(None, ids)))}
     bodies = load_bodies([head.sample for head in heads.values()])
-    columns = [
-        build_answer_column(target, prompt, heads.get(pk), bodies.get(pk))
-        for target, prompt, pk in zip(targets, row.prompts, ids, strict=True)
-    ]
+    answers = zip(targets, row.prompts, ids, strict=True)
+    columns = [build_answer_column(target, prompt, heads.get(pk), bodies.get(pk)) for target, prompt, pk in answers]
 
     def link_row(position: int) -> str:
         return link(sel=get_row_key(rows[position])) if 0 <= position < len(rows) else ""
@@ -75,18 +73,9 @@ def build_prompt_detail(
     def link_response(number: int) -> str:
         return link(sel=get_row_key(row), nth=number) if 1 <= number <= count and count > 1 else ""
 
-    return PromptDetail(
-        key=get_row_key(row),
-        at=at + 1,
-        prompt=next((bodies[pk].prompt for pk in ids if pk in bodies and bodies[pk].prompt), ""),
-        columns=columns,
-        nth=nth,
-        responses=count,
-        before=link_row(at - 1),
-        after=link_row(at + 1),
-        response_before=link_response(nth - 1),
-        response_after=link_response(nth + 1),
-    )
+    prompt = next((bodies[pk].prompt for pk in ids if pk in bodies and bodies[pk].prompt), "")
+    links = (link_row(at - 1), link_row(at + 1), link_response(nth - 1), link_response(nth + 1))
+    return PromptDetail(get_row_key(row), at + 1, prompt, columns, nth, count, *links)
 
 
 def choose_sample_id(prompt: ComparedPrompt, nth: int) -> str:

@@ -21,14 +21,7 @@ from rollouts.compare import (
 from rollouts.models import Sample
 
 # {measure: (digits, 1 if more is better, -1 if less is better, 0 if neither)}
-MEASURES = {
-    "score": (3, 1),
-    "pass@1": (3, 1),
-    "pass@k": (3, 1),
-    "maj@n": (3, 1),
-    "length": (0, 0),
-    "truncated": (1, -1),
-}
+MEASURES = dict.fromkeys(("score", "pass@1", "pass@k", "maj@n"), (3, 1)) | {"length": (0, 0), "truncated": (1, -1)}
 
 
 def render_correctness_rules(rules: Iterable[str]) -> SafeString:

@@ -32,9 +32,8 @@ class SvgChart:
 
     @property
     def last_values(self) -> str:
-        return ", ".join(
-            f"{line.name} {format_short_number(line.last)}" for line in self.lines if line.last is not None
-        )
+        lines = [line for line in self.lines if line.last is not None]
+        return ", ".join(f"{line.name} {format_short_number(line.last)}" for line in lines)
 
 
 def build_svg_chart(curves: Sequence[Mapping[str, Any]]) -> SvgChart:

@@ -107,17 +107,12 @@ def build_pin_row(pin: Pin, step: Step | None, status: PinStatus, targets: list[
 
 
 def build_pin_state(pin: Pin, status: PinStatus) -> PinState:
-    prompts = ""
+    prompts, percent = "", status.percent if status.state == "uploading" else None
     if status.prompts is not None:
         text = _("{available} of {prompts} prompts available")
         prompts = text.format(available=status.available, prompts=status.prompts)
-    return PinState(
-        key=status.state,
-        percent=status.percent if status.state == "uploading" else None,
-        message=" ".join(status.messages),
-        prompts=prompts,
-        sources=tuple(build_pin_sources(pin, status.senders)),
-    )
+    sources = tuple(build_pin_sources(pin, status.senders))
+    return PinState(status.state, percent, " ".join(status.messages), prompts, sources)
 
 
 def build_pin_sources(pin: Pin, senders: Iterable[UploadHost]) -> Iterator[PinSource]:
@@ -180,9 +175,8 @@ class ReplayLabel:
 
 def load_replay_labels(steps: Iterable[Step]) -> dict[int, ReplayLabel]:
     """{step id: label}, without steps that were simply generated."""
-    ids = {
-        (step.run_id, step.attempt_id, step.step_kind, step.step): step.pk for step in steps if step.split == "train"
-    }
+    train = [step for step in steps if step.split == "train"]
+    ids = {(step.run_id, step.attempt_id, step.step_kind, step.step): step.pk for step in train}
     if not ids:
         return {}
     same_step = reduce(

@@ -69,13 +69,10 @@ class PlanDraft:
             if is_number(pin)
         ]
         action, mismatch = query.get("action", ""), query.get("on_mismatch", "")
-        return cls(
-            base=int(query.get("base", "0")),
-            action=action if action in PLAN_ACTIONS else "cache",
-            on_mismatch=mismatch if mismatch in MISMATCH_ACTIONS else "generate",
-            exclude_flagged=bool(query.get("exclude_flagged")),
-            entries=tuple(entries[:MAX_DRAFT_ENTRIES]),
-        )
+        action = action if action in PLAN_ACTIONS else "cache"
+        mismatch = mismatch if mismatch in MISMATCH_ACTIONS else "generate"
+        excludes_flagged = bool(query.get("exclude_flagged"))
+        return cls(int(query.get("base", "0")), action, mismatch, excludes_flagged, tuple(entries[:MAX_DRAFT_ENTRIES]))
 
     def without_entry(self, position: str) -> PlanDraft:
         if not (is_number(position) and int(position) < len(self.entries)):
@@ -89,9 +86,6 @@ class PlanDraft:
         first = load_first_steps([pin]).get(int(pin), 1)
         target = max([first, *(step + 1 for _pin, step in self.pin_targets)])
         return replace(self, entries=(*self.entries, DraftEntry(int(pin), str(target), first)))
-
-    def rebase(self, number: int) -> PlanDraft:
-        return replace(self, base=number)
 
     @property
     def pin_targets(self) -> list[tuple[int, int]]:

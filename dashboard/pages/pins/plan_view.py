@@ -1,5 +1,6 @@
 """The context of the plan next to the pins: the draft, its preview, its compatibility with a run, and the revisions."""
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -196,7 +197,7 @@ def build_conflict_context(page: PlanPageState, names: dict[int, str]) -> dict[s
         "conflict": page.newest,
         "their_changes": list(describe_draft_changes(base, page.saved, names)),
         "own_changes": list(describe_draft_changes(base, page.draft, names)),
-        "rebase_link": page.build_link(page.draft.rebase(page.newest.number)),
+        "rebase_link": page.build_link(replace(page.draft, base=page.newest.number)),
     }
 
 
@@ -222,5 +223,5 @@ def build_revision_row(page: PlanPageState, revision: Revision, plan: PlanDraft,
         "entries": ngettext("{count} step", "{count} steps", count).format(count=count),
         "changes": changes or _("no changes"),
         "runs": [binding.run for binding in revision.bindings.all() if binding.run.deleted_at is None],
-        "link": page.build_link(plan.rebase(page.saved.base)),
+        "link": page.build_link(replace(plan, base=page.saved.base)),
     }

@@ -42,22 +42,19 @@ def build_replay_summary(run: Run) -> dict[str, Any] | None:
     timeline = load_replay_timeline(run)
     if not timeline.steps:
         return None
-    plan_link = ""
-    if revision:
-        plan_link = f"{reverse('pins')}?{urlencode({'project': run.project.slug, 'plan': revision.plan.name})}"
+    params = {"project": run.project.slug, "plan": revision.plan.name} if revision else {}
     pages = set(run.steps.filter(split="train").values_list("step_kind", "step"))
     segments = [build_replay_segment(run, step, (step.step_kind, step.step) in pages) for step in timeline.steps]
     reported = [step for step in timeline.steps if step.state in ("replayed", "generated", "refused")]
     counts = timeline.counts
+    labels = [f"{counts[state]} {format_replay_state(state)}" for state in SEGMENT_STATUSES if counts[state]]
     return {
         "plan": str(revision) if revision else "",
-        "plan_link": plan_link,
+        "plan_link": f"{reverse('pins')}?{urlencode(params)}" if params else "",
         "strip": build_status_strip(segments),
         "steps": len(timeline.steps),
         "counts": counts,
-        "label": ", ".join(
-            f"{counts[state]} {format_replay_state(state)}" for state in SEGMENT_STATUSES if counts[state]
-        ),
+        "label": ", ".join(labels),
         "rows": timeline.rows,
         "loading": format_duration(timeline.seconds) if timeline.seconds else "",
         "saved": format_duration(timeline.saved) if timeline.estimated else "",

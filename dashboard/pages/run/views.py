@@ -133,11 +133,9 @@ def nearest_step_view(request: HttpRequest, uid: str, step: str) -> HttpResponse
     number = common.parse_step_number(step) or 0
     rows = run.steps.filter(split=split, step_kind=common.find_step_kind(run, split), superseded=False, samples__gt=0)
     numbers = rows.values_list("step", flat=True)
-    before, after = (
-        numbers.filter(step__lte=number).order_by("-step"),
-        numbers.filter(step__gte=number).order_by("step"),
-    )
-    nearest = min([*before[:1], *after[:1]], key=lambda candidate: abs(candidate - number), default=None)
+    before, after = numbers.filter(step__lte=number), numbers.filter(step__gte=number)
+    candidates = [*before.order_by("-step")[:1], *after.order_by("step")[:1]]
+    nearest = min(candidates, key=lambda candidate: abs(candidate - number), default=None)
     if nearest is None:
         messages.error(request, _("This run has no {split} samples yet.").format(split=split))
         return redirect("run", uid=run.uid)
@@ -187,13 +185,8 @@ def build_chart_data(run: Run, over: list[Run], attempt: str, *, timed: bool) ->
         for uid, by_name in curves.items()
     }
     others = [{"uid": each.uid, "name": each.name, "colour": each.colour, "curves": plotted[each.uid]} for each in over]
-    return {
-        **serialize_layout(layout),
-        "colour": run.colour,
-        "curves": plotted[run.uid],
-        "over": others,
-        "left": len(left),
-    }
+    own = {"colour": run.colour, "curves": plotted[run.uid]}
+    return {**serialize_layout(layout), **own, "over": others, "left": len(left)}
 
 
 def serialize_layout(layout: ChartLayout) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import quote
@@ -175,14 +176,8 @@ def find_column(key: str) -> RunColumn | None:
 
 
 def build_config_column(key: str, name: str) -> RunColumn:
-    return RunColumn(
-        key,
-        shorten_dotted_name(name),
-        lambda row: render_config_cell(row, name),
-        lambda row: get_config_value(row, name),
-        "num clip mono",
-        name,
-    )
+    render, value = partial(render_config_cell, name=name), partial(get_config_value, name=name)
+    return RunColumn(key, shorten_dotted_name(name), render, value, "num clip mono", name)
 
 
 def get_config_value(row: RunRow, name: str) -> Any:

@@ -111,9 +111,8 @@ def load_roles(request: HttpRequest) -> dict[int, str]:
 def build_runs_context(
     request: HttpRequest, url_state: RunsUrlState, runs: list[Run], statuses: dict[int, str], roles: dict[int, str]
 ) -> dict[str, Any]:
-    rows = run_columns.sort_run_rows(
-        build_run_rows(runs[:MAX_LISTED_RUNS], statuses, url_state), url_state.order, descending=url_state.descending
-    )
+    rows = build_run_rows(runs[:MAX_LISTED_RUNS], statuses, url_state)
+    rows = run_columns.sort_run_rows(rows, url_state.order, descending=url_state.descending)
     columns = run_columns.find_columns(url_state.col) or find_default_columns(rows)
     start, end = url_state.start, url_state.start + PAGE_ROWS
     rank = max((permissions.ROLE_RANKS[role] for role in roles.values()), default=0)

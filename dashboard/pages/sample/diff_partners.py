@@ -58,10 +58,8 @@ def format_label(name: str, sample: Sample) -> str:
 
 def find_earlier_sample(sample: Sample, number: int) -> Sample | None:
     """The sample with the same index in its group, else the best."""
-    step = sample.step
-    rows = Sample.objects.visible().filter(
-        prompt_key=sample.prompt_key, step__run=step.run_id, step__split=step.split, step__step=number, final=True
-    )
+    rows = Sample.objects.visible().filter(prompt_key=sample.prompt_key, final=True, step__step=number)
+    rows = rows.filter(step__run=sample.step.run_id, step__split=sample.step.split)
     samples = list(rows.select_related("step")[:64])
     same = [row for row in samples if row.index is not None and row.index == sample.index]
     return same[0] if same else max(samples, key=get_score, default=None)

@@ -37,10 +37,8 @@ def find_landmarks(response: str, name: str) -> list[Landmark]:
     positions = sorted({*find_turn_starts(response), *find_marked_positions(response)}, key=get_sort_key)
     answers = list(find_answers(response, max(0, len(response) - MAX_MARKED_CHARS)))
     positions = [*positions[: MAX_LANDMARKS - 1], *((match.start(), "answer", _("answer")) for match in answers[-1:])]
-    return [
-        Landmark(at, kind, label, f"{name}{number}")
-        for number, (at, kind, label) in enumerate(sorted(positions, key=get_sort_key))
-    ]
+    positions.sort(key=get_sort_key)
+    return [Landmark(*position, f"{name}{number}") for number, position in enumerate(positions)]
 
 
 def get_sort_key(position: Position) -> tuple[int, bool]:

@@ -71,9 +71,8 @@ def build_turns_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
 
 def build_diff_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
     """Both texts; the page's script computes and shows the diff."""
-    partners = diff_partners.find_diff_partners(
-        view_input.request, view_input.sample, view_input.siblings, view_input.earlier
-    )
+    sample, siblings, earlier = view_input.sample, view_input.siblings, view_input.earlier
+    partners = diff_partners.find_diff_partners(view_input.request, sample, siblings, earlier)
     if not partners:
         return {"partners": []}
     name = view_input.get_param("vs")

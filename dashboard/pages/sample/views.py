@@ -39,14 +39,8 @@ def sample_page(request: HttpRequest, pk: str) -> HttpResponseBase:
 def build_sample_context(request: HttpRequest, sample: Sample, role: str, panel: str) -> dict[str, Any]:
     step, run = sample.step, sample.step.run
     state = StepUrlState.from_query(request.GET)
-    context = {
-        "run": run,
-        "project": run.project,
-        "url_state": state,
-        "split": step.split,
-        "current": step.step,
-        "tab": "samples",
-    }
+    context = {"run": run, "project": run.project, "url_state": state, "tab": "samples"}
+    context |= {"split": step.split, "current": step.step}
     if panel == "flags":
         return context | pane.build_flags_context(request, sample, pane.load_sample_flags(sample), role)
     if panel == "pin":

@@ -143,12 +143,8 @@ def compute_result_statistics(result: QueryResult, axes: ChartAxes) -> ResultSta
 
 def compute_source_statistics(final: QuerySet[Sample]) -> list[dict[str, Any]]:
     """[{name, term, count, mean, width}] of the eight largest sources; width in percent of [0, highest mean]."""
-    rows = list(
-        final.exclude(data_source="")
-        .values("data_source")
-        .annotate(count=Count("pk"), mean=Avg("score"))
-        .order_by("-count", "data_source")[:8]
-    )
+    sources = final.exclude(data_source="").values("data_source").annotate(count=Count("pk"), mean=Avg("score"))
+    rows = list(sources.order_by("-count", "data_source")[:8])
     high = max([row["mean"] or 0 for row in rows] + [1.0])
     return [
         {

@@ -18,9 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("rolloutdeck", "rollouts", "workers", "dashboard")
 # As a word or as a part of a name, like slime_dump and TrlTrainer; not within one, like ctrl.
 TRAINERS = re.compile(r"(?i:(?<![a-z])(?:verl|trl|slime|cure)(?![a-z]))|(?:Verl|Trl|Slime|Cure)(?=[A-Z])")
-# A format or trainer module may name its trainer; so may the safe readers, which are formats too, the command line's
-# help and the list of trainers.
-MAY_NAME = re.compile(r"rollouts/formats/|rolloutdeck/(trainers|trainer_api|safe|safe_pickle|cli)/")
+# Formats, trainer modules and safe readers may name a trainer; so may the list of trainers and the commands' help.
+MAY_NAME = re.compile(r"rollouts/formats/|rolloutdeck/(trainers/|safe_pickle/|trainer_api/registry.py|cli/entry.py)")
 VARIABLE = re.compile(r"\b(?:ROLLOUTDECK_[A-Z_]+|DATABASE_URL|REDIS_URL)\b")
 
 

@@ -1,6 +1,6 @@
 """The client in a training process: `init`, `Run`, the spool on disk and its upload.
 
-Depends on: `rolloutdeck.lib`, `rolloutdeck.protocol` and `rolloutdeck.replay`.
+Depends on: `rolloutdeck.lib`, `rolloutdeck.protocol`, `rolloutdeck.replay` and `rolloutdeck.trainer_api`.
 Invariant: a call never raises into the trainer and never waits for the network. A file leaves the spool only
 after the server's receipt.
 """

@@ -1,7 +1,7 @@
 """Helpers of the trainer side: environment variables, HTTP, downloads, symlinks, log lines.
 
 Depends on: the standard library and `rolloutdeck.protocol`.
-Invariant: a request never raises into the training.
+Invariant: a failed request raises `ServerUnreachableError` or `DownloadError`, which callers in a trainer catch.
 Names are imported when they are first used: a trainer pays for what it imports.
 """
 

@@ -1,6 +1,6 @@
 """What a trainer module offers: the types, and the registry of trainers.
 
-Depends on: `rolloutdeck.replay` and `rolloutdeck.protocol`.
+Depends on: the standard library; `rolloutdeck.replay` only for a type.
 Invariant: a trainer is data (a frozen dataclass with defaults). Its code is imported when it is used.
 """
 

@@ -1,6 +1,6 @@
 """`rolloutdeck up`: checks the machine, prepares the database, and supervises Redis, worker and web process.
 
-Depends on: the standard library and supervisor.
+Depends on: `rolloutdeck.protocol` and supervisor.
 Invariant: every child process ends with its parent.
 """
 

@@ -1,6 +1,6 @@
 """Follows the folders that a trainer writes: scan, wait until files are complete, upload.
 
-Depends on: `rolloutdeck.client`, `rolloutdeck.trainer_api` and `rolloutdeck.lib`.
+Depends on: `rolloutdeck.client`, `rolloutdeck.trainer_api`, `rolloutdeck.lib` and `rolloutdeck.protocol`.
 Invariant: the bytes are sent as they are. A file of another user is never followed through a symlink.
 """
 

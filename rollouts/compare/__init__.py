@@ -1,6 +1,6 @@
 """Steps side by side: prompts are paired, differences get a paired bootstrap over prompts.
 
-Depends on: samples and prompts.
+Depends on: prompts and samples.
 Invariant: the same steps give the same numbers. The random seed is fixed.
 """
 

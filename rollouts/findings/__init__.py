@@ -1,6 +1,6 @@
-"""Findings: notes with evidence items, each a snapshot of samples, a query result or charts.
+"""Findings: notes of users with evidence items, each a snapshot of a sample, a query result or charts.
 
-Depends on: samples, metrics and the query language.
+Depends on: flags, live, metrics, projects, the query language and samples.
 Invariant: a finding survives its runs. It is removed, never deleted.
 """
 

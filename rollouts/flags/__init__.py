@@ -1,6 +1,6 @@
 """Flags: one sample or many, with a reason, and undo.
 
-Depends on: the query language and samples.
+Depends on: live and projects.
 Invariant: a flag is withdrawn, never deleted, and follows the sample id through every re-index.
 """
 

@@ -1,6 +1,6 @@
 """Dump formats, one module each: converts the bytes of a dump to records, metric points and problems.
 
-Depends on: the record types of `rollouts.samples` and the readers of `rolloutdeck.safe_pickle`.
+Depends on: samples, storage, the readers of `rolloutdeck.safe_pickle` and facts of `rolloutdeck.trainers.slime`.
 Invariant: a format streams and never unpickles. To add a format, add one module here and one entry in `FORMATS`.
 """
 

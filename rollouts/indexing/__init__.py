@@ -1,6 +1,6 @@
 """A dump is indexed: bytes become records, a Parquet body, index rows and step statistics.
 
-Depends on: formats, samples and the query language (for the correctness rule).
+Depends on: formats, ingest, live, metrics, projects, samples, storage, and query (for the correctness rule).
 Invariant: the visible samples of a step are a pure function of its dumps, in any order of arrival.
 All that readers see changes in one transaction under the lock of the step's row.
 """

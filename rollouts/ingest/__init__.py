@@ -1,6 +1,6 @@
-"""Ingest: creates runs, attempts and dumps from the headers of an upload.
+"""Arrival of data: creates runs, attempts and dumps from the headers of an upload.
 
-Depends on: projects and storage.
+Depends on: live and storage.
 Invariant: every operation is idempotent by a natural key. A repeated upload returns the rows that exist.
 """
 

@@ -1,7 +1,7 @@
-"""Small helpers without a domain: input validation, secret redaction, a bounded cache, process ids.
+"""Helpers that know no table: input validation, secret redaction, bounded caches, process ids.
 
 Depends on: the exceptions in `rollouts.errors`.
-Invariant: nothing here reads the database, except to check that a claimed row's owner still runs.
+Invariant: nothing here reads the database.
 """
 
 from rollouts.lib.cache import (

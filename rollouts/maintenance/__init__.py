@@ -1,6 +1,6 @@
-"""Work that the workers do periodically: the sweep and the compaction of body files.
+"""Periodic work of the workers: finds due work, removes expired data (the sweep), and compacts body files.
 
-Depends on: every capability that stores due work in rows.
+Depends on: live, metrics, pins, runs, samples and storage, whose rows hold the due work.
 Invariant: due work is found from rows and stored bytes, so a lost message delays it by at most one sweep.
 """
 

@@ -1,6 +1,6 @@
-"""Metric series: points arrive as rows, are compacted into blocks and leave as curves.
+"""Metrics of runs: stores points as rows, compacts them into blocks, and returns curves and chart layouts.
 
-Depends on: the models and storage.
+Depends on: the models, and the points that samples defines.
 Invariant: the order is attempt, step, arrival, never a client's clock. A NaN is stored as null and not dropped.
 """
 

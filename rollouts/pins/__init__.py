@@ -1,6 +1,6 @@
 """Pins: request, store and check the artifacts of a step, and protect them from cleanup.
 
-Depends on: storage, ingest and the safe pickle verifier.
+Depends on: indexing, ingest, live, projects, storage and the safe pickle verifier.
 Invariant: a trainer never receives a file that is not loadable. The bytes of a pinned step are never removed.
 """
 

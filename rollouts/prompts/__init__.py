@@ -1,6 +1,6 @@
 """Prompts over time: the groups of a step, the history of one prompt, the solved/failed heatmap.
 
-Depends on: samples and the query language.
+Depends on: samples.
 Invariant: a trajectory counts once, by its last sample.
 """
 

@@ -1,6 +1,6 @@
 """The query language: text becomes a syntax tree, then SQL conditions and a scan of the sample bodies.
 
-Depends on: samples and the models.
+Depends on: samples and storage.
 Invariant: one query means the same rows on every page, in the API, in an export and on the command line.
 """
 

@@ -1,6 +1,6 @@
 """Replay plans: revisions, bindings, compatibility, exclusion of flagged samples, outcomes per step.
 
-Depends on: pins and flags.
+Depends on: pins, ingest, live, metrics, projects and samples.
 Invariant: a revision is immutable. A bound run never sees a later edit, and its bytes stay until it ends.
 """
 

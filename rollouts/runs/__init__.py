@@ -1,6 +1,6 @@
 """The run list: filters, groups, bulk actions, trash, and the events of one run.
 
-Depends on: metrics and projects.
+Depends on: indexing, ingest, live and projects.
 Invariant: a run in the trash can be restored for 7 days. A run with pins is not deleted.
 """
 

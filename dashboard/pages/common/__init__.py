@@ -1,6 +1,6 @@
 """What several pages share: URL state, lookups, panels, rows, strips, formatting, error pages.
 
-Depends on: `dashboard.permissions` and the domain; no page.
+Depends on: `dashboard.permissions`, `dashboard.assets` and the domain; no page.
 Invariant: every text of a model is escaped here, once.
 """
 

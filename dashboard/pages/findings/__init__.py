@@ -1,4 +1,4 @@
-"""Findings, their evidence items and the form that adds one."""
+"""Findings, their evidence items and the form that adds one. Start in `views.py`, then `presenter.py`."""
 
 from dashboard.pages.findings.presenter import describe_sample, describe_score
 from dashboard.pages.findings.svg_chart import format_short_number

@@ -1,1 +1,1 @@
-"""The group of a prompt in one step, and the matrix of unit tests."""
+"""The group view: responses to one prompt in one step, and their unit tests. Start in `views.py`."""

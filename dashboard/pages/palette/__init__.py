@@ -1,1 +1,1 @@
-"""The command palette (Ctrl+K)."""
+"""The command palette (Ctrl+K). Start in `views.py`."""

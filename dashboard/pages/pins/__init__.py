@@ -1,4 +1,4 @@
-"""Pins, replay plans, the plan preview and the commands for the next run."""
+"""Pins, replay plans, the plan preview and the commands for the next run. Start in `pin_box.py` or `views.py`."""
 
 from dashboard.pages.pins.pin_box import build_pin_box
 from dashboard.pages.pins.pin_list import ReplayLabel, build_pin_link, format_pin_name, load_replay_labels

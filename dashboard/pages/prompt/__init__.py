@@ -1,1 +1,1 @@
-"""One prompt over steps, attempts and runs."""
+"""One prompt over steps, attempts and runs. Start in `views.py`, then `history_chart.py`."""

@@ -1,1 +1,1 @@
-"""Review queues and review decisions."""
+"""Review queues and review decisions. Start in `views.py`, then `queue_list.py`."""

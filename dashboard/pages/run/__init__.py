@@ -1,4 +1,4 @@
-"""The overview of a run: charts, overlays, prompt heatmap, timeline, replay summary."""
+"""The overview of a run: charts, overlays, prompt heatmap, timeline, replay summary. Start in `views.py`."""
 
 from dashboard.pages.run.overlays import MAX_OVERLAYS
 

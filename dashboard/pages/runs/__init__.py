@@ -1,1 +1,1 @@
-"""The run list: filters, columns, groups, bulk actions."""
+"""The run list: filters, columns, groups, bulk actions. Start in `views.py`, then `columns.py`."""

@@ -1,4 +1,4 @@
-"""One sample: text, turns, tokens, fields, diff, and the panes that are prefetched."""
+"""One sample: text, turns, tokens, fields, diff, prefetched panes. Start in `views.py`, then `pane.py`."""
 
 from dashboard.pages.sample.fields_view import render_field_buttons
 from dashboard.pages.sample.pane import (

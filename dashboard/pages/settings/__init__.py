@@ -1,4 +1,4 @@
-"""Projects, members, tokens, sign-in, language and display preferences."""
+"""Projects, members, tokens, sign-in, language and display preferences. One module per page; start in `projects.py`."""
 
 from dashboard.pages.settings.sign_in import create_sign_in_link
 

@@ -1,4 +1,4 @@
-"""The step page: one query gives rows, counts, histograms and the scatter plot."""
+"""The step page: rows, counts, histograms and scatter plot of a query. Start in `views.py`, then `query_result.py`."""
 
 from dashboard.pages.step.histograms import REWARD_BINS
 from dashboard.pages.step.query_result import StepQueryResult, load_query_result, search_step

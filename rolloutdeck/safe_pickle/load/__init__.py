@@ -1,4 +1,4 @@
-"""The restricted reader: runs a pickle with an interpreter that builds only placeholders and plain values.
+"""Reads a pickle without running it: an interpreter that builds only placeholders and plain values.
 
 Depends on: `stream`.
 Invariant: no global of the pickle is imported or called; an unknown one becomes an inert `Unreadable`.

@@ -1,6 +1,6 @@
 """Code that several trainers share: patching, sessions, pinned steps, token selection, search for step files.
 
-Depends on: `rolloutdeck.client`, `rolloutdeck.replay` and `rolloutdeck.trainer_api`.
+Depends on: `rolloutdeck.client`, `rolloutdeck.lib`, `rolloutdeck.replay` and `rolloutdeck.trainer_api`.
 Invariant: an error of a plug-in is logged once and never reaches the training.
 Names are imported when they are first used: a trainer pays for what it imports.
 """

@@ -1,4 +1,4 @@
-"""Files that CURE writes. None states its step: steps are counted from what CURE appends to its results.
+"""CURE: its files, settings checks and replay by `pull`. No file states its step: they are counted in its results.
 
 Source: Gen-Verse/CURE 69fe174. sample.py begins a step with a line "code response length: …" in
 `results/results-rl-{model}-{data set}.txt`; then sample.py, execute.py and reward.py overwrite the files in

@@ -1,10 +1,10 @@
 """Files of evaluation harnesses that evaluate a checkpoint.
 
-lm-evaluation-harness with `--log_samples`, `samples_{task}_{time}.jsonl` (lm_eval/loggers/evaluation_tracker.py:344,
-4e7e0d47); lighteval with `--save-details`, `details_{task}_{time}.parquet`
-(src/lighteval/logging/evaluation_tracker.py:359, 3fd15266); inspect_ai, `{time}_{task}_{id}.eval` or `.json`.
-
 The step is that of the checkpoint if a folder's name states it: `checkpoint-400`, `global_step_40`.
+
+Source: lm-evaluation-harness with `--log_samples`, `samples_{task}_{time}.jsonl`
+(lm_eval/loggers/evaluation_tracker.py:344, 4e7e0d47); lighteval with `--save-details`, `details_{task}_{time}.parquet`
+(src/lighteval/logging/evaluation_tracker.py:359, 3fd15266); inspect_ai, `{time}_{task}_{id}.eval` or `.json`.
 """
 
 from __future__ import annotations

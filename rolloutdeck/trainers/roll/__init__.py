@@ -1,5 +1,5 @@
-"""Files that ROLL writes. Source: ROLL 8eb27cc2: `pipeline/rlvr/utils.py`, `pipeline/agentic/utils.py` and
-`distributed/scheduler/rollout_mock_mixin.py`."""
+"""ROLL: its files, settings checks and replay by `pull`, and `track()`, which records its metrics.
+Source: ROLL 8eb27cc2, `pipeline/{rlvr,agentic}/utils.py`, `distributed/scheduler/rollout_mock_mixin.py`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Files that slime writes with `--dump-details` and `--save-debug-*-data`.
-
-Source: slime 624b824a: `observability/rollout_data_utils.py` and `observability/train_data_utils.py`. A template
-without `{rollout_id}` gives a name without the step; then the file itself states it.
+"""slime: its files (`--dump-details`, `--save-debug-*-data`), settings checks, replay, and the entrance of its plug-in.
 
 `rolloutdeck.trainers.slime.log_rollout` and the other functions are paths for slime's arguments, see `slime.plugin`.
+A template without `{rollout_id}` gives a name without the step; then the file itself states it.
+
+Source: slime 624b824a: `observability/rollout_data_utils.py` and `observability/train_data_utils.py`.
 """
 
 from __future__ import annotations

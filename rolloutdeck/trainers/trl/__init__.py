@@ -1,4 +1,4 @@
-"""Files that TRL writes, and the callback for its trainers: `from rolloutdeck.trainers.trl import RolloutdeckCallback`.
+"""TRL: its files, settings checks, replay, and the callback `from rolloutdeck.trainers.trl import RolloutdeckCallback`.
 
 Source: TRL 1.16.0 and 1.9.2 (`GRPOTrainer.log` with `log_completions`). See `trl.plugin` for the callback.
 """

@@ -1,4 +1,4 @@
-"""Files that verl writes.
+"""verl: its files, settings checks and replay by `pull`, and the entrance of its plug-in.
 
 Source: verl 0.9.1: `trainer/ppo/ray_trainer.py` and `trainer/ppo/v1/trainer_base.py` write `{step}.jsonl`,
 `utils/tracking.py` (FileLogger) the metrics, `utils/skip/` the rollout-skip dumps; older layouts from v0.6.1 on.

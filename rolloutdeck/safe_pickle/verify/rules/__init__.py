@@ -1,4 +1,4 @@
-"""Every global that a file of verl or ROLL may name, and what it may be called with.
+"""The allowlist of the verifier: every global that a trainer's file may name, and what it may be called with.
 
 The list covers the dumps of verl's three skip roles, of RolloutSkip's two older layouts (0.8 to 0.10, numpy 1 and 2,
 tensordict 0.10), and of ROLL's `rollout_mock`. An allowed name is not enough: a rule checks the shape of every

@@ -71,29 +71,29 @@ def send_artifact(
 ) -> None:
     """Registers an artifact and, if `now`, uploads the missing files. Raises RetryLaterError, ActionRequiredError."""
     command = build_import_command(artifact.path, target.project, target.name, target.attempt)
-    shelf = ArtifactUploadQueue(on_message=lambda text: steps.problems.append((str(artifact.path), text)))
+    queue = ArtifactUploadQueue(on_message=lambda text: steps.problems.append((str(artifact.path), text)))
     try:
         response = retry(lambda: register_artifact(target.request_run, artifact, target.attempt, command, now))
         registered = parse_response(response)
     except UploadRejectedError as error:
         steps.problems.append((str(artifact.path), str(error)))
         return
-    shelf.add(artifact, registered["missing"] if now else ())
+    queue.add(artifact, registered["missing"] if now else ())
     if artifact.role != "tokenizer":
         steps.artifacts.append(artifact)
-        steps.already_stored += response.status == 200 and not shelf.pending_count
+        steps.already_stored += response.status == 200 and not queue.pending_count
     if now:
         steps.sent_keys.add(artifact.key)
     left, sent = artifact.size if now else 0, 0
-    while shelf.pending_count:
-        errand, before = shelf.pending_uploads[0], len(shelf.sent)
-        response = retry(lambda: upload_requested_part(shelf, target))
-        is_done = len(shelf.sent) > before
-        received = errand.size if is_done else parse_received_bytes(response, errand.size) if response else sent
+    while queue.pending_count:
+        upload, before = queue.pending_uploads[0], len(queue.sent)
+        response = retry(lambda: upload_requested_part(queue, target))
+        is_done = len(queue.sent) > before
+        received = upload.size if is_done else parse_received_bytes(response, upload.size) if response else sent
         progress(max(0, received - sent))
         left -= max(0, received - sent)
         sent = 0 if is_done else received
-    steps.bytes += sum(errand.size for errand in shelf.sent)
+    steps.bytes += sum(upload.size for upload in queue.sent)
     progress(max(0, left))
 
 

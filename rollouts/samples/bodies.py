@@ -36,8 +36,8 @@ def load_bodies(samples: Sequence[Sample]) -> dict[str, SampleBody]:
     owners = {sample.id: sample.dump_id for sample in samples}
     for sample in samples:
         samples_by_dump[sample.dump_id][sample.ordinal] = sample.id
-    for sighting in DuplicateSource.objects.filter(sample__in=list(owners)):
-        samples_by_dump[sighting.dump_id][sighting.ordinal] = sighting.sample
+    for duplicate in DuplicateSource.objects.filter(sample__in=list(owners)):
+        samples_by_dump[duplicate.dump_id][duplicate.ordinal] = duplicate.sample
     dumps = Dump.objects.filter(pk__in=samples_by_dump).select_related("segment").order_by("received_at", "pk")
     sources: dict[str, list[tuple[Dump, Record]]] = defaultdict(list)
     for dump in dumps:

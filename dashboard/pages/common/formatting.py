@@ -37,7 +37,7 @@ RUN_STATUS_LABELS = {  # by `Run.status`
     "finished": N_("finished"),
     "failed": N_("failed"),
 }
-# The tags of Markdown. Images and links would tell another site that somebody reads this response.
+# The tags of Markdown. Images and links would tell another site that this response is read.
 MARKDOWN_TAGS = {
     "p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "span",
     "table", "thead", "tbody", "tr", "th", "td",

@@ -9,7 +9,7 @@ let loading;
 
 async function compare() {
   const into = page.querySelector("[data-diff]");
-  const [there, here] = ["beside", "read"].map((name) => page.querySelector(`[data-text="${name}"]`)?.textContent);
+  const [there, here] = ["second", "selected"].map((name) => page.querySelector(`[data-text="${name}"]`)?.textContent);
   if (!into || there == null || here == null) return;
   const status = page.querySelector("[data-diff-said]");
   status.textContent = gettext("comparing …");

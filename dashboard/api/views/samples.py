@@ -71,7 +71,7 @@ def parse_sample_scope(request: Request, query: Params) -> dict[str, Any]:
 def search_requested_samples(request: Request, query: Params, ordering: str = "score") -> QueryResult:
     """Raises InvalidInputError, Http404."""
     scope = parse_sample_scope(request, query)
-    return find_samples(**scope, q=query.get("q", ""), ordering=query.get("ordering") or ordering)
+    return find_samples(**scope, q=query.get("q", ""), ordering=query.get("ordering", ordering) or "score")
 
 
 @dataclass

@@ -245,6 +245,8 @@ def test_samples_are_exported_as_lines_and_as_parquet(ask: Ask, run: Run) -> Non
     lines = exported(ask("GET", f"exports/samples/?run={run.uid}&q=score>0.3&ordering=-score")).splitlines()
     assert [json.loads(item)["score"] for item in lines] == [0.75, 0.75, 0.5, 0.5]
     assert json.loads(lines[0])["response"].startswith("It is 3 at step")
+    by_score = exported(ask("GET", f"exports/samples/?run={run.uid}&ordering=")).splitlines()
+    assert [json.loads(item)["score"] for item in by_score] == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
     table = pq.read_table(io.BytesIO(exported(ask("GET", f"exports/samples/?run={run.uid}&format=parquet"))))
     assert (table.num_rows, sorted(table["step"].to_pylist())) == (8, [1] * 4 + [2] * 4)
 

@@ -1,4 +1,4 @@
-"""Opens a rollout dump of verl or ROLL. Nothing of it is executed, and values are read only when requested."""
+"""Opens a saved batch of verl, ROLL or SkyRL. Nothing of it is executed, and values are read only when requested."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from functools import cached_property
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.safe_pickle.batches import fields
+from rolloutdeck.safe_pickle.batches import fields, plain_values
 from rolloutdeck.safe_pickle.batches.fields import TensorInfo
 from rolloutdeck.safe_pickle.batches.layouts import BatchContents, read_batch_contents, read_roll_contents
-from rolloutdeck.safe_pickle.batches.plain_values import (
-    MAX_PLAIN_VALUES,
-    PlainConverter,
-    convert_column,
-    convert_to_plain,
-)
+from rolloutdeck.safe_pickle.batches.plain_values import MAX_PLAIN_VALUES, PlainConverter
+from rolloutdeck.safe_pickle.batches.tensor_batch import read_tensor_batch
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream import ByteSource
 
@@ -58,11 +54,10 @@ class BatchColumns(Mapping[str, list[Any]]):
 
     def __getitem__(self, name: str) -> list[Any]:
         raw = self._contents.columns[name]
-        converter = PlainConverter(
-            MAX_PLAIN_VALUES - sum(count for column, count in self._value_counts.items() if column != name)
-        )
+        other_values = sum(count for column, count in self._value_counts.items() if column != name)
+        converter = PlainConverter(MAX_PLAIN_VALUES - other_values)
         try:
-            return convert_column(raw, self._contents.rows, converter)
+            return plain_values.convert_column(raw, self._contents.rows, converter)
         finally:
             self._value_counts[name] = converter.value_count
 
@@ -71,6 +66,13 @@ class BatchColumns(Mapping[str, list[Any]]):
 
     def __len__(self) -> int:
         return len(self._contents.columns)
+
+
+@contextmanager
+def open_tensor_batch(path: str | os.PathLike[str]) -> Iterator[RolloutBatch]:
+    """Opens a training batch of SkyRL. Raises OSError, and SafePickleError for any other file."""
+    with ByteSource.open(path) as source:
+        yield RolloutBatch(read_tensor_batch(source))
 
 
 class RolloutBatch:
@@ -91,17 +93,17 @@ class RolloutBatch:
     @cached_property
     def meta(self) -> dict[str, Any]:
         """verl's `meta_info`. For a TransferQueue's batch: everything but its rows, like `global_steps`."""
-        return {str(name): convert_to_plain(value) for name, value in self._contents.meta.items()}
+        return {str(name): plain_values.convert_to_plain(value) for name, value in self._contents.meta.items()}
 
     @cached_property
     def keys(self) -> list[str]:
         """`{uuid}_{session}_{index}` per row of a TransferQueue's batch. Empty for others."""
-        return [str(convert_to_plain(key)) for key in self._contents.keys]
+        return [str(plain_values.convert_to_plain(key)) for key in self._contents.keys]
 
     @cached_property
     def tags(self) -> list[dict[str, Any]]:
         """The queue's tags per row: `status prompt_len response_len seq_len global_steps ...`. Empty for others."""
-        return [tag if isinstance(tag, dict) else {} for tag in convert_to_plain(self._contents.tags)]
+        return [tag if isinstance(tag, dict) else {} for tag in plain_values.convert_to_plain(self._contents.tags)]
 
     def is_padding(self, row: int) -> bool:
         """Whether the row is padding, according to its tags or its key. Raises IndexError."""

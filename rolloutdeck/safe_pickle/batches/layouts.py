@@ -14,12 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rolloutdeck.safe_pickle import load
-from rolloutdeck.safe_pickle.batches.fields import (
-    TensorField,
-    read_consolidated_fields,
-    read_numpy_fields,
-    read_tensordict_fields,
-)
+from rolloutdeck.safe_pickle.batches import fields
+from rolloutdeck.safe_pickle.batches.fields import TensorField
 from rolloutdeck.safe_pickle.batches.plain_values import convert_to_plain
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream import ByteSource, is_zip
@@ -127,20 +123,20 @@ def _read_consolidated(value: load.Consolidated) -> BatchContents:
     columns: dict[str, Any] = {str(name): load.Datum(convert_to_plain(item)) for name, item in other_values.items()}
     nested = (name for name in value.metadata if name not in CONSOLIDATED_METADATA_KEYS)
     columns |= {str(name): load.Unreadable("tensordict in a tensordict") for name in nested}
-    return BatchContents("gen_batch", rows, dict(read_consolidated_fields(value)), columns)
+    return BatchContents("gen_batch", rows, dict(fields.read_consolidated_fields(value)), columns)
 
 
 def _read_numpy_parts(value: tuple[Any, ...]) -> BatchContents:
     if len(value) != 3 or not isinstance(value[2], dict):
         raise SafePickleError("a DataProto whose tensors are a tuple that verl does not write")
     rows = _parse_row_count(value[0])
-    return BatchContents("gen_batch", rows, dict(read_numpy_fields(value[2])), {}, serialisation="numpy")
+    return BatchContents("gen_batch", rows, dict(fields.read_numpy_fields(value[2])), {}, serialisation="numpy")
 
 
 def _read_tensordict(value: load.Tree) -> BatchContents:
     others = ((name, item) for name, item in value.fields.items() if not isinstance(item, load.Tensor | load.Nested))
     columns, rows = {str(name): item for name, item in others}, _parse_row_count(value.batch_size)
-    return BatchContents("gen_batch", rows, dict(read_tensordict_fields(value)), columns)
+    return BatchContents("gen_batch", rows, dict(fields.read_tensordict_fields(value)), columns)
 
 
 TENSOR_READERS: dict[type, Callable[[Any], BatchContents]] = {

@@ -1,4 +1,5 @@
-"""Converts what the interpreter built to plain Python: numbers, strings, lists, dicts. Everything else stays inert."""
+"""Converts what the interpreter built to plain Python: numbers, strings, lists, dicts. Everything else stays inert,
+except images, which remain a `Picture` until a page needs them."""
 
 from __future__ import annotations
 
@@ -150,7 +151,7 @@ class PlainConverter:
 
     def convert_other(self, value: Any, depth: int) -> Any:
         if isinstance(value, load.Piece):
-            return load.Unreadable(f"{len(value):,} bytes")
+            return load.find_encoded_picture(value) or load.Unreadable(f"{len(value):,} bytes")
         return load.Unreadable(str(value) if isinstance(value, load.Name) else type(value).__name__.lower())
 
 

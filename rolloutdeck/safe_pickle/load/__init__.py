@@ -5,6 +5,7 @@ Invariant: no global of the pickle is imported or called; an unknown one becomes
 """
 
 from rolloutdeck.safe_pickle.load.interpreter import load_archive, load_pickle
+from rolloutdeck.safe_pickle.load.pictures import Picture, find_encoded_picture
 from rolloutdeck.safe_pickle.load.placeholders import (
     Array,
     Buffer,
@@ -22,6 +23,7 @@ from rolloutdeck.safe_pickle.load.placeholders import (
     Stack,
     Storage,
     Tensor,
+    TensorBatch,
     Tree,
     Unreadable,
     count_elements,
@@ -31,7 +33,7 @@ from rolloutdeck.safe_pickle.load.placeholders import (
 from rolloutdeck.safe_pickle.stream import DTYPE_SIZES
 
 __all__ = [
-    "Array", "Buffer", "Consolidated", "DTYPE_SIZES", "Data", "Datum", "Dtype", "Name", "Nested", "Piece", "Proto",
-    "Rollout", "Scalar", "Size", "Stack", "Storage", "Tensor", "Tree", "Unreadable", "count_elements", "load_archive",
-    "load_pickle", "read_byte_range", "read_bytes_into",
+    "Array", "Buffer", "Consolidated", "DTYPE_SIZES", "Data", "Datum", "Dtype", "Name", "Nested", "Picture", "Piece",
+    "Proto", "Rollout", "Scalar", "Size", "Stack", "Storage", "Tensor", "TensorBatch", "Tree", "Unreadable",
+    "count_elements", "find_encoded_picture", "load_archive", "load_pickle", "read_byte_range", "read_bytes_into",
 ]  # fmt: skip

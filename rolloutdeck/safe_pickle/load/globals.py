@@ -7,26 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rolloutdeck.safe_pickle.errors import SafePickleError
-from rolloutdeck.safe_pickle.load.placeholders import (
-    DTYPE_CODE,
-    Array,
-    Buffer,
-    Consolidated,
-    Datum,
-    Dtype,
-    Name,
-    Nested,
-    Proto,
-    Rollout,
-    Scalar,
-    Size,
-    Stack,
-    Storage,
-    Tensor,
-    Tree,
-    Unreadable,
-    count_elements,
-)
+from rolloutdeck.safe_pickle.load import placeholders
+from rolloutdeck.safe_pickle.load.pictures import Picture, is_picture_class
+from rolloutdeck.safe_pickle.load.placeholders import Array, Dtype, Name, Storage, Tensor, Unreadable, count_elements
 
 NDARRAY = Name("numpy", "ndarray")
 TENSORDICT = Name("tensordict._td", "TensorDict")
@@ -38,7 +21,7 @@ def build_call_result(name: Name, args: tuple[Any, ...]) -> Any:
     """Returns what REDUCE and NEWOBJ push: inert if the name is unknown or its arguments are unexpected."""
     builder = CALL_BUILDERS.get(str(name))
     if builder is None:
-        return Unreadable(str(name))
+        return Picture() if is_picture_class(name) and not args else Unreadable(str(name))
     try:
         return builder(name, *args)
     except SafePickleError as error:
@@ -66,17 +49,17 @@ def _build_array_from_buffer(name: Name, data: bytes, dtype: Dtype, shape: Shape
 
 
 def _build_dtype(name: Name, code: str, align: bool = False, copy: bool = True) -> Dtype | Unreadable:
-    if not DTYPE_CODE.fullmatch(code):
+    if not placeholders.DTYPE_CODE.fullmatch(code):
         return Unreadable(f"numpy dtype {code:.40}")
     return Dtype("O8" if code == "O" else code)
 
 
-def _build_scalar(name: Name, dtype: Dtype | Unreadable, data: bytes) -> Scalar | Unreadable:
+def _build_scalar(name: Name, dtype: Dtype | Unreadable, data: bytes) -> placeholders.Scalar | Unreadable:
     if isinstance(dtype, Unreadable) or dtype.kind == "O":
         return Unreadable("numpy scalar of an unreadable type")
     if type(data) is not bytes or len(data) != dtype.size:
         raise SafePickleError(f"a numpy scalar of type {dtype.code} with other than {dtype.size} bytes")
-    return Scalar(name, dtype, data)
+    return placeholders.Scalar(name, dtype, data)
 
 
 def _build_bytes(name: Name, text: str, encoding: str) -> bytes:
@@ -90,9 +73,9 @@ def _build_set(name: Name, members: list[Any]) -> set[Any]:
     return {convert_dict_key(member) for member in members}
 
 
-def _build_size(name: Name, shape: Shape | list[int] = ()) -> Size:
+def _build_size(name: Name, shape: Shape | list[int] = ()) -> placeholders.Size:
     count_elements(shape)
-    return Size(shape)
+    return placeholders.Size(shape)
 
 
 def _build_tensor(
@@ -112,28 +95,34 @@ def _build_typed_tensor(name: Name, function: Name, kind: Name, args: tuple[Any,
     return builder(function, *args) if builder else Unreadable(str(name))
 
 
-def _build_nested(name: Name, parts: Mapping[str, Any]) -> Nested | Unreadable:
+def _build_nested(name: Name, parts: Mapping[str, Any]) -> placeholders.Nested | Unreadable:
     values, offsets, lengths = parts["values"], parts["offsets"], parts.get("lengths")
     if parts.get("_ragged_idx", 1) != 1 or isinstance(values, Unreadable):
         return Unreadable("nested tensor that is not jagged along its rows")
     if not isinstance(values, Tensor) or not isinstance(offsets, Tensor) or not isinstance(lengths, Tensor | None):
         raise SafePickleError("a nested tensor without its values and offsets")
-    return Nested(values, offsets, lengths)
+    return placeholders.Nested(values, offsets, lengths)
 
 
-def _build_consolidated(name: Name, metadata: Mapping[str, Any], data: Tensor) -> Consolidated:
+def _build_consolidated(name: Name, metadata: Mapping[str, Any], data: Tensor) -> placeholders.Consolidated:
     if not isinstance(metadata, dict) or not isinstance(data, Tensor) or data.storage.dtype != "uint8":
         raise SafePickleError("a consolidated TensorDict without its bytes")
-    return Consolidated(metadata, data)
+    return placeholders.Consolidated(metadata, data)
 
 
-def _build_tree(name: Name, kind: Name, state: Mapping[str, Any]) -> Tree | Unreadable:
+def _build_tree(name: Name, kind: Name, state: Mapping[str, Any]) -> placeholders.Tree | Unreadable:
     if kind != TENSORDICT:
         return Unreadable("tensordict of another class")
     fields, batch_size = state["_tensordict"], state.get("_batch_size") or ()
     if not isinstance(fields, dict) or not isinstance(batch_size, tuple):
         raise SafePickleError("a TensorDict without its fields")
-    return Tree(fields, batch_size, state)
+    return placeholders.Tree(fields, batch_size, state)
+
+
+def _build_tensor_batch(name: Name, kind: Name, state: Mapping[str, Any]) -> placeholders.TensorBatch:
+    batch = placeholders.TensorBatch()
+    batch.set_state(state)
+    return batch
 
 
 def _build_empty(factory: Callable[[], Any]) -> Callable[[Name], Any]:
@@ -154,7 +143,7 @@ CALL_BUILDERS: dict[str, Callable[..., Any]] = {
     "numpy.core.numeric._frombuffer": _build_array_from_buffer,
     "numpy.dtype": _build_dtype,
     "_codecs.encode": _build_bytes,
-    "_io.BytesIO": _build_empty(Buffer),
+    "_io.BytesIO": _build_empty(placeholders.Buffer),
     "builtins.set": _build_set,
     "__builtin__.bytes": _build_empty(bytes),
     "__builtin__.set": _build_set,
@@ -163,8 +152,11 @@ CALL_BUILDERS: dict[str, Callable[..., Any]] = {
     "torch._tensor._rebuild_from_type_v2": _build_typed_tensor,
     "tensordict._reductions._rebuild_tensordict_files_consolidated": _build_consolidated,
     "tensordict._reductions._make_td": _build_tree,
-    "tensordict.tensorclass.NonTensorStack": _build_empty(Stack),
-    "tensordict.tensorclass.NonTensorData": _build_empty(Datum),
-    "roll.distributed.scheduler.protocol.DataProto": Rollout,
-    "verl.protocol.DataProto": Proto,
+    "tensordict.tensorclass.NonTensorStack": _build_empty(placeholders.Stack),
+    "tensordict.tensorclass.NonTensorData": _build_empty(placeholders.Datum),
+    "roll.distributed.scheduler.protocol.DataProto": placeholders.Rollout,
+    "verl.protocol.DataProto": placeholders.Proto,
+    "skyrl.backends.skyrl_train.training_batch._rebuild_tensor_batch": _build_tensor_batch,
+    "skyrl.backends.skyrl_train.training_batch.TrainingInputBatch": _build_empty(placeholders.TensorBatch),
+    "skyrl_train.training_batch.TrainingInputBatch": _build_empty(placeholders.TensorBatch),
 }

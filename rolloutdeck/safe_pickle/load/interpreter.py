@@ -10,19 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from rolloutdeck.safe_pickle import stream
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.load.globals import build_call_result, convert_dict_key
 from rolloutdeck.safe_pickle.load.placeholders import Name, Piece, Storage, Unreadable
-from rolloutdeck.safe_pickle.stream import (
-    DTYPE_SIZES,
-    STORAGE_DTYPES,
-    ByteSource,
-    ByteSpan,
-    Opcode,
-    PickleLimits,
-    TorchArchive,
-    scan_opcodes,
-)
+from rolloutdeck.safe_pickle.stream import ByteSource, ByteSpan, Opcode, PickleLimits, TorchArchive, scan_opcodes
 
 MAX_TEXT_LENGTH = 1 << 30  # characters in all strings of a pickle
 FREE_ARGUMENT_LENGTH = 1 << 20  # items and bytes that calls may receive, besides twice the size of the pickle
@@ -222,13 +214,13 @@ class PickleInterpreter:
         if not is_storage or self.archive is None:
             return Unreadable("persistent id that is not a torch storage")
         _, kind, key, _, count = persistent_id
-        dtype = STORAGE_DTYPES.get(kind.name) if isinstance(kind, Name) and kind.module == "torch" else None
+        dtype = stream.STORAGE_DTYPES.get(kind.name) if isinstance(kind, Name) and kind.module == "torch" else None
         if dtype is None:
             return Unreadable(f"storage of type {kind}" if isinstance(kind, Name) else "storage of no type")
         if not isinstance(key, str) or type(count) is not int:
             raise SafePickleError("a torch storage without its key")
         span = self.archive.members.get(f"data/{key}")
-        if span is None or not 0 <= count * DTYPE_SIZES[dtype] <= span.length:
+        if span is None or not 0 <= count * stream.DTYPE_SIZES[dtype] <= span.length:
             raise SafePickleError(f"a storage of {count:,} values that the archive does not contain")
         return Storage(dtype, Piece(self.archive.source, span))
 

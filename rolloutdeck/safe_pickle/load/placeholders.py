@@ -279,4 +279,15 @@ class Rollout:
         self.state = state
 
 
+class TensorBatch(dict[Any, Any]):
+    """SkyRL's TensorBatch. `state`: its tensors as bytes, and its metadata. Older pickles also fill the dict."""
+
+    state: Mapping[str, Any] | None = None
+
+    def set_state(self, state: object) -> None:
+        if not isinstance(state, dict):
+            raise SafePickleError("a TensorBatch with a state that SkyRL does not write")
+        self.state = state
+
+
 DTYPE_CODE = re.compile(r"b1|[iu][1248]|f[248]|[US]\d{1,9}|O8?")

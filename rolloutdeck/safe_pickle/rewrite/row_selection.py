@@ -11,14 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from rolloutdeck.safe_pickle import load
-from rolloutdeck.safe_pickle.batches import (
-    CONSOLIDATED_METADATA_KEYS,
-    DenseField,
-    build_dense_field,
-    build_jagged_field,
-    read_consolidated_fields,
-)
+from rolloutdeck.safe_pickle import batches, load
+from rolloutdeck.safe_pickle.batches import DenseField
 from rolloutdeck.safe_pickle.errors import SafePickleError
 
 ALIGNMENT = 8  # in bytes, of the fields of a consolidated TensorDict
@@ -110,12 +104,12 @@ class RowSelection:
 
     def select_consolidated(self, batch: load.Consolidated) -> load.Consolidated:
         class_metadata = batch.metadata.get("cls_metadata")
-        if batch.metadata.get("non_tensors") or set(batch.metadata) - CONSOLIDATED_METADATA_KEYS:
+        if batch.metadata.get("non_tensors") or set(batch.metadata) - batches.CONSOLIDATED_METADATA_KEYS:
             raise SafePickleError("it has values among its tensors that are not tensors")
         if not isinstance(class_metadata, dict):
             raise SafePickleError("a TensorDict without its number of rows")
         leaves, parts, at = {}, [], 0
-        for name, field in read_consolidated_fields(batch):
+        for name, field in batches.read_consolidated_fields(batch):
             selected = self.select_dense(field)
             length = len(selected.data)
             padding = -length % ALIGNMENT
@@ -141,10 +135,10 @@ class RowSelection:
         return select(self, value)
 
     def select_tensor(self, value: load.Tensor) -> SelectedTensor:
-        return self.select_dense(build_dense_field(value))
+        return self.select_dense(batches.build_dense_field(value))
 
     def select_nested(self, value: load.Nested) -> SelectedJaggedTensor:
-        field = build_jagged_field(value)
+        field = batches.build_jagged_field(value)
         if len(field.rows) != self.rows:
             raise SafePickleError("a jagged tensor with a different number of rows than its batch")
         values, lengths = field.values, [field.rows[row][1] for row in self.keep]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rolloutdeck.safe_pickle.errors import SafePickleError
 from rolloutdeck.safe_pickle.stream import ByteSpan, Opcode
 from rolloutdeck.safe_pickle.verify.abstract_values import (
@@ -17,20 +19,28 @@ from rolloutdeck.safe_pickle.verify.abstract_values import (
 )
 
 MAX_REASONS = 8
+POSITION = re.compile(r"\bat \d[\d,]*")
 
 
 class VerifierStack:
-    """The state of the verifier: `reasons` are the distinct reasons, at most MAX_REASONS, in order."""
+    """The stack, the marks and the memo of the verifier, and the reasons that it collects."""
 
     def __init__(self) -> None:
-        self.reasons: dict[str, None] = {}
+        self._reasons: dict[str, tuple[str, int]] = {}  # without positions -> the first reason, how often
         self._stack: list[AbstractValue] = []
         self._marks: list[int] = []
         self._memo: list[AbstractValue] = []
 
     def add_reason(self, reason: str) -> None:
-        if len(self.reasons) < MAX_REASONS:
-            self.reasons[reason] = None
+        kind = POSITION.sub("", reason)
+        if kind in self._reasons or len(self._reasons) < MAX_REASONS:
+            first, count = self._reasons.get(kind, (reason, 0))
+            self._reasons[kind] = first, count + 1
+
+    @property
+    def reasons(self) -> list[str]:
+        """The distinct reasons, at most MAX_REASONS, in order. A batch repeats most of them in each row."""
+        return [first if count == 1 else f"{first} ({count:,} times)" for first, count in self._reasons.values()]
 
     def _floor(self) -> int:
         return self._marks[-1] if self._marks else 0

@@ -1,30 +1,48 @@
 """The tables. Rules about one row are methods, queries are QuerySet methods. Other folders change rows."""
 
 from rollouts.models.artifacts import Artifact, ArtifactQuerySet, Blob
+from rollouts.models.charts import ChartBoard, QueryCurve
 from rollouts.models.dumps import Dump, DumpQuerySet, Segment
 from rollouts.models.findings import EvidenceItem, Finding, FindingQuerySet
 from rollouts.models.metrics import Block, MetricRow, Series
-from rollouts.models.pins import Binding, Entry, Pin, Replay, ReplayPlan, Revision
+from rollouts.models.pins import Binding, Entry, Pin, Replay, ReplayPlan, Revision, StepPrompts
 from rollouts.models.projects import AuditEntry, Membership, Project, ProjectQuerySet, default_reasons
+from rollouts.models.retention import RetentionPolicy
 from rollouts.models.runs import (
+    COLOUR_COUNT,
     MAX_TIMED_STEPS,
     SILENT_AFTER,
     SILENT_AFTER_STEPS,
     Attempt,
+    AttemptContext,
+    LaunchProcess,
     Run,
     RunAlias,
+    RunDiskUsage,
     RunQuerySet,
     compute_median_gap,
 )
 from rollouts.models.samples import BulkFlagAction, DuplicateSource, Flag, Sample, SampleQuerySet, ViewedSample
-from rollouts.models.steps import STEP_POSITION, Step, StepQuerySet, get_step_position
+from rollouts.models.saved_views import SavedView, SavedViewQuerySet
+from rollouts.models.sharing import SharedLink, SharedLinkQuerySet
+from rollouts.models.steps import (
+    STEP_POSITION,
+    Step,
+    StepQuerySet,
+    StepTemplate,
+    format_template_id,
+    get_step_position,
+    parse_template_id,
+)
 from rollouts.models.tokens import Token, hash_secret
 
 __all__ = [
-    "MAX_TIMED_STEPS", "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Artifact", "ArtifactQuerySet",
-    "Attempt", "AuditEntry", "Binding", "Blob", "Block", "BulkFlagAction", "Dump", "DumpQuerySet",
-    "DuplicateSource", "Entry", "EvidenceItem", "Finding", "FindingQuerySet", "Flag", "Membership", "MetricRow",
-    "Pin", "Project", "ProjectQuerySet", "Replay", "ReplayPlan", "Revision", "Run", "RunAlias", "RunQuerySet",
-    "Sample", "SampleQuerySet", "Segment", "Series", "Step", "StepQuerySet", "Token", "ViewedSample",
-    "compute_median_gap", "default_reasons", "get_step_position", "hash_secret",
+    "Artifact", "ArtifactQuerySet", "Attempt", "AttemptContext", "AuditEntry", "Binding", "Blob", "Block",
+    "BulkFlagAction", "COLOUR_COUNT", "ChartBoard", "Dump", "DumpQuerySet", "DuplicateSource", "Entry", "EvidenceItem",
+    "Finding", "FindingQuerySet", "Flag", "LaunchProcess", "MAX_TIMED_STEPS", "Membership", "MetricRow", "Pin",
+    "Project", "ProjectQuerySet", "QueryCurve", "Replay", "ReplayPlan", "RetentionPolicy", "Revision", "Run",
+    "RunAlias", "RunDiskUsage", "RunQuerySet", "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample",
+    "SampleQuerySet", "SavedView", "SavedViewQuerySet", "Segment", "Series", "SharedLink", "SharedLinkQuerySet", "Step",
+    "StepPrompts", "StepQuerySet", "StepTemplate", "Token", "ViewedSample", "compute_median_gap", "default_reasons",
+    "format_template_id", "get_step_position", "hash_secret", "parse_template_id",
 ]  # fmt: skip

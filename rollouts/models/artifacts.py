@@ -42,7 +42,7 @@ class ArtifactQuerySet(models.QuerySet["Artifact"]):
         """Complete artifacts that no worker is checking."""
         return self.pending().filter(missing=0, due_at__lte=timezone.now())
 
-    def held(self) -> ArtifactQuerySet:
+    def in_use(self) -> ArtifactQuerySet:
         """Artifacts whose bytes are needed: those that are pinned, or in a plan that an unfinished run is bound to."""
         bound = Q(pins__entries__revision__bindings__run__in=Run.objects.unfinished())
         pinned = Q(pins__isnull=False, pins__removed_at=None)

@@ -37,8 +37,7 @@ class DumpQuerySet(models.QuerySet["Dump"]):
         return self.filter(received | Q(state=Dump.State.INDEXING, claimed_at__lte=now - Dump.LEASE))
 
     def requeue(self, due_at: datetime, **changes: Any) -> int:
-        """Queues the dumps again and returns their number. The tries of a claimed dump are not reset: its worker must
-        not take the next claim for its own."""
+        """Returns the number of dumps. A claimed dump keeps its tries, or its worker would use the next claim."""
         tries = Case(When(state=Dump.State.INDEXING, then=F("tries")), default=0)
         return self.update(state=Dump.State.RECEIVED, tries=tries, message="", due_at=due_at, **changes)
 
@@ -86,9 +85,16 @@ class Dump(models.Model):
     indexed_at = models.DateTimeField(null=True, blank=True)
     rows = models.PositiveIntegerField(default=0)
     left_out = models.JSONField(default=dict, blank=True, help_text="{reason: count}, padding rows and bad lines")
+    rejected = models.PositiveIntegerField(default=0, help_text="rows that could not be used, the bad lines")
     problems = models.JSONField(default=list, blank=True, help_text="[[line, reason], …], the first twenty")
     segment = models.ForeignKey(Segment, models.SET_NULL, related_name="dumps", null=True, blank=True)
     segment_offset = models.PositiveIntegerField(default=0, help_text="this dump's first row in its segment")
+    samples_dropped_at = models.DateTimeField(null=True, blank=True, help_text="by the retention policy")
+    raw_dropped_at = models.DateTimeField(null=True, blank=True, help_text="when the raw bytes were dropped")
+    raw_kept_at = models.DateTimeField(
+        null=True, blank=True, help_text="when the body did not reproduce the raw bytes, so both are kept"
+    )
+    raw_dropped_bytes = models.PositiveBigIntegerField(default=0, help_text="compressed bytes that this freed")
 
     objects: ClassVar = DumpQuerySet.as_manager()
 
@@ -98,6 +104,7 @@ class Dump(models.Model):
             models.Index(fields=["run", "attempt", "split", "step_kind", "step", "source"], name="dump_by_source"),
             models.Index(fields=["state", "due_at"], name="dump_by_state"),
             models.Index(fields=["run", "state"], name="dump_by_run"),
+            models.Index(fields=["run"], condition=Q(rejected__gt=0), name="dump_with_rejected_rows"),
         ]
 
     def __str__(self) -> str:
@@ -106,6 +113,11 @@ class Dump(models.Model):
     @property
     def is_from_artifact(self) -> bool:
         return self.source.startswith(self.ARTIFACT_PREFIX)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the retention policy dropped raw bytes or samples, so the dump is never indexed again."""
+        return self.raw_dropped_at is not None or self.samples_dropped_at is not None
 
     def claim(self) -> bool:
         """Returns True for exactly one caller, who must finish or `renew` within `LEASE`."""

@@ -1,4 +1,4 @@
-"""Pins, replay plans, the binding of runs to plans, and the outcome of each replay."""
+"""Pins, replay plans, the binding of runs to plans, the outcome of each replay, and the prompts of a dry run."""
 
 from __future__ import annotations
 
@@ -138,3 +138,21 @@ class Replay(models.Model):
 
     def __str__(self) -> str:
         return f"{self.outcome} at step {self.step} of {self.run_id}"
+
+
+class StepPrompts(models.Model):
+    """The prompts that a step of a run will ask for, sent by a dry run of its data loader: hashes of the prompt keys,
+    in their order and sorted. `prompts` counts different prompts."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="step_prompts")
+    step_kind = models.CharField(max_length=14, choices=STEP_KIND_CHOICES, default="global_step")
+    step = models.BigIntegerField()
+    ordered = models.CharField(max_length=32)
+    unordered = models.CharField(max_length=32)
+    prompts = models.PositiveIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "step_kind", "step"], name="one_prompt_list_per_step")]
+
+    def __str__(self) -> str:
+        return f"prompts of step {self.step} of {self.run_id}"

@@ -33,20 +33,29 @@ class ProjectQuerySet(models.QuerySet["Project"]):
             return self
         return self.filter(pk__in=Membership.objects.filter(user=user.pk).values("project"))
 
+    def load_with_roles(self, user: User | AnonymousUser) -> dict[Project, str]:
+        """The projects by slug, with the user's role in each: empty if the user is not a member. Makes one query."""
+        role = Membership.objects.filter(project=models.OuterRef("pk"), user=user.pk).values("role")
+        rows = self.annotate(own_role=models.Subquery(role)).order_by("slug")
+        return {
+            row: Membership.Role.OWNER if user.is_superuser else getattr(row, "own_role", None) or "" for row in rows
+        }
+
     def lock(self, project: Project) -> Project:
-        """Returns the project's row, locked until the transaction ends. A transaction that changes plans or pins takes
-        this lock first, so that there are no deadlocks."""
+        """Returns the locked row. To avoid deadlocks, every change of plans or pins takes this lock first."""
         return self.select_for_update(no_key=True).get(pk=project.pk)
 
 
 class Project(models.Model):
-    """Owns runs, members, tokens, plans and rules. Created by a user or by `token create`, never by ingest."""
+    """Owns runs, members, tokens, plans and rules. Created by a user, by `token create`, or by
+    ingest with the local token of `up`, see `project_for_ingest`."""
 
     slug = models.SlugField(max_length=80, unique=True, allow_unicode=True)
     reasons = models.JSONField(default=default_reasons)
     correct = models.CharField(max_length=200, blank=True, default="", help_text="rule in the query language")
     rule = models.PositiveIntegerField(default=0, help_text="number of the rule; increases with each change")
     judging_until = models.DateTimeField(null=True, blank=True, help_text="lease of the worker that applies the rule")
+    quota = models.PositiveBigIntegerField(null=True, blank=True, help_text="bytes, null for no limit")
     loosened = models.JSONField(default=dict, blank=True, help_text="overridden checks, {fact: {note, user, at}}")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -54,6 +63,11 @@ class Project(models.Model):
 
     def __str__(self) -> str:
         return self.slug
+
+    @property
+    def image_owner(self) -> str:
+        """The name under which `rollouts/storage` stores the images of the project's findings."""
+        return f"project-{self.pk}"
 
     def role_of(self, user: User | AnonymousUser) -> str:
         """Returns the user's role, empty if the user is not a member."""

@@ -80,11 +80,19 @@ class Run(models.Model):
 
     @property
     def status(self) -> str:
-        """`running`, `silent` (no update for three median steps and three minutes), `finished` or `failed`."""
+        """`planned` (created before its first attempt), `running`, `silent` (no update for three median steps and three
+        minutes), `finished` or `failed`."""
         if self.outcome:
             return self.outcome
-        quiet = timezone.now() - self.seen_at
-        return "silent" if quiet > SILENT_AFTER and quiet > SILENT_AFTER_STEPS * self.median_step() else "running"
+        if not self.attempts.exists():
+            return "planned"
+        elapsed = timezone.now() - self.seen_at
+        return "silent" if elapsed > SILENT_AFTER and elapsed > SILENT_AFTER_STEPS * self.median_step() else "running"
+
+    @property
+    def image_owner(self) -> str:
+        """The name under which `rollouts/storage` stores the run's images."""
+        return f"run-{self.pk}"
 
     @property
     def colour(self) -> int:
@@ -116,6 +124,7 @@ class Attempt(models.Model):
     host = models.CharField(max_length=120, blank=True, default="")
     job = models.CharField(max_length=120, blank=True, default="")
     config_changes = models.JSONField(default=dict, blank=True, help_text="{key: [before, now]} since the last attempt")
+    concurrent = models.BooleanField(default=False, help_text="it was alive long after a later attempt had started")
     created_at = models.DateTimeField(auto_now_add=True)
     seen_at = models.DateTimeField(default=timezone.now)
 
@@ -127,3 +136,66 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"attempt {self.number} of {self.run_id}"
+
+
+class AttemptContext(models.Model):
+    """What the processes of an attempt ran, as they reported it: command, code version, versions, hosts.
+
+    `facts` are listed in `rollouts/ingest/contexts.py`. It is a table of its own, since the patch may be large.
+    """
+
+    attempt = models.OneToOneField(Attempt, models.CASCADE, related_name="context")
+    facts = models.JSONField(default=dict)
+    patch = models.TextField(blank=True, default="", help_text="uncommitted changes of the code")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return f"context of {self.attempt_id}"
+
+
+class RunDiskUsage(models.Model):
+    """The bytes that a run takes on disk, by kind, as the sweep measured them last.
+
+    `raw`: compressed dumps. `bodies`: sample bodies. `artifacts`: files that a trainer can load. `images`: those of its
+    samples. `metrics`: packed points. `index`: rows of the database, estimated by their number.
+    """
+
+    KINDS = ("raw", "bodies", "artifacts", "images", "metrics", "index")
+
+    run = models.OneToOneField(Run, models.CASCADE, related_name="disk_usage")
+    raw = models.PositiveBigIntegerField(default=0)
+    bodies = models.PositiveBigIntegerField(default=0)
+    artifacts = models.PositiveBigIntegerField(default=0)
+    images = models.PositiveBigIntegerField(default=0)
+    metrics = models.PositiveBigIntegerField(default=0)
+    index = models.PositiveBigIntegerField(default=0)
+    version = models.PositiveBigIntegerField(default=0, help_text="of the run when it was measured")
+    measured_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return f"disk usage of {self.run_id}"
+
+    @property
+    def total(self) -> int:
+        return sum(int(getattr(self, kind)) for kind in self.KINDS)
+
+
+class LaunchProcess(models.Model):
+    """A process whose attempt key is its own, and the attempt that it shares with the other processes of its launch.
+
+    The fields from `launch` to `starter` are the parts of the key, see `LAUNCH_KEY_PATTERN`.
+    """
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="+")
+    attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="processes")
+    key = models.CharField(max_length=120)
+    name = models.CharField(max_length=200, blank=True, default="", help_text='requested name of the run, "" for none')
+    launch = models.CharField(max_length=20, db_index=True)
+    rank = models.PositiveIntegerField()
+    starter = models.CharField(max_length=8)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "key"], name="one_process_per_key")]
+
+    def __str__(self) -> str:
+        return self.key

@@ -14,8 +14,15 @@ from rollouts.models.steps import Step
 
 class SampleQuerySet(models.QuerySet["Sample"]):
     def visible(self) -> SampleQuerySet:
-        """Samples of the current version of their dump, in steps that no later attempt has superseded."""
-        return self.filter(visible=True, step__superseded=False)
+        """Excludes samples that only superseded dumps contain."""
+        return self.filter(visible=True)
+
+    def in_current_steps(self) -> SampleQuerySet:
+        """Samples in steps that no later attempt has superseded."""
+        return self.filter(step__superseded=False)
+
+    def current_and_visible(self) -> SampleQuerySet:
+        return self.visible().in_current_steps()
 
 
 class Sample(models.Model):
@@ -42,10 +49,18 @@ class Sample(models.Model):
     chars = models.PositiveIntegerField(default=0)
     tokens = models.PositiveIntegerField(null=True, blank=True)
     truncated = models.BooleanField(null=True, blank=True)
+    staleness = models.IntegerField(null=True, blank=True, help_text="version of the trainer minus that of the sample")
+    duration = models.FloatField(null=True, blank=True, help_text="seconds of the sample, see timing.py")
     facets = models.PositiveIntegerField(default=0, help_text="bits, see text_properties.py")
     data_source = models.CharField(max_length=120, blank=True, default="")
     expected = models.CharField(max_length=80, blank=True, default="", help_text="start of the ground truth")
+    answer = models.CharField(  # noqa: DJ001  null: indexed by an older version
+        max_length=80, null=True, blank=True, help_text="last answer in the text, null if unknown"
+    )
     tail = models.CharField(max_length=200, blank=True, default="", help_text="end of the response, one line")
+    parts = models.JSONField(null=True, blank=True, help_text="{reward part: number}, null if there are none")
+    opening = models.BigIntegerField(null=True, blank=True, help_text="key of its template, see templates.py")
+    ending = models.BigIntegerField(null=True, blank=True, help_text="key of its template, see templates.py")
 
     objects: ClassVar = SampleQuerySet.as_manager()
 
@@ -60,7 +75,7 @@ class Sample(models.Model):
 
 
 class DuplicateSource(models.Model):
-    """The same sample in another dump, such as of a file and of a plug-in. It counts once, with merged fields."""
+    """A sample that another dump contains too, such as a file and a plug-in. It counts once, with merged fields."""
 
     sample = models.CharField(max_length=52, db_index=True)
     dump = models.ForeignKey(Dump, models.CASCADE, related_name="sightings")
@@ -77,7 +92,7 @@ class DuplicateSource(models.Model):
 class FlagQuerySet(models.QuerySet["Flag"]):
     def count_flagged_samples(self, step: Step) -> int:
         """Returns the number of visible samples of the step that are flagged."""
-        visible = Sample.objects.filter(step=step, visible=True).values("pk")
+        visible = Sample.objects.visible().filter(step=step).values("pk")
         active = self.filter(step=step, withdrawn_at=None, sample__in=visible)
         return active.values("sample").distinct().count()
 
@@ -87,8 +102,7 @@ class FlagQuerySet(models.QuerySet["Flag"]):
 
 
 class Flag(models.Model):
-    """A user's mark on a sample. A withdrawn flag is not deleted. It refers to the sample's id, so it survives a
-    re-index."""
+    """A user's mark on a sample. A withdrawn flag is not deleted. It has the sample's id to survive a re-index."""
 
     class Label(models.TextChoices):
         BAD = "bad"
@@ -118,14 +132,14 @@ class Flag(models.Model):
 class BulkFlagAction(models.Model):
     """An action of one user on the flags of one or more samples of a run, which can be undone.
 
-    `said` describes it. `before` is {"was": [[flag id, its `updated_at` after the action, its state before the action,
+    `before` is {"was": [[flag id, its `updated_at` after the action, its state before the action,
     its `updated_at` then; both null for a new flag]], "left": the state of all flags after the action}. A state is
     [label, text, withdrawn].
     """
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="markings")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="markings")
-    said = models.CharField(max_length=200)
+    description = models.CharField(max_length=200, db_column="said")
     before = models.JSONField()
     created_at = models.DateTimeField(auto_now_add=True)
     undone_at = models.DateTimeField(null=True, blank=True)
@@ -135,7 +149,7 @@ class BulkFlagAction(models.Model):
         indexes = [models.Index(fields=["run", "user", "-created_at"], name="marking_by_news")]
 
     def __str__(self) -> str:
-        return f"{self.said} by {self.user}"
+        return f"{self.description} by {self.user}"
 
 
 class ViewedSample(models.Model):

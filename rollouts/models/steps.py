@@ -34,6 +34,7 @@ class Step(models.Model):
     """One step of one attempt and split. Its statistics are always recomputed from its visible samples.
 
     Score, group and correctness statistics count each trajectory once, by its last sample. `samples` counts every row.
+    If samples were dropped, the statistics remain those of all samples, see `rollouts/retention`.
     `truncated` is None if the run does not record it. `histogram` is {"edges": [...], "counts": [...]}.
     """
 
@@ -56,12 +57,22 @@ class Step(models.Model):
     score_p90 = models.FloatField(null=True, blank=True)
     length_mean = models.FloatField(null=True, blank=True, help_text="of the response, in characters")
     truncated = models.PositiveIntegerField(null=True, blank=True)
+    staleness_mean = models.FloatField(null=True, blank=True, help_text="of the samples with a known staleness")
+    staleness_max = models.IntegerField(null=True, blank=True)
     zero_variance_groups = models.PositiveIntegerField(default=0)
     facets = models.JSONField(default=dict, blank=True, help_text="{facet: count}")
     histogram = models.JSONField(default=dict, blank=True)
     by_source = models.JSONField(default=dict, blank=True, help_text="{data source: {count, score_mean}}")
+    parts = models.JSONField(default=dict, blank=True, help_text="{reward part: {mean, is_score}}")
     flags = models.PositiveIntegerField(default=0)
     rule = models.PositiveIntegerField(default=0, help_text="number of the correctness rule that was applied")
+    properties = models.PositiveSmallIntegerField(
+        null=True, blank=True, db_index=True, help_text="version of the text properties, null before 1"
+    )
+    dropped = models.PositiveIntegerField(default=0, help_text="samples that the retention policy dropped")
+    dropped_bytes = models.PositiveBigIntegerField(default=0, help_text="what that freed, estimated")
+    dropped_at = models.DateTimeField(null=True, blank=True)
+    dropped_rule = models.CharField(max_length=10, blank=True, default="", help_text="why, see RetentionPolicy")
     version = models.PositiveBigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -76,3 +87,38 @@ class Step(models.Model):
 
     def __str__(self) -> str:
         return f"{self.split} step {self.step} of {self.run_id}"
+
+
+def format_template_id(key: int) -> str:
+    """Returns the id of a template as the query language writes it."""
+    return f"{key:010x}"
+
+
+def parse_template_id(text: str) -> int:
+    """Returns the key of a template. Raises ValueError."""
+    if len(text) != 10 or not text.isalnum():
+        raise ValueError(text)
+    return int(text, 16)
+
+
+class StepTemplate(models.Model):
+    """An opening or ending that many responses of a step share, see `rollouts/samples/templates.py`."""
+
+    step = models.ForeignKey(Step, models.CASCADE, related_name="templates", db_index=False)
+    key = models.BigIntegerField(help_text="the same in every step")
+    kind = models.CharField(max_length=7, help_text="opening or ending")
+    text = models.CharField(max_length=400, help_text="masked")
+    samples = models.PositiveIntegerField()
+    groups = models.PositiveIntegerField()
+    score_mean = models.FloatField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["step", "key"], name="one_template_per_step")]
+        indexes = [models.Index(fields=["key", "step"], name="template_by_key")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.template_id} of step {self.step_id}"
+
+    @property
+    def template_id(self) -> str:
+        return format_template_id(self.key)

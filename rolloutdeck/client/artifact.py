@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client.process_identity import clean_name, get_host_name
+from rolloutdeck.client.process_identity import clean_name
 from rolloutdeck.protocol import check_manifest, compute_artifact_key, count_manifest_bytes
 
 CHUNK_BYTES = 1 << 20
@@ -52,27 +52,6 @@ class LocalArtifact:
         """Bytes of all files together."""
         return count_manifest_bytes(self.files)
 
-    def build_request_body(
-        self, attempt: str, command: str, send_now: bool = False, missing_reason: str = ""
-    ) -> dict[str, Any]:
-        """Returns the body of `PUT runs/{uid}/artifacts/`.
-
-        `command` is the shell command that uploads the files from this machine. `missing_reason` says why they can't be
-        uploaded any more.
-        """
-        return {
-            "attempt": attempt,
-            "split": self.split,
-            "step_kind": self.step_kind,
-            "step": self.step,
-            "role": self.role,
-            "files": self.files,
-            "facts": self.facts,
-            "origin": {"host": get_host_name(), "path": str(self.path), "command": command},
-            "send_now": send_now,
-            "gone": missing_reason,
-        }
-
 
 def build_artifact(
     path: Path,
@@ -104,15 +83,8 @@ def build_path_artifact(path: Path, manifest: Mapping[str, Any]) -> LocalArtifac
     """
     folder = path if path.is_dir() else path.parent
     names = manifest["files"] or ([path.name] if folder != path else list_files_below(path))
-    return build_artifact(
-        folder,
-        names,
-        manifest["role"],
-        manifest["step"],
-        step_kind=manifest["step_kind"],
-        split=manifest["split"],
-        facts={**read_layout_facts(path, names), **manifest["facts"]},
-    )
+    step = {name: manifest[name] for name in ("role", "step", "step_kind", "split")}
+    return build_artifact(folder, names, **step, facts={**read_layout_facts(path, names), **manifest["facts"]})
 
 
 def build_tokenizer_artifact(path: Path) -> LocalArtifact:
@@ -132,11 +104,9 @@ def read_layout_facts(path: Path, names: Collection[str]) -> dict[str, Any]:
     from rolloutdeck.trainer_api import LoadableStep, find_steps, read_step
 
     for location in find_steps(path):
-        if not set(location.files) <= set(names):
-            continue
-        loadable_step = read_step(location)
-        if isinstance(loadable_step, LoadableStep) and path in (loadable_step.path, location.path):
-            return {name: value for name, value in loadable_step.facts.items() if name != "role"}
+        step = read_step(location) if set(location.files) <= set(names) else None
+        if isinstance(step, LoadableStep) and path in (step.path, location.path):
+            return {name: value for name, value in step.facts.items() if name != "role"}
     return {}
 
 
@@ -189,15 +159,5 @@ def build_import_command(path: Path, project: str, run: str, attempt: str) -> st
     """Returns the shell command that uploads this folder to this attempt of the run."""
     import shlex  # not at the top: trainers that store no steps skip this import
 
-    arguments = [
-        "rolloutdeck",
-        "import",
-        str(path),
-        "--project",
-        project,
-        "--run",
-        clean_name(run, 200),
-        "--attempt",
-        attempt,
-    ]
-    return shlex.join(arguments)
+    options = ["--project", project, "--run", clean_name(run, 200), "--attempt", attempt]
+    return shlex.join(["rolloutdeck", "import", str(path), *options])

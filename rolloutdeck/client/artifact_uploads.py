@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rolloutdeck.client.artifact import FileStamp, LocalArtifact, cache_file_hash, read_file_stamp
 from rolloutdeck.client.process_identity import get_host_name
@@ -21,7 +21,6 @@ from rolloutdeck.lib import FileSlice, ServerResponse
 from rolloutdeck.protocol import MAX_PART_BYTES
 
 RequestFunction = Callable[..., ServerResponse]  # request(method, path below the run's URL, query=, body=, headers=)
-MessageCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,15 @@ def register_artifact(
     send_now: bool = False,
     missing_reason: str = "",
 ) -> ServerResponse:
-    """Registers an artifact with the server. A successful response has `id state missing`."""
-    body = json.dumps(artifact.build_request_body(attempt, command, send_now, missing_reason)).encode()
-    return request("PUT", "artifacts/", body=body, headers={"Content-Type": "application/json"})
+    """Registers an artifact with the server. A successful response has `id state missing`.
+
+    `command` is the shell command that uploads the files from this machine. `missing_reason` says why they can't be
+    uploaded any more.
+    """
+    fields = {name: getattr(artifact, name) for name in ("split", "step_kind", "step", "role", "files", "facts")}
+    origin = {"host": get_host_name(), "path": str(artifact.path), "command": command}
+    body = {"attempt": attempt, **fields, "origin": origin, "send_now": send_now, "gone": missing_reason}
+    return request("PUT", "artifacts/", body=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
 
 
 def fetch_requested_files(request: RequestFunction) -> ServerResponse:
@@ -77,7 +82,7 @@ class ArtifactUploadQueue:
     may use the queue: one adds requested files, the other uploads.
     """
 
-    def __init__(self, state_file: Path | None = None, on_message: MessageCallback = lambda text: None) -> None:
+    def __init__(self, state_file: Path | None = None, on_message: Callable[[str], None] = lambda _: None) -> None:
         self.state_file: Path | None = None
         self._on_message = on_message
         self.artifacts: dict[str, LocalArtifact] = {}
@@ -99,7 +104,6 @@ class ArtifactUploadQueue:
 
     @property
     def pending_count(self) -> int:
-        """How many files wait for upload."""
         return len(self._pending)
 
     def is_registered(self, path: Path, stamps: Mapping[str, FileStamp]) -> bool:
@@ -110,9 +114,8 @@ class ArtifactUploadQueue:
         """Adds a registered artifact. Files whose sha256 is in `missing` are uploaded now. Raises OSError."""
         key = artifact.key
         self._store(key, artifact)
-        self._enqueue(
-            UploadRequest(artifact, key, name) for name in artifact.files if artifact.files[name]["sha256"] in missing
-        )
+        names = [name for name, file in artifact.files.items() if file["sha256"] in missing]
+        self._enqueue(UploadRequest(artifact, key, name) for name in names)
         if self.state_file:
             _append_line(self.state_file, {**asdict(artifact), "path": str(artifact.path), "key": key})
 
@@ -216,15 +219,11 @@ def _send_file(request: RequestFunction, upload: UploadRequest) -> Iterator[Serv
     url = f"artifacts/{upload.key}/files/{upload.sha256}/"
 
     def put(body: bytes | FileSlice, content_range: str = "") -> ServerResponse:
-        headers = {"Content-Type": "application/octet-stream"} | (
-            {"Content-Range": content_range} if content_range else {}
-        )
-        response = request("PUT", url, body=body, headers=headers)
-        return (
-            response
-            if not response.is_success or response.status == 202 or _is_receipt(response, upload)
-            else _mark_foreign(response)
-        )
+        response = request("PUT", url, body=body, headers=build_part_headers(content_range))
+        if not response.is_success or response.status == 202 or is_receipt(response, upload.sha256, upload.size):
+            return response
+        # A successful response without a matching receipt is not from our server: the file stays.
+        return ServerResponse(response.status, {**response.headers}, response.body, is_from_server=False)
 
     with upload.path.open("rb") as file:
         if upload.size <= MAX_PART_BYTES:
@@ -233,9 +232,7 @@ def _send_file(request: RequestFunction, upload: UploadRequest) -> Iterator[Serv
         response = put(b"", f"bytes */{upload.size}")
         yield response
         while response.is_success and response.status == 202:
-            offset = parse_received_bytes(response, upload.size)
-            length = min(MAX_PART_BYTES, upload.size - offset)
-            response = put(FileSlice(file, offset, length), f"bytes {offset}-{offset + length - 1}/{upload.size}")
+            response = put(*read_next_part(response, file, upload.size))
             yield response
 
 
@@ -246,22 +243,27 @@ def parse_received_bytes(response: ServerResponse, total: int) -> int:
     return received if isinstance(received, int) and 0 <= received < total else 0
 
 
-def _is_receipt(response: ServerResponse, upload: UploadRequest) -> bool:
-    receipt: Any = response.json()
-    return isinstance(receipt, dict) and (receipt.get("sha256"), receipt.get("bytes")) == (upload.sha256, upload.size)
+def read_next_part(response: ServerResponse, file: BinaryIO, total: int, start: int = 0) -> tuple[FileSlice, str]:
+    """Returns the part after the bytes that the server has, and its Content-Range. The content begins at `start`."""
+    offset = parse_received_bytes(response, total)
+    length = min(MAX_PART_BYTES, total - offset)
+    return FileSlice(file, start + offset, length), f"bytes {offset}-{offset + length - 1}/{total}"
 
 
-def _mark_foreign(response: ServerResponse) -> ServerResponse:
-    """Marks a successful response without a matching receipt as not from our server: the file stays."""
-    return ServerResponse(response.status, {**response.headers}, response.body, is_from_server=False)
+def build_part_headers(content_range: str) -> dict[str, str]:
+    headers = {"Content-Type": "application/octet-stream"}
+    return {**headers, "Content-Range": content_range} if content_range else headers
+
+
+def is_receipt(response: ServerResponse, sha256: str, size: int) -> bool:
+    """Whether the response confirms these bytes."""
+    receipt = response.json()
+    return isinstance(receipt, dict) and (receipt.get("sha256"), receipt.get("bytes")) == (sha256, size)
 
 
 def _append_line(path: Path, fields: Mapping[str, Any]) -> None:
     """Appends one line. After a power cut only the last line can be incomplete."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    line = json.dumps(fields).encode() + b"\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.write(descriptor, line)
-    finally:
-        os.close(descriptor)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        file.write(json.dumps(fields).encode() + b"\n")

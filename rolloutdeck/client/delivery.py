@@ -8,17 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
 
 from rolloutdeck.client import artifact, artifact_uploads, spool
-from rolloutdeck.lib import (
-    FileSlice,
-    RunClient,
-    ServerClient,
-    ServerResponse,
-    ServerUnreachableError,
-    build_run_headers,
-)
+from rolloutdeck.lib import FileSlice, RunClient, ServerClient, ServerResponse, ServerUnreachableError
 from rolloutdeck.protocol import MAX_PART_BYTES, SpoolHeader
 
 # The keys of the body that `log_artifact` writes.
@@ -74,25 +66,30 @@ def upload_spool_files(server: ServerClient, files: Sequence[spool.SpoolFile]) -
 def _upload(
     server: ServerClient, files: Sequence[spool.SpoolFile], header: SpoolHeader, body_start: int
 ) -> UploadOutcome:
-    run_headers, uid = build_run_headers(header), quote(header["uid"], safe="")
+    client = RunClient(server, header, UPLOAD_TIMEOUT)
     if header["kind"] == "dump":
-        return _Upload(server, files[0].path, header, body_start, run_headers).send()
+        return _Upload(client, files[0].path, header, body_start).send()
     if header["kind"] == "artifact":
-        return _register_artifact(server, header, _read_body(files[0].path, ARTIFACT_KEYS))
+        return _register_artifact(client, header, _read_body(files[0].path, ARTIFACT_KEYS))
     if header["kind"] == "metrics":
         points = [point for file in files for point in _read_body(file.path, ("points",))["points"]]
-        body: Any = {"attempt": header["attempt"], "points": points}
-        path = f"runs/{uid}/metrics/"
-    else:
+        response = client.send_json("POST", "metrics/", {"attempt": header["attempt"], "points": points})
+    elif header["kind"] == "run":
         body = _read_json_body(files[0].path)
-        path = {"run": "runs/", "replay": f"runs/{uid}/replays/"}.get(header["kind"], f"runs/{uid}/finish/")
-        if header["kind"] == "run" and isinstance(body, dict):
+        if isinstance(body, dict):
             body["waited"] = spool.compute_file_age(files[0])
-    response = server.send_json("POST", path, body, headers=run_headers, timeout=UPLOAD_TIMEOUT)
+        response = server.send_json("POST", "runs/", body, headers=client.headers, timeout=UPLOAD_TIMEOUT)
+    elif header["kind"] == "context":
+        response = client.send_json("POST", "context/", _read_json_body(files[0].path))
+        if response.is_from_server and response.status in (404, 405):  # an older server, which does not show it
+            return UploadOutcome("sent")
+    else:
+        path = "replays/" if header["kind"] == "replay" else "finish/"
+        response = client.send_json("POST", path, _read_json_body(files[0].path))
     return UploadOutcome("sent", data=response.json()) if response.is_success else classify_response(response)
 
 
-def _register_artifact(server: ServerClient, header: SpoolHeader, manifest: Mapping[str, Any]) -> UploadOutcome:
+def _register_artifact(client: RunClient, header: SpoolHeader, manifest: Mapping[str, Any]) -> UploadOutcome:
     """Hashes the files of a `log_artifact` call and registers them. `data` is the run's uid and the artifact."""
     path = Path(manifest["path"])
     try:
@@ -102,13 +99,11 @@ def _register_artifact(server: ServerClient, header: SpoolHeader, manifest: Mapp
     except (OSError, ValueError) as error:
         return UploadOutcome("rejected", f"{path} can't be registered: {getattr(error, 'strerror', None) or error}")
     command = artifact.build_import_command(path, header["project"], header["name"], header["attempt"])
-    request = RunClient(server, header).request
-    response = artifact_uploads.register_artifact(
-        request, local_artifact, header["attempt"], command, manifest["send_now"]
-    )
+    request, attempt, send_now = client.request, header["attempt"], manifest["send_now"]
+    response = artifact_uploads.register_artifact(request, local_artifact, attempt, command, send_now)
     if not response.is_success:
         return classify_response(response)
-    if manifest["send_now"] and (failure := _upload_missing_files(request, local_artifact, response.json())):
+    if send_now and (failure := _upload_missing_files(request, local_artifact, response.json())):
         return failure
     return UploadOutcome("sent", data=(header["uid"], local_artifact))
 
@@ -164,17 +159,9 @@ def _read_body(path: Path, keys: Sequence[str]) -> dict[str, Any]:
 class _Upload:
     """Uploads one dump, complete or in parts that the server stores, so that an interruption costs one part."""
 
-    def __init__(
-        self,
-        server: ServerClient,
-        path: Path,
-        header: SpoolHeader,
-        body_start: int,
-        run_headers: dict[str, str],
-    ) -> None:
-        self.server, self.path, self.header, self.body_start = server, path, header, body_start
-        self.run_headers, self.total = run_headers, header["bytes"]
-        self.url = f"runs/{quote(header['uid'], safe='')}/dumps/{header['sha256']}/"
+    def __init__(self, client: RunClient, path: Path, header: SpoolHeader, body_start: int) -> None:
+        self.client, self.path, self.header, self.body_start = client, path, header, body_start
+        self.total, self.url = header["bytes"], f"dumps/{header['sha256']}/"
 
     def send(self) -> UploadOutcome:
         with self.path.open("rb") as file:
@@ -189,28 +176,18 @@ class _Upload:
         for _ in range(2 * self.total // MAX_PART_BYTES + 4):  # ends, whatever the server responds
             if response.status != 202 or not response.is_from_server:
                 break
-            offset = artifact_uploads.parse_received_bytes(response, self.total)
-            length = min(MAX_PART_BYTES, self.total - offset)
-            content_range = f"bytes {offset}-{offset + length - 1}/{self.total}"
-            response = self._put(FileSlice(file, self.body_start + offset, length), content_range)
+            response = self._put(*artifact_uploads.read_next_part(response, file, self.total, self.body_start))
         return self._classify(response)
 
     def _put(self, body: bytes | FileSlice, content_range: str = "") -> ServerResponse:
-        headers = {**self.run_headers, "Content-Type": "application/octet-stream"}
-        if content_range:
-            headers["Content-Range"] = content_range
-        return self.server.request(
-            "PUT", self.url, query=self.header.get("query"), body=body, headers=headers, timeout=UPLOAD_TIMEOUT
-        )
+        headers = artifact_uploads.build_part_headers(content_range)
+        return self.client.request("PUT", self.url, query=self.header.get("query"), body=body, headers=headers)
 
     def _classify(self, response: ServerResponse) -> UploadOutcome:
         if response.is_success:
-            receipt = response.json()
-            if not isinstance(receipt, dict):
-                return UploadOutcome("later", f"the response ({response.status}) is not a receipt")
-            if (receipt.get("sha256"), receipt.get("bytes")) == (self.header["sha256"], self.total):
-                return UploadOutcome("sent", data=receipt)
-            return UploadOutcome("later", "the receipt is for different bytes")
+            if artifact_uploads.is_receipt(response, self.header["sha256"], self.total):
+                return UploadOutcome("sent", data=response.json())
+            return UploadOutcome("later", f"the response ({response.status}) is not a receipt for the sent bytes")
         if response.is_from_server and response.status == 409 and self._is_damaged():
             return UploadOutcome("rejected", "the file is damaged on this disk: its bytes have a different hash")
         return classify_response(response)

@@ -96,8 +96,7 @@ class Dispatcher:
             if (due := self._folder_due_at.get(folder, 0.0)) > now:
                 next_due = min(next_due, due - now)
                 continue
-            batch = self._next_batch(folder, now)
-            if batch:
+            if batch := self._next_batch(folder, now):
                 self._apply_outcome(server, folder, batch, self._upload(server, folder, batch))
                 return max(0.0, self._paused_until - time.monotonic())
             next_due = min(next_due, self._compute_next_due(folder, now))
@@ -107,10 +106,7 @@ class Dispatcher:
         return next_due
 
     def clear_pauses(self) -> None:
-        """Clears the pauses because the process is about to end.
-
-        A file that fails alone still does not block others.
-        """
+        """Clears the pauses because the process is about to end, except those of files that fail alone."""
         self._paused_until = 0.0
         self._folder_due_at.clear()
 
@@ -176,6 +172,8 @@ class Dispatcher:
             self._clear_failure(folder)
         if outcome.state == "sent":
             self._remove_sent(folder, batch, outcome)
+            if isinstance(outcome.data, dict) and (warning := outcome.data.get("warning")):
+                self.once_logger.log_once("server warning", "Warning of the server: %s", str(warning))
         elif outcome.state == "rejected" and len(batch) > 1:
             self._send_alone.update(file.path for file in batch)  # one of them is bad: send each alone to find it
         elif outcome.state == "rejected":
@@ -220,14 +218,12 @@ class Dispatcher:
             rejected_file = file.path.rename(rejected_folder / file.path.name)
             (rejected_folder / f"{file.path.name}.txt").write_text(reason + "\n", "utf-8")
         except OSError as error:
-            self._hold_folder(
-                folder, UploadOutcome("action_required", f"{reason} It can't be moved to {rejected_folder}: {error}")
-            )
+            reason = f"{reason} It can't be moved to {rejected_folder}: {error}"
+            self._hold_folder(folder, UploadOutcome("action_required", reason))
             return
         self.counts["rejected"] += 1
-        self.once_logger.log_once(
-            "rejected", "The server rejected a file permanently: %s (moved to %s)", reason, rejected_folder
-        )
+        message = "The server rejected a file permanently: %s (moved to %s)"
+        self.once_logger.log_once("rejected", message, reason, rejected_folder)
         name, label = lease.read_spool_name(folder), "files: rejected by the server"
         if self._own_spool and name == self._own_spool.name:
             self._own_spool.count_dropped(label)
@@ -254,9 +250,8 @@ class Dispatcher:
         self._paused_until = now + self._backoff.next_pause(outcome.pause)
         self.failing_since = self.failing_since if self.last_error else now
         self.last_error, self.failed_at = outcome.reason, now
-        self.once_logger.log_once(
-            "unreachable", "The upload fails, so data stays on disk and is uploaded later: %s", outcome.reason
-        )
+        message = "The upload fails, so data stays on disk and is uploaded later: %s"
+        self.once_logger.log_once("unreachable", message, outcome.reason)
 
     def _postpone_suspect(self, path: Path, now: float) -> None:
         """Postpones a failing file only if another file was uploaded since, because the order of files matters.

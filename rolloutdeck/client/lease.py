@@ -7,12 +7,14 @@ processes can succeed, and a stalled owner notices that its folder is missing.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
 import uuid
 from pathlib import Path
 
+from rolloutdeck.client.launch import read_machine_id, read_start_time
 from rolloutdeck.client.process_identity import get_host_name
 
 LEASE_FILE = "lease"
@@ -21,20 +23,8 @@ LEASE_RENEWAL_SECONDS = 10
 
 
 def _read_machine_id() -> str:
-    """Returns an id of the kernel boot and the pid namespace: process ids can be compared if it is equal."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
-        return f"{get_host_name()} {boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return get_host_name()
-
-
-def _read_start_time(pid: int) -> str:
-    """Returns the start time of a process in kernel ticks, to detect reused process ids; "" without /proc."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+    """Returns an id of the machine and the pid namespace: process ids can be compared if it is equal."""
+    return f"{get_host_name()} {read_machine_id()}".strip()
 
 
 def acquire_lease(folder: Path, url: str, name: str = "") -> None:
@@ -43,18 +33,20 @@ def acquire_lease(folder: Path, url: str, name: str = "") -> None:
     `url` is the server that the spool is for, "" if unknown. `name` is the spool's own name, which stays the same after
     a takeover.
     """
-    pid, name = os.getpid(), name or folder.name
-    note = {
-        "host": get_host_name(),
-        "pid": pid,
-        "machine": _read_machine_id(),
-        "started": _read_start_time(pid),
-        "url": url,
-        "name": name,
-    }
+    pid = os.getpid()
+    process = {"host": get_host_name(), "pid": pid, "machine": _read_machine_id(), "started": read_start_time(pid)}
+    text = json.dumps({**process, "url": url, "name": name or folder.name}) + "\n"
     temporary = folder / f".{LEASE_FILE}-{uuid.uuid4().hex[:8]}"
-    temporary.write_text(json.dumps(note) + "\n", "utf-8")
-    temporary.replace(folder / LEASE_FILE)
+    try:
+        temporary.write_text(text, "utf-8")
+        temporary.replace(folder / LEASE_FILE)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        with (folder / LEASE_FILE).open("r+", encoding="utf-8") as file:  # a full disk still has its space
+            file.write(text)
+            file.truncate()
 
 
 def renew_lease(folder: Path) -> bool:
@@ -129,7 +121,7 @@ def _is_alive(pid: int, started: str) -> bool:
         return False
     except OSError:
         pass  # another user's process
-    return not started or _read_start_time(pid) in ("", started)
+    return not started or read_start_time(pid) in ("", started)
 
 
 def _read_file_system_time(folder: Path) -> float:

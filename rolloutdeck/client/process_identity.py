@@ -13,10 +13,11 @@ import time
 import unicodedata
 import uuid
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rolloutdeck.protocol import UID_PATTERN
+from rolloutdeck.client import launch
+from rolloutdeck.protocol import LAUNCH_KEY_PATTERN, UID_PATTERN
 
 ATTEMPT_VARIABLE = "ROLLOUTDECK_ATTEMPT"
 RUN_FILE = ".rolloutdeck-run.json"
@@ -28,14 +29,14 @@ class ProcessAttempt:
     """The attempt of this process.
 
     `attempt` is the same in all processes that were started together. `job` is the launcher's name for it, shown to
-    users. `shared` is False if the processes must not derive a common run uid from it, because another attempt may have
-    the same `attempt`.
+    users. If another attempt may have the same `attempt`, `has_unique_id` is False and the processes must not derive a
+    common run uid from it.
     """
 
     attempt: str
     host: str
     job: str = ""
-    shared: bool = True
+    has_unique_id: bool = True
 
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -57,37 +58,57 @@ def get_host_name() -> str:
     return clean_name(socket.gethostname(), 120) or "unknown"
 
 
-def detect_attempt(environ: MutableMapping[str, str] | None = None) -> ProcessAttempt:
+def detect_attempt(
+    environ: MutableMapping[str, str] | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    *,
+    is_next: bool = False,
+) -> ProcessAttempt:
     """Reads the attempt from the environment, else from the launcher.
 
-    If neither has one, creates one and sets it in the environment, so that child processes use it.
+    If neither has one, creates one and sets it in the environment, so that child processes use it. `rank` and
+    `world_size` override those of the environment. `is_next`: this process opens another run, for which a key with its
+    rank must be new.
     """
     environ = os.environ if environ is None else environ
     host, (launcher, is_unique) = get_host_name(), _read_launcher_id(environ)
     launcher = clean_name(launcher, 120)
     configured = environ.get(ATTEMPT_VARIABLE, "").strip()
-    if configured:
+    if configured and not (is_next and LAUNCH_KEY_PATTERN.match(configured)):
         return ProcessAttempt(clean_name(configured, 120), host, launcher)
     if launcher:
-        return ProcessAttempt(launcher, host, launcher, shared=is_unique)
-    environ[ATTEMPT_VARIABLE] = attempt = _derive_torchrun_attempt(environ, host) or uuid.uuid4().hex
+        return ProcessAttempt(launcher, host, launcher, has_unique_id=is_unique)
+    environ[ATTEMPT_VARIABLE] = attempt = _create_attempt(environ, host, rank, world_size, is_next=is_next)
     return ProcessAttempt(attempt, host)
 
 
+def _create_attempt(
+    environ: Mapping[str, str], host: str, rank: int | None, world_size: int | None, *, is_next: bool
+) -> str:
+    """Returns an id that all processes of the launch share, else one that the server can match, else a new one."""
+    return (
+        _derive_torchrun_attempt(environ, host)
+        or launch.build_launch_key(environ, rank, world_size, is_next=is_next)
+        or launch.derive_tree_id()
+        or uuid.uuid4().hex
+    )
+
+
 def _derive_torchrun_attempt(environ: Mapping[str, str], host: str) -> str:
-    """Returns an id that all ranks of a single-machine torchrun or accelerate attempt share: their parent process.
+    """Returns an id that all ranks of a single-machine torchrun or accelerate attempt share: their agent.
 
     Returns "" for other launchers. torchrun's own run id is the same for each attempt unless the user sets one.
     """
     if environ.get("GROUP_WORLD_SIZE") != "1" or "TORCHELASTIC_RESTART_COUNT" not in environ:
         return ""
-    parent = os.getppid()
-    try:
-        start_time = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]  # man 5 proc: starttime
-    except (OSError, IndexError):
+    agent = launch.find_launcher_pid()
+    if not (start_time := launch.read_start_time(agent)):
         return ""
-    parts = (host, str(parent), start_time, environ["TORCHELASTIC_RESTART_COUNT"])
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    parts = (host, str(agent), start_time, environ["TORCHELASTIC_RESTART_COUNT"])
+    # A notebook is the agent of several launches. Each has a new folder: <folder>/attempt_0/<rank>/error.json
+    folder = environ.get("TORCHELASTIC_ERROR_FILE", "").rsplit("/", 3)[0]
+    return hashlib.sha256("\0".join((*parts, folder)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _read_launcher_id(environ: MutableMapping[str, str]) -> tuple[str, bool]:
@@ -105,10 +126,23 @@ def _read_launcher_id(environ: MutableMapping[str, str]) -> tuple[str, bool]:
     return "", False
 
 
-def is_lead_process(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether this process reports for its attempt: rank 0, and not a Ray worker."""
+def is_lead_process(environ: Mapping[str, str] | None = None, rank: int | None = None) -> bool:
+    """Whether this process reports for its attempt: rank 0, or a process without a rank that is no child.
+
+    `rank` is its known rank. Each process of Ray that opens a run reports: Ray shows equal lines once.
+    """
     environ = os.environ if environ is None else environ
-    return not environ.get("RAY_JOB_ID") and all(environ.get(rank, "0") == "0" for rank in ("RANK", "SLURM_PROCID"))
+    if rank is not None:
+        return rank == 0
+    number = launch.detect_rank(environ)
+    is_first = number.number == 0 if number else not launch.is_child_process()
+    return is_first and environ.get("SLURM_PROCID", "0") == "0"
+
+
+def has_failed() -> bool:
+    """Whether an exception ends this process. In a child of multiprocessing it is still being handled."""
+    error = getattr(sys, "last_value", None) or sys.exc_info()[1]
+    return error is not None and not isinstance(error, SystemExit)
 
 
 def build_default_run_name(host: str) -> str:
@@ -118,23 +152,18 @@ def build_default_run_name(host: str) -> str:
 
 def derive_run_uid(project: str, name: str, process_attempt: ProcessAttempt) -> str:
     """Returns the uid of a new run. All processes of the attempt compute the same uid without communicating."""
-    if not process_attempt.shared:
+    if not process_attempt.has_unique_id:
         return create_run_uid()
-    digest = hashlib.sha256(
-        "\0".join((project, name, process_attempt.attempt)).encode("utf-8", "surrogatepass")
-    ).digest()
-    return base64.b32encode(digest).decode().lower()[:20]
+    seed = "\0".join((project, name, process_attempt.attempt)).encode("utf-8", "surrogatepass")
+    return base64.b32encode(hashlib.sha256(seed).digest()).decode().lower()[:20]
 
 
 def create_run_uid() -> str:
-    """Returns a random run uid."""
     return base64.b32encode(uuid.uuid4().bytes).decode().lower()[:20]
 
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """The uid, project and name of a run."""
-
     uid: str
     project: str
     name: str
@@ -151,9 +180,8 @@ def claim_checkpoint_folder(folder: Path, project: str, name: str, proposed: Run
     if stored and name in ("", stored.name) and project in ("", stored.project):
         return stored
     folder.mkdir(parents=True, exist_ok=True)
-    note = {"uid": proposed.uid, "project": proposed.project, "name": proposed.name}
     temporary = folder / f"{RUN_FILE}.{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    temporary.write_text(json.dumps(note) + "\n", "utf-8")
+    temporary.write_text(json.dumps(asdict(proposed)) + "\n", "utf-8")
     if stored is None and not path.exists():
         return _link_run_file(temporary, path, proposed)
     temporary.replace(path)

@@ -6,50 +6,38 @@ bounded time. Data that could not be stored is counted, and the counts are shown
 
 from __future__ import annotations
 
-import functools
 import json
 import math
-import operator
 import os
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.client import artifact, process_identity, serialize, spool, writer
-from rolloutdeck.client.heartbeat import Heartbeat
-from rolloutdeck.client.sender import Sender
-from rolloutdeck.lib import OnceLogger, ServerClient, Settings, log_or_print, logger
-from rolloutdeck.protocol import ARTIFACT_ROLES, REPLAY_OUTCOMES, SPLITS, STEP_KINDS, WIRE_VERSION, SpoolHeader
+from rolloutdeck.client import artifact, launch, process_identity, serialize, spool, writer
+from rolloutdeck.client.arguments import check_choice, check_columns, guard_call, parse_step
+from rolloutdeck.client.rows import RowBatch
+from rolloutdeck.client.status import RunStatus, build_status, report_status
+from rolloutdeck.client.threads import RunThreads, connect_server
+from rolloutdeck.errors import CallError
+from rolloutdeck.lib import OnceLogger, RunClient, Settings, log_or_print, logger
+from rolloutdeck.protocol import (
+    ARTIFACT_ROLES,
+    REPLAY_OUTCOMES,
+    SPLITS,
+    STEP_KINDS,
+    WIRE_VERSION,
+    SpoolHeader,
+)
 
 if TYPE_CHECKING:
     from rolloutdeck.replay import PlanRevision
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 # For a slow server: without its plan, a run that was started to replay one generates everything.
 NAMED_PLAN_SECONDS, DEFAULT_PLAN_SECONDS = 30.0, 5.0
-FLUSH_SECONDS = 30.0  # at the end of a process, to write what is in memory; this needs no network
-
-
-def _guarded(method: Callable[P, None]) -> Callable[P, None]:
-    """Wraps a method so that an exception costs only that call and one warning, never the training."""
-
-    @functools.wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            method(*args, **kwargs)
-        except Exception as error:
-            name = method.__name__
-            run: Any = args[0]
-            run._once_logger.log_once(f"{name} {error}", "The call of %s() is ignored: %s", name, error)
-            run._count_mistake(name)
-
-    return call
 
 
 class Run:
@@ -67,27 +55,23 @@ class Run:
         spool_root: Path,
         run_data: Mapping[str, Any],
         *,
-        producer: str = "",
+        producer: str | None = "",
+        rank: launch.Rank | None = None,
         spool_bytes: int = spool.DEFAULT_SPOOL_BYTES,
         queue_bytes: int = writer.DEFAULT_QUEUE_BYTES,
         exit_timeout: float = 2.0,
     ) -> None:
         self.uid, self.name, self.project = identity.uid, identity.name, identity.project
         self.attempt, self.url, self.finished = process_attempt.attempt, "", False
-        self.exit_timeout, self._creator_pid = exit_timeout, os.getpid()
+        self.exit_timeout, self._creator_pid, self._rank = exit_timeout, os.getpid(), rank
+        self._shown_name = self.name  # the server may append a number
         self.ends_here = True
         self._settings, self._spool_root, self._producer = settings, spool_root, producer
         self._limits = (spool_bytes, queue_bytes)
         self._once_logger = OnceLogger()
         self._step: int | None = None
-        self._header: SpoolHeader = {
-            "wire": WIRE_VERSION,
-            "project": self.project,
-            "uid": self.uid,
-            "name": self.name,
-            "attempt": self.attempt,
-            "run": {name: value for name, value in run_data.items() if name != "config"},
-        }
+        self._header: SpoolHeader = {"wire": WIRE_VERSION, "uid": self.uid, "project": self.project, "name": self.name}
+        self._header.update({"attempt": self.attempt, "run": dict(run_data)})
         self.create_workers()
 
     def create_workers(self) -> None:
@@ -98,16 +82,22 @@ class Run:
         spool_bytes, queue_bytes = self._limits
         self._pid = os.getpid()
         own = spool.Spool(self._spool_root, self.uid, self.attempt, self._settings.url, spool_bytes)
-        self._sender = Sender(own, _connect, self._once_logger, self._on_run_opened, self._header)
-        self._writer = writer.SpoolWriter(own, self._header, self._once_logger, self._sender.notify, queue_bytes)
-        self._heartbeat = Heartbeat(self._sender, self._header, lambda: self._step)
+        self._threads = RunThreads(
+            own, self._header, self._once_logger, queue_bytes, self._on_run_opened, get_step=lambda: self._step
+        )
         self._started, self._start_lock = False, threading.Lock()
+        self._calls: dict[str, int] = {}  # rows by source, one source for each call of `log_samples`
+        self._call_prefix = f"call:{uuid.uuid4().hex[:16]}-"
 
     def enqueue_run_data(self, run_data: Mapping[str, Any]) -> None:
         """Enqueues the body of `POST runs/`. `init` calls it once."""
         self._enqueue(writer.NoteItem("run", run_data))
 
-    @_guarded
+    def start_context(self, *, with_patch: bool) -> None:
+        """Collects the context of this process in a thread, since git and a slow disk may take seconds."""
+        self._threads.start_context({"attempt": self.attempt, "lead": self._is_lead()}, with_patch=with_patch)
+
+    @guard_call
     def log(
         self, values: Mapping[str, Any], step: int, *, step_kind: str = "global_step", time: float | None = None
     ) -> None:
@@ -116,30 +106,40 @@ class Run:
         Nested dicts are joined by "/". NaN and infinite values become null. `time` is in seconds since 1970, by default
         now. Values may be 0-d arrays or tensors. Another thread reads them a moment later: don't change them in place.
         """
-        point = {
-            "values": dict(values),
-            "time": _now() if time is None or not math.isfinite(time) else float(time),
-            "step_kind": _check_choice(step_kind, "step_kind", STEP_KINDS),
-            "step": self._parse_step(step),
-        }
+        seconds = _now() if time is None or not math.isfinite(time) else float(time)
+        point = {"values": dict(values), "time": seconds, **self._build_step_fields(step, step_kind)}
         self._enqueue(writer.MetricsItem(self.attempt, [point]))
 
-    @_guarded
+    @guard_call
     def log_samples(
-        self, rows: Any, step: int, split: str = "train", *, step_kind: str = "global_step", producer: str = ""
+        self,
+        rows: Any,
+        step: int,
+        split: str = "train",
+        *,
+        step_kind: str = "global_step",
+        producer: str = "",
+        columns: str = "",
     ) -> None:
         """Logs generations of one step.
 
-        `rows` are dicts with the keys of `wire.SAMPLE_KEYS` (other keys are stored too), or a table of pyarrow, pandas
-        or polars. Each call adds rows; NaN stays NaN. Another thread reads arrays and tensors in the rows a moment
-        later, so don't change them in place.
+        `rows` are dicts, a dict of columns, or a table of pyarrow, pandas, polars or datasets. Their keys are those of
+        `wire.SAMPLE_KEYS` or common names such as `completion` and `reward`, as for `rolloutdeck import`. `columns`
+        names others, `prompt=question,response=answer`; with "native" only the keys of `SAMPLE_KEYS` have a meaning.
+        Other keys are stored too. Each call adds rows; NaN stays NaN. A row without a response costs only itself.
+        Another thread reads arrays and tensors in the rows a moment later, so don't change them in place.
         """
-        batch = serialize.RowBatch(rows)
-        query = self._query(step, split, step_kind, f"call:{uuid.uuid4().hex}", "native", producer)
+        batch, step = RowBatch(rows), parse_step(step)
+        form = columns if columns == "native" else ""
+        query = self._query(step, split, step_kind, f"{self._call_prefix}{uuid.uuid4().hex[:16]}", form, producer)
+        if columns and not form:
+            check_columns(columns)
+            query["columns"] = columns
         if batch.count:
             self._enqueue(writer.SamplesItem(batch, query))
+            self._calls[query["source"]] = batch.count
 
-    @_guarded
+    @guard_call
     def log_file(
         self,
         path: str | os.PathLike[str],
@@ -160,7 +160,7 @@ class Run:
         query = self._query(step, split, step_kind, (source or path_text)[-500:], format, producer)
         self._enqueue(writer.FileItem(Path(path_text).absolute(), query))
 
-    @_guarded
+    @guard_call
     def log_artifact(
         self,
         path: str | os.PathLike[str],
@@ -182,10 +182,9 @@ class Run:
         absolute_path, options = Path(path).absolute(), dict(manifest or {})
         body = {
             "path": str(absolute_path),
-            "role": _check_choice(role, "role", ARTIFACT_ROLES),
-            "step": self._parse_step(step),
-            "split": _check_choice(split, "split", SPLITS),
-            "step_kind": _check_choice(step_kind, "step_kind", STEP_KINDS),
+            "role": check_choice(role, "role", ARTIFACT_ROLES),
+            "split": check_choice(split, "split", SPLITS),
+            **self._build_step_fields(step, step_kind),
             "files": [str(name) for name in options.get("files") or ()],
             "facts": json.loads(json.dumps(dict(options.get("facts") or {}), default=serialize.convert_for_json)),
             "send_now": bool(send_now),
@@ -201,23 +200,24 @@ class Run:
         a plan was named). The first response binds the run to that revision unless `bind` is False; `facts` are those
         of `compatibility`.
         """
-        from rolloutdeck.client import replay_plan
+        from rolloutdeck.client.replay_plan import request_plan
         from rolloutdeck.replay import PlanRevision
 
         plan_name = name or self._settings.plan
         seconds = timeout if timeout is not None else NAMED_PLAN_SECONDS if plan_name else DEFAULT_PLAN_SECONDS
         try:
             end = time.monotonic() + seconds
-            self._writer.flush(seconds)
+            self._threads.writer.flush(seconds)
             # The server must know the run before the plan is requested.
-            self._sender.wait_until_empty(end - time.monotonic())
+            self._threads.sender.wait_until_empty(end - time.monotonic())
             remaining = max(1.0, end - time.monotonic())
-            return replay_plan.request_plan(self._header, _connect(), plan_name, facts or {}, bind, remaining)
+            client = self._connect_run(remaining)
+            return request_plan(client, plan_name, facts or {}, bind) if client else PlanRevision()
         except Exception as error:
             self._once_logger.log_once(f"plan {error}", "No replay plan, everything is generated: %s", error)
             return PlanRevision()
 
-    @_guarded
+    @guard_call
     def report_replay(
         self,
         step: int,
@@ -228,35 +228,70 @@ class Run:
         reason: str = "",
         *,
         step_kind: str = "global_step",
+        source: str = "",
     ) -> None:
         """Reports the result of a step under a plan.
 
-        `outcome` is `hit` (replayed), `miss` (generated) or `refused` (generated, with a reason).
+        Also logs it as the metric `replay/replayed` (1 or 0), and prints one line for a replayed step.
+
+        `outcome` is `hit` (replayed), `miss` (generated) or `refused` (generated, with a reason). `source` names the
+        pinned step in that line.
         """
         body = {
             "attempt": self.attempt,
-            "step": self._parse_step(step),
-            "step_kind": _check_choice(step_kind, "step_kind", STEP_KINDS),
-            "outcome": _check_choice(outcome, "outcome", REPLAY_OUTCOMES),
+            **self._build_step_fields(step, step_kind),
+            "outcome": check_choice(outcome, "outcome", REPLAY_OUTCOMES),
             "pin": pin,
             "rows": rows,
             "seconds": None if seconds is None or not math.isfinite(seconds) else float(seconds),
             "reason": process_identity.clean_name(reason, 2000),
         }
         self._enqueue(writer.NoteItem("replay", body, label="replays"))
+        values = {"replay/replayed": float(outcome == "hit")}
+        if outcome == "hit":
+            from rolloutdeck.client.replay_plan import describe_replayed_step
 
-    @_guarded
+            values |= {"replay/load_seconds": body["seconds"]} if body["seconds"] is not None else {}
+            log_or_print("%s", describe_replayed_step(step, pin, rows, seconds, step_kind, source))
+        self.log(values, step, step_kind=step_kind)
+
+    @guard_call
     def lose(self, reason: str, count: int = 1) -> None:
         """Counts data that a trainer's plug-in could not record; the run shows the counts by reason."""
-        self._writer.own.count_dropped(reason, count)
+        self._threads.spool.count_dropped(reason, count)
 
+    @guard_call
     def finish(self, outcome: str = "finished", timeout: float = 30.0) -> None:
         """Ends the run in this process. `outcome` is `finished` or `failed`.
 
         Waits until everything is uploaded, at most `timeout` seconds, and at most ten if the server accepts nothing.
         The rest stays in the spool. May be called again.
         """
-        self._finish(outcome, timeout)
+        if self.finished:
+            return
+        check_choice(outcome, "outcome", ("finished", "failed"))
+        self._enqueue(writer.NoteItem("finish", {"attempt": self.attempt, "outcome": outcome}))
+        self.finished = True
+        self._close(timeout)
+
+    def status(self, timeout: float = 10.0) -> RunStatus:
+        """Returns how many rows this process has logged, and how many of them were sent, indexed and rejected.
+
+        Asks the server, and waits for it at most `timeout` seconds; it does not wait for uploads. `print(run.status())`
+        prints one line.
+        """
+        end = time.monotonic() + timeout
+        if self._started:
+            self._threads.writer.flush(timeout)
+        return self._build_status(max(1.0, end - time.monotonic()))
+
+    def _build_status(self, seconds: float) -> RunStatus:
+        client = self._connect_run(seconds) if self._calls else None
+        return build_status(self._threads.spool, client, self._calls, self._call_prefix, self.url)
+
+    def _connect_run(self, seconds: float) -> RunClient | None:
+        server = connect_server()
+        return RunClient(server, self._header, seconds) if server else None
 
     def __enter__(self) -> Run:
         return self
@@ -264,43 +299,38 @@ class Run:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.finish("failed" if kind else "finished")
 
-    @_guarded
-    def _finish(self, outcome: str, timeout: float) -> None:
-        if self.finished:
-            return
-        _check_choice(outcome, "outcome", ("finished", "failed"))
-        self._enqueue(writer.NoteItem("finish", {"attempt": self.attempt, "outcome": outcome}))
-        self.finished = True
-        self._close(timeout)
+    def _build_step_fields(self, step: Any, step_kind: str) -> dict[str, Any]:
+        return {"step_kind": check_choice(step_kind, "step_kind", STEP_KINDS), "step": self._parse_step(step)}
 
-    def _query(
-        self, step: int | None, split: str, step_kind: str, source: str, format: str, producer: str
-    ) -> dict[str, Any]:
+    def _query(self, step: Any, split: str, step_kind: str, source: str, format: str, producer: str) -> dict[str, Any]:
         query = {
             "attempt": self.attempt,
-            "split": _check_choice(split, "split", SPLITS),
-            "step_kind": _check_choice(step_kind, "step_kind", STEP_KINDS),
+            "split": check_choice(split, "split", SPLITS),
+            "step_kind": check_choice(step_kind, "step_kind", STEP_KINDS),
             "step": None if step is None else self._parse_step(step),
             "source": process_identity.clean_name(source, 500),
             "format": process_identity.clean_name(format, 40),
-            "producer": process_identity.clean_name(producer or self._producer, 80),
+            "producer": process_identity.clean_name(producer or self._find_producer(), 80),
         }
         return {name: value for name, value in query.items() if value not in (None, "")}
 
+    def _find_producer(self) -> str:
+        """Returns the given name, else one for the rank or the child process: their equal rows are two samples."""
+        if self._producer is not None:
+            return self._producer
+        if self._rank:
+            return f"rank{self._rank.number}" if self._rank.world_size > 1 else ""
+        return launch.get_child_name()
+
     def _parse_step(self, step: Any) -> int:
-        """Returns the step as an int. Accepts tensors and floats like 12.0. Raises TypeError or ValueError."""
-        if hasattr(step, "item"):
-            step = step.item()
-        number: int = int(step) if isinstance(step, float) and step.is_integer() else operator.index(step)
-        if not 0 <= number < 2**63:
-            raise ValueError(f"a step must be 0 or more, not {number}")
+        number = parse_step(step)
         self._step = number if self._step is None else max(self._step, number)
         return number
 
     def _enqueue(self, item: writer.QueueItem) -> None:
         if self.finished:
-            raise RuntimeError("the run is finished in this process")
-        self._writer.enqueue(item)
+            raise CallError("the run is finished in this process")
+        self._threads.writer.enqueue(item)
         if not self._started:
             self._start()
 
@@ -310,68 +340,49 @@ class Run:
                 return
             self._started = True
             # atexit does not run in a child of multiprocessing; its finalizers do.
-            if _is_child():
+            if launch.is_child_process():
                 sys.modules["multiprocessing.util"].Finalize(None, self.at_exit, exitpriority=10)
-            self._writer.start()
-            self._sender.start()
-            self._heartbeat.start()
-
-    def _count_mistake(self, name: str) -> None:
-        self._writer.own.count_dropped(f"{name}(): a call that could not be understood")
+            self._threads.start()
 
     def _on_run_opened(self, data: Any) -> None:
         if isinstance(data, dict) and isinstance(data.get("url"), str):
-            self.url = data["url"]
-            log = log_or_print if process_identity.is_lead_process() and not _is_child() else logger.info
-            log("Rolloutdeck shows the run %s at %s", data.get("name", self.name), self.url)
+            self.url, self._shown_name = data["url"], str(data.get("name") or self.name)
+            log = log_or_print if self._is_lead() else logger.info
+            log("Rolloutdeck shows the run %s at %s", self._shown_name, self.url)
 
     def at_exit(self) -> None:
         """Writes everything to disk, uploads what the time allows, and logs how many files remain."""
         if self.finished or not self._started or self._pid != os.getpid():
             return
         try:
-            is_creator = self._pid == self._creator_pid and not _is_child()
-            if self.ends_here and is_creator and os.environ.get("RANK", "0") == "0":
-                self._finish("failed" if getattr(sys, "last_value", None) else "finished", self.exit_timeout)
+            if self.ends_here and self._is_ending_rank():
+                self.finish("failed" if process_identity.has_failed() else "finished", self.exit_timeout)
             else:  # another process continues the run
                 self._close(self.exit_timeout)
         except Exception:
             logger.debug("The end of the run was not clean.", exc_info=True)
 
+    def _is_lead(self) -> bool:
+        return process_identity.is_lead_process(rank=self._rank.number if self._rank else None)
+
+    def _is_ending_rank(self) -> bool:
+        """Whether the end of this process ends the run: it opened the run, as rank 0 or as the only process."""
+        if self._pid != self._creator_pid:
+            return False
+        return self._rank.number == 0 if self._rank else not launch.is_child_process()
+
     def _close(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        is_durable = self._writer.flush(max(seconds, FLUSH_SECONDS))
-        self._sender.wait_until_empty(max(0.0, end - time.monotonic()))
-        self._writer.close()
-        self._sender.close()
-        self._heartbeat.close()
-        folder = self._writer.own.folder
-        remaining = self._writer.own.close()
-        if remaining:
-            logger.warning(
-                "%d files wait in %s. Send them with: rolloutdeck sync %s", remaining, folder, self._spool_root
-            )
+        is_durable = self._threads.close(seconds)
+        if self._calls:
+            report_status(self._shown_name, self._build_status, end, is_lead=self._is_lead())
+        own = self._threads.spool
+        folder = own.folder
+        if remaining := own.close():
+            message = "%d files wait in %s. Send them with: rolloutdeck sync %s"
+            logger.warning(message, remaining, folder, self._spool_root)
         if not is_durable:
             logger.warning("The disk was too slow: the data that was logged last is lost.")
 
 
-def _now() -> float:
-    return time.time()
-
-
-def _is_child() -> bool:
-    """Whether multiprocessing started this process."""
-    process = sys.modules.get("multiprocessing.process")
-    return "multiprocessing.util" in sys.modules and process is not None and process.parent_process() is not None
-
-
-def _check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
-    return value
-
-
-def _connect() -> ServerClient | None:
-    """Returns a client for the server that the environment or the local server's file names now; None if none."""
-    settings = Settings.from_environment()
-    return ServerClient(settings.url, settings.token, settings.ca_bundle) if settings.url else None
+_now = time.time  # `Run.log` has a parameter `time`

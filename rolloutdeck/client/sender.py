@@ -1,4 +1,4 @@
-"""The thread that uploads this process's spool, and those of ended processes in the same root."""
+"""The threads that upload this process's spool, and those of ended processes in the same root, and send heartbeats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rolloutdeck.lib import (
     is_same_server,
     logger,
 )
-from rolloutdeck.protocol import SpoolHeader
+from rolloutdeck.protocol import HEARTBEAT_SECONDS, SpoolHeader
 
 RESCAN_SECONDS = 15.0  # between checks for a server that is not configured yet
 ADOPT_SECONDS = 60.0
@@ -50,9 +50,7 @@ class Sender:
         self.adopted: list[Path] = []
         self.server: ServerClient | None = None
         self.dispatcher = Dispatcher(once_logger, own, on_run_opened, self._on_artifact_registered)
-        self.artifact_queue = ArtifactUploadQueue(
-            on_message=lambda message: once_logger.log_once(message, "%s", message)
-        )
+        self.artifact_queue = ArtifactUploadQueue(on_message=lambda text: once_logger.log_once(text, "%s", text))
         self.header: SpoolHeader = header or {}
         self._artifact_due, self._artifact_backoff = 0.0, Backoff()
         self._work_event, self._closed, self._is_ending = threading.Event(), False, False
@@ -101,13 +99,9 @@ class Sender:
 
         Returns 0 while an upload takes longer, which may be a large file.
         """
-        dispatcher = self.dispatcher
-        now = time.monotonic()
-        is_failing = (
-            dispatcher.last_error
-            and dispatcher.failed_at >= start
-            and now - dispatcher.failed_at < UNRESPONSIVE_WARNING_SECONDS
-        )
+        dispatcher, now = self.dispatcher, time.monotonic()
+        is_recent = dispatcher.failed_at >= max(start, now - UNRESPONSIVE_WARNING_SECONDS)
+        is_failing = dispatcher.last_error and is_recent
         return now - max(start, dispatcher.failing_since) if is_failing else 0.0
 
     def close(self) -> None:
@@ -168,13 +162,11 @@ class Sender:
 
     def _report_missing(self, server: ServerClient) -> None:
         """Reports files that can't be uploaded any more, so that the pin shows it. Raises ServerUnreachableError."""
+        request, attempt = RunClient(server, self.header).request, self.header["attempt"]
         while self.artifact_queue.missing_artifacts:
             artifact, reason = self.artifact_queue.missing_artifacts[0]
-            run_arguments = self.header["project"], self.header["name"], self.header["attempt"]
-            command = build_import_command(artifact.path, *run_arguments)
-            register_artifact(
-                RunClient(server, self.header).request, artifact, self.header["attempt"], command, missing_reason=reason
-            )
+            command = build_import_command(artifact.path, self.header["project"], self.header["name"], attempt)
+            register_artifact(request, artifact, attempt, command, missing_reason=reason)
             self.artifact_queue.missing_artifacts.popleft()
 
     def _upload_requested(self, server: ServerClient) -> float:
@@ -195,8 +187,7 @@ class Sender:
         if response and response.is_from_server and response.status < 500 and response.status not in (401, 403, 429):
             self._artifact_backoff.reset()
             return 0.0
-        pause = self._artifact_backoff.next_pause()
-        self._artifact_due = now + pause
+        self._artifact_due = now + (pause := self._artifact_backoff.next_pause())
         return pause
 
     def _list_folders(self) -> list[Path]:
@@ -226,3 +217,49 @@ class Sender:
         for folder in [folder for folder in self.adopted if not spool.list_spool_files(folder)]:
             self.adopted.remove(folder)
             spool.remove_spool_folder(folder)
+
+
+class Heartbeat:
+    """The thread that sends a heartbeat every half minute, polls for requested files, and renews this process's leases.
+
+    A lost heartbeat is not repeated: the next one has the full state.
+    """
+
+    def __init__(self, sender: Sender, header: SpoolHeader, get_step: Callable[[], int | None]) -> None:
+        self.sender, self.header, self.get_step = sender, header, get_step
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts the thread if there is none. Raises RuntimeError if the interpreter is about to end."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="rolloutdeck-heartbeat", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _run(self) -> None:
+        due = time.monotonic() + HEARTBEAT_SECONDS
+        while not self._closed.wait(min(lease.LEASE_RENEWAL_SECONDS, HEARTBEAT_SECONDS)):
+            try:
+                self.sender.own.renew_lease()
+                for folder in list(self.sender.adopted):
+                    lease.renew_lease(folder)
+                if time.monotonic() >= due:
+                    due = time.monotonic() + HEARTBEAT_SECONDS
+                    self.send()
+                    self.sender.poll_requested_files()
+            except Exception:  # the leases must be renewed as long as the training runs
+                logger.debug("A heartbeat failed.", exc_info=True)
+
+    def send(self) -> None:
+        """Sends one heartbeat. Does nothing if the server is unreachable."""
+        server, own = self.sender.server, self.sender.own
+        if server is None:
+            return
+        body = {"attempt": self.header["attempt"], "step": self.get_step(), "dropped": {own.name: dict(own.dropped)}}
+        try:
+            RunClient(server, self.header, timeout=10.0).send_json("POST", "heartbeat/", body)
+        except ServerUnreachableError as error:
+            logger.debug("No heartbeat: %s", error)

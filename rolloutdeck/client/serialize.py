@@ -1,72 +1,21 @@
-"""Conversion of trainer data to JSON: dicts, pyarrow, pandas and polars tables, arrays and tensors.
+"""Conversion of trainer data to JSON: values of rows, configs and metrics, with arrays and tensors.
 
-None of these libraries is imported; their objects are recognized by their methods.
+Their libraries are not imported; the objects are recognized by their methods.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rolloutdeck.client import process_identity
+from rolloutdeck.protocol import build_image_reference, encode_data_url
 
-ROWS_PER_READ = 64  # rows of a table converted to dicts at once, which holds the interpreter lock
-PROBED_ROWS = 16
 MAX_METRIC_NAME_LENGTH = 300  # characters of a metric's name
-
-
-class RowBatch:
-    """Rows of one call: `count` of them, about `size` bytes as JSON. Iterating reads them once."""
-
-    def __init__(self, rows: Any) -> None:
-        self._read, self.count = _build_reader(rows)
-        self.size = self._estimate_size()
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        for start in range(0, self.count, ROWS_PER_READ):
-            yield from self._read(start, min(start + ROWS_PER_READ, self.count))
-
-    def _estimate_size(self) -> int:
-        """Estimates the bytes of all rows from a few of them, since this runs on the trainer's thread."""
-        if not self.count:
-            return 0
-        stride = max(1, self.count // PROBED_ROWS)
-        probes = [row for start in range(0, self.count, stride) for row in self._read(start, start + 1)]
-        return sum(map(_estimate_row_size, probes)) * self.count // len(probes)
-
-
-def _build_reader(rows: Any) -> tuple[Callable[[int, int], Iterable[Mapping[str, Any]]], int]:
-    """Returns a function that reads the rows start to end as dicts, and the number of rows."""
-    if hasattr(rows, "to_pylist") and hasattr(rows, "slice"):  # pyarrow: slice(offset, length)
-        return lambda start, end: rows.slice(start, end - start).to_pylist(), rows.num_rows
-    if hasattr(rows, "iloc"):  # pandas
-        frame = rows.copy()
-        return lambda start, end: frame.iloc[start:end].to_dict("records"), len(frame)
-    if hasattr(rows, "to_dicts") and hasattr(rows, "slice"):  # polars
-        return lambda start, end: rows.slice(start, end - start).to_dicts(), len(rows)
-    if isinstance(rows, Mapping):
-        rows = [rows]
-    # The trainer may change its dicts as soon as the call returns.
-    copies: list[Mapping[str, Any]] = [dict(row) for row in rows]
-    return lambda start, end: copies[start:end], len(copies)
-
-
-def _estimate_row_size(row: Mapping[str, Any], depth: int = 3) -> int:
-    return 16 + sum(len(str(key)) + _estimate_value_size(value, depth) for key, value in row.items())
-
-
-def _estimate_value_size(value: Any, depth: int) -> int:
-    """Estimates the bytes of a value. `depth` limits the levels of messages and tool calls that are counted."""
-    if isinstance(value, str):
-        return len(value)
-    if depth and isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
-        return sum(_estimate_row_size(message, depth - 1) for message in value if isinstance(message, Mapping))
-    try:
-        return 8 * len(value)
-    except TypeError:
-        return 12
 
 
 def convert_for_json(value: Any) -> Any:
@@ -86,26 +35,80 @@ def convert_for_json(value: Any) -> Any:
     return str(value)
 
 
-_write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=convert_for_json).encode
-_write_ascii = json.JSONEncoder(separators=(",", ":"), default=convert_for_json).encode
+class RowSerializer:
+    """Serializes the rows of one call. An image that several rows share is sent with the first; the others name it."""
+
+    def __init__(self) -> None:
+        self._references: dict[int, tuple[Any, str]] = {}  # id of an image -> the image, its reference
+        self._sent: set[str] = set()
+        self._added: list[str] = []  # references whose images are in the last row
+        options: dict[str, Any] = {"separators": (",", ":"), "default": self._convert}
+        self._write = json.JSONEncoder(ensure_ascii=False, **options).encode
+        self._write_ascii = json.JSONEncoder(**options).encode
+
+    def serialize_row(self, row: Mapping[str, Any]) -> bytes:
+        r"""Returns one row as a JSON line.
+
+        NaN and Infinity are written bare: a NaN score differs from a score that was never recorded, and the native
+        format reads both. Unpaired surrogates are written as `\ud800`. Raises TypeError, ValueError or RecursionError
+        if the row has no JSON form (for example, it contains itself).
+        """
+        self._added = []
+        try:
+            return self._encode(row)
+        except (TypeError, ValueError, RecursionError):
+            self.forget_last_row()
+            raise
+
+    def _encode(self, row: Mapping[str, Any]) -> bytes:
+        try:
+            text = self._write(row)
+        except TypeError:  # keys that are not text
+            self.forget_last_row()
+            row = convert_keys_to_text(row)
+            text = self._write(row)
+        try:
+            return text.encode() + b"\n"
+        except UnicodeEncodeError:
+            self.forget_last_row()
+            return self._write_ascii(row).encode() + b"\n"
+
+    def forget_last_row(self) -> None:
+        """The last row is not used, so its images must be sent again."""
+        self._sent.difference_update(self._added)
+        self._references = {key: known for key, known in self._references.items() if known[1] in self._sent}
+        self._added = []
+
+    def _convert(self, value: Any) -> Any:
+        if not isinstance(value, (bytes, bytearray)) and not is_pillow_image(value):
+            return convert_for_json(value)
+        if known := self._references.get(id(value)):
+            return known[1]
+        data = bytes(value) if isinstance(value, (bytes, bytearray)) else encode_png(value)
+        url = encode_data_url(data)
+        if url is None:
+            return convert_for_json(value)
+        reference = build_image_reference(data)
+        self._references[id(value)] = value, reference
+        if reference in self._sent:
+            return reference
+        self._sent.add(reference)
+        self._added.append(reference)
+        return url
 
 
-def serialize_row(row: Mapping[str, Any]) -> bytes:
-    r"""Returns one row as a JSON line.
+def is_pillow_image(value: Any) -> bool:
+    return hasattr(value, "tobytes") and hasattr(value, "getbands")
 
-    NaN and Infinity are written bare: a NaN score differs from a score that was never recorded, and the native format
-    reads both. Unpaired surrogates are written as `\ud800`. Raises TypeError, ValueError or RecursionError if the row
-    has no JSON form (for example, it contains itself).
-    """
-    try:
-        text = _write(row)
-    except TypeError:  # keys that are not text
-        row = convert_keys_to_text(row)
-        text = _write(row)
-    try:
-        return text.encode() + b"\n"
-    except UnicodeEncodeError:
-        return _write_ascii(row).encode() + b"\n"
+
+def encode_png(image: Any) -> bytes:
+    """Returns an image of Pillow as a PNG; empty if Pillow cannot write it."""
+    for mode in ("", "RGB"):  # PNG does not have all modes
+        buffer = io.BytesIO()
+        with suppress(Exception):  # a file that is truncated or closed: only this image is lost
+            (image.convert(mode) if mode else image).save(buffer, "PNG", compress_level=1)
+            return buffer.getvalue()
+    return b""
 
 
 def convert_keys_to_text(value: Any) -> Any:

@@ -28,8 +28,10 @@ from rolloutdeck.protocol import SpoolHeader
 DEFAULT_SPOOL_BYTES = 2 << 30
 CHECKPOINT_SPOOL_FOLDER = ".rolloutdeck-spool"
 REJECTED_FOLDER = "rejected"
-KINDS = ("run", "metrics", "dump", "artifact", "replay", "finish")
+KINDS = ("run", "metrics", "dump", "artifact", "replay", "context", "finish")
 OWNER_KEYS = ("project", "uid", "name", "attempt")  # required in the first line, to know which run the file belongs to
+RESERVE_FILE = ".reserve"  # space for the file that ends the run, so that a full disk can still take it
+RESERVED_BYTES = 8 << 10
 MAX_HEADER_BYTES = 4 << 20
 _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -112,14 +114,12 @@ def read_spool_header(path: Path) -> tuple[SpoolHeader, int]:
 
 def remove_spool_folder(folder: Path) -> None:
     """Removes a spool folder without waiting files. Rejected files stay."""
-    try:
+    with suppress(OSError):
         lease.release_lease(folder)
         for entry in folder.iterdir():
             if entry.name.startswith("."):
                 entry.unlink(missing_ok=True)
         folder.rmdir()
-    except OSError:
-        pass
 
 
 class Spool:
@@ -133,47 +133,42 @@ class Spool:
         host = _UNSAFE_CHARACTERS.sub("-", get_host_name())[:24]
         self.name = f"{uid}~{_UNSAFE_CHARACTERS.sub('-', attempt)[:24]}~{host}~{os.getpid()}~{uuid.uuid4().hex[:8]}"
         self.dropped: Counter[str] = Counter()
-        self._folder: Path | None = None
+        self.folder: Path | None = None
         self._used_bytes = 0
         self._last_time_ns = 0
         self._lock = threading.Lock()
 
-    @property
-    def folder(self) -> Path | None:
-        return self._folder
-
     def list_files(self) -> list[SpoolFile]:
-        return list_spool_files(self._folder) if self._folder else []
+        return list_spool_files(self.folder) if self.folder else []
 
     def write(self, header: SpoolHeader, body: BodyFactory) -> Path:
-        """Writes one file durably and returns its path.
-
-        `body` may be called again if the folder was taken over meanwhile.
+        """Writes one file durably and returns its path. Calls `body` again if the folder was taken over meanwhile.
 
         Raises SpoolFullError, or OSError if the disk fails. An incomplete file never has its final name.
         """
         try:
             return self._write(self._open_folder(), header, body)
         except FileNotFoundError:
-            if self._folder is None or self._folder.exists():
+            if self.folder is None or self.folder.exists():
                 raise  # the folder exists: a file that the body reads is missing
             with self._lock:
-                self._folder, self._used_bytes = None, 0
+                self.folder, self._used_bytes = None, 0
             return self._write(self._open_folder(), header, body)
 
     def _open_folder(self) -> Path:
-        if self._folder is None:
+        if self.folder is None:
             self.root.mkdir(parents=True, exist_ok=True)
             prepared = self.root / f".new-{uuid.uuid4().hex[:12]}"
             prepared.mkdir(mode=0o700)
             name = self.name if not (self.root / self.name).exists() else f"{self.name}-{uuid.uuid4().hex[:8]}"
             try:
                 lease.acquire_lease(prepared, self.url, self.name)
-                self._folder = prepared.rename(self.root / name)
+                _write_reserve(prepared / RESERVE_FILE)
+                self.folder = prepared.rename(self.root / name)
             except OSError:
                 remove_spool_folder(prepared)
                 raise
-        return self._folder
+        return self.folder
 
     def _write(self, folder: Path, header: SpoolHeader, body: BodyFactory) -> Path:
         kind = header["kind"]
@@ -183,7 +178,7 @@ class Spool:
         # The files that open and end a run are small and must never be missing.
         free_bytes = self.limit - self._used_bytes if kind in ("dump", "metrics") else self.limit
         try:
-            size = _write_file(temporary, {**header, "dropped": dict(self.dropped)}, body, free_bytes)
+            size = self._write_temporary(temporary, {**header, "dropped": dict(self.dropped)}, body, free_bytes)
             temporary.rename(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -192,6 +187,17 @@ class Spool:
         with self._lock:
             self._used_bytes += size
         return path
+
+    def _write_temporary(self, path: Path, header: SpoolHeader, body: BodyFactory, free_bytes: int) -> int:
+        """Returns the file's size. On a full disk, the end of the run is written into the reserved space."""
+        try:
+            return _write_file(path, header, body, free_bytes)
+        except OSError as error:
+            if header["kind"] != "finish" or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            path.unlink(missing_ok=True)
+            path.with_name(RESERVE_FILE).rename(path)
+            return _write_file(path, header, body, RESERVED_BYTES, mode="r+b")
 
     def count_dropped(self, reason: str, count: int = 1) -> None:
         """Counts data that could not be stored."""
@@ -205,15 +211,15 @@ class Spool:
 
     def renew_lease(self) -> None:
         """Renews the lease. If another process took the folder over, this process stops using it."""
-        folder = self._folder
+        folder = self.folder
         if folder and not lease.renew_lease(folder):
             with self._lock:
-                if self._folder == folder:
-                    self._folder, self._used_bytes = None, 0
+                if self.folder == folder:
+                    self.folder, self._used_bytes = None, 0
 
     def close(self) -> int:
         """Releases the folder, or removes it if it is empty. Returns how many files wait in it."""
-        folder, remaining = self._folder, len(self.list_files())
+        folder, remaining = self.folder, len(self.list_files())
         if folder and remaining:
             lease.release_lease(folder)
         elif folder:
@@ -221,15 +227,19 @@ class Spool:
         return remaining
 
 
-def _write_file(path: Path, header: SpoolHeader, body: BodyFactory, free_bytes: int) -> int:
-    """Writes the body, then the header with its hash into the space reserved in front of it.
+def _write_reserve(path: Path) -> None:
+    """Writes a file of real blocks: a file system may store zeros without any."""
+    with path.open("wb", buffering=0) as file:
+        _write_all(file.fileno(), os.urandom(RESERVED_BYTES))
+        os.fsync(file.fileno())
 
-    Returns the file's bytes.
-    """
+
+def _write_file(path: Path, header: SpoolHeader, body: BodyFactory, free_bytes: int, mode: str = "wb") -> int:
+    """Writes the body, then the header with its hash into the space in front of it. Returns the file's size."""
     placeholder = json.dumps({**header, "sha256": "0" * 64, "bytes": 10**15})
     header_bytes = len(placeholder.encode()) + 1
     digest, size = hashlib.sha256(), 0
-    with path.open("wb", buffering=0) as file:
+    with path.open(mode, buffering=0) as file:
         file.seek(header_bytes)
         for chunk in body():
             size += len(chunk)
@@ -240,6 +250,7 @@ def _write_file(path: Path, header: SpoolHeader, body: BodyFactory, free_bytes: 
         line = json.dumps({**header, "sha256": digest.hexdigest(), "bytes": size}).encode()
         file.seek(0)
         _write_all(file.fileno(), line.ljust(header_bytes - 1) + b"\n")
+        file.truncate(header_bytes + size)
         os.fsync(file.fileno())
     return header_bytes + size
 
@@ -255,16 +266,12 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _sync_folder(folder: Path) -> None:
     """Makes the rename durable. File systems that do not support it are ignored."""
-    try:
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def read_file_chunks(path: Path, size: int = 1 << 20) -> Iterator[bytes]:

@@ -7,11 +7,11 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from rolloutdeck.client import process_identity, serialize, spool, writer
+from rolloutdeck.client import launch, process_identity, serialize, spool, writer
 from rolloutdeck.client.process_identity import ProcessAttempt, RunIdentity, clean_name, create_run_uid
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import Settings, logger
@@ -50,24 +50,31 @@ def init(
     framework: str = "",
     tags: list[str] | None = None,
     checkpoint_dir: str | os.PathLike[str] | None = None,
-    producer: str = "",
+    producer: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
     spool_bytes: int = spool.DEFAULT_SPOOL_BYTES,
     queue_bytes: int = writer.DEFAULT_QUEUE_BYTES,
     exit_timeout: float = 2.0,
+    context: bool | None = None,
 ) -> Run:
     """Opens a run. Never raises, never waits for the network.
 
     `project` and `name` default to ROLLOUTDECK_PROJECT and ROLLOUTDECK_RUN. A run with an existing name is continued
-    only with `resume="allow"`, or if `checkpoint_dir` has the run file of that run. `producer` distinguishes processes
-    that generate for the same step. `spool_bytes` limits the data on disk, `queue_bytes` the data in memory, and
-    `exit_timeout` (seconds) how long the end of the process waits for the network. If the run is already open in this
-    process, returns it.
+    only with `resume="allow"`, or if `checkpoint_dir` has the run file of that run. `rank` and `world_size` of several
+    processes that were started together default to those that the launcher set in the environment. `producer`
+    distinguishes processes that generate for the same step, by default by rank or name. `spool_bytes` limits data on
+    disk, `queue_bytes` the data in memory, and `exit_timeout` (seconds) how long the end of the process waits for the
+    network. `context=False`, or ROLLOUTDECK_CONTEXT=off, sends no command, code version, host or package versions;
+    ROLLOUTDECK_CONTEXT=patch also sends the uncommitted changes. If the run is already open in this process, returns
+    it.
     """
     settings = Settings.from_environment()
     requested = _build_project(str(project or settings.project)), clean_name(name or settings.run, 190)
     if open_run := next((run for run in _runs if not run.finished and _is_requested(run, requested)), None):
         return open_run
-    attempt = process_identity.detect_attempt()
+    is_next = any(_is_requested(run, requested) for run in _runs)
+    attempt = process_identity.detect_attempt(None, rank, world_size, is_next=is_next)
     folder = Path(checkpoint_dir).expanduser().absolute() if checkpoint_dir else None
     identity = _choose_identity(settings, attempt, *requested, folder)
     run_facts = {"framework": clean_name(framework, 40), "resume": _check_resume(resume)}
@@ -76,25 +83,29 @@ def init(
         import ssl  # noqa: F401 - not in the sender's thread: a fork during the import breaks it in the child
     spool_root = spool.find_spool_root(settings, folder)
     limits = {"spool_bytes": spool_bytes, "queue_bytes": queue_bytes}
+    own_rank = launch.detect_rank(os.environ, rank, world_size)
     run = Run(
-        identity,
-        attempt,
-        settings,
-        spool_root,
-        run_facts,
-        producer=producer,
-        exit_timeout=exit_timeout,
-        **limits,
-    )
+        identity, attempt, settings, spool_root, run_facts,
+        producer=producer, rank=own_rank, exit_timeout=exit_timeout, **limits,
+    )  # fmt: skip
     _runs.append(run)
     _warn_about_settings(settings, spool_root)
     run_data = {"uid": run.uid, "project": run.project, "name": run.name, "attempt": run.attempt, **run_facts}
-    run.enqueue_run_data({**run_data, "tags": _clean_tags(tags), **_serialize_config(config)})
+    clean_tags = [clean_name(tag, 60) for tag in tags or ()][:MAX_TAGS]
+    has_default_name = not requested[1] and not settings.run_id and folder is None
+    run.enqueue_run_data(
+        {**run_data, "default_name": has_default_name, "tags": clean_tags, **_serialize_config(config)}
+    )
+    if context is not False and not launch.is_child_process():
+        _start_context(run, settings, context)
     return run
 
 
-def _clean_tags(tags: Sequence[str] | None) -> list[str]:
-    return [clean_name(tag, 60) for tag in tags or ()][:MAX_TAGS]
+def _start_context(run: Run, settings: Settings, requested: bool | None) -> None:
+    from rolloutdeck.client.context import should_collect  # costs a few milliseconds, so not when this is imported
+
+    if should_collect(settings.context, requested, os.environ):
+        run.start_context(with_patch=settings.context.lower() == "patch")
 
 
 def _is_requested(run: Run, requested: tuple[str, str]) -> bool:
@@ -126,11 +137,10 @@ def _choose_identity(
         logger.warning("ROLLOUTDECK_RUN_ID has invalid characters. The run id is %s instead.", uid)
     if uid:
         return RunIdentity(uid, new_project, new_name)
-    uid = process_identity.derive_run_uid(new_project, new_name, process_attempt)
+    uid = process_identity.derive_run_uid(new_project, name, process_attempt)  # default names differ by process
+    if any(run.uid == uid for run in _runs):  # it is finished in this process: the next run of its name is a new run
+        uid = create_run_uid()
     new_identity = RunIdentity(uid, new_project, new_name)
-    if any(run.uid == new_identity.uid for run in _runs):
-        # That run is finished in this process: the next run of its name is a new run.
-        new_identity = RunIdentity(create_run_uid(), new_project, new_name)
     if folder is None:
         return new_identity
     try:

@@ -54,21 +54,16 @@ def sync_spools(
         if not path.is_dir():
             raise FileNotFoundError(f"There is no folder {path}.")
     result = SyncResult()
-    # A spool that the user names is sent to the current server.
-    folders = [
-        folder
-        for root in paths or [spool.find_spool_root(settings)]
-        for folder in _take_over_spools(root, server.url, any_server=bool(paths), result=result)
-    ]
+    folders: list[Path] = []
+    for root in paths or [spool.find_spool_root(settings)]:
+        # A spool that the user names is sent to the current server.
+        folders += _take_over_spools(root, server.url, any_server=bool(paths), result=result)
     _upload_spools(folders, server, time_budget, progress, result)
     return result
 
 
 def _take_over_spools(root: Path, url: str, *, any_server: bool, result: SyncResult) -> list[Path]:
-    """Takes spools over, but not those of other users.
-
-    A spool names files, which are read with this process's rights.
-    """
+    """Takes spools over, but not those of other users: they name files, which are read with this process's rights."""
     taken, our_owner = [], detect_created_owner(root)
     for folder in spool.find_spool_folders(root):
         spool_server = lease.read_spool_server(folder)
@@ -113,9 +108,8 @@ def _upload_spools(
         result.sent, result.bytes = dispatcher.counts["sent"], dispatcher.counts["bytes"]
         result.rejected = dispatcher.counts["rejected"]
         result.waiting = sum(len(spool.list_spool_files(folder)) for folder in folders)
-        result.error = (
-            next(iter(dispatcher.action_required_reasons.values()), dispatcher.last_error) if result.waiting else ""
-        )
+        reasons = dispatcher.action_required_reasons.values()
+        result.error = next(iter(reasons), dispatcher.last_error) if result.waiting else ""
         for folder in folders:
             if spool.list_spool_files(folder):
                 lease.release_lease(folder)

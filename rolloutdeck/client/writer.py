@@ -7,19 +7,30 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rolloutdeck.client import serialize, spool
+from rolloutdeck.client.redaction import Redactor, UnredactableError
+from rolloutdeck.client.rows import RowBatch
 from rolloutdeck.lib import OnceLogger, logger
-from rolloutdeck.protocol import MAX_DUMP_BYTES, SpoolHeader
+from rolloutdeck.protocol import (
+    MAX_DUMP_BYTES,
+    SpoolHeader,
+    choose_row_format,
+    find_row_problem,
+    guess_columns,
+    has_response_part,
+    parse_column_mapping,
+)
 
 DEFAULT_QUEUE_BYTES = 256 << 20
 CHUNK_BYTES = 1 << 20
 YIELD_BYTES = 1 << 18  # of JSON, about 3 ms; then a busy trainer thread gets the interpreter lock
 MAX_POINTS_PER_FILE = 1000
+MAX_EXAMPLE_BYTES = 200  # of a row in a warning
 MAX_COPY_TRIES = 3  # of a file that changes while it is copied
 
 
@@ -65,13 +76,20 @@ class MetricsItem:
 
 @dataclass
 class SamplesItem:
-    """Rows of one `log_samples` call."""
+    """Rows of one `log_samples` call.
 
-    rows: serialize.RowBatch
+    The parts of the samples are the columns that `query` maps, or that have a common name. All rows are sent, since the
+    server counts those without a response; `problem` describes the first one.
+    """
+
+    rows: RowBatch
     query: dict[str, Any]
     kind: str = "dump"
     label: str = "samples"
     invalid_count: int = 0
+    problem: str = ""
+    problem_count: int = 0
+    columns: dict[str, str] | None = None  # None: rows may hold several samples, and are not checked
 
     @property
     def size(self) -> int:
@@ -81,6 +99,17 @@ class SamplesItem:
     def count(self) -> int:
         return self.rows.count
 
+    def find_columns(self) -> None:
+        """Sets the format and the columns. Called in the writer's thread, since it reads all rows."""
+        if self.query.get("format") == "native":
+            self.columns = {"response": "response"}
+            return
+        names, known = self.rows.list_names(), parse_column_mapping(self.query.get("columns", ""))
+        columns = guess_columns(names, known)
+        form = "table" if known else choose_row_format(names, self.rows.find_example())
+        self.query = {**self.query, "format": form}
+        self.columns = columns if form == "native" or has_response_part(columns) else None
+
     def body(self) -> Iterator[bytes]:
         """Yields JSON lines in chunks.
 
@@ -89,13 +118,17 @@ class SamplesItem:
         to keep the trainer's longest stall below 10 ms.
         """
         lines: list[bytes] = []
-        size = yielded_at = self.invalid_count = 0
+        serializer = serialize.RowSerializer()
+        size = yielded_at = self.invalid_count = self.problem_count = 0
+        response = (self.columns or {}).get("response", "")  # nearly all rows have it
         for row in self.rows:
             try:
-                lines.append(serialize.serialize_row(row))
+                lines.append(serializer.serialize_row(row))
             except (TypeError, ValueError, RecursionError):
                 self.invalid_count += 1
                 continue
+            if (type(row) is not dict or response not in row) and self._has_problem(row, lines[-1]):
+                serializer.forget_last_row()  # the server does not read it
             size += len(lines[-1])
             if size >= CHUNK_BYTES:
                 yield b"".join(lines)
@@ -106,6 +139,15 @@ class SamplesItem:
         if self.invalid_count == self.count:
             raise UnwritableItemError("no JSON form")
         yield b"".join(lines)
+
+    def _has_problem(self, row: Any, line: bytes) -> bool:
+        problem = "" if self.columns is None else find_row_problem(row, self.columns)
+        if not problem:
+            return False
+        self.problem_count += 1
+        if self.problem_count == 1:
+            self.problem = f"{problem}. Example: {line[:MAX_EXAMPLE_BYTES].decode('utf-8', 'replace').strip()}"
+        return True
 
 
 @dataclass
@@ -172,6 +214,7 @@ class SpoolWriter:
     ) -> None:
         self.own, self.header, self.limit = own, header, limit
         self._once_logger, self._on_written = once_logger, on_written
+        self.redactor: Redactor | None = None  # of all texts of samples
         self._items: deque[QueueItem] = deque()
         self._waiting_bytes = 0
         self._busy = self._closed = False
@@ -242,14 +285,18 @@ class SpoolWriter:
         return bool(self._items) and isinstance(self._items[0], MetricsItem)
 
     def _write(self, item: QueueItem) -> None:
+        if isinstance(item, SamplesItem):
+            item.find_columns()
         header: SpoolHeader = {**self.header, "kind": item.kind, "query": item.query}
         try:
-            self.own.write(header, item.body)
+            self.own.write(header, self._build_body(item))
         except SourceChangedError:
             time.sleep(0.05)
             self._write(item)
         except UnwritableItemError as reason:
             self._drop(item, str(reason))
+        except UnredactableError:
+            self._drop(item, "ROLLOUTDECK_REDACT cannot read them")
         except spool.SpoolFullError:
             self._drop(item, "the spool is full")
         except OSError as error:
@@ -257,18 +304,32 @@ class SpoolWriter:
         else:
             if isinstance(item, (SamplesItem, MetricsItem)) and item.invalid_count:
                 self._drop(item, "no JSON form", item.invalid_count)
+            if isinstance(item, SamplesItem) and item.problem_count:
+                self._warn_about_rows(item)
+            if self.redactor and self.redactor.failed_count and item.kind == "dump":
+                self._drop(item, "a text was removed, because ROLLOUTDECK_REDACT failed", self.redactor.failed_count)
             self._on_written()
+
+    def _build_body(self, item: QueueItem) -> Callable[[], Iterable[bytes]]:
+        """Returns the body of the item, with redacted texts. Raises UnwritableItemError."""
+        redactor = self.redactor
+        if redactor is None or item.kind not in ("dump", "artifact"):
+            return item.body
+        if item.kind == "artifact":  # its files are uploaded later as they are
+            raise UnwritableItemError("ROLLOUTDECK_REDACT cannot read them")
+        return lambda: redactor.redact_lines(item.body())
+
+    def _warn_about_rows(self, item: SamplesItem) -> None:
+        message = "%d of %d rows of log_samples(step=%s) are no samples; the first: %s. The run page counts such rows."
+        values = (item.problem_count, item.count, item.query.get("step"), item.problem)
+        self._once_logger.log_once(f"rows {item.problem.partition('. Example')[0]}", message, *values)
 
     def _drop(self, item: QueueItem, reason: str, count: int = 0) -> None:
         """Counts the dropped data. The next header and heartbeat report the count."""
         self.own.count_dropped(f"{item.label}: {reason}", count or item.count)
-        self._once_logger.log_once(
-            f"{item.label} {reason}",
-            "The training continues, but some %s are not recorded: %s. The run shows how many. Spool: %s",
-            item.label,
-            reason,
-            self.own.folder or self.own.root,
-        )
+        message = "The training continues, but some %s are not recorded: %s. The run shows how many. Spool: %s"
+        folder = self.own.folder or self.own.root
+        self._once_logger.log_once(f"{item.label} {reason}", message, item.label, reason, folder)
 
 
 def _describe_disk_error(error: OSError) -> str:

@@ -13,7 +13,7 @@ from rolloutdeck.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rolloutdeck.lib.download import DownloadError, DownloadProgress, download_file, hash_file
-    from rolloutdeck.lib.environment import Settings, find_home_folder, is_same_server, load_local_server
+    from rolloutdeck.lib.environment import Settings
     from rolloutdeck.lib.http import (
         FileSlice,
         RunClient,
@@ -22,19 +22,34 @@ if TYPE_CHECKING:
         ServerUnreachableError,
         build_run_headers,
     )
+    from rolloutdeck.lib.local_servers import (
+        find_home_folder,
+        find_local_token,
+        is_same_server,
+        list_running_servers,
+        load_local_server,
+        record_local_server,
+        remove_local_server,
+        write_private_file,
+    )
     from rolloutdeck.lib.log import OnceLogger, log_or_print, logger
     from rolloutdeck.lib.symlinks import detect_created_owner, find_folder_owner, is_safe_to_follow
 
 __all__ = [
     "DownloadError", "DownloadProgress", "FileSlice", "OnceLogger", "RunClient", "ServerClient", "ServerResponse",
     "ServerUnreachableError", "Settings", "build_run_headers", "detect_created_owner", "download_file",
-    "find_folder_owner", "find_home_folder", "hash_file", "is_safe_to_follow", "is_same_server",
-    "load_local_server", "log_or_print", "logger",
+    "find_folder_owner", "find_home_folder", "find_local_token", "hash_file", "is_safe_to_follow", "is_same_server",
+    "list_running_servers", "load_local_server", "log_or_print", "logger", "record_local_server",
+    "remove_local_server", "write_private_file",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
     "download": ("DownloadError", "DownloadProgress", "download_file", "hash_file"),
-    "environment": ("Settings", "find_home_folder", "is_same_server", "load_local_server"),
+    "environment": ("Settings",),
+    "local_servers": (
+        "find_home_folder", "find_local_token", "is_same_server", "list_running_servers", "load_local_server",
+        "record_local_server", "remove_local_server", "write_private_file",
+    ),
     "http": (
         "FileSlice", "RunClient", "ServerClient", "ServerResponse", "ServerUnreachableError", "build_run_headers",
     ),

@@ -5,12 +5,12 @@ Unset variables default to the server that `rolloutdeck up` recorded in `~/.roll
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from rolloutdeck.lib.local_servers import find_local_token, load_local_server
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class Settings:
     spool: str = ""
     tokens: str = ""
     plan: str = ""
+    context: str = ""
+    redact: str = ""
     error: str = ""
 
     @classmethod
@@ -38,12 +40,11 @@ class Settings:
             return environ.get(f"ROLLOUTDECK_{name}", "").strip()
 
         token, error = _read_token(value("TOKEN"), value("TOKEN_FILE"))
-        local = load_local_server(home)
-        url = value("URL") or local.get("url", "")
-        # The token of the local server must not be sent to another server.
-        if not token and not error and is_same_server(url, local.get("url", "")):
-            token = local.get("token", "")
-        names = ("CA_BUNDLE", "PROJECT", "RUN", "RUN_ID", "ATTEMPT", "SPOOL", "TOKENS", "PLAN")
+        url = value("URL") or load_local_server(home).get("url", "")
+        # The token of a local server must not be sent to another server.
+        if not token and not error:
+            token = find_local_token(url, home)
+        names = ("CA_BUNDLE", "PROJECT", "RUN", "RUN_ID", "ATTEMPT", "SPOOL", "TOKENS", "PLAN", "CONTEXT", "REDACT")
         return cls(url, token, **{name.lower(): value(name) for name in names}, error=error)
 
 
@@ -54,30 +55,3 @@ def _read_token(token: str, file: str) -> tuple[str, str]:
         return Path(file).expanduser().read_text("utf-8").strip(), ""
     except (OSError, ValueError, RuntimeError) as error:
         return "", f"The token file {file} (ROLLOUTDECK_TOKEN_FILE) can't be read: {error}."
-
-
-def find_home_folder(home: Path | None = None) -> Path:
-    """Returns `~/.rolloutdeck`, or `.rolloutdeck` in the temporary folder if the user has no home folder."""
-    if home is None:
-        try:
-            home = Path.home()
-        except RuntimeError:
-            import tempfile
-
-            home = Path(tempfile.gettempdir())
-    return home / ".rolloutdeck"
-
-
-def load_local_server(home: Path | None = None) -> dict[str, str]:
-    """Returns `url`, `token` and `data` of this user's `rolloutdeck up` server; {} if there is none."""
-    try:
-        data: Any = json.loads((find_home_folder(home) / "local.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    items = data.items() if isinstance(data, dict) else ()
-    return {str(key): value for key, value in items if isinstance(value, str)}
-
-
-def is_same_server(url: str, other_url: str) -> bool:
-    """Whether two addresses are equal apart from a trailing slash. An empty address equals none."""
-    return bool(url) and url.rstrip("/") == other_url.rstrip("/")

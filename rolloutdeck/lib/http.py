@@ -17,15 +17,8 @@ from functools import partial
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
-from rolloutdeck.protocol import (
-    PROJECT_HEADER,
-    RESUME_HEADER,
-    RUN_HEADER,
-    SERVER_HEADER,
-    WIRE_HEADER,
-    WIRE_VERSION,
-    SpoolHeader,
-)
+from rolloutdeck import protocol
+from rolloutdeck.protocol import SpoolHeader
 
 API_PATH = "api/v1/"
 MAX_RESPONSE_BYTES = 64 << 20
@@ -83,7 +76,7 @@ class StreamedResponse:
         self._response = response
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.getheaders()}
-        self.is_from_server = SERVER_HEADER.lower() in self.headers
+        self.is_from_server = protocol.SERVER_HEADER.lower() in self.headers
 
     def read(self, size: int) -> bytes:
         """Returns up to `size` bytes, as soon as some are available; b"" at the end. Raises ServerUnreachableError."""
@@ -190,7 +183,7 @@ class ServerClient:
         return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context), target
 
     def _build_headers(self, body: bytes | Stream | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-        result = {WIRE_HEADER: str(WIRE_VERSION), "Accept": "application/json"}
+        result = {protocol.WIRE_HEADER: str(protocol.WIRE_VERSION), "Accept": "application/json"}
         if self.token:
             if not (self.token.isascii() and self.token.isprintable()):
                 raise ValueError("the token has invalid characters")  # without the token: messages are logged
@@ -219,10 +212,10 @@ class RunClient:
 
 def build_run_headers(header: SpoolHeader) -> dict[str, str]:
     """Returns request headers from which a server that does not know the run can create it."""
-    headers = {PROJECT_HEADER: quote(header["project"], safe=""), RUN_HEADER: quote(header["name"], safe="")}
+    values = {protocol.PROJECT_HEADER: header["project"], protocol.RUN_HEADER: header["name"]}
     if resume := header.get("run", {}).get("resume"):
-        headers[RESUME_HEADER] = quote(str(resume), safe="")
-    return headers
+        values[protocol.RESUME_HEADER] = str(resume)
+    return {name: quote(value, safe="") for name, value in values.items()}
 
 
 def _read_response(response: http.client.HTTPResponse, deadline: float) -> ServerResponse:
@@ -237,7 +230,7 @@ def _read_response(response: http.client.HTTPResponse, deadline: float) -> Serve
     if response.length:  # read1 does not raise if the connection was cut
         raise http.client.IncompleteRead(b"".join(chunks), response.length)
     headers = {name.lower(): value for name, value in response.getheaders()}
-    return ServerResponse(response.status, headers, b"".join(chunks), SERVER_HEADER.lower() in headers)
+    return ServerResponse(response.status, headers, b"".join(chunks), protocol.SERVER_HEADER.lower() in headers)
 
 
 def _describe_error(error: Exception) -> str:

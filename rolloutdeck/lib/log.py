@@ -10,12 +10,29 @@ logger = logging.getLogger("rolloutdeck")
 
 
 def log_or_print(message: str, *values: object) -> None:
-    """Logs a message for the user; prints it to stderr if logging is not configured, which shows only warnings."""
-    if logger.hasHandlers():
-        logger.info(message, *values)
+    """Logs a message that the user must see, and prints it to stderr if no handler would show it.
+
+    Trainers log warnings only, or none at all. A level that was set for the logger `rolloutdeck` itself is respected.
+    """
+    if logger.level > logging.INFO:
         return
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed or None
-        sys.stderr.write(f"{message % values}\n")
+    logger.info(message, *values)
+    if not _has_visible_handler():
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed or None
+            sys.stderr.write(f"{message % values}\n")
+
+
+def _has_visible_handler() -> bool:
+    """Whether a handler shows messages of level INFO."""
+    if not logger.isEnabledFor(logging.INFO):
+        return False
+    current: logging.Logger | None = logger
+    while current is not None:
+        for handler in current.handlers:
+            if handler.level <= logging.INFO and not isinstance(handler, logging.NullHandler):
+                return True
+        current = current.parent if current.propagate else None
+    return False
 
 
 class OnceLogger:

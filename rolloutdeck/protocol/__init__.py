@@ -7,14 +7,20 @@ Invariant: a value that was ever on the wire keeps its meaning. The server accep
 from rolloutdeck.protocol.columns import (
     COLUMN_PRESETS,
     COMMON_COLUMN_NAMES,
+    JSON_TEXTS,
     JSON_TOKEN,
+    RESPONSE_PARTS,
+    REWARD_COLUMN,
     REWARD_PREFIX,
+    choose_row_format,
     find_row_keys,
+    find_row_problem,
     find_samples_column,
     format_column_names,
     group_numbered_columns,
     guess_columns,
     has_generation_columns,
+    has_only_tokens,
     has_response_part,
     is_generation_mapping,
     parse_column_mapping,
@@ -28,13 +34,29 @@ from rolloutdeck.protocol.compatibility import (
     compare_facts,
     is_incompatible,
 )
+from rolloutdeck.protocol.images import (
+    DATA_URL_START,
+    MAX_IMAGE_BYTES,
+    MAX_IMAGE_PIXELS,
+    ImageInfo,
+    build_image_reference,
+    decode_data_url,
+    detect_image,
+    encode_data_url,
+)
 from rolloutdeck.protocol.manifest import check_manifest, compute_artifact_key, count_manifest_bytes
+from rolloutdeck.protocol.metric_rows import (
+    METRIC_STEP_KEYS,
+    find_metric_step,
+    is_metric_row,
+)
 from rolloutdeck.protocol.schedule import format_step_ranges, resolve_target, resolve_targets
 from rolloutdeck.protocol.tokenizer import compute_tokenizer_fingerprint, find_tokenizer_file, load_vocabulary
 from rolloutdeck.protocol.wire import (
     ARTIFACT_ROLES,
     FLAG_LABELS,
     HEARTBEAT_SECONDS,
+    LAUNCH_KEY_PATTERN,
     MAX_ARTIFACT_FILE_BYTES,
     MAX_DUMP_BYTES,
     MAX_EXPANSION_RATIO,
@@ -47,6 +69,7 @@ from rolloutdeck.protocol.wire import (
     REPLAY_OUTCOMES,
     RESUME_HEADER,
     RUN_HEADER,
+    SAMPLE_KEYS,
     SERVER_HEADER,
     SHA256_PATTERN,
     SPLITS,
@@ -60,14 +83,17 @@ from rolloutdeck.protocol.wire import (
 )
 
 __all__ = [
-    "ARTIFACT_ROLES", "COLUMN_PRESETS", "COMMON_COLUMN_NAMES", "COMPATIBILITY_FACTS", "FLAG_LABELS",
-    "FactDifference", "HEARTBEAT_SECONDS", "JSON_TOKEN", "MAX_ARTIFACT_FILE_BYTES", "MAX_DUMP_BYTES",
-    "MAX_EXPANSION_RATIO", "MAX_JSON_BYTES", "MAX_LINE_BYTES", "MAX_PART_BYTES", "MISMATCH_ACTIONS", "PLAN_ACTIONS",
-    "PROJECT_HEADER", "REFUSE_FACTS", "REPLAY_OUTCOMES", "RESUME_HEADER", "REWARD_PREFIX", "RUN_HEADER", "Receipt",
-    "SERVER_HEADER", "SHA256_PATTERN", "SPLITS", "STEP_KINDS", "SpoolHeader", "TOKEN_SCOPES", "UID_PATTERN",
-    "UNLIMITED_LENGTH", "WIRE_HEADER", "WIRE_VERSION", "check_manifest", "compare_facts", "compute_artifact_key",
-    "compute_tokenizer_fingerprint", "count_manifest_bytes", "find_row_keys", "find_samples_column",
-    "find_tokenizer_file", "format_column_names", "format_step_ranges", "group_numbered_columns", "guess_columns",
-    "has_generation_columns", "has_response_part", "is_generation_mapping", "is_incompatible", "load_vocabulary",
-    "parse_column_mapping", "parse_logged_columns", "resolve_target", "resolve_targets",
+    "ARTIFACT_ROLES", "COLUMN_PRESETS", "COMMON_COLUMN_NAMES", "COMPATIBILITY_FACTS", "DATA_URL_START", "FLAG_LABELS",
+    "FactDifference", "HEARTBEAT_SECONDS", "ImageInfo", "JSON_TEXTS", "JSON_TOKEN", "LAUNCH_KEY_PATTERN",
+    "MAX_ARTIFACT_FILE_BYTES", "MAX_DUMP_BYTES", "MAX_EXPANSION_RATIO", "MAX_IMAGE_BYTES", "MAX_IMAGE_PIXELS",
+    "MAX_JSON_BYTES", "MAX_LINE_BYTES", "MAX_PART_BYTES", "METRIC_STEP_KEYS", "MISMATCH_ACTIONS", "PLAN_ACTIONS",
+    "PROJECT_HEADER", "REFUSE_FACTS", "REPLAY_OUTCOMES", "RESPONSE_PARTS", "RESUME_HEADER", "REWARD_COLUMN",
+    "REWARD_PREFIX", "RUN_HEADER", "Receipt", "SAMPLE_KEYS", "SERVER_HEADER", "SHA256_PATTERN", "SPLITS",
+    "STEP_KINDS", "SpoolHeader", "TOKEN_SCOPES", "UID_PATTERN", "UNLIMITED_LENGTH", "WIRE_HEADER", "WIRE_VERSION",
+    "build_image_reference", "check_manifest", "choose_row_format", "compare_facts", "compute_artifact_key",
+    "compute_tokenizer_fingerprint", "count_manifest_bytes", "decode_data_url", "detect_image", "encode_data_url",
+    "find_metric_step", "find_row_keys", "find_row_problem", "find_samples_column", "find_tokenizer_file",
+    "format_column_names", "format_step_ranges", "group_numbered_columns", "guess_columns", "has_generation_columns",
+    "has_only_tokens", "has_response_part", "is_generation_mapping", "is_incompatible", "is_metric_row",
+    "load_vocabulary", "parse_column_mapping", "parse_logged_columns", "resolve_target", "resolve_targets",
 ]  # fmt: skip

@@ -21,6 +21,10 @@ COLUMN_PRESETS: dict[str, dict[str, str]] = {
         "ground_truth": "ground_truth", "finish_reason": "finish_reason", "logprobs": "logprobs",
     },
     "swift": {"prompt": "prompt", "response": "completion", "step": "step", "advantages": "advantages"},
+    "skyrl": {
+        "prompt": "input_prompt", "response": "output_response", "score": "score", "finish_reason": "stop_reason",
+        "data_source": "data_source",
+    },
     "openrlhf": {"response": "text", "score": "reward", "step": "global_step"},
 }  # fmt: skip
 # Column names of each part if there is no explicit mapping, the most likely first. `answer` is not a response: in data
@@ -50,7 +54,10 @@ COMMON_COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "policy_version": ("policy_version",),
 }  # fmt: skip
 NATIVE_KEYS = tuple(key for key in SAMPLE_KEYS if key != "rewards")  # a table may also have `rewards` as one number
+REWARD_COLUMN = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")  # `reward_format`, `format_reward`
 REWARD_PREFIX = "rewards."  # prefix of a reward component: `rewards.format=format_score`
+RESPONSE_PARTS = ("response", "response_ids", "messages")
+JSON_TEXTS = ('[{"', "[{'")  # the start of a text that is a JSON list of messages
 PARTS = frozenset((*SAMPLE_KEYS, "step"))
 NUMBERED = re.compile(r"(?P<base>.*[^\d_])_(?P<number>\d{1,6})\Z", re.DOTALL)
 LOGGED = re.compile(rb'\s*\{\s*(?:"_type"\s*:\s*"table[^"]*"\s*,\s*)?"columns"\s*:\s*(?=\[)')
@@ -93,7 +100,45 @@ def guess_columns(names: Iterable[str], known: Mapping[str, str]) -> dict[str, s
 
 
 def has_response_part(columns: Mapping[str, str]) -> bool:
-    return any(part in columns for part in ("response", "response_ids", "messages"))
+    return any(part in columns for part in RESPONSE_PARTS)
+
+
+def choose_row_format(names: Iterable[str], example: Mapping[str, Any]) -> str:
+    """Returns the dump format of logged rows with these keys: `native`, or a table, whose columns are found by name.
+
+    Both formats read rows whose keys are those of `SAMPLE_KEYS` in the same way; `native` is faster. Rows without a
+    response are `native` too: the server counts each of them as rejected. `example` is one of the rows.
+    """
+    names = list(names)
+    columns = guess_columns(names, {})
+    if not has_response_part(columns):
+        return "table" if group_numbered_columns(names) or find_samples_column(example) else "native"
+    others = [name for name in names if name not in columns.values()]
+    is_nested = any(isinstance(example.get(name), Mapping) for name in others)  # it may hold the ground truth
+    is_renamed = any(part != column for part, column in columns.items()) or any(map(REWARD_COLUMN.match, others))
+    is_text = all(
+        isinstance(example.get(part), str) and not example[part].startswith(JSON_TEXTS)
+        for part in ("prompt", "response")
+    )
+    if is_text and not is_nested and not is_renamed:
+        return "native"
+    return "token-table" if has_only_tokens(columns) else "table"
+
+
+def has_only_tokens(columns: Mapping[str, str]) -> bool:
+    return "response_ids" in columns and "response" not in columns and "messages" not in columns
+
+
+def find_row_problem(row: Any, columns: Mapping[str, str]) -> str:
+    """Returns why a row is not a sample: it is no dict, or all its columns of a response are absent; "" if it is one.
+
+    `columns` is {part: column} of the table. The server finds further problems, such as a response that is a number.
+    """
+    if not isinstance(row, Mapping):
+        return f"it is {type(row).__name__}, not a dict"
+    if any(part in columns and columns[part] in row for part in RESPONSE_PARTS):
+        return ""
+    return f"it has no response; its keys are {format_column_names([str(name) for name in row])}"
 
 
 def is_generation_mapping(columns: Mapping[str, str]) -> bool:

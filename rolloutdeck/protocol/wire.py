@@ -42,6 +42,11 @@ SAMPLE_KEYS = (
 )  # fmt: skip
 
 UID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+# The attempt key of a process whose launcher has no id: what the processes of a launch have in common, the rank, a hash
+# of the process that started it, and a random part.
+LAUNCH_KEY_PATTERN = re.compile(
+    r"launch-(?P<launch>[0-9a-f]{20})-(?P<rank>[0-9]{1,6})-(?P<starter>[0-9a-f]{8})-[0-9a-f]{12}\Z"
+)
 SHA256_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
 
 

@@ -11,10 +11,13 @@ from rollouts.ingest.attempts import (
     record_activity,
     record_heartbeat,
 )
+from rollouts.ingest.contexts import record_context
 from rollouts.ingest.dumps import FIRST_SWEEP_DELAY, DumpHeader, accept_dump, find_dump, requeue_resent_dump
 from rollouts.ingest.runs import open_run, parse_tags
+from rollouts.ingest.summary import IngestSummary, RowProblem, list_row_problems, summarize_ingest
 
 __all__ = [
-    "DumpHeader", "FILES_ATTEMPT_PATTERN", "FIRST_SWEEP_DELAY", "accept_dump", "find_dump", "finish_attempt",
-    "get_or_create_attempt", "open_run", "parse_tags", "record_activity", "record_heartbeat", "requeue_resent_dump",
+    "DumpHeader", "FILES_ATTEMPT_PATTERN", "FIRST_SWEEP_DELAY", "IngestSummary", "RowProblem", "accept_dump",
+    "find_dump", "finish_attempt", "get_or_create_attempt", "list_row_problems", "open_run", "parse_tags",
+    "record_activity", "record_context", "record_heartbeat", "requeue_resent_dump", "summarize_ingest",
 ]  # fmt: skip

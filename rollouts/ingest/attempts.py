@@ -11,26 +11,40 @@ from django.utils import timezone
 
 from rolloutdeck.protocol import HEARTBEAT_SECONDS
 from rollouts.errors import InvalidInputError
+from rollouts.ingest.launches import add_process, find_attempt, find_shared_attempt, parse_launch_key
 from rollouts.lib import parse_choice, parse_integer, parse_text, redact_secrets
 from rollouts.live import notify_run_changed
 from rollouts.models import Attempt, Run
 
-MIN_REPORT_DELAY = timedelta(seconds=5)  # an attempt that is reported earlier is the newest, whatever its clock says
+# An attempt that waited less than this gets the next number; its start time is ignored.
+MIN_REPORT_DELAY = timedelta(seconds=5)
 LATE_UPDATE_WINDOW = timedelta(seconds=2 * HEARTBEAT_SECONDS)  # an update this soon after the end was sent before it
 FILES_ATTEMPT_PATTERN = re.compile(r"^files(-[0-9]+)?$")
-FILES = "files"  # the attempt of dumps without a known attempt
+FILES_ATTEMPT_KEY = "files"  # the attempt of dumps without a known attempt
 
 
 def register_attempt(
-    run: Run, key: str, config: dict[str, Any] | None, *, host: str, job: str, waited: timedelta = timedelta(0)
+    run: Run,
+    key: str,
+    config: dict[str, Any] | None,
+    *,
+    name: str | None = None,
+    host: str,
+    job: str,
+    waited: timedelta = timedelta(0),
 ) -> Attempt:
     """Returns the attempt, created if it is new.
 
     If a new attempt is the newest and has a config, the run takes this config. A later attempt stores its changes.
+    `name` is the requested name of the run, "" for none.
     """
-    exists = run.attempts.filter(key=key).exists()
-    attempt = get_or_create_attempt(run, key, host=host, job=job, waited=waited)
-    if not exists and config is not None and (config or attempt.number > 1) and not is_replaced(attempt):
+    exists = find_attempt(run, key) is not None
+    attempt = get_or_create_attempt(run, key, name=name, host=host, job=job, waited=waited)
+    if attempt.key != key:  # another process of the same launch
+        exists = True
+        if config and not run.config:
+            Run.objects.filter(pk=run.pk).update(config=redact_secrets(config))
+    if not exists and config is not None and (config or attempt.number > 1) and not has_later_attempt(attempt):
         new_config = redact_secrets(config)
         if attempt.number > 1:
             names = [name for name in {**run.config, **new_config} if run.config.get(name) != new_config.get(name)]
@@ -41,31 +55,42 @@ def register_attempt(
 
 
 def get_or_create_attempt(
-    run: Run, key: str, *, host: str = "", job: str = "", waited: timedelta = timedelta(0)
+    run: Run,
+    key: str,
+    *,
+    name: str | None = None,
+    host: str = "",
+    job: str = "",
+    waited: timedelta = timedelta(0),
 ) -> Attempt:
-    """Returns the attempt with this key. A new one gets the next number and reopens a finished run.
+    """Returns the attempt with this key, or the one that the process with this key shares.
 
-    An attempt that `waited` in a spool gets a number before the attempts that started meanwhile.
+    A new one gets the next number and reopens a finished run. An attempt that `waited` in a spool gets a number before
+    the attempts that started meanwhile. `name` is the requested name of the run, by default the run's.
     """
-    key = parse_text(key, "attempt", most=120) or FILES
-    attempt = run.attempts.filter(key=key).first()
+    key = parse_text(key, "attempt", max_chars=120) or FILES_ATTEMPT_KEY
+    attempt = find_attempt(run, key)
     while attempt is None:
         try:
             with transaction.atomic():
                 Run.objects.select_for_update(no_key=True).get(pk=run.pk)
                 started_at = timezone.now() - waited
-                attempt = Attempt.objects.create(
-                    run=run,
-                    key=key,
-                    number=choose_number(run, started_at if waited >= MIN_REPORT_DELAY else None),
-                    host=parse_text(host, "host", most=120),
-                    job=parse_text(job, "job", most=120),
-                )
-                Attempt.objects.filter(pk=attempt.pk).update(created_at=started_at)
-                if not is_replaced(attempt):
-                    Run.objects.filter(pk=run.pk).update(outcome="", finished_at=None)
+                process = parse_launch_key(key, run.name if name is None else name)
+                attempt = find_shared_attempt(run, process, started_at) if process else None
+                if attempt is None:
+                    number = choose_number(run, started_at if waited >= MIN_REPORT_DELAY else None)
+                    names = {
+                        "host": parse_text(host, "host", max_chars=120),
+                        "job": parse_text(job, "job", max_chars=120),
+                    }
+                    attempt = Attempt.objects.create(run=run, key=key, number=number, **names)
+                    Attempt.objects.filter(pk=attempt.pk).update(created_at=started_at)
+                    if not has_later_attempt(attempt):
+                        Run.objects.filter(pk=run.pk).update(outcome="", finished_at=None)
+                if process:
+                    add_process(attempt, process)
         except IntegrityError:
-            attempt = run.attempts.filter(key=key).first()
+            attempt = find_attempt(run, key)
     return attempt
 
 
@@ -107,20 +132,38 @@ def record_heartbeat(
     with transaction.atomic():
         row = Run.objects.select_for_update(no_key=True).get(pk=run.pk)
         before = (row.outcome, row.phase, row.dropped)
-        row.phase = parse_text(phase, "phase", most=40, default=row.phase)
+        row.phase = parse_text(phase, "phase", max_chars=40, default=row.phase)
         row.dropped = {**row.dropped, **parse_drop_counts(dropped)}
-        is_alive = (not dropped or phase is not None or step is not None) and not is_replaced(reporting_attempt)
-        if is_alive and row.finished_at and timezone.now() - row.finished_at > LATE_UPDATE_WINDOW:
+        is_alive = not dropped or phase is not None or step is not None
+        is_newest = not has_later_attempt(reporting_attempt)
+        if is_alive and is_newest and row.finished_at and timezone.now() - row.finished_at > LATE_UPDATE_WINDOW:
             row.outcome, row.finished_at = "", None
         row.save(update_fields=["phase", "dropped", "outcome", "finished_at"])
         record_activity(row, reporting_attempt)
-        if before != (row.outcome, row.phase, row.dropped):
+        is_concurrent = is_alive and not is_newest and mark_concurrent(reporting_attempt)
+        if is_concurrent or before != (row.outcome, row.phase, row.dropped):
             notify_run_changed(row)
 
 
-def is_replaced(attempt: Attempt) -> bool:
-    """Returns whether there is a later attempt. Attempts of watched or imported files do not count."""
+def mark_concurrent(attempt: Attempt) -> bool:
+    """Marks an attempt that is alive long after a later one started, and returns whether this is new.
+
+    Both attempts are processes that run at the same time, and the later one hides steps of the other.
+    """
+    if attempt.concurrent or not has_later_attempt(attempt, timezone.now() - LATE_UPDATE_WINDOW):
+        return False
+    Attempt.objects.filter(pk=attempt.pk).update(concurrent=True)
+    return True
+
+
+def has_later_attempt(attempt: Attempt, before: datetime | None = None) -> bool:
+    """Returns whether there is a later attempt, that started before a time.
+
+    Attempts of watched or imported files do not count.
+    """
     later = Attempt.objects.filter(run=attempt.run_id, number__gt=attempt.number)
+    if before is not None:
+        later = later.filter(created_at__lt=before)
     if not FILES_ATTEMPT_PATTERN.match(attempt.key):
         later = later.exclude(key__regex=FILES_ATTEMPT_PATTERN.pattern)
     return later.exists()
@@ -133,8 +176,8 @@ def parse_drop_counts(dropped: Any) -> dict[str, dict[str, int]]:
     if not isinstance(dropped, Mapping) or not all(isinstance(reasons, Mapping) for reasons in dropped.values()):
         raise InvalidInputError("`dropped` must be {spool: {reason: count}}.", "dropped")
     return {
-        parse_text(spool, "dropped", most=200): {
-            parse_text(reason, "dropped", most=80): parse_integer(amount, "dropped") or 0
+        parse_text(spool, "dropped", max_chars=200): {
+            parse_text(reason, "dropped", max_chars=80): parse_integer(amount, "dropped") or 0
             for reason, amount in reasons.items()
         }
         for spool, reasons in dropped.items()
@@ -145,7 +188,7 @@ def finish_attempt(run: Run, attempt: str, outcome: str = "finished") -> None:
     """Marks the run as ended. A late end of an older attempt does not end a newer one. Raises InvalidInputError."""
     ended_attempt = get_or_create_attempt(run, attempt)
     outcome = parse_choice(outcome, "outcome", [Run.Outcome.FINISHED, Run.Outcome.FAILED], default=Run.Outcome.FINISHED)
-    if is_replaced(ended_attempt):
+    if has_later_attempt(ended_attempt):
         return
     Run.objects.filter(pk=run.pk).update(outcome=outcome, finished_at=timezone.now(), seen_at=timezone.now())
     notify_run_changed(run)

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.errors import InvalidInputError
-from rollouts.ingest.attempts import FILES, get_or_create_attempt, record_activity
+from rollouts.ingest.attempts import FILES_ATTEMPT_KEY, get_or_create_attempt, record_activity
 from rollouts.lib import parse_choice, parse_integer, parse_text
 from rollouts.models import Dump, Run
 from rollouts.storage import store_raw_dump
@@ -51,16 +51,16 @@ class DumpHeader:
             message = f"`{name}` is not a parameter of a dump. Use: {', '.join(sorted(known_params))}."
             raise InvalidInputError(message, name)
         return cls(
-            attempt=parse_text(query.get("attempt"), "attempt", most=120) or FILES,
+            attempt=parse_text(query.get("attempt"), "attempt", max_chars=120) or FILES_ATTEMPT_KEY,
             split=parse_choice(query.get("split"), "split", SPLITS, default="train"),
             step=parse_integer(query.get("step"), "step"),
             step_kind=parse_choice(query.get("step_kind"), "step_kind", STEP_KINDS, default="global_step"),
-            source=parse_text(query.get("source"), "source", most=500),
-            format=parse_text(query.get("format"), "format", most=40),
+            source=parse_text(query.get("source"), "source", max_chars=500),
+            format=parse_text(query.get("format"), "format", max_chars=40),
             offset=parse_integer(query.get("offset"), "offset"),
-            generation=parse_integer(query.get("generation"), "generation", most=2**31 - 1) or 0,
-            producer=parse_text(query.get("producer"), "producer", most=80),
-            columns=parse_text(query.get("columns"), "columns", most=1000),
+            generation=parse_integer(query.get("generation"), "generation", maximum=2**31 - 1) or 0,
+            producer=parse_text(query.get("producer"), "producer", max_chars=80),
+            columns=parse_text(query.get("columns"), "columns", max_chars=1000),
         )
 
     def identity(self, run: Run, sha256: str) -> str:
@@ -107,17 +107,17 @@ def fill_source(header: DumpHeader, sha256: str) -> DumpHeader:
     return header if header.source else replace(header, source=f"upload:{sha256[:32]}")
 
 
-def accept_dump(run: Run, header: DumpHeader, sha256: str, plain: Path, size: int) -> tuple[Dump, bool]:
-    """Stores the bytes, then creates the row. Returns the dump and whether it is new. Removes the file `plain`.
+def accept_dump(run: Run, header: DumpHeader, sha256: str, uncompressed_path: Path, size: int) -> tuple[Dump, bool]:
+    """Stores the bytes, then creates the row. Returns the dump and whether it is new. Removes the file.
 
     `size` is in bytes. The caller has checked the hash. Raises StorageUnavailableError if the disk refuses the write.
     """
     header = fill_source(header, sha256)
     if existing_dump := find_dump(run, header, sha256):
-        plain.unlink(missing_ok=True)
+        uncompressed_path.unlink(missing_ok=True)
         return requeue_resent_dump(existing_dump), False
     attempt = get_or_create_attempt(run, header.attempt)
-    store_raw_dump(run.project_id, sha256, plain)
+    store_raw_dump(run.project_id, sha256, uncompressed_path)
     due_at = timezone.now() + FIRST_SWEEP_DELAY
     stored = {"run": run, "attempt": attempt, "sha256": sha256, "bytes": size, "due_at": due_at}
     dump, created = Dump.objects.get_or_create(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ from django.contrib.auth.models import User
 from rolloutdeck.cli import entry as cli
 from rolloutdeck.client import replay_plan
 from rolloutdeck.client.run import Run as TrainersRun
+from rolloutdeck.lib import RunClient
 from rolloutdeck.replay.plan import PlanRevision
 from rolloutdeck.trainer_api import registry
-from rollouts.models import Project, Replay, Run
+from rollouts.metrics import load_curves
+from rollouts.models import Artifact, Project, Replay, Run
 from rollouts.pins import pins
 from rollouts.replay import plans
 from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.support.step_files import imported, step
+from tests.rollouts.support.push import indexed, lines
 from tests.rollouts.support.verl_batches import V0, V1, ready
 from tests.support import builders
 from tests.support.patching import patch_everywhere
@@ -79,8 +83,8 @@ def test_a_plan_that_was_named_is_waited_for_longer(
 ) -> None:
     given: list[float] = []
 
-    def ask(*words: Any) -> PlanRevision:
-        given.append(words[-1])
+    def ask(client: RunClient, *words: Any) -> PlanRevision:
+        given.append(client.timeout)
         return PlanRevision()
 
     monkeypatch.setattr(replay_plan, "request_plan", ask)
@@ -116,12 +120,13 @@ def test_the_plan_is_shown_with_its_verdict_for_a_run(
     capsys.readouterr()
     assert cli.main(["plan", "--project", "math", "--run", "grpo"]) == 1
     message = capsys.readouterr().out
-    assert "Plan default@1: repeat, generate if a pin does not fit." in message
+    assert "Plan default@1: repeat, generate if a pin cannot be replayed." in message
     assert "steps 3-7 replay the pin of target step 3" in message and "steps 1-2 generate" in message
     assert 'step 3: refuse: role is "rollout" in the pin, "rollout_tq" in the run' in message
     assert "unknown on both sides, not compared: model, dataset, versions, rollout_correction" in message
     assert "warn: tokenizer is unknown in the pin, unknown in the run" in message
     assert "step 7 of source" in message and "ready" in message
+    assert "will generate" in message and "role: rollout pinned, rollout_tq in grpo" in message
 
 
 def test_a_plan_fits_as_json_and_without_a_run(
@@ -146,8 +151,50 @@ def test_a_plan_is_shown_for_a_run_that_has_not_begun(
     capsys.readouterr()
     assert cli.main(["plan", "--project", "math", "--run", "tomorrow"]) == 0
     message = capsys.readouterr()
-    assert "steps 3-7 replay the pin of target step 3" in message.out and "result" not in message.out
+    assert "steps 3-7 replay the pin of target step 3" in message.out and "outcome" not in message.out
+    assert "unknown: depends on the prompts" in message.out and "FITS" not in message.out
     assert "There is no run tomorrow in project math" in message.err and "only after the run has started" in message.err
+
+
+def test_after_the_run_the_plan_says_what_came_of_each_step(
+    training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """H4: the plan said `replayed` of a step that the run had refused."""
+    pin = planned(training, owner, node)
+    training.replay_plan()
+    with caplog.at_level("INFO", "rolloutdeck"):
+        training.report_replay(step=3, outcome="hit", pin=pin.pk, rows=32, seconds=0.25, source="step 7 of source")
+    training.report_replay(step=4, outcome="refused", reason="its prompts differ")
+    training.finish()
+    assert caplog.text.count("Step 3 replays step 7 of source: 32 rows in 250 ms.") == 1
+    assert cli.main(["plan", "--project", "math", "--run", "grpo"]) == 1
+    message = capsys.readouterr().out
+    assert re.search(r"was: .* refused \(1 of 2 steps replayed\) +its prompts differ", message)
+    curves = load_curves(Run.objects.get(name="grpo"), ["replay/replayed"])
+    [curve] = next(iter(curves.values()))["replay/replayed"]
+    assert (list(curve["steps"]), list(curve["values"])) == ([3, 4], [1.0, 0.0])
+
+
+def test_a_dry_run_sends_its_prompts_and_the_plan_compares_them(
+    training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    planned(training, owner, node)
+    source = Run.objects.get(name="source")
+    row = {"input": "1+1=", "output": "2", "score": 1.0, "step": 7}
+    indexed(source, lines(row), 7, attempt=source.attempts.get().key)
+    Artifact.objects.update(facts={"role": "rollout", "rows": 1})
+    file = tmp_path / "prompts.jsonl"
+    chat = [{"role": "user", "content": "1+1="}]
+    file.write_text(
+        json.dumps({"step": 3, "prompts": [chat]}) + "\n" + json.dumps({"step": 4, "prompt": "3-1="}) + "\n"
+    )
+    assert cli.main(["plan", "--project", "math", "--run", "tomorrow", "--prompts", str(file)]) == 0
+    message = capsys.readouterr()
+    assert "Sent the prompts of 2 steps of tomorrow." in message.err and "planned" in message.err
+    assert re.search(r"will replay +step 3 of tomorrow has the same prompts", message.out)
+    file.write_text("[1]\n")
+    assert cli.main(["plan", "--project", "math", "--run", "tomorrow", "--prompts", str(file)]) == 2
+    assert "line 1: expected a JSON object" in capsys.readouterr().err
 
 
 def test_an_empty_plan_says_how_to_fill_it(
@@ -157,6 +204,16 @@ def test_an_empty_plan_says_how_to_fill_it(
     assert cli.main(["plan", "--project", "math"]) == 0
     message = capsys.readouterr()
     assert message.out == "Plan default replays nothing.\n" and "Pin a step" in message.err
+
+
+def test_an_unknown_plan_is_an_error_that_names_the_others(
+    training: TrainersRun, node: Path, owner: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROLLOUTDECK_RUN")
+    planned(training, owner, node)
+    for name in ("typo", "typo@1"):
+        assert cli.main(["plan", "--project", "math", "--plan", name]) == 2
+        assert "There is no replay plan 'typo' in math. Available: default." in capsys.readouterr().err
 
 
 def test_a_target_far_away_is_shown_at_once(

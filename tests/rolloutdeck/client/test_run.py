@@ -71,7 +71,7 @@ def test_metrics_that_wait_travel_together(start: Start, at_receiver: Receiver) 
     run = start()
     for step in range(50):
         run.log({"loss": step / 2}, step=step)
-        run._writer.flush(5)
+        run._threads.writer.flush(5)
     at_receiver.mode = "ok"
     run.finish()
     assert [point["values"]["loss"] for point in at_receiver.points()] == [step / 2 for step in range(50)]
@@ -112,7 +112,7 @@ def test_a_row_that_contains_itself_is_counted_and_the_others_arrive(start: Star
     run.log_samples([endless], step=2)
     run.finish()
     assert sent_rows(at_receiver) == ROWS
-    assert at_receiver.posted("/heartbeat/")[-1]["dropped"] == {run._writer.own.name: {"samples: no JSON form": 2}}
+    assert at_receiver.posted("/heartbeat/")[-1]["dropped"] == {run._threads.spool.name: {"samples: no JSON form": 2}}
 
 
 def test_arrays_and_tables_become_rows(start: Start, at_receiver: Receiver) -> None:
@@ -220,7 +220,7 @@ def test_without_a_server_data_is_kept_until_there_is_one(
     run = start()
     run.log_samples(ROWS, step=1)
     assert "rolloutdeck up" in caplog.text
-    until(lambda: len(run._writer.own.list_files()) == 2)
+    until(lambda: len(run._threads.spool.list_files()) == 2)
     monkeypatch.setenv("ROLLOUTDECK_URL", at_receiver.url)
     until(lambda: at_receiver.dumps)
 
@@ -235,6 +235,37 @@ def test_a_process_that_set_up_no_logging_is_told_on_stderr_where_its_run_is_see
     assert run.url and f" at {run.url}\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "configure",
+    [
+        "logging.basicConfig(level=logging.WARNING)",
+        "logging.getLogger().addHandler(logging.StreamHandler())",  # verl's: the root logger keeps its level WARNING
+        "logging.basicConfig(level=logging.INFO); logging.getLogger().handlers[0].setLevel(logging.ERROR)",
+        "logging.getLogger('rolloutdeck').addHandler(logging.NullHandler())",
+        "logging.getLogger('rolloutdeck'); logging.config.dictConfig({'version': 1})",
+        "logging.disable(logging.INFO)",
+        "logging.basicConfig(level=logging.INFO)",
+    ],
+)
+@pytest.mark.usefixtures("at_receiver")
+def test_the_url_and_the_last_line_are_shown_once_whatever_the_log_level(configure: str) -> None:
+    program = (
+        f"import logging, logging.config, rolloutdeck\n{configure}\nrun = rolloutdeck.init(project='math')\n"
+        "run.log_samples([{'prompt': 'q', 'response': 'a'}], step=1)\nrun.finish()\nprint(run.url)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stderr.count(f"at {ended.stdout.strip()}\n") == 1
+    assert ended.stderr.count(": 1 rows sent") == 1
+
+
+def test_who_silences_our_logger_reads_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(log.logger, "level", logging.WARNING)
+    log.log_or_print("Run %s", "grpo")
+    assert capsys.readouterr().err == ""
+
+
 def test_a_word_to_a_closed_stderr_is_lost_and_harms_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(log.logger, "propagate", False)
     with (tmp_path / "closed").open("w") as closed:
@@ -246,7 +277,8 @@ def test_a_word_to_a_closed_stderr_is_lost_and_harms_nobody(monkeypatch: pytest.
     ("environ", "expected"),
     [
         ({}, True), ({"RANK": "0", "SLURM_PROCID": "0"}, True),
-        ({"RANK": "3"}, False), ({"SLURM_PROCID": "1"}, False), ({"RAY_JOB_ID": "01000000"}, False),
+        ({"RANK": "3"}, False), ({"SLURM_PROCID": "1"}, False), ({"RAY_JOB_ID": "01000000"}, True),
+        ({"OMPI_COMM_WORLD_RANK": "0"}, True), ({"OMPI_COMM_WORLD_RANK": "1"}, False), ({"PMI_RANK": "2"}, False),
     ],
 )  # fmt: skip
 def test_of_many_processes_one_speaks_for_the_launch(environ: dict[str, str], expected: bool) -> None:
@@ -300,7 +332,8 @@ def test_ranks_that_torchrun_starts_without_a_name_share_an_attempt_that_its_nex
     first, second = (process_identity.detect_attempt(environ) for environ in ranks)
     assert first == second and ranks[0]["ROLLOUTDECK_ATTEMPT"] == first.attempt
     again = process_identity.detect_attempt({**torchrun, "TORCHELASTIC_RESTART_COUNT": "1"})
-    machines = [process_identity.detect_attempt({**torchrun, "GROUP_WORLD_SIZE": "2"}) for _ in range(2)]
+    two = {**torchrun, "GROUP_WORLD_SIZE": "2", "WORLD_SIZE": "2"}
+    machines = [process_identity.detect_attempt({**two, "RANK": rank}) for rank in "01"]
     monkeypatch.setattr(process_identity.os, "getppid", lambda: 1)
     other = process_identity.detect_attempt(dict(torchrun))
     assert len({result.attempt for result in (first, again, other, *machines)}) == 5

@@ -68,14 +68,14 @@ def test_whatever_the_server_answers_training_goes_on_and_all_of_it_arrives_once
     else:
         at_receiver.mode = mode
     bodies += logged(run, range(2, 6))
-    run._writer.flush(10)
+    run._threads.writer.flush(10)
     time.sleep(0.3)
     if mode != "slow":
-        assert len(run._writer.own.list_files()) >= 4
+        assert len(run._threads.spool.list_files()) >= 4
     if mode == "down":
         at_receiver.up()
     at_receiver.mode = "ok"
-    until(lambda: not run._writer.own.list_files())
+    until(lambda: not run._threads.spool.list_files())
     assert sorted(at_receiver.bodies()) == sorted(bodies)
 
 
@@ -114,7 +114,7 @@ def test_one_refused_metric_does_not_take_those_with_it_that_travelled_along(
     run = start()
     for name in ("good", "bad", "fine"):
         run.log({name: 1}, step=1)
-        run._writer.flush(5)
+        run._threads.writer.flush(5)
     at_receiver.only, at_receiver.mode = '"bad"', "400"
     run.finish()
     assert [list(point["values"]) for point in at_receiver.points()] == [["good"], ["fine"]]
@@ -298,7 +298,7 @@ def test_a_launch_that_found_no_server_says_how_long_ago_it_began(
     with monkeypatch.context() as past:
         past.setattr(time, "time_ns", lambda: now() - 90 * 10**9)
         run = start()
-        run._writer.flush(10)
+        run._threads.writer.flush(10)
     at_receiver.up()
     (result,) = until(lambda: at_receiver.posted("/runs/"))
     assert 90 <= result["waited"] < 150

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rolloutdeck.client import spool, writer
+from rolloutdeck.client.sync import sync_spools
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.support.fake_server import Receiver, until
 from tests.rolloutdeck.support.programs import HEADER, Start, is_complete, killed_child
@@ -47,14 +49,16 @@ def test_a_full_spool_drops_the_newest_counts_it_and_takes_more_when_there_is_ro
     run = start(spool_bytes=40_000)
     for step in range(10):
         run.log_samples([{"response": "x" * 9_000}], step=step)
-    run._writer.flush(10)
+    run._threads.writer.flush(10)
     at_receiver.mode = "ok"
-    until(lambda: not run._writer.own.list_files())
+    until(lambda: not run._threads.spool.list_files())
     assert [query["step"] for _, query, _ in at_receiver.dumps] == ["0", "1", "2", "3"]
     run.log_samples([{"response": "x"}], step=11)
     run.finish()
     assert at_receiver.dumps[-1][1]["step"] == "11"
-    assert at_receiver.posted("/heartbeat/")[-1]["dropped"] == {run._writer.own.name: {"samples: the spool is full": 6}}
+    assert at_receiver.posted("/heartbeat/")[-1]["dropped"] == {
+        run._threads.spool.name: {"samples: the spool is full": 6}
+    }
     assert len([record for record in caplog.records if "the spool is full" in record.getMessage()]) == 1
 
 
@@ -66,8 +70,8 @@ def test_a_full_disk_costs_what_does_not_fit_and_nothing_else(
     run = start()
     for step in range(10):
         run.log_samples([{"response": "x" * 30_000}], step=step)
-    run._writer.flush(10)
-    stored = len([file for file in run._writer.own.list_files() if file.kind == "dump"])
+    run._threads.writer.flush(10)
+    stored = len([file for file in run._threads.spool.list_files() if file.kind == "dump"])
     assert 0 < stored < 10
     at_receiver.mode = "ok"
     until(lambda: len(at_receiver.dumps) == stored)
@@ -78,6 +82,29 @@ def test_a_full_disk_costs_what_does_not_fit_and_nothing_else(
     assert dropped == {"samples: the spool's disk is full": 10 - stored}
 
 
+def test_what_a_full_disk_cost_and_the_end_of_the_run_are_reported_by_a_later_sync(
+    start: Start, at_receiver: Receiver, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLOUTDECK_SPOOL", str(small_disk / "spool"))
+    at_receiver.mode = "500"
+    run = start()
+    run.log_samples([{"response": "x"}], step=1)
+    run._threads.writer.flush(10)
+    with (small_disk / "other").open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(512)):
+            pass
+    for step in (2, 3):
+        run.log_samples([{"response": "x" * 9_000}], step=step)
+    run.finish(timeout=0)
+    at_receiver.mode = "ok"
+    result = sync_spools([small_disk / "spool"])  # the disk is still full
+    assert (result.waiting, result.live_spools, result.error) == (0, 0, "")
+    assert at_receiver.posted("/finish/")[-1]["outcome"] == "finished"
+    assert [query["step"] for _, query, _ in at_receiver.dumps] == ["1"]
+    [dropped] = at_receiver.posted("/heartbeat/")[-1]["dropped"].values()
+    assert dropped == {"samples: the spool's disk is full": 2}
+
+
 def test_a_spool_that_cannot_be_made_is_counted_and_training_goes_on(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,12 +112,12 @@ def test_a_spool_that_cannot_be_made_is_counted_and_training_goes_on(
     monkeypatch.setenv("ROLLOUTDECK_SPOOL", str(tmp_path / "file" / "spool"))
     run = start()
     run.log_samples([{"response": "x"}], step=1)
-    run._writer.flush(10)
-    assert sum(run._writer.own.dropped.values()) == 2
+    run._threads.writer.flush(10)
+    assert sum(run._threads.spool.dropped.values()) == 2
 
 
 def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: Path) -> None:
-    from rolloutdeck.client.serialize import RowBatch
+    from rolloutdeck.client.rows import RowBatch
     from rolloutdeck.lib.log import OnceLogger
 
     own = spool.Spool(spool_root, "run-1", "a")

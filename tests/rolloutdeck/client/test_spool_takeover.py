@@ -193,6 +193,6 @@ def test_a_trainer_whose_spool_was_taken_while_it_slept_writes_into_a_new_one(sp
 def test_the_heartbeat_keeps_the_lease(start: Start, monkeypatch: pytest.MonkeyPatch, spool_root: Path) -> None:
     monkeypatch.setattr(lease, "LEASE_RENEWAL_SECONDS", 0.05)
     run = start()
-    folder = until(lambda: run._writer.own.folder)
+    folder = until(lambda: run._threads.spool.folder)
     os.utime(folder / "lease", (1, 1))
     until(lambda: (folder / "lease").stat().st_mtime > 1)

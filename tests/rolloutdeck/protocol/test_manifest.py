@@ -83,6 +83,6 @@ def test_the_same_bytes_have_one_size():
 def test_the_longest_manifest_is_checked_at_once():
     deep = "a/" * 190
     files = {f"{deep}{n}": {"sha256": f"{n:064x}", "bytes": 1} for n in range(manifest.MAX_MANIFEST_FILES)}
-    started = time.monotonic()
+    started = time.process_time()
     manifest.check_manifest(files)
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2

@@ -81,6 +81,6 @@ def test_an_action_that_does_not_exist_is_refused():
 
 
 def test_a_long_strip_of_a_long_plan_is_made_at_once():
-    started = time.monotonic()
+    started = time.process_time()
     assert resolve_targets("repeat", range(1, 10_001), range(1, 20_001))[-1] == (20_000, 10_000)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1

@@ -11,12 +11,14 @@ from tests.rolloutdeck.support.fake_server import Handler, Receiver
 
 
 class Deck(Receiver):
-    """`may_read`: whether the token has the scope read. `failed`: source -> message of dumps that did not index."""
+    """`may_read`: whether the token has the scope read. `failed`: source -> message of dumps that did not index.
+    `new_projects`: those that the server creates with their first token."""
 
     def __init__(self) -> None:
         self.may_read = True
         self.created = False
         self.failed: dict[str, str] = {}
+        self.new_projects: set[str] = set()
         self.answers: dict[str, Any] = {}
         super().__init__()
 
@@ -112,6 +114,7 @@ class DeckHandler(Handler):
         result = json.loads(body)
         self.receiver.posts.append((self.path, result))
         if self.path.endswith("/tokens/"):
-            return self.answer(201, {"name": result["name"], "token": "rd_secret"})
+            created = result["project"] in self.receiver.new_projects
+            return self.answer(201, {"name": result["name"], "token": "rd_secret", "project_created": created})
         uid = result.get("uid") or "x"
         self.answer(201 if self.receiver.created else 200, {"id": uid, "name": result.get("name", "x"), "url": ""})

@@ -35,6 +35,7 @@ class Trainer:
         self.reward_weights = torch.tensor([1.0, 0.5])
         self._pending_extra_logs: dict[str, list[Any]] = {}
         self.fails, self.rollout_func, self.generated = False, None, 0
+        self.columns: dict[str, Any] = {}  # of the data set
         self._tokenizer = SimpleNamespace(get_vocab=lambda: {"a": 0}, eos_token_id=2, pad_token_id=0)
         self.model.config = SimpleNamespace(_name_or_path="")
         self.args = SimpleNamespace(**ARGS, to_dict=lambda: dict(ARGS))
@@ -71,7 +72,9 @@ class Trainer:
         self.model.training = training
         if at is not None:
             self.state.global_step = at
-        self._generate_and_score_completions([{"prompt": text, "answer": 3, "image": b"x"} for text in PROMPTS])
+        self._generate_and_score_completions(
+            [{"prompt": text, "answer": 3, "image": b"x", **self.columns} for text in PROMPTS]
+        )
 
     def asked(self) -> list[list[int]]:
         self.batch = self.rollout_func(PROMPTS, self)

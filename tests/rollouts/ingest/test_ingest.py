@@ -81,7 +81,7 @@ def test_resume_allow_passes_over_a_run_in_the_bin(project: Project, owner: obje
 
 def test_a_uid_of_another_project_is_refused(project: Project) -> None:
     runs.open_run(builders.project("code"), uid="u1", name="grpo")
-    with pytest.raises(NotFoundError, match="belongs to another project than math"):
+    with pytest.raises(NotFoundError, match="The run id u1 cannot be used in math"):
         runs.open_run(project, uid="u1", name="grpo")
 
 

@@ -1,0 +1,111 @@
+"""What happened to the rows that this process logged: `Run.status` and the last line of `Run.finish`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from rolloutdeck.client import spool
+from rolloutdeck.lib import RunClient, ServerUnreachableError, log_or_print, logger
+
+MAX_PROBLEMS = 5
+INDEX_SECONDS = 5.0  # how long the end of a run waits for the index
+POLL_SECONDS = 0.1
+MIN_REQUEST_SECONDS = 0.2
+SAMPLES_LABEL = "samples: "  # the start of the reasons for which the client drops rows
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """Numbers of rows of `log_samples` in this process.
+
+    logged: given to `log_samples`.
+    sent: uploaded. The others wait in the spool or were dropped.
+    indexed: samples that the server shows; None if it did not answer.
+    rejected: rows that the server can't use; `problems` says why.
+    waiting: not uploaded yet. They are in the spool.
+    dropped: never written to the spool, by reason.
+    """
+
+    url: str = ""
+    logged: int = 0
+    sent: int = 0
+    indexed: int | None = None
+    rejected: int = 0
+    waiting: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    is_indexing: bool = False
+
+    def __str__(self) -> str:
+        parts = [f"{self.sent:,} rows sent"]
+        parts += ["no answer from the server"] if self.indexed is None else [f"{self.indexed:,} indexed"]
+        parts += [f"{self.rejected:,} rejected"]
+        parts += [f"{self.waiting:,} wait in the spool"] if self.waiting else []
+        parts += [f"{sum(self.dropped.values()):,} dropped"] if self.dropped else []
+        parts += ["the server is still indexing"] if self.is_indexing else []
+        return ", ".join(parts)
+
+
+def build_status(
+    own: spool.Spool, client: RunClient | None, calls: Mapping[str, int], prefix: str, url: str
+) -> RunStatus:
+    """`calls` is {source: rows}; all sources start with `prefix`. Never raises for a server that does not answer."""
+    dropped = {
+        reason.removeprefix(SAMPLES_LABEL): count
+        for reason, count in own.dropped.items()
+        if reason.startswith(SAMPLES_LABEL)
+    }
+    waiting = sum(calls.get(source, 0) for source in _list_sources(own, ""))
+    refused = sum(calls.get(source, 0) for source in _list_sources(own, spool.REJECTED_FOLDER))
+    logged = sum(calls.values())
+    sent = max(0, logged - waiting - sum(dropped.values()))
+    answer = _fetch_ingest(client, prefix) if client and sent else None
+    if answer is None:
+        return RunStatus(url, logged, sent, None if sent else 0, refused, waiting, dropped)
+    failed = {str(dump["source"]): str(dump["message"]) for dump in answer["failed"]}
+    rejected = refused + int(answer["rejected"]) + sum(calls.get(source, 0) for source in failed)
+    rows = {str(row["reason"]): f"step {row['step']}, row {row['line']}: {row['reason']}" for row in answer["problems"]}
+    problems = (*rows.values(), *dict.fromkeys(failed.values()))[:MAX_PROBLEMS]
+    is_indexing = bool(answer["waiting"])
+    return RunStatus(url, logged, sent, int(answer["rows"]), rejected, waiting, dropped, problems, is_indexing)
+
+
+def report_status(name: str, build: Callable[[float], RunStatus], end: float, *, is_lead: bool = True) -> None:
+    """Prints how many rows of the run were sent, indexed and rejected. `end` is a time of `time.monotonic`.
+
+    While the server still indexes, waits until `end`, but at most a few seconds. `build` gets the seconds that a
+    request may take: what remains, since the end of the training waits for it.
+    """
+    end = min(end, time.monotonic() + INDEX_SECONDS)
+    while True:
+        status = build(min(1.0, max(MIN_REQUEST_SECONDS, end - time.monotonic())))
+        if not status.is_indexing or time.monotonic() >= end:
+            break
+        time.sleep(POLL_SECONDS)
+    reasons = f" Examples: {'; '.join(status.problems)}." if status.problems else ""
+    log = logger.warning if status.rejected else log_or_print if is_lead else logger.info
+    log("Run %s: %s.%s", name, status, reasons)
+
+
+def _list_sources(own: spool.Spool, folder: str) -> Iterator[str]:
+    """Yields the source of each dump in this process's spool, or in a folder of it."""
+    if own.folder:
+        for file in spool.list_spool_files(own.folder / folder):
+            if file.kind == "dump":
+                with suppress(OSError, ValueError):  # uploaded meanwhile
+                    yield str(spool.read_spool_header(file.path)[0]["query"].get("source"))
+
+
+def _fetch_ingest(client: RunClient, prefix: str) -> dict[str, Any] | None:
+    """Returns the server's counts for the dumps whose source starts with `prefix`; None without an answer."""
+    try:
+        response = client.request("GET", "ingest/", query={"source": prefix})
+    except ServerUnreachableError:
+        return None
+    answer = response.json() if response.is_success else None
+    keys = ("rows", "rejected", "waiting", "failed", "problems")
+    return answer if isinstance(answer, dict) and all(key in answer for key in keys) else None

@@ -1,0 +1,69 @@
+"""What became of the dumps of a run: how many rows were indexed and rejected, and why."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Count, Sum
+
+from rollouts.models import Dump, Run
+
+MAX_PROBLEMS = 20
+MAX_FAILED_DUMPS = 100
+WAITING_STATES = (Dump.State.RECEIVED, Dump.State.INDEXING)
+FAILED_STATES = (Dump.State.FAILED, Dump.State.UNSAFE)
+
+
+@dataclass(frozen=True, slots=True)
+class RowProblem:
+    """A row that was rejected: its line in the dump, from 1."""
+
+    source: str
+    step: int | None
+    line: int
+    reason: str
+
+    @property
+    def file(self) -> str:
+        """The file with the row; "" for a row of `log_samples`."""
+        return "" if self.source.startswith("call:") else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class IngestSummary:
+    """Counts of dumps (`waiting`, `failed`) and of rows (`rows` indexed, `rejected`), with the first problems."""
+
+    waiting: int
+    rows: int
+    rejected: int
+    problems: list[RowProblem] = field(default_factory=list)
+    failed: list[dict[str, Any]] = field(default_factory=list)
+
+
+def summarize_ingest(run: Run, source: str = "") -> IngestSummary:
+    """Counts the dumps whose source starts with `source`."""
+    dumps = run.dumps.filter(source__startswith=source) if source else run.dumps.all()
+    by_state: Counter[str] = Counter()
+    rows = 0
+    for state, count, indexed in dumps.order_by().values_list("state").annotate(Count("pk"), Sum("rows")):
+        by_state[state] = count
+        rows += indexed if state == Dump.State.INDEXED else 0
+    failed = dumps.filter(state__in=FAILED_STATES).order_by("-pk").values("source", "message")
+    return IngestSummary(
+        waiting=sum(by_state[state] for state in WAITING_STATES),
+        rows=rows,
+        rejected=dumps.filter(rejected__gt=0).aggregate(total=Sum("rejected"))["total"] or 0,
+        problems=list_row_problems(run, source),
+        failed=[dict(dump) for dump in failed[:MAX_FAILED_DUMPS]],
+    )
+
+
+def list_row_problems(run: Run, source: str = "") -> list[RowProblem]:
+    """Returns the first problems of the newest dumps with rejected rows."""
+    dumps = run.dumps.filter(rejected__gt=0, source__startswith=source).order_by("-pk")
+    problems = [
+        RowProblem(dump.source, dump.step, line, reason)
+        for dump in dumps.only("source", "step", "problems")[:MAX_PROBLEMS]
+        for line, reason in dump.problems
+    ]
+    return problems[:MAX_PROBLEMS]

@@ -1,0 +1,288 @@
+"""`log_samples` and `import` store the same samples, whatever the shape of the rows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars
+import pyarrow
+import pytest
+
+import rolloutdeck
+from rolloutdeck.client import start as opening
+from rolloutdeck.client.status import RunStatus
+from rollouts.indexing.indexer import index_dump
+from rollouts.models import Dump, Run, Sample
+from rollouts.samples import export_jsonl
+from tests.rolloutdeck.support.step_files import imported
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+USER, ANSWER = {"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}
+CALL = {"id": "a", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+SHAREGPT = [{"from": "human", "value": "1+1?"}, {"from": "gpt", "value": "2"}]
+
+
+@dataclass
+class DataclassRow:
+    prompt: str
+    completion: str
+    reward: float
+
+
+TupleRow = namedtuple("TupleRow", "prompt response score")
+
+# Rows that people log and write. Each is a list of rows for both ways.
+ROWS: dict[str, list[Any]] = {
+    "documented keys": [{"prompt": "1+1?", "response": "2", "score": 1.0}],
+    "with extras": [{"prompt": "1+1?", "response": "2", "score": 1.0, "lang": "zh", "acc": 1, "note": None}],
+    "groups": [{"prompt": "q", "response": str(k), "score": k, "group": "a", "index": k} for k in range(4)],
+    "reward parts": [{"prompt": "q", "response": "2", "score": 1.0, "rewards": {"format": 0.5, "exact": 0.5}}],
+    "truth and source": [{"prompt": "q", "response": "2", "score": 1, "ground_truth": "2", "data_source": "gsm8k"}],
+    "trl": [{"prompt": "1+1?", "completion": "2", "reward": 1.0}],
+    "trl messages": [{"prompt": [USER], "completion": [ANSWER], "reward": 1.0}],
+    "trl advantage": [{"prompt": "q", "completion": str(k), "reward": k, "advantage": k - 0.5} for k in (0, 1)],
+    "trl named rewards": [{"prompt": "q", "completion": "2", "format_reward": 1.0, "reward_exact": 0.0}],
+    "verl": [{"input": "user\n1+1?\nassistant\n", "output": "2", "score": 1.0, "gts": "2"}],
+    "question and answer": [{"question": "1+1?", "output": "2", "answer": "2", "correct": True}],
+    "instruction": [{"instruction": "add", "generation": "2", "score": 0.5}],
+    "problem and solution": [{"problem": "1+1?", "prediction": "2", "solution": "2", "is_correct": False}],
+    "query": [{"query": "1+1?", "model_response": "2", "total_reward": 0.1}],
+    "generated text": [{"input": "1+1?", "generated_text": "2"}],
+    "messages": [{"messages": [USER, ANSWER]}],
+    "messages and score": [{"messages": [USER, ANSWER], "score": 0.3}],
+    "messages with tools": [
+        {"messages": [USER, {"role": "assistant", "content": "", "tool_calls": [CALL]},
+                      {"role": "tool", "content": "2"}, ANSWER], "reward": 1.0}
+    ],
+    "system prompt": [{"messages": [{"role": "system", "content": "Be short."}, USER, ANSWER], "reward": 1.0}],
+    "conversation": [{"conversation": [USER, ANSWER], "reward": 0.0}],
+    "sharegpt": [{"conversations": SHAREGPT, "reward": 0.0}],
+    "prompt messages, response text": [{"prompt": [USER], "response": "2", "score": 1.0}],
+    "prompt text, response messages": [{"prompt": "1+1?", "response": [ANSWER], "score": 1.0}],
+    "prompt and response message": [{"prompt": USER, "response": ANSWER, "score": 1.0}],
+    "messages as JSON text": [{"prompt": json.dumps([USER]), "response": "2", "score": 1.0}],
+    "reasoning": [{"messages": [USER, {**ANSWER, "reasoning_content": "one and one"}]}],
+    "label": [{"prompt": "1+1?", "response": "2", "score": 1, "label": "2"}],
+    "uid": [{"prompt": "1+1?", "response": "2", "score": 1, "uid": "a-1"}],
+    "reward and score": [{"prompt": "1+1?", "response": "2", "score": 1, "reward": 0.5}],
+    "reward number under rewards": [{"prompt": "1+1?", "response": "2", "rewards": 0.5}],
+    "several responses": [{"prompt": "1+1?", "responses": ["2", "3"], "scores": [1, 0]}],
+    "numbered responses": [{"input_1": "1+1?", "output_1": "2", "input_2": "2+2?", "output_2": "4"}],
+    "list of samples": [{"prompt": "1+1?", "samples": [{"response": "2", "score": 1}, {"response": "3", "score": 0}]}],
+    "nested truth": [{"prompt": "q", "response": "2", "score": 1, "reward_model": {"ground_truth": "2"}}],
+    "token ids": [{"prompt": "q", "response": "2", "score": 1, "prompt_ids": [1, 2], "response_ids": [3]}],
+    "log-probs": [{"prompt": "q", "response": "2", "score": 1, "response_ids": [3], "logprobs": [-0.5]}],
+    "other case": [{"Prompt": "1+1?", "Completion": "2", "Reward": 1.0}],
+    "with blanks": [{"Full Prompt": "1+1?", "Model Output": "2"}],
+    "null response": [{"prompt": "1+1?", "response": None, "score": 0.0}],
+    "empty response": [{"prompt": "1+1?", "response": "", "score": 0.0}],
+    "missing text of pandas": [
+        {"prompt": "1+1?", "completion": "2", "label": "2"},
+        {"prompt": math.nan, "completion": math.nan, "label": math.nan},
+    ],
+    "null score": [{"prompt": "1+1?", "response": "2", "score": None}],
+    "missing prompt": [{"prompt": "q", "response": "2", "score": 1}, {"response": "3", "score": 0}],
+    "stop reason": [{"prompt": "q", "response": "2", "score": 1, "stop_reason": "length"}],
+    "unicode": [{"prompt": "１＋１？\u2028", "response": "二", "score": 1}],
+}  # fmt: skip
+
+GOOD = {"prompt": "q", "completion": "2", "reward": 1.0}
+NATIVE = {"prompt": "q", "response": "2", "score": 1.0}
+# Rows among good ones that can't be used. Each list has one row that is stored, and one or more that are not.
+BROKEN: dict[str, list[Any]] = {
+    f"{name} among {label} rows": [good, row]
+    for label, good in (("mapped", GOOD), ("documented", NATIVE))
+    for name, row in {
+        "a text": "just a text",
+        "a number": 17,
+        "a list": ["q", "2"],
+        "null": None,
+        "true": True,
+        "no response": {"prompt": "q"},
+        "empty": {},
+        "other keys": {"a": 1, "b": 2},
+        "only a score": {"score": 0.5},
+        "only metadata": {"epoch": 3, "lang": "zh"},
+        "a response that is a number": {**good, [*good][1]: 17},
+        "a response that is true": {**good, [*good][1]: True},
+        "a response of numbers": {**good, [*good][1]: [1, 2]},
+        "a response of roles only": {**good, [*good][1]: [{"role": 3}]},
+        "a prompt that is a number": {**good, "prompt": 3.5},
+        "a prompt of numbers": {**good, "prompt": [[1], [2]]},
+        "a prompt that is true": {**good, "prompt": False},
+        "a prompt that is a mapping": {**good, "prompt": {"text": "q"}},
+        "a response that is a mapping": {**good, [*good][1]: {"text": "2"}},
+        "a list of rows": [good],
+    }.items()
+}
+
+
+def store(rows_by_step: dict[int, Any], node: Path, log: Callable[..., None]) -> None:
+    """Logs the rows of each step to the run `logged`, and imports them as JSON Lines into the run `imported`."""
+    for step, rows in rows_by_step.items():
+        log(rows, step=step)
+        lines = [json.dumps(row) for row in rows]
+        (node / f"{step}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def index_all() -> None:
+    for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
+        try:
+            index_dump(dump.pk)
+        except Exception:  # the row of the dump has the error
+            assert Dump.objects.get(pk=dump.pk).state == Dump.State.FAILED
+
+
+def load_steps(name: str) -> dict[int, list[dict[str, Any]]]:
+    """Returns the samples of each step, without what differs between two runs."""
+    own = {"id", "run", "attempt", "dump", "source", "version", "url", "flags", "viewed", "created_at"}
+    steps: dict[int, list[dict[str, Any]]] = {}
+    rows = Sample.objects.filter(step__run__name=name).order_by("step__step", "ordinal")
+    for sample in map(json.loads, b"".join(export_jsonl(rows)).splitlines()):
+        steps.setdefault(sample["step"], []).append({key: sample[key] for key in sample if key not in own})
+    return steps
+
+
+def end_run(run: rolloutdeck.Run) -> RunStatus:
+    run._threads.writer.flush(30)
+    run._threads.sender.wait_until_empty(30)
+    index_all()
+    return run.status()
+
+
+@pytest.fixture
+def logged(node: Path) -> Any:
+    run = opening.init(name="logged")
+    yield run
+    run.finish(timeout=0)
+    opening._runs.clear()
+
+
+def test_forty_shapes_are_stored_as_import_stores_them(node: Path, logged: Any) -> None:
+    assert len(ROWS) >= 40
+    names = list(ROWS)
+    store({number: ROWS[name] for number, name in enumerate(names)}, node, logged.log_samples)
+    status = end_run(logged)
+    assert imported(node, "--run", "imported", "--format", "table") == 0
+    index_all()
+    by_log, by_import = load_steps("logged"), load_steps("imported")
+    for number, name in enumerate(names):
+        assert by_log.get(number) == by_import.get(number), name
+        assert by_log.get(number), name
+    rows = sum(map(len, ROWS.values()))
+    assert (status.sent, status.rejected, status.waiting) == (rows, 0, 0)
+
+
+def test_forty_broken_rows_cost_only_themselves_and_are_reported(
+    node: Path, logged: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert len(BROKEN) >= 40
+    names = list(BROKEN)
+    with caplog.at_level(logging.WARNING):
+        store({number: BROKEN[name] for number, name in enumerate(names)}, node, logged.log_samples)
+        status = end_run(logged)
+        logged.finish()
+    assert "1 of 2 rows of log_samples(step=0) are no samples; the first: it is str, not a dict" in caplog.text
+    assert "80 rows sent, 40 indexed, 40 rejected. Examples: step " in caplog.text
+    assert imported(node, "--run", "imported", "--format", "table") == 0
+    index_all()
+    by_log, by_import = load_steps("logged"), load_steps("imported")
+    for number, name in enumerate(names):
+        assert by_log.get(number) == by_import.get(number), name
+        assert len(by_log.get(number, ())) == 1, name
+    assert (status.sent, status.indexed, status.rejected) == (2 * len(names), len(names), len(names))
+    for name in ("logged", "imported"):
+        dumps = Run.objects.get(name=name).dumps.all()
+        assert sum(dump.rejected for dump in dumps) == len(names)
+
+
+TABLES: dict[str, Any] = {
+    "a dict of columns": {"prompt": ["p", "q"], "completion": ["2", "3"], "reward": [1.0, 0.0]},
+    "columns of messages": {"prompt": [[USER], [USER]], "completion": [[ANSWER], [ANSWER]], "reward": [1.0, 0.0]},
+    "columns and one value": {"prompt": ["p", "q"], "completion": ["2", "3"], "model": "tiny"},
+    "columns of conversations": {"messages": [[USER, ANSWER], [USER, ANSWER]]},
+    "columns of several responses": {"prompt": ["p"], "responses": [["2", "3"]]},
+    "arrow": pyarrow.table({"prompt": ["p", "q"], "completion": ["2", "3"], "reward": [1.0, 0.0]}),
+    "an arrow batch": pyarrow.record_batch({"prompt": ["p", "q"], "completion": ["2", "3"]}),
+    "polars": polars.DataFrame({"prompt": ["p", "q"], "completion": ["2", "3"], "reward": [1.0, 0.0]}),
+    "dataclasses": [DataclassRow("p", "2", 1.0), DataclassRow("q", "3", 0.0)],
+    "named tuples": [TupleRow("p", "2", 1.0), TupleRow("q", "3", 0.0)],
+    "a generator": ({"prompt": "p", "completion": str(k)} for k in range(2)),
+    "a tuple of rows": ({"prompt": "p", "completion": "2"}, {"prompt": "p", "completion": "3"}),
+}
+
+
+def test_tables_and_objects_become_two_samples(logged: Any) -> None:
+    for step, rows in enumerate(TABLES.values()):
+        logged.log_samples(rows, step=step)
+    logged.log_samples({"prompt": "p", "completion": "2", "reward": 1.0}, step=100)
+    logged.log_samples({"prompt": [USER], "response": [ANSWER]}, step=101)
+    end_run(logged)
+    counts = {step: len(samples) for step, samples in load_steps("logged").items()}
+    assert counts == {**dict.fromkeys(range(len(TABLES)), 2), 100: 1, 101: 1}
+
+
+def test_explicit_columns_are_those_of_import(node: Path, logged: Any) -> None:
+    rows = [{"frage": "1+1?", "antwort": "2", "punkte": 1.0, "label": "x"}]
+    logged.log_samples(rows, step=1, columns="prompt=frage,response=antwort,score=punkte")
+    logged.log_samples([{**NATIVE, "label": "x"}], step=2, columns="native")
+    end_run(logged)
+    steps = load_steps("logged")
+    assert (steps[1][0]["prompt"], steps[1][0]["score"], steps[1][0]["ground_truth"]) == ("1+1?", 1.0, "x")
+    assert (steps[2][0]["ground_truth"], steps[2][0]["extras"]) == (None, {"label": "x"})
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (None, "the rows must be a list of dicts"),
+        ("text", "the rows must be a list of dicts"),
+        (17, "the rows must be a list of dicts"),
+        ({"prompt": ["a", "b"], "completion": ["c"]}, "different lengths: `prompt` 2, `completion` 1"),
+    ],
+)
+def test_rows_of_no_known_shape_are_refused_in_plain_words(
+    logged: Any, caplog: pytest.LogCaptureFixture, rows: Any, reason: str
+) -> None:
+    logged.log_samples(rows, step=1)
+    assert reason in caplog.text and "object" not in caplog.text.replace("objects", "")
+    assert sum(logged._threads.spool.dropped.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({}, "wrong arguments. It takes (rows, step"),
+        ({"step": "three"}, "a step must be a whole number, not 'three'"),
+        ({"step": None}, "a step must be a whole number, not 'None'"),
+        ({"step": -1}, "a step must be 0 or more"),
+        ({"step": 1, "split": "test"}, "split must be one of train, eval"),
+        ({"step": 1, "columns": "answer"}, "columns: `answer` is not a column mapping"),
+        ({"step": 1, "colour": "red"}, "wrong arguments"),
+    ],
+)
+def test_a_wrong_argument_is_named(
+    logged: Any, caplog: pytest.LogCaptureFixture, arguments: dict[str, Any], reason: str
+) -> None:
+    logged.log_samples([NATIVE], **arguments)
+    assert reason in caplog.text and "Error" not in caplog.text
+
+
+def test_the_last_line_says_what_happened(logged: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        logged.log_samples([GOOD] * 1200, step=1)
+        logged.log_samples([GOOD, {"prompt": "q"}, {"other": 1}], step=2)
+        assert str(end_run(logged)) == "1,203 rows sent, 1,201 indexed, 2 rejected"
+        logged.finish()
+    assert "Run logged: 1,203 rows sent, 1,201 indexed, 2 rejected." in caplog.text
+    reports = [record.getMessage() for record in caplog.records if "of log_samples(step=2)" in record.getMessage()]
+    assert len(reports) == 1 and "2 of 3 rows" in reports[0]
+    assert "it has no response; its keys are `prompt`" in reports[0] and 'Example: {"prompt":"q"}' in reports[0]

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+
+from rollouts.errors import RolloutError
+from rollouts.indexing.indexer import index_dump
+from rollouts.ingest import summarize_ingest
+from rollouts.models import Dump, Project, Run
+from tests.rollouts.support.push import indexed, lines, push
+from tests.support import builders
+
+pytestmark = pytest.mark.django_db
+ROW = {"prompt": "1+1?", "response": "2"}
+
+
+@pytest.fixture
+def dumps(run: Run) -> Run:
+    """Three calls of one process (a dump with two rejected rows, a failed one, one that waits), and one of another."""
+    indexed(run, lines(ROW, {"prompt": "q"}, {**ROW, "response": 5}), 1, source="call:a-1", format="native")
+    with pytest.raises(RolloutError):
+        indexed(run, lines({"other": 1}), 2, source="call:a-2", format="table")
+    push(run, lines(ROW), 3, source="call:a-3", format="native")
+    indexed(run, lines(ROW, {**ROW, "response": "3"}), 3, source="call:b-1", format="native")
+    return run
+
+
+def test_the_summary_counts_the_rows_of_one_process(dumps: Run) -> None:
+    own = summarize_ingest(dumps, "call:a-")
+    assert (own.rows, own.rejected, own.waiting) == (1, 2, 1)
+    assert [(row.step, row.line) for row in own.problems] == [(1, 2), (1, 3)]
+    assert own.problems[0].reason == "has no response; its keys are `prompt`"
+    assert [dump["source"] for dump in own.failed] == ["call:a-2"]
+    assert (summarize_ingest(dumps).rows, summarize_ingest(dumps, "call:b-").rejected) == (3, 0)
+
+
+def test_a_token_that_may_only_send_reads_the_summary(
+    dumps: Run, owner: User, project: Project, client: Client
+) -> None:
+    def read(scope: str) -> Any:
+        token = builders.token(owner, scope, on=project)
+        return client.get(f"/api/v1/runs/{dumps.uid}/ingest/?source=call:a-", HTTP_AUTHORIZATION=f"Bearer {token}")
+
+    assert {name: read("ingest").json()[name] for name in ("rows", "rejected", "waiting")} == {
+        "rows": 1, "rejected": 2, "waiting": 1,
+    }  # fmt: skip
+    assert read("annotate").status_code == 403
+
+
+def test_the_page_of_the_run_counts_rejected_rows_with_their_reasons(dumps: Run, reader: Client) -> None:
+    page = reader.get(f"/runs/{dumps.uid}/").content.decode()
+    assert "2 rows could not be used" in page
+    assert "step 1, line 2: has no response; its keys are `prompt`" in " ".join(page.split())
+
+
+def test_rows_that_are_indexed_again_are_counted_again(dumps: Run) -> None:
+    dump = Dump.objects.get(source="call:a-1")
+    Dump.objects.filter(pk=dump.pk).update(state=Dump.State.RECEIVED, rejected=7)
+    index_dump(dump.pk)
+    assert summarize_ingest(dumps).rejected == 2
+
+
+def test_the_migration_counts_the_rejected_rows_of_old_dumps(dumps: Run) -> None:
+    Dump.objects.update(rejected=0)
+    migration = import_module("rollouts.migrations.0004_rejected_rows")
+    migration.fill_rejected(apps, SimpleNamespace(connection=connection))
+    assert summarize_ingest(dumps).rejected == 2

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from rolloutdeck.cli.common import format_count
 from rolloutdeck.errors import UsageError
@@ -17,10 +16,17 @@ from rolloutdeck.trainer_config import parse_overrides, read_config_file
 
 def main(args: argparse.Namespace) -> int:
     if args.trainer not in TRAINERS:
-        trainers = ", ".join(TRAINERS)
-        raise UsageError(f"No check for the trainer {args.trainer!r}. Available: {trainers}.")
+        raise UsageError(f"No check for the trainer {args.trainer!r}. Available: {', '.join(TRAINERS)}.")
     trainer = load_trainer(args.trainer)
-    settings, complete = _load_trainer_settings(args)
+    from_file, complete = read_config_file(args.config) if args.config else ({}, False)
+    settings = {**from_file, **parse_overrides(args.overrides)}
+    if args.config and not settings:
+        raise UsageError(f"{args.config} contains no settings.")
+    if from_file and not _has_settings_of(trainer, settings):
+        expected = ", ".join(name.removesuffix(".") for name in trainer.setting_names[:4])
+        raise UsageError(
+            f"{args.config} is not the configuration of a run of {trainer.name}: it has none of {expected}, …"
+        )
     if not settings:
         _print_instructions(trainer)
         return 0
@@ -30,24 +36,24 @@ def main(args: argparse.Namespace) -> int:
     return 1 if any(issue.lost_data for issue in issues) else 0
 
 
-def _load_trainer_settings(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
-    """Returns the file's settings with the overrides of the command line on top, and whether the file is complete."""
-    from_file, complete = read_config_file(args.config) if args.config else ({}, False)
-    settings = {**from_file, **parse_overrides(args.overrides)}
-    if args.config and not settings:
-        raise UsageError(f"{args.config} contains no settings.")
-    return settings, complete
+def _has_settings_of(trainer: Trainer, settings: Mapping[str, object]) -> bool:
+    prefixes = tuple(name for name in trainer.setting_names if name.endswith("."))
+    return any(name in trainer.setting_names or name.startswith(prefixes) for name in settings)
 
 
 def _print_issues(issues: Sequence[SettingsIssue]) -> None:
     losing = [issue for issue in issues if issue.lost_data]
-    for issue in [*losing, *(issue for issue in issues if not issue.lost_data)]:
+    undetermined = [issue for issue in issues if issue.possible_loss]
+    rest = [issue for issue in issues if not issue.lost_data and not issue.possible_loss]
+    for issue in [*losing, *undetermined, *rest]:
         print(f"{'LOST' if issue.lost_data else 'NOTE'}  {issue.title}.")
-        if issue.lost_data:
-            print(f"      {issue.lost_data}")
+        if explanation := issue.lost_data or issue.possible_loss:
+            print(f"      {explanation}")
         for line in issue.fix:
             print(f"          {line}")
-    print(f"{format_count(len(losing), 'setting')} would lose data." if losing else "No setting would lose data.")
+    summary = f"{format_count(len(losing), 'setting')} would lose data." if losing else "No setting would lose data."
+    unknown = f" Cannot determine {format_count(len(undetermined), 'setting')}." if undetermined else ""
+    print(f"{summary}{unknown}")
 
 
 def _print_instructions(trainer: Trainer) -> None:

@@ -6,5 +6,16 @@ Invariant: a trainer's file is parsed, never executed.
 
 from rolloutdeck.trainer_config.command_line import parse_overrides, parse_scalar
 from rolloutdeck.trainer_config.load import flatten_settings, read_config_file, resolve_references
+from rolloutdeck.trainer_config.unresolved import Expression, is_unresolved, list_unread_arguments, may_be_empty
 
-__all__ = ["flatten_settings", "parse_overrides", "parse_scalar", "read_config_file", "resolve_references"]
+__all__ = [
+    "Expression",
+    "flatten_settings",
+    "is_unresolved",
+    "list_unread_arguments",
+    "may_be_empty",
+    "parse_overrides",
+    "parse_scalar",
+    "read_config_file",
+    "resolve_references",
+]

@@ -10,19 +10,25 @@ from rolloutdeck.errors import UsageError
 
 _OVERRIDE = re.compile(r"(\+{1,2}|~)?([A-Za-z_][\w./@-]*)(?:=(.*))?\Z", re.S)
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?\Z", re.S)
+_ARRAY = re.compile(r"\$\{\w+\[[@*]\]\}\Z")
+_VARIABLE = re.compile(r"\$(?:\w+|\{\w+\})\Z")
+_SCRIPT_ARGUMENTS = ("$@", "$*", "${@}", "${*}")  # of a script without arguments, nothing
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
     """Returns the settings of `key=value`, `+key=value`, `++key=value`, `~key` (Hydra) and `--a-b value …` (`a_b`).
 
     The values of a flag end at the next flag or key. A flag without a value is true; several values are a list.
-    Raises UsageError for any other word.
+    A shell's variable in the place of a setting is returned under its name, `${NAME[@]}` or `${NAME}`, since it may
+    contain settings. Raises UsageError for any other word.
     """
     settings: dict[str, Any] = {}
-    rest = list(words)
+    rest = [word for word in words if word not in _SCRIPT_ARGUMENTS]
     while rest:
         word = rest.pop(0)
-        if flag := _FLAG.match(word):
+        if _ARRAY.match(word) or _VARIABLE.match(word):
+            settings[f"${{{word.strip('${}')}}}"] = word
+        elif flag := _FLAG.match(word):
             values = [] if flag.group(2) is None else [flag.group(2)]
             while flag.group(2) is None and rest and not _match_setting(rest[0]):
                 values.append(rest.pop(0))
@@ -37,8 +43,8 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
 
 
 def _match_setting(word: str) -> re.Match[str] | None:
-    """Returns the match of a flag or an override; None for a value."""
-    if flag := _FLAG.match(word):
+    """Returns the match of a flag, an override or a shell's array; None for a value."""
+    if flag := _FLAG.match(word) or _ARRAY.match(word):
         return flag
     match = _OVERRIDE.match(word)
     return match if match and (match.group(3) is not None or match.group(1) == "~") else None

@@ -61,20 +61,27 @@ def _parse_tree(path: Path, content: Any) -> tuple[dict[str, Any], bool]:
         return parse_overrides(content), False
     if not isinstance(content, dict):
         raise UsageError(f"{path} contains no settings. It should be a mapping of names to values.")
-    return resolve_references(dict(flatten_settings(_add_defaults(path, content)))), True
+    tree, complete = _add_defaults(path, content)
+    return resolve_references(dict(flatten_settings(tree))), complete
 
 
-def _add_defaults(path: Path, tree: dict[str, Any]) -> dict[str, Any]:
-    """Returns the tree with the files of its list `defaults` under it, for entries like Hydra's `- ../envs@_here_`."""
+def _add_defaults(path: Path, tree: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Returns the tree with the files of its list `defaults` under it, for entries like Hydra's `- ../envs@_here_`.
+
+    The second value is false if another entry, or a missing file, has more settings.
+    """
     inherited: dict[str, Any] = {}
     defaults = tree.get("defaults")
+    complete = True
     for entry in defaults if isinstance(defaults, list) else []:
         name, _, package = entry.partition("@") if isinstance(entry, str) else ("", "", "")
         file = path.parent / f"{name}.yaml"
         if name and name != "_self_" and package in ("", "_here_", "_global_") and _is_file(file):
             content = _parse_yaml(file, _read_text(file))
             inherited |= content if isinstance(content, dict) else {}
-    return {**inherited, **tree}
+        elif name != "_self_":
+            complete = False
+    return {**inherited, **tree}, complete
 
 
 def _is_file(path: Path) -> bool:
@@ -115,16 +122,19 @@ def flatten_settings(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tupl
 
 
 def resolve_references(settings: dict[str, Any]) -> dict[str, Any]:
-    """Replaces references to other settings, like `${trainer.project_name}`, by their values, up to 8 in a chain."""
+    """Replaces references to other settings, like `${trainer.project_name}`, by their values, up to 8 in a chain.
+
+    A reference to something else, like `${oc.env:HOME}`, stays.
+    """
 
     def resolve(value: Any) -> Any:
         for _ in range(8):
             if not isinstance(value, str) or not _REFERENCE.search(value):
                 break
             if full_match := _REFERENCE.fullmatch(value):
-                value = settings.get(full_match.group(1), value.replace("${", "$ {"))
+                value = settings.get(full_match.group(1), value)
             else:
-                value = _REFERENCE.sub(lambda match: str(settings.get(match.group(1), f"<{match.group(1)}>")), value)
+                value = _REFERENCE.sub(lambda match: str(settings.get(match.group(1), match.group())), value)
         return value
 
     return {name: resolve(value) for name, value in settings.items()}

@@ -6,19 +6,16 @@ No setting of CURE stores steps: each step overwrites the files of the step befo
 
 from __future__ import annotations
 
-from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings
+from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings, build_undetermined_issue
+from rolloutdeck.trainer_config import is_unresolved
 
 WATCH = "rolloutdeck watch optimization evaluation --project PROJECT --run RUN"
 
 
 def check_settings(settings: TrainerSettings, *, complete: bool) -> list[SettingsIssue]:
     """Returns the issues. `settings`: the names of `optimization/optimization_config.py`."""
-    return [
-        *_check_overwriting(settings),
-        *_check_evaluations(settings),
-        *_check_joint_training(settings),
-        *_check_restart(settings),
-    ]
+    issues = [*_check_overwriting(settings), *_check_evaluations(settings)]
+    return [*issues, *_check_joint_training(settings), *_check_restart(settings)]
 
 
 def _check_overwriting(settings: TrainerSettings) -> list[SettingsIssue]:
@@ -30,6 +27,9 @@ def _check_overwriting(settings: TrainerSettings) -> list[SettingsIssue]:
 
 def _check_evaluations(settings: TrainerSettings) -> list[SettingsIssue]:
     every, steps = settings.get("eval_interval"), settings.get("total_steps")
+    if is_unresolved(every):
+        lost = "If the run evaluates, each eval writes over temp_data/outputs-eval-*.json."
+        return [build_undetermined_issue(f"eval_interval={every}", lost, (WATCH,))]
     if not isinstance(every, int) or (isinstance(steps, int) and every > steps):
         return []
     title = "each eval writes over temp_data/outputs-eval-*.json, without the lengths of its responses"
@@ -37,7 +37,11 @@ def _check_evaluations(settings: TrainerSettings) -> list[SettingsIssue]:
 
 
 def _check_joint_training(settings: TrainerSettings) -> list[SettingsIssue]:
-    if settings.get("separate_training", True) is not False:
+    separate = settings.get("separate_training", True)
+    if is_unresolved(separate):
+        lost = "If it is False, rl_data.json does not say whether a row is a program or a test."
+        return [build_undetermined_issue(f"separate_training={separate}", lost)]
+    if separate is not False:
         return []
     return [SettingsIssue("separate_training=False: rl_data.json does not say whether a row is a program or a test")]
 

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings
+from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings, build_undetermined_issue
+from rolloutdeck.trainer_config import is_unresolved, may_be_empty
 
 FOLDER = "/shared/rl/PROJECT/${exp_name}"
 DUMP = f"rollout_dump_dir: {FOLDER}/rollout"
@@ -22,14 +23,15 @@ def check_settings(settings: TrainerSettings, *, complete: bool) -> list[Setting
     """Returns the issues. `settings`: dotted name -> value of ROLL's YAML."""
     if kind := _find_pipeline_without_rollouts(settings):
         return [SettingsIssue(f"{kind} generates nothing: it has metrics and no samples"), *_check_metrics(settings)]
-    return [
-        *_check_dump_folder(settings),
-        *_check_mock(settings),
-        *_check_domains(settings),
-        *_check_logging_board(settings),
-        *(_check_agents(settings) if _is_agentic(settings) else _check_validation(settings)),
-        *_check_metrics(settings),
-    ]
+    issues = [*_check_dump_folder(settings), *_check_mock(settings), *_check_domains(settings)]
+    issues += _check_logging_board(settings)
+    issues += _check_agents(settings) if _is_agentic(settings) else _check_validation(settings)
+    return [*issues, *_check_unknown(settings), *_check_metrics(settings)]
+
+
+def _check_unknown(settings: TrainerSettings) -> list[SettingsIssue]:
+    lost = "It decides whether batches and validations are stored."
+    return [build_undetermined_issue(setting, lost, MOCK) for setting in _find_unknown_validation(settings)]
 
 
 def _find_pipeline_without_rollouts(settings: TrainerSettings) -> str:
@@ -39,6 +41,12 @@ def _find_pipeline_without_rollouts(settings: TrainerSettings) -> str:
 
 def _is_agentic(settings: TrainerSettings) -> bool:
     return any(name.startswith(("train_env_manager.", "custom_envs.", "env_manager_cls")) for name in settings)
+
+
+def _only_generates(settings: TrainerSettings) -> bool:
+    """Returns whether this is a configuration of the rollout pipeline of agents, which neither trains nor validates."""
+    trains = any(name.startswith(("actor_train.strategy_args.", "actor_train.training_args.")) for name in settings)
+    return not trains and any(name.startswith("actor_infer.") for name in settings)
 
 
 def _is_mock_mode(settings: TrainerSettings, mode: str) -> bool:
@@ -53,6 +61,12 @@ def _is_absolute(path: object) -> bool:
     return str(path).startswith(("/", "$"))
 
 
+def _find_unknown_validation(settings: TrainerSettings) -> list[str]:
+    """Returns the settings, `name: value`, that have no known value and decide whether validations are stored."""
+    names = ("eval_steps", "rollout_mock.enable", "rollout_mock.mode", "generate_opt_level")
+    return [f"{name}: {settings[name]}" for name in names if is_unresolved(settings.get(name))]
+
+
 def _has_validation(settings: TrainerSettings) -> bool:
     every = settings.get("eval_steps", EVAL_STEPS)
     return isinstance(every, int) and every > 0
@@ -60,12 +74,15 @@ def _has_validation(settings: TrainerSettings) -> bool:
 
 def _check_dump_folder(settings: TrainerSettings) -> list[SettingsIssue]:
     path = settings.get("rollout_dump_dir")
+    if may_be_empty(path) and settings.get("rollout_mock.enable") is not True:
+        lost = "If it does not begin with /, generations are written nowhere."
+        return [build_undetermined_issue(f"rollout_dump_dir: {path}", lost, (DUMP,))]
     if path and not _is_absolute(path):
         rule = "ROLL writes only to paths that begin with /, and ignores others without a message"
-        return [
-            SettingsIssue(f"rollout_dump_dir: {path} is a relative path", f"{rule}: no generation is written.", (DUMP,))
-        ]
-    if path or settings.get("rollout_mock.enable") is True or _find_pipeline_without_rollouts(settings):
+        lost = f"{rule}: no generation is written."
+        return [SettingsIssue(f"rollout_dump_dir: {path} is a relative path", lost, (DUMP,))]
+    mock = settings.get("rollout_mock.enable")
+    if path or mock is True or is_unresolved(mock) or _find_pipeline_without_rollouts(settings):
         return []
     return [SettingsIssue("rollout_dump_dir is not set", "Generations are written nowhere.", (DUMP,))]
 
@@ -113,7 +130,7 @@ def _check_logging_board(settings: TrainerSettings) -> list[SettingsIssue]:
 
 def _check_validation(settings: TrainerSettings) -> list[SettingsIssue]:
     """Checks RLVR: `val` has no dump; the mock dump of its scheduler is the only file."""
-    if not _has_validation(settings) or _dumps_batches(settings):
+    if not _has_validation(settings) or _dumps_batches(settings) or _find_unknown_validation(settings):
         return []
     if not any(name.startswith("validation.") for name in settings):
         return []
@@ -126,13 +143,15 @@ def _check_agents(settings: TrainerSettings) -> list[SettingsIssue]:
     Environments may write nothing to it, and a validation has the file name of the training.
     """
     uses_mock_only = settings.get("rollout_mock.enable") is True and not settings.get("rollout_dump_dir")
-    if uses_mock_only or _dumps_batches(settings):
+    if uses_mock_only or _dumps_batches(settings) or _find_unknown_validation(settings):
         return []
     managers = [manager.rpartition(".")[2] for manager in sorted(_list_environment_managers(settings))]
     if without_columns := [manager for manager in managers if manager not in WRITING_MANAGERS]:
         lost = f"It defines no columns, so nothing is written there. {' and '.join(WRITING_MANAGERS)} do."
+        if unknown := [manager for manager in without_columns if is_unresolved(manager)]:
+            return [build_undetermined_issue(f"env_manager_cls: {unknown[0]}", f"For most classes: {lost}", MOCK)]
         return [SettingsIssue(f"rollout_dump_dir with {', '.join(without_columns)}", lost, MOCK)]
-    if not _has_validation(settings):
+    if not _has_validation(settings) or _only_generates(settings):
         return []
     lost = "Validation and training write the same rollout_dump_data.step_N.jsonl; the later one overwrites the other."
     return [SettingsIssue(f"eval_steps: {settings.get('eval_steps', EVAL_STEPS)} of agents", lost, MOCK)]

@@ -9,13 +9,12 @@ import posixpath
 import shlex
 from collections.abc import Mapping, Sequence
 
-from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings
+from rolloutdeck.trainer_api import SettingsIssue, TrainerSettings, build_undetermined_issue
+from rolloutdeck.trainer_config import is_unresolved, may_be_empty
 
 ROLLOUT_DIR, VAL_DIR = "trainer.rollout_data_dir", "trainer.validation_data_dir"
-FOLDERS = {
-    ROLLOUT_DIR: "/shared/rl/${trainer.project_name}/${trainer.experiment_name}/rollout",
-    VAL_DIR: "/shared/rl/${trainer.project_name}/${trainer.experiment_name}/val",
-}
+RUN_FOLDER = "/shared/rl/${trainer.project_name}/${trainer.experiment_name}"
+FOLDERS = {ROLLOUT_DIR: f"{RUN_FOLDER}/rollout", VAL_DIR: f"{RUN_FOLDER}/val"}
 RAY_ENV_PREFIX = "+ray_kwargs.ray_init.runtime_env.env_vars."
 # The logger creates the folders below its ROOT, but not those of VERL_FILE_LOGGER_PATH: there the run ends instead.
 FILE_LOGGER_ROOT = f"{RAY_ENV_PREFIX}VERL_FILE_LOGGER_ROOT=/shared/rl"
@@ -23,7 +22,12 @@ PLUGIN_LOGGER = "rolloutdeck"  # the logger of Rolloutdeck's plug-in
 DEFAULT_LOGGERS = ("console", "wandb")
 # Loggers that show the samples of trainer.log_val_generations; console, file and rl_insight do not get them.
 SHOWS_GENERATIONS = ("wandb", "swanlab", "mlflow", "trackio", "clearml", "tensorboard", "vemlp_wandb")
+# Of these, the loggers that write by themselves in a process where no logger was started, and those that fail there.
+WRITES_ANYWHERE, FAILS_ELSEWHERE = ("tensorboard", "mlflow"), ("trackio", "swanlab")
 SKIP_ROLES = ("rollout", "rollout_tq", "async_rollout")
+SKIP_STEPS = "[1,2,3]"  # an example; verl's default is no step
+# Groups of settings that only the configuration of supervised fine-tuning has, which generates nothing.
+SFT_GROUPS = ("checkpoint", "engine", "model", "optim")
 # The skip role that each trainer reads; the others are ignored without a message.
 SKIP_ROLE_BY_TRAINER = {"V1": "rollout_tq", "V0": "rollout", "fully async": "async_rollout", "one step off": ""}
 
@@ -53,15 +57,20 @@ def list_loggers(settings: TrainerSettings) -> list[str]:
 
 def check_settings(settings: TrainerSettings, *, complete: bool) -> list[SettingsIssue]:
     """Returns the issues. `complete`: False if missing settings have verl's defaults."""
+    if _is_fine_tuning(settings):
+        return [SettingsIssue("supervised fine-tuning generates nothing: it has metrics and no samples")]
+    if settings.get("data.output_path"):
+        return [SettingsIssue("this run generates without training: its only output is the file data.output_path")]
     trainer = detect_verl_trainer(settings, complete=complete)
     if PLUGIN_LOGGER in list_loggers(settings):  # it records metrics and generations, whatever verl writes
         return [*_check_shared_folder(settings), *_check_skip_role(settings, trainer)]
-    return [
-        *_check_folders(settings),
-        *_check_metrics_file(settings),
-        *_check_val_generations(settings, trainer),
-        *_check_skip_role(settings, trainer),
-    ]
+    issues = [*_check_folders(settings), *_check_metrics_file(settings)]
+    return [*issues, *_check_val_generations(settings, trainer), *_check_skip_role(settings, trainer)]
+
+
+def _is_fine_tuning(settings: TrainerSettings) -> bool:
+    groups = {name.partition(".")[0] for name in settings}
+    return any(group in groups for group in SFT_GROUPS) and "actor_rollout_ref" not in groups
 
 
 def _get_number(value: object) -> float:
@@ -69,8 +78,16 @@ def _get_number(value: object) -> float:
 
 
 def _validates(settings: TrainerSettings) -> bool:
-    validates_first = settings.get("trainer.val_before_train", True) is not False
-    return validates_first or _get_number(settings.get("trainer.test_freq", -1)) > 0
+    validates_first = settings.get("trainer.val_before_train", True)
+    is_first = validates_first is not False and not is_unresolved(validates_first)
+    return is_first or _get_number(settings.get("trainer.test_freq", -1)) > 0
+
+
+def _find_unknown_validation(settings: TrainerSettings) -> str:
+    """Returns the setting, `name=value`, that decides whether the run validates and has no known value; else ""."""
+    names = ("trainer.val_before_train", "trainer.test_freq")
+    unresolved = [f"{name}={settings[name]}" for name in names if is_unresolved(settings.get(name))]
+    return unresolved[0] if unresolved and not _validates(settings) else ""
 
 
 def _check_shared_folder(settings: TrainerSettings) -> list[SettingsIssue]:
@@ -89,8 +106,13 @@ def _check_folders(settings: TrainerSettings) -> list[SettingsIssue]:
     findings = []
     for name, path, split in ((ROLLOUT_DIR, rollout, "Training"), (VAL_DIR, val, "Validation")):
         fix = (format_override(name, FOLDERS[name]),)
+        lost = f"{split} generations are written nowhere."
         if not path and (split == "Training" or _validates(settings)):
-            findings.append(SettingsIssue(f"{name} is not set", f"{split} generations are written nowhere.", fix))
+            findings.append(SettingsIssue(f"{name} is not set", lost, fix))
+        elif not path and (setting := _find_unknown_validation(settings)):
+            findings.append(build_undetermined_issue(setting, f"If the run validates: {name} is not set. {lost}", fix))
+        elif may_be_empty(path):
+            findings.append(build_undetermined_issue(f"{name}={path}", f"If it is empty: {lost}", fix))
         if path and not str(path).startswith(("/", "~", "$")):
             rule = "is a relative path: it counts from the working directory of a Ray actor, on its node"
             findings.append(SettingsIssue(f"{name}={path} {rule}", fix=fix))
@@ -99,6 +121,10 @@ def _check_folders(settings: TrainerSettings) -> list[SettingsIssue]:
 
 def _check_metrics_file(settings: TrainerSettings) -> list[SettingsIssue]:
     names = list_loggers(settings)
+    if "file" not in names and is_unresolved(settings.get("trainer.logger")):
+        title = f"trainer.logger={settings['trainer.logger']}"
+        lost = "If it has no `file`: no logger writes the metrics to a file that can be read."
+        return [build_undetermined_issue(title, lost, (shlex.quote(FILE_LOGGER_ROOT),))]
     if "file" not in names:
         listed = "[" + ",".join(f'"{name}"' for name in [*names, "file"]) + "]"
         lost = "No logger writes the metrics to a file that can be read: no curves with the samples."
@@ -115,7 +141,19 @@ def _check_metrics_file(settings: TrainerSettings) -> list[SettingsIssue]:
 
 
 def _check_val_generations(settings: TrainerSettings, trainer: str) -> list[SettingsIssue]:
-    count = _get_number(settings.get("trainer.log_val_generations", 0))
+    value, loggers = settings.get("trainer.log_val_generations", 0), settings.get("trainer.logger")
+    unknown = next((setting for setting in (value, loggers) if is_unresolved(setting)), None)
+    if unknown is None:
+        return _find_lost_val_generations(settings, trainer, _get_number(value))
+    count = 1 if is_unresolved(value) else _get_number(value)
+    if not (issues := _find_lost_val_generations(settings, trainer, count)):
+        return []
+    name = "trainer.log_val_generations" if is_unresolved(value) else "trainer.logger"
+    lost = "If no logger shows them, the generations of validations that it logs reach no one."
+    return [build_undetermined_issue(f"{name}={unknown}", lost, issues[0].fix)]
+
+
+def _find_lost_val_generations(settings: TrainerSettings, trainer: str, count: float) -> list[SettingsIssue]:
     if count <= 0:
         return []
     names = list_loggers(settings)
@@ -129,7 +167,9 @@ def _check_val_generations(settings: TrainerSettings, trainer: str) -> list[Sett
         return [SettingsIssue(f"{title} has no logger that shows them", lost, fix)]
     if trainer != "fully async":
         return []
-    failing = next((name for name in supported if name in ("trackio", "swanlab")), "")
+    failing = next((name for name in supported if name in FAILS_ELSEWHERE), "")
+    if not failing and any(name in WRITES_ANYWHERE for name in supported):
+        return []
     effect = "logging there raises and ends the run" if failing else "the table is dropped"
     lost = f"The rollouter's process has no session of {failing or supported[0]}: {effect}."
     return [SettingsIssue(f"{title} in a fully async run", lost, fix)]
@@ -141,15 +181,38 @@ def _check_skip_role(settings: TrainerSettings, trainer: str) -> list[SettingsIs
     reads = f"reads skip.{trainer_role} only" if trainer_role else "reads no skip role at all"
     lost = "Steps are neither stored nor replayed, without a message."
     new_role = "" if trainer_role in enabled else trainer_role
-    return [
-        SettingsIssue(
-            f"skip.{role} is enabled, but the {trainer} trainer {reads}",
-            lost,
-            (format_override(f"skip.{role}.enable", False), *_format_role_settings(settings, role, new_role)),
-        )
-        for role in enabled
-        if role != trainer_role
+    issues = _check_unknown_skip(settings)
+    for role in enabled:
+        if role == trainer_role or (trainer in ("V0", "V1") and is_unresolved(settings.get("trainer.use_v1"))):
+            issues += _check_skip_steps(settings, role)
+        else:
+            fix = (format_override(f"skip.{role}.enable", False), *_format_role_settings(settings, role, new_role))
+            issues.append(SettingsIssue(f"skip.{role} is enabled, but the {trainer} trainer {reads}", lost, fix))
+    return issues
+
+
+def _check_unknown_skip(settings: TrainerSettings) -> list[SettingsIssue]:
+    """Returns the issues of settings that have no known value and decide which role is read and whether it is on."""
+    switches = {role: settings.get(f"skip.{role}.enable") for role in SKIP_ROLES}
+    lost = "Steps are stored and replayed only if it is true for the role that the trainer reads, and has steps."
+    issues = [
+        build_undetermined_issue(f"skip.{role}.enable={value}", lost)
+        for role, value in switches.items()
+        if is_unresolved(value)
     ]
+    if is_unresolved(settings.get("trainer.use_v1")) and any(value is True for value in switches.values()):
+        roles = f"V1 reads skip.{SKIP_ROLE_BY_TRAINER['V1']} only, V0 skip.{SKIP_ROLE_BY_TRAINER['V0']} only."
+        issues.append(build_undetermined_issue(f"trainer.use_v1={settings['trainer.use_v1']}", roles))
+    return issues
+
+
+def _check_skip_steps(settings: TrainerSettings, role: str) -> list[SettingsIssue]:
+    name = f"skip.{role}.steps"
+    steps, fix = settings.get(name), (format_override(name, SKIP_STEPS),)
+    lost = "Only listed steps are stored or replayed, and verl's default is an empty list."
+    if is_unresolved(steps):
+        return [build_undetermined_issue(f"{name}={steps}", f"If it is empty: {lost}", fix)]
+    return [] if steps else [SettingsIssue(f"skip.{role} is enabled without steps", lost, fix)]
 
 
 def _format_role_settings(settings: TrainerSettings, role: str, trainer_role: str) -> list[str]:
@@ -160,25 +223,22 @@ def _format_role_settings(settings: TrainerSettings, role: str, trainer_role: st
         value = settings.get(f"skip.{role}.{name}")
         if isinstance(value, Sequence) and not isinstance(value, str):
             value = "[" + ",".join(map(str, value)) + "]"
+        if not value and name == "steps":
+            value = SKIP_STEPS
         if value is not None:
             lines.append(format_override(f"skip.{trainer_role}.{name}", value))
     return lines
 
 
 def recommended_lines() -> list[str]:
-    return [
-        *(format_override(name, folder) for name, folder in FOLDERS.items()),
-        format_override("trainer.logger", '["console","file"]'),
-        shlex.quote(FILE_LOGGER_ROOT),
-    ]
+    overrides = {**FOLDERS, "trainer.logger": '["console","file"]'}
+    return [*(format_override(name, value) for name, value in overrides.items()), shlex.quote(FILE_LOGGER_ROOT)]
 
 
 def store_lines() -> list[str]:
-    folder = "/shared/rl/${trainer.project_name}/${trainer.experiment_name}/skip"
-    skip_settings = {"enable": True, "dump_dir": folder, "steps": "[1,2,3]"}
-    return [
-        format_override(f"skip.{SKIP_ROLE_BY_TRAINER['V1']}.{name}", value) for name, value in skip_settings.items()
-    ]
+    role = SKIP_ROLE_BY_TRAINER["V1"]
+    skip_settings = {"enable": True, "dump_dir": f"{RUN_FOLDER}/skip", "steps": SKIP_STEPS}
+    return [format_override(f"skip.{role}.{name}", value) for name, value in skip_settings.items()]
 
 
 def replay_lines() -> list[str]:

@@ -49,6 +49,7 @@ LOSING: list[tuple[dict[str, Any], str]] = [
     ({"trainer__log_val_generations": 8}, "log_val_generations=8"),
     ({"trainer__log_val_generations": 8, "trainer__logger": ["file", "rl_insight"]}, "log_val_generations=8"),
     ({"skip__rollout__enable": True}, "V1 trainer reads skip.rollout_tq only"),
+    ({"skip__rollout_tq__enable": True}, "skip.rollout_tq is enabled without steps"),
     ({"skip__rollout_tq__enable": True, "trainer__use_v1": False}, "V0 trainer reads skip.rollout only"),
     ({"skip__rollout__enable": True, "async_training__staleness_threshold": 0.1}, "reads skip.async_rollout only"),
     ({"skip__rollout__enable": True, "rollout__nnodes": 1}, "reads no skip role at all"),
@@ -82,6 +83,13 @@ def test_generations_that_a_logger_shows_are_not_lost() -> None:
     assert check(trainer__log_val_generations=8, trainer__logger=["file", "wandb"]) == []
 
 
+@pytest.mark.parametrize("logger", ["tensorboard", "mlflow"])
+def test_a_logger_that_writes_in_any_process_shows_the_generations_of_a_fully_async_run(logger: str) -> None:
+    fully_async = {"trainer__log_val_generations": 8, "async_training__staleness_threshold": 0.1}
+    assert check(**fully_async, trainer__logger=["file", logger]) == []
+    assert check(**fully_async, trainer__logger=["file", logger, "swanlab"]) != []
+
+
 def test_our_plugin_takes_everything_whatever_files_are_written() -> None:
     values = {"trainer__logger": ["console", "rolloutdeck"], "trainer__log_val_generations": 8}
     assert check(**values, trainer__rollout_data_dir=None, trainer__validation_data_dir=None) == []
@@ -90,7 +98,7 @@ def test_our_plugin_takes_everything_whatever_files_are_written() -> None:
 
 
 def test_the_right_skip_role_is_no_finding_and_a_wrong_one_moves_with_its_steps() -> None:
-    assert check(skip__rollout_tq__enable=True) == []
+    assert check(skip__rollout_tq__enable=True, skip__rollout_tq__steps=[3]) == []
     (finding,) = check(skip__rollout__enable=True, skip__rollout__steps=[1, 2])
     assert "'skip.rollout_tq.steps=[1,2]'" in finding.fix
 
@@ -106,7 +114,28 @@ def test_what_is_only_doubtful_is_a_hint() -> None:
 
 
 def test_a_whole_configuration_without_the_switch_is_of_the_old_trainer() -> None:
-    assert check(complete=True, skip__rollout__enable=True) == []
+    assert check(complete=True, skip__rollout__enable=True, skip__rollout__steps=[1]) == []
+
+
+def test_each_role_that_the_trainer_reads_is_useless_without_steps() -> None:
+    v0 = {"trainer__use_v1": False, "skip__rollout__enable": True}
+    fully_async = {"async_training__staleness_threshold": 0.1, "skip__async_rollout__enable": True}
+    for changed in (v0, fully_async, {"skip__rollout_tq__enable": True, "skip__rollout_tq__steps": []}):
+        (finding,) = check(**changed)
+        assert "without steps" in finding.title and "empty list" in finding.lost_data
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"optim.lr": 1e-5},
+        {"checkpoint.save_contents": ["model"]},
+        {"data.output_path": "/d/out.parquet", "actor_rollout_ref.rollout.n": 1},
+    ],
+)
+def test_programs_of_verl_that_train_on_a_data_set_or_only_generate_lose_nothing(changed: dict[str, Any]) -> None:
+    (finding,) = verl.check_settings({"trainer.logger": ["console"], **changed}, complete=False)
+    assert not finding.lost_data and not finding.fix
 
 
 YAML = """\

@@ -73,6 +73,14 @@ LOSING: list[Case] = [
     (slime_check, {"load_forge_rollout_data": "/d/{rollout_id}.pt"}, "only that rollout function reads it"),
     (settings_check, {"log_completions": False}, "written nowhere"),
     (settings_check, {"logging_steps": 5}, "earlier ones are lost"),
+    (settings_check, {"steps_per_generation": 1, "gradient_accumulation_steps": 4}, "each step generates 4 times"),
+    (
+        settings_check,
+        {"generation_batch_size": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4},
+        "gradient_accumulation_steps is above what generation_batch_size fills",
+    ),
+    (settings_check, {"logging_steps": 5, "num_iterations": 4}, "earlier ones are lost"),
+    (settings_check, {"logging_steps": 0.1, "max_steps": 50}, "earlier ones are lost"),
     (settings_check, {"logging_strategy": "epoch"}, "when the trainer logs"),
     (settings_check, {"eval_strategy": "steps", "eval_steps": 50}, "overwrites the train file of its step"),
     (settings_check, {"eval_strategy": "IntervalStrategy.EPOCH"}, "overwrites the train file of its step"),
@@ -146,6 +154,39 @@ def test_what_a_user_should_know_without_a_loss_is_a_hint(check: Any, changed: S
     findings = find_issues(check, changed)
     assert [finding.title for finding in findings if says in finding.title]
     assert not [finding for finding in findings if finding.lost_data]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"logging_steps": 4, "num_iterations": 4},
+        {"logging_steps": 2, "steps_per_generation": 8, "gradient_accumulation_steps": 4},
+        {"logging_steps": 0.02, "max_steps": 50},
+        {"steps_per_generation": 4, "gradient_accumulation_steps": 4},
+    ],
+)
+def test_a_trl_run_that_logs_as_often_as_it_generates_loses_nothing(changed: Settings) -> None:
+    assert [finding for finding in find_issues(settings_check, changed) if finding.lost_data] == []
+
+
+@pytest.mark.parametrize(
+    ("check", "given"),
+    [
+        (settings_check, {"trainer": "SFTTrainer", "args": "SFTConfig()", "SFTConfig()": {}}),
+        (slime_check, {"loss_type": "sft_loss", "num_rollout": 3000}),
+        (slime_check, {"rollout_function_path": "slime.rollout.sft_rollout.generate_rollout"}),
+    ],
+)
+def test_fine_tuning_generates_nothing_that_could_be_lost(check: Any, given: Settings) -> None:
+    (finding,) = check.check_settings(given, complete=False)
+    assert not finding.lost_data and "generates nothing" in finding.title
+
+
+def test_a_pipeline_of_roll_that_only_generates_has_no_validation_to_overwrite() -> None:
+    rollout_only = {**NATIVE, "eval_steps": 5, "actor_infer.num_gpus_per_worker": 1}
+    assert find_issues(roll_check, rollout_only) == []
+    (finding,) = find_issues(roll_check, {**rollout_only, "actor_train.training_args.learning_rate": 1e-6})
+    assert "Validation and training" in finding.lost_data
 
 
 def test_loading_in_slime_skips_evals_and_the_other_way_keeps_them() -> None:
@@ -255,6 +296,23 @@ def test_a_flag_wins_over_the_file_of_flags_that_it_is_given_with(tmp_path: Path
     words = ["check", "--trainer", "slime", "--config", str(tmp_path / "flags")]
     assert main(words) == 1
     assert main([*words, "--rollout-all-samples-process-path", "rolloutdeck.trainers.slime.all_samples"]) == 0
+
+
+SFT = "SFTTrainer(args=SFTConfig(logging_steps=10, eval_strategy='steps', output_dir='sft'))\n"
+GRPO_ONE = "GRPOTrainer(args=GRPOConfig(logging_steps=1, log_completions=True, output_dir='rl'))\n"
+GRPO_TEN = "GRPOTrainer(args=GRPOConfig(log_completions=True))\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "status"), [(SFT + GRPO_ONE, 0), (GRPO_ONE + SFT, 0), (SFT + GRPO_TEN, 1), (GRPO_TEN + SFT, 1), (SFT, 0)]
+)
+def test_a_script_of_two_trainers_is_checked_for_the_one_that_generates(
+    script: str, status: int, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(script)
+    words = ["check", "--trainer", "trl", "--config", str(tmp_path / "train.py")]
+    assert main(words) == status
+    assert main([*words, "logging_steps=1"]) == 0
 
 
 def test_a_script_of_trl_is_checked_without_running_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# An environment with a real trainer, for the tests marked `trainers`: scripts/trainers.sh FOLDER PYTHON TORCH
-# Its package is installed without what it declares (GPU engines); the rest is what its writers of files import.
+# An environment with real trainers, for the tests marked `trainers`: scripts/trainers.sh FOLDER PYTHON TORCH
+# A trainer's package is installed without what it declares (GPU engines); the rest is what its writers of files import.
+# With SLIME, ROLL or CURE in the environment (checkouts), also what their code imports or starts.
 set -euo pipefail
 folder=$1 python=$2 torch=$3
-cmp -s "$0" "$folder/ready" && exit 0 # installed by this version of the script
 
 pip() { "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
 install() {
@@ -14,9 +14,22 @@ install() {
     pip --no-deps "verl==0.9.1" "trl==1.16.0" &&
     pip --no-deps --target "$folder/verl-0.8" "verl==0.8.0" # for the older rollout skip
 }
-if install; then
-  cp "$0" "$folder/ready"
-else
+install_for_checkouts() { pip pytest wandb; }
+install_for_live_plug_ins() { # what NeMo-RL, SkyRL, AReaL and OpenRLHF import
+  pip aiohttp cloudpathlib colorlog einops flask func_timeout hydra-core jaxtyping lark loguru matplotlib numba &&
+    pip prometheus_client pybase64 rich tabulate uvloop wandb zstandard
+}
+run_once() { # run_once STAMP COMMAND: runs the command, unless this version of the script has done so
+  cmp -s "$0" "$folder/$1" || { "$2" && cp "$0" "$folder/$1"; }
+}
+
+if ! run_once ready install; then
   rm -rf "$folder"
   echo "Can't install the trainers' packages; their tests are skipped."
+elif [ -n "${SLIME:-}${ROLL:-}${CURE:-}" ] && ! run_once ready-for-checkouts install_for_checkouts; then
+  echo "Can't install what slime, ROLL and CURE import; tests that need it fail."
+fi
+if [ -x "$folder/bin/python" ] && [ -n "${NEMO_RL:-}${SKYRL:-}${AREAL:-}${OPENRLHF:-}" ] &&
+  ! run_once ready-for-live-plug-ins install_for_live_plug_ins; then
+  echo "Can't install what NeMo-RL, SkyRL, AReaL and OpenRLHF import; tests that need it fail."
 fi

@@ -10,6 +10,7 @@ from rolloutdeck.trainer_api.registry import (
     find_steps,
     find_writer,
     first_step,
+    list_hidden_folders,
     list_kinds,
     list_others,
     load_step_readers,
@@ -17,6 +18,7 @@ from rolloutdeck.trainer_api.registry import (
     masks_flagged,
     only_trained,
     read_step,
+    replays_own_prompts,
 )
 from rolloutdeck.trainer_api.types import (
     FileHead,
@@ -29,13 +31,15 @@ from rolloutdeck.trainer_api.types import (
     TrainerFiles,
     TrainerSettings,
     assume_split,
+    build_undetermined_issue,
     match_step,
     parse_row_step,
 )
 
 __all__ = [
     "FileHead", "FileKind", "FunctionReference", "LoadableStep", "SettingsIssue", "StepLocation", "TRAINERS",
-    "Trainer", "TrainerFiles", "TrainerSettings", "assume_split", "find_loader", "find_steps", "find_writer",
-    "first_step", "list_kinds", "list_others", "load_step_readers", "load_trainer", "masks_flagged", "match_step",
-    "only_trained", "parse_row_step", "read_step",
+    "Trainer", "TrainerFiles", "TrainerSettings", "assume_split", "build_undetermined_issue", "find_loader",
+    "find_steps", "find_writer", "first_step", "list_hidden_folders", "list_kinds", "list_others",
+    "load_step_readers", "load_trainer", "masks_flagged", "match_step", "only_trained", "parse_row_step", "read_step",
+    "replays_own_prompts",
 ]  # fmt: skip

@@ -11,7 +11,10 @@ from rolloutdeck.trainer_api.types import FileKind, LoadableStep, StepLocation, 
 # Each name is a package or module in `rolloutdeck.trainers`, with a constant TRAINER.
 TRAINERS = ("verl", "trl", "slime", "roll", "cure")
 # Programs of which only files are read: modules with a constant FILES.
-FILES_ONLY = ("nemo_rl", "verifiers", "rllm", "areal", "open_instruct", "swift", "evals", "tables")
+FILES_ONLY = (
+    "art", "nemo_rl", "nemo_gym", "verifiers", "rllm", "areal", "open_instruct", "swift", "tinker", "evals",
+    "metric_files", "skyrl", "tables",
+)  # fmt: skip
 
 
 def load_trainer(name: str) -> Trainer:
@@ -31,6 +34,10 @@ def iter_files() -> Iterator[TrainerFiles]:
         yield importlib.import_module(f"rolloutdeck.trainers.{name}").FILES
 
 
+def list_hidden_folders() -> frozenset[str]:
+    return frozenset(name for files in iter_files() for name in files.hidden_folders)
+
+
 def find_loader(format: str) -> Trainer | None:
     """Returns the trainer that can replay steps of this format."""
     return next((trainer for trainer in load_all_trainers() if format and format in trainer.loads), None)
@@ -44,6 +51,11 @@ def first_step(format: str) -> int:
 def masks_flagged(format: str) -> bool:
     """`Trainer.masks_flagged` of the trainer that loads this format."""
     return loader.masks_flagged if (loader := find_loader(format)) else False
+
+
+def replays_own_prompts(format: str) -> bool:
+    """Returns whether steps of this format are replayed with their own prompts, so that no prompts are compared."""
+    return format in loader.replays_own_prompts if (loader := find_loader(format)) else False
 
 
 def only_trained(format: str) -> bool:
@@ -63,9 +75,11 @@ def find_writer(format: str) -> TrainerFiles:
 
 def list_kinds(format: str = "") -> list[FileKind]:
     """Returns all kinds of files, or those of one format. Raises ValueError if the format is unknown."""
+    kinds = [kind for files in iter_files() for kind in files.kinds]
     if not format:
-        return [kind for files in iter_files() for kind in files.kinds]
-    return [kind for kind in find_writer(format).kinds if kind.format == format]
+        return kinds
+    find_writer(format)
+    return [kind for kind in kinds if kind.format == format]
 
 
 def list_others() -> dict[str, str]:

@@ -57,6 +57,7 @@ class FileKind:
     matches(name, head): whether a file is of this kind, by its name and first rows.
     grows: rows are appended to the file; otherwise it is written once.
     step(path): the step in the name of the file or its folders; None if there is none.
+    rows_have_step(path, head): the steps in the rows count, not the number that the file is named after.
     line_step(line): the step of one line of a growing file; None if there is none.
     split(path): the split in the name of the file; "" if there is none.
     stepless: files without a step in their name are accepted; their rows contain the step.
@@ -72,6 +73,7 @@ class FileKind:
     matches: Callable[[str, FileHead], bool]
     grows: bool = False
     step: Callable[[Path], int | None] = lambda path: None
+    rows_have_step: Callable[[Path, FileHead], bool] = lambda path, head: False
     line_step: Callable[[bytes], int | None] = lambda line: None
     split: Callable[[Path], str] = lambda path: ""
     content: Literal["samples", "metrics"] = "samples"
@@ -139,11 +141,21 @@ class LoadableStep:
 
 @dataclass(frozen=True)
 class SettingsIssue:
-    """An issue in a trainer's settings. lost_data: what would be lost ("" for a hint). fix: lines that prevent it."""
+    """An issue in a trainer's settings. lost_data: what would be lost ("" for a hint). fix: lines that prevent it.
+
+    possible_loss: what would be lost with some values of a setting whose value can't be determined, and with which;
+    "" for other issues. It is never set together with `lost_data`.
+    """
 
     title: str
     lost_data: str = ""
     fix: tuple[str, ...] = ()
+    possible_loss: str = ""
+
+
+def build_undetermined_issue(setting: str, possible_loss: str, fix: tuple[str, ...] = ()) -> SettingsIssue:
+    """Returns the issue of a setting, like `name=$VAR`, whose value its file does not contain."""
+    return SettingsIssue(f"cannot determine {setting}", fix=fix, possible_loss=possible_loss)
 
 
 @dataclass(frozen=True)
@@ -170,12 +182,14 @@ class TrainerFiles:
 
     kinds: the files that are read. others: name patterns of known files that are not read -> description.
     guess_split(heads, steps): `train` or `eval` for a folder whose name does not contain it, and the reason.
+    hidden_folders: names that begin with a dot, of folders with such files. Other hidden folders are not searched.
     """
 
     name: str
     kinds: tuple[FileKind, ...]
     guess_split: Callable[[Sequence[FileHead], Sequence[int]], tuple[str, str]]
     others: Mapping[str, str] = field(default_factory=dict)
+    hidden_folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +201,7 @@ class Trainer(TrainerFiles):
     its default.
     read_requirements(settings): what a run with these settings loads instead of generating; raises UsageError.
     guess_settings(project, run, pinned, facts): the settings of a run that is not known: those of the pinned run
-    (`pinned`), or settings that fit the `facts` of a pinned step.
+    (`pinned`), or settings that fit the `facts` of a pinned step; `facts["files"]` are the names of its files.
     recommended_lines(): the recommended settings in the trainer's syntax; `instructions` says where to put them.
     store_lines(): the settings that let a run store generated steps in a replayable form.
     """
@@ -204,10 +218,15 @@ class Trainer(TrainerFiles):
     replays_only: bool = False
     # Flagged rows are replayed with a zero mask. Otherwise their prompts are excluded.
     masks_flagged: bool = False
+    # Formats whose steps are replayed with their own prompts and labels, whatever prompts the run would have asked for.
+    replays_own_prompts: tuple[str, ...] = ()
     # The stored steps contain only samples that were trained on, without filtered ones.
     only_trained: bool = False
     # Settings that `pull` needs, as the user writes them.
     required_settings: tuple[str, ...] = ()
+    # Names of settings that only this trainer's configuration has, or their beginnings if they end with a dot. A file
+    # without any of them is not a configuration of a run.
+    setting_names: tuple[str, ...] = ()
     # `pull --way`: name of a loading method -> its settings.
     ways: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # The folder pattern of the recommended settings, for `watch --tree`.

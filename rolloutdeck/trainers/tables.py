@@ -2,7 +2,8 @@
 `save_to_disk`, and tables of a tracker's log.
 
 They are recognised by their column names (`rolloutdeck.protocol.columns`), or the user passed `--map`. The step is in
-the name of the file or its folder (`step_12`, `12.csv`), else in the rows.
+the name of the file or its folder (`step_12`, `12.csv`), else in the rows. Files of a data set are numbered too
+(`0000.parquet`): a number alone is no step if the rows of the table have one.
 """
 
 from __future__ import annotations
@@ -12,13 +13,8 @@ import re
 from collections.abc import Callable
 from pathlib import PurePath
 
-from rolloutdeck.protocol import (
-    COMMON_COLUMN_NAMES,
-    find_row_keys,
-    find_samples_column,
-    has_generation_columns,
-    parse_logged_columns,
-)
+from rolloutdeck import protocol
+from rolloutdeck.protocol import find_row_keys, has_generation_columns
 from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split
 
 _STEP_NAME = re.compile(r"(?:\A|[^a-z])(?:step|iter|iteration|checkpoint|ckpt)[_-]?(\d{1,18})(?![0-9])", re.IGNORECASE)
@@ -36,6 +32,21 @@ def _step_of(path: PurePath) -> int | None:
         return int(stem)
     steps = (parse_step_name(name) for name in (stem, path.parent.name))
     return next((step for step in steps if step is not None), None)
+
+
+def _rows_have_step(path: PurePath, head: FileHead) -> bool:
+    """Whether a file is named after a number only and its rows have a step, the same in each of the first rows.
+
+    In turns of an agent, steps differ from row to row.
+    """
+    if not _STEP_ONLY.match(path.name.partition(".")[0]):
+        return False
+    if head.rows:
+        steps = {row.get("step") for row in head.rows if isinstance(row.get("step"), int)}
+        return len(steps) == 1
+    if path.suffix in (".csv", ".tsv"):
+        return "step" in _read_csv_columns(head)
+    return path.suffix == ".parquet" and b"\x04step" in head.start
 
 
 def parse_step_name(name: str) -> int | None:
@@ -60,7 +71,7 @@ def _is_rows(name: str, head: FileHead) -> bool:
     If the first line is longer than the bytes that were read, its keys decide.
     """
     if head.rows:
-        return any(has_generation_columns(row) or find_samples_column(row) for row in head.rows)
+        return any(has_generation_columns(row) or protocol.find_samples_column(row) for row in head.rows)
     return head.start.lstrip().startswith(b"{") and any(map(has_generation_columns, find_row_keys(head.start)))
 
 
@@ -68,7 +79,7 @@ def _is_json(name: str, head: FileHead) -> bool:
     if name in _METADATA_FILES:
         return False
     return (
-        has_generation_columns(parse_logged_columns(head.start))
+        has_generation_columns(protocol.parse_logged_columns(head.start))
         or _is_rows(name, head)
         or any(map(has_generation_columns, find_row_keys(head.start)))
     )
@@ -101,7 +112,7 @@ def _is_arrow(name: str, head: FileHead) -> bool:
 
 def _has_length_prefixed_columns(start: bytes, encode_length: Callable[[int], bytes], end: bytes = b"") -> bool:
     """Returns whether a schema has columns of generations, each name after its length."""
-    names = sorted({column for words in COMMON_COLUMN_NAMES.values() for column in words})
+    names = sorted({column for words in protocol.COMMON_COLUMN_NAMES.values() for column in words})
     start = start.lower().translate(_UNDERSCORES)  # lengths are smaller than any letter, so they do not change
     return has_generation_columns([name for name in names if encode_length(len(name)) + name.encode() + end in start])
 
@@ -114,7 +125,7 @@ def _is_batch(name: str, head: FileHead) -> bool:
 
 
 def _is_logged(name: str, head: FileHead) -> bool:
-    if names := parse_logged_columns(head.start):
+    if names := protocol.parse_logged_columns(head.start):
         return has_generation_columns(names)
     return b'"columns"' in head.start and b'"data"' in head.start
 
@@ -123,8 +134,8 @@ _BATCH = FileKind(
     "openai-batch", "answers of a batch", "*.jsonl", _is_batch, step=_step_of, stepless=True, split=_split_of
 )
 KINDS = (_BATCH, *(
-    FileKind("table", "a table of samples", pattern, matches, step=_step_of, stepless=True, guessed=True,
-             split=_split_of, producer=_shard_of)
+    FileKind("table", "a table of samples", pattern, matches, step=_step_of, rows_have_step=_rows_have_step,
+             stepless=True, guessed=True, split=_split_of, producer=_shard_of)
     for pattern, matches in (
         ("*.csv", _is_csv), ("*.tsv", _is_csv), ("*.jsonl", _is_rows), ("*.parquet", _is_parquet),
         ("*.arrow", _is_arrow), ("*.table.json", _is_logged), ("*.json", _is_json),

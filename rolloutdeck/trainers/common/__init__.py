@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from rolloutdeck.trainers.common.pinned_step import check_pinned_step, download_pinned_file, report_not_replayed
     from rolloutdeck.trainers.common.session import EXIT_SECONDS, TrainerSession, get_session, open_trainer_run
     from rolloutdeck.trainers.common.step_files import is_pulled, mark_pulled, walk_folders
-    from rolloutdeck.trainers.common.token_selection import TokenSelection
+    from rolloutdeck.trainers.common.token_rows import TokenSample, build_token_rows, copy_tokenizer
+    from rolloutdeck.trainers.common.token_selection import TokenBudget, TokenSelection
     from rolloutdeck.trainers.common.values import drop_none, parse_int
 
 __all__ = [
-    "EXIT_SECONDS", "ReplayStoppedError", "TokenSelection", "TrainerSession", "bind_arguments", "catch_errors",
-    "check_pinned_step", "download_pinned_file", "drop_none", "get_session", "is_pulled", "mark_pulled",
-    "once_logger", "open_trainer_run", "parse_int", "patch_when_imported", "report_not_replayed", "walk_folders",
-    "wrap_method",
+    "EXIT_SECONDS", "ReplayStoppedError", "TokenBudget", "TokenSample", "TokenSelection", "TrainerSession",
+    "bind_arguments", "build_token_rows", "catch_errors", "check_pinned_step", "copy_tokenizer",
+    "download_pinned_file", "drop_none", "get_session", "is_pulled", "mark_pulled", "once_logger", "open_trainer_run",
+    "parse_int", "patch_when_imported", "report_not_replayed", "walk_folders", "wrap_method",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
@@ -40,6 +41,7 @@ __getattr__ = lazy_names(__name__, {
     "pinned_step": ("check_pinned_step", "download_pinned_file", "report_not_replayed"),
     "session": ("EXIT_SECONDS", "TrainerSession", "get_session", "open_trainer_run"),
     "step_files": ("is_pulled", "mark_pulled", "walk_folders"),
-    "token_selection": ("TokenSelection",),
+    "token_rows": ("TokenSample", "build_token_rows", "copy_tokenizer"),
+    "token_selection": ("TokenBudget", "TokenSelection"),
     "values": ("drop_none", "parse_int"),
 })  # fmt: skip

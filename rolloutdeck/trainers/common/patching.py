@@ -75,10 +75,8 @@ def wrap_method(owner: Any, name: str, make_wrapper: Callable[[Callable[..., Any
     if original is None:
         owner_name = getattr(owner, "__name__", owner)
         library = getattr(owner, "__module__", str(owner_name)).partition(".")[0]
-        target = f"{owner_name}.{name}"
-        once_logger.log_once(
-            f"no {target}", "This %s has no %s: what Rolloutdeck takes from it is missing.", library, target
-        )
+        message, target = "This %s has no %s: what Rolloutdeck takes from it is missing.", f"{owner_name}.{name}"
+        once_logger.log_once(f"no {target}", message, library, target)
         return
     if getattr(original, MARK, False):
         return
@@ -103,9 +101,8 @@ def catch_errors(function: Callable[P, T]) -> Callable[P, T | None]:
         except Exception as error:
             name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
             description = f"{type(error).__name__}: {error}"
-            once_logger.log_once(
-                f"{name} {description}", "Training goes on, but Rolloutdeck lost something in %s: %s", name, description
-            )
+            message = "Training goes on, but Rolloutdeck lost something in %s: %s"
+            once_logger.log_once(f"{name} {description}", message, name, description)
             return None
 
     return call

@@ -64,6 +64,5 @@ def report_not_replayed(
         run.report_replay(step, outcome, pin=entry.pin if entry else None, reason=reason, step_kind=step_kind)
         logger.warning("%s %d is not replayed (%s): %s", label, step, outcome, reason)
     if may_stop and plan.on_mismatch == "stop":
-        raise patching.ReplayStoppedError(
-            f"The replay plan {plan} says to stop where a pin can't be replayed. {label} {step}: {reason}"
-        )
+        message = f"The replay plan {plan} says to stop where a pin can't be replayed."
+        raise patching.ReplayStoppedError(f"{message} {label} {step}: {reason}")

@@ -7,18 +7,20 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rolloutdeck.client import Run, init
 from rolloutdeck.lib import Settings
 from rolloutdeck.trainers.common import patching
-from rolloutdeck.trainers.common.token_selection import TokenSelection
+from rolloutdeck.trainers.common.token_rows import TokenSample, build_token_rows
+from rolloutdeck.trainers.common.token_selection import TokenBudget, TokenSelection
 
 MAX_WAITING_STEPS = 3  # steps whose rows are not built yet; each keeps its batch in memory
 MAX_WAITING_ROWS = 4096  # rows that wait in batches smaller than a step, e.g. of an evaluation
 EXIT_SECONDS = 20.0
+LIVE_SECONDS = 5.0  # between two deliveries of samples that arrive one by one
 
 S = TypeVar("S", bound="TrainerSession")
 _sessions: dict[Hashable, Any] = {}
@@ -28,17 +30,20 @@ _opening = threading.Lock()
 class TrainerSession:
     """A run in one process. `selection` decides which rows keep their token fields.
 
-    A subclass names its thread (`thread_name`), itself in the list of lost items (`log_name`), and what is lost if too
-    many jobs wait (`overload_reason`).
+    A subclass can name its thread (`thread_name`), itself in the list of lost items (`log_name`), and what is lost if
+    too many jobs wait (`overload_reason`).
     """
 
-    thread_name: str
-    log_name: str
-    overload_reason: str
+    thread_name = "rolloutdeck-rows"
+    log_name = "plug-in"
+    overload_reason = "rows of steps that could not be built in time"
 
     def __init__(self, run: Run) -> None:
         self.run, self.pid = run, os.getpid()
         self.selection = TokenSelection.parse(Settings.from_environment().tokens, run.uid)
+        self._budget = TokenBudget(self.selection)
+        self._collected: dict[Any, list[tuple[Callable[[], Sequence[TokenSample]], int]]] = {}
+        self._collecting = threading.Lock()
         self._jobs: queue.Queue[tuple[Callable[[], None], int]] = queue.Queue()
         self._submitted_rows = self._finished_rows = 0  # each is written by one thread only
         self._thread: threading.Thread | None = None
@@ -46,9 +51,7 @@ class TrainerSession:
 
     def submit(self, job: Callable[[], None], rows: int = MAX_WAITING_ROWS) -> None:
         """Runs `job`, which builds `rows` rows, in the session's thread. Counts it as lost if too many rows wait."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
-            self._thread.start()
+        self._start_thread()
         waiting_rows = self._submitted_rows - self._finished_rows
         if self._jobs.qsize() >= MAX_WAITING_STEPS and waiting_rows + rows > MAX_WAITING_ROWS:
             self.count_lost(self.overload_reason)
@@ -56,16 +59,66 @@ class TrainerSession:
         self._submitted_rows += rows
         self._jobs.put_nowait((job, rows))
 
+    def submit_samples(
+        self, build_samples: Callable[[], Sequence[TokenSample]], rows: int, step: int, split: str, **options: Any
+    ) -> None:
+        """Records about `rows` samples, which `build_samples` returns in the session's thread.
+
+        `options` are those of `Run.log_samples`. May be called several times for a step.
+        """
+
+        def job() -> None:
+            if samples := build_samples():
+                self.run.log_samples(build_token_rows(samples, self._budget, split, step), step, split, **options)
+
+        self.submit(job, rows)
+
+    def collect_samples(
+        self, build_samples: Callable[[], Sequence[TokenSample]], rows: int, step: int, split: str, **options: Any
+    ) -> None:
+        """Like `submit_samples`, for samples that arrive one by one: those of a few seconds are one delivery."""
+        self._start_thread()  # at the end of the process, when `flush` needs it, no thread can be started
+        with self._collecting:
+            if not self._collected:
+                timer = threading.Timer(LIVE_SECONDS, self._submit_collected)
+                timer.daemon = True
+                timer.start()
+            key = (step, split, tuple(options.items()))
+            self._collected.setdefault(key, []).append((build_samples, rows))
+
+    def _start_thread(self) -> None:
+        with self._collecting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self.thread_name, daemon=True)
+                self._thread.start()
+
+    def _submit_collected(self) -> None:
+        with self._collecting:
+            collected, self._collected = self._collected, {}
+        for (step, split, options), calls in collected.items():
+            builders = [patching.catch_errors(build_samples) for build_samples, _ in calls]
+
+            def build_all(builders: Any = builders) -> list[TokenSample]:
+                return [sample for build_samples in builders for sample in build_samples() or ()]
+
+            self.submit_samples(build_all, sum(rows for _, rows in calls), step, split, **dict(options))
+
+    def close(self, outcome: str) -> None:
+        """Waits for the rows in memory and ends the run: `finished` or `failed`."""
+        self.flush(EXIT_SECONDS)
+        self.run.finish(outcome, timeout=EXIT_SECONDS)
+
     def count_lost(self, reason: str, count: int = 1) -> None:
         """Counts `count` lost items on the run and logs a warning once."""
         self.run.lose(f"{self.log_name}: {reason}", count)
-        patching.once_logger.log_once(
-            reason, "Training goes on, but Rolloutdeck leaves out %s. It is counted on the run.", reason
-        )
+        message = "Training goes on, but Rolloutdeck leaves out %s. It is counted on the run."
+        patching.once_logger.log_once(reason, message, reason)
 
     def flush(self, seconds: float) -> None:
         """Waits until all jobs are done, at most `seconds`. A forked child does not have the thread and never waits."""
         deadline = time.monotonic() + seconds
+        if self.pid == os.getpid():
+            self._submit_collected()
         while self.pid == os.getpid() and self._jobs.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.02)
 
@@ -93,10 +146,7 @@ def open_trainer_run(framework: str, project: str, name: str, checkpoint_folder:
     A relative folder of checkpoints is not used: it is another folder in each process.
     """
     settings = Settings.from_environment()
-    return init(
-        project=settings.project or project,
-        name=settings.run or name,
-        framework=framework,
-        checkpoint_dir=checkpoint_folder if Path(checkpoint_folder).is_absolute() else None,
-        **options,
-    )
+    project, name = settings.project or project, settings.run or name
+    options.setdefault("producer", "")  # files of the trainer may contain the same rows, and they have no rank
+    folder = checkpoint_folder if Path(checkpoint_folder).is_absolute() else None
+    return init(project=project, name=name, framework=framework, checkpoint_dir=folder, **options)

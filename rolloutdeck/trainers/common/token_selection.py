@@ -26,9 +26,8 @@ class TokenSelection:
             return cls({"": DEFAULT_GROUPS, "none": 0, "all": None}[text], seed)
         if match := re.fullmatch(r"groups:(\d{1,9})", text):
             return cls(int(match.group(1)), seed)
-        patching.once_logger.log_once(
-            "tokens", "ROLLOUTDECK_TOKENS is none, groups:K or all, not %r; groups:8 is used.", text
-        )
+        message = "ROLLOUTDECK_TOKENS is none, groups:K or all, not %r; groups:8 is used."
+        patching.once_logger.log_once("tokens", message, text)
         return cls(DEFAULT_GROUPS, seed)
 
     def subtract(self, groups: int) -> TokenSelection:
@@ -45,3 +44,22 @@ class TokenSelection:
             indices = random.Random(f"{self.seed}/{split}/{step}").sample(range(len(names)), self.groups)
             selected = {names[index] for index in indices}
         return [index for index, name in enumerate(groups) if name in selected]
+
+
+class TokenBudget:
+    """Applies a selection to steps whose rows arrive in several calls: it counts the groups of all calls of a step."""
+
+    MAX_STEPS = 16  # the newest steps whose selected groups are remembered
+
+    def __init__(self, selection: TokenSelection) -> None:
+        self._selection = selection
+        self._remaining: dict[tuple[str, int], TokenSelection] = {}
+
+    def select_rows(self, groups: Sequence[str], split: str, step: int) -> list[int]:
+        """Returns the indices in `groups` (one group name per row) whose token fields are stored, in order."""
+        remaining = self._remaining.pop((split, step), self._selection)
+        selected = remaining.select_rows(groups, split, step)
+        self._remaining[split, step] = remaining.subtract(len({groups[index] for index in selected}))
+        if len(self._remaining) > self.MAX_STEPS:
+            del self._remaining[next(iter(self._remaining))]
+        return selected

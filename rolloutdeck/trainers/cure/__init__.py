@@ -16,6 +16,7 @@ from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Train
 _STEP_FOLDER = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
 OUTPUTS_FILE = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")
 _STEP_MARK = b"code response length:"
+_EXECUTE_MARK = b"code acc: "  # the first line of execute.py, for results without lines of sample.py
 _EVAL_MARK = b"code acc (average proportion"  # eval.py's line in `evaluation/results/results-eval-*.txt`
 NEXT_STEP_SECONDS = 30.0  # results are newer than data by this if the next step has begun; a copy takes less
 
@@ -45,7 +46,7 @@ def find_results_step(path: Path) -> int:
     """
     all_results = sorted(path.parent.glob("results-rl-*.txt"), key=_build_results_key)
     earlier = takewhile(lambda results: results != path, all_results)
-    return sum(_count_lines(results, _STEP_MARK) for results in earlier)
+    return sum(_count_training_steps(results) for results in earlier)
 
 
 def _build_results_key(results: Path) -> tuple[bool, float, str]:
@@ -58,7 +59,7 @@ def _build_results_key(results: Path) -> tuple[bool, float, str]:
 
 
 def _is_results(name: str, head: FileHead) -> bool:
-    return _STEP_MARK in head.start or _EVAL_MARK in head.start
+    return any(mark in head.start for mark in (_STEP_MARK, _EXECUTE_MARK, _EVAL_MARK))
 
 
 def _parse_folder_step(path: Path) -> int | None:
@@ -73,12 +74,16 @@ def _count_lines(path: Path, mark: bytes) -> int:
         return 0
 
 
+def _count_training_steps(path: Path) -> int:
+    return _count_lines(path, _STEP_MARK) or _count_lines(path, _EXECUTE_MARK)
+
+
 def _count_steps(path: Path, folder: Path) -> int:
     """Returns how many steps had begun when this file was written, including the steps of earlier models."""
     results_files = []
     for results in folder.glob("results-rl-*.txt"):
         try:
-            results_files.append((results.stat().st_mtime, results.name, results.read_bytes().count(_STEP_MARK)))
+            results_files.append((results.stat().st_mtime, results.name, _count_training_steps(results)))
             written_at = path.stat().st_mtime
         except OSError:
             continue
@@ -125,10 +130,12 @@ TRAINER = Trainer(
     kinds=KINDS,
     guess_split=assume_split("train", "CURE names its evaluations"),
     loads=("cure",),
+    replays_own_prompts=("cure",),
     instructions="CURE has no setting that stores a step: start this in its folder, before run.py:",
     first_step=0,
     masks_flagged=True,  # only flagged answers are excluded, not the others of their prompt
     required_settings=REQUIRED_SETTINGS,
+    setting_names=("total_steps", "optimized_model_name", "train_dataset", "separate_training"),
     check_settings=FunctionReference("rolloutdeck.trainers.cure.settings_check:check_settings"),
     read_requirements=FunctionReference("rolloutdeck.trainers.cure.layout:read_requirements"),
     guess_settings=FunctionReference("rolloutdeck.trainers.cure.layout:guess_settings"),

@@ -21,7 +21,7 @@ __getattr__ = lazy_names(__name__, {
 _ROLLOUT = re.compile(r"(?:eval_)?(\d{1,18})\.pt\Z")
 _TRAIN = re.compile(r"(\d{1,18})(?:_\d{1,9})?\.pt\Z")
 _EVAL = re.compile(r"(?<![a-z])eval_\d", re.IGNORECASE)
-_VERSION = re.compile(rb"[^.]format_version")
+_TRAINED = re.compile(rb"[^.]format_version|\x0c(?:\0\0\0)?rollout_data")  # the keys, as a pickle has them
 FORGED_ROLLOUT_FUNCTION = "slime.rollout.forge_load.generate_rollout"
 SLIME_HEAD_BYTES = 1024  # the first bytes of a file, which identify its kind
 
@@ -29,11 +29,12 @@ SLIME_HEAD_BYTES = 1024  # the first bytes of a file, which identify its kind
 def is_slime_dump(start: bytes, *, trained: bool) -> bool:
     """Returns whether a file starts like slime's dumps of rollouts, or of training data if `trained`.
 
-    torch names an entry of the archive `.format_version`, which is not a key of the dump.
+    miles, which is derived from slime, writes the same dumps of rollouts and its own of training data, with the key
+    `rollout_data`. torch names an entry of the archive `.format_version`, which is not a key of the dump.
     """
     if not start.startswith(b"PK\x03\x04") or b"rollout_id" not in start[:SLIME_HEAD_BYTES]:
         return False
-    return bool(_VERSION.search(start[:SLIME_HEAD_BYTES])) == trained
+    return bool(_TRAINED.search(start[:SLIME_HEAD_BYTES])) == trained
 
 
 KINDS = (
@@ -58,12 +59,28 @@ TRAINER = Trainer(
     },
     guess_split=assume_split("train", "only the names of files say it"),
     loads=("slime-rollout",),
+    replays_own_prompts=("slime-rollout",),
     instructions="Add these to the arguments of slime's train.py:",
     first_step=0,
     replays_only=True,
     masks_flagged=True,
     only_trained=True,
     ways={"debug": {"rollout_function_path": None}, "forge": {"rollout_function_path": FORGED_ROLLOUT_FUNCTION}},
+    setting_names=(
+        "num_rollout",
+        "rollout_batch_size",
+        "prompt_data",
+        "hf_checkpoint",
+        "n_samples_per_prompt",
+        "dump_details",
+        "save_debug_rollout_data",
+        "load_debug_rollout_data",
+        "rollout_function_path",
+        "advantage_estimator",
+        "custom_rollout_log_function_path",
+        "actor_num_nodes",
+        "eval_interval",
+    ),
     check_settings=FunctionReference("rolloutdeck.trainers.slime.settings_check:check_settings"),
     read_requirements=FunctionReference("rolloutdeck.trainers.slime.layout:read_requirements"),
     guess_settings=FunctionReference("rolloutdeck.trainers.slime.layout:guess_settings"),

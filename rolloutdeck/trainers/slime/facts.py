@@ -12,9 +12,8 @@ SLIME_FACTS = {"role": "rollout", "serialisation": "torch", "format": "slime-rol
 
 def build_argument_facts(arguments: Mapping[str, Any], rows: int | None = None) -> dict[str, Any]:
     """Returns the facts of a run with these arguments. `rows`: the number it generated, if known."""
-    prompts, samples_per_prompt = (
-        parse_int(arguments.get(name)) for name in ("rollout_batch_size", "n_samples_per_prompt")
-    )
+    names = ("rollout_batch_size", "n_samples_per_prompt")
+    prompts, samples_per_prompt = (parse_int(arguments.get(name)) for name in names)
     if rows is None and prompts and samples_per_prompt:
         rows = prompts * samples_per_prompt
     facts = {

@@ -85,9 +85,8 @@ class SlimeRequirements(RunRequirements):
             notes.append(f"It starts at {start}, since the plan has nothing for {earlier}.")
         if later := [step for step in steps if step >= end]:
             effect = "loads rollout 0 in its place" if self.forge else "ends there"
-            notes.append(
-                f"There is no file for {end}, and slime {effect}: {format_step_ranges(later)} will not be reached."
-            )
+            unreached = format_step_ranges(later)
+            notes.append(f"There is no file for {end}, and slime {effect}: {unreached} will not be reached.")
         if not self.forge:
             notes.append("SGLang is not started, no weights are sent and no eval is run (--way forge does all of it).")
         return notes
@@ -117,10 +116,6 @@ def read_requirements(settings: TrainerSettings) -> SlimeRequirements:
 
 def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the probable arguments of a run: those of the `pinned` run, else those that its rollouts show."""
-    known = {
-        "rollout_batch_size": facts.get("prompts"),
-        "n_samples_per_prompt": facts.get("samples_per_prompt"),
-        "rollout_max_response_len": facts.get("max_response_length"),
-    }
-    arguments = dict(pinned) or drop_none(known)
+    sizes = {"rollout_batch_size": facts.get("prompts"), "n_samples_per_prompt": facts.get("samples_per_prompt")}
+    arguments = dict(pinned) or drop_none({**sizes, "rollout_max_response_len": facts.get("max_response_length")})
     return {name: value for name, value in arguments.items() if name not in ("start_rollout_id", "num_rollout")}

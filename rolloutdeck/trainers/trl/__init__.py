@@ -30,10 +30,14 @@ TRAINER = Trainer(
             step=lambda path: match_step(_FILE, path.name),
         ),
     ),
-    others={"trainer_state.json": "states of a trainer's checkpoints"},
     # An eval overwrites the file of its step, and no column states the split of a row.
     guess_split=assume_split("train", "TRL writes the rows of an eval into the train file of its step"),
     loads=("trl-rollout",),
+    setting_names=(
+        "output_dir", "trainer", "log_completions", "logging_steps", "model_name_or_path", "learning_rate", "max_steps",
+        "eval_strategy", "num_generations", "per_device_train_batch_size", "callbacks", "log_history", "GRPOConfig()",
+        "RLOOConfig()",
+    ),
     instructions=(
         "Add this to the arguments of GRPOTrainer or RLOOTrainer, after\n"
         "`from rolloutdeck.trainers.trl import RolloutdeckCallback`:"

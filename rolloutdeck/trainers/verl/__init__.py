@@ -69,10 +69,12 @@ TRAINER = Trainer(
     },
     guess_split=guess_split,
     loads=("gen_batch", "tq_batch", "single_file"),
+    replays_own_prompts=("tq_batch",),
     instructions=(
         "Add these to the trainer's command line, with folders that the machine running `rolloutdeck watch` sees:"
     ),
     watch_tree="/shared/rl/{project}/{run}/{split}",
+    setting_names=("trainer.", "actor_rollout_ref.", "algorithm.", "skip.", "async_training.", "rollout."),
     check_settings=FunctionReference("rolloutdeck.trainers.verl.settings_check:check_settings"),
     read_requirements=FunctionReference("rolloutdeck.trainers.verl.layout:read_requirements"),
     guess_settings=FunctionReference("rolloutdeck.trainers.verl.facts:guess_settings"),

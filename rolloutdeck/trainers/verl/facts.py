@@ -21,6 +21,7 @@ BATCH, GEN_BATCH = "data.train_batch_size", "data.gen_batch_size"
 MODE, FILTER = "trainer.v1.trainer_mode", "algorithm.filter_groups.enable"
 REFILL = "trainer.v1.sampler.sync_refill_failed_groups"
 V1_SKIP_SETTING = "actor_rollout_ref.rollout.skip_rollout"
+V2_FILE = "new_batch.dp"  # only verl 0.8 writes it
 V2_SKIP_PREFIX = "actor_rollout_ref.rollout.skip."
 CORRECTION = "algorithm.rollout_correction."
 SERIALISATION = f"{RAY_ENV_PREFIX.lstrip('+')}VERL_DATAPROTO_SERIALIZATION_METHOD"
@@ -74,6 +75,12 @@ def build_batch_shape(settings: TrainerSettings, trainer: str) -> dict[str, int]
     return {**shape, "gbs": gbs, "prompts": batch, "inner": inner, "stride": 1}
 
 
+def is_v2(settings: TrainerSettings) -> bool:
+    """Whether these are settings of verl 0.8, whose rollout skip has another place than in later versions."""
+    has_v2, has_skip = (any(name.startswith(prefix) for name in settings) for prefix in (V2_SKIP_PREFIX, "skip."))
+    return has_v2 and not has_skip
+
+
 def get_trainer_mode(settings: TrainerSettings) -> str:
     return str(settings.get(MODE) or "sync")
 
@@ -103,7 +110,8 @@ def _has_rollout_correction(settings: TrainerSettings) -> bool | None:
 def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the probable settings of a run: those of the `pinned` run, else those that its batches show.
 
-    The names are those that the plug-in and the recommended folders give to a run.
+    Experiment and project have the names of the pinned run, else those that the plug-in and the recommended folders
+    give to a run.
     """
     known: dict[str, Any] = {
         "trainer.use_v1": facts.get("role") == "rollout_tq",
@@ -117,4 +125,6 @@ def guess_settings(project: str, run: str, pinned: TrainerSettings, facts: Mappi
         known[BATCH] = facts.get("prompts")
     if (facts.get("parameter_sync_step") or 1) > 1:
         known |= {MODE: "separate_async", "trainer.v1.separate_async.parameter_sync_step": facts["parameter_sync_step"]}
-    return {**(pinned or drop_none(known)), EXPERIMENT: run, PROJECT: project}
+    if V2_FILE in facts.get("files", ()):
+        known |= {f"{V2_SKIP_PREFIX}enable": True}
+    return {EXPERIMENT: run, PROJECT: project, **(pinned or drop_none(known))}

@@ -12,26 +12,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.replay import Placement, PlanFile, RunRequirements, write_without_prompts
 from rolloutdeck.trainer_api import TrainerSettings
 from rolloutdeck.trainer_config import parse_scalar
-from rolloutdeck.trainers.verl.facts import (
-    BATCH,
-    EXPERIMENT,
-    GEN_BATCH,
-    PROJECT,
-    PROMPT,
-    RESPONSE,
-    SAMPLES_PER_PROMPT,
-    V1_SKIP_SETTING,
-    V2_SKIP_PREFIX,
-    build_batch_shape,
-    build_setting_facts,
-    get_trainer_mode,
-    parse_optional_number,
-)
+from rolloutdeck.trainers.verl import facts
+from rolloutdeck.trainers.verl.facts import BATCH, EXPERIMENT, GEN_BATCH, PROJECT, PROMPT, RESPONSE, SAMPLES_PER_PROMPT
 from rolloutdeck.trainers.verl.settings_check import SKIP_ROLE_BY_TRAINER, detect_verl_trainer, format_override
 
 GEN, TQ, NEW, META = "gen_batch.dp", "tq_batch.pt", "new_batch.dp", "meta.json"
@@ -101,7 +89,7 @@ class VerlRequirements(RunRequirements):
     def build_settings(self, root: str, steps: Sequence[int]) -> list[str]:
         """Returns the overrides that replay exactly these step folders below `root`, quoted for a shell."""
         if self.v2:
-            prefix, selection = V2_SKIP_PREFIX, {"max_dump_step": str(max(steps, default=0))}
+            prefix, selection = facts.V2_SKIP_PREFIX, {"max_dump_step": str(max(steps, default=0))}
             validation: dict[str, object] = {"trainer.val_before_train": False, "trainer.test_freq": -1}
         else:
             prefix, selection = f"skip.{self.role}.", {"steps": "[" + ",".join(map(str, sorted(steps))) + "]"}
@@ -109,6 +97,14 @@ class VerlRequirements(RunRequirements):
         settings = {"enable": True, "dump_dir": quote_hydra_value(root), **selection, "action": "cache"}
         overrides = {**{f"{prefix}{name}": value for name, value in settings.items()}, **validation}
         return [format_override(name, value) for name, value in overrides.items()]
+
+    def describe_assumptions(self, given: Mapping[str, Any]) -> Mapping[str, str]:
+        version = "verl 0.8, since only it writes such files" if self.v2 else f"verl 0.9 or newer, {self.trainer}"
+        assumptions = {"trainer": version}
+        if EXPERIMENT not in given:
+            hint = f"give {EXPERIMENT} with --set, or another trainer.default_local_dir, to keep them as they are"
+            assumptions["checkpoints"] = f"those of this experiment; {hint}"
+        return assumptions
 
     def build_notes(self, steps: Sequence[int], *, moved: bool) -> list[str]:
         notes = []
@@ -119,18 +115,16 @@ class VerlRequirements(RunRequirements):
                 "rewards are the pinned ones."
             )
         if self.warms_up:
-            notes.append(
-                "While skip.rollout_tq is enabled, the async modes of V1 skip their warm-up batches for the whole run."
-            )
+            effect = "the async modes of V1 skip their warm-up batches for the whole run"
+            notes.append(f"While skip.rollout_tq is enabled, {effect}.")
         if self.v2:
             gaps = sorted(set(range(1, max(steps, default=0) + 1)) - set(steps))
             effect = f"; it will generate and write steps {gaps[0]} to {gaps[-1]}" if gaps else ""
             condition = "verl 0.8 counts generations from 1, validation too, so validation must be off"
             notes.append(f"{condition}{effect}.")
         if self.role == "async_rollout":
-            notes.append(
-                "Fully async trains in the order of completion: the steps below count prompts as they are fed."
-            )
+            condition = "Fully async trains in the order of completion"
+            notes.append(f"{condition}: the steps below count prompts as they are fed.")
         return notes
 
 
@@ -139,28 +133,25 @@ def read_requirements(settings: TrainerSettings) -> VerlRequirements:
 
     Raises UsageError if a setting is missing or invalid, or if the trainer can't replay.
     """
-    has_v2_settings, has_skip_settings = (
-        any(name.startswith(prefix) for name in settings) for prefix in (V2_SKIP_PREFIX, "skip.")
-    )
-    v2 = has_v2_settings and not has_skip_settings
+    v2 = facts.is_v2(settings)
     trainer = "V0" if v2 else detect_verl_trainer(settings, complete=False)
     role = SKIP_ROLE_BY_TRAINER[trainer]
-    if V1_SKIP_SETTING in settings:
+    if facts.V1_SKIP_SETTING in settings:
         raise UsageError("verl up to 0.7 replays one file at every step; `pull` supports 0.8 and newer.")
     if not role:
         raise UsageError(f"The {trainer} trainer of verl replays nothing: it never starts verl's rollout skip.")
-    shape = build_batch_shape(settings, trainer)
+    shape = facts.build_batch_shape(settings, trainer)
     name = f"{_read_name(settings, EXPERIMENT)}_{_read_name(settings, PROJECT)}"
     folder = PurePosixPath(name) / "GBS{gbs}_N{n}_in{prompt}_out{response}".format(**shape)
     if folder.is_absolute() or ".." in folder.parts or "\0" in name:
         raise UsageError(f"{EXPERIMENT} and {PROJECT} give the folder {name!r}, which is outside of --into.")
-    total_steps = parse_optional_number(settings, "trainer.total_training_steps") if trainer != "fully async" else None
+    steps = None if trainer == "fully async" else facts.parse_optional_number(settings, "trainer.total_training_steps")
     return VerlRequirements(
         trainer="V2" if v2 else trainer,
         role=role,
         folder=folder,
-        facts=build_setting_facts(settings, trainer),
-        folder_settings=_list_folder_settings(settings, shape),
+        facts=facts.build_setting_facts(settings, trainer),
+        folder_settings=(*_list_trainer_settings(settings, trainer), *_list_folder_settings(settings, shape)),
         repairable=(GEN,) if role == "rollout" and not v2 else (),
         # In 0.8 the labels of the rows are in a separate file.
         excludable=() if v2 else (GEN, TQ),
@@ -168,10 +159,20 @@ def read_requirements(settings: TrainerSettings) -> VerlRequirements:
         repeats_prompts=role == "rollout_tq",
         inner=shape["inner"] if role == "rollout_tq" else 0,
         stride=shape["stride"],
-        warms_up=trainer == "V1" and get_trainer_mode(settings) != "sync",
-        total_steps=total_steps,
+        warms_up=trainer == "V1" and facts.get_trainer_mode(settings) != "sync",
+        total_steps=steps,
         v2=v2,
     )
+
+
+def _list_trainer_settings(settings: TrainerSettings, trainer: str) -> list[str]:
+    """Returns the settings that select the trainer. 0.8 has no such settings."""
+    if trainer not in ("V0", "V1") or facts.is_v2(settings):
+        return []
+    names = ["trainer.use_v1"]
+    if trainer == "V1" and (mode := facts.get_trainer_mode(settings)) != "sync":
+        names += [facts.MODE, f"trainer.v1.{mode}.parameter_sync_step"]
+    return [format_override(name, settings[name]) for name in names if settings.get(name) is not None]
 
 
 def _list_folder_settings(settings: TrainerSettings, shape: Mapping[str, int]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.client import start
-from rolloutdeck.trainers.common import patching, session
+from rolloutdeck.trainers.common import patching, session, token_selection
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.support.patching import patch_everywhere
 
@@ -96,3 +97,34 @@ def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not(
     held_session.flush(20)
     assert time.monotonic() - start < 10
     free.set()
+
+
+COLLECTED = """
+from rolloutdeck.client import start
+from rolloutdeck.trainers.common import TokenSample, TrainerSession
+
+session = TrainerSession(start.init(project="math", name="collects"))
+for number in range(3):
+    samples = [TokenSample([1], [number], lambda ids: " ".join(map(str, ids)), row={"score": 0.5})]
+    session.collect_samples(lambda samples=samples: samples, 1, step=7, split="train")
+session.collect_samples(lambda: [][1], 1, step=7, split="train")
+"""
+
+
+def test_samples_that_arrive_one_by_one_are_one_delivery_also_if_the_process_ends_at_once(
+    at_receiver: Receiver,
+) -> None:
+    done = subprocess.run([sys.executable, "-c", COLLECTED], cwd=ROOT, capture_output=True, text=True, check=True)
+    [(_, query, body)] = at_receiver.dumps
+    rows = [json.loads(line) for line in body.splitlines()]
+    assert (query["step"], query["split"]) == ("7", "train"), done.stderr
+    assert [(row["prompt"], row["response"], row["score"]) for row in rows] == [
+        ("1", "0", 0.5), ("1", "1", 0.5), ("1", "2", 0.5),
+    ]  # fmt: skip
+
+
+def test_the_groups_with_tokens_are_counted_over_all_calls_of_a_step() -> None:
+    budget = token_selection.TokenBudget(token_selection.TokenSelection(2))
+    first, second = budget.select_rows(["a", "a"], "train", 1), budget.select_rows(["b", "c", "d"], "train", 1)
+    assert first == [0, 1] and len(second) == 1
+    assert budget.select_rows(["e"], "train", 1) == [] and budget.select_rows(["e"], "eval", 1) == [0]

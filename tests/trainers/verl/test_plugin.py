@@ -225,7 +225,11 @@ def test_all_rows_of_both_processes_stand_once_and_a_resend_changes_nothing(
     for _ in range(2):
         for _, query, body in fully_async.deck.dumps:
             indexed(run, body, int(query["step"]), **{name: query[name] for name in names if name in query})
-        result = Sample.objects.visible().filter(step__run=run).values_list("id", "step__split", "data_source", "group")
+        result = (
+            Sample.objects.current_and_visible()
+            .filter(step__run=run)
+            .values_list("id", "step__split", "data_source", "group")
+        )
         rendered.append(sorted(result))
     assert rendered[0] == rendered[1]
     assert Counter(split for _, split, _, _ in rendered[0]) == {"eval": 4, "train": 8}

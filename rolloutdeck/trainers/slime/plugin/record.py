@@ -16,13 +16,8 @@ from typing import Any
 
 from rolloutdeck.trainers.common import catch_errors, once_logger
 from rolloutdeck.trainers.slime.facts import build_argument_facts
-from rolloutdeck.trainers.slime.plugin.rows import (
-    SlimeRow,
-    add_sample_tokens,
-    build_slime_rows,
-    flatten_samples,
-    freeze_sample,
-)
+from rolloutdeck.trainers.slime.plugin import rows as slime_rows
+from rolloutdeck.trainers.slime.plugin.rows import SlimeRow, flatten_samples, freeze_sample
 from rolloutdeck.trainers.slime.plugin.session import SlimeSession, get_slime_session
 
 STEP_KIND = "rollout_id"
@@ -94,10 +89,10 @@ def _record_rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, An
     rollout_metrics = {**(metrics or {}), "perf/rollout_time": seconds}
 
     def job() -> None:
-        rows = build_slime_rows([*trained, *filtered], key=str(getattr(args, "reward_key", None) or ""))
+        rows = slime_rows.build_slime_rows([*trained, *filtered], key=str(getattr(args, "reward_key", None) or ""))
         for row in rows[len(trained) :]:
             row["filtered"] = True
-        add_sample_tokens(rows, [*trained, *filtered], session.selection, "train", step)
+        slime_rows.add_sample_tokens(rows, [*trained, *filtered], session.selection, "train", step)
         _log_samples(session, rows, step, "train")
         computed_metrics = collect_rollout_metrics(args, trained, seconds)
         session.run.log({**computed_metrics, **rollout_metrics}, step, step_kind=STEP_KIND)
@@ -111,18 +106,15 @@ def _record_rollout(step: int, args: Any, samples: Any, metrics: Mapping[str, An
 def _record_eval(step: int, args: Any, data: Mapping[str, Any], metrics: Mapping[str, Any] | None) -> None:
     session = get_slime_session(args)
     key = str(getattr(args, "eval_reward_key", None) or getattr(args, "reward_key", None) or "")
-    sets = {
-        str(name): (dict(info), [freeze_sample(sample) for sample in info.get("samples") or ()])
-        for name, info in data.items()
-    }
+    sets = {str(name): (dict(info), list(map(freeze_sample, info.get("samples") or ()))) for name, info in data.items()}
     with pending_samples.lock:
         pending_samples.live_samples.pop((step, "eval"), None)
 
     def job() -> None:
         all_metrics: dict[str, Any] = {}
         for name, (info, samples) in sets.items():
-            rows = apply_eval_results(build_slime_rows(samples, key, name), info)
-            add_sample_tokens(rows, samples, session.selection, "eval", step)
+            rows = apply_eval_results(slime_rows.build_slime_rows(samples, key, name), info)
+            slime_rows.add_sample_tokens(rows, samples, session.selection, "eval", step)
             _log_samples(session, rows, step, "eval")
             set_metrics = compute_rollout_metrics("", args, samples)
             all_metrics |= {f"eval/{name}/{metric}": value for metric, value in set_metrics.items()}
@@ -153,7 +145,7 @@ def collect_rollout_metrics(args: Any, samples: Sequence[Any], seconds: float) -
     metrics = {f"rollout/{name}": value for name, value in compute_rollout_metrics("", args, samples).items()}
     performance = compute_rollout_metrics("perf_", args, samples, seconds)
     metrics |= {f"perf/{name}": value for name, value in performance.items()}
-    rows = build_slime_rows(samples, str(getattr(args, "reward_key", None) or ""))
+    rows = slime_rows.build_slime_rows(samples, str(getattr(args, "reward_key", None) or ""))
     scores = [row["score"] for row in rows if "score" in row]
     return metrics | ({"rollout/reward": sum(scores) / len(scores)} if scores else {})
 
@@ -210,14 +202,14 @@ def _record_live_sample(args: Any, sample: Any, rollout_id: int | None, evaluati
 
     def job() -> None:
         for (step, split), samples in due.items():
-            _log_samples(session, build_slime_rows(samples), step, split)
+            _log_samples(session, slime_rows.build_slime_rows(samples), step, split)
 
     session.submit(job)
 
 
 def _log_samples(session: SlimeSession, rows: Sequence[SlimeRow], step: int, split: str) -> None:
     if rows:
-        session.run.log_samples(rows, step, split, step_kind=STEP_KIND)
+        session.run.log_samples(rows, step, split, step_kind=STEP_KIND, columns="native")
 
 
 def _reset_in_child() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError
-from rolloutdeck.lib import Settings, logger
+from rolloutdeck.lib import Settings
 from rolloutdeck.replay import PinnedArtifact, PlanEntry, PlanRevision
 from rolloutdeck.safe_pickle.batches import RowConverter, open_torch_dict
 from rolloutdeck.safe_pickle.load import Unreadable
@@ -70,8 +70,8 @@ def _replayed(args: Any, step: int, data_source: Any) -> Any:
     skip_prompts(args, data_source)
     seconds = time.monotonic() - start
     exclusion = f"{len(flagged)} flagged samples have no weight (remove_sample)" if flagged else ""
-    session.run.report_replay(step, "hit", entry.pin, len(samples), seconds, exclusion, step_kind=STEP_KIND)
-    logger.info("Rollout %d replays pin %d: %d samples in %.1f s.", step, entry.pin, len(samples), seconds)
+    details = {"step_kind": STEP_KIND, "source": str(entry)}
+    session.run.report_replay(step, "hit", entry.pin, len(samples), seconds, exclusion, **details)
     return build_output(samples)
 
 
@@ -84,12 +84,8 @@ def load_session_plan(session: SlimeSession, args: Any) -> PlanRevision:
 
 def find_rollout_file(entry: PlanEntry) -> tuple[PinnedArtifact, str]:
     """Returns the artifact with the rollout, and its file. Raises NotReplayableError."""
-    pairs = [
-        (artifact, name)
-        for artifact in entry.artifacts
-        for name in artifact.files
-        if PurePosixPath(name).suffix == ".pt"
-    ]
+    pairs = [(artifact, name) for artifact in entry.artifacts for name in artifact.files]
+    pairs = [(artifact, name) for artifact, name in pairs if PurePosixPath(name).suffix == ".pt"]
     if len(pairs) != 1:
         raise NotReplayableError(f"the pin has {len(pairs)} rollout files of slime, one is needed")
     return pairs[0]
@@ -102,9 +98,8 @@ def find_flagged_samples(entry: PlanEntry) -> list[int]:
     """
     source, name = find_rollout_file(entry)
     if unplaced := int(entry.source.get("unplaced", entry.source.get("flagged")) or 0):
-        raise NotReplayableError(
-            f"{unplaced} of its flagged samples can't be found in its file, so they can't be excluded"
-        )
+        reason = "flagged samples can't be found in its file, so they can't be excluded"
+        raise NotReplayableError(f"{unplaced} of its {reason}")
     if source.fully_flagged:
         raise NotReplayableError("all its samples are flagged")
     return list(source.flagged.get(name, ()))

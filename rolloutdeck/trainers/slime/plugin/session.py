@@ -29,12 +29,5 @@ def open_slime_run(args: Any) -> Run:
     arguments = {name: value for name, value in getattr(args, "__dict__", {}).items() if name not in SECRET_ARGUMENTS}
     project, name, save = (str(arguments.get(key) or "") for key in ("wandb_project", "wandb_group", "save"))
     resumes = bool(arguments.get("load")) and arguments["load"] == arguments.get("save")
-    return open_trainer_run(
-        "slime",
-        project,
-        name,
-        save,
-        config=arguments,
-        resume="allow" if resumes else "",
-        exit_timeout=EXIT_SECONDS,
-    )
+    options = {"config": arguments, "resume": "allow" if resumes else "", "exit_timeout": EXIT_SECONDS}
+    return open_trainer_run("slime", project, name, save, **options)

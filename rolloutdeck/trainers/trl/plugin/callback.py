@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -85,14 +86,14 @@ class RolloutdeckCallback(TrainerCallback):  # type: ignore[misc]
             self._stored = (generation.step, call + 1)
             self._facts = self._facts or build_trainer_facts(trainer)
         ranks = int(trainer.accelerator.process_index), int(trainer.accelerator.num_processes)
-        session.submit(
-            lambda: self._log_rows(session, generation, call if stores else None, *ranks), len(generation.prompts)
-        )
+        job = partial(self._log_rows, session, generation, call if stores else None, *ranks)
+        session.submit(job, len(generation.prompts))
 
     def _log_rows(
         self, session: TrlSession, generation: CapturedGeneration, call: int | None, rank: int, ranks: int
     ) -> None:
-        session.run.log_samples(generation.rows(session.selection), generation.step, generation.split)
+        rows = generation.rows(session.selection)
+        session.run.log_samples(rows, generation.step, generation.split, columns="native")
         if call is None or self.keep is None:
             return
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError
-from rolloutdeck.lib import hash_file, logger
+from rolloutdeck.lib import hash_file, log_or_print, logger
 from rolloutdeck.replay import PULL_MANIFEST
 from rolloutdeck.trainers.common import ReplayStoppedError
 from rolloutdeck.trainers.trl.plugin import step_files
@@ -23,15 +23,15 @@ class FolderStepSource:
         """Raises OSError, and ValueError if the folder has no steps: else all steps would be generated silently."""
         self.folder = folder
         self.manifest = load_manifest(folder)
-        self.steps: set[str] | None = None  # those that the main process sees
+        self.step_folders: set[str] | None = None  # those that the main process sees
         if not any(folder.glob("step_*/rollout-*.json")):
             raise ValueError(f"{folder} has no step of TRL; `rolloutdeck pull --trainer trl --into` writes them there.")
 
     def __call__(self, step: int, trainer: Any) -> FolderStep | None:
-        if self.steps is None:
-            self.steps = broadcast_from_main(trainer, lambda: {path.name for path in self.folder.glob("step_*")})
+        if self.step_folders is None:
+            self.step_folders = broadcast_from_main(trainer, lambda: {path.name for path in self.folder.glob("step_*")})
         name = step_files.build_step_folder_name(step)
-        return FolderStep(self.folder / name, step, self.manifest) if name in self.steps else None
+        return FolderStep(self.folder / name, step, self.manifest) if name in self.step_folders else None
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class FolderStep:
         return step_files.read_generation(path)
 
     def report_replayed(self, trainer: Any, rows: int, seconds: float) -> None:
-        self._report(trainer, "hit", rows=rows, seconds=seconds)
-        logger.info("Step %d is replayed from %s: %d rows.", self.number, self.folder, rows)
+        reported = self._report(trainer, "hit", rows=rows, seconds=seconds, source=str(self.folder))
+        if not reported and is_main_process(trainer):
+            log_or_print("Step %d is replayed from %s: %d rows.", self.number, self.folder, rows)
 
     def report_not_replayed(self, trainer: Any, error: Exception) -> None:
         reason = str(error) or type(error).__name__
@@ -60,16 +61,17 @@ class FolderStep:
         if is_main_process(trainer):
             logger.warning("Step %d is not replayed: %s", self.number, reason)
         if self.manifest.get("on_mismatch") == "stop":
-            raise ReplayStoppedError(
-                f"The replay plan {self.manifest.get('plan')} says to stop. Step {self.number}: {reason}"
-            )
+            message = f"The replay plan {self.manifest.get('plan')} says to stop."
+            raise ReplayStoppedError(f"{message} Step {self.number}: {reason}")
 
-    def _report(self, trainer: Any, outcome: str, **details: Any) -> None:
-        """Reports to the run of the trainer's callback, if it has one and the manifest has the pin."""
+    def _report(self, trainer: Any, outcome: str, **details: Any) -> bool:
+        """Reports to the run of the trainer's callback, if it has one and the manifest has the pin. Returns whether."""
         pin = (self.manifest.get("pins") or {}).get(str(self.number))
         run = find_reporting_run(trainer)
         if run is not None and isinstance(pin, int):
             run.report_replay(self.number, outcome, pin=pin, **details)
+            return True
+        return False
 
 
 def load_manifest(folder: Path) -> dict[str, Any]:

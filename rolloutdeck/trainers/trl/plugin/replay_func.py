@@ -11,15 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rolloutdeck.errors import NotReplayableError
-from rolloutdeck.lib import logger
 from rolloutdeck.replay import PlanEntry, PlanRevision
-from rolloutdeck.trainers.common import (
-    catch_errors,
-    check_pinned_step,
-    download_pinned_file,
-    once_logger,
-    report_not_replayed,
-)
+from rolloutdeck.trainers import common
 from rolloutdeck.trainers.trl.plugin import step_files
 from rolloutdeck.trainers.trl.plugin.callback import build_trainer_facts
 from rolloutdeck.trainers.trl.plugin.ranks import broadcast_from_main, find_reporting_run
@@ -62,28 +55,27 @@ class PinnedStep:
 
     def generation(self, call: int, trainer: Any) -> step_files.StoredGeneration:
         """Raises NotReplayableError, DownloadError, ServerUnreachableError, OSError, ValueError."""
-        check_pinned_step(self.plan, self.entry, "a step of TRL")
+        common.check_pinned_step(self.plan, self.entry, "a step of TRL")
         name = step_files.build_generation_name(call)
         source = next((artifact for artifact in self.entry.artifacts if name in artifact.files), None)
         if source is None:
             raise NotReplayableError(f"the pin has no {name}")
-        with download_pinned_file(self.entry, source, name) as path:
+        with common.download_pinned_file(self.entry, source, name) as path:
             return step_files.read_generation(path)
 
     def report_replayed(self, trainer: Any, rows: int, seconds: float) -> None:
         if run := find_reporting_run(trainer):
-            run.report_replay(self.number, "hit", self.entry.pin, rows, seconds)
-            logger.info("Step %d replays pin %d: %d rows in %.1f s.", self.number, self.entry.pin, rows, seconds)
+            run.report_replay(self.number, "hit", self.entry.pin, rows, seconds, source=str(self.entry))
 
     def report_not_replayed(self, trainer: Any, error: Exception) -> None:
-        report_not_replayed(find_reporting_run(trainer), self.plan, self.entry, self.number, error)
+        common.report_not_replayed(find_reporting_run(trainer), self.plan, self.entry, self.number, error)
 
 
-@catch_errors
+@common.catch_errors
 def load_plan(name: str, trainer: Any) -> PlanRevision | None:
     """Returns the plan that the run of the trainer's callback follows."""
     run = find_reporting_run(trainer)
     if run is None:
-        once_logger.log_once("no callback", "Nothing is replayed: the trainer has no RolloutdeckCallback.")
+        common.once_logger.log_once("no callback", "Nothing is replayed: the trainer has no RolloutdeckCallback.")
         return None
     return run.replay_plan(name, build_trainer_facts(trainer))

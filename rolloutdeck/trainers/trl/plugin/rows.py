@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rolloutdeck.protocol import SAMPLE_KEYS
 from rolloutdeck.trainers.common import TokenSelection
 
 TrlRow = dict[str, Any]
 
 GROUND_TRUTH_COLUMNS = ("ground_truth", "solution", "answer", "target")  # columns of data sets that contain it
+RESERVED_COLUMNS = frozenset(SAMPLE_KEYS) - {"ground_truth", "data_source", "tools"}
 SKIPPED_COLUMNS = ("prompt", "completion", "completion_ids", "image", "images", "environment")
 # Key of a row -> tensors of a generation; the first that exists is used.
 TOKEN_TENSORS = {
@@ -82,8 +84,9 @@ class CapturedGeneration:
         row |= {"index": index, "rewards": parts, "score": self._compute_score(rewards), "response_length": len(ids)}
         if self.end_ids:
             row["truncated"] = not ids or ids[-1] not in self.end_ids
-        add_columns(row, self.inputs[row_index])
-        add_columns(row, {name: values[row_index] for name, values in self.extras.items() if len(values) > row_index})
+        add_columns(row, self.inputs[row_index], "dataset_")
+        extras = {name: values[row_index] for name, values in self.extras.items() if len(values) > row_index}
+        add_columns(row, extras, "extra_")
         return row
 
     def _compute_score(self, rewards: Sequence[float]) -> float | None:
@@ -109,11 +112,12 @@ class CapturedGeneration:
         return [token_id for token_id, is_token in zip(ids, mask, strict=True) if is_token]
 
 
-def add_columns(row: TrlRow, columns: Mapping[str, Any]) -> None:
-    """Adds the columns of the data set, or of `log_extra`, if the row does not have these keys."""
+def add_columns(row: TrlRow, columns: Mapping[str, Any], prefix: str) -> None:
+    """Adds the columns of the data set, or of `log_extra`. One whose name has a meaning for a sample, or is in the row
+    already, gets the prefix: `dataset_index`, `extra_score`."""
     for name, value in columns.items():
-        if name not in SKIPPED_COLUMNS and name not in row and value is not None:
-            row[name] = value
+        if name not in SKIPPED_COLUMNS and value is not None:
+            row[prefix + name if name in RESERVED_COLUMNS or name in row else name] = value
     truth = next((row[name] for name in GROUND_TRUTH_COLUMNS if name in row), None)
     if truth is not None:
         row["ground_truth"] = truth if isinstance(truth, str) else str(truth)

@@ -131,11 +131,8 @@ def iter_part_rows(part: Path) -> Iterator[str]:
 
 def build_row(generation: CapturedGeneration, row_index: int) -> StoredRow:
     ids = list(generation.ids[row_index])
-    row: StoredRow = {
-        "prompt": generation.prompts[row_index],
-        "prompt_ids": generation.prompt_ids(row_index),
-        "completion_ids": ids,
-    }
+    row: StoredRow = {"prompt": generation.prompts[row_index], "prompt_ids": generation.prompt_ids(row_index)}
+    row["completion_ids"] = ids
     for key, name in ROW_TENSORS.items():
         if name in generation.tensors:
             row[key] = generation.tensors[name][row_index].tolist()[: len(ids)]

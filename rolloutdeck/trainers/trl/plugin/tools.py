@@ -50,9 +50,8 @@ def check_tools(trainer: Any, generation: StoredGeneration) -> None:
         raise NotReplayableError(ENVIRONMENTS)
     pinned, current = generation.tools.names if generation.tools else (), get_tool_names(trainer)
     if pinned != current:
-        raise NotReplayableError(
-            f"tools: {', '.join(pinned) or 'none'} pinned, {', '.join(current) or 'none'} requested"
-        )
+        pinned_names, current_names = (", ".join(names) or "none" for names in (pinned, current))
+        raise NotReplayableError(f"tools: {pinned_names} pinned, {current_names} requested")
     if current and not callable(getattr(trainer, TOOL_LOOP, None)):
         raise NotReplayableError(f"this trainer has no {TOOL_LOOP}, and would call its tools again")
 

@@ -65,12 +65,6 @@ class NativeBuilder:
     def set_of(self, value: Any) -> Any:
         return type(value)(map(self.value, value))
 
-    def bytes_of(self, value: Piece) -> Any:
-        return value.read(0, len(value))
-
-    def dtype(self, value: Dtype) -> Any:
-        return np.dtype(value.code)
-
     def scalar(self, value: Scalar) -> Any:
         """Returns a scalar of its own type: `numpy.float32(1)`, not 1.0. An empty text has no bytes."""
         dtype = np.dtype(value.dtype.code)
@@ -98,15 +92,6 @@ class NativeBuilder:
         result.__setstate__((1, shape, OBJECT_DTYPE, False, [self.value(item) for item in values]))
         return result
 
-    def size(self, value: Size) -> Any:
-        return torch.Size(value)
-
-    def tensor(self, value: Tensor) -> Any:
-        return tensors.build_single_tensor(value)
-
-    def nested(self, value: Nested) -> Any:
-        return tensors.build_nested_tensor(value)
-
 
 BUILDERS: dict[type, Callable[[NativeBuilder, Any], Any]] = {
     list: NativeBuilder.list_of,
@@ -115,11 +100,11 @@ BUILDERS: dict[type, Callable[[NativeBuilder, Any], Any]] = {
     OrderedDict: NativeBuilder.dict_of,
     set: NativeBuilder.set_of,
     frozenset: NativeBuilder.set_of,
-    Piece: NativeBuilder.bytes_of,
-    Dtype: NativeBuilder.dtype,
+    Piece: lambda builder, value: value.read(0, len(value)),
+    Dtype: lambda builder, value: np.dtype(value.code),
     Scalar: NativeBuilder.scalar,
     Array: NativeBuilder.array,
-    Size: NativeBuilder.size,
-    Tensor: NativeBuilder.tensor,
-    Nested: NativeBuilder.nested,
+    Size: lambda builder, value: torch.Size(value),
+    Tensor: lambda builder, value: tensors.build_single_tensor(value),
+    Nested: lambda builder, value: tensors.build_nested_tensor(value),
 }

@@ -15,22 +15,15 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from rolloutdeck import replay
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.lib import ServerClient, Settings, logger
 from rolloutdeck.protocol import resolve_target
-from rolloutdeck.replay import (
-    Placement,
-    PlanEntry,
-    PlanPull,
-    PlanRevision,
-    ReplayFolder,
-    build_placements,
-    find_flagged_prompts,
-    find_layout_steps,
-)
+from rolloutdeck.replay import Placement, PlanEntry, PlanRevision
 from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.trainer_config import flatten_settings
 from rolloutdeck.trainers.common import catch_errors, report_not_replayed
@@ -71,15 +64,14 @@ class VerlReplay:
     def _build_prompt_placements(self) -> dict[int, Placement]:
         """Returns which prompt of the feed replays what, for the complete run. Raises ReplayStoppedError."""
         try:
-            placements, skipped = build_placements(
-                self.plan, self.requirements, find_layout_steps(self.plan, self.requirements, None)
-            )
+            steps = replay.find_layout_steps(self.plan, self.requirements, None)
+            placements, skipped = replay.build_placements(self.plan, self.requirements, steps)
         except UsageError as error:
             self.report_not_replayed(0, NotReplayableError(str(error)))
             return {}
         for text in skipped:
             logger.warning("%s", text)
-        self.flagged = dict(find_flagged_prompts(self.plan, self.requirements))
+        self.flagged = dict(replay.find_flagged_prompts(self.plan, self.requirements))
         return {placement.number: placement for placement in placements}
 
     @property
@@ -110,8 +102,8 @@ class VerlReplay:
             self.report_not_replayed(step, error)
             return None
         pin, repairs, seconds = placement.entry.pin, " ".join(loaded.repairs), time.monotonic() - start
-        self.session.run.report_replay(step, "hit", pin, loaded.rows, seconds, repairs, step_kind=self.step_kind)
-        logger.info("Step %d replays %s: %d rows in %.1f s.", step, placement.entry, loaded.rows, seconds)
+        details = {"step_kind": self.step_kind, "source": str(placement.entry)}
+        self.session.run.report_replay(step, "hit", pin, loaded.rows, seconds, repairs, **details)
         return loaded
 
     def _find_placement(self, step: int) -> Placement:
@@ -119,7 +111,7 @@ class VerlReplay:
         if self.placements is not None:
             return self.placements[step]
         try:
-            placements, skipped = build_placements(self.plan, self.requirements, [step])
+            placements, skipped = replay.build_placements(self.plan, self.requirements, [step])
         except UsageError as error:
             raise NotReplayableError(str(error)) from error
         if not placements:
@@ -130,20 +122,17 @@ class VerlReplay:
         """Downloads and loads the files. Raises NotReplayableError, UsageError, SafePickleError, OSError."""
         settings = Settings.from_environment()
         server = ServerClient(settings.url, settings.token, settings.ca_bundle)
-        pull = PlanPull(
-            server, self.requirements, ReplayFolder(self.root), lambda text: logger.info("%s", text), raise_reason
-        )
+        folder, report = replay.ReplayFolder(self.root), partial(logger.info, "%s")
+        pull = replay.PlanPull(server, self.requirements, folder, report, raise_reason)
         pull.run([placement], {"plan": str(self.plan)})
         for text in pull.repaired:
             logger.warning("%s", text)
         # Imported here: it imports torch, which only a hit needs.
         from rolloutdeck.trainers.verl.plugin.load_batch import load_native_batch
 
-        folder = self.root / placement.folder
-        files = [
-            folder / file.name for file in placement.files if PurePosixPath(file.name).name in self.requirements.formats
-        ]
-        return LoadedStep(folder, {file: load_native_batch(file) for file in files}, tuple(pull.repaired))
+        step_folder, names = self.root / placement.folder, [file.name for file in placement.files]
+        files = [step_folder / name for name in names if PurePosixPath(name).name in self.requirements.formats]
+        return LoadedStep(step_folder, {file: load_native_batch(file) for file in files}, tuple(pull.repaired))
 
     def report_not_replayed(self, step: int, error: Exception, *, may_stop: bool = True) -> None:
         """Reports a step that is generated. Raises ReplayStoppedError if the plan says to stop."""
@@ -178,9 +167,7 @@ def serialize_messages(messages: Any) -> str:
     values = messages.tolist() if hasattr(messages, "tolist") else messages
     if not isinstance(values, (list, tuple)):
         return str(values)
-    pairs = [
-        [message.get("role"), message.get("content")] if isinstance(message, dict) else message for message in values
-    ]
+    pairs = [[item.get("role"), item.get("content")] if isinstance(item, dict) else item for item in values]
     return json.dumps(pairs, ensure_ascii=False, default=str)
 
 

@@ -68,6 +68,14 @@ def add_columns(row: VerlRow, columns: Mapping[str, Any], score: Any, advantages
     )
 
 
+def add_trainer_version(rows: Iterable[VerlRow], version: Any) -> None:
+    """Adds the version that the trainer has, in verl's count of weight updates, to rows with the version of theirs."""
+    if isinstance(version, int):
+        for row in rows:
+            if "policy_version" in row:
+                row["trainer_version"] = version
+
+
 def add_texts(rows: Iterable[VerlRow], prompts: Iterable[Any], responses: Iterable[Any], tokenizer: Any) -> None:
     """Adds texts, decoded as in verl's own files, so that both have the same samples."""
     for row, prompt, response in zip(rows, prompts, responses, strict=True):
@@ -115,11 +123,6 @@ def add_lengths(row: VerlRow, tokens: int, max_tokens: int | None) -> None:
 def add_token_fields(row: VerlRow, prompt: list[int], response: list[int], fields: Mapping[str, list[float]]) -> None:
     """Adds ids without padding, and the values per response token in `fields`, by verl's names."""
     row |= {"prompt_ids": prompt, "response_ids": response}
-    row |= drop_none(
-        {
-            "response_mask": fields.get("response_mask"),
-            "logprobs": fields.get("rollout_log_probs", fields.get("old_log_probs")),
-            "ref_logprobs": fields.get("ref_log_prob"),
-            "advantages": fields.get("advantages"),
-        }
-    )
+    logprobs = fields.get("rollout_log_probs", fields.get("old_log_probs"))
+    row |= drop_none({"response_mask": fields.get("response_mask"), "logprobs": logprobs})
+    row |= drop_none({"ref_logprobs": fields.get("ref_log_prob"), "advantages": fields.get("advantages")})

@@ -58,9 +58,7 @@ class PaddedRows:
     def rows(self, max_tokens: int | None) -> list[VerlRow]:
         """Returns the rows without texts and token fields. `max_tokens`: the maximum of a response."""
         result: list[VerlRow] = [{} for _ in range(self.count)]
-        columns = {
-            name: rows.read_column(self.arrays.get(verl_name), self.count) for name, verl_name in COLUMNS.items()
-        }
+        columns = {key: rows.read_column(self.arrays.get(name), self.count) for key, name in COLUMNS.items()}
         extras = {name: rows.read_column(values, self.count) for name, values in self.extras.items()}
         scores, advantages, lengths = self.scores(), self.advantages(), self.lengths()[1]
         if groups := self.groups():
@@ -79,12 +77,10 @@ class PaddedRows:
         names = [name for name in rows.TOKEN_FIELDS if name in self.tensors]
         for index in indices:
             prompt, response = prompts[index], responses[index]
-            rows.add_token_fields(
-                target[index],
-                self.tensors["prompts"][index, width - prompt :].tolist(),
-                self.tensors["responses"][index, :response].tolist(),
-                {name: self.tensors[name][index, :response].tolist() for name in names},
-            )
+            prompt_ids = self.tensors["prompts"][index, width - prompt :].tolist()
+            response_ids = self.tensors["responses"][index, :response].tolist()
+            fields = {name: self.tensors[name][index, :response].tolist() for name in names}
+            rows.add_token_fields(target[index], prompt_ids, response_ids, fields)
 
     def add_texts(self, target: Sequence[VerlRow], tokenizer: Any) -> None:
         rows.add_texts(target, self.tensors["prompts"], self.tensors["responses"], tokenizer)

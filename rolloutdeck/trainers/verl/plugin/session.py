@@ -68,15 +68,10 @@ class VerlSession(TrainerSession):
             generated, excluded = generated + last_generated, Counter(excluded) + Counter(last_excluded)
         self._last_counts = (step, generated, excluded)
         seconds, self._blocked_seconds = self._blocked_seconds, 0.0
-        self.run.log(
-            {
-                "rolloutdeck/generated": generated,
-                "rolloutdeck/trained": generated - sum(excluded.values()),
-                **{f"rolloutdeck/left_out/{reason}": count for reason, count in excluded.items() if count},
-                "timing_s/rolloutdeck": seconds,
-            },
-            step=step,
-        )
+        counts = {"generated": generated, "trained": generated - sum(excluded.values())}
+        counts |= {f"left_out/{reason}": count for reason, count in excluded.items() if count}
+        metrics = {f"rolloutdeck/{name}": count for name, count in counts.items()}
+        self.run.log({**metrics, "timing_s/rolloutdeck": seconds}, step=step)
 
     def finish(self, outcome: str) -> None:
         self.flush(EXIT_SECONDS)
@@ -97,14 +92,9 @@ def open_verl_session(project: str, experiment: str, config: Any) -> VerlSession
 
     def open_session() -> VerlSession:
         trainer = config.get("trainer", {})
-        run = open_trainer_run(
-            "verl",
-            project,
-            experiment,
-            str(trainer.get("default_local_dir") or ""),
-            config=convert_config(config),
-            resume="allow" if trainer.get("resume_mode", "disable") != "disable" else "",
-        )
+        folder = str(trainer.get("default_local_dir") or "")
+        resume = "allow" if trainer.get("resume_mode", "disable") != "disable" else ""
+        run = open_trainer_run("verl", project, experiment, folder, config=convert_config(config), resume=resume)
         run.ends_here = False  # unless this process has verl's `Tracking`: a rollouter ends before its trainer
         return VerlSession(run, config)
 

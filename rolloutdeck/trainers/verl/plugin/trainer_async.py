@@ -21,8 +21,10 @@ def patch(module: ModuleType) -> None:
 
 def wrap_collect_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
     def _fit_collect_metrics(self: Any, batch: Any) -> Any:
-        producer = "trainer" if is_fully_async(self.config) else ""
-        trainer_v0.log_trained_batch(self, batch, self.reward_extra_infos_dict, producer)
+        producer, version = "", None
+        if is_fully_async(self.config):
+            producer, version = "trainer", getattr(self, "current_param_version", None)
+        trainer_v0.log_trained_batch(self, batch, self.reward_extra_infos_dict, producer, version)
         return original(self, batch)
 
     return _fit_collect_metrics

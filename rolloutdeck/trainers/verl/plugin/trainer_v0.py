@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import bind_arguments, catch_errors, wrap_method
-from rolloutdeck.trainers.verl.plugin.rows import VerlRow
+from rolloutdeck.trainers.verl.plugin.rows import VerlRow, add_trainer_version
 from rolloutdeck.trainers.verl.plugin.rows_padded import PaddedRows
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 
@@ -55,7 +55,7 @@ class Validation:
             kind, producer = "global_step", ""
             if self.session.is_fully_async:
                 kind, producer = "feed_index", build_producer(self.step)
-            self.session.run.log_samples(rows, self.step, "eval", step_kind=kind, producer=producer)
+            self.session.run.log_samples(rows, self.step, "eval", step_kind=kind, producer=producer, columns="native")
 
 
 def build_producer(step: int) -> str:
@@ -151,7 +151,9 @@ def wrap_compute_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @catch_errors
-def log_trained_batch(trainer: Any, proto: Any, extras: dict[str, Any] | None = None, producer: str = "") -> None:
+def log_trained_batch(
+    trainer: Any, proto: Any, extras: dict[str, Any] | None = None, producer: str = "", trainer_version: Any = None
+) -> None:
     """Logs a trained batch. Its texts are decoded in the session's thread."""
     session = find_verl_session(trainer.config)
     if session is None:
@@ -164,9 +166,10 @@ def log_trained_batch(trainer: Any, proto: Any, extras: dict[str, Any] | None = 
     def log_rows() -> None:
         rows = batch.rows(max_tokens)
         batch.add_texts(rows, tokenizer)
+        add_trainer_version(rows, trainer_version)
         groups = batch.groups() or [row["prompt"] for row in rows]
         batch.add_tokens(rows, session.selection.select_rows(groups, "train", step))
-        session.run.log_samples(rows, step=step, producer=producer)
+        session.run.log_samples(rows, step=step, producer=producer, columns="native")
 
     session.submit(log_rows)
     session.log_counts(step, generated=batch.count, excluded={"aborted": batch.count_aborted()})

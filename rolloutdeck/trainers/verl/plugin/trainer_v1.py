@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from rolloutdeck.trainers.common import TokenSelection, catch_errors, wrap_method
-from rolloutdeck.trainers.verl.plugin import evictions
+from rolloutdeck.trainers.verl.plugin import evictions, rows
 from rolloutdeck.trainers.verl.plugin.rows_jagged import JaggedRows
 from rolloutdeck.trainers.verl.plugin.session import VerlSession, find_verl_session
 from rolloutdeck.trainers.verl.plugin.trainer_v0 import wrap_fit
@@ -96,9 +96,11 @@ def log_batch(session: VerlSession, trainer: Any, meta: Any, split: str, selecti
         max_tokens = trainer.config["data"].get("max_response_length")
 
     def log_rows() -> None:
-        rows = batch.rows(max_tokens)
-        batch.add_texts(rows, tokenizer)
-        session.run.log_samples(rows, step=step, split=split)
+        batch_rows = batch.rows(max_tokens)
+        batch.add_texts(batch_rows, tokenizer)
+        if split == "train":
+            rows.add_trainer_version(batch_rows, step - 1)  # the step updates the weights that the step before it wrote
+        session.run.log_samples(batch_rows, step=step, split=split, columns="native")
 
     session.submit(log_rows)
     return batch

@@ -76,6 +76,22 @@ def test_a_row_ends_where_its_tokens_say_and_has_none_of_the_padding() -> None:
     assert {(row["answer"], row["ground_truth"], "image" in row) for row in rows} == {(3, "3", False)}
 
 
+def test_columns_whose_names_have_a_meaning_for_a_sample_are_kept_under_another_name() -> None:
+    names = ("index", "group", "score", "response", "messages", "truncated", "turn")
+    trainer = Trainer()
+    trainer.columns = {name: f"its {name}" for name in names} | {"data_source": "gsm8k"}
+    result = taken(trainer)
+    trainer.step()
+    result[0].extras = {"score": [9.0] * 4, "note": ["a"] * 4}
+    rows = result[0].rows(TokenSelection(0))
+    assert [{name: row[f"dataset_{name}"] for name in names} for row in rows] == [
+        {name: f"its {name}" for name in names}
+    ] * 4
+    assert [(row["index"], row["group"], row["score"]) for row in rows][:2] == [(0, "0", 0.0), (1, "0", 1.0)]
+    assert {row["data_source"] for row in rows} == {"gsm8k"} and [row["response"] for row in rows][:2] == ["abc", "a"]
+    assert {(row["extra_score"], row["note"]) for row in rows} == {(9.0, "a")}
+
+
 def test_a_trainer_that_names_its_ends_is_asked_for_them() -> None:
     trainer = Trainer(eos_token_ids=[8], _tokenizer=SimpleNamespace(eos_token_id=2, pad_token_id=None))
     result = taken(trainer)

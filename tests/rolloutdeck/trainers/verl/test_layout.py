@@ -209,6 +209,6 @@ def test_a_run_of_which_nothing_is_known_is_shaped_like_the_pinned_batch() -> No
     assert (fed.trainer, fed.folder.name) == ("fully async", "GBS1_N4_in128_out256")
 
 
-def test_a_known_configuration_is_taken_under_the_new_names() -> None:
+def test_a_known_configuration_is_taken_with_its_names() -> None:
     result = guess_settings("math", "next", {**V0, "data.gen_batch_size": 16}, {"role": "rollout_tq"})
-    assert str(read_requirements(result).folder) == "next_math/GBS16_N4_in128_out256"
+    assert str(read_requirements(result).folder) == "grpo-2_math/GBS16_N4_in128_out256"

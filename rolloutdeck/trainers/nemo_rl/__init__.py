@@ -1,17 +1,23 @@
-"""Files that NeMo-RL writes. Source: `log_batched_dict_as_jsonl` in nemo_rl/utils/logger.py, NVIDIA-NeMo/RL 7ea279a."""
+"""NeMo-RL: the files that it writes, and `record()`, which records a run live.
+
+Source: `log_batched_dict_as_jsonl` in nemo_rl/utils/logger.py, NVIDIA-NeMo/RL 7ea279a.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import PurePath
 
+from rolloutdeck.lazy import lazy_names
 from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split, match_step
 
-_FILE = re.compile(r"(train|val)_data_step(\d{1,18})\.jsonl\Z")
+__getattr__ = lazy_names(__name__, {"plugin": ("record",)})
+
+DUMP_FILE = re.compile(r"(train|val)_data_step(\d{1,18})\.jsonl\Z")
 
 
 def _split_of(path: PurePath) -> str:
-    match = _FILE.match(path.name)
+    match = DUMP_FILE.match(path.name)
     return "eval" if match and match[1] == "val" else "train"
 
 
@@ -24,7 +30,7 @@ FILES = TrainerFiles(
     kinds=(
         FileKind(
             "nemo-rl", "samples of a step", "*_data_step*.jsonl", _is_samples,
-            step=lambda path: match_step(_FILE, path.name), split=_split_of,
+            step=lambda path: match_step(DUMP_FILE, path.name), split=_split_of,
         ),
     ),
     guess_split=assume_split("train", "NeMo-RL names its validations"),

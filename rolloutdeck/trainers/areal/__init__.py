@@ -1,5 +1,6 @@
-"""Files that AReaL appends with `rollout.dump_to_file`: `{rollout|eval-rollout}/{version}/{task}.jsonl`.
+"""AReaL: its files, and `record()`, which records a run live.
 
+`rollout.dump_to_file` appends to `{rollout|eval-rollout}/{version}/{task}.jsonl`.
 The version is the newest version of the weights that generated the samples. Source: `_dump_trajectory` in
 areal/infra/workflow_executor.py:934, AReaL cbff54d6.
 """
@@ -8,7 +9,10 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
+from rolloutdeck.lazy import lazy_names
 from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split
+
+__getattr__ = lazy_names(__name__, {"plugin": ("record",)})
 
 
 def _step_of(path: PurePath) -> int | None:

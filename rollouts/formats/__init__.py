@@ -1,20 +1,25 @@
 """Dump formats, one module each: converts the bytes of a dump to records, metric points and problems.
 
 Depends on: samples, storage, the readers of `rolloutdeck.safe_pickle` and facts of `rolloutdeck.trainers.slime`.
-Invariant: a format streams and never unpickles. To add a format, add one module here and one entry in `FORMATS`.
+Invariant: a format streams and never unpickles. CONTRIBUTING.md says how to add one.
 """
 
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import (
+    art,
     cure,
     cure_results,
+    flat_metrics,
     native,
+    nemo_gym,
     nemo_rl,
     rllm,
     roll_jsonl,
     roll_mock,
+    skyrl_batch,
     slime_rollout,
     slime_train,
+    trainer_state,
     trl_completions,
     verifiers,
     verl_batch,
@@ -26,26 +31,33 @@ from rollouts.formats.evals import inspect_log, lighteval, lm_eval, openai_batch
 from rollouts.formats.readers.jsonl import EMPTY_FILE
 from rollouts.formats.table import format as table
 from rollouts.formats.table.format import TOKEN_ONLY_TABLE_FORMATS, find_table_format
+from rollouts.formats.tinker import FORMATS as TINKER_FORMATS
+from rollouts.formats.tinker import rollout_summaries
 
 __all__ = [
-    "ADDITIVE_FORMATS", "FORMATS", "HEAD_BYTES", "FORMAT_NAMES", "METRIC_FORMATS", "TOKEN_ONLY_FORMATS", "Format",
-    "DumpContext", "TOKEN_ONLY_TABLE_FORMATS", "find_artifact_format", "find_table_format", "select_format",
+    "ADDITIVE_FORMATS", "SUMMARY_FORMATS", "FORMATS", "HEAD_BYTES", "FORMAT_NAMES", "METRIC_FORMATS",
+    "TOKEN_ONLY_FORMATS", "Format", "DumpContext", "TOKEN_ONLY_TABLE_FORMATS", "find_artifact_format",
+    "find_table_format", "select_format",
 ]  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (
-    verl_metrics, *cure.FORMATS, cure_results, nemo_rl, verifiers, rllm, lm_eval, inspect_log, openai_batch, roll_jsonl,
-    verl_jsonl, native, trl_completions, lighteval, slime_train, slime_rollout, roll_mock, *verl_batch.FORMATS,
-    *table.FORMATS,
+    verl_metrics, trainer_state, *cure.FORMATS, cure_results, *TINKER_FORMATS, nemo_rl, nemo_gym, verifiers, rllm,
+    lm_eval, inspect_log, openai_batch, roll_jsonl, verl_jsonl, native, trl_completions, lighteval, slime_train,
+    slime_rollout, roll_mock, skyrl_batch, *verl_batch.FORMATS, art, flat_metrics, *table.FORMATS,
 )  # fmt: skip
 FORMAT_NAMES = frozenset(form.name for form in FORMATS)
 # The trainer overwrites the file with other rows of the same step, so all versions of the file count.
 ADDITIVE_FORMATS = frozenset((trl_completions.name, roll_jsonl.name))
 # Formats with metrics and no samples.
-METRIC_FORMATS = frozenset((verl_metrics.name, cure_results.name))
-# Formats with tokens and no text. Their rows are merged into the samples of other dumps.
+METRIC_FORMATS = frozenset((verl_metrics.name, flat_metrics.name, trainer_state.name, cure_results.name))
+# Formats without text. Their rows are merged into the samples of other dumps.
 TOKEN_ONLY_FORMATS = frozenset(
-    (slime_train.name, roll_mock.name, *TOKEN_ONLY_TABLE_FORMATS, *(form.name for form in verl_batch.FORMATS))
-)
+    (slime_train.name, roll_mock.name, skyrl_batch.name, rollout_summaries.name, *TOKEN_ONLY_TABLE_FORMATS,
+     *(form.name for form in verl_batch.FORMATS))
+)  # fmt: skip
+# Those of them that list all samples of a step with their trajectories, but no tokens: a row without text elsewhere is
+# another sample.
+SUMMARY_FORMATS = frozenset((rollout_summaries.name,))
 
 
 def find_artifact_format(filename: str) -> str:

@@ -1,11 +1,12 @@
 """CURE's metrics: `results/results-{rl,eval}-{model}-{data set}.txt`, text that its stages append to at each step.
 
 A step begins with the line `code response length: …` of sample.py; the lines of execute.py follow after the programs
-were run. An evaluation begins with `code acc (average …`. No line has a step. For a training, the step of the upload is
-that of the first block, and the others count from it. For evaluations, which are some steps apart, it is the step of
-the last one; the steps of the others are unknown, so they are not read. Both have the same names: `code/acc`,
-`case/accumulate acc`, `BoN (4, 4)/acc`; those of an evaluation have the prefix `eval/`. Source: sample.py:374,
-execute.py:233-256, eval.py:870-905 of Gen-Verse/CURE 69fe174.
+were run. In a file without sample.py's lines, a step begins with execute.py's first one, `code acc: …`. An evaluation
+begins with `code acc (average …`. No line has a step. For a training, the step of the upload is that of the first
+block, and the others count from it. For evaluations, which are some steps apart, it is the step of the last one; the
+steps of the others are unknown, so they are not read. Both have the same names: `code/acc`, `case/accumulate acc`,
+`BoN (4, 4)/acc`; those of an evaluation have the prefix `eval/`. Source: sample.py:374, execute.py:233-256,
+eval.py:870-905 of Gen-Verse/CURE 69fe174.
 """
 
 import re
@@ -20,6 +21,7 @@ name = "cure-results"
 
 FILE = re.compile(r"results-(?P<split>rl|eval)-.+\.txt\Z")
 FIRST_LINES = {"rl": b"code response length:", "eval": b"code acc (average"}
+FIRST_EXECUTED_LINE, EXECUTED_METRIC = b"code acc:", "code/acc"  # execute.py's, once per step
 NUMBER = re.compile(r"(?:nan|-?inf|-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\Z")
 SETTING = re.compile(r"BoN setting \((?P<tuple>[^()]{1,40})\):\Z")
 IGNORED_WORDS = re.compile(r"\s*\([^()]*\)|\bestimated |\baverage ")
@@ -30,7 +32,9 @@ Values = dict[str, float | None]
 
 
 def sniff(filename: str, head: bytes) -> bool:
-    return bool(FILE.match(filename.rpartition("/")[2])) and any(begin in head for begin in FIRST_LINES.values())
+    return bool(FILE.match(filename.rpartition("/")[2])) and any(
+        begin in head for begin in (*FIRST_LINES.values(), FIRST_EXECUTED_LINE)
+    )
 
 
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[MetricPoint | LineProblem]:
@@ -47,12 +51,16 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[MetricPoint | LineP
 
 
 def read_blocks(stream: BinaryIO, split: str, blocks: list[Values]) -> Iterator[LineProblem]:
-    """Appends the metrics of each step to `blocks`; yields a problem for each line without one. Raises
-    UnreadableDumpError."""
-    setting = ""
+    """Appends the metrics of each step to `blocks`; yields a problem for each line without one."""
+    setting, has_first_lines = "", False
     for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), 1):
         text = line.decode("utf-8", "replace").strip()
-        if line.startswith(FIRST_LINES[split]) or not blocks:
+        is_first = line.startswith(FIRST_LINES[split])
+        has_first_lines = has_first_lines or is_first
+        is_next = (
+            line.startswith(FIRST_EXECUTED_LINE) and not has_first_lines and EXECUTED_METRIC in (blocks or [{}])[-1]
+        )
+        if is_first or is_next or not blocks:
             if len(blocks) == MAX_STEPS:
                 raise UnreadableDumpError(f"It holds more than {MAX_STEPS:,} steps.")
             blocks.append({})

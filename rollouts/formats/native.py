@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
+from rolloutdeck.protocol import format_column_names
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.jsonl import convert_rows, read_jsonl_rows
@@ -26,11 +27,11 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
 
 
 def build_native_record(row: JsonObject) -> Record:
-    """Converts a row. Raises ValueError if prompt or response is missing or not text. A value of the wrong type goes
-    into `extras`, unchanged."""
-    if "prompt" not in row or "response" not in row:
-        raise ValueError("has no `prompt` or no `response`")
-    record = Record(*chat.parse_prompt_response(row["prompt"], row["response"]))
+    """Converts a row. Raises ValueError if there is no response, or if prompt or response is no text. A value of the
+    wrong type goes into `extras`, unchanged."""
+    if "response" not in row:
+        raise ValueError(f"has no response; its keys are {format_column_names(list(row))}")
+    record = Record(*chat.parse_prompt_response(row.get("prompt", ""), row["response"]))
     for key, value in row.items():
         if value is None or key in ("prompt", "response"):
             continue

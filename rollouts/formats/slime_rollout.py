@@ -102,8 +102,9 @@ def build_record(row: SlimeSampleDict) -> Record:
     metadata = row.get("metadata")
     if isinstance(metadata, dict):
         record.data_source = next((native.to_label(metadata[key]) for key in SOURCE_KEYS if metadata.get(key)), None)
-    extras = collect_extras(row, KNOWN_KEYS, summarize_value)
-    record.extras |= {key: value for key, value in extras.items() if value != 0}  # also without False
+    record.extras |= collect_extras(row, KNOWN_KEYS, summarize_value)
+    if record.extras.get("remove_sample") is False:  # slime's default
+        del record.extras["remove_sample"]
     return record
 
 

@@ -1,4 +1,5 @@
 """slime's train dump, `{rollout_id}_{rank}.pt`, format_version 2: the training inputs of each sample of a rollout.
+miles writes it without a version, with a list per key in `rollout_data`: the samples of one data-parallel rank.
 
 | in a sample                            | becomes                                  |
 |----------------------------------------|------------------------------------------|
@@ -11,7 +12,9 @@
 
 It has no text and adds no samples to a step with a rollout dump: it is merged into that by trajectory, see
 `slime_rollout.TrajectoryAssigner`. The other numbers per token (values, returns, kl, entropy) are stored as their mean.
-Source: `_build_dump_payload` of slime 624b824a.
+With context parallelism, miles writes a slice of the numbers per token for each rank: these are not read. Its
+`raw_reward` has the order of the whole batch, so it is not read either. Source: `_build_dump_payload` of slime
+624b824a; `save_debug_train_data_for_rank` in miles/utils/train_dump_utils.py, radixark/miles 31f1ca96.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +29,7 @@ from rollouts.formats.base import DumpContext, decode_texts
 from rollouts.formats.readers.seekable import provide_pickle_file
 from rollouts.formats.readers.values import summarize_value, to_jsonable
 from rollouts.formats.slime_rollout import SlimeSampleDict, TrajectoryAssigner, get_saved_samples, split_tokens
-from rollouts.samples import LineProblem, Record, to_float, to_integer
+from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integer
 
 name = "slime-train"
 
@@ -37,21 +40,32 @@ ARRAYS = {
 }  # fmt: skip
 KNOWN_KEYS = frozenset(
     ("tokens", "response_lengths", "rewards", "truncated", "source_names", "sample_index", "rollout_position",
-     "rollout_ids", "total_lengths", "rollout_mask_sums")
+     "rollout_ids", "total_lengths", "rollout_mask_sums", "multimodal_train_inputs")
 )  # fmt: skip
+# Keys of miles whose values are of the batch, and its other names of slime's keys.
+BATCH_KEYS = frozenset(
+    ("raw_reward", "total_lengths", "partition", "dynamic_global_batch_size", "step_slots", "step_adapter_names",
+     "step_adapter_batch_sizes", "prompt_group_sizes")
+)  # fmt: skip
+RENAMED_KEYS = {"sample_indices": "sample_index"}
+SPLIT_VALUES = "numbers per token that are split over context-parallel ranks"
 
 
 def sniff(filename: str, head: bytes) -> bool:
     return is_slime_dump(head, trained=True)
 
 
-def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem]:
+def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
     with provide_pickle_file(stream, context) as path, open_torch_dict(path) as saved:
         yield from decode_texts(read_records(saved, context), context)
 
 
-def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | LineProblem]:
-    if saved.get("format_version") != VERSION:
+def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
+    if isinstance(saved.get("rollout_data"), dict):
+        if (to_integer(to_jsonable(saved.get("cp_size"))) or 1) > 1:
+            yield SkippedRow(SPLIT_VALUES)
+        saved = {"samples": build_samples(saved["rollout_data"]), "rollout_id": saved.get("rollout_id")}
+    elif saved.get("format_version") != VERSION:
         version = to_jsonable(saved.get("format_version"))
         raise UnreadableDumpError(f"It is a train dump of version {version}; only version {VERSION} is supported.")
     samples, step = get_saved_samples(saved, "train dump"), to_integer(to_jsonable(saved.get("rollout_id")))
@@ -69,6 +83,20 @@ def read_records(saved: SlimeSampleDict, context: DumpContext) -> Iterator[Recor
         if step != context.step:
             record.extras["step"] = step
         yield record
+
+
+def build_samples(columns: SlimeSampleDict) -> list[SlimeSampleDict]:
+    """Returns the samples of a dump with a list per key, each with its values."""
+    tokens = columns.get("tokens")
+    count = len(tokens) if isinstance(tokens, list) else 0
+    samples: list[SlimeSampleDict] = [{} for _ in range(count)]
+    converter = RowConverter()
+    for key, column in columns.items():
+        values = column if isinstance(column, list) else converter.plain({key: column}).get(key)
+        if key not in BATCH_KEYS and isinstance(values, list) and len(values) == count:
+            for sample, value in zip(samples, values, strict=True):
+                sample[RENAMED_KEYS.get(key, key)] = value
+    return samples
 
 
 def build_record(row: SlimeSampleDict, scores: Sequence[Any]) -> Record:

@@ -103,8 +103,7 @@ def scores_match_advantages(file: pq.ParquetFile, parts: Sequence[str]) -> bool:
 
 
 def has_consistent_advantages(rows: Iterable[tuple[str, float | None, float | None]]) -> bool:
-    """Returns whether score and advantage of the (prompt, score, advantage) rows agree: of two responses to a prompt,
-    the one with the higher score has no smaller advantage."""
+    """Returns whether no higher score of (prompt, score, advantage) rows of a prompt has a smaller advantage."""
     groups: dict[str, list[tuple[float, float]]] = {}
     for prompt, score, advantage in rows:
         if score is not None and advantage is not None:
@@ -113,8 +112,7 @@ def has_consistent_advantages(rows: Iterable[tuple[str, float | None, float | No
 
 
 def is_ordered(group: Sequence[tuple[float, float]]) -> bool:
-    """Returns whether the advantages of (score, advantage) pairs, sorted by score, never fall and differ if the scores
-    differ."""
+    """Returns whether the advantages of pairs sorted by score never fall, and differ where the scores differ."""
     for (less, below), (more, above) in pairwise(group):
         if above < below - TOLERANCE or (more - less > TOLERANCE and abs(above - below) <= TOLERANCE):
             return False

@@ -128,7 +128,7 @@ def count_chars(node: JsonObject) -> int:
 def set_tokens(record: Record, path: Sequence[JsonObject]) -> None:
     """Sets ids, mask and the arrays per token, if every message has its tokens."""
     tokens = [to_token_ids(node.get("token_ids") or []) or [] for node in path]
-    masks = [list(map(bool, get_list(node, "mask"))) for node in path]
+    masks = [get_mask(node, len(ids)) for node, ids in zip(path, tokens, strict=True)]
     if not any(tokens) or list(map(len, tokens)) != list(map(len, masks)):
         return
     all_tokens, sampled = list(chain.from_iterable(tokens)), list(chain.from_iterable(masks))
@@ -137,6 +137,11 @@ def set_tokens(record: Record, path: Sequence[JsonObject]) -> None:
     record.response_mask = list(map(int, sampled[start:]))
     for field, key in (("logprobs", "logprobs"), ("advantages", "advantages"), ("ref_logprobs", "reference_logprobs")):
         setattr(record, field, align_values([node.get(key) for node in path], masks, start))
+
+
+def get_mask(node: JsonObject, count: int) -> list[bool]:
+    """Returns which tokens of a message the model sampled. Without a mask: all of a sampled message, else none."""
+    return list(map(bool, get_list(node, "mask"))) or [bool(node.get("sampled"))] * count
 
 
 def align_values(values: Sequence[Any], masks: Sequence[Sequence[bool]], start: int) -> list[float | None] | None:

@@ -39,6 +39,7 @@ KNOWN_COLUMNS = frozenset(
      "interaction_kwargs", "rollout_reward_scores", "mm_processor_kwargs", "mm_processor_output", "extras",
      "request_id", "agent_name")
 )  # fmt: skip
+STORED_COLUMNS = frozenset(("index", "num_turns", "__num_turns__", "data_source", "uid"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,15 @@ class VerlBatchReader:
         record.policy_version = to_integer(values.get("min_global_steps"))
         record.extras |= {key: value for key, value in numbers.items() if value is not None}
         record.extras |= collect_extras(values, KNOWN_COLUMNS.union(self.reward_keys))
-        if isinstance(row := values.get("extra_info"), dict):  # the agent loop adds its keys here too
-            record.extras["extra_info"] = collect_extras(row, KNOWN_COLUMNS.union(values))
+        if isinstance(row := values.get("extra_info"), dict):
+            repeated = {key for key in row if is_repeated(key, row[key], values)}
+            record.extras["extra_info"] = collect_extras(row, repeated)
+
+
+def is_repeated(key: str, value: Any, values: dict[str, Any]) -> bool:
+    """Whether a value of `extra_info` is stored in the record already. The agent loop adds its own keys to it."""
+    is_stored = key not in KNOWN_COLUMNS or key in STORED_COLUMNS
+    return is_stored and key in values and bool(to_jsonable(values[key]) == to_jsonable(value))
 
 
 def is_needed(name: str) -> bool:

@@ -40,7 +40,7 @@ KNOWN_KEYS = frozenset(
 OTHER_NUMBERS = frozenset(("response_length", "prompt_length", "num_turns", "sample", "index", "request_id"))
 # The reward keys of verl's own reward functions: a string under them is a number that `default=str` wrote.
 REWARD_KEYS = frozenset(("score", "reward", "acc", "format", "overlong_reward", "format_reward"))
-WINDOW_ROWS, WINDOW_CHARS = 2048, 16 << 20
+WINDOW_ROWS, WINDOW_BYTES = 2048, 8 << 20
 
 
 def sniff(filename: str, head: bytes) -> bool:
@@ -52,7 +52,7 @@ def sniff(filename: str, head: bytes) -> bool:
 def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
     keys = KeyClassifier()
     order = DatasetOrder() if context.split == "eval" else None
-    for window in split_windows(read_jsonl_rows(stream)):
+    for window in split_windows(read_jsonl_rows(stream), stream):
         generations = [row for row in window if isinstance(row, dict)]
         keys.learn(generations)
         if order:
@@ -61,18 +61,18 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
             yield build_record(row, context, keys, order) if isinstance(row, dict) else row
 
 
-def split_windows(rows: Iterator[NumberedRow]) -> Iterator[list[JsonObject | LineProblem | SkippedRow]]:
-    """Yields rows in bounded lists, because the meaning of a key depends on its neighbours. Replaces padding and lines
-    of another form by `SkippedRow` and `LineProblem`."""
+def split_windows(
+    rows: Iterator[NumberedRow], stream: BinaryIO
+) -> Iterator[list[JsonObject | LineProblem | SkippedRow]]:
+    """Yields rows of `stream` in bounded lists, because the meaning of a key depends on its neighbours. Replaces
+    padding and lines of another form by `SkippedRow` and `LineProblem`."""
     window: list[JsonObject | LineProblem | SkippedRow] = []
-    chars = 0
+    start = stream.tell()
     for row in rows:
         window.append(row if isinstance(row, LineProblem) else check_row(*row))
-        if isinstance(window[-1], dict):
-            chars += len(window[-1]["output"])
-        if len(window) >= WINDOW_ROWS or chars >= WINDOW_CHARS:
+        if len(window) >= WINDOW_ROWS or stream.tell() - start >= WINDOW_BYTES:
             yield window
-            window, chars = [], 0
+            window, start = [], stream.tell()
     if window:
         yield window
 

@@ -10,7 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
+import django
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
+    django.setup()
 
 from rollouts.formats import DumpContext, select_format
 from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
@@ -21,7 +25,9 @@ REAL = (
     "cure/**/*data*.json", "cure/**/outputs-*.json", "cure/**/results-*.txt", "nemo_rl/**/*.jsonl",
     "verifiers/**/*.jsonl", "rllm/**/episode_*.json", "table/**/*.csv", "table/**/*.jsonl", "table/**/*.parquet",
     "table/**/*.table.json", "others/**/*.json", "others/**/*.jsonl", "others/**/*.parquet",
-    "others/**/*.eval", "others/**/*.arrow",
+    "others/**/*.eval", "others/**/*.arrow", "metrics/**/*.json", "metrics/**/*.jsonl",
+    "tinker/**/*_logtree.json", "tinker/**/*.jsonl", "skyrl/**/*.pkl", "skyrl/**/[!a]*.jsonl",
+    "nemo_gym/**/*_collection.jsonl", "miles/**/*.pt",
 )  # fmt: skip
 WHOLE = (0, 1, -1)  # records that are kept whole
 

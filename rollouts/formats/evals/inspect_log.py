@@ -66,8 +66,7 @@ def read(stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProble
 
 
 def read_samples(stream: BinaryIO, context: DumpContext) -> Iterator[tuple[Any, Any]]:
-    """Yields the task and each sample of a log; instead of a sample that cannot be read, the reason as text. Raises
-    UnreadableDumpError."""
+    """Yields the task and each sample, or the reason as text why it cannot be read. Raises UnreadableDumpError."""
     if context.filename.endswith(".eval"):
         yield from read_archive(stream, context)
         return

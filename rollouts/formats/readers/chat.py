@@ -26,8 +26,10 @@ def is_conversation(value: Any) -> bool:
 
 
 def normalize_messages(value: Any) -> Any:
-    """Converts a ShareGPT conversation (`from`, `value`) or a list of OpenAI choices to messages with roles. Returns
-    any other value unchanged."""
+    """Converts ShareGPT turns (`from`, `value`), OpenAI choices and one message to messages; returns other values
+    unchanged."""
+    if is_message(value):
+        return [value]
     if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
         return value
     if all(isinstance(item.get("from"), str) and "value" in item for item in value):

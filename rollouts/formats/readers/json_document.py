@@ -7,6 +7,7 @@ import orjson
 from rolloutdeck.protocol import MAX_LINE_BYTES
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.readers.jsonl import BOM, parse_json_leniently
+from rollouts.formats.readers.memory import check_json_memory
 
 
 def read_json_document(stream: BinaryIO) -> tuple[Any, bool]:
@@ -15,15 +16,19 @@ def read_json_document(stream: BinaryIO) -> tuple[Any, bool]:
 
 
 def read_document_bytes(stream: BinaryIO) -> bytes:
-    """Raises UnreadableDumpError if the document is too long."""
+    """Raises UnreadableDumpError if the document is too long or its values need too much memory."""
     body = stream.read(MAX_LINE_BYTES + 1)
     if len(body) > MAX_LINE_BYTES:
         raise UnreadableDumpError(f"It is one JSON value of more than {MAX_LINE_BYTES >> 20} MiB, too long to read.")
+    try:
+        check_json_memory(body)
+    except ValueError as error:
+        raise UnreadableDumpError(f"It is one JSON value: {error}.") from None
     return body.removeprefix(BOM)
 
 
 def parse_json_document(body: bytes) -> tuple[Any, bool]:
-    """Like `read_json_document`."""
+    """Parses a JSON document. Returns (value, whether it is UTF-8). Raises UnreadableDumpError."""
     try:
         return orjson.loads(body), True
     except orjson.JSONDecodeError:

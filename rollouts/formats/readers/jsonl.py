@@ -11,11 +11,13 @@ import orjson
 
 from rolloutdeck.protocol import MAX_LINE_BYTES
 from rollouts.errors import UnreadableDumpError
+from rollouts.formats.readers.memory import check_json_memory
 from rollouts.formats.readers.values import JsonObject
 from rollouts.samples import LineProblem, describe_json_type, to_json
 
 BOM = b"\xef\xbb\xbf"
 BROKEN_UTF8 = "not valid UTF-8; invalid bytes are shown as U+FFFD"
+OUT_OF_MEMORY = "needs more memory than a worker may use (ROLLOUTDECK_MAX_WORKER_MEMORY_MB)"
 EMPTY_FILE = "The file is empty: its writer was stopped before the first line."
 
 NumberedRow = tuple[int, JsonObject] | LineProblem
@@ -75,19 +77,21 @@ def parse_row(line: bytes | None) -> tuple[JsonObject, bool]:
     """Returns the object of a line, and False if its bytes were not UTF-8. Raises ValueError with the reason."""
     if line is None:
         raise ValueError(f"longer than {MAX_LINE_BYTES >> 20} MiB")
+    check_json_memory(line)
     is_utf8 = True
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError:
         row, is_utf8 = parse_json_leniently(line)
+    except MemoryError:
+        raise ValueError(OUT_OF_MEMORY) from None
     if not isinstance(row, dict):
         raise ValueError(f"holds {describe_json_type(row)} where an object is expected")
     return row, is_utf8
 
 
 def parse_json_leniently(text: bytes) -> tuple[Any, bool]:
-    """Parses JSON that orjson refuses: NaN, Infinity, lone surrogates, huge integers. Also returns whether it is UTF-8.
-    Raises ValueError."""
+    """Parses NaN, lone surrogates and huge integers too. Returns also whether it is UTF-8. Raises ValueError."""
     try:
         decoded, is_utf8 = text.decode(), True
     except UnicodeDecodeError:
@@ -96,6 +100,8 @@ def parse_json_leniently(text: bytes) -> tuple[Any, bool]:
         return json.loads(decoded, strict=False), is_utf8
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
+    except MemoryError:
+        raise ValueError(OUT_OF_MEMORY) from None
     except (RecursionError, ValueError):
         raise ValueError("not readable JSON: nested too deep, or a number with too many digits") from None
 
@@ -146,10 +152,11 @@ def parse_prompt_or_empty(value: Any) -> tuple[str, list[JsonObject] | None]:
 
 
 def parse_response_text(value: Any) -> str:
-    """Returns the text of a response that is text, null or a list of messages. Raises ValueError."""
+    """Returns the text of a response that is text, missing (null, or the NaN of pandas) or a list of messages. Raises
+    ValueError."""
     if isinstance(value, str):
         return value
-    if value is None:
+    if value is None or value != value:
         return ""
     if isinstance(value, list):
         if len(value) == 1 and isinstance(value[0], dict) and value[0].get("role") == "assistant":

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from rolloutdeck.protocol import MAX_DUMP_BYTES, MAX_LINE_BYTES
 from rollouts.errors import UnreadableDumpError
+from rollouts.formats.readers.memory import LIST_BYTES, MAX_MEMORY_RATIO, OBJECT_BYTES
 
 MAX_BATCH_ROWS = 256
 MAX_BATCH_BYTES = 64 << 20  # a batch that unfolds to more is read row by row
@@ -22,8 +23,7 @@ ColumnValues = dict[str, Any]
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
-    """Opens a file. A text that the file stores once is in memory once. Raises UnreadableDumpError, also if a read in
-    the block fails."""
+    """Stores a repeated text once in memory. Raises UnreadableDumpError, also if a read in the block fails."""
     try:
         with pq.ParquetFile(path) as file:
             columns = [file.schema.column(index) for index in range(len(file.schema))]
@@ -56,13 +56,19 @@ def read_batch_rows(kind: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Co
             raise UnreadableDumpError(f"The {kind} file has more than {MAX_ROWS:,} rows.")
         if total_bytes > MAX_DUMP_BYTES:
             raise UnreadableDumpError(f"The {kind} file unfolds to more than {MAX_DUMP_BYTES >> 30} GiB.")
-        if batch_bytes <= MAX_BATCH_BYTES:
+        if batch_bytes + count_container_bytes(batch) <= MAX_BATCH_BYTES:
             yield from iterate_rows(batch)
             continue
         for start in range(len(batch)):
             row = batch.slice(start, 1)
-            if count_batch_bytes(row) > MAX_LINE_BYTES:
+            row_bytes, number = count_batch_bytes(row), rows - len(batch) + start + 1
+            if row_bytes > MAX_LINE_BYTES:
                 raise UnreadableDumpError(f"A row of the {kind} file unfolds to more than {MAX_LINE_BYTES >> 20} MiB.")
+            if count_container_bytes(row) > max(MAX_BATCH_BYTES, MAX_MEMORY_RATIO * row_bytes):
+                raise UnreadableDumpError(
+                    f"Row {number:,} of the {kind} file has so many small lists or objects that they need more than "
+                    f"{MAX_MEMORY_RATIO} times its size in memory."
+                )
             yield from iterate_rows(row)
 
 
@@ -75,9 +81,26 @@ def count_batch_bytes(batch: pa.RecordBatch) -> int:
     return sum(map(count_bytes, batch.columns))
 
 
+def count_container_bytes(batch: pa.RecordBatch) -> int:
+    """Returns the memory that the lists and objects of the batch need in Python."""
+    return sum(map(count_column_containers, batch.columns))
+
+
+def count_column_containers(column: pa.Array) -> int:
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return LIST_BYTES * len(column) + count_column_containers(column.flatten())
+    if pa.types.is_map(kind):
+        start, end = int(column.offsets[0].as_py()), int(column.offsets[-1].as_py())
+        parts = (part.slice(start, end - start) for part in (column.keys, column.items))
+        return LIST_BYTES * (len(column) + end - start) + sum(map(count_column_containers, parts))
+    if pa.types.is_struct(kind):
+        return OBJECT_BYTES * len(column) + sum(map(count_column_containers, column.flatten()))
+    return 0
+
+
 def count_bytes(column: pa.Array) -> int:
-    """Returns the bytes of a column. A value that is stored once and used often counts each time. A value without bytes
-    counts as one."""
+    """Returns the bytes of a column. A shared value counts for each use; a value without bytes counts as one."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         values = column.dictionary
@@ -96,8 +119,7 @@ def count_bytes(column: pa.Array) -> int:
 
 
 def to_python(column: pa.Array) -> list[Any]:
-    """Converts a column to Python values. Invalid UTF-8 becomes U+FFFD. Values that Python cannot represent
-    (nanoseconds, dates outside the calendar) become text."""
+    """Invalid UTF-8 becomes U+FFFD. Values that Python cannot represent, such as nanoseconds, become text."""
     if pa.types.is_dictionary(column.type):
         return to_python(column.dictionary_decode())
     try:

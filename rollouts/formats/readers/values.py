@@ -1,9 +1,12 @@
 """Converts values that the safe readers, Parquet and JSON return to the values of a record."""
 
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
+from rolloutdeck.protocol import encode_data_url
+from rolloutdeck.safe_pickle.batches import Picture
 from rollouts.errors import UnreadableDumpError
 from rollouts.samples import Record, to_float, to_integer
 
@@ -28,8 +31,7 @@ def get_list(value: Any, key: str) -> list[Any]:
 def set_batch_tokens(
     record: Record, prompt_ids: list[int], response_ids: list[int], mask: list[int] | None, logprobs: list[float] | None
 ) -> None:
-    """Sets the tokens of a row of a batch. A NaN becomes None. Raises UnreadableDumpError if an id is negative or
-    exceeds 32 bits."""
+    """Replaces NaN by None. Raises UnreadableDumpError if an id is negative or exceeds 32 bits."""
     for ids in (prompt_ids, response_ids):
         if ids and not 0 <= min(ids) <= max(ids) < 2**31:
             raise UnreadableDumpError("The batch has invalid token ids: below 0, or 2^31 and more.")
@@ -42,7 +44,7 @@ def set_batch_tokens(
 
 
 def to_jsonable(value: Any, depth: int = 0) -> Any:
-    """Converts a value to JSON. A value of another type becomes text such as `<12 bytes>`."""
+    """Converts a value to JSON. An image becomes a data URL, a value of another type text such as `<12 bytes>`."""
     if depth > MAX_DEPTH:
         return "…"
     if isinstance(value, float):
@@ -52,10 +54,22 @@ def to_jsonable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, int):
         return value if to_integer(value) is not None else str(value)
     if isinstance(value, dict):
+        if isinstance(value.get("image"), Picture) and value.get("bytes"):  # the same image, decoded
+            value = {key: inner for key, inner in value.items() if key != "image"}
         return {str(key): to_jsonable(inner, depth + 1) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_jsonable(inner, depth + 1) for inner in value]
-    return f"<{value}>" if not isinstance(value, (bytes, bytearray)) else f"<{len(value):,} bytes>"
+    if isinstance(value, (bytes, bytearray)):
+        return encode_data_url(bytes(value)) or f"<{len(value):,} bytes>"
+    if isinstance(value, Picture):
+        return encode_data_url(encode_picture(value) or b"") or f"<{value}>"
+    return f"<{value}>"
+
+
+@lru_cache(maxsize=2)
+def encode_picture(picture: Picture) -> bytes | None:
+    """Returns the encoded image. Cached, because the rows of a group share their images."""
+    return picture.encode()
 
 
 def summarize_value(value: Any) -> Any:

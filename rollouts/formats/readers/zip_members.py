@@ -27,8 +27,7 @@ MAX_MEMBERS = 1 << 20
 
 
 class ZipReader:
-    """The `members` by name: of several with one name the last counts, as for zipfile. `is_truncated`: there may have
-    been more members."""
+    """The `members` by name: the last counts, as for zipfile. `is_truncated`: members at the end are missing."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError, and UnreadableDumpError if there are more than `MAX_MEMBERS`."""

@@ -13,24 +13,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from rolloutdeck.protocol import (
-    COLUMN_PRESETS,
-    JSON_TOKEN,
-    find_row_keys,
-    find_samples_column,
-    group_numbered_columns,
-    guess_columns,
-    has_generation_columns,
-    is_generation_mapping,
-    parse_logged_columns,
-)
+from rolloutdeck import protocol
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import HEAD_BYTES, DumpContext
 from rollouts.formats.readers.jsonl import BOM, NumberedRow
 from rollouts.formats.readers.values import JsonObject
-from rollouts.formats.table.mapping import TableMapping, has_only_tokens, read_column_mapping, resolve_column_mapping
+from rollouts.formats.table.mapping import TableMapping, read_column_mapping, resolve_column_mapping
 from rollouts.formats.table.rows import BINARY_MAGICS, is_csv, read_table_rows, rewind_stream, strip_start
 from rollouts.formats.table.unnest import ResponseUnnester, split_wide_row
 from rollouts.samples import LineProblem, Record, SkippedRow
@@ -49,33 +39,32 @@ class TableFormat:
     def sniff(self, filename: str, head: bytes) -> bool:
         """Returns whether the first row is a generation. Parquet, which has its column names at the end, and Arrow are
         always accepted. Presets are only used if the upload names them."""
-        if self.name in COLUMN_PRESETS or head.startswith(BINARY_MAGICS):
+        if self.name in protocol.COLUMN_PRESETS or head.startswith(BINARY_MAGICS):
             return self.name == "table"
         try:
             row = read_first_row(filename, head)
         except UnreadableDumpError:
             return False
-        columns = guess_columns(row, {})
-        if is_generation_mapping(columns):
-            return (self.name == TOKENS.name) == has_only_tokens(columns)
+        columns = protocol.guess_columns(row, {})
+        if protocol.is_generation_mapping(columns):
+            return (self.name == TOKENS.name) == protocol.has_only_tokens(columns)
         return self.name == TEXT.name and bool(
-            group_numbered_columns(row) or find_samples_column(row) or contains_rows(filename, head)
+            protocol.group_numbered_columns(row) or protocol.find_samples_column(row) or contains_rows(filename, head)
         )
 
     def read(self, stream: BinaryIO, context: DumpContext) -> Iterator[Record | LineProblem | SkippedRow]:
         """Yields records in the order of the rows. Raises UnreadableDumpError."""
-        columns = context.columns or (self.name if self.name in COLUMN_PRESETS else "")
+        columns = context.columns or (self.name if self.name in protocol.COLUMN_PRESETS else "")
         yield from read_records(stream, context, columns)
 
 
 TOKENS, TEXT = TableFormat("token-table"), TableFormat("table")
-FORMATS = (TOKENS, *map(TableFormat, COLUMN_PRESETS), TEXT)
+FORMATS = (TOKENS, *map(TableFormat, protocol.COLUMN_PRESETS), TEXT)
 TOKEN_ONLY_TABLE_FORMATS = (TOKENS.name, "open-instruct")
 
 
 def read_first_row(filename: str, head: bytes) -> JsonObject:
-    """Returns the first row; if it is longer than the head, its column names without values. Raises
-    UnreadableDumpError."""
+    """Returns the first row, or its column names if it is longer than the head. Raises UnreadableDumpError."""
     try:
         for row in read_table_rows(io.BytesIO(head), head, DumpContext(filename)):
             if not isinstance(row, LineProblem):
@@ -84,7 +73,7 @@ def read_first_row(filename: str, head: bytes) -> JsonObject:
         if len(head) < HEAD_BYTES:
             raise
     start = head.removeprefix(BOM)
-    if names := parse_logged_columns(start):
+    if names := protocol.parse_logged_columns(start):
         return dict.fromkeys(names)
     match = re.match(rb"\s*(?:\[\s*)?(?=\{)", start)
     return dict.fromkeys(scan_object_keys(start[match.end() :]) if match else ())
@@ -96,13 +85,13 @@ def contains_rows(filename: str, head: bytes) -> bool:
     is_document = filename.endswith(".json") or start.startswith(b"[")
     if not is_document and (b"\n" in head or not start.startswith(b"{")):
         return False
-    return any(map(has_generation_columns, find_row_keys(start)))
+    return any(map(protocol.has_generation_columns, protocol.find_row_keys(start)))
 
 
 def scan_object_keys(start: bytes) -> list[str]:
     """Returns the keys of the truncated object `start`."""
     depth, names = 0, []
-    for token in JSON_TOKEN.finditer(start):
+    for token in protocol.JSON_TOKEN.finditer(start):
         depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token[0], 0)
         if depth == 0:
             break
@@ -115,7 +104,7 @@ def find_table_format(columns: str) -> str:
     """Returns the format of a table with this column mapping; empty without a mapping. Raises UnreadableDumpError."""
     if not columns:
         return ""
-    return TOKENS.name if has_only_tokens(read_column_mapping(columns)) else TEXT.name
+    return TOKENS.name if protocol.has_only_tokens(read_column_mapping(columns)) else TEXT.name
 
 
 def read_records(stream: BinaryIO, context: DumpContext, columns: str) -> Iterator[Record | LineProblem | SkippedRow]:
@@ -160,6 +149,16 @@ def split_wide_rows(rows: Iterator[NumberedRow], columns: str) -> Iterator[Numbe
             yield from ((row[0], part) for part in split_wide_row(row[1], mapping))
 
 
+def count_chars(value: Any, depth: int = 4) -> int:
+    """Returns the characters of the texts in a value: messages may hold images as text."""
+    if isinstance(value, str):
+        return len(value)
+    members = list(value.values()) if isinstance(value, dict) else value
+    if not depth or not isinstance(members, list) or not members or isinstance(members[0], (int, float)):
+        return 0
+    return sum(count_chars(member, depth - 1) for member in members)
+
+
 def take_window(rows: Iterator[NumberedRow]) -> Iterator[NumberedRow]:
     """Yields the first rows, at most `WINDOW_ROWS`, or until they have `WINDOW_CHARS`."""
     count, chars = 0, 0
@@ -167,6 +166,6 @@ def take_window(rows: Iterator[NumberedRow]) -> Iterator[NumberedRow]:
         yield row
         if isinstance(row, LineProblem):
             continue
-        count, chars = count + 1, chars + sum(len(value) for value in row[1].values() if isinstance(value, str))
+        count, chars = count + 1, chars + sum(map(count_chars, row[1].values()))
         if count >= WINDOW_ROWS or chars > WINDOW_CHARS:
             return

@@ -4,18 +4,10 @@ The parts and the common names of columns are in `rolloutdeck.protocol.columns`.
 """
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rolloutdeck.protocol import (
-    COLUMN_PRESETS,
-    REWARD_PREFIX,
-    format_column_names,
-    guess_columns,
-    has_response_part,
-    parse_column_mapping,
-)
+from rolloutdeck import protocol
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
@@ -24,7 +16,6 @@ from rollouts.formats.readers.values import JsonObject, to_jsonable
 from rollouts.formats.trl_completions import has_consistent_advantages, sum_rewards
 from rollouts.samples import Record, is_number, to_float, to_integer, to_text
 
-REWARD_NAME = re.compile(r"(?:reward_(?P<after>\w+)|(?P<before>\w+)_reward)\Z")
 STRUCTURED_PARTS = frozenset(
     ("messages", "prompt_ids", "response_ids", "response_mask", "logprobs", "advantages", "rewards", "tools")
 )
@@ -36,22 +27,22 @@ ADVANTAGE_COLUMNS = ("advantage", "advantages")
 def read_column_mapping(text: str) -> dict[str, str]:
     """Parses the mapping that came with the upload to {part: column}. Raises UnreadableDumpError."""
     try:
-        return parse_column_mapping(text)
+        return protocol.parse_column_mapping(text)
     except ValueError as error:
         raise UnreadableDumpError(str(error)) from None
 
 
 def resolve_column_mapping(names: Iterable[str], text: str = "") -> dict[str, str]:
-    """Returns {part: column} of a table with these columns. Raises UnreadableDumpError if it has no response, or lacks
-    a column of the mapping `text`."""
+    """Returns {part: column}. Raises UnreadableDumpError without a response, or if a column of `text` is missing."""
     names, requested = list(names), read_column_mapping(text)
+    known = protocol.format_column_names(names)
     missing = [column for column in requested.values() if column not in names]
-    if missing and text not in COLUMN_PRESETS:
-        raise UnreadableDumpError(f"It has no column `{missing[0][:80]}`; it has {format_column_names(names)}.")
-    columns = guess_columns(names, {part: column for part, column in requested.items() if column in names})
-    if not has_response_part(columns):
+    if missing and text not in protocol.COLUMN_PRESETS:
+        raise UnreadableDumpError(f"It has no column `{missing[0][:80]}`; it has {known}.")
+    columns = protocol.guess_columns(names, {part: column for part, column in requested.items() if column in names})
+    if not protocol.has_response_part(columns):
         raise UnreadableDumpError(
-            f"It is unknown which column contains the response; the table has {format_column_names(names)}. "
+            f"It is unknown which column contains the response; the table has {known}. "
             "Specify it with `--map prompt=COLUMN,response=COLUMN`."
         )
     return columns
@@ -66,10 +57,14 @@ class TableMapping:
         self.columns, self.is_csv = columns, is_csv
         self.mapped_columns = set(columns.values())
         rewards = {
-            part.removeprefix(REWARD_PREFIX): name for part, name in columns.items() if part.startswith(REWARD_PREFIX)
+            part.removeprefix(protocol.REWARD_PREFIX): name
+            for part, name in columns.items()
+            if part.startswith(protocol.REWARD_PREFIX)
         }
         others = [name for name in names if name not in self.mapped_columns]
-        rewards |= {match["after"] or match["before"]: name for name in others if (match := REWARD_NAME.match(name))}
+        rewards |= {
+            match["after"] or match["before"]: name for name in others if (match := protocol.REWARD_COLUMN.match(name))
+        }
         logged = [name for name in find_reward_columns(names, first_rows) if name not in rewards.values()]
         self.reward_columns = rewards | {name: name for name in logged if name in others}
         has_parts = "score" not in columns and bool(self.reward_columns)
@@ -78,7 +73,7 @@ class TableMapping:
     def build_record(self, row: JsonObject, context: DumpContext) -> Record:
         """Raises ValueError."""
         record = native.build_native_record(self.to_native_row(row))
-        record.textless = has_only_tokens(self.columns)
+        record.textless = protocol.has_only_tokens(self.columns)
         if record.textless and context.decode_tokens:
             record.prompt, record.response = context.decode_tokens([record.prompt_ids or [], record.response_ids or []])
             record.textless = False
@@ -96,7 +91,9 @@ class TableMapping:
         values = {
             part: self.convert_cell(part, row[column])
             for part, column in self.columns.items()
-            if column in row and not part.startswith(REWARD_PREFIX) and (row[column] is not None or part == "response")
+            if column in row
+            and not part.startswith(protocol.REWARD_PREFIX)
+            and (part == "response" or not is_missing(part, row[column]))
         }
         score = row.get(self.columns.get("score", ""))
         if isinstance(score, dict):
@@ -105,7 +102,7 @@ class TableMapping:
             values |= {"score": sum(score), "token_scores": score}
         values |= render_missing_texts(values)
         if not {"response", "response_ids"} & set(values):
-            raise ValueError("has no response")
+            raise ValueError(f"has no response; its keys are {protocol.format_column_names(list(row))}")
         return {"prompt": "", "response": None, **values}
 
     def convert_cell(self, part: str, value: Any) -> Any:
@@ -113,7 +110,7 @@ class TableMapping:
             return to_float(value)
         if not isinstance(value, str):
             return chat.normalize_messages(value) if part in ("prompt", "response", "messages") else value
-        if part in STRUCTURED_PARTS or (part in ("prompt", "response") and value.startswith(('[{"', "[{'"))):
+        if part in STRUCTURED_PARTS or (part in ("prompt", "response") and value.startswith(protocol.JSON_TEXTS)):
             return chat.normalize_messages(parse_json_text(value))
         if self.is_csv and part in ("index", "turn", "policy_version"):
             number = to_integer(to_float(value))
@@ -131,6 +128,11 @@ class TableMapping:
                 continue
             if column not in self.reward_columns.values() or to_float(value) is None:
                 record.extras[column] = to_jsonable(value)
+
+
+def is_missing(part: str, value: Any) -> bool:
+    """Returns whether the cell is empty: null, or NaN in a column of text, which pandas writes."""
+    return value is None or (value != value and part in ("prompt", "messages", "ground_truth"))
 
 
 def render_missing_texts(values: JsonObject) -> JsonObject:
@@ -188,7 +190,3 @@ def parse_json_text(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def has_only_tokens(columns: Mapping[str, str]) -> bool:
-    return "response_ids" in columns and "response" not in columns and "messages" not in columns

@@ -20,6 +20,7 @@ from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import json_document, jsonl
 from rollouts.formats.readers.arrow import ARROW_STREAM_MAGIC, read_arrow_rows
 from rollouts.formats.readers.jsonl import NumberedRow
+from rollouts.formats.readers.memory import check_json_memory
 from rollouts.formats.readers.parquet import open_parquet, read_parquet_rows
 from rollouts.formats.readers.seekable import provide_local_file
 from rollouts.formats.readers.values import JsonObject, get_list, to_jsonable
@@ -145,8 +146,9 @@ def read_json_objects(stream: BinaryIO) -> Iterator[NumberedRow]:
 
 def is_json_object(line: bytes) -> bool:
     try:
+        check_json_memory(line)
         return isinstance(orjson.loads(line.removeprefix(jsonl.BOM)), dict)
-    except orjson.JSONDecodeError:
+    except ValueError:
         return False
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from rolloutdeck.protocol import find_samples_column, group_numbered_columns, guess_columns, is_generation_mapping
 from rollouts.formats.readers import chat
 from rollouts.formats.readers.values import JsonObject, to_jsonable
-from rollouts.lib import MAX_TABLE_LAYOUTS, cached
+from rollouts.lib import CacheSize, cached
 
 PLURAL_COLUMNS = ("responses", "completions", "generations", "predictions", "outputs")
 LIST_TEXT = re.compile(r"\[\s*['\"]")
@@ -32,8 +32,7 @@ LIST_PARTS = frozenset(("prompt_ids", "response_ids", "response_mask", "logprobs
 
 
 def split_wide_row(row: JsonObject, mapping: Mapping[str, str]) -> list[JsonObject]:
-    """Splits a row with numbered columns or with its samples as objects; returns [row] for any other row. `mapping` is
-    the {part: column} of the upload."""
+    """Splits numbered columns or samples as objects into rows. `mapping` is the {part: column} of the upload."""
     if any(isinstance(row.get(column), str) and LIST_TEXT.match(row[column]) for column in PLURAL_COLUMNS):
         row = {name: parse_list(value) for name, value in row.items()}
     if any(column in row for column in mapping.values()):
@@ -49,7 +48,7 @@ def split_wide_row(row: JsonObject, mapping: Mapping[str, str]) -> list[JsonObje
     return [{**shared, **sample} for sample in samples if any(value is not None for value in sample.values())]
 
 
-@cached(MAX_TABLE_LAYOUTS)
+@cached(CacheSize.TABLE_LAYOUTS)
 def is_generation(names: tuple[str, ...]) -> bool:
     """Returns whether a row with these columns is one generation. Most tables have the same columns in every row."""
     return is_generation_mapping(guess_columns(names, {}))

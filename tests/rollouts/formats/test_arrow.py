@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rolloutdeck.protocol import wire
@@ -14,6 +16,7 @@ from rollouts.formats import select_format
 from rollouts.formats.readers import parquet
 from rollouts.samples.record import LineProblem, Record
 from tests.rollouts.support.trainer_dumps import DATA, read
+from tests.support.images import PNG, data_url
 from tests.support.patching import patch_everywhere
 
 NAME = "data-00000-of-00001.arrow"
@@ -105,3 +108,16 @@ def test_text_that_is_not_utf8_is_no_end(tmp_path: Path) -> None:
     body = stream(build_table(2)).replace(b"a0a1", b"\xffza1")
     with pytest.raises(UnreadableDumpError, match="Invalid UTF8"):
         read_records(body)
+
+
+def test_columns_of_images_are_read_as_data_urls_from_arrow_and_parquet() -> None:
+    kind = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    images = pa.array([[{"bytes": PNG, "path": "a.png"}, {"bytes": b"<svg/>", "path": None}]], kind)
+    table = build_table(1, images=images)
+    parquet_file = io.BytesIO()
+    pq.write_table(table, parquet_file)
+    expected = [{"bytes": data_url(PNG), "path": "a.png"}, {"bytes": "<6 bytes>", "path": None}]
+    (from_arrow,) = read_records(stream(table))
+    form = select_format("rows.parquet", parquet_file.getvalue())
+    (from_parquet,) = read(form, parquet_file.getvalue(), filename="rows.parquet")
+    assert from_arrow.extras["images"] == from_parquet.extras["images"] == expected

@@ -72,3 +72,19 @@ def test_more_steps_than_anybody_trains_are_refused(monkeypatch: pytest.MonkeyPa
     assert len(points("code response length: 1.0\n" * 3)) == 3
     with pytest.raises(UnreadableDumpError, match="more than 3 steps"):
         points("code response length: 1.0\n" * 4)
+
+
+def without_sample_lines(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("code response length"))
+
+
+def test_without_the_lines_of_sample_py_a_step_begins_with_execute_pys_first_line() -> None:
+    text = without_sample_lines(DATA.read_text())
+    result = points(text + text.replace("0.6875", "0.5"), step=3)
+    assert [(step, values["case/acc"]) for step, values in result.items()] == [(3, 0.6875), (4, 0.5)]
+    assert result[4]["BoN (4, 4)/acc"] == 1.0
+
+
+def test_programs_that_were_run_twice_are_still_one_step() -> None:
+    text = DATA.read_text()
+    assert list(points(text + without_sample_lines(text), step=3)) == [3]

@@ -112,6 +112,16 @@ def test_a_value_that_is_kept_once_is_counted_each_time_wherever_it_lies(
             list(parquet_rows.read_parquet_rows(file))
 
 
+def test_a_row_of_empty_lists_is_refused_before_it_is_unfolded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(parquet(prompt=["2+2?"] * 2, completion=["4"] * 2, beside=[[], [[]] * 100_000]))
+    with parquet_rows.open_parquet(path) as file:
+        assert len(list(parquet_rows.read_parquet_rows(file))) == 2
+        monkeypatch.setattr(parquet_rows, "MAX_BATCH_BYTES", 1 << 20)
+        with pytest.raises(UnreadableDumpError, match="Row 2 of the Parquet file has so many small lists"):
+            list(parquet_rows.read_parquet_rows(file))
+
+
 @pytest.mark.parametrize("form", PARQUETS)
 def test_a_parquet_file_whose_columns_have_no_readable_names_is_refused(form: str) -> None:
     body = parquet(**{"some_name": ["x"]}).replace(b"some_name", b"some\xec\xffame")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from django.contrib.auth.models import User
 
-from rollouts.models import Dump, Run, Sample
+from rollouts.models import Dump, Flag, Run, Sample, ViewedSample
 from rollouts.samples import bodies
 from tests.rollouts.support.push import indexed, rows
 from tests.rollouts.support.verl_batches import tokenizer, worked
@@ -90,11 +92,44 @@ def test_a_train_dump_that_comes_first_shows_its_samples_until_the_rollout_is_th
     assert all(sample.tail and sample.advantage is not None for sample in result)
 
 
+def test_train_dumps_of_several_ranks_without_their_rollout_keep_all_rows(run: Run) -> None:
+    for rank in (0, 1):
+        indexed(run, body(f"miles/train_data/0_{rank}.pt"), 0, source=f"train_data/0_{rank}.pt")
+    assert len(rows(run)) == 4
+    ids = {sample.id for sample in rows(run)}
+    indexed(run, body("miles/train_data/0_0.pt"), 0, source="train_data/0_0.pt")
+    assert {sample.id for sample in rows(run)} == ids
+
+
+def test_samples_without_text_are_one_group_if_their_prompt_tokens_are_equal(run: Run) -> None:
+    indexed(run, body("slime/train_data/0_0.pt"), 0, source="train_data/0_0.pt")
+    assert sorted(Counter(sample.group for sample in rows(run)).values()) == [4] * 8
+
+
+def test_a_flag_stays_on_its_sample_when_the_tokenizer_gives_it_a_text(run: Run, owner: User) -> None:
+    indexed(run, body("roll/mock/train/step_000001.pkl"), 1, source="mock/train/step_000001.pkl")
+    sample = rows(run)[5]
+    Flag.objects.create(sample=sample.pk, step=sample.step, run=run, user=owner, reason="loop")
+    ViewedSample.objects.create(sample=sample.pk, run=run, user=owner, fine=True)
+    tokenizer(run)
+    worked(run)
+    new = rows(run)[5]
+    assert new.tail and new.pk != sample.pk and new.ordinal == sample.ordinal
+    assert [flag.sample for flag in Flag.objects.all()] == [viewed.sample for viewed in ViewedSample.objects.all()]
+    assert Flag.objects.get().sample == new.pk and new.step.flags == 1
+
+
 def test_the_step_of_a_file_without_a_step_in_its_name_is_what_the_file_says(run: Run) -> None:
     assert indexed(run, body("slime/rollout_data/2.pt"), None, source="dump.pt").step == 2
     assert indexed(run, completions(*TRAIN, step=7), None, source="a/completions_00003.parquet").step == 7
     assert indexed(run, body("roll/mock/train/step_000001.pkl"), None, source="kept.pkl").step == 1
     assert indexed(run, body("roll/agentic_jsonl/rollout_dump_data.step_1.jsonl"), None, source="a.jsonl").step == 1
+
+
+def test_the_step_of_a_sample_is_not_stored_as_an_extra_too(run: Run) -> None:
+    dump = indexed(run, body("nemo_gym/math_trajectory_collection.jsonl"), None, source="rollouts.jsonl")
+    assert dump.step == 0
+    assert all("step" not in full.extras for full in bodies.load_bodies(rows(run)).values())
 
 
 def test_a_batch_to_load_again_joins_the_rows_of_the_step_and_fills_in_tokens(run: Run) -> None:

@@ -60,3 +60,17 @@ def test_a_file_of_episodes_that_is_no_chunk_is_read_whole() -> None:
 )
 def test_what_an_episode_was_made_for_is_stamped_or_said_by_its_run(episode: dict[str, Any], split: str) -> None:
     assert get_episode_split(episode) == split
+
+
+def test_tokens_without_a_mask_are_shown() -> None:
+    """All tokens of a sampled message are then the model's."""
+    episode = json.loads(ROWS.splitlines()[0])
+    for node in episode["traces"][0]["nodes"]:
+        node["mask"] = []
+    body = json.dumps(episode).encode()
+    form = select_format("traces.jsonl", body)
+    (first, *_) = [
+        item for item in form.read(io.BytesIO(body), DumpContext("traces.jsonl")) if isinstance(item, Record)
+    ]
+    assert first.prompt_ids == [1, 2, 3, 4] and first.response_ids and first.response_ids[:3] == [5, 6, 7]
+    assert first.response_mask and first.response_mask[:3] == [1, 1, 1]

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from rollouts.errors import UnreadableDumpError
-from rollouts.formats import slime_rollout, slime_train
+from rollouts.formats import select_format, slime_rollout, slime_train
 from rollouts.samples.record import LineProblem
-from tests.rollouts.support.trainer_dumps import SLIME, read, read_records, rollout, sample, torch_file, trained
+from tests.rollouts.support.trainer_dumps import DATA, SLIME, read, read_records, rollout, sample, torch_file, trained
+
+MILES = DATA / "miles"
 
 
 def test_prompts_are_texts_in_one_rollout_and_messages_in_another() -> None:
@@ -142,3 +144,43 @@ def test_a_train_dump_tells_advantages_the_raw_reward_and_the_normalised_one() -
 def test_a_train_dump_of_another_version_is_refused() -> None:
     with pytest.raises(UnreadableDumpError, match="version 1"):
         read(slime_train, torch_file({"format_version": 1, "rollout_id": 0, "samples": [{}]}))
+
+
+def test_a_dump_with_a_list_per_key_has_the_samples_of_its_rank() -> None:
+    """As miles writes them."""
+    rollout = {
+        item.trajectory: item for item in read_records(slime_rollout, (MILES / "rollout_data/0.pt").read_bytes())
+    }
+    trained = [
+        item for rank in (0, 1) for item in read_records(slime_train, (MILES / f"train_data/0_{rank}.pt").read_bytes())
+    ]
+    assert sorted(item.trajectory for item in trained) == sorted(rollout) == ["0", "1", "2", "3"]
+    for item in trained:
+        sample = rollout[item.trajectory]
+        assert (item.prompt_ids, item.response_ids) == (sample.prompt_ids, sample.response_ids)
+        assert item.logprobs == pytest.approx(sample.logprobs)
+        normalized = 0.7071057 if sample.score else -0.7071057
+        assert item.advantages == pytest.approx([normalized] * len(item.response_ids))
+        assert item.ref_logprobs == pytest.approx([-0.7] * len(item.response_ids))
+        assert (item.score, item.extras["normalized_reward"]) == (None, pytest.approx(normalized))
+    assert [item.response_mask for item in trained if item.trajectory == "1"] == [[1, 0, 1]]
+
+
+def test_numbers_that_are_split_over_ranks_are_told_and_left_out() -> None:
+    columns = {"tokens": [[5, 6, 7]], "response_lengths": [2], "advantages": [[0.5]], "sample_indices": [0]}
+    body = torch_file({"rollout_id": 1, "rank": 0, "rollout_data": columns, "cp_rank": 0, "cp_size": 2})
+    skipped, record = read(slime_train, body)
+    assert "context-parallel" in skipped.reason
+    assert (record.response_ids, record.advantages, record.trajectory) == ([6, 7], None, "0")
+
+
+@pytest.mark.parametrize("columns", [{}, {"tokens": 5}, {"tokens": []}])
+def test_a_dump_of_training_data_without_samples_is_refused(columns: Any) -> None:
+    with pytest.raises(UnreadableDumpError, match="train dump"):
+        read(slime_train, torch_file({"rollout_id": 1, "rank": 0, "rollout_data": columns}))
+
+
+def test_dumps_of_rollouts_and_of_training_data_are_told_apart_also_in_miles() -> None:
+    for path in MILES.rglob("*.pt"):
+        is_trained = path.parent.name == "train_data"
+        assert select_format(path.name, path.read_bytes()[:65536]) is (slime_train if is_trained else slime_rollout)

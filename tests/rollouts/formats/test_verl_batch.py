@@ -82,6 +82,13 @@ def test_a_row_of_v1_has_the_place_that_its_key_names_and_its_labels() -> None:
     assert one.extras["dataset_index"] == 0
 
 
+def test_extra_info_is_stored_but_for_what_the_record_has() -> None:
+    info = {"index": 7, "split": "train", "agent_name": "tool", "tools_kwargs": {"calc": {"limit": 3}}, "pred": "9"}
+    values = {"index": 7, "agent_name": "tool", "tools_kwargs": {"calc": {"limit": 3}}, "pred": "5"}
+    stored = {key for key in info if not verl_batch.is_repeated(key, info[key], values)}
+    assert stored == {"split", "agent_name", "tools_kwargs", "pred"}
+
+
 def test_a_fully_async_batch_is_one_prompt() -> None:
     assert {(item.group, len(item.response_ids or ()) > 0) for item in read(ASYNC / "gen_batch.dp")} == {("0", True)}
 

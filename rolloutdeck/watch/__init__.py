@@ -6,14 +6,10 @@ Invariant: the bytes are sent as they are. A file of another user is never follo
 
 from rolloutdeck.watch.artifact_collector import ArtifactCollector, ArtifactOptions, upload_requested_part
 from rolloutdeck.watch.compression import remove_compression_ending
-from rolloutdeck.watch.file_endings import (
-    COMPLETENESS_CHECKS,
-    describe_truncation,
-    hash_open_file,
-    is_complete_file,
-    read_complete_lines,
-)
-from rolloutdeck.watch.follower import ChangedFile, FilePart, Follower, WatchedFolder, build_file_stamp
+from rolloutdeck.watch.file_endings import COMPLETENESS_CHECKS, describe_truncation
+from rolloutdeck.watch.file_parts import FilePart, read_finished_file
+from rolloutdeck.watch.follower import ChangedFile, Follower, WatchedFolder
+from rolloutdeck.watch.prune import SourcePruner
 from rolloutdeck.watch.recover import recover_state
 from rolloutdeck.watch.scan import (
     TABLE_SUFFIXES,
@@ -31,15 +27,13 @@ from rolloutdeck.watch.upload import (
     RetryLaterError,
     UploadRejectedError,
     UploadTarget,
-    build_usage_error,
     parse_response,
 )
 
 __all__ = [
     "ActionRequiredError", "ArtifactCollector", "ArtifactOptions", "COMPLETENESS_CHECKS", "ChangedFile", "DumpFile",
-    "FilePart", "Follower", "RetryLaterError", "ScanOptions", "ScanResult", "TABLE_SUFFIXES", "TreePattern",
-    "TreeRun", "UploadRejectedError", "UploadTarget", "WatchState", "WatchedFolder", "build_file_stamp",
-    "build_usage_error", "describe_truncation", "find_base_folder", "find_files", "get_absolute_path",
-    "hash_open_file", "is_complete_file", "parse_response", "read_complete_lines", "read_file_head",
-    "recover_state", "remove_compression_ending", "scan_folders", "upload_requested_part",
+    "FilePart", "Follower", "RetryLaterError", "ScanOptions", "ScanResult", "SourcePruner", "TABLE_SUFFIXES",
+    "TreePattern", "TreeRun", "UploadRejectedError", "UploadTarget", "WatchState", "WatchedFolder",
+    "describe_truncation", "find_base_folder", "find_files", "get_absolute_path", "parse_response", "read_file_head",
+    "read_finished_file", "recover_state", "remove_compression_ending", "scan_folders", "upload_requested_part",
 ]  # fmt: skip

@@ -13,18 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client import (
-    ArtifactUploadQueue,
-    FileChangedError,
-    FileStamp,
-    LocalArtifact,
-    build_artifact,
-    build_import_command,
-    fetch_requested_files,
-    is_permanent_rejection,
-    read_file_stamp,
-    register_artifact,
-)
+from rolloutdeck import client
+from rolloutdeck.client import ArtifactUploadQueue, FileChangedError, FileStamp, LocalArtifact
 from rolloutdeck.lib import ServerResponse, is_safe_to_follow
 from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.trainer_api import LoadableStep, StepLocation, find_steps, read_step
@@ -51,20 +41,10 @@ class ArtifactOptions:
     mode: str = "on-pin"
     tokenizer: LocalArtifact | None = None
 
-    def build_step_artifact(self, loadable_step: LoadableStep) -> LocalArtifact:
-        """Returns the artifact of a step, with the facts of the tokenizer.
-
-        Raises OSError, FileChangedError or ValueError.
-        """
-        tokenizer_facts = self.tokenizer.facts if self.tokenizer else {}
-        return build_artifact(
-            loadable_step.path,
-            loadable_step.files,
-            loadable_step.role,
-            loadable_step.step,
-            step_kind=loadable_step.step_kind,
-            facts={**loadable_step.facts, **tokenizer_facts},
-        )
+    def build_step_artifact(self, step: LoadableStep) -> LocalArtifact:
+        """Returns the artifact with the tokenizer's facts. Raises OSError, FileChangedError or ValueError."""
+        facts = {**step.facts, **(self.tokenizer.facts if self.tokenizer else {})}
+        return client.build_artifact(step.path, step.files, step.role, step.step, step_kind=step.step_kind, facts=facts)
 
 
 class ArtifactCollector:
@@ -97,19 +77,14 @@ class ArtifactCollector:
         """Returns the complete steps that the server does not know yet."""
         if self.options.mode == "never":
             return []
-        new_steps = []
-        self.incomplete_count = 0
-        for location in dict.fromkeys(
-            location for folder in self.get_folders() if folder.exists() for location in find_steps(folder)
-        ):
+        new_steps, self.incomplete_count = [], 0
+        folders = [folder for folder in self.get_folders() if folder.exists()]
+        for location in dict.fromkeys(location for folder in folders for location in find_steps(folder)):
             stamps = _read_stamps(location)
             step_folder = location.path.parent if location.path.is_file() else location.path
-            if (
-                location.reason
-                or not stamps
-                or self.upload_queue.is_registered(step_folder, stamps)
-                or self.skipped_stamps.get(location.path) == stamps
-            ):
+            if location.reason or not stamps or self.upload_queue.is_registered(step_folder, stamps):
+                continue
+            if self.skipped_stamps.get(location.path) == stamps:
                 continue
             if self._is_unchanged(location, stamps):
                 new_steps.append((location, stamps))
@@ -122,19 +97,18 @@ class ArtifactCollector:
 
         A rejection by the server is printed and does not block the rest. Raises RetryLaterError or ActionRequiredError.
         """
-        tokenizer = self.options.tokenizer
-        if (
-            tokenizer
-            and not self.upload_queue.is_registered(tokenizer.path, tokenizer.stamps)
-            and tokenizer.path not in self._last_messages
-        ):
-            self._add_tokenizer(tokenizer)
+        if self.options.tokenizer:
+            self._add_tokenizer(self.options.tokenizer)
         count = self._register_new() if time.monotonic() >= self._next_scan_at else 0
         if self.upload_queue.artifacts and time.monotonic() >= self._next_poll_at:
             self._fetch_requested()
         return count + self._upload_requested()
 
     def _add_tokenizer(self, tokenizer: LocalArtifact) -> None:
+        """Registers and uploads the tokenizer, unless the server has it or rejected it."""
+        is_registered = self.upload_queue.is_registered(tokenizer.path, tokenizer.stamps)
+        if is_registered or tokenizer.path in self._last_messages:
+            return
         try:
             self.add(tokenizer, send_now=True)
         except UploadRejectedError as error:
@@ -144,11 +118,10 @@ class ArtifactCollector:
         """Fetches which files the server requests. Raises RetryLaterError or ActionRequiredError."""
         data = None
         try:
-            data = parse_response(fetch_requested_files(self.target.request_run))
+            data = parse_response(client.fetch_requested_files(self.target.request_run))
         except UploadRejectedError as error:
-            self._print_once(
-                REQUESTED_FILES_KEY, f"{self.target.name}: the server does not list the requested files: {error}"
-            )
+            message = f"{self.target.name}: the server does not list the requested files: {error}"
+            self._print_once(REQUESTED_FILES_KEY, message)
         self.upload_queue.enqueue_requested(data.get("files") if isinstance(data, dict) else None)
         self._next_poll_at = time.monotonic() + POLL_SECONDS
 
@@ -162,10 +135,10 @@ class ArtifactCollector:
 
     def _register(self, artifact: LocalArtifact, send_now: bool = False, missing_reason: str = "") -> dict[str, Any]:
         target = self.target
-        command = build_import_command(artifact.path, target.project, target.name, target.attempt)
-        data = parse_response(
-            register_artifact(target.request_run, artifact, target.attempt, command, send_now, missing_reason)
-        )
+        command = client.build_import_command(artifact.path, target.project, target.name, target.attempt)
+        request, attempt = target.request_run, target.attempt
+        response = client.register_artifact(request, artifact, attempt, command, send_now, missing_reason)
+        data = parse_response(response)
         if not isinstance(data, dict) or data.get("id") != artifact.key:
             raise RetryLaterError("the response to an artifact has another id")
         return data
@@ -191,12 +164,6 @@ class ArtifactCollector:
         if isinstance(step, str):
             self._skip(location, stamps, step)
             return None
-        if not self._register_step(location, stamps, step):
-            return None
-        self._stable_since.pop(location.path, None)
-        return step
-
-    def _register_step(self, location: StepLocation, stamps: Stamps, step: LoadableStep) -> bool:
         try:
             artifact = self.options.build_step_artifact(step)
             if artifact.stamps != stamps:  # else it could mix the files of two steps, or facts of other bytes
@@ -204,11 +171,12 @@ class ArtifactCollector:
             self.add(artifact, self.options.mode == "now" or location.overwritten)
         except (FileChangedError, OSError):  # the next scan finds it again
             self.incomplete_count += 1
-            return False
+            return None
         except (ValueError, UploadRejectedError) as error:
             self._skip(location, stamps, str(error))
-            return False
-        return True
+            return None
+        self._stable_since.pop(location.path, None)
+        return step
 
     def _skip(self, location: StepLocation, stamps: Stamps, reason: str) -> None:
         # Remembered, because a trainer that overwrites its files would give the same reason repeatedly.
@@ -256,7 +224,7 @@ def upload_requested_part(upload_queue: ArtifactUploadQueue, target: UploadTarge
     Raises RetryLaterError or ActionRequiredError.
     """
     response = upload_queue.upload_next(target.request_run)
-    if response is not None and not response.is_success and not is_permanent_rejection(response):
+    if response is not None and not response.is_success and not client.is_permanent_rejection(response):
         parse_response(response)
     return response
 
@@ -267,6 +235,6 @@ def _read_stamps(location: StepLocation) -> Stamps:
     if not all(is_safe_to_follow(folder / name) for name in location.files):
         return {}
     try:
-        return {name: read_file_stamp(folder / name) for name in location.files}
+        return {name: client.read_file_stamp(folder / name) for name in location.files}
     except OSError:
         return {}

@@ -5,23 +5,20 @@ Standard library only, which can read gzip; a zstd file is recognized by its nam
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from rolloutdeck.trainer_api import FileHead, FileKind
 
 GZIP, ZSTD = ".gz", ".zst"
-CHUNK_BYTES = 1 << 20
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 P = TypeVar("P", bound=PurePath)
 
 
 def remove_compression_suffix(path: P) -> P:
-    """Returns the path without the suffix of its compression."""
     return path.with_suffix("") if is_compressed(path) else path
 
 
@@ -50,24 +47,11 @@ def read_compressed_head(path: Path, max_bytes: int) -> FileHead:
 
 
 def build_compressed_kind(kind: FileKind) -> FileKind:
-    """Returns the kind of the compressed file: it is sent when complete; step and split come from the name without the
-    suffix.
-    """
+    """Returns the kind of the compressed file: sent when complete; step and split are read without the suffix."""
     return replace(
         kind,
         grows=False,
         step=lambda path: kind.step(remove_compression_suffix(path)),
+        rows_have_step=lambda path, head: kind.rows_have_step(remove_compression_suffix(path), head),
         split=lambda path: kind.split(remove_compression_suffix(path)),
     )
-
-
-def is_complete_gzip(file: BinaryIO) -> bool:
-    """Whether a gzip file can be decompressed to its end."""
-    file.seek(0)
-    try:
-        with gzip.GzipFile(fileobj=file) as gzip_file:
-            while gzip_file.read(CHUNK_BYTES):
-                pass
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return False
-    return True

@@ -5,9 +5,11 @@ Is the file complete, which of its lines are complete, and does it continue the 
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
+import zlib
 from pathlib import PurePath
 from typing import BinaryIO
 
@@ -15,9 +17,7 @@ from rolloutdeck.protocol import MAX_LINE_BYTES, MAX_PART_BYTES
 from rolloutdeck.watch import compression
 from rolloutdeck.watch.state import SentFile
 
-HASHED_END_BYTES = (
-    1024  # of a growing file's start and of its sent end; their hashes detect a new file under the same name
-)
+HASHED_END_BYTES = 1024  # of a growing file's start and of its sent end, whose hashes detect a replaced file
 CHUNK_BYTES = 1 << 20
 
 
@@ -81,10 +81,7 @@ def is_complete_pickle(file: BinaryIO, size: int) -> bool:
 
 
 def is_complete_json(file: BinaryIO, size: int) -> bool:
-    """Whether the file is one complete JSON value.
-
-    A file larger than MAX_LINE_BYTES is complete if it ends with a bracket.
-    """
+    """Whether the file is one complete JSON value; of more than MAX_LINE_BYTES, whether it ends with a bracket."""
     file.seek(max(0, size - 64))
     if not file.read(64).rstrip().endswith((b"]", b"}")):
         return False
@@ -100,14 +97,18 @@ def is_complete_json(file: BinaryIO, size: int) -> bool:
 
 def is_complete_gzip(file: BinaryIO, size: int) -> bool:
     """Whether the gzip file can be decompressed to its end."""
-    return compression.is_complete_gzip(file)
+    file.seek(0)
+    try:
+        with gzip.GzipFile(fileobj=file) as gzip_file:
+            while gzip_file.read(CHUNK_BYTES):
+                pass
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return False
+    return True
 
 
 def accept_zstd(file: BinaryIO, size: int) -> bool:
-    """Returns True for every file, because zstd can't be read here.
-
-    The programs that write such files rename them when they are complete.
-    """
+    """Accepts every file: zstd can't be read here, and its writers rename the files when they are complete."""
     return True
 
 
@@ -145,9 +146,6 @@ def hash_file_ends(file: BinaryIO, offset: int) -> tuple[str, str]:
 
 
 def is_continuation(file: BinaryIO, sent: SentFile) -> bool:
-    """Whether the file still starts with the sent bytes.
-
-    A new inode alone means nothing: rsync creates one at each update.
-    """
+    """Whether the file still starts with the sent bytes. rsync creates a new inode at each update."""
     size = os.fstat(file.fileno()).st_size
     return size >= sent.offset and hash_file_ends(file, sent.offset) == (sent.head, sent.tail)

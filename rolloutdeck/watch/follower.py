@@ -10,29 +10,21 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from rolloutdeck.lib import is_safe_to_follow
 from rolloutdeck.trainer_api import FileKind, list_kinds
-from rolloutdeck.watch import compression
-from rolloutdeck.watch.file_endings import (
-    describe_truncation,
-    hash_file_ends,
-    hash_open_file,
-    is_complete_file,
-    is_continuation,
-    read_complete_lines,
-)
+from rolloutdeck.watch import file_endings
+from rolloutdeck.watch.compression import remove_compression_ending
+from rolloutdeck.watch.file_parts import FilePart, Stamp, build_file_stamp
 from rolloutdeck.watch.scan import MAX_SOURCE_LENGTH, detect_file_kind, detect_split, find_files, has_trainer_samples
 from rolloutdeck.watch.state import SentFile, WatchState
 from rolloutdeck.watch.types import DumpFile, ScanOptions
 
 QUIET_SECONDS = 2.0  # a complete file without a successor is sent after this long without a change
-
-Stamp = tuple[int, int, int]
-MessageCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -45,52 +37,12 @@ class WatchedFolder:
 
 
 @dataclass(frozen=True)
-class FilePart:
-    """Bytes of a file to send: the full file, or complete lines from `offset` on.
-
-    Without `body` the file is streamed.
-    """
-
-    file: DumpFile
-    attempt: str
-    sha256: str
-    size: int
-    stamp: Stamp
-    body: bytes | None = None
-    offset: int | None = None
-    generation: int = 0
-    last_step: int | None = None
-
-    def query(self) -> dict[str, object]:
-        """Returns the upload's query parameters; None for those that do not apply."""
-        return {
-            "attempt": self.attempt,
-            "split": self.file.split,
-            "step": self.file.step,
-            "step_kind": self.file.step_kind,
-            "source": self.file.source,
-            "format": self.file.kind.format,
-            "offset": self.offset,
-            "producer": self.file.kind.producer(self.file.path) or None,
-            "generation": self.generation or None,
-            "columns": self.file.columns or None,
-        }
-
-
-@dataclass(frozen=True)
 class ChangedFile:
-    """A file that changed.
-
-    `closed`: the trainer wrote another file after it, and it did not change since, so it is final.
-    """
+    """A file that changed. `closed`: it is final, since it did not change after the trainer wrote the next file."""
 
     file: DumpFile
     stamp: Stamp
     closed: bool = False
-
-
-def build_file_stamp(stat: os.stat_result) -> Stamp:
-    return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 class Follower:
@@ -102,7 +54,7 @@ class Follower:
         base: Path,
         state: WatchState,
         options: ScanOptions,
-        on_message: MessageCallback = print,
+        on_message: Callable[[str], None] = print,
     ) -> None:
         self.roots, self.base, self.state, self.options, self.on_message = roots, base, state, options, on_message
         self._kinds = list_kinds(options.format)
@@ -122,35 +74,19 @@ class Follower:
         for path, stamp, kind in entries:
             source = self._build_source(path)
             sent = self.state.files.get(source)
-            if (
-                (sent and sent.stamp == stamp)
-                or not stamp[0]
-                or len(source) > MAX_SOURCE_LENGTH
-                or self._was_compressed_later(source)
-            ):
+            if (sent and sent.stamp == stamp) or not stamp[0] or len(source) > MAX_SOURCE_LENGTH:
                 continue
-            is_stable = self._is_unchanged(source, stamp)
-            if not kind.grows and not self._is_ready(source, stamp, path in closed_files, is_stable):
-                self.pending += self._truncated.get(source) != stamp or path in closed_files
+            uncompressed = remove_compression_ending(source)
+            if uncompressed != source and uncompressed in self.state.files:  # sent before it was compressed
                 continue
-            changed.append(
-                ChangedFile(self._build_dump_file(path, source, kind), stamp, path in closed_files and is_stable)
-            )
-        changed.sort(
-            key=lambda candidate: (
-                candidate.stamp[1],
-                -1 if candidate.file.step is None else candidate.file.step,
-                candidate.file.source,
-            )
-        )
+            is_stable, is_closed = self._is_unchanged(source, stamp), path in closed_files
+            if not kind.grows and not self._is_ready(source, stamp, is_closed, is_stable):
+                self.pending += self._truncated.get(source) != stamp or is_closed
+                continue
+            dump_file = self._build_dump_file(path, source, kind)
+            changed.append(ChangedFile(dump_file, stamp, is_closed and is_stable))
+        changed.sort(key=_build_writing_order)
         return changed
-
-    def _was_compressed_later(self, source: str) -> bool:
-        """Whether the file is compressed and was sent uncompressed before."""
-        return (
-            compression.remove_compression_ending(source) != source
-            and compression.remove_compression_ending(source) in self.state.files
-        )
 
     def find_complete_files(self) -> list[DumpFile]:
         """Returns all complete files, sent or not, in the order of their writing."""
@@ -199,9 +135,8 @@ class Follower:
 
     def _build_dump_file(self, path: Path, source: str, kind: FileKind) -> DumpFile:
         if kind.content == "metrics":
-            return DumpFile(
-                path, source, kind, "train", kind.step(path), self.options.step_kind("metrics", kind.step_kind)
-            )
+            step_kind = self.options.step_kind("metrics", kind.step_kind)
+            return DumpFile(path, source, kind, "train", kind.step(path), step_kind)
         split = self.options.split or kind.split(path) or self._choose_split(path, source, kind)
         step_kind = self.options.step_kind(split, kind.step_kind)
         return DumpFile(path, source, kind, split, kind.step(path), step_kind, self.options.columns)
@@ -215,9 +150,8 @@ class Follower:
         split, reason = detect_split(path.parent, self.base, [(file, detect_file_kind(path, [kind])[1])], self.options)
         if reason:  # stored: the split of a folder must not change with more files
             self.state.splits[folder] = split
-            self.on_message(
-                f"{path.parent} is treated as {split}: {reason}. Set --split eval or --split train to change it."
-            )
+            hint = "Set --split eval or --split train to change it."
+            self.on_message(f"{path.parent} is treated as {split}: {reason}. {hint}")
         return split
 
     def _is_unchanged(self, source: str, stamp: Stamp) -> bool:
@@ -244,13 +178,13 @@ class Follower:
 
     def _read_complete_file(self, opened: BinaryIO, candidate: ChangedFile) -> Iterator[FilePart]:
         file, stamp = candidate.file, candidate.stamp
-        if not candidate.closed and not is_complete_file(opened, stamp[0], file.path.suffix):
+        if not candidate.closed and not file_endings.is_complete_file(opened, stamp[0], file.path.suffix):
             if file.source not in self._truncated:
-                self.on_message(f"{file.path} {describe_truncation(file.path)}; waiting for the rest.")
+                self.on_message(f"{file.path} {file_endings.describe_truncation(file.path)}; waiting for the rest.")
             self.pending += 1
             self._truncated[file.source] = stamp
             return
-        sha256, body = hash_open_file(opened)
+        sha256, body = file_endings.hash_open_file(opened)
         if build_file_stamp(os.fstat(opened.fileno())) != stamp or build_file_stamp(file.path.stat()) != stamp:
             self.pending += 1
             return
@@ -274,12 +208,12 @@ class Follower:
     def _read_new_lines(self, opened: BinaryIO, file: DumpFile) -> Iterator[FilePart]:
         sent = self.state.files.get(file.source)
         offset, generation = (sent.offset, sent.generation) if sent else (0, 0)
-        is_new_file = bool(sent) and not is_continuation(opened, sent)  # type: ignore[arg-type]
+        is_new_file = bool(sent) and not file_endings.is_continuation(opened, sent)  # type: ignore[arg-type]
         if is_new_file:
             offset, generation = 0, generation + 1
         while True:
             stamp = build_file_stamp(os.fstat(opened.fileno()))
-            lines = read_complete_lines(opened, offset)
+            lines = file_endings.read_complete_lines(opened, offset)
             if not lines:
                 self._remember_stamp(file, stamp, offset, is_new_file)
                 return
@@ -308,7 +242,7 @@ class Follower:
             # The real stamp is stored by the scan that finds no further line.
             sent_file.stamp = (sent_file.offset, 0, part.stamp[2])
             with dump_file.path.open("rb") as file:
-                sent_file.head, sent_file.tail = hash_file_ends(file, sent_file.offset)
+                sent_file.head, sent_file.tail = file_endings.hash_file_ends(file, sent_file.offset)
         self.state.files[dump_file.source] = sent_file
         self._stable_since.pop(dump_file.source, None)
         self._truncated.pop(dump_file.source, None)
@@ -324,9 +258,23 @@ def build_step_axis(file: DumpFile) -> str:
     return f"{file.split if has_samples else 'metrics'}/{file.step_kind}"
 
 
+def _build_writing_order(changed: ChangedFile) -> tuple[int, int, str]:
+    step = changed.file.step
+    return changed.stamp[1], -1 if step is None else step, changed.file.source
+
+
 def _list_files_in(folder: Path) -> Iterator[Path]:
     if folder.is_dir():
         yield from sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+
+
+def find_closed_files(files: Sequence[tuple[Path, FileKind]]) -> set[Path]:
+    """Returns all complete files of each folder but the last written one. Files that are gone are left out."""
+    entries = []
+    for path, kind in files:
+        with suppress(OSError):
+            entries.append((path, build_file_stamp(path.stat()), kind))
+    return _find_closed_files(entries)
 
 
 def _find_closed_files(entries: Sequence[tuple[Path, Stamp, FileKind]]) -> set[Path]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rolloutdeck.watch.file_endings import hash_open_file
-from rolloutdeck.watch.follower import FilePart, Follower, build_file_stamp, build_step_axis
+from rolloutdeck.watch.file_parts import FilePart, build_file_stamp
+from rolloutdeck.watch.follower import Follower, build_step_axis
 from rolloutdeck.watch.state import SentFile
 from rolloutdeck.watch.upload import UploadTarget
 
@@ -31,23 +33,19 @@ def recover_state(follower: Follower, target: UploadTarget) -> None:
     state = follower.state
     state.number, state.attempt = latest, _build_attempt_key(base, latest)
     for part in parts:
+        file = part.file
         for number in sorted(numbers, reverse=True):
-            if target.has_part(_with_attempt(part, _build_attempt_key(base, number))):
-                state.files[part.file.source] = SentFile(
-                    part.stamp, _build_attempt_key(base, number), part.sha256, part.file.step
-                )
-                if number == latest and part.file.step is not None:
-                    axis = build_step_axis(part.file)
-                    state.last_steps[axis] = max(part.file.step, state.last_steps.get(axis, 0))
+            attempt = _build_attempt_key(base, number)
+            if target.has_part(replace(part, attempt=attempt)):
+                state.files[file.source] = SentFile(part.stamp, attempt, part.sha256, file.step)
+                if number == latest and file.step is not None:
+                    axis = build_step_axis(file)
+                    state.last_steps[axis] = max(file.step, state.last_steps.get(axis, 0))
                 break
 
 
 def _build_attempt_key(base: str, number: int) -> str:
     return base if number == 1 else f"{base}-{number}"
-
-
-def _with_attempt(part: FilePart, attempt: str) -> FilePart:
-    return FilePart(part.file, attempt, part.sha256, part.size, part.stamp)
 
 
 def _list_attempt_numbers(target: UploadTarget, base: str) -> list[int] | None:
@@ -61,9 +59,8 @@ def _list_attempt_numbers(target: UploadTarget, base: str) -> list[int] | None:
 def _probe_attempt_numbers(target: UploadTarget, base: str, parts: Sequence[FilePart]) -> list[int]:
     numbers, number = [1], 2
     while number - numbers[-1] <= MAX_MISSES:
-        if any(
-            target.has_part(_with_attempt(part, _build_attempt_key(base, number))) for part in parts[-MAX_PROBED_FILES:]
-        ):
+        attempt = _build_attempt_key(base, number)
+        if any(target.has_part(replace(part, attempt=attempt)) for part in parts[-MAX_PROBED_FILES:]):
             numbers.append(number)
         number += 1
     return numbers

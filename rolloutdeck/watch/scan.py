@@ -8,20 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePath
 
+from rolloutdeck import trainer_api
 from rolloutdeck.errors import UsageError
-from rolloutdeck.trainer_api import (
-    FileHead,
-    FileKind,
-    LoadableStep,
-    find_steps,
-    find_writer,
-    list_kinds,
-    list_others,
-    read_step,
-)
+from rolloutdeck.trainer_api import FileHead, FileKind, LoadableStep
 from rolloutdeck.watch import compression, scan_warnings
 from rolloutdeck.watch.types import DumpFile, ScanOptions, ScanResult
 
@@ -39,6 +32,8 @@ EVAL_WORDS = frozenset({"val", "valid", "validation", "eval", "evals", "evaluati
 TRAIN_WORDS = frozenset({"rollout", "rollouts", "train", "training"})
 _NEUTRAL = frozenset({"data", "dir", "dump", "dumps", "samples", "generations", "outputs"})
 
+ReadFile = tuple[DumpFile, FileHead]
+
 
 def get_absolute_path(path: Path) -> Path:
     """Returns the path without `..`. Links keep their own names, because users call the folders by them."""
@@ -52,12 +47,16 @@ def find_base_folder(paths: Sequence[Path]) -> Path:
 
 
 def find_files(path: Path) -> Iterator[Path]:
-    """Yields `path` if it is a file, else all files below it in a stable order, without hidden files and folders."""
+    """Yields `path` if it is a file, else all files below it in a stable order, without hidden files and folders.
+
+    Hidden folders that a trainer writes are searched.
+    """
     if path.is_file():
         yield path
         return
+    searched = trainer_api.list_hidden_folders()
     for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not name.startswith(".") or name in searched)
         for name in sorted(names):
             if not name.startswith("."):
                 yield Path(folder, name)
@@ -97,8 +96,13 @@ def detect_file_kind(
         if kind.content == "samples" and not kind.stepless and kind.step(path) is None:
             continue
         if is_format_given or kind.matches(name, head):
-            return kind, head
+            return (replace(kind, step=_find_no_step) if kind.rows_have_step(path, head) else kind), head
     return None, head
+
+
+def _find_no_step(path: PurePath) -> int | None:
+    """The step of a file whose rows have the step: the number in its name is not a step."""
+    return None
 
 
 def parse_split(parts: Sequence[str], base: str = "") -> str:
@@ -114,11 +118,11 @@ def parse_split(parts: Sequence[str], base: str = "") -> str:
     return _match_split(words) if words <= EVAL_WORDS | TRAIN_WORDS | _NEUTRAL else ""
 
 
-def _split_words(name: str) -> frozenset[str]:
-    return frozenset(word for word in re.split(r"[^a-z0-9]+", name.lower()) if word)
+def _split_words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower()))
 
 
-def _match_split(words: frozenset[str]) -> str:
+def _match_split(words: set[str]) -> str:
     if words & EVAL_WORDS:
         return "eval"
     return "train" if words & TRAIN_WORDS else ""
@@ -131,8 +135,8 @@ def scan_folders(paths: Sequence[Path], options: ScanOptions) -> ScanResult:
         if not path.exists():
             raise UsageError(f"There is no file or folder {path}.")
     base, result = find_base_folder(absolute), ScanResult()
-    kinds = list_kinds(options.format)
-    by_folder: dict[Path, list[tuple[DumpFile, FileHead]]] = {}
+    kinds = trainer_api.list_kinds(options.format)
+    by_folder: dict[Path, list[ReadFile]] = {}
     claimed = set() if options.format else _add_loadable_steps(absolute, base, result)
     for path in dict.fromkeys(file for start in absolute for file in find_files(start)):
         if path in claimed:
@@ -148,20 +152,15 @@ def scan_folders(paths: Sequence[Path], options: ScanOptions) -> ScanResult:
             continue
         dump_file = DumpFile(path, source, kind, "train", kind.step(path), options.step_kind("metrics", kind.step_kind))
         by_folder.setdefault(path.parent, []).append((dump_file, head))
-    if not options.format and has_trainer_samples(
-        dump_file.kind for members in by_folder.values() for dump_file, _ in members
-    ):
+    kinds_found = (dump_file.kind for members in by_folder.values() for dump_file, _ in members)
+    if not options.format and has_trainer_samples(kinds_found):
         _skip_guessed(by_folder, result.skipped)
     guessed: dict[tuple[str, str], list[Path]] = {}
     for folder, members in by_folder.items():
         result.files += _assign_split(folder, base, members, options, guessed)
-    result.notes += [
-        *scan_warnings.describe_guessed_splits(guessed),
-        *scan_warnings.describe_overlapping_steps(result.files),
-    ]
-    result.files.sort(
-        key=lambda dump_file: (dump_file.step if dump_file.step is not None else -1, dump_file.split, dump_file.source)
-    )
+    result.notes += scan_warnings.describe_guessed_splits(guessed)
+    result.notes += scan_warnings.describe_overlapping_steps(result.files)
+    result.files.sort(key=lambda file: (-1 if file.step is None else file.step, file.split, file.source))
     return result
 
 
@@ -170,7 +169,7 @@ def has_trainer_samples(kinds: Iterable[FileKind]) -> bool:
     return any(kind.content == "samples" and not kind.guessed for kind in kinds)
 
 
-def _skip_guessed(by_folder: dict[Path, list[tuple[DumpFile, FileHead]]], skipped: dict[str, list[str]]) -> None:
+def _skip_guessed(by_folder: dict[Path, list[ReadFile]], skipped: dict[str, list[str]]) -> None:
     for folder, members in by_folder.items():
         if guessed := [file.source for file, _ in members if file.kind.guessed]:
             skipped.setdefault(EXTRA_TABLES, []).extend(guessed)
@@ -183,10 +182,10 @@ def _add_loadable_steps(paths: Sequence[Path], base: Path, result: ScanResult) -
     Returns the files that belong only to such steps, also those of incomplete steps.
     """
     claimed = set()
-    for location in dict.fromkeys(location for path in paths for location in find_steps(path)):
+    for location in dict.fromkeys(location for path in paths for location in trainer_api.find_steps(path)):
         if not location.has_samples:
             claimed |= {location.path, *(location.path / name for name in location.files)}
-        step = location.reason or read_step(location)
+        step = location.reason or trainer_api.read_step(location)
         if isinstance(step, LoadableStep):
             result.steps.append(step)
             result.trainer = location.trainer
@@ -202,7 +201,7 @@ def _explain_skipped(path: Path, source: str, kind: FileKind | None) -> str:
         return f"files whose path is longer than {MAX_SOURCE_LENGTH} characters"
     if kind:
         return ""
-    for pattern, description in list_others().items():
+    for pattern, description in trainer_api.list_others().items():
         if fnmatch(path.name, pattern):
             return description
     if path.suffix == compression.ZSTD:
@@ -220,7 +219,7 @@ def _explain_skipped(path: Path, source: str, kind: FileKind | None) -> str:
 def _assign_split(
     folder: Path,
     base: Path,
-    members: list[tuple[DumpFile, FileHead]],
+    members: list[ReadFile],
     options: ScanOptions,
     guessed: dict[tuple[str, str], list[Path]],
 ) -> Iterable[DumpFile]:
@@ -241,14 +240,12 @@ def _assign_split(
             yield DumpFile(file.path, file.source, file.kind, file_split, file.step, step_kind, options.columns)
 
 
-def detect_split(
-    folder: Path, base: Path, samples: Sequence[tuple[DumpFile, FileHead]], options: ScanOptions
-) -> tuple[str, str]:
+def detect_split(folder: Path, base: Path, samples: Sequence[ReadFile], options: ScanOptions) -> tuple[str, str]:
     """Returns the split of a folder's files, and a reason if neither the user nor a folder's name determines it."""
     known_split = options.split or parse_split(folder.relative_to(base).parts, base.name)
     if known_split:
         return known_split, ""
-    trainer = find_writer(samples[0][0].kind.format)
+    trainer = trainer_api.find_writer(samples[0][0].kind.format)
     steps = [file.step for file, _ in samples if file.step is not None]
     split, reason = trainer.guess_split([head for _, head in samples], steps)
     return split, f"no folder name says what it is, and {reason}"

@@ -15,10 +15,8 @@ def describe_guessed_splits(guessed: Mapping[tuple[str, str], Sequence[Path]]) -
     """Yields a message for each {(split, reason): folders}."""
     for (split, reason), folders in guessed.items():
         verb = "was" if len(folders) == 1 else "were"
-        yield (
-            f"{format_folders(folders)} {verb} treated as {split}: {reason}. "
-            "Set --split eval or --split train to change it."
-        )
+        hint = "Set --split eval or --split train to change it."
+        yield f"{format_folders(folders)} {verb} treated as {split}: {reason}. {hint}"
 
 
 def describe_overlapping_steps(files: Iterable[DumpFile]) -> Iterator[str]:

@@ -90,11 +90,8 @@ class WatchState:
 
     def save(self, key: tuple[str, ...]) -> None:
         """Writes the file atomically: temporary file, fsync, rename. Raises OSError."""
-        data = {
-            "version": VERSION,
-            "key": list(key),
-            **{name: getattr(self, field_name) for name, field_name in FIELDS_BY_KEY.items()},
-        }
+        data: dict[str, Any] = {"version": VERSION, "key": list(key)}
+        data |= {name: getattr(self, field_name) for name, field_name in FIELDS_BY_KEY.items()}
         data["files"] = {source: asdict(sent) for source, sent in self.files.items()}
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".", suffix=".part")

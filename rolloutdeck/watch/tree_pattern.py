@@ -42,20 +42,17 @@ class TreePattern:
         if re.search(r"[{}]", re.sub(r"\{[^{}]*\}", "", text)):
             raise UsageError(f"--tree {text} has an unmatched brace.")
         placeholders = re.findall(r"\{([^{}]*)\}", str(path))
-        for name in placeholders:
-            if name not in PLACEHOLDERS:
-                raise UsageError(
-                    f"--tree has an unknown placeholder {{{name}}}. Use {{user}}, {{project}}, {{run}} or {{split}}."
-                )
+        if unknown := [name for name in placeholders if name not in PLACEHOLDERS]:
+            known = "Use {user}, {project}, {run} or {split}."
+            raise UsageError(f"--tree has an unknown placeholder {{{unknown[0]}}}. {known}")
         if len(placeholders) != len(set(placeholders)):
             raise UsageError("--tree must not repeat a placeholder.")
         for name, given in (("project", project), ("run", run)):
             if name not in placeholders and not given:
                 raise UsageError(f"--tree has no {{{name}}}, so set it with --{name}.")
         parts = path.parts[1:]
-        deepest = max(
-            (index for index, part in enumerate(parts) if re.search(r"\{(user|project|run)\}", part)), default=-1
-        )
+        named = [index for index, part in enumerate(parts) if re.search(r"\{(user|project|run)\}", part)]
+        deepest = max(named, default=-1)
         if any("{split}" in part for part in parts[: deepest + 1]):
             raise UsageError("{split} must come after {user}, {project} and {run} in --tree.")
         run_depth = deepest if deepest >= 0 else _find_depth_before_split(parts)

@@ -8,10 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck.client import classify_response
-from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import FileSlice, ServerClient, ServerResponse, ServerUnreachableError
 from rolloutdeck.protocol import MAX_PART_BYTES, PROJECT_HEADER, RESUME_HEADER, RUN_HEADER
-from rolloutdeck.watch.follower import FilePart
+from rolloutdeck.watch.file_parts import FilePart
 
 UploadProgress = Callable[[int], None]
 
@@ -60,6 +59,7 @@ class UploadTarget:
     tags: list[str] = field(default_factory=list)
     url: str = ""
     created: bool = False
+    warning: str = ""  # of the server in the last receipt that had one
 
     def request(self, method: str, path: str, **options: Any) -> ServerResponse:
         """Sends one request. Raises RetryLaterError."""
@@ -106,13 +106,11 @@ class UploadTarget:
         `progress` is called with the number of bytes as they arrive. Raises UploadRejectedError, RetryLaterError or
         ActionRequiredError, and OSError if the file can't be read.
         """
-        if part.body is None:
-            response = self._upload_in_parts(part, progress)
-        else:
-            response = self._put(part, part.body)
+        response = self._upload_in_parts(part, progress) if part.body is None else self._put(part, part.body)
         receipt = parse_response(response)
         if not isinstance(receipt, dict) or (receipt.get("sha256"), receipt.get("bytes")) != (part.sha256, part.size):
             raise RetryLaterError(f"the response ({response.status}) is not a receipt for the sent bytes")
+        self.warning = str(receipt.get("warning") or self.warning)
         if part.body is not None:
             progress(part.size)
         return response.status == 201
@@ -136,8 +134,7 @@ class UploadTarget:
         response = self.request("GET", self.path)
         if response.is_from_server and response.status == 403:
             return None
-        data = parse_response(response)
-        return [str(attempt["key"]) for attempt in data["attempts"]]
+        return [str(attempt["key"]) for attempt in parse_response(response)["attempts"]]
 
     def count_dumps(self) -> dict[str, int]:
         """Returns how many of the run's dumps are in each state.
@@ -145,6 +142,13 @@ class UploadTarget:
         Raises RetryLaterError, or ActionRequiredError if the token must not read.
         """
         return dict(parse_response(self.request("GET", self.path))["dumps"])
+
+    def summarize_source(self, source: str) -> dict[str, Any]:
+        """Returns what became of the dumps whose source starts with `source`: `waiting`, `failed`, `rows`, `rejected`.
+
+        Raises RetryLaterError or ActionRequiredError.
+        """
+        return dict(parse_response(self.request("GET", f"{self.path}ingest/", query={"source": source})))
 
     def list_dumps(self, page: int) -> dict[str, Any]:
         """Returns a page of the run's dumps, newest first: `results` and `next`.
@@ -155,19 +159,16 @@ class UploadTarget:
 
     def has_part(self, part: FilePart) -> bool:
         """Whether the server has exactly this part. Raises RetryLaterError or ActionRequiredError."""
-        response = self.request(
-            "HEAD", f"{self.path}dumps/{part.sha256}/", query=part.query(), headers=self._build_headers()
-        )
+        response = self.request_run("HEAD", f"dumps/{part.sha256}/", query=part.query(), timeout=30.0)
         if response.is_from_server and response.status in (200, 404):
             return response.status == 200
         raise RetryLaterError(f"the server responded with {response.status}")
 
     def _put(self, part: FilePart, body: bytes | FileSlice, content_range: str = "") -> ServerResponse:
-        headers: dict[str, str] = {**self._build_headers(), "Content-Type": "application/octet-stream"}
+        headers = {"Content-Type": "application/octet-stream"}
         if content_range:
             headers["Content-Range"] = content_range
-        path = f"{self.path}dumps/{part.sha256}/"
-        return self.request("PUT", path, query=part.query(), body=body, headers=headers, timeout=120.0)
+        return self.request_run("PUT", f"dumps/{part.sha256}/", query=part.query(), body=body, headers=headers)
 
     def _upload_in_parts(self, part: FilePart, progress: UploadProgress) -> ServerResponse:
         """Uploads a file in requests of MAX_PART_BYTES, from the offset that an earlier try reached."""
@@ -181,9 +182,8 @@ class UploadTarget:
                 progress(max(0, offset - reported))
                 reported = max(reported, offset)
                 length = min(MAX_PART_BYTES, part.size - offset)
-                response = self._put(
-                    part, FileSlice(file, offset, length), f"bytes {offset}-{offset + length - 1}/{part.size}"
-                )
+                content_range = f"bytes {offset}-{offset + length - 1}/{part.size}"
+                response = self._put(part, FileSlice(file, offset, length), content_range)
         if response.is_from_server and response.status == 202:
             raise RetryLaterError("the server does not complete the upload")
         progress(part.size - reported if response.is_success else 0)
@@ -198,11 +198,9 @@ class UploadTarget:
         self._post("finish", {"outcome": "finished"})
 
     def _post(self, resource: str, fields: Mapping[str, Any]) -> None:
-        body = {"attempt": self.attempt, **fields}
+        body, path = {"attempt": self.attempt, **fields}, f"{self.path}{resource}/"
         try:
-            parse_response(
-                self.server.send_json("POST", f"{self.path}{resource}/", body, headers=self._build_headers())
-            )
+            parse_response(self.server.send_json("POST", path, body, headers=self._build_headers()))
         except ServerUnreachableError as error:
             raise RetryLaterError(f"the server does not respond: {error}") from error
         except UploadRejectedError as error:
@@ -212,9 +210,3 @@ class UploadTarget:
 def _parse_received_bytes(data: Any, total: int) -> int:
     received = data.get("received") if isinstance(data, dict) else None
     return received if isinstance(received, int) and 0 <= received < total else 0
-
-
-def build_usage_error(error: Exception) -> UsageError:
-    """Returns the error as a UsageError with a full sentence, which ends a command."""
-    message = str(error)
-    return UsageError(message[:1].upper() + message[1:] + ("" if message.endswith((".", "!", "?")) else "."))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.rolloutdeck.support.deck import Deck
@@ -19,6 +21,16 @@ def test_each_step_arrives_once_with_its_split_and_source(deck: Deck, watching: 
         *(("files", "train", f"rollout/{step}.jsonl") for step in (1, 2, 3)),
     ]
     assert turns(follow) == 0 and len(deck.dumps) == 4
+
+
+def test_the_step_in_the_rows_counts_not_the_number_of_a_table(
+    deck: Deck, watching: Watching, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": f"q{row}", "completion": "2", "reward": 1.0, "step": 7} for row in range(3)]
+    trainer.write("0000.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    turns(watching())
+    assert [query.get("step") for _, query, _ in deck.dumps] == [None]
+    assert "sent 1 file with steps in the rows." in capsys.readouterr().err
 
 
 def test_a_step_is_taken_at_once_when_the_next_one_exists(deck: Deck, watching: Watching, trainer: Trainer) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.watch import follower as watch
-from rolloutdeck.watch.follower import FilePart, Follower, WatchedFolder
+from rolloutdeck.watch.file_parts import FilePart
+from rolloutdeck.watch.follower import Follower, WatchedFolder
 from rolloutdeck.watch.state import WatchState
 from rolloutdeck.watch.types import ScanOptions
 

@@ -243,3 +243,14 @@ def test_a_beginning_that_never_ends_is_gone_through_once(part: bytes) -> None:
     """Else, squared, its million bytes take hours."""
     start = b'{"' + part * ((1 << 20) // len(part))
     assert not any(map(columns.has_generation_columns, columns.find_row_keys(start)))
+
+
+def test_cures_results_without_the_lines_of_sample_py_are_known_and_counted(tmp_path: Path) -> None:
+    shutil.copytree(DUMPS / "cure/step1/results", tmp_path / "optimization/results")
+    results = sorted((tmp_path / "optimization/results").glob("*.txt"), key=lambda path: "ckpt" in path.name)
+    for at, path in enumerate(results):
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if not line.startswith("code response length")))
+        os.utime(path, (1000 + at, 1000 + at))
+    found = {Path(source).name: (step, form) for source, _, step, _, form in scan_path(tmp_path)}
+    assert found == {results[0].name: (0, "cure-results"), results[1].name: (1, "cure-results")}

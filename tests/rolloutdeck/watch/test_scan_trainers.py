@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rolloutdeck.trainer_api import list_kinds
 from rolloutdeck.watch import scan
 from rolloutdeck.watch.file_endings import is_complete_file
 from rolloutdeck.watch.types import ScanOptions
@@ -82,3 +83,81 @@ def test_a_file_that_is_still_being_written_is_not_whole(name: str, tmp_path: Pa
         assert is_complete_file(file, size, path.suffix)
         file.truncate(size * 2 // 3)
         assert not is_complete_file(file, size * 2 // 3, path.suffix)
+
+
+def test_metrics_are_taken_by_name_and_rows_and_the_framework_is_that_of_the_samples(tmp_path: Path) -> None:
+    survey = scan.scan_folders([DATA / "metrics"], ScanOptions())
+    assert {(file.source, file.kind.format, file.kind.grows) for file in survey.files} == {
+        ("art/history.jsonl", "metrics", True), ("swift/logging.jsonl", "metrics", True),
+        ("trl/checkpoint-4/trainer_state.json", "trainer-state", False),
+    }  # fmt: skip
+    copied("metrics/swift/logging.jsonl", tmp_path / "notes.jsonl")
+    copied("nemo_rl/exp_001/train_data_step3.jsonl", tmp_path / "metrics.jsonl")
+    assert scan.scan_folders([tmp_path], ScanOptions()).files == []
+    assert scan_path(tmp_path / "notes.jsonl", ScanOptions(format="metrics")) == [
+        ("notes.jsonl", "train", None, "metrics")
+    ]
+
+
+def test_rollouts_of_an_iteration_evaluations_and_metrics_lie_in_one_folder() -> None:
+    survey = scan.scan_folders([DATA / "tinker"], ScanOptions())
+    assert {(file.source, file.split, file.step, file.kind.format) for file in survey.files} == {
+        ("metrics.jsonl", "train", None, "metrics"),
+        ("evals/checkpoint_000002/sums/trajectories.jsonl", "eval", 2, "tinker-eval"),
+        ("iteration_000000/eval_test_logtree.json", "eval", 0, "tinker-logtree"),
+        ("iteration_000000/eval_test_rollout_summaries.jsonl", "eval", 0, "tinker-rollouts"),
+        ("iteration_000000/train_logtree.json", "train", 0, "tinker-logtree"),
+        ("iteration_000000/train_rollout_summaries.jsonl", "train", 0, "tinker-rollouts"),
+        ("iteration_000001/train_rollout_summaries.jsonl", "train", 1, "tinker-rollouts"),
+    }  # fmt: skip
+    assert survey.notes == []
+
+
+def test_batches_evaluations_and_their_results_lie_in_one_export(tmp_path: Path) -> None:
+    copied("skyrl/dumped_evals/global_step_3_evals/unknown.jsonl", tmp_path / "dumped_evals/eval_only/unknown.jsonl")
+    copied(
+        "skyrl/dumped_data/global_step_3_training_input.pkl", tmp_path / "dumped_data/global_step_3_training_input.pkl"
+    )
+    assert scan_path(tmp_path) == [
+        ("dumped_evals/eval_only/unknown.jsonl", "eval", 0, "skyrl"),
+        ("dumped_data/global_step_3_training_input.pkl", "train", 3, "skyrl-batch"),
+    ]
+    files = {(source, step, form) for source, _, step, form in scan_path(DATA / "skyrl/dumped_evals")}
+    assert files == {
+        ("global_step_3_evals/aggregated_results.jsonl", 3, "metrics"),
+        ("global_step_3_evals/openai_gsm8k.jsonl", 3, "skyrl"), ("global_step_3_evals/unknown.jsonl", 3, "skyrl"),
+    }  # fmt: skip
+
+
+def test_a_format_of_two_programs_has_the_kinds_of_both() -> None:
+    assert [kind.pattern for kind in list_kinds("metrics")] == ["*.jsonl", "aggregated_results.jsonl"]
+
+
+def test_the_hidden_folder_of_art_is_searched_and_no_other(tmp_path: Path) -> None:
+    source = Path(__file__).parents[2] / "data/art/wiki"
+    shutil.copytree(source, tmp_path / ".art/wiki")
+    shutil.copytree(source, tmp_path / ".cache/wiki")
+    val = tmp_path / ".art/wiki/models/agent-1/trajectories/val"
+    shutil.copytree(val.with_name("train"), val)
+    files = scan.scan_folders([tmp_path], ScanOptions()).files
+    assert sorted((file.source, file.split, file.step, file.kind.format) for file in files) == [
+        (".art/wiki/models/agent-1/trajectories/train/0004.parquet", "train", 4, "art"),
+        (".art/wiki/models/agent-1/trajectories/val/0004.parquet", "eval", 4, "art"),
+    ]
+
+
+def test_collected_rollouts_are_an_evaluation_and_their_sidecars_are_named() -> None:
+    survey = scan.scan_folders([DATA / "nemo_gym"], ScanOptions())
+    assert scan_path(DATA / "nemo_gym") == [("math_trajectory_collection.jsonl", "eval", None, "nemo-gym")]
+    assert survey.skipped["rollouts that failed"] == ["math_trajectory_collection_failures.jsonl"]
+    assert "without a training" in survey.notes[0]
+
+
+def test_training_data_of_miles_joins_its_rollouts_and_is_no_step_to_replay() -> None:
+    survey = scan.scan_folders([DATA / "miles"], ScanOptions())
+    assert {(file.source, file.split, file.step, file.kind.format) for file in survey.files} == {
+        ("rollout_data/0.pt", "train", 0, "slime-rollout"), ("rollout_data/eval_0.pt", "eval", 0, "slime-rollout"),
+        ("train_data/0_0.pt", "train", 0, "slime-train"), ("train_data/0_1.pt", "train", 0, "slime-train"),
+    }  # fmt: skip
+    assert [(step.path.name, step.step) for step in survey.steps] == [("rollout_data", 0)]
+    assert not [reason for reason in survey.skipped if "slime" in reason]

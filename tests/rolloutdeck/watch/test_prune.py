@@ -1,0 +1,158 @@
+"""`watch --prune-source` deletes what a real server has received and indexed, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck.cli.watch import RunFollower
+from rolloutdeck.lib.http import ServerClient
+from rolloutdeck.watch import follower
+from rolloutdeck.watch.file_parts import FilePart, build_file_stamp
+from rolloutdeck.watch.follower import WatchedFolder
+from rolloutdeck.watch.prune import delete_unchanged_file
+from rolloutdeck.watch.types import DumpFile, ScanOptions
+from rolloutdeck.watch.upload import UploadTarget
+from rollouts.indexing import index_dump
+from rollouts.models import Dump, Project
+from tests.dashboard.support.asgi_server import Site
+from tests.rolloutdeck.watch.trainer import Trainer
+from tests.support import builders
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Start = Callable[..., RunFollower]
+
+
+@pytest.fixture
+def start(site: Site, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """A watch whose token may only upload."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(follower, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("rolloutdeck.watch.prune.PRUNE_SECONDS", 0.0)
+    secret = builders.token(owner, "ingest", on=project)
+
+    def build(prune: str = "delete") -> RunFollower:
+        target = UploadTarget(ServerClient(f"http://127.0.0.1:{site.port}", secret), "math", "grpo", "files")
+        folder = tmp_path / "run"
+        return RunFollower(target, [WatchedFolder(folder)], folder, ScanOptions(), prune=prune)  # type: ignore[arg-type]
+
+    return build
+
+
+def turn(watching: RunFollower, count: int = 3) -> None:
+    for _ in range(count):
+        watching.send_ready()
+
+
+def index_all() -> None:
+    for dump in Dump.objects.exclude(state="indexed"):
+        index_dump(dump.pk)
+
+
+def files(trainer: Trainer) -> set[str]:
+    return {path.name for path in trainer.folder.rglob("*.jsonl")}
+
+
+def test_files_go_after_they_are_indexed_but_not_the_newest(
+    start: Start, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in (1, 2, 3):
+        trainer.step(step)
+    trainer.metrics(1, 2, 3)
+    watching = start()
+    turn(watching)
+    assert Dump.objects.count() == 4 and files(trainer) == {"1.jsonl", "2.jsonl", "3.jsonl", "metrics.jsonl"}
+    assert watching.pruner and watching.pruner.pending == 2
+    index_all()
+    turn(watching)
+    assert files(trainer) == {"3.jsonl", "metrics.jsonl"}
+    assert "deleted 2 files" in capsys.readouterr().err
+    trainer.step(4)
+    turn(watching)
+    assert files(trainer) == {"4.jsonl", "metrics.jsonl"}, "3 is not the newest any more"
+
+
+def test_it_is_off_by_default_and_a_dry_run_deletes_nothing(
+    start: Start, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in (1, 2, 3):
+        trainer.step(step)
+    for mode in ("never", "dry-run"):
+        watching = start(mode)
+        turn(watching)
+        index_all()
+        turn(watching)
+    assert files(trainer) == {"1.jsonl", "2.jsonl", "3.jsonl"}
+    assert capsys.readouterr().err.count("would be deleted") == 2
+
+
+def test_a_file_with_a_bad_line_stays(start: Start, trainer: Trainer, capsys: pytest.CaptureFixture[str]) -> None:
+    path = trainer.step(1)
+    trainer.write("rollout/1.jsonl", path.read_text() + '{"input": "1", "output": \n')
+    trainer.step(2)
+    trainer.step(3)
+    watching = start()
+    turn(watching)
+    index_all()
+    turn(watching)
+    assert files(trainer) == {"1.jsonl", "3.jsonl"}
+    assert "1.jsonl stays: the server could not index all of its rows." in capsys.readouterr().err
+
+
+def test_a_file_that_changed_after_it_was_sent_stays(start: Start, trainer: Trainer) -> None:
+    paths = [trainer.step(step) for step in (1, 2, 3)]
+    watching = start()
+    turn(watching)
+    index_all()
+    stamp = paths[0].stat()
+    paths[0].write_text(paths[0].read_text().replace("launch 1", "launch 9"))
+    os.utime(paths[0], ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # same size, time and inode
+    turn(watching, 1)
+    assert files(trainer) == {"1.jsonl", "3.jsonl"}
+
+
+def test_young_files_stay(start: Start, trainer: Trainer) -> None:
+    for step in (1, 2, 3):
+        os.utime(trainer.step(step))
+    watching = start()
+    turn(watching)
+    index_all()
+    turn(watching)
+    assert files(trainer) == {"1.jsonl", "2.jsonl", "3.jsonl"}
+
+
+def test_files_of_replayable_steps_stay(start: Start, trainer: Trainer) -> None:
+    needed = trainer.step(1)
+    trainer.step(2)
+    watching = start()
+    turn(watching)
+    index_all()
+    assert watching.pruner
+    watching.pruner.find_needed_files = lambda: {needed}  # type: ignore[method-assign]
+    turn(watching)
+    assert files(trainer) == {"1.jsonl", "2.jsonl"}
+
+
+def build_part(path: Path) -> FilePart:
+    stamp = build_file_stamp(path.stat())
+    file = DumpFile(path, path.name, None, "train", 1)  # type: ignore[arg-type]
+    return FilePart(file, "files", hashlib.sha256(path.read_bytes()).hexdigest(), stamp[0], stamp)
+
+
+def test_nothing_outside_of_the_watched_folder_is_deleted(tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    for folder in (run, other):
+        folder.mkdir()
+        (folder / "1.jsonl").write_text("x\n")
+    (run / "link.jsonl").symlink_to(other / "1.jsonl")
+    (run / "folder").symlink_to(other)
+    assert not delete_unchanged_file(build_part(other / "1.jsonl"), [run])
+    assert not delete_unchanged_file(build_part(run / "link.jsonl"), [run])
+    assert not delete_unchanged_file(build_part(run / "folder" / "1.jsonl"), [run])
+    assert (other / "1.jsonl").exists()
+    assert delete_unchanged_file(build_part(run / "1.jsonl"), [run]) and not (run / "1.jsonl").exists()

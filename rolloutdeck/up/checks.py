@@ -33,18 +33,15 @@ def check_database(data: Path) -> None:
         return
     folder = Path(urlsplit(url).path[1:]).parent if url else data
     if kind := find_network_type(folder):
-        raise StartRefusedError(
-            f"{folder} is on a network file system ({kind}), where SQLite loses data. Choose a local folder with "
-            "--data, or a PostgreSQL server with DATABASE_URL."
-        )
+        reason = f"{folder} is on a network file system ({kind}), where SQLite loses data."
+        hint = "Choose a local folder with --data, or a PostgreSQL server with DATABASE_URL."
+        raise StartRefusedError(f"{reason} {hint}")
 
 
 def check_host(host: str, public_url: str) -> None:
     if not is_loopback(host) and not public_url:
-        raise StartRefusedError(
-            f"With --host {host}, the server is reachable from the network, but its public URL is unknown. Set "
-            "ROLLOUTDECK_PUBLIC_URL to the URL that users open."
-        )
+        reason = f"With --host {host}, the server is reachable from the network, but its public URL is unknown."
+        raise StartRefusedError(f"{reason} Set ROLLOUTDECK_PUBLIC_URL to the URL that users open.")
 
 
 def is_loopback(host: str) -> bool:

@@ -3,7 +3,8 @@
     python -I child.py PROGRAMS.json NAME
 
 PROGRAMS.json maps a name to {"argv": [...], "cwd": "...", "env": {...}, "signal": number, "parent": pid}. Without
-`parent`, the parent is the supervisor, whose process id is in supervisor.pid next to the file. The file is run by path
+`parent`, the parent is the supervisor, whose process id is in the variable UP_SUPERVISOR_PID, or in supervisor.pid next
+to the file. The pid file may be missing or empty after a full disk, the variable never is. The file is run by path
 in isolated mode: this folder must not become an import path, because some modules have names of the standard library.
 """
 
@@ -14,6 +15,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # prctl(2), Linux
@@ -32,10 +34,17 @@ def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
         os._exit(1)
 
 
+def find_supervisor(programs: Path) -> int:
+    """Returns the process id of the supervisor. Without a variable and a readable file: of the parent process."""
+    candidates = [os.environ.get("UP_SUPERVISOR_PID", "")]
+    with suppress(OSError, ValueError):
+        candidates.append(programs.with_name("supervisor.pid").read_text(encoding="ascii").strip())
+    return next((int(text) for text in candidates if text.isascii() and text.isdigit()), os.getppid())
+
+
 def main(programs: str, name: str) -> None:
     program = json.loads(Path(programs).read_text(encoding="utf-8"))[name]
-    parent = program.get("parent") or int(Path(programs).with_name("supervisor.pid").read_text())
-    end_with_parent(parent, program["signal"])
+    end_with_parent(program.get("parent") or find_supervisor(Path(programs)), program["signal"])
     os.chdir(program["cwd"])
     os.execvpe(program["argv"][0], program["argv"], {**os.environ, **program["env"]})
 

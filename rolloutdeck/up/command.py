@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,11 +13,21 @@ import threading
 from pathlib import Path
 from typing import TypedDict
 
+from rolloutdeck.lib import record_local_server, remove_local_server, write_private_file
 from rolloutdeck.up import checks
 from rolloutdeck.up.console import ConsoleSession, print_line
 from rolloutdeck.up.errors import StartFailedError, StartRefusedError
-from rolloutdeck.up.paths import ServerPaths, acquire_data_lock, create_data_folders, find_server_folder
+from rolloutdeck.up.paths import (
+    ServerPaths,
+    acquire_data_lock,
+    choose_data_folder,
+    create_data_folders,
+    is_open_to_others,
+    open_log,
+    read_dotenv,
+)
 from rolloutdeck.up.processes import build_demo_program, build_product_programs, build_watch_program
+from rolloutdeck.up.restore_marker import check_restore_finished
 from rolloutdeck.up.supervisor import Supervisor, describe_log_tail
 
 HOST = "127.0.0.1"
@@ -49,14 +60,18 @@ def request_stop(stop: threading.Event) -> None:
 
 
 def run(args: argparse.Namespace, stop: threading.Event) -> None:
+    os.umask(0o077)  # of this process and all programs: data files are private whatever the folder's mode
     checks.check_python()
     read_dotenv()
     host, port = args.host or HOST, args.port or PORT
     public = os.environ.get("ROLLOUTDECK_PUBLIC_URL", "").rstrip("/")
     checks.check_host(host, public)
-    data = Path(args.data or os.environ.get("ROLLOUTDECK_DATA") or "~/.rolloutdeck/data").expanduser().absolute()
+    data = choose_data_folder(args.data)
+    check_restore_finished(data)
     checks.check_database(data)
     paths = create_data_folders(data)
+    if is_open_to_others(data):
+        print_line(f"Other users may list {data}, not read what is in it. To close it: chmod 700 {data}")
     lock = acquire_data_lock(paths)
     try:
         checks.check_port(host, port)
@@ -74,15 +89,6 @@ class ServerAddress:
         bracketed = f"[{reachable}]" if ":" in reachable else reachable
         self.public = public or f"http://{bracketed}:{port}"
         self.local = f"http://{bracketed}:{port}" if reachable else self.public
-
-
-def read_dotenv() -> None:
-    """Loads the checkout's `.env`, as the Django settings do. Variables of the shell have priority."""
-    dotenv = find_server_folder() / ".env"
-    if dotenv.exists():
-        import environ
-
-        environ.Env.read_env(dotenv)
 
 
 def build_server_environment(paths: ServerPaths, address: ServerAddress) -> dict[str, str]:
@@ -119,16 +125,38 @@ def serve(
         supervisor.start()
         session.wait_for_web(stop)
         if not stop.is_set():
-            write_local_server_file(address.local, bootstrap["token"], paths.data)
+            others = record_local_server(address.local, bootstrap["token"], paths.data)
             print_line(f"Rolloutdeck is running at {address.public} (data in {paths.data}).")
-            print_line(f"Sign in as {bootstrap['user']} with this link (valid once):\n\n    {bootstrap['link']}\n")
+            for other in others:
+                print_line(f"You have another server at {other['url']} (data in {other['data']}).")
+            if others:
+                print_line("Commands and trainers use the new one unless you set --url or ROLLOUTDECK_URL.")
+            print_line(describe_sign_in(bootstrap, paths))
             start_extra_programs(args, supervisor)
             print_line("Ctrl-C stops everything.")
             session.follow(stop)
         print_line("Stopping.")
         supervisor.stop()
+        if server := remove_local_server(address.local):
+            print_line(f"Commands and trainers use your server at {server['url']} again.")
     finally:
         supervisor.kill()
+
+
+def describe_sign_in(bootstrap: BootstrapResult, paths: ServerPaths) -> str:
+    """Returns the text with the sign-in link, or, for systemd's journal, how to get one: many users may read that."""
+    if not is_journal(sys.stdout.fileno()):
+        return f"Sign in as {bootstrap['user']} with this link (valid once):\n\n    {bootstrap['link']}\n"
+    public = bootstrap["link"].partition("/sign-in/")[0]
+    variables = f"ROLLOUTDECK_DATA={shlex.quote(str(paths.data))} ROLLOUTDECK_PUBLIC_URL={shlex.quote(public)}"
+    command = f"{variables} {sys.executable} {shlex.quote(str(paths.server / 'manage.py'))} bootstrap"
+    return f"To sign in as {bootstrap['user']}, print a link that is valid once:\n\n    {command}\n"
+
+
+def is_journal(handle: int) -> bool:
+    """Returns whether the handle is connected to systemd's journal (systemd.exec(5), JOURNAL_STREAM)."""
+    status = os.fstat(handle)
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 def start_extra_programs(args: argparse.Namespace, supervisor: Supervisor) -> None:
@@ -140,10 +168,8 @@ def start_extra_programs(args: argparse.Namespace, supervisor: Supervisor) -> No
     if args.demo and checks.has_torch():
         print_line("The demo trains a small model to calculate. Its first samples appear after a short warm-up.")
     elif args.demo:
-        print_line(
-            f"The demo is not started, because torch is not installed (pip install {checks.TORCH_REQUIREMENT}). "
-            "Everything else is running."
-        )
+        reason = f"torch is not installed (pip install {checks.TORCH_REQUIREMENT})"
+        print_line(f"The demo is not started, because {reason}. Everything else is running.")
 
 
 class BootstrapResult(TypedDict):
@@ -159,26 +185,11 @@ def bootstrap_server(paths: ServerPaths, env: dict[str, str]) -> BootstrapResult
     log = paths.logs / "first_start.log"
     argv = [sys.executable, str(paths.server / "manage.py"), "bootstrap"]
     null, pipe = subprocess.DEVNULL, subprocess.PIPE
-    with log.open("wb") as errors:
+    with open_log(log) as errors:
         process = subprocess.run(argv, cwd=paths.server, env=env, stdin=null, stdout=pipe, stderr=errors)
     if process.returncode:
         raise StartFailedError(f"Can't prepare the database. {describe_log_tail(log)}")
     result: BootstrapResult = json.loads(process.stdout)
-    write_private_file(paths.token, result["token"])
+    if not paths.token.exists() or paths.token.read_text(encoding="utf-8") != result["token"]:
+        write_private_file(paths.token, result["token"])
     return result
-
-
-def write_local_server_file(url: str, token: str, data: Path) -> None:
-    """Writes ~/.rolloutdeck/local.json, the default server of the command line and of `init()`."""
-    folder = Path.home() / ".rolloutdeck"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    write_private_file(folder / "local.json", json.dumps({"url": url, "token": token, "data": str(data)}))
-
-
-def write_private_file(path: Path, text: str) -> None:
-    """Replaces the file atomically. Only this user may read it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    temporary.replace(path)

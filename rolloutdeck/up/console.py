@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import time
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from rolloutdeck.protocol import SERVER_HEADER
@@ -50,7 +51,11 @@ class ConsoleSession:
     def restart_supervisor(self) -> None:
         print_line("The supervisor ended unexpectedly, with all programs. Restarting.")
         self.last_states.clear()
-        self.supervisor.start()
+        try:
+            self.supervisor.start()
+        except OSError as error:  # a full disk: `follow` tries again
+            print_line(f"The supervisor cannot be started: {error.strerror}.")
+            return
         for program in self.supervisor.programs:
             if program.after_web and not program.runs_once:
                 self.retry_at[program.name] = time.monotonic()
@@ -88,4 +93,5 @@ def is_web_ready(url: str) -> bool:
 
 
 def print_line(line: str) -> None:
-    print(line, flush=True)
+    with suppress(OSError):  # the terminal may be a file on a full disk
+        print(line, flush=True)

@@ -9,13 +9,16 @@ import re
 import socket
 import stat
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from rolloutdeck.up.errors import StartRefusedError
 
 SOCKET_PATH = re.compile(r"[A-Za-z0-9/._-]{1,80}\Z")  # sun_path has 108 bytes; other characters need URL quoting
 LOCK_SECONDS = 25
+PRIVATE_NAMES = ("blobs", "bodies", "images", "incoming", "logs", "raw", "run", "secret-key", "static")
 # On these, SQLite's locks and shared-memory index do not work between hosts (sqlite.org/wal.html, section 1).
 NETWORK_TYPES = re.compile(
     r"nfs4?|cifs|smb3?|smbfs|afs|ncpfs|lustre|gpfs|ceph|beegfs\w*|panfs|pvfs2|orangefs|glusterfs|wekafs|9p|virtio-9p"
@@ -54,6 +57,20 @@ def find_server_folder() -> Path:
     return installed if installed.is_dir() else package.parent
 
 
+def read_dotenv() -> None:
+    """Loads the checkout's `.env`, as the Django settings do. Variables of the shell have priority."""
+    dotenv = find_server_folder() / ".env"
+    if dotenv.exists():
+        import environ
+
+        environ.Env.read_env(dotenv)
+
+
+def choose_data_folder(data: Path | None) -> Path:
+    """Returns the data folder: an option of the command line, else `ROLLOUTDECK_DATA`, else the default."""
+    return Path(data or os.environ.get("ROLLOUTDECK_DATA") or "~/.rolloutdeck/data").expanduser().absolute()
+
+
 def create_data_folders(data: Path) -> ServerPaths:
     """Creates the folders of `data` and returns the paths. Raises StartRefusedError if `data` is not writable."""
     try:
@@ -62,10 +79,53 @@ def create_data_folders(data: Path) -> ServerPaths:
         probe = data / "run" / ".writable"
         probe.touch()
         probe.unlink()
+        protect_data(data)
     except OSError as error:
         message = f"The data folder {data} is not writable ({error.strerror}). Choose another with --data."
         raise StartRefusedError(message) from None
     return ServerPaths(data=data, server=find_server_folder(), sockets=create_socket_folder(data))
+
+
+def protect_data(data: Path) -> None:
+    """Removes every right of other users from what the server has stored in `data`, not from `data` itself.
+
+    A closed folder protects everything below it, so this is quick. Raises OSError if a file has another owner.
+    """
+    own = [data / name for name in PRIVATE_NAMES]
+    for path in [*own, *data.glob("db.sqlite3*")]:
+        with suppress(FileNotFoundError):
+            mode = path.lstat().st_mode
+            if not stat.S_ISLNK(mode) and mode & 0o077:
+                path.chmod(stat.S_IMODE(mode) & ~0o077)
+
+
+def is_open_to_others(data: Path) -> bool:
+    """Returns whether other users may enter or list the data folder."""
+    return bool(data.stat().st_mode & 0o077)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replaces a file in one step, unless it has this text already. On a full disk the old file stays.
+
+    Raises OSError if the new text cannot be written.
+    """
+    with suppress(OSError, ValueError):
+        if path.read_text(encoding="utf-8") == text:
+            return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Opens a new log. If the disk has no room for one more file, what is written is lost."""
+    try:
+        return path.open("wb")
+    except OSError:
+        return Path(os.devnull).open("wb")
 
 
 def create_socket_folder(data: Path) -> Path:
@@ -93,9 +153,8 @@ def acquire_data_lock(paths: ServerPaths) -> int:
         owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "unknown"
         if _is_running(owner) or time.monotonic() > deadline:
             os.close(handle)
-            raise StartRefusedError(
-                f"Rolloutdeck already runs on {paths.data} (process {owner}). Stop it first, or choose another --data."
-            )
+            reason = f"Rolloutdeck already runs on {paths.data} (process {owner})."
+            raise StartRefusedError(f"{reason} Stop it first, or choose another --data.")
         time.sleep(0.1)
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)

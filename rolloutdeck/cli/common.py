@@ -14,14 +14,14 @@ from rolloutdeck.lib import (
     ServerResponse,
     ServerUnreachableError,
     Settings,
+    find_local_token,
     is_same_server,
+    list_running_servers,
     load_local_server,
 )
 from rolloutdeck.protocol import COLUMN_PRESETS, STEP_KINDS, parse_column_mapping
 from rolloutdeck.trainer_api import list_kinds
 from rolloutdeck.watch import ArtifactOptions, ScanOptions
-
-AXES = ("train", "eval", "metrics", "")
 
 
 def print_message(text: str) -> None:
@@ -29,23 +29,41 @@ def print_message(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def load_settings(args: argparse.Namespace) -> Settings:
-    """Returns the settings of the environment, overridden by the arguments. Raises UsageError if no server is set."""
+def connect(args: argparse.Namespace) -> tuple[Settings, ServerClient]:
+    """Returns the settings of the environment, overridden by the arguments, and a client of their server.
+
+    Sends nothing. Raises UsageError if no server is set.
+    """
     settings = Settings.from_environment()
     url = args.url or settings.url
     token = args.token or settings.token
     if args.url and not args.token and not is_same_server(args.url, settings.url):
-        # The token of the local server is never sent to another server.
-        token = settings.token if not is_same_server(settings.url, load_local_server().get("url", "")) else ""
+        # The token of a local server is never sent to another server.
+        token = find_local_token(args.url) or ("" if find_local_token(settings.url) else settings.token)
     if settings.error and not args.token:
         raise UsageError(settings.error)
     if not url:
         raise UsageError("No server is set. Set ROLLOUTDECK_URL, use --url, or start a server with `rolloutdeck up`.")
-    return replace(settings, url=url, token=token)
+    if not args.url and is_same_server(url, load_local_server().get("url", "")):
+        _name_chosen_server(url)
+    return replace(settings, url=url, token=token), ServerClient(url, token, settings.ca_bundle)
 
 
-def build_server_client(settings: Settings) -> ServerClient:
-    return ServerClient(settings.url, settings.token, settings.ca_bundle)
+def refuse_redaction(settings: Settings) -> None:
+    """Raises UsageError if texts must be redacted: this command sends files as they are."""
+    if settings.redact:
+        message = "ROLLOUTDECK_REDACT is set, but this command sends files as they are. Unset it to send them."
+        raise UsageError(message)
+
+
+def _name_chosen_server(url: str) -> None:
+    """Names the server if the user has several on this machine: the one started last is chosen."""
+    servers = list_running_servers()
+    others = [server["url"] for server in servers if not is_same_server(server["url"], url)]
+    if others:
+        data = next((server["data"] for server in servers if is_same_server(server["url"], url)), "")
+        folder = f" (data in {data})" if data else ", which does not run"
+        print_message(f"Server: {url}{folder}. You also have {', '.join(others)}; use --url for another one.")
 
 
 def require_run(args: argparse.Namespace, settings: Settings) -> tuple[str, str]:
@@ -64,8 +82,12 @@ def require_project(args: argparse.Namespace, settings: Settings) -> str:
     return project
 
 
-def parse_scan_options(args: argparse.Namespace) -> ScanOptions:
-    """Returns the file options. Raises UsageError if a format, axis, step kind or part of --map is unknown."""
+def parse_file_args(args: argparse.Namespace) -> tuple[ScanOptions, ArtifactOptions]:
+    """Returns the options for dump files and for replayable steps. Raises UsageError if one is invalid."""
+    return _parse_scan_options(args), _parse_artifact_options(args)
+
+
+def _parse_scan_options(args: argparse.Namespace) -> ScanOptions:
     format_name, columns = resolve_table_format(",".join(args.map), args.format)
     try:
         list_kinds(format_name)
@@ -75,11 +97,9 @@ def parse_scan_options(args: argparse.Namespace) -> ScanOptions:
     step_kinds = {}
     for option in args.step_kind:
         axis, _, kind = option.rpartition("=")
-        if axis not in AXES or kind not in STEP_KINDS:
-            raise UsageError(
-                f"--step-kind {option} is invalid. Use KIND, train=KIND, eval=KIND or metrics=KIND; "
-                f"KIND is one of {', '.join(STEP_KINDS)}."
-            )
+        if axis not in ("train", "eval", "metrics", "") or kind not in STEP_KINDS:
+            use = f"Use KIND, train=KIND, eval=KIND or metrics=KIND; KIND is one of {', '.join(STEP_KINDS)}."
+            raise UsageError(f"--step-kind {option} is invalid. {use}")
         step_kinds[axis] = kind
     return ScanOptions(args.split, format_name, step_kinds, columns)
 
@@ -96,13 +116,9 @@ def resolve_table_format(mapping: str, format_name: str) -> tuple[str, str]:
     return "table", mapping
 
 
-def parse_artifact_options(args: argparse.Namespace, default: str) -> ArtifactOptions:
-    """Returns the options for replayable steps. Raises UsageError if the tokenizer is missing or invalid."""
-    mode = args.artifacts or default
-    if not args.tokenizer:
-        return ArtifactOptions(mode)
+def _parse_artifact_options(args: argparse.Namespace) -> ArtifactOptions:
     try:
-        return ArtifactOptions(mode, build_tokenizer_artifact(args.tokenizer))
+        return ArtifactOptions(args.artifacts, build_tokenizer_artifact(args.tokenizer) if args.tokenizer else None)
     except (FileChangedError, ValueError) as error:
         raise UsageError(str(error)) from error
     except OSError as error:
@@ -123,8 +139,9 @@ def send_request(server: ServerClient, method: str, path: str, body: Any = None,
     return response
 
 
-def format_sentence(text: str) -> str:
-    """Returns the text with a capital first letter (except for a URL) and a final full stop."""
+def format_sentence(message: object) -> str:
+    """Returns a text or an error's message with a capital first letter (except for a URL) and a final full stop."""
+    text = str(message)
     first = text[:1] if text.startswith("http") else text[:1].upper()
     return first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 

@@ -13,18 +13,19 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rolloutdeck.cli.server_arguments import add_backup_arguments, add_fsck_arguments, add_restore_arguments
 from rolloutdeck.errors import UsageError
 from rolloutdeck.protocol import COLUMN_PRESETS, SPLITS, STEP_KINDS, TOKEN_SCOPES
+from rolloutdeck.trainer_api import TRAINERS
 
 AddArguments = Callable[[argparse.ArgumentParser], None]
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("server")
-    group.add_argument("--url", default="", help="URL of the server; default: ROLLOUTDECK_URL, else the local server")
-    group.add_argument(
-        "--token", default="", help="default: ROLLOUTDECK_TOKEN, ROLLOUTDECK_TOKEN_FILE, else the local server's token"
-    )
+    add = parser.add_argument_group("server").add_argument
+    add("--url", default="", help="URL of the server; default: ROLLOUTDECK_URL, else the local server")
+    token_help = "default: ROLLOUTDECK_TOKEN, ROLLOUTDECK_TOKEN_FILE, else the local server's token"
+    add("--token", default="", help=token_help)
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,39 +35,24 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    map_help = "columns of a CSV, JSONL or Parquet table, for example prompt=question,response=answer; or a preset: "
+    map_help += ", ".join(COLUMN_PRESETS)
+    kind_help = f"unit of the step numbers: {', '.join(STEP_KINDS)}; repeatable; default: global_step"
     add("--split", choices=SPLITS, default="", help="default: detected from folder names, else from content")
-    add("--format", default="", help="file format, for example verl-jsonl; default: detected")
-    add(
-        "--map",
-        action="append",
-        default=[],
-        metavar="PART=COLUMN,…",
-        help="columns of a CSV, JSONL or Parquet table, for example prompt=question,response=answer; or a preset: "
-        + ", ".join(COLUMN_PRESETS),
-    )
+    add("--format", default="", help="file format, one of docs/formats.md; default: detected")
+    add("--map", action="append", default=[], metavar="PART=COLUMN,…", help=map_help)
     add("--attempt", default="", help="attempt that these files belong to; default: files")
-    add(
-        "--step-kind",
-        action="append",
-        default=[],
-        metavar="[train=|eval=|metrics=]KIND",
-        help=f"unit of the step numbers: {', '.join(STEP_KINDS)}; repeatable; default: global_step",
-    )
+    add("--step-kind", action="append", default=[], metavar="[train=|eval=|metrics=]KIND", help=kind_help)
 
 
 def _add_artifact_arguments(parser: argparse.ArgumentParser, default: str) -> None:
-    parser.add_argument(
-        "--artifacts",
-        choices=("now", "on-pin", "never"),
-        default="",
-        help=f"when to upload the files of replayable steps; default: {default}",
-    )
-    parser.add_argument(
-        "--tokenizer", type=Path, metavar="PATH", help="the run's tokenizer.json, or its folder; decodes token ids"
-    )
+    add = parser.add_argument
+    upload_help = f"when to upload the files of replayable steps; default: {default}"
+    add("--artifacts", choices=("now", "on-pin", "never"), default=default, help=upload_help)
+    add("--tokenizer", type=Path, metavar="PATH", help="the run's tokenizer.json, or its folder; decodes token ids")
 
 
-def _add_up_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_up(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", nargs="*", type=Path, metavar="PATH", help="folders to watch")
     add("--data", type=Path, default=None, help="default: ROLLOUTDECK_DATA, else ~/.rolloutdeck/data")
@@ -75,7 +61,7 @@ def _add_up_arguments(parser: argparse.ArgumentParser) -> None:
     add("--demo", action="store_true", help="also train a tiny demo model (needs torch)")
 
 
-def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files or folders")
     _add_run_arguments(parser)
     _add_file_arguments(parser)
@@ -84,35 +70,29 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
     _add_server_arguments(parser)
 
 
-def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_watch(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", nargs="*", type=Path, metavar="PATH", help="folders to watch; they may be created later")
-    add(
-        "--tree",
-        default="",
-        metavar="PATTERN",
-        help="folder pattern, for example '/shared/rl/{user}/{project}/{run}/{split}'",
-    )
+    tree_help = "folder pattern, for example '/shared/rl/{user}/{project}/{run}/{split}'"
+    add("--tree", default="", metavar="PATTERN", help=tree_help)
     _add_run_arguments(parser)
     _add_file_arguments(parser)
     _add_artifact_arguments(parser, "on-pin")
     add("--poll", type=float, default=1.0, metavar="SECONDS", help="time between checks; default: 1")
     add("--once", action="store_true", help="send the complete files, then exit")
+    prune_help = "delete files once the server has indexed all of their rows; keeps the newest of each folder"
+    add("--prune-source", action="store_true", help=prune_help)
+    add("--dry-run", action="store_true", help="with --prune-source: only print which files would be deleted")
     _add_server_arguments(parser)
 
 
-def _add_sync_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "spool",
-        nargs="?",
-        type=Path,
-        metavar="SPOOL",
-        help="spool folder; default: ROLLOUTDECK_SPOOL, else ~/.rolloutdeck",
-    )
+def _add_sync(parser: argparse.ArgumentParser) -> None:
+    spool_help = "spool folder; default: ROLLOUTDECK_SPOOL, else ~/.rolloutdeck"
+    parser.add_argument("spool", nargs="?", type=Path, metavar="SPOOL", help=spool_help)
     _add_server_arguments(parser)
 
 
-def _add_samples_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_samples(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     _add_run_arguments(parser)
     add("--split", choices=SPLITS, default="train")
@@ -128,16 +108,39 @@ def _add_samples_arguments(parser: argparse.ArgumentParser) -> None:
     _add_server_arguments(parser)
 
 
-def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_search(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("q", metavar="QUERY", help="search query as in the web UI, for example 'is:truncated source:zh'")
+    add("--project", default="", help="default: ROLLOUTDECK_PROJECT")
+    add("--limit", type=int, default=20, metavar="N", help="stop after N samples; default: 20")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--text", action="store_true", help="print full prompts and responses")
+    form.add_argument("--json", action="store_true", help="print one JSON object per line")
+    _add_server_arguments(parser)
+
+
+def _add_plan(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     _add_run_arguments(parser)
     add("--plan", default="", metavar="NAME", help="default: ROLLOUTDECK_PLAN, else default")
     add("--steps", type=int, default=0, metavar="N", help="show the first N steps; default: all targets and a few more")
+    prompts_help = "first send the prompts of a dry run of the data loader: JSON lines {step, prompts}"
+    add("--prompts", type=Path, metavar="FILE", help=prompts_help)
+    kind_help = "what the steps of --prompts count; default: global_step"
+    add("--step-kind", choices=STEP_KINDS, default="global_step", help=kind_help)
     add("--json", action="store_true", help="print the server's JSON response")
     _add_server_arguments(parser)
 
 
-def _add_token_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_retention(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("project", metavar="PROJECT")
+    add("--apply", action="store_true", help="start a pass of the policy now, and wait until it ends")
+    add("--json", action="store_true", help="print the server's JSON response")
+    _add_server_arguments(parser)
+
+
+def _add_token(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="create")
     create = verbs.add_parser("create", help="create a token and print it once")
     create.add_argument("name")
@@ -147,68 +150,52 @@ def _add_token_arguments(parser: argparse.ArgumentParser) -> None:
     _add_server_arguments(create)
 
 
-def _add_check_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_check(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("overrides", nargs="*", metavar="SETTING", help="trainer setting, as key=value or --flag value")
-    add("--trainer", required=True, help="verl, trl, slime, roll, cure")
-    add(
-        "--config",
-        type=Path,
-        help="the trainer's JSON, YAML or Python file (parsed, never run), or a file of overrides",
-    )
+    add("--trainer", required=True, help=", ".join(TRAINERS))
+    config_help = "the trainer's JSON, YAML or Python file (parsed, never run), or a file of overrides"
+    add("--config", type=Path, help=config_help)
 
 
-def _add_pull_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_pull(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     _add_run_arguments(parser)
-    add(
-        "--into",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="target folder: new, empty or written by an earlier pull",
-    )
-    add("--trainer", required=True, help="verl, slime, trl, roll, cure")
+    into_help = "target folder: new, empty or written by an earlier pull"
+    add("--into", type=Path, required=True, metavar="DIR", help=into_help)
+    add("--trainer", required=True, help=", ".join(TRAINERS))
     add("--way", default="", help="loading method, for trainers with several; see the trainer's docs")
     add("--plan", default="", metavar="NAME[@REVISION]", help="default: ROLLOUTDECK_PLAN, else default")
     add("--steps", type=int, metavar="N", help="place files for the first N steps; default: all steps of the run")
     add("--config", type=Path, help="config of the replaying run: JSON, YAML or a file of overrides")
-    add(
-        "--set",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="settings of the replaying run, on top of its config on the server",
-    )
+    skip_help = "leave out the steps that conflict with the plan's other steps, instead of refusing the plan"
+    add("--skip-conflicts", action="store_true", help=skip_help)
+    set_help = "settings of the replaying run, on top of its config on the server"
+    add("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=set_help)
     _add_server_arguments(parser)
 
 
 COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
-    "up": ("rolloutdeck.up", "start the server on this machine", _add_up_arguments),
-    "import": ("rolloutdeck.cli.import_", "import existing dump folders into a run", _add_import_arguments),
-    "watch": (
-        "rolloutdeck.cli.watch",
-        "upload the files of a running training as they are written",
-        _add_watch_arguments,
-    ),
-    "sync": ("rolloutdeck.cli.sync", "upload spool files that earlier processes left", _add_sync_arguments),
-    "samples": ("rolloutdeck.cli.samples", "list samples of a run", _add_samples_arguments),
-    "pull": (
-        "rolloutdeck.cli.pull",
-        "download a replay plan's files for a trainer that loads folders",
-        _add_pull_arguments,
-    ),
-    "plan": ("rolloutdeck.cli.plan", "show what a replay plan does, and whether it fits a run", _add_plan_arguments),
-    "token": ("rolloutdeck.cli.token", "create an API token", _add_token_arguments),
-    "check": ("rolloutdeck.cli.check", "find trainer settings that would lose samples", _add_check_arguments),
+    "up": ("rolloutdeck.up", "start the server on this machine", _add_up),
+    "import": ("rolloutdeck.cli.import_", "import existing dump folders into a run", _add_import),
+    "watch": ("rolloutdeck.cli.watch", "upload the files of a running training as they are written", _add_watch),
+    "sync": ("rolloutdeck.cli.sync", "upload spool files that earlier processes left", _add_sync),
+    "samples": ("rolloutdeck.cli.samples", "list samples of a run", _add_samples),
+    "search": ("rolloutdeck.cli.search", "search the samples of all runs of a project", _add_search),
+    "pull": ("rolloutdeck.cli.pull", "download a replay plan's files for a trainer that loads folders", _add_pull),
+    "plan": ("rolloutdeck.cli.plan", "show what a replay plan will do, and what it did in a run", _add_plan),
+    "retention": ("rolloutdeck.cli.retention", "show what a project's retention policy would drop", _add_retention),
+    "token": ("rolloutdeck.cli.token", "create an API token", _add_token),
+    "backup": ("rolloutdeck.cli.server_commands", "back up a running server", add_backup_arguments),
+    "restore": ("rolloutdeck.cli.server_commands", "restore a backup into a new data folder", add_restore_arguments),
+    "fsck": ("rolloutdeck.cli.server_commands", "find and repair lost or damaged files", add_fsck_arguments),
+    "check": ("rolloutdeck.cli.check", "find trainer settings that would lose samples", _add_check),
 }
 
 
 def build_parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="rolloutdeck", description="See what your model generates during reinforcement learning."
-    )
+    description = "See what your model generates during reinforcement learning."
+    top = argparse.ArgumentParser(prog="rolloutdeck", description=description)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (_, summary, add) in COMMANDS.items():
         add(commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + "."))
@@ -236,8 +223,9 @@ def reorder_check_arguments(words: Sequence[str]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit status; every expected error is printed as one message."""
+    words = reorder_check_arguments(sys.argv[1:] if argv is None else argv)
     try:
-        args = build_parser().parse_args(reorder_check_arguments(sys.argv[1:] if argv is None else argv))
+        args = build_parser().parse_args(words, argparse.Namespace(words=words[1:]))
     except SystemExit as end:  # argparse has printed the reason
         return end.code if isinstance(end.code, int) else 2
     try:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
+from rolloutdeck import watch
 from rolloutdeck.cli import import_artifacts
 from rolloutdeck.cli.common import (
-    build_server_client,
+    connect,
     format_count,
     format_sentence,
-    load_settings,
-    parse_artifact_options,
-    parse_scan_options,
+    parse_file_args,
     print_message,
+    refuse_redaction,
     require_run,
 )
 from rolloutdeck.cli.import_artifacts import ArtifactImport
@@ -30,27 +29,6 @@ from rolloutdeck.errors import UsageError
 from rolloutdeck.protocol import format_column_names, format_step_ranges
 from rolloutdeck.trainer_api import find_writer, list_kinds
 from rolloutdeck.trainers.tables import read_table_columns
-from rolloutdeck.watch import (
-    COMPLETENESS_CHECKS,
-    TABLE_SUFFIXES,
-    ActionRequiredError,
-    ArtifactOptions,
-    DumpFile,
-    FilePart,
-    RetryLaterError,
-    ScanResult,
-    UploadRejectedError,
-    UploadTarget,
-    build_file_stamp,
-    build_usage_error,
-    describe_truncation,
-    find_files,
-    hash_open_file,
-    is_complete_file,
-    read_complete_lines,
-    read_file_head,
-    scan_folders,
-)
 
 T = TypeVar("T")
 
@@ -68,7 +46,7 @@ class ImportReport:
     files, steps, known: by axis (`train`, `eval`, `metrics`); `known` counts files that the server already had.
     refused: (source, message of the server).
     parts: (source, sha256) of all parts that were sent or known; `_wait` looks for their dumps.
-    stepless: sources whose rows contain the step number.
+    stepless: sources whose rows contain the step number. axes_by_row: the axes of such files.
     truncated: sources that may still be written.
     was_running: the run was being trained when the import started.
     """
@@ -80,6 +58,7 @@ class ImportReport:
     refused: list[tuple[str, str]] = field(default_factory=list)
     parts: set[tuple[str, str]] = field(default_factory=set)
     stepless: set[str] = field(default_factory=set)
+    axes_by_row: set[str] = field(default_factory=set)
     truncated: list[str] = field(default_factory=list)
     was_running: bool = False
     steps_to_replay: ArtifactImport = field(default_factory=ArtifactImport)
@@ -102,9 +81,8 @@ class ProgressBar:
             return
         self.printed_at = now
         share = min(1.0, self.done / self.total)
-        text = (
-            f"{self.file:,} of {format_count(self.files, 'file')}, {self.done / 1e6:,.1f} of {self.total / 1e6:,.1f} MB"
-        )
+        size = f"{self.done / 1e6:,.1f} of {self.total / 1e6:,.1f} MB"
+        text = f"{self.file:,} of {format_count(self.files, 'file')}, {size}"
         if self.is_terminal:
             print(f"\r[{'#' * round(30 * share):<30}] {text} ", end="", file=sys.stderr, flush=True)
         else:
@@ -116,30 +94,28 @@ class ProgressBar:
 
 
 def main(args: argparse.Namespace) -> int:
-    settings, scan_options, artifact_options = (
-        load_settings(args),
-        parse_scan_options(args),
-        parse_artifact_options(args, "now"),
-    )
+    settings, server = connect(args)
+    refuse_redaction(settings)
+    scan_options, artifact_options = parse_file_args(args)
     project, name = require_run(args, settings)
-    scan = scan_folders(args.paths, scan_options) if args.paths else ScanResult()
-    found = _exclude_artifacts(scan, artifact_options)
-    for note in found.notes:
+    scan = watch.scan_folders(args.paths, scan_options) if args.paths else watch.ScanResult()
+    if artifact_options.mode == "never" and scan.steps:
+        scan.skipped["replayable steps, because of --artifacts never"] = [str(step.path) for step in scan.steps]
+        scan.steps = []
+    for note in scan.notes:
         print_message(note)
     if not args.paths and not artifact_options.tokenizer:
         raise UsageError("Nothing to import. Give files or folders, or the run's tokenizer with --tokenizer.")
-    if args.paths and not found.files and not found.steps:
-        _print_skipped(found)
+    if args.paths and not scan.files and not scan.steps:
+        _print_skipped(scan)
         where = ", ".join(map(str, args.paths))
         hint = _build_table_hint(args.paths)
         raise UsageError(f"Nothing to import below {where}: no dump file of a known format.{hint}")
-    framework = find_writer(found.files[0].kind.format).name if found.files else found.trainer
-    target = UploadTarget(
-        build_server_client(settings), project, name, args.attempt or FILES_ATTEMPT, settings.run_id, framework
-    )
-    report = _upload(target, found, artifact_options)
+    framework = _find_framework(scan.files) or scan.trainer
+    target = watch.UploadTarget(server, project, name, args.attempt or FILES_ATTEMPT, settings.run_id, framework)
+    report = _upload(target, scan, artifact_options)
     _print_table(report)
-    _print_skipped(found)
+    _print_skipped(scan)
     _finish(target, report)
     status = 0 if args.no_wait else _wait(target, report)
     for source, message in report.refused + report.steps_to_replay.problems:
@@ -151,106 +127,76 @@ def main(args: argparse.Namespace) -> int:
 
 def _build_table_hint(paths: Sequence[Path]) -> str:
     """Returns how to import the first table among these files with --map; empty if there is no table."""
-    files = islice((file for path in paths for file in find_files(path)), MAX_PROBED_FILES)
-    table = next(
-        (file for file in files if file.suffix in TABLE_SUFFIXES and file.is_file() and file.stat().st_size), None
-    )
+    files = islice((file for path in paths for file in watch.find_files(path)), MAX_PROBED_FILES)
+    tables = (file for file in files if file.suffix in watch.TABLE_SUFFIXES and file.is_file())
+    table = next((file for file in tables if file.stat().st_size), None)
     if table is None:
         return ""
-    names = read_table_columns(table, read_file_head(table))
-    has = f"; {table.name} has {format_column_names(names)}" if names else ""
-    return f" For a table, name its columns: --map prompt=COLUMN,response=COLUMN{has}."
+    names = read_table_columns(table, watch.read_file_head(table))
+    columns = f"; {table.name} has {format_column_names(names)}" if names else ""
+    return f" For a table, name its columns: --map prompt=COLUMN,response=COLUMN{columns}."
 
 
-def _exclude_artifacts(found: ScanResult, options: ArtifactOptions) -> ScanResult:
-    """Returns the scan result, without replayable steps if --artifacts is `never`."""
-    if options.mode == "never" and found.steps:
-        found.skipped["replayable steps, because of --artifacts never"] = [str(step.path) for step in found.steps]
-        found.steps = []
-    return found
+def _find_framework(files: Sequence[watch.DumpFile]) -> str:
+    """Returns the program that wrote the samples, else the one that wrote the first file; "" without files."""
+    samples = [file for file in files if file.kind.content == "samples"]
+    return next((find_writer(file.kind.format).name for file in [*samples, *files]), "")
 
 
-def _upload(target: UploadTarget, found: ScanResult, options: ArtifactOptions) -> ImportReport:
+def _upload(target: watch.UploadTarget, scan: watch.ScanResult, options: watch.ArtifactOptions) -> ImportReport:
     """Uploads all files. Raises UsageError if the server does not answer or refuses the run."""
     report, now = ImportReport(), options.mode == "now"
-    sizes = [file.path.stat().st_size for file in found.files]
-    sizes += [(step.path / name).stat().st_size for step in found.steps for name in step.files] if now else []
+    sizes = [file.path.stat().st_size for file in scan.files]
+    sizes += [(step.path / name).stat().st_size for step in scan.steps for name in step.files] if now else []
     bar = ProgressBar(sum(sizes), len(sizes))
     try:
         report.was_running = _call_with_retries(target.is_running)
         _call_with_retries(target.open_run)
-        print_message(f"Importing {_describe_content(found)} into {target.project}/{target.name}.")
-        for file in found.files:
+        print_message(f"Importing {_describe_content(scan)} into {target.project}/{target.name}.")
+        for file in scan.files:
             bar.file += 1
             _upload_file(target, file, report, bar)
-        for step in import_artifacts.hash_steps(found, options):
+        for step in import_artifacts.hash_steps(scan, options):
             at_once = now or step.role == "tokenizer"
             bar.file += len(step.files) if at_once else 0
             import_artifacts.send_artifact(target, step, at_once, report.steps_to_replay, _call_with_retries, bar.add)
-    except (RetryLaterError, UploadRejectedError) as error:
+    except (watch.RetryLaterError, watch.UploadRejectedError) as error:
         bar.end()
         sent = sum(report.files.values())
         also = f" {format_count(sent, 'file')} uploaded. Run the same command again to upload the rest." if sent else ""
-        raise UsageError(f"{build_usage_error(error)}{also}") from error
+        raise UsageError(f"{format_sentence(error)}{also}") from error
     bar.end()
     return report
 
 
-def _describe_content(found: ScanResult) -> str:
-    files = [format_count(len(found.files), "file")] if found.files else []
-    steps = [f"{format_count(len(found.steps), 'step')} to replay"] if found.steps else []
+def _describe_content(scan: watch.ScanResult) -> str:
+    files = [format_count(len(scan.files), "file")] if scan.files else []
+    steps = [f"{format_count(len(scan.steps), 'step')} to replay"] if scan.steps else []
     return " and ".join(files + steps) or "the tokenizer"
 
 
-def _upload_file(target: UploadTarget, found: DumpFile, report: ImportReport, bar: ProgressBar) -> None:
+def _upload_file(target: watch.UploadTarget, dump: watch.DumpFile, report: ImportReport, bar: ProgressBar) -> None:
     """Uploads one file and adds the result to the report. Raises RetryLaterError, UsageError."""
-    axis = "metrics" if found.kind.content == "metrics" else found.split
+    axis = "metrics" if dump.kind.content == "metrics" else dump.split
     new = False
     try:
-        for part in iter_parts(found, target.attempt, report):
+        for part in watch.read_finished_file(dump, target.attempt, report.truncated.append):
             new |= _call_with_retries(lambda part=part: target.upload(part, bar.add))  # type: ignore[misc]
             report.bytes += part.size
-            report.parts.add((found.source, part.sha256))
-    except UploadRejectedError as error:
-        report.refused.append((found.source, str(error)))
+            report.parts.add((dump.source, part.sha256))
+    except watch.UploadRejectedError as error:
+        report.refused.append((dump.source, str(error)))
         return
     except OSError as error:
-        raise UsageError(f"{found.path} can't be read: {error.strerror or error}.") from error
+        raise UsageError(f"{dump.path} can't be read: {error.strerror or error}.") from error
     report.files[axis] += 1
     report.known[axis] += not new
-    if found.step is None and found.kind.content == "samples":
-        report.stepless.add(found.source)
-    if found.step is not None and found.kind.content == "samples":
-        report.steps.setdefault(axis, set()).add(found.step)
-
-
-def iter_parts(found: DumpFile, attempt: str, report: ImportReport) -> Iterator[FilePart]:
-    """Yields a file that is written at once as one part, an append-only file in chunks of complete lines.
-
-    Raises OSError.
-    """
-    with found.path.open("rb") as file:
-        stamp = build_file_stamp(found.path.stat())
-        if not found.kind.grows:
-            if not is_complete_file(file, stamp[0], found.path.suffix):
-                report.truncated.append(found.source)
-            sha256, body = hash_open_file(file)
-            yield FilePart(found, attempt, sha256, stamp[0], stamp, body)
-            return
-        offset = 0
-        while lines := read_complete_lines(file, offset) or _read_last_line(file, offset, stamp[0]):
-            yield FilePart(found, attempt, hashlib.sha256(lines).hexdigest(), len(lines), stamp, lines, offset)
-            offset += len(lines)
-        if offset < stamp[0]:
-            report.truncated.append(found.source)
-
-
-def _read_last_line(file: Any, offset: int, size: int) -> bytes:
-    """Returns the bytes after the last line break if they are a complete line, else empty bytes."""
-    if offset >= size or not is_complete_file(file, size):
-        return b""
-    file.seek(offset)
-    return bytes(file.read(size - offset))
+    if dump.kind.content == "samples":
+        if dump.step is None:
+            report.stepless.add(dump.source)
+            report.axes_by_row.add(axis)
+        else:
+            report.steps.setdefault(axis, set()).add(dump.step)
 
 
 def _call_with_retries(call: Callable[[], T]) -> T:
@@ -261,16 +207,16 @@ def _call_with_retries(call: Callable[[], T]) -> T:
     for attempt in range(TRIES):
         try:
             return call()
-        except ActionRequiredError:
+        except watch.ActionRequiredError:
             raise
-        except RetryLaterError:
+        except watch.RetryLaterError:
             if attempt == TRIES - 1:
                 raise
             time.sleep(0.25 * 2.0**attempt)
     raise AssertionError("the loop returns or raises")
 
 
-def _finish(target: UploadTarget, report: ImportReport) -> None:
+def _finish(target: watch.UploadTarget, report: ImportReport) -> None:
     """Marks the run as finished, unless another attempt of it is running."""
     if not report.parts and not target.created:  # replayable steps alone do not show that the run has ended
         return
@@ -279,8 +225,8 @@ def _finish(target: UploadTarget, report: ImportReport) -> None:
             print_message("The run is still being trained, so it is not marked as finished.")
             return
         _call_with_retries(target.finish_attempt)
-    except (RetryLaterError, UploadRejectedError) as error:
-        print_message(f"Can't mark the run as finished: {format_sentence(str(error))}")
+    except (watch.RetryLaterError, watch.UploadRejectedError) as error:
+        print_message(f"Can't mark the run as finished: {format_sentence(error)}")
 
 
 def _print_table(report: ImportReport) -> None:
@@ -288,6 +234,8 @@ def _print_table(report: ImportReport) -> None:
     for axis in ("train", "eval", "metrics"):
         if report.files[axis]:
             steps = format_step_ranges(sorted(report.steps.get(axis, ())))
+            if axis in report.axes_by_row:
+                steps = f"{steps}, others in the rows" if steps else "in the rows"
             rows.append((axis, f"{report.files[axis]:,}", f"{report.known[axis]:,}", steps))
     if artifact_row := import_artifacts.build_table_row(report.steps_to_replay):
         rows.append(artifact_row)
@@ -297,17 +245,17 @@ def _print_table(report: ImportReport) -> None:
     sent = report.bytes + report.steps_to_replay.bytes
     print(f"{sent / 1e6:,.2f} MB" + ('. "known": already on the server, counted once.' if len(rows) > 1 else "."))
     for source in report.truncated:
-        lost = "" if source.endswith(tuple(COMPLETENESS_CHECKS)) else " Its last line is ignored."
-        print_message(f"{source} {describe_truncation(PurePath(source))}: is it still being written?{lost}")
+        lost = "" if source.endswith(tuple(watch.COMPLETENESS_CHECKS)) else " Its last line is ignored."
+        print_message(f"{source} {watch.describe_truncation(PurePath(source))}: is it still being written?{lost}")
 
 
-def _print_skipped(found: ScanResult) -> None:
-    for reason, sources in sorted(found.skipped.items()):
+def _print_skipped(scan: watch.ScanResult) -> None:
+    for reason, sources in sorted(scan.skipped.items()):
         examples = ", ".join(sources[:MAX_EXAMPLES]) + (", …" if len(sources) > MAX_EXAMPLES else "")
         print_message(f"Skipped {len(sources):,}: {reason} ({examples})")
 
 
-def _wait(target: UploadTarget, report: ImportReport) -> int:
+def _wait(target: watch.UploadTarget, report: ImportReport) -> int:
     """Waits until the server has indexed all dumps of the run, and prints the result. Returns the exit status."""
     try:
         _wait_until_indexed(target, report.steps_to_replay)
@@ -315,13 +263,16 @@ def _wait(target: UploadTarget, report: ImportReport) -> int:
         if not report.parts:
             return status
         dumps = [dump for dump in _iter_dumps(target) if _is_imported(dump, report)]
-    except ActionRequiredError as error:
-        print_message(f"Can't check whether everything is indexed: {format_sentence(str(error))}")
+    except watch.ActionRequiredError as error:
+        print_message(f"Can't check whether everything is indexed: {format_sentence(error)}")
         return 0
-    except (RetryLaterError, UploadRejectedError) as error:
-        raise build_usage_error(error) from error
+    except (watch.RetryLaterError, watch.UploadRejectedError) as error:
+        raise UsageError(format_sentence(error)) from error
     print(f"Indexed: {_describe_indexed(dumps)}.")
-    return max(status, _print_problems(dumps))
+    recorded = {dump["step"] for dump in dumps if dump["source"] in report.stepless and dump["step"] is not None}
+    if recorded:
+        print(f"Steps recorded in the rows: {format_step_ranges(sorted(recorded))}.")
+    return max(status, _print_problems(dumps, report.steps_to_replay.replayable_files))
 
 
 def _is_imported(dump: dict[str, Any], report: ImportReport) -> bool:
@@ -337,19 +288,25 @@ def _describe_indexed(dumps: Sequence[dict[str, Any]]) -> str:
     Rows that add columns to the samples of other files are counted separately.
     """
     joins = {kind.format for kind in list_kinds() if kind.adds_columns}
+    metrics = {kind.format for kind in list_kinds() if kind.content == "metrics"}
     rows: Counter[str] = Counter()
     for dump in dumps:
-        rows["point" if dump["step"] is None else "joined" if dump["format"] in joins else "sample"] += dump["rows"]
-    words = [format_count(rows["sample"] or rows["joined"], "sample")]
-    words += (
-        [f"{format_count(rows['joined'], 'more row')} of the same samples"] if rows["sample"] and rows["joined"] else []
-    )
-    words += [format_count(rows["point"], "metric point")] if rows["point"] else []
+        is_point = dump["step"] is None or dump["format"] in metrics
+        rows["point" if is_point else "joined" if dump["format"] in joins else "sample"] += dump["rows"]
+    samples = rows["sample"] or rows["joined"]
+    words = [format_count(samples, "sample")] if samples or not rows["point"] else []
+    if rows["sample"] and rows["joined"]:
+        words.append(f"{format_count(rows['joined'], 'more row')} of the same samples")
+    if rows["point"]:
+        words.append(format_count(rows["point"], "metric point"))
     return ", ".join(words)
 
 
-def _print_problems(dumps: Sequence[dict[str, Any]]) -> int:
-    """Prints skipped rows, failed and unfinished files. Returns 1 if a file failed or is not indexed yet, else 0."""
+def _print_problems(dumps: Sequence[dict[str, Any]], replayable_files: Collection[str]) -> int:
+    """Prints skipped rows, failed and unfinished files. Returns 1 if a file failed or is not indexed yet, else 0.
+
+    A trainer can load `replayable_files` (sha256), even if their samples can't be read.
+    """
     skipped: Counter[str] = Counter()
     for dump in dumps:
         skipped.update(dump["left_out"] or {})
@@ -360,24 +317,22 @@ def _print_problems(dumps: Sequence[dict[str, Any]]) -> int:
             print_message(f"{dump['source']}, line {line}: {reason}")
     bad = [dump for dump in dumps if dump["state"] in ("failed", "unsafe")]
     for dump in bad:
-        print_message(f"{dump['source']} {dump['state']}: {format_sentence(dump['message'] or 'no reason given')}")
-    unfinished = [dump for dump in dumps if dump["state"] in ("received", "indexing")]
+        is_replayable = dump["sha256"] in replayable_files
+        result = "is replayable, but its samples can't be shown" if is_replayable else dump["state"]
+        print_message(f"{dump['source']} {result}: {format_sentence(dump['message'] or 'no reason given')}")
+    unfinished = sum(dump["state"] in ("received", "indexing") for dump in dumps)
     if unfinished:
-        print_message(f"{format_count(len(unfinished), 'file')} not indexed yet. Is a worker running?")
+        print_message(f"{format_count(unfinished, 'file')} not indexed yet. Is a worker running?")
     return 1 if bad or unfinished else 0
 
 
-def _wait_until_indexed(target: UploadTarget, steps: ArtifactImport) -> None:
+def _wait_until_indexed(target: watch.UploadTarget, steps: ArtifactImport) -> None:
     """Returns when nothing waits for indexing, or when nothing has changed for `STUCK_SECONDS`."""
-    previous, changed_at = -1, time.monotonic()
-    pause = 0.05
+    previous, changed_at, pause = -1, time.monotonic(), 0.05
     while time.monotonic() - changed_at < STUCK_SECONDS:
-        counts = _call_with_retries(lambda: target.count_dumps())
+        counts = _call_with_retries(target.count_dumps)
         waiting = counts.get("received", 0) + counts.get("indexing", 0)
-        waiting += sum(
-            artifact["state"] in import_artifacts.UNFINISHED_STATES
-            for artifact in import_artifacts.load_sent_artifacts(target, steps)
-        )
+        waiting += import_artifacts.count_unfinished(target, steps)
         if not waiting:
             return
         if waiting != previous:
@@ -386,7 +341,7 @@ def _wait_until_indexed(target: UploadTarget, steps: ArtifactImport) -> None:
         pause = min(POLL_SECONDS, pause * 1.5)
 
 
-def _iter_dumps(target: UploadTarget) -> Iterator[dict[str, Any]]:
+def _iter_dumps(target: watch.UploadTarget) -> Iterator[dict[str, Any]]:
     """Yields all dumps of the run, newest first."""
     page: int | None = 1
     while page:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +29,6 @@ from rolloutdeck.watch import (
 
 RetryCall = Callable[[Callable[[], Any]], Any]  # repeats a call if the server does not answer
 Progress = Callable[[int], None]  # receives the number of new bytes on the server
-UNFINISHED_STATES = ("waiting", "uploading")
 
 
 @dataclass
@@ -38,7 +36,7 @@ class ArtifactImport:
     """The result for replayable steps.
 
     already_stored: how many the server already had. sent_keys: keys of the artifacts whose files were uploaded.
-    problems: (path, reason).
+    problems: (path, reason). replayable_files: sha256 of the files of artifacts that the server has checked.
     """
 
     artifacts: list[LocalArtifact] = field(default_factory=list)
@@ -46,19 +44,20 @@ class ArtifactImport:
     sent_keys: set[str] = field(default_factory=set)
     bytes: int = 0
     problems: list[tuple[str, str]] = field(default_factory=list)
+    replayable_files: set[str] = field(default_factory=set)
 
 
-def hash_steps(found: ScanResult, options: ArtifactOptions) -> Iterator[LocalArtifact]:
+def hash_steps(scan: ScanResult, options: ArtifactOptions) -> Iterator[LocalArtifact]:
     """Yields the tokenizer and each step as an artifact, hashed one by one. Raises UsageError."""
     if options.tokenizer:
         yield options.tokenizer
-    for step in found.steps:
+    for step in scan.steps:
         try:
             yield options.build_step_artifact(step)
         except OSError as error:
             raise UsageError(f"{error.filename or step.path} can't be read: {error.strerror or error}.") from error
         except (FileChangedError, ValueError) as error:
-            raise UsageError(format_sentence(str(error))) from error
+            raise UsageError(format_sentence(error)) from error
 
 
 def send_artifact(
@@ -102,16 +101,14 @@ def build_table_row(result: ArtifactImport) -> tuple[str, str, str, str] | None:
     artifacts = result.artifacts
     if not artifacts:
         return None
-    kinds = Counter(artifact.step_kind for artifact in artifacts)
-    ranges = [
-        format_step_ranges([artifact.step for artifact in artifacts if artifact.step_kind == kind])
-        + ("" if kind == "global_step" else f" ({kind})")
-        for kind in kinds
-    ]
+    ranges = []
+    for kind in dict.fromkeys(artifact.step_kind for artifact in artifacts):
+        steps = format_step_ranges([artifact.step for artifact in artifacts if artifact.step_kind == kind])
+        ranges.append(steps if kind == "global_step" else f"{steps} ({kind})")
     return "to replay", f"{len(artifacts):,}", f"{result.already_stored:,}", "; ".join(ranges)
 
 
-def load_sent_artifacts(target: UploadTarget, steps: ArtifactImport) -> list[dict[str, Any]]:
+def _load_sent_artifacts(target: UploadTarget, steps: ArtifactImport) -> list[dict[str, Any]]:
     """Returns the server's records of the uploaded artifacts.
 
     Raises RetryLaterError, and ActionRequiredError if the token may not read.
@@ -125,16 +122,24 @@ def load_sent_artifacts(target: UploadTarget, steps: ArtifactImport) -> list[dic
     return artifacts
 
 
+def count_unfinished(target: UploadTarget, steps: ArtifactImport) -> int:
+    """Returns how many of the uploaded artifacts the server has not checked. Raises as `_load_sent_artifacts`."""
+    return sum(artifact["state"] in ("waiting", "uploading") for artifact in _load_sent_artifacts(target, steps))
+
+
 def report_replayability(target: UploadTarget, steps: ArtifactImport) -> int:
     """Prints how many steps can be replayed, and why others can't. Returns 1 if any can't. Raises RetryLaterError."""
     try:
-        artifacts = load_sent_artifacts(target, steps)
+        artifacts = _load_sent_artifacts(target, steps)
     except ActionRequiredError as error:
-        print_message(f"Can't check whether the steps are replayable: {format_sentence(str(error))}")
+        print_message(f"Can't check whether the steps are replayable: {format_sentence(error)}")
         return 0
-    ready = sum(artifact["state"] == "ready" and artifact["role"] != "tokenizer" for artifact in artifacts)
+    ready = [artifact for artifact in artifacts if artifact["state"] == "ready" and artifact["role"] != "tokenizer"]
+    keys = {artifact["id"] for artifact in ready}
+    files = [file for artifact in steps.artifacts if artifact.key in keys for file in artifact.files.values()]
+    steps.replayable_files = {str(file["sha256"]) for file in files}
     if ready:
-        print(f"Replayable: {format_count(ready, 'step')}.")
+        print(f"Replayable: {format_count(len(ready), 'step')}.")
     bad = [artifact for artifact in artifacts if artifact["state"] in ("unsafe", "gone")]
     for artifact in bad:
         print_message(f"Step {artifact['step']} is {artifact['state']}: {artifact['message'] or 'no reason given'}")

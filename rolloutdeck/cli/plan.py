@@ -1,21 +1,23 @@
-"""`rolloutdeck plan`: prints which steps of a replay plan are replayed, and whether it fits a run."""
+"""`rolloutdeck plan`: prints what a replay plan will do at each step, and what it did in a run."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck.cli.common import (
-    build_server_client,
+    connect,
+    format_count,
     format_sentence,
-    load_settings,
     print_message,
     require_project,
     send_request,
 )
+from rolloutdeck.cli.plan_entries import has_outcome, print_entries
+from rolloutdeck.cli.plan_prompts import send_step_prompts
 from rolloutdeck.cli.samples import find_run, remove_control_characters
 from rolloutdeck.errors import RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient
@@ -25,46 +27,83 @@ from rolloutdeck.trainer_api import first_step
 
 MAX_PREVIEW_STEPS = 10_000
 STEPS_AFTER_LAST_TARGET = 4  # steps shown after the last target, to show what the plan's action does there
-RESULT_LABELS = {True: "incompatible", False: "replayed"}
 
 
 def main(args: argparse.Namespace) -> int:
-    settings = load_settings(args)
-    server, project = build_server_client(settings), require_project(args, settings)
+    settings, server = connect(args)
+    project = require_project(args, settings)
     if not 0 <= args.steps <= MAX_PREVIEW_STEPS:
         raise UsageError(f"--steps must be 1 to {MAX_PREVIEW_STEPS:,}.")
-    name, _, revision = (args.plan or settings.plan or DEFAULT_PLAN).partition("@")
     run_name = args.run or settings.run
-    run = _find_replaying_run(server, run_name, project) if run_name else None
-    query = {"plan": name, "revision": revision or None, "run": run["id"] if run else None}
-    response = _load_plan(server, project, query)
+    if args.prompts and not run_name:
+        raise UsageError("--prompts needs the run that will replay: use --run NAME.")
+    run = _find_replaying_run(server, run_name, project, is_sending=bool(args.prompts)) if run_name else None
+    if args.prompts:
+        run = run or create_planned_run(server, project, run_name, settings.run_id)
+        count = send_step_prompts(server, run["id"], args.prompts, args.step_kind)
+        print_message(f"Sent the prompts of {format_count(count, 'step')} of {run_name}.")
+    response = load_plan(server, project, args.plan or settings.plan or DEFAULT_PLAN, run["id"] if run else None)
     if args.json:
         print(json.dumps(response, ensure_ascii=False))
         return 0
-    try:
-        plan = parse_plan(response)
-    except ValueError as error:
-        raise UsageError(format_sentence(str(error))) from error
+    plan = read_plan_response(response)
     _print_plan(plan, run is not None, args.steps)
     if plan and not run_name:
-        print_message("Use --run NAME to check whether the plan fits that run.")
-    return 1 if any(entry.is_incompatible for entry in plan.entries) else 0
+        print_message("Use --run NAME to compare settings and prompts with a run, and to see what it replayed.")
+    return 1 if any(map(_has_problem, plan.entries)) else 0
 
 
-def _find_replaying_run(server: ServerClient, name: str, project: str) -> dict[str, Any] | None:
-    """Returns the run that will replay. If it has not started, prints a message and returns None."""
+def _has_problem(entry: PlanEntry) -> bool:
+    """Whether the entry is known not to be replayed, or was not replayed."""
+    if has_outcome(entry):
+        return str(entry.outcome["state"]) != "replayed"
+    return entry.is_incompatible or entry.preview.get("state") in ("conflict", "will_generate")
+
+
+def _find_replaying_run(server: ServerClient, name: str, project: str, *, is_sending: bool) -> dict[str, Any] | None:
+    """Returns the run that will replay. If it is unknown, prints a message, unless it is created, and returns None."""
     try:
         return find_run(server, name, project)
     except RunNotFoundError as unknown:
-        print_message(
-            f"{unknown} The plan can be compared with the run only after the run has started or used "
-            "`rolloutdeck pull`."
-        )
+        hint = "only after the run has started, used `rolloutdeck pull` or sent its prompts (--prompts)."
+        if not is_sending:
+            print_message(f"{unknown} The plan can be compared with the run {hint}")
         return None
 
 
-def _load_plan(server: ServerClient, project: str, query: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(send_request(server, "GET", f"projects/{quote(project, safe='')}/replay-plan/", query=query).json())
+def create_planned_run(
+    server: ServerClient, project: str, name: str, run_id: str = "", **fields: Any
+) -> dict[str, Any]:
+    """Creates a run before it starts and returns it. Its state is `planned` until the training starts."""
+    body = {"project": project, "name": name, "resume": "allow", **fields, **({"uid": run_id} if run_id else {})}
+    created = send_request(server, "POST", "runs/", body).json()
+    print_message(f"Created the run {name} in {project}, planned. The next training with this name continues it.")
+    return dict(send_request(server, "GET", f"runs/{quote(created['id'], safe='')}/").json())
+
+
+def load_plan(server: ServerClient, project: str, plan: str, run: str | None = None) -> dict[str, Any]:
+    """Returns the server's response for a plan (`NAME` or `NAME@REVISION`), compared with the run of this id.
+
+    Raises UsageError if the project has no plan of this name. `default` exists in every project.
+    """
+    name, _, revision = plan.partition("@")
+    path = f"projects/{quote(project, safe='')}/replay-plan/"
+    # Without `revision`, since the server has no revision of an unknown plan, and its message names no plan.
+    response = dict(send_request(server, "GET", path, query={"plan": name or None, "run": run}).json())
+    if name not in ("", DEFAULT_PLAN) and not response.get("revision"):
+        known = ", ".join(dict.fromkeys([DEFAULT_PLAN, *response.get("plans", ())]))
+        raise UsageError(f"There is no replay plan {name!r} in {project}. Available: {known}.")
+    if not revision:
+        return response
+    return dict(send_request(server, "GET", path, query={"plan": name, "revision": revision, "run": run}).json())
+
+
+def read_plan_response(response: dict[str, Any]) -> PlanRevision:
+    """Returns the plan. Raises UsageError if the response is invalid."""
+    try:
+        return parse_plan(response)
+    except ValueError as error:
+        raise UsageError(format_sentence(error)) from error
 
 
 def _print_plan(plan: PlanRevision, has_run: bool, steps: int) -> None:
@@ -74,8 +113,8 @@ def _print_plan(plan: PlanRevision, has_run: bool, steps: int) -> None:
         return
     flagged = ", without flagged samples" if plan.exclude_flagged else ""
     mismatch = "generate" if plan.on_mismatch == "generate" else "stop"
-    print(f"Plan {plan}: {plan.action}, {mismatch} if a pin does not fit{flagged}.")
-    _print_entries(plan.entries, has_run=has_run)
+    print(f"Plan {plan}: {plan.action}, {mismatch} if a pin cannot be replayed{flagged}.")
+    print_entries(plan.entries, has_run=has_run)
     _print_timeline(plan, steps)
     _print_differences([(entry.target_step, difference) for entry in plan.entries for difference in entry.differences])
 
@@ -89,48 +128,29 @@ def _print_differences(differences: Sequence[tuple[int, FactDifference]]) -> Non
         print(f"  unknown on both sides, not compared: {remove_control_characters(', '.join(unknown), lines=False)}")
 
 
-def _print_entries(entries: Sequence[PlanEntry], *, has_run: bool) -> None:
-    rows = [("step", "pin", "replays", "files", *(["result"] if has_run else []))]
-    for entry in entries:
-        name = remove_control_characters(str(entry.source.get("name", "")), lines=False)
-        source = f"step {entry.source.get('step')} of {name}"
-        state = _find_worst_state([artifact.state for artifact in entry.artifacts])
-        result = [RESULT_LABELS[entry.is_incompatible]] if has_run else []
-        rows.append((str(entry.target_step), str(entry.pin), source, state, *result))
-    columns = [column for column in range(len(rows[0])) if any(row[column] for row in rows[1:])]
-    widths = {column: max(len(row[column]) for row in rows) for column in columns}
-    for row in rows:
-        print("  ".join(f"{row[column]:<{widths[column]}}" for column in columns).rstrip())
-
-
 def _print_timeline(plan: PlanRevision, steps: int) -> None:
     """Prints at which steps each pin is replayed, and which steps generate."""
-    first = _find_first_step(plan.entries)
+    # The first step of a run is 0 or 1, as counted by the trainer that loads these pins.
+    formats = [str(artifact.facts.get("format")) for entry in plan.entries for artifact in entry.artifacts]
+    first = min(map(first_step, formats), default=1)
     last = first + steps - 1 if steps else max(plan.targets) + STEPS_AFTER_LAST_TARGET
     resolved = resolve_targets(plan.action, plan.targets, range(first, min(last, MAX_PREVIEW_STEPS) + 1))
     replayed: dict[int, list[int]] = {}
     for step, target in resolved:
         if target is not None:
             replayed.setdefault(target, []).append(step)
+    same = [target for target, replaying in replayed.items() if replaying == [target]]
+    if len(same) > 1:
+        print(f"{_format_steps(same)} replay the pins of these target steps")
+        replayed = {target: steps for target, steps in replayed.items() if target not in same}
     for target, replaying in sorted(replayed.items()):
         print(f"{_format_steps(replaying)} replay{'s' if len(replaying) == 1 else ''} the pin of target step {target}")
     if generated := [step for step, target in resolved if target is None]:
         print(f"{_format_steps(generated)} generate{'s' if len(generated) == 1 else ''}")
 
 
-def _find_first_step(entries: Sequence[PlanEntry]) -> int:
-    """Returns the number of a run's first step (0 or 1), as counted by the trainer that loads these pins."""
-    formats = [str(artifact.facts.get("format")) for entry in entries for artifact in entry.artifacts]
-    return min(map(first_step, formats), default=1)
-
-
 def _format_steps(steps: Sequence[int]) -> str:
     return f"step{'s' if len(steps) > 1 else ''} {format_step_ranges(steps)}"
-
-
-def _find_worst_state(states: Sequence[str]) -> str:
-    """Returns the state of the least ready artifact; `none` if the pin has no artifact."""
-    return next((state for state in ("unsafe", "gone", "waiting", "uploading", "ready") if state in states), "none")
 
 
 def _describe_difference(difference: FactDifference) -> str:

@@ -9,30 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import (
-    build_server_client,
-    format_count,
-    format_sentence,
-    load_settings,
-    print_message,
-    require_project,
-    send_request,
-)
+from rolloutdeck import replay
+from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
+from rolloutdeck.cli.plan import create_planned_run, load_plan, read_plan_response
+from rolloutdeck.cli.plan_entries import describe_preview
 from rolloutdeck.cli.samples import remove_control_characters
-from rolloutdeck.errors import UsageError
+from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.lib import ServerClient, Settings
 from rolloutdeck.protocol import format_step_ranges
-from rolloutdeck.replay import (
-    Placement,
-    PlanPull,
-    PlanRevision,
-    ReplayFolder,
-    RunRequirements,
-    build_placements,
-    describe_skipped_entry,
-    find_layout_steps,
-    parse_plan,
-)
+from rolloutdeck.replay import Placement, PlanPull, PlanRevision, RunRequirements
 from rolloutdeck.trainer_api import TRAINERS, Trainer, load_trainer
 from rolloutdeck.trainer_config import flatten_settings, parse_overrides, read_config_file, resolve_references
 
@@ -44,32 +29,54 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError(f"Unknown trainer {args.trainer!r}. Available: {', '.join(TRAINERS)}.")
     if args.steps is not None and args.steps < 1:
         raise UsageError("--steps must be at least 1.")
-    settings = load_settings(args)
-    server, project, name = build_server_client(settings), require_project(args, settings), args.run or settings.run
+    settings, server = connect(args)
+    project, name = require_project(args, settings), args.run or settings.run
     if not name:
         raise UsageError("No run is set. Use --run NAME or set ROLLOUTDECK_RUN to the run that will replay.")
-    folder, plan_name = ReplayFolder(args.into.expanduser()), args.plan or settings.plan
+    folder, plan_name = replay.ReplayFolder(args.into.expanduser()), args.plan or settings.plan
+    first_plan = load_plan(server, project, plan_name)  # before a run is created
+    _check_conflicts(read_plan_response(first_plan), skip=args.skip_conflicts)
     run = _find_replaying_run(server, project, name)
-    requirements = _read_requirements(args, _load_config(server, project, plan_name, args, run or {"name": name}))
+    config, source = _load_config(server, project, first_plan, args, run or {"name": name})
+    requirements = _read_requirements(args, config)
+    if source:
+        _print_assumptions(run or {"name": name}, requirements, source, _read_argument_settings(args))
     run = run or _create_run(server, project, name, args, settings)
-    plan = _load_plan(server, run, plan_name, requirements, bind=False)
+    plan = _load_run_plan(server, run, plan_name, requirements, bind=False)
     placements = _build_placements(plan, requirements, args.steps)
     manifest = {"server": server.url, "project": project, "run": run["id"], "plan": str(plan), "trainer": args.trainer}
     manifest |= {"on_mismatch": plan.on_mismatch}
-    pull = PlanPull(
-        server,
-        requirements,
-        folder,
-        _print_safe,
-        lambda entry, reason: _print_safe(describe_skipped_entry(plan, entry, reason)),
-        _build_progress(),
-    )
+
+    def print_skipped(entry: replay.PlanEntry, reason: NotReplayableError) -> None:
+        _print_safe(replay.describe_skipped_entry(plan, entry, reason))
+
+    pull = PlanPull(server, requirements, folder, _print_safe, print_skipped, _build_progress())
     placements = pull.run(placements, manifest)
     if not placements:
         raise UsageError(f"No step of the plan {plan} can be replayed.")
-    _load_plan(server, run, str(plan), requirements, bind=True)
-    _print_result(run, plan, requirements, placements, pull, _build_upload_command(run, project, args.trainer))
+    _load_run_plan(server, run, str(plan), requirements, bind=True)
+    previewed = read_plan_response(load_plan(server, project, str(plan), run["id"]))  # as `rolloutdeck plan` shows it
+    _print_previews(previewed, placements)
+    _print_result(run, plan, placements, pull, _build_upload_command(run, project, args.trainer))
     return 0
+
+
+def _check_conflicts(plan: PlanRevision, *, skip: bool) -> None:
+    """Raises UsageError if entries of the plan conflict with its other entries; with `skip`, prints them."""
+    conflicts = [entry for entry in plan.entries if entry.conflict]
+    if not conflicts:
+        return
+    steps = f"step{'s' if len(conflicts) > 1 else ''} {format_step_ranges([entry.target_step for entry in conflicts])}"
+    lines = [f"  target step {entry.target_step} ({entry}): {entry.conflict}" for entry in conflicts]
+    text = f"The plan {plan} has {format_count(len(conflicts), 'conflict')}: no run can replay all its steps."
+    if skip:
+        _print_safe(f"WARNING. {text} Those that do not fit the run are left out.")
+        for line in lines:
+            _print_safe(line)
+        return
+    advice = f"On the Pins page, remove target {steps} or move to a new plan."
+    message = "\n".join([text, *lines, f"{advice} With --skip-conflicts, what does not fit the run is left out."])
+    raise UsageError(remove_control_characters(message))
 
 
 def _find_replaying_run(server: ServerClient, project: str, name: str) -> dict[str, Any] | None:
@@ -94,44 +101,52 @@ def _create_run(
 
     The settings of --set alone are not stored: the next pull would take them for the full config.
     """
-    body: dict[str, Any] = {"project": project, "name": name, "resume": "allow", "framework": args.trainer}
-    body |= {"config": _read_argument_settings(args)} if args.config else {}
-    body |= {"uid": settings.run_id} if settings.run_id else {}
-    response = send_request(server, "POST", "runs/", body).json()
-    print_message(f"Created the run {name} in {project}. The next training with this name continues it.")
-    return _load_run(server, response["id"])
+    config = {"config": _read_argument_settings(args)} if args.config else {}
+    return create_planned_run(server, project, name, settings.run_id, framework=args.trainer, **config)
 
 
 def _read_argument_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings of --config, overridden by those of --set."""
     from_file = read_config_file(args.config)[0] if args.config else {}
-    return {**from_file, **parse_overrides(args.set)}
+    named = {name: value for name, value in from_file.items() if "(" not in name}  # not the calls of a Python file
+    return {**named, **parse_overrides(args.set)}
 
 
 def _load_config(
-    server: ServerClient, project: str, plan: str, args: argparse.Namespace, run: dict[str, Any]
-) -> dict[str, Any]:
-    """Returns the run's config on the server.
+    server: ServerClient, project: str, plan: Mapping[str, Any], args: argparse.Namespace, run: dict[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """Returns the run's config on the server, and where it was taken from if it was guessed, else "".
 
     If the run has no config and --config is not used, guesses it from the run of the plan's first pin.
     """
     if run.get("config") or args.config:
-        return dict(flatten_settings(run.get("config") or {}))
-    name, _, revision = plan.partition("@")
-    query = {"plan": name or None, "revision": revision or None}
-    path = f"projects/{quote(project, safe='')}/replay-plan/"
-    entries = send_request(server, "GET", path, query=query).json()["entries"]
+        return dict(flatten_settings(run.get("config") or {})), ""
+    entries = plan["entries"]
     artifacts = [artifact for entry in entries for artifact in entry["artifacts"]]
     if not artifacts:
-        return {}
-    source = _load_run(server, entries[0]["source"]["run"])
-    pinned = dict(flatten_settings(source.get("config") or {}))
-    guess = "the settings of" if pinned else "batches like"
-    _print_safe(
-        f"The settings of {run['name']} are unknown. Assuming {guess} {source['name']}, with its own run name. "
-        "Use --set for settings that differ, or give --config."
-    )
-    return load_trainer(args.trainer).guess_settings(project, run["name"], pinned, artifacts[0]["facts"])
+        return {}, ""
+    pinned_run = _load_run(server, entries[0]["source"]["run"])
+    pinned = dict(flatten_settings(pinned_run.get("config") or {}))
+    facts = {**artifacts[0]["facts"], "files": list(artifacts[0]["files"])}
+    source = f"{'the settings of' if pinned else 'batches like'} {pinned_run['name']}"
+    return load_trainer(args.trainer).guess_settings(project, run["name"], pinned, facts), source
+
+
+def _print_assumptions(
+    run: Mapping[str, Any], requirements: RunRequirements, source: str, given: Mapping[str, Any]
+) -> None:
+    """Prints what was guessed for a run without known settings, and how to correct it."""
+    _print_safe(f"The settings of {run['name']} are unknown. Assuming {source}:")
+    lines = [line for line in requirements.folder_settings if _parse_setting_name(line) not in given]
+    lines += [f"{name}: {value}" for name, value in requirements.describe_assumptions(given).items()]
+    for line in lines:
+        _print_safe(f"  {line}")
+    _print_safe("Use --set for settings that differ, or give --config.")
+
+
+def _parse_setting_name(line: str) -> str:
+    """Returns the name in a printed setting, `name=value`, which may be quoted for a shell."""
+    return line.lstrip("'\"").partition("=")[0]
 
 
 def _read_requirements(args: argparse.Namespace, config: dict[str, Any]) -> RunRequirements:
@@ -149,7 +164,7 @@ def _find_way_settings(trainer: Trainer, args: argparse.Namespace) -> Mapping[st
     return ways[args.way] if args.way else {}
 
 
-def _load_plan(
+def _load_run_plan(
     server: ServerClient, run: dict[str, Any], name: str, requirements: RunRequirements, *, bind: bool
 ) -> PlanRevision:
     """Returns the plan for a run with these facts; `bind` binds the run to the revision.
@@ -158,10 +173,7 @@ def _load_plan(
     """
     body = {"plan": name, "facts": dict(requirements.facts), "bind": bind}
     response = send_request(server, "POST", f"runs/{quote(run['id'], safe='')}/replay-plan/", body)
-    try:
-        plan = parse_plan(response.json())
-    except ValueError as error:
-        raise UsageError(format_sentence(str(error))) from error
+    plan = read_plan_response(response.json())
     if not plan.entries:
         raise UsageError(f"The plan {plan} is empty. Pin a step, then add it to the plan with a target step.")
     requested = name.partition("@")[2]
@@ -173,7 +185,8 @@ def _load_plan(
 def _build_placements(plan: PlanRevision, requirements: RunRequirements, max_steps: int | None) -> list[Placement]:
     """Returns where each file goes, and prints warnings and skipped steps. Raises UsageError if no step remains."""
     _print_warnings(plan)
-    placements, skipped = build_placements(plan, requirements, find_layout_steps(plan, requirements, max_steps))
+    steps = replay.find_layout_steps(plan, requirements, max_steps)
+    placements, skipped = replay.build_placements(plan, requirements, steps)
     for text in skipped:
         _print_safe(text)
     _print_excluded_prompts(plan)
@@ -203,9 +216,8 @@ def _print_excluded_prompts(plan: PlanRevision) -> None:
     for entry in plan.entries if plan.exclude_flagged else ():
         if prompts := entry.excluded_prompts:
             excluded = f"{'prompt' if len(prompts) == 1 else 'prompts'} {format_step_ranges(prompts)}"
-            _print_safe(
-                f"Target step {entry.target_step} ({entry}) is replayed without {excluded}: flagged, generated again."
-            )
+            replayed = f"Target step {entry.target_step} ({entry}) is replayed without {excluded}"
+            _print_safe(f"{replayed}: flagged, generated again.")
 
 
 def _build_progress() -> Any:
@@ -228,29 +240,30 @@ def _build_upload_command(run: dict[str, Any], project: str, trainer: str) -> st
     return f"rolloutdeck watch FOLDER --project {shlex.quote(project)} --run {shlex.quote(run['name'])}"
 
 
+def _print_previews(plan: PlanRevision, placements: Sequence[Placement]) -> None:
+    """Prints what is expected at the steps whose files are in the folder, in the words of `rolloutdeck plan`."""
+    entries = {entry.target_step: entry for entry in plan.entries}
+    steps_by_text: dict[str, list[int]] = {}
+    for placement in placements:
+        label, reason = describe_preview(entries.get(placement.entry.target_step, placement.entry), has_run=True)
+        text = f"{placement.entry}, {label}{f' ({reason})' if reason else ''}"
+        steps_by_text.setdefault(text, []).append(placement.number)
+    for text, steps in steps_by_text.items():
+        _print_safe(f"Step {format_step_ranges(steps)}: {text}.")
+
+
 def _print_result(
-    run: dict[str, Any],
-    plan: PlanRevision,
-    requirements: RunRequirements,
-    placements: Sequence[Placement],
-    pull: PlanPull,
-    upload_command: str,
+    run: dict[str, Any], plan: PlanRevision, placements: Sequence[Placement], pull: PlanPull, upload_command: str
 ) -> None:
     """Prints the result to standard error, and the trainer's settings for the start to standard output."""
-    numbers = [placement.number for placement in placements]
+    requirements, numbers = pull.requirements, [placement.number for placement in placements]
     moved = any(placement.moved for placement in placements)
-    by_source: dict[str, list[int]] = {}
-    for placement in placements:
-        by_source.setdefault(str(placement.entry), []).append(placement.number)
-    for source, steps in by_source.items():
-        _print_safe(f"Step {format_step_ranges(steps)} replays {source}.")
     for text in requirements.build_notes(numbers, moved=moved):
         print_message(f"Note: {text}")
     summary = f"{format_count(len(numbers), 'step')} of plan {plan} for {run['name']}"
     _print_safe(f"{summary} in {pull.folder.path}, {pull.bytes:,} bytes downloaded.")
-    if requirements.folder_settings:
-        _print_safe("The trainer finds the files only with these settings: " + " ".join(requirements.folder_settings))
     print_message(f"To send the training's data to this run: {upload_command}")
     print_message("Start the training with:")
-    for setting in requirements.build_settings(str(pull.folder.path), numbers):
-        print(setting)
+    # The trainer looks for the files in a folder that some of its other settings name.
+    for setting in (*requirements.folder_settings, *requirements.build_settings(str(pull.folder.path), numbers)):
+        print(remove_control_characters(setting, lines=False))

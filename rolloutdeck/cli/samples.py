@@ -10,45 +10,40 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rolloutdeck.cli.common import build_server_client, load_settings, print_message, send_request
+from rolloutdeck.cli.common import connect, print_message, send_request
 from rolloutdeck.errors import RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient
 
 PAGE_SIZE = 500
 DEFAULT_COUNT = 5
-COLUMNS = ("step", "score", "group", "n", "length", "id")
+MAX_RUN_CHARS = 32  # of a run's name in a table
+COLUMNS = ("run", "step", "score", "group", "n", "length", "id")
 NO_TEXT_MESSAGE = "(only token ids were recorded; `rolloutdeck import --tokenizer PATH` adds the text)"
 JsonObject = Mapping[str, Any]
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _DIRECTION_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def main(args: argparse.Namespace) -> int:
-    settings = load_settings(args)
-    server = build_server_client(settings)
+    settings, server = connect(args)
     count = args.best if args.best is not None else DEFAULT_COUNT if args.worst is None else args.worst
     if count < 1:
         raise UsageError("--worst and --best must be at least 1.")
-    if not _is_step(args.step):
+    if args.step not in ("latest", "all") and not (args.step.isascii() and args.step.isdigit()):
         raise UsageError(f"--step {args.step} is invalid. Use a number, latest or all.")
     run = find_run(server, args.run or settings.run, args.project or settings.project)
     result = _load_samples(server, run, args, count)
     rows = result["results"]
     for note in result.get("notes", ()):
         print_message(str(note))
-    if args.json:
-        for row in rows:
-            print(json.dumps(row, ensure_ascii=False))
-    elif args.text:
-        _print_texts(server, rows)
-    else:
-        _print_table(rows)
-    print_message(f"{len(rows):,} of {result['count']:,} samples of {run['project']}/{run['name']} {run['url']}")
+    print_samples(server, rows, args)
+    where = f"{run['project']}/{run['name']}{describe_step(args.step, rows)}"
+    print_message(f"{len(rows):,} of {result['count']:,} samples of {where}, {run['url']}")
     return 0
 
 
-def _is_step(text: str) -> bool:
-    return text in ("latest", "all") or (text.isascii() and text.isdigit())
+def describe_step(step: str, rows: Sequence[JsonObject]) -> str:
+    """Names the step that `--step latest` found."""
+    return f", step {rows[0]['step']} (--step all for the run)" if step == "latest" and rows else ""
 
 
 def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
@@ -59,9 +54,8 @@ def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
     runs = send_request(server, "GET", "runs/", query=query).json()["results"]
     exact = [run for run in runs if run["name"] == name]
     if len(exact) > 1:
-        raise UsageError(
-            f"Several projects have a run {name}: {', '.join(run['project'] for run in exact)}. Use --project."
-        )
+        projects = ", ".join(run["project"] for run in exact)
+        raise UsageError(f"Several projects have a run {name}: {projects}. Use --project.")
     if exact:
         return dict(exact[0])
     try:
@@ -73,7 +67,6 @@ def find_run(server: ServerClient, name: str, project: str) -> dict[str, Any]:
 
 
 def _load_samples(server: ServerClient, run: JsonObject, args: argparse.Namespace, count: int) -> dict[str, Any]:
-    """Returns the first page of samples, with up to `count` results of all pages."""
     query = {
         "run": run["id"],
         "split": args.split,
@@ -81,11 +74,15 @@ def _load_samples(server: ServerClient, run: JsonObject, args: argparse.Namespac
         "attempt": args.attempt or None,
         "q": args.q or None,
         "ordering": "-score" if args.best is not None else "score",
-        "page_size": min(count, PAGE_SIZE),
     }
+    return load_pages(server, query, count)
+
+
+def load_pages(server: ServerClient, query: JsonObject, count: int) -> dict[str, Any]:
+    """Returns the first page of `samples/`, with up to `count` results of all pages."""
+    query = {**query, "page_size": min(count, PAGE_SIZE)}
     first: dict[str, Any] = send_request(server, "GET", "samples/", query=query).json()
-    page, rows = 1, list(first["results"])
-    response = first
+    page, rows, response = 1, list(first["results"]), first
     while len(rows) < count and response["next"]:
         page += 1
         response = send_request(server, "GET", "samples/", query={**query, "page": page}).json()
@@ -93,11 +90,23 @@ def _load_samples(server: ServerClient, run: JsonObject, args: argparse.Namespac
     return {**first, "results": rows[:count]}
 
 
+def print_samples(server: ServerClient, rows: Sequence[JsonObject], args: argparse.Namespace) -> None:
+    """Prints index rows as `--json` or `--text` asks for, by default as a table."""
+    if args.json:
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False))
+    elif args.text:
+        _print_texts(server, rows)
+    else:
+        _print_table(rows)
+
+
 def _print_texts(server: ServerClient, rows: Sequence[JsonObject]) -> None:
     for row in rows:
         sample = send_request(server, "GET", f"samples/{row['id']}/").json()
         cells = _format_cells(row)
-        print(f"=== step {cells['step']}, score {cells['score']}, {cells['length']} characters, {row['id']}")
+        where = ", ".join(filter(None, (cells["run"], f"step {cells['step']}")))
+        print(f"=== {where}, score {cells['score']}, {cells['length']} characters, {row['id']}")
         print(f"--- prompt\n{remove_control_characters(format_text(sample.get('prompt')))}")
         has_no_text = sample.get("response") is None and sample.get("response_ids")
         response = NO_TEXT_MESSAGE if has_no_text else remove_control_characters(format_text(sample.get("response")))
@@ -117,17 +126,17 @@ def remove_control_characters(text: str, *, lines: bool = True) -> str:
     Joiners inside emoji and scripts are not changed. `lines` allows line breaks and tabs.
     """
     allowed = "\n\t" if lines else ""
-    return "".join(
-        char
-        if char in allowed or (unicodedata.category(char) not in ("Cc", "Cs") and char not in _DIRECTION_CONTROLS)
-        else _REPLACEMENT
-        for char in text
-    )
+
+    def is_control(char: str) -> bool:
+        return unicodedata.category(char) in ("Cc", "Cs") or char in _DIRECTION_CONTROLS
+
+    return "".join("\N{REPLACEMENT CHARACTER}" if is_control(c) and c not in allowed else c for c in text)
 
 
 def _format_cells(row: JsonObject) -> dict[str, str]:
     score = row.get("score")
     return {
+        "run": remove_control_characters(str(row.get("run_name") or ""), lines=False)[:MAX_RUN_CHARS],
         "step": str(row.get("step", "")),
         "score": "" if score is None else f"{score:.4g}",
         "group": remove_control_characters(str(row.get("group") or ""), lines=False)[:8],

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rolloutdeck.cli.common import build_server_client, format_count, format_sentence, load_settings, print_message
+from rolloutdeck.cli.common import connect, format_count, format_sentence, print_message
 from rolloutdeck.client import SyncResult, sync_spools
 from rolloutdeck.errors import UsageError
 
 
 def main(args: argparse.Namespace) -> int:
-    server = build_server_client(load_settings(args))
+    _, server = connect(args)
     is_terminal = sys.stderr.isatty()
 
     def progress(sent: int, waiting: int) -> None:

@@ -7,42 +7,26 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from rolloutdeck import watch
 from rolloutdeck.cli.common import (
-    build_server_client,
+    connect,
     format_count,
     format_sentence,
-    load_settings,
-    parse_artifact_options,
-    parse_scan_options,
+    parse_file_args,
     print_message,
+    refuse_redaction,
     require_run,
 )
 from rolloutdeck.cli.signals import SignalInterrupter
 from rolloutdeck.errors import UsageError
-from rolloutdeck.lib import Settings, find_home_folder
+from rolloutdeck.lib import ServerClient, find_home_folder
 from rolloutdeck.protocol import HEARTBEAT_SECONDS, format_step_ranges
-from rolloutdeck.watch import (
-    ActionRequiredError,
-    ArtifactCollector,
-    ArtifactOptions,
-    ChangedFile,
-    FilePart,
-    Follower,
-    RetryLaterError,
-    ScanOptions,
-    TreePattern,
-    TreeRun,
-    UploadRejectedError,
-    UploadTarget,
-    WatchedFolder,
-    WatchState,
-    build_usage_error,
-    find_base_folder,
-    get_absolute_path,
-    recover_state,
-)
+
+PruneMode = Literal["never", "dry-run", "delete"]
 
 FILES_ATTEMPT = "files"  # the default attempt of files
 DISCOVER_SECONDS = 5.0
@@ -60,22 +44,26 @@ class RunFollower:
 
     def __init__(
         self,
-        target: UploadTarget,
-        roots: Sequence[WatchedFolder],
+        target: watch.UploadTarget,
+        roots: Sequence[watch.WatchedFolder],
         base: Path,
-        options: ScanOptions,
+        options: watch.ScanOptions,
         send_at_once: bool = True,
-        artifact_options: ArtifactOptions | None = None,
+        artifact_options: watch.ArtifactOptions | None = None,
+        prune: PruneMode = "never",
     ) -> None:
         self.target, self.roots, self.base, self.send_at_once = target, list(roots), base, send_at_once
         self.key = (target.server.url, target.project, target.uid or target.name, str(base), target.attempt)
-        self.state = WatchState.load(find_home_folder() / "watch", self.key, target.attempt)
-        self.follower = Follower(self.roots, base, self.state, options, print_message)
+        self.state = watch.WatchState.load(find_home_folder() / "watch", self.key, target.attempt)
+        self.follower = watch.Follower(self.roots, base, self.state, options, print_message)
         queue_file = self.state.path.with_suffix(".artifacts.jsonl")
-        self.collector = ArtifactCollector(
-            self._step_folders, target, artifact_options or ArtifactOptions(), queue_file, print_message
-        )
-        self.is_open = self.has_waited = False
+        artifacts = artifact_options or watch.ArtifactOptions()
+        self.collector = watch.ArtifactCollector(self._step_folders, target, artifacts, queue_file, print_message)
+        self.pruner: watch.SourcePruner | None = None
+        if prune != "never":
+            is_dry_run = prune == "dry-run"
+            self.pruner = watch.SourcePruner(self.follower, target, self._step_folders, print_message, is_dry_run)
+        self.is_open = self.has_waited = self.has_warned = False
         self.reported_signature: int | None = None
         self.response_count = 0
         self.action_required = ""  # the message of the last ActionRequiredError
@@ -96,7 +84,7 @@ class RunFollower:
             if not self.send_at_once and not self.follower.find_changed() and not self.collector.find_new_steps():
                 return 0  # a folder without dumps is not a run
             self._open()
-        sent: list[FilePart] = []
+        sent: list[watch.FilePart] = []
         try:
             for candidate in self.follower.find_changed():
                 self._send_file(candidate, sent)
@@ -107,18 +95,19 @@ class RunFollower:
         artifacts = self.collector.collect()
         self.response_count += artifacts
         self._send_heartbeat()
-        return len(sent) + artifacts
+        pruned = self.pruner.prune() if self.pruner else 0
+        return len(sent) + artifacts + pruned
 
     @property
     def pending_count(self) -> int:
-        """The number of files and steps that may be complete soon, and of requested files."""
-        return self.follower.pending + self.collector.pending
+        """The number of files and steps that may be complete soon, of requested files, and of files to be deleted."""
+        return self.follower.pending + self.collector.pending + (self.pruner.pending if self.pruner else 0)
 
     def _step_folders(self) -> list[Path]:
         """Returns the folders that may contain replayable steps: the base of a tree's run, else the given folders."""
         return [root.path for root in self.roots] if self.send_at_once else [self.base]
 
-    def _send_file(self, candidate: ChangedFile, sent: list[FilePart]) -> None:
+    def _send_file(self, candidate: watch.ChangedFile, sent: list[watch.FilePart]) -> None:
         try:
             for part in self.follower.read_parts(candidate):
                 self.target.attempt = self.state.attempt
@@ -127,14 +116,13 @@ class RunFollower:
                 if time.monotonic() - self.saved_at > 1:
                     self._save()
         except OSError as error:
-            print_message(
-                f"{error.filename or self.target.name} can't be read: {error.strerror or error}. Trying again."
-            )
+            path = error.filename or self.target.name
+            print_message(f"{path} can't be read: {error.strerror or error}. Trying again.")
 
-    def _upload(self, part: FilePart) -> None:
+    def _upload(self, part: watch.FilePart) -> None:
         try:
             self.target.upload(part)
-        except UploadRejectedError as error:
+        except watch.UploadRejectedError as error:
             if error.changed:  # the file was changed during the upload; the next scan finds it again
                 return
             print_message(f"{part.file.path} was refused: {error}")
@@ -142,13 +130,16 @@ class RunFollower:
         else:
             self.follower.mark_sent(part)
             self.response_count += 1
+            if self.target.warning and not self.has_warned:
+                self.has_warned = True
+                print_message(f"Warning of the server: {self.target.warning}")
 
     def _open(self) -> None:
         self.target.open_run()
         self.is_open = True
         self.response_count += 1
         if self.state.is_new and not self.target.created:
-            recover_state(self.follower, self.target)
+            watch.recover_state(self.follower, self.target)
         self.state.is_new = False
         self.target.attempt = self.state.attempt
         print_message(f"Watching {self.base} as {self.target.project}/{self.target.name} {self.target.url}".rstrip())
@@ -157,9 +148,8 @@ class RunFollower:
         try:
             self.state.save(self.key)
         except OSError as error:
-            print_message(
-                f"{self.state.path} can't be written ({error.strerror or error}). Files are resent after a restart."
-            )
+            failure = f"{self.state.path} can't be written ({error.strerror or error})"
+            print_message(f"{failure}. Files are resent after a restart.")
         self.saved_at = time.monotonic()
 
     def _send_heartbeat(self) -> None:
@@ -177,17 +167,21 @@ class RunFollower:
             self.response_count += 1
 
 
-def _summarize_parts(sent: Sequence[FilePart]) -> str:
-    """Returns the steps of the parts by split, for example `train steps 1-3, metrics (1 piece)`."""
+def _summarize_parts(sent: Sequence[watch.FilePart]) -> str:
+    """Returns the steps of the parts by split, for example `train steps 1-3, metrics (1 piece)`.
+
+    The steps of a table may be in its rows, which are not read here.
+    """
     steps_by_split: dict[str, set[int]] = {}
     for part in sent:
         if part.file.step is not None and part.file.kind.content == "samples":
             steps_by_split.setdefault(part.file.split, set()).add(part.file.step)
-    summary = [
-        f"{split} step{'s' if len(steps) > 1 else ''} {format_step_ranges(list(steps))}"
-        for split, steps in steps_by_split.items()
-    ]
-    if metrics := sum(part.file.kind.content == "metrics" or part.file.step is None for part in sent):
+    summary = []
+    for split, steps in steps_by_split.items():
+        summary.append(f"{split} step{'s' if len(steps) > 1 else ''} {format_step_ranges(list(steps))}")
+    if tables := sum(part.file.kind.content == "samples" and part.file.step is None for part in sent):
+        summary.append(f"{format_count(tables, 'file')} with steps in the rows")
+    if metrics := sum(part.file.kind.content == "metrics" for part in sent):
         summary.append(f"metrics ({format_count(metrics, 'piece')})")
     return ", ".join(summary)
 
@@ -197,7 +191,7 @@ class WatchLoop:
 
     def __init__(self, poll: float) -> None:
         self.poll = poll
-        self.run_followers: dict[TreeRun | None, RunFollower] = {}
+        self.run_followers: dict[watch.TreeRun | None, RunFollower] = {}
         self.last_error, self.failures, self.due = "", 0, 0.0
 
     def run_once(self) -> int:
@@ -211,10 +205,10 @@ class WatchLoop:
                 continue
             try:
                 parts = self._send_throttled(follower)
-            except RetryLaterError as error:
+            except watch.RetryLaterError as error:
                 self._log_failure(follower, error)
                 continue
-            except UploadRejectedError as error:
+            except watch.UploadRejectedError as error:
                 if identity is None:
                     raise
                 print_message(f"{identity.project}/{identity.run} is skipped: {error}")
@@ -241,22 +235,41 @@ class WatchLoop:
             self.last_error, self.failures, follower.action_required = "", 0, ""
         return parts
 
-    def _log_failure(self, follower: RunFollower, error: RetryLaterError) -> None:
+    def _log_failure(self, follower: RunFollower, error: watch.RetryLaterError) -> None:
         """Prints the error once and sets the next try. No data is lost, since the files remain."""
-        if isinstance(error, ActionRequiredError):
+        if isinstance(error, watch.ActionRequiredError):
             if follower.action_required != str(error):
-                print_message(
-                    f"{follower.target.name}: {format_sentence(str(error))} Nothing is lost; trying again every 30 s."
-                )
+                failure = f"{follower.target.name}: {format_sentence(error)}"
+                print_message(f"{failure} Nothing is lost; trying again every 30 s.")
             follower.action_required = str(error)
             follower.due = time.monotonic() + MAX_IDLE_SECONDS
             return
         if not self.last_error:
-            print_message(f"{format_sentence(str(error))} Nothing is lost; trying again until it works.")
+            print_message(f"{format_sentence(error)} Nothing is lost; trying again until it works.")
         self.last_error = str(error)
         self.failures += 1
         pause = min(MAX_RETRY_SECONDS, self.poll * 2.0 ** min(self.failures - 1, 10))
         self.due = time.monotonic() + pause * random.uniform(0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options that all watched runs share."""
+
+    server: ServerClient
+    attempt: str
+    scan: watch.ScanOptions
+    artifacts: watch.ArtifactOptions
+    prune: PruneMode = "never"
+
+    def build_target(self, project: str, name: str, uid: str, user: str = "") -> watch.UploadTarget:
+        tags = [f"user:{user}"] if user else []
+        return watch.UploadTarget(self.server, project, name, self.attempt, uid, tags=tags)
+
+    def build_follower(
+        self, target: watch.UploadTarget, roots: Sequence[watch.WatchedFolder], base: Path, *, send_at_once: bool
+    ) -> RunFollower:
+        return RunFollower(target, roots, base, self.scan, send_at_once, self.artifacts, self.prune)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -264,17 +277,27 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError("No folders to watch. Use either PATH... or --tree PATTERN.")
     if args.poll <= 0:
         raise UsageError("--poll must be more than 0 seconds.")
-    settings, options = load_settings(args), parse_scan_options(args)
-    loop, pattern, artifact_options = WatchLoop(args.poll), None, parse_artifact_options(args, "on-pin")
+    if args.dry_run and not args.prune_source:
+        raise UsageError("--dry-run needs --prune-source: it prints which files that would delete.")
+    prune: PruneMode = "dry-run" if args.dry_run else "delete" if args.prune_source else "never"
+    settings, server = connect(args)
+    refuse_redaction(settings)
+    options = RunOptions(server, args.attempt or settings.attempt or FILES_ATTEMPT, *parse_file_args(args), prune)
+    loop, pattern = WatchLoop(args.poll), None
     if args.tree:
-        pattern = TreePattern.parse(args.tree, project=args.project or settings.project, run=args.run or settings.run)
+        project, name = args.project or settings.project, args.run or settings.run
+        pattern = watch.TreePattern.parse(args.tree, project=project, run=name)
         print_message(f"Watching the runs of {args.tree}")
     else:
-        loop.run_followers[None] = _build_follower(args, settings, options, artifact_options)
+        project, name = require_run(args, settings)
+        paths = [watch.get_absolute_path(path) for path in args.paths]
+        target = options.build_target(project, name, settings.run_id)
+        folders, base = [watch.WatchedFolder(path) for path in paths], watch.find_base_folder(paths)
+        loop.run_followers[None] = options.build_follower(target, folders, base, send_at_once=True)
 
     def discover() -> None:
         if pattern:
-            _discover_runs(loop, pattern, args, settings, options, artifact_options)
+            _discover_runs(loop, pattern, options)
 
     try:
         with SignalInterrupter() as stop:
@@ -282,8 +305,8 @@ def main(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print_message("Stopped. Run the same command to continue from here.")
         raise
-    except UploadRejectedError as error:
-        raise build_usage_error(error) from error
+    except watch.UploadRejectedError as error:
+        raise UsageError(format_sentence(error)) from error
 
 
 def _run_loop(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], None], stop: SignalInterrupter) -> int:
@@ -294,11 +317,8 @@ def _run_loop(args: argparse.Namespace, loop: WatchLoop, discover: Callable[[], 
             discover()
             next_discovery = time.monotonic() + DISCOVER_SECONDS
             if is_first and not loop.run_followers:
-                print_message(
-                    "No folder matches the pattern."
-                    if args.once
-                    else f"No folder matches the pattern yet; checking every {DISCOVER_SECONDS:.0f} s."
-                )
+                later = "" if args.once else f" yet; checking every {DISCOVER_SECONDS:.0f} s"
+                print_message(f"No folder matches the pattern{later}.")
         sent = loop.run_once()
         stop.raise_pending()
         if args.once and _is_done(loop, sent):
@@ -318,34 +338,7 @@ def _is_done(loop: WatchLoop, sent: int) -> bool:
     return not sent and not loop.last_error and all(not follower.pending_count for follower in followers)
 
 
-def _build_follower(
-    args: argparse.Namespace, settings: Settings, options: ScanOptions, artifact_options: ArtifactOptions
-) -> RunFollower:
-    """Returns the follower of the one run whose folders the arguments name."""
-    project, name = require_run(args, settings)
-    paths = [get_absolute_path(path) for path in args.paths]
-    target = _build_target(args, settings, project, name, uid=settings.run_id)
-    folders = [WatchedFolder(path) for path in paths]
-    return RunFollower(target, folders, find_base_folder(paths), options, artifact_options=artifact_options)
-
-
-def _build_target(
-    args: argparse.Namespace, settings: Settings, project: str, name: str, *, uid: str = "", user: str = ""
-) -> UploadTarget:
-    tags = [f"user:{user}"] if user else []
-    return UploadTarget(
-        build_server_client(settings), project, name, args.attempt or settings.attempt or FILES_ATTEMPT, uid, tags=tags
-    )
-
-
-def _discover_runs(
-    loop: WatchLoop,
-    pattern: TreePattern,
-    args: argparse.Namespace,
-    settings: Settings,
-    options: ScanOptions,
-    artifact_options: ArtifactOptions,
-) -> None:
+def _discover_runs(loop: WatchLoop, pattern: watch.TreePattern, options: RunOptions) -> None:
     """Adds the runs and folders that are new since the last call.
 
     Runs of two users with the same name are two runs: the run id is derived from the folder, and the user's name is
@@ -361,9 +354,8 @@ def _discover_runs(
             continue
         base = pattern.find_run_folder(roots[-1].path)
         uid = "tree-" + hashlib.sha256(str(base).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        is_ambiguous = any(
-            other != identity and (other.project, other.run) == (identity.project, identity.run) for other in runs
-        )
+        names = [(other.project, other.run) for other in runs]
+        is_ambiguous = names.count((identity.project, identity.run)) > 1
         name = f"{identity.user}-{identity.run}" if is_ambiguous else identity.run
-        target = _build_target(args, settings, identity.project, name, uid=uid, user=identity.user)
-        loop.run_followers[identity] = RunFollower(target, roots, base, options, False, artifact_options)
+        target = options.build_target(identity.project, name, uid, user=identity.user)
+        loop.run_followers[identity] = options.build_follower(target, roots, base, send_at_once=False)

@@ -140,9 +140,8 @@ class ReplayFolder:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(
-                f"Another `pull` is writing to {self.path}. Wait until it ends, or use another folder for --into."
-            ) from None
+            message = f"Another `pull` is writing to {self.path}. Wait until it ends, or use another folder for --into."
+            raise UsageError(message) from None
         except OSError:  # a file system without locks
             return
 
@@ -209,9 +208,8 @@ def _read(path: Path) -> dict[str, Any]:
         if manifest["rolloutdeck"] != "pull" or not all(map(_is_below, paths)):
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise UsageError(
-            f"{path} is not empty and was not written by `pull`. Use a new or empty folder for --into."
-        ) from None
+        message = f"{path} is not empty and was not written by `pull`. Use a new or empty folder for --into."
+        raise UsageError(message) from None
     return dict(manifest)
 
 

@@ -44,6 +44,11 @@ class RunRequirements(ABC):
     excludable: Collection[str] = ()
     repeats_prompts: bool = False
 
+    def describe_assumptions(self, given: Mapping[str, Any]) -> Mapping[str, str]:
+        """Returns what else follows from settings that were guessed, by name. `given` are those of the user."""
+        facts = ", ".join(f"{name}={value}" for name, value in self.facts.items() if value is not None)
+        return {"trainer": self.trainer, **({"batch": facts} if facts and not self.folder_settings else {})}
+
     @abstractmethod
     def get_step_folder(self, step: int) -> PurePosixPath: ...
 
@@ -205,9 +210,8 @@ def _check_flagged(entry: PlanEntry, requirements: RunRequirements) -> None:
     if count and not requirements.excludable:
         raise NotReplayableError(f"it has flagged rows, and {requirements.trainer} can only replay a complete step")
     if unplaced := int(entry.source.get("unplaced", count) or 0):
-        raise NotReplayableError(
-            f"{unplaced} of its {count} flagged samples can't be found in its files, so they can't be excluded"
-        )
+        reason = "flagged samples can't be found in its files, so they can't be excluded"
+        raise NotReplayableError(f"{unplaced} of its {count} {reason}")
     if all(artifact.fully_flagged for artifact in entry.artifacts):
         raise NotReplayableError("all its prompts are flagged")
     names = [name for artifact in entry.artifacts for name in artifact.flagged if not artifact.fully_flagged]

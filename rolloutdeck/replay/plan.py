@@ -29,7 +29,7 @@ class PinnedArtifact:
     files: {relative path: {"sha256", "bytes"}}. url: its URL on the server.
     state, message: reported by the server; "" if it reports none.
     flagged: file -> indexes (from 0) of the records that a user flagged bad.
-    fully_flagged: all prompts of the artifact have a flagged record.
+    fully_flagged: all prompts of the artifact have a flagged sample.
     """
 
     key: str
@@ -54,13 +54,24 @@ class PinnedArtifact:
 
 @dataclass(frozen=True)
 class PlanEntry:
-    """A pin and the step at which it is replayed. `source`: {run, name, step, step_kind} of the pinned step."""
+    """A pin and the step at which it is replayed. `source`: {run, name, step, step_kind} of the pinned step.
+
+    preview: {state, label, reason}, what the server expects there; {} from a server that reports none.
+    outcome: {state, label, reason}, what the compared run reported; {} if it does not use the entry.
+    """
 
     target_step: int
     pin: int
     source: Mapping[str, Any] = field(default_factory=dict)
     artifacts: tuple[PinnedArtifact, ...] = ()
     differences: tuple[FactDifference, ...] = ()
+    preview: Mapping[str, Any] = field(default_factory=dict)
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def conflict(self) -> str:
+        """Why the entry does not fit the plan's other entries; empty if it does."""
+        return str(self.preview.get("reason")) if self.preview.get("state") == "conflict" else ""
 
     @property
     def is_incompatible(self) -> bool:
@@ -69,7 +80,7 @@ class PlanEntry:
 
     @property
     def incompatibilities(self) -> str:
-        """The differences that prevent the replay, as text; empty if there are nitem."""
+        """The differences that prevent the replay, as text; empty if there are none."""
         return "; ".join(format_difference(item) for item in self.differences if item.verdict == "refuse")
 
     @property
@@ -153,6 +164,8 @@ def _parse_entry(data: Mapping[str, Any]) -> PlanEntry:
         dict(data.get("source") or {}),
         tuple(_parse_artifact(artifact) for artifact in data.get("artifacts") or ()),
         tuple(_parse_difference(difference) for difference in data.get("differences") or ()),
+        dict(data.get("preview") or {}),
+        dict(data.get("outcome") or {}),
     )
 
 

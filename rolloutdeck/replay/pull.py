@@ -13,15 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rolloutdeck import lib
 from rolloutdeck.errors import NotReplayableError, UsageError
-from rolloutdeck.lib import (
-    DownloadError,
-    DownloadProgress,
-    ServerClient,
-    ServerUnreachableError,
-    download_file,
-    hash_file,
-)
 from rolloutdeck.replay.folder import ReplayFolder, StepFiles
 from rolloutdeck.replay.placement import Placement, RunRequirements, describe_smaller_batch, match_file_name
 from rolloutdeck.replay.plan import PlanEntry, PlanFile
@@ -40,12 +33,12 @@ class PlanPull:
     progress: receives the number of downloaded bytes; `bytes` is their sum.
     """
 
-    server: ServerClient
+    server: lib.ServerClient
     requirements: RunRequirements
     folder: ReplayFolder
     on_message: Callable[[str], None]
     on_skipped: Callable[[PlanEntry, NotReplayableError], None]
-    progress: DownloadProgress = lambda more: None
+    progress: lib.DownloadProgress = lambda more: None
     repaired: list[str] = field(default_factory=list)
     bytes: int = 0
     _prepared: dict[tuple[str, bool, tuple[int, ...]], tuple[str, Path]] = field(default_factory=dict)
@@ -93,9 +86,8 @@ class PlanPull:
         needed = sum(file.size for file in files if not self.folder.find_verified_file(file.sha256))
         free = shutil.disk_usage(self.folder.path).free
         if needed + MIN_FREE_BYTES > free:
-            raise UsageError(
-                f"{self.folder.path} has {free >> 20:,} MiB free, but the plan's files need {needed >> 20:,} MiB."
-            )
+            available = f"{self.folder.path} has {free >> 20:,} MiB free"
+            raise UsageError(f"{available}, but the plan's files need {needed >> 20:,} MiB.")
 
     def _download_blob(self, file: PlanFile) -> Path:
         """Returns the path of the file in the staging folder, with the right hash and safe to load."""
@@ -103,8 +95,8 @@ class PlanPull:
         path = staged or self.folder.staging / file.sha256
         if staged is None:
             try:
-                download_file(self.server, file.address, path, file.sha256, file.size, self.progress)
-            except (DownloadError, ServerUnreachableError) as error:
+                lib.download_file(self.server, file.address, path, file.sha256, file.size, self.progress)
+            except (lib.DownloadError, lib.ServerUnreachableError) as error:
                 raise UsageError(f"Can't download {file.name} ({file.sha256[:12]}): {error}.") from error
             self.bytes += file.size
         check_loadable_file(path, file.name, self.requirements)
@@ -129,7 +121,7 @@ class PlanPull:
             raise NotReplayableError(f"{file.name} can't be replayed without its flagged rows: {error}") from error
         check_loadable_file(path, file.name, self.requirements)
         self._report(message)
-        return hash_file(path), path
+        return lib.hash_file(path), path
 
     def _repair_if_needed(self, placement: Placement, file: PlanFile, sha256: str, blob: Path) -> tuple[str, Path]:
         if not match_file_name(self.requirements.repairable, file.name):
@@ -148,7 +140,7 @@ class PlanPull:
             f"{file.name} of {placement.entry} is replayed without {dropped}: {self.requirements.trainer} would fail "
             f"on them. Its {repair.rows} rows and all other fields are unchanged."
         )
-        return hash_file(path), path
+        return lib.hash_file(path), path
 
     def _report(self, message: str) -> None:
         self.repaired.append(message)

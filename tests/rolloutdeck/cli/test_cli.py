@@ -233,6 +233,13 @@ def test_a_new_token_is_all_that_goes_to_standard_output(deck: Deck, command: Co
     status, out, err = command("token", "create", "ci", "--project", "math", *scopes)
     assert (status, out) == (0, "rd_secret\n") and "ci" in err and "rd_secret" not in err
     assert deck.posted("/tokens/") == [{"name": "ci", "project": "math", "scopes": ["ingest", "read"]}]
+    assert "Created project" not in err
+
+
+def test_token_create_says_that_it_created_the_project(deck: Deck, command: Command) -> None:
+    deck.new_projects = {"nosuch"}
+    status, out, err = command("token", "create", "ci", "--project", "nosuch")
+    assert (status, out) == (0, "rd_secret\n") and err.startswith("Created project nosuch.\n")
 
 
 RUN = {"id": "u1", "name": "grpo", "project": "math", "url": "http://deck/runs/u1/"}

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
+import polars
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 
+from rolloutdeck.cli import entry, import_
+from rollouts.errors import UnreadableDumpError
 from rollouts.indexing.indexer import index_dump
 from rollouts.models import Dump, Run, Step
-from tests.rolloutdeck.support.step_files import imported
+from tests.rolloutdeck.support.step_files import checked, imported
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DUMPS = Path(__file__).parents[2] / "data"
@@ -18,7 +25,8 @@ DUMPS = Path(__file__).parents[2] / "data"
 
 def steps() -> dict[tuple[str, str, int], int]:
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED):
-        index_dump(dump.pk)
+        with suppress(UnreadableDumpError):
+            index_dump(dump.pk)
     rows = Step.objects.filter(samples__gt=0)
     return {(row.split, row.step_kind, row.step): row.samples for row in rows}
 
@@ -61,3 +69,53 @@ def test_equal_rows_in_two_shards_of_a_data_set_are_two_samples(node: Path) -> N
     assert steps() == {("train", "global_step", 3): 12}
     assert set(Dump.objects.values_list("producer", flat=True)) == {"00000-of-00002", "00001-of-00002"}
     assert not Dump.objects.exclude(state=Dump.State.INDEXED).exists()
+
+
+ROWS = [{"prompt": f"q{row}", "response": "2", "score": 1.0, "step": 2} for row in range(3)]
+
+
+@pytest.fixture
+def indexed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`import` waits for a worker; here it indexes what has arrived."""
+    monkeypatch.setattr(import_, "_wait_until_indexed", lambda *given: (steps(), checked()))
+
+
+@pytest.mark.parametrize("name", ["generations.jsonl", "0000.jsonl", "0.csv", "0000.parquet", "0.jsonl.gz"])
+@pytest.mark.usefixtures("indexed_at_once")
+def test_the_steps_recorded_in_the_rows_are_printed(node: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table, lines = polars.DataFrame(ROWS), "".join(json.dumps(row) + "\n" for row in ROWS)
+    if name.endswith(".parquet"):
+        table.write_parquet(node / name)
+    elif name.endswith(".csv"):
+        table.write_csv(node / name)
+    else:
+        (node / name).write_bytes(gzip.compress(lines.encode()) if name.endswith(".gz") else lines.encode())
+    assert entry.main(["import", str(node / name)]) == 0
+    assert steps() == {("train", "global_step", 2): 3}
+    printed = capsys.readouterr().out
+    assert "Steps recorded in the rows: 2." in printed and "in the rows\n" in printed
+
+
+def test_a_number_is_the_step_of_rows_that_count_turns(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{**row, "step": turn} for turn, row in enumerate(ROWS)]
+    (node / "12.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert imported(node) == 0
+    assert steps() == {("train", "global_step", 12): 3}
+    assert "12" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("indexed_at_once")
+def test_a_batch_that_can_be_replayed_never_fails_too(
+    node: Path, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = (DUMPS / "roll/mock/train/step_000001.pkl").read_bytes()
+    (node / "train").mkdir()
+    (node / "train/step_000001.pkl").write_bytes(saved.replace(b"input_ids", b"input_idz"))
+    entry.main(["import", str(node)])
+    printed = "".join(capsys.readouterr())
+    assert "Replayable: 1 step." in printed and "failed" not in printed
+    assert "train/step_000001.pkl is replayable, but its samples can't be shown: The batch holds no rows" in printed
+    reader = Client()
+    reader.force_login(owner)
+    page = reader.get(f"/runs/{Run.objects.get().uid}/").content.decode()
+    assert "Samples cannot be shown" in page and "Not readable" not in page

@@ -11,6 +11,7 @@ import pytest
 
 from rolloutdeck.cli import import_
 from rollouts.indexing import indexer
+from rollouts.metrics import list_metric_names
 from rollouts.models import Dump, Run, Sample, Step
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.support.step_files import imported
@@ -48,6 +49,14 @@ def test_rollouts_are_imported_by_rollout_with_their_evals_and_what_they_were_tr
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.one_database
+def test_the_training_data_of_each_rank_of_miles_gives_its_samples_their_advantages(node: Path) -> None:
+    assert imported(copied("miles", node), "--artifacts", "never") == 0
+    assert worked() == {("eval", "rollout_id", 0): 1, ("train", "rollout_id", 0): 4}
+    assert Sample.objects.filter(step__split="train", advantage=None).count() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.one_database
 def test_completions_and_columnar_dumps_are_imported_by_step(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert imported(copied("trl/scripted", node)) == 0
     assert worked() == {("train", "global_step", 2): 8, ("train", "global_step", 3): 8}
@@ -56,11 +65,52 @@ def test_completions_and_columnar_dumps_are_imported_by_step(node: Path, capsys:
     assert worked()["train", "global_step", 1] == 36  # 32 of RLVR, which the batch joins, and 4 of agents
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.one_database
+def test_texts_of_some_rollouts_and_summaries_of_all_are_one_run_with_its_curves(node: Path) -> None:
+    ignore = shutil.ignore_patterns("*.expected.json")
+    assert imported(Path(shutil.copytree(DATA / "tinker", node / "sums", ignore=ignore))) == 0
+    assert worked() == {
+        ("eval", "global_step", 0): 1, ("eval", "global_step", 2): 2, ("train", "global_step", 0): 6,
+        ("train", "global_step", 1): 6,
+    }  # fmt: skip
+    run = Run.objects.get()
+    assert run.framework == "tinker"  # and not the first file, which is one of metrics
+    assert "env/all/reward/total" in list_metric_names(run)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.one_database
+def test_training_batches_and_evaluations_are_imported_with_the_results_of_the_evaluations(node: Path) -> None:
+    assert imported(copied("skyrl", node)) == 0
+    assert worked() == {("eval", "global_step", 3): 4, ("train", "global_step", 3): 4, ("train", "global_step", 7): 2}
+    run = Run.objects.get()
+    assert run.framework == "skyrl" and {"eval/all/avg_score", "eval/all/pass_at_2"} <= set(list_metric_names(run))
+    assert Sample.objects.filter(step__split="eval", score=1.0).count() == 2
+
+
+def test_watch_sends_the_new_lines_of_metrics_and_each_state_of_a_checkpoint(
+    deck: Deck, watching: Watching, trainer: Trainer
+) -> None:
+    lines = (DATA / "tinker/metrics.jsonl").read_bytes().splitlines(keepends=True)
+    state = (DATA / "metrics/trl/checkpoint-4/trainer_state.json").read_text()
+    trainer.write("metrics.jsonl", lines[0].decode())
+    follow = watching()
+    turns(follow)
+    trainer.write("metrics.jsonl", lines[1].decode(), "a")
+    trainer.write("checkpoint-4/trainer_state.json", state)
+    turns(follow)
+    assert sorted(deck.bodies()) == sorted([*lines, state.encode()])
+    assert [query.get("format") for _, query, _ in deck.dumps] == ["metrics", "metrics", "trainer-state"]
+
+
 def test_rows_that_join_samples_are_not_counted_as_more_of_them() -> None:
     values = [("slime-rollout", 0), ("slime-train", 0), ("verl-metrics", None)]
     dumps = [{"format": name, "step": step, "rows": 32} for name, step in values]
     assert import_._describe_indexed(dumps) == "32 samples, 32 more rows of the same samples, 32 metric points"
     assert import_._describe_indexed(dumps[1:2]) == "32 samples"
+    assert import_._describe_indexed(dumps[2:]) == "32 metric points"
+    assert import_._describe_indexed([]) == "0 samples"
 
 
 def test_watch_sends_a_parquet_file_once_it_is_whole_and_again_when_an_eval_wrote_over_it(
@@ -93,3 +143,18 @@ def test_watch_leaves_a_table_beside_what_a_trainer_writes(deck: Deck, watching:
     follow = watching()
     turns(follow)
     assert deck.bodies() == [body]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.one_database
+def test_eval_sets_of_one_tinker_iteration_are_stored_next_to_each_other(node: Path) -> None:
+    """Their rows have no text, so only the name of the set tells them apart."""
+    iteration = node / "iteration_000000"
+    iteration.mkdir()
+    source = (DATA / "tinker/iteration_000000/eval_test_rollout_summaries.jsonl").read_text()
+    (iteration / "eval_test_rollout_summaries.jsonl").write_text(source)
+    other = source.replace('"eval/test"', '"eval/other"').replace('"total_reward": 0.0', '"total_reward": 1.0')
+    (iteration / "eval_other_rollout_summaries.jsonl").write_text(other)
+    assert imported(node) == 0
+    assert worked() == {("eval", "global_step", 0): 2}
+    assert sorted(Sample.objects.values_list("score", flat=True)) == [0.0, 1.0]

@@ -26,12 +26,19 @@ def test_a_pinned_step_lies_at_its_target_byte_for_byte_and_the_flags_say_so(
     assert hash_files(tmp_path / "into") == dumped(V0, f"{TREE}/3")
     result = capsys.readouterr()
     assert result.out.splitlines() == [
+        "trainer.use_v1=False",
+        "trainer.experiment_name=grpo-2",
+        "trainer.project_name=math",
+        "data.train_batch_size=8",
+        "actor_rollout_ref.rollout.n=4",
+        "data.max_prompt_length=128",
+        "data.max_response_length=256",
         "skip.rollout.enable=True",
         f"skip.rollout.dump_dir={tmp_path / 'into'}",
         "'skip.rollout.steps=[3]'",
         "skip.rollout.action=cache",
     ]
-    assert "Step 3 replays step 1 of grpo-1." in result.err
+    assert "Step 3: step 1 of grpo-1, unknown: depends on " in result.err
     assert "ground truth, data source and uid from the live batch" in result.err
     assert f"ROLLOUTDECK_RUN_ID={new.uid}" in result.err
     assert str(Binding.objects.get(run=new).revision) == "default@1"
@@ -89,6 +96,17 @@ def test_verl_0_8_gets_its_own_folders(
     assert pull(run="older") == 0
     assert hash_files(tmp_path / "into") == dumped(V2, f"{TREE}/genstep_000001")
     assert "actor_rollout_ref.rollout.skip.max_dump_step=1" in capsys.readouterr().out
+
+
+def test_steps_of_verl_0_8_without_known_settings_get_its_folders(
+    pull: Ask, old: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner, V2), 1))
+    assert pull(run="grpo-8") == 0
+    assert hash_files(tmp_path / "into") == dumped(V2, "grpo-8_math/GBS8_N4_in128_out256/genstep_000001")
+    result = capsys.readouterr()
+    assert "actor_rollout_ref.rollout.skip.enable=True" in result.out and "trainer.use_v1" not in result.out
+    assert "trainer: verl 0.8" in result.err
 
 
 def test_a_folder_with_other_files_is_refused_and_nothing_is_bound(

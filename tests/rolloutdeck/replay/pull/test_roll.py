@@ -55,7 +55,7 @@ def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
         "max_steps: 3",
         "validation: null",
     ]
-    assert "Step 0-2 replays step 1 of old." in result.err
+    assert "Step 0-2: step 1 of old, will replay (same settings; " in result.err
     assert "Validation would load its own files" in result.err
     assert "to this run: rolloutdeck watch FOLDER --project math --run " in result.err and "RUN_ID" not in result.err
     assert Run.objects.get(name="new").framework == "roll"

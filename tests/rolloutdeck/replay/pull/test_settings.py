@@ -22,7 +22,7 @@ def test_settings_on_the_command_line_name_the_folder(
     plan(owner, (pinned(old, 1, owner), 3))
     assert pull("--set", "trainer.experiment_name=other", "data.gen_batch_size=8") == 0
     assert hash_files(tmp_path / "into") == dumped(V0, "other_math/GBS8_N4_in128_out256/3")
-    assert "trainer.experiment_name=other" in capsys.readouterr().err
+    assert "trainer.experiment_name=other" in capsys.readouterr().out
 
 
 def test_a_config_that_names_no_folder_is_asked_for(
@@ -36,15 +36,29 @@ def test_a_config_that_names_no_folder_is_asked_for(
     assert not (tmp_path / "into").exists()
 
 
-def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_one_under_its_own_name(
-    pull: Ask, new: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_one(
+    pull: Ask, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"experiment_name": "qwen", "project_name": "own-project", "use_v1": False}
+    source = builders.run(project, "grpo-1", config={**CONFIG, "trainer": names})
+    plan(owner, (pinned(source, 1, owner), 3))
+    assert pull(run="grpo-3") == 0
+    assert hash_files(tmp_path / "into") == dumped(V0, "qwen_own-project/GBS8_N4_in128_out256/3")
+    result = capsys.readouterr()
+    lines = result.out.splitlines()
+    assert {"trainer.experiment_name=qwen", "trainer.project_name=own-project", "trainer.use_v1=False"} <= set(lines)
+    assert "Assuming the settings of grpo-1" in result.err and "  trainer.project_name=own-project\n" in result.err
+    assert "checkpoints: those of this experiment" in result.err
+
+
+def test_what_the_user_gives_is_no_assumption(
+    pull: Ask, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(new, 1, owner), 3))
-    assert pull(run="grpo-3") == 0
-    assert hash_files(tmp_path / "into") == dumped(V0, "grpo-3_math/GBS8_N4_in128_out256/3")
-    result = capsys.readouterr().err
-    assert "Assuming the settings of grpo-2, with its own run name" in result
-    assert "trainer.experiment_name=grpo-3 trainer.project_name=math data.train_batch_size=8" in result
+    assert pull("--set", "trainer.experiment_name=other", "trainer.project_name=new project", run="grpo-3") == 0
+    result = capsys.readouterr()
+    assert "  trainer." not in result.err.replace("  trainer.use_v1", "") and "checkpoints" not in result.err
+    assert "'trainer.project_name=\"new project\"'" in result.out
 
 
 def test_without_any_config_the_pinned_batch_tells_its_shape(
@@ -91,18 +105,34 @@ def test_a_step_that_does_not_fit_is_left_to_be_generated_or_stops(
 ) -> None:
     entries = (pinned(old, 1, owner, rows=64), 2), (pinned(old, 2, owner), 3)
     plan(owner, *entries)
-    assert pull() == 0
+    assert pull() == 2
+    message = capsys.readouterr().err
+    assert "The plan default@1 has 1 conflict: no run can replay all its steps." in message
+    assert "target step 3 (step 2 of grpo-1): rows per step 32; the plan's other steps have 64" in message
+    assert not list(tmp_path.rglob("gen_batch.dp"))
+    assert pull("--skip-conflicts") == 0
     assert {path.parent.name for path in tmp_path.rglob("gen_batch.dp")} == {"3"}
     assert "Target step 2 (step 1 of grpo-1) is skipped: rows: 64 pinned, 32 requested." in capsys.readouterr().err
     Binding.objects.all().delete()
     plan(owner, *entries, on_mismatch="stop")
-    assert pull() == 2
+    assert pull("--skip-conflicts") == 2
     assert "The plan default@2 stops at a mismatch" in capsys.readouterr().err
 
 
 def test_an_empty_plan_says_how_to_fill_it(pull: Ask, new: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert pull() == 2
     assert "Pin a step, then add it to the plan" in capsys.readouterr().err
+
+
+def test_an_unknown_plan_is_an_error_that_names_the_others_and_creates_no_run(
+    pull: Ask, old: Run, owner: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 3))
+    for name in ("typo", "typo@1"):
+        assert pull("--plan", name, run="grpo-9") == 2
+        assert "There is no replay plan 'typo' in math. Available: default." in capsys.readouterr().err
+    assert not Run.objects.filter(name="grpo-9").exists()
+    assert pull("--plan", "default@7", run="grpo-9") == 2
 
 
 @pytest.mark.parametrize(

@@ -84,12 +84,13 @@ def test_a_rollout_lies_under_the_number_that_replays_it_byte_for_byte(
         "--start-rollout-id 0",
         "--num-rollout 2",
     ]
-    assert "Step 0 replays step 2 of old." in result.err
+    assert "Step 0: step 2 of old, will replay (same settings; " in result.err
     assert "generates nothing: the run is rollouts 0 to 1" in result.err
     assert "SGLang is not started" in result.err
-    assert Run.objects.get(name="new").framework == "slime"
+    made = Run.objects.get(name="new")
+    assert (made.framework, made.status) == ("slime", "planned")  # L1: it was shown as running
     assert slime("plan", "--run", "new") == 0
-    assert "step 0 replays the pin of target step 0" in capsys.readouterr().out
+    assert "steps 0-1 replay the pins of these target steps" in capsys.readouterr().out
 
 
 def test_the_other_way_keeps_the_engines_and_says_what_a_gap_means(

@@ -74,6 +74,18 @@ def test_a_step_lies_at_its_target_with_the_line_that_replays_it(
     assert record["pins"]["3"] == pin.pk and record["on_mismatch"] == "generate"
 
 
+def test_a_script_gives_the_settings_of_a_run_that_has_not_begun(
+    pull: Ask, old: Run, owner: User, tmp_path: Path
+) -> None:
+    plan(owner, (pinned(old, 1, owner), 2))
+    arguments = ", ".join(f"{name}={value!r}" for name, value in CONFIG.items())
+    (tmp_path / "train.py").write_text(f"GRPOTrainer(model=choose(), args=GRPOConfig({arguments}, **more))\n")
+    assert pull("--trainer", "trl", "--config", str(tmp_path / "train.py"), run="grpo-9") == 0
+    assert hash_files(tmp_path / "into") == build_layout(1, 2)
+    config = Run.objects.get(name="grpo-9").config
+    assert config["num_generations"] == 2 and not [name for name in config if "(" in name]
+
+
 def test_the_last_step_goes_on_to_the_end_of_the_training(
     pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path
 ) -> None:
@@ -89,7 +101,7 @@ def test_a_step_with_a_flagged_row_or_of_another_shape_is_left_out(
     sample = rows(old)[0]
     Flag.objects.create(run=old, sample=sample.id, step=sample.step, user=owner, label="bad")
     plan(owner, (pinned(old, 1, owner), 1), (pinned(old, 2, owner, rows=8), 2), exclude_flagged=True)
-    assert pull("--trainer", "trl") == 2
+    assert pull("--trainer", "trl", "--skip-conflicts") == 2
     message = capsys.readouterr().err
     assert "it has flagged rows, and TRL can only replay a complete step" in message
     assert "rows: 8 pinned, 4 requested" in message

@@ -1,0 +1,76 @@
+"""The prompts of a dry run: `rolloutdeck plan --prompts FILE` sends which prompts each step of a run will ask for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rolloutdeck.cli.common import send_request
+from rolloutdeck.errors import UsageError
+from rolloutdeck.lib import ServerClient
+
+MAX_REQUEST_CHARS = 4_000_000
+FORM = '{"step": 1, "prompts": ["2+2=", …]}'
+
+
+def send_step_prompts(server: ServerClient, run: str, path: Path, step_kind: str) -> int:
+    """Sends the prompts in the file to the run. Returns the number of steps. Raises UsageError."""
+    steps = read_step_prompts(path)
+    for batch in _split_batches(steps):
+        send_request(server, "POST", f"runs/{quote(run, safe='')}/prompts/", {"steps": batch, "step_kind": step_kind})
+    return len(steps)
+
+
+def read_step_prompts(path: Path) -> dict[int, list[str]]:
+    """Returns the prompts by step from JSON lines: one line per step (`prompts`), or one per prompt (`prompt`).
+
+    A prompt is a text or a list of chat messages. Raises UsageError.
+    """
+    steps: dict[int, list[str]] = {}
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                prompts = row["prompts"] if "prompts" in row else [row["prompt"]]
+                steps.setdefault(_parse_step(row["step"]), []).extend(map(_format_prompt, prompts))
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise UsageError(f"{path}, line {number}: expected a JSON object like {FORM}.") from None
+    if not steps:
+        raise UsageError(f"{path} has no prompts. Expected lines like {FORM}.")
+    return steps
+
+
+def _parse_step(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError
+    return value
+
+
+def _format_prompt(prompt: Any) -> str:
+    """Returns the text of a prompt; chat messages as a line with the role and the text, as chat templates decode."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{message['role']}\n{_read_content(message['content'])}" for message in prompt)
+
+
+def _read_content(content: Any) -> str:
+    return content if isinstance(content, str) else "".join(str(part.get("text", "")) for part in content)
+
+
+def _split_batches(steps: dict[int, list[str]]) -> Iterator[dict[int, list[str]]]:
+    """Yields parts of at most `MAX_REQUEST_CHARS`; a single step may be larger."""
+    batch: dict[int, list[str]] = {}
+    size = 0
+    for step, prompts in steps.items():
+        chars = sum(map(len, prompts))
+        if batch and size + chars > MAX_REQUEST_CHARS:
+            yield batch
+            batch, size = {}, 0
+        batch[step] = prompts
+        size += chars
+    yield batch

@@ -6,9 +6,13 @@ RolloutError
 │   ├── ConflictError           other data depends on it; the message says what to do first
 │   │   └── OutdatedError       another user changed it since the caller loaded it
 │   ├── HashMismatchError       the bytes do not have the hash in the URL
-│   └── TooLargeError           over a limit of `rolloutdeck.protocol.wire`
+│   ├── TooLargeError           over a limit of `rolloutdeck.protocol.wire`
+│   └── QueryLimitError         the query used all of its time or memory
+├── TooManySearchesError        the person's other searches still run; the same call may succeed later
+├── SearchCancelledError        the client left during a search
 ├── UnreadableDumpError         no format recognises the bytes, or they are damaged beyond single lines
 ├── UnsafeDumpError             the bytes would execute code if unpickled; stored, never opened
+├── QuotaExceededError          the project uses all bytes it may use; the same call may succeed later
 └── StorageUnavailableError     the disk or object store does not respond; the same call may succeed later
 """
 
@@ -61,3 +65,30 @@ class UnsafeDumpError(RolloutError):
 class StorageUnavailableError(RolloutError):
     permanent = False
     code = "storage_unavailable"
+
+
+class QuotaExceededError(RolloutError):
+    """The project uses all bytes that it may use."""
+
+    permanent = False
+    code = "quota_exceeded"
+
+
+class QueryLimitError(InvalidInputError):
+    """A query used all of its time or memory. The message says how much, and how to make the query smaller."""
+
+    code = "query_limit"
+
+
+class TooManySearchesError(RolloutError):
+    """The person's other searches still run. `retry_after` is in seconds."""
+
+    permanent = False
+    code = "too_many_searches"
+    retry_after = 5
+
+
+class SearchCancelledError(RolloutError):
+    """The client left, so nobody reads the result."""
+
+    code = "search_cancelled"

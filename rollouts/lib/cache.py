@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from threading import Lock
-from typing import Any, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import cachetools
 
@@ -16,26 +16,35 @@ P = ParamSpec("P")
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
-# Entries of each cache in one process, unless the name says bytes, ids or names.
-MAX_CHART_BYTES: Final = 32_000_000  # charts of the run page
-MAX_COMPARISONS: Final = 16
-MAX_DECODERS: Final = 2  # a large vocabulary takes 100 MB
-MAX_FOUND_IDS: Final = 200_000  # of samples, in the results of body scans
-MAX_GROUP_NAMES: Final = 300_000  # of groups whose answers are all correct or all wrong
-MAX_GROUP_ORDERS: Final = 64  # ids of all groups of a result, in its order
-MAX_HEATMAPS: Final = 32
-MAX_KEYBOARD_TEXTS: Final = 256  # footers, and help dialogs
-MAX_LAST_VALUES: Final = 20_000  # of metrics, in the run list
-MAX_LOGGED_KEYS: Final = 256  # body files
-MAX_QUERY_RESULTS: Final = 512  # counts, and statistics for charts and filter chips
-MAX_QUERY_TERMS: Final = 1024
-MAX_SAMPLE_TABLES: Final = 16  # runs
-MAX_SCATTERS: Final = 128
-MAX_SPARKLINES: Final = 5000
-MAX_STEP_STRIPS: Final = 256
-MAX_TABLE_LAYOUTS: Final = 64
-MAX_TOKEN_COMMANDS: Final = 512
-MAX_WORST_SAMPLES: Final = 512  # steps of the live feed
+
+class CacheSize:
+    """Entries of each cache in one process, unless the name says bytes, ids or names."""
+
+    CHART_BYTES = 32_000_000  # charts of the run page
+    COMPARISONS = 16
+    CONFIG_SHAPES = 2000  # sets of keys that configs have
+    CONFIG_VALUES = 3_000_000  # values of configs, in the run list
+    DECODERS = 2  # a large vocabulary takes 100 MB
+    FOUND_IDS = 200_000  # of samples, in the results of body scans
+    GROUP_NAMES = 300_000  # of groups whose answers are all correct or all wrong
+    GROUP_ORDERS = 64  # ids of all groups of a result, in its order
+    HEATMAPS = 32
+    KEYBOARD_TEXTS = 256  # footers, and help dialogs
+    LAST_VALUES = 20_000  # of metrics, in the run list
+    LOGGED_KEYS = 256  # body files
+    PROMPT_DIGESTS = 20_000  # steps
+    QUERY_RESULTS = 512  # counts, and statistics for charts and filter chips
+    QUERY_TERMS = 1024
+    RUN_STATISTICS = 10_000
+    SAMPLE_TABLES = 16  # runs
+    SCATTERS = 128
+    SPARKLINES = 5000
+    STEP_STRIPS = 256
+    STEP_TIMES = 32  # runs
+    TABLE_LAYOUTS = 64
+    TOKEN_COMMANDS = 512
+    WORST_SAMPLES = 512  # steps of the live feed
+
 
 CACHES: list[Cache[Any, Any]] = []
 

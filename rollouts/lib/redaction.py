@@ -60,3 +60,29 @@ def redact_secrets(value: Any, secret: bool = False, depth: int = 0) -> Any:
 def replace_unstorable(text: str) -> str:
     """Returns `text` with every NUL and half surrogate replaced by U+FFFD."""
     return NOT_STORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+AUTHORIZATION = re.compile(r"(?i)\b((?:proxy-)?authorization\s*[:=]\s*(?:bearer|basic|token)?\s*)[^\s'\"]+")
+ASSIGNMENT = re.compile(r"""([A-Za-z_][\w.-]*)(["']?\s*[:=]\s*)(["']?)([^\s"',;&]+)\3""")
+
+
+def redact_text(text: str) -> str:
+    """Masks the secrets in a text: values assigned to secret names, passwords in URLs, known kinds of keys."""
+    text = KNOWN_KEY.sub(
+        MASK, URL_PASSWORD.sub(rf"\1:{MASK}@", AUTHORIZATION.sub(rf"\1{MASK}", replace_unstorable(text)))
+    )
+    return ASSIGNMENT.sub(lambda match: mask_assignment(match) if is_secret(match[1]) else match[0], text)
+
+
+def mask_assignment(match: re.Match[str]) -> str:
+    return f"{match[1]}{match[2]}{match[3]}{MASK}{match[3]}"
+
+
+def redact_command(arguments: list[str]) -> list[str]:
+    """Masks the secrets in the arguments of a command, also the argument after `--api-key`."""
+    result: list[str] = []
+    is_value = False
+    for argument in arguments:
+        result.append(MASK if is_value and not argument.startswith("--") else redact_text(argument))
+        is_value = argument.startswith("-") and "=" not in argument and is_secret(argument.lstrip("-"))
+    return result

@@ -1,4 +1,4 @@
-"""Stored bytes: raw dumps by hash, Parquet bodies, artifact blobs, decompression.
+"""Stored bytes: raw dumps by hash, Parquet bodies, artifact blobs, images, decompression.
 
 Depends on: the models and the data folder.
 Invariant: a file is written under a temporary name and renamed, so a reader sees complete files only.
@@ -14,7 +14,9 @@ from rollouts.storage.blobs import (
     store_blob,
 )
 from rollouts.storage.decompression import open_decompressed
+from rollouts.storage.deletion_lock import allow_deletion, forbid_deletion, skip_during_backup
 from rollouts.storage.files import (
+    RESERVED_BYTES,
     count_free_bytes,
     create_incoming_path,
     delete_on_failure,
@@ -22,15 +24,18 @@ from rollouts.storage.files import (
     get_body_file_path,
     get_data_root,
     get_raw_dump_path,
+    is_disk_full,
     open_raw_dump,
     retire_body_file,
     store_raw_dump,
     write_atomically,
 )
+from rollouts.storage.images import copy_image, delete_images, get_image_folder, read_image, store_image
 
 __all__ = [
-    "count_free_bytes", "count_part_bytes", "create_incoming_path", "delete_on_failure", "delete_unused_blobs",
-    "ensure_parts_folder", "get_blob_part_path", "get_blob_path", "get_body_file_path", "get_data_root",
-    "get_raw_dump_path", "open_blob", "open_decompressed", "open_raw_dump", "retire_body_file", "store_blob",
-    "store_raw_dump", "write_atomically",
+    "RESERVED_BYTES", "allow_deletion", "copy_image", "count_free_bytes", "count_part_bytes", "create_incoming_path",
+    "delete_images", "delete_on_failure", "delete_unused_blobs", "ensure_parts_folder", "forbid_deletion",
+    "get_blob_part_path", "get_blob_path", "get_body_file_path", "get_data_root", "get_image_folder",
+    "get_raw_dump_path", "is_disk_full", "open_blob", "open_decompressed", "open_raw_dump", "read_image",
+    "retire_body_file", "skip_during_backup", "store_blob", "store_image", "store_raw_dump", "write_atomically",
 ]  # fmt: skip

@@ -25,8 +25,8 @@ def get_blob_part_path(project_id: int, sha256: str, total: int) -> Path:
     return files.ensure_parts_folder() / f"blob-{project_id}-{sha256}-{total}"
 
 
-def store_blob(project_id: int, sha256: str, plain: Path, size: int) -> Blob:
-    """Moves `plain` to its final path and writes the row. Returns the row. A second call has no effect.
+def store_blob(project_id: int, sha256: str, uncompressed_path: Path, size: int) -> Blob:
+    """Moves `uncompressed_path` to its final path and writes the row. Returns the row. A second call has no effect.
 
     The caller has checked the hash and `size` in bytes. Raises StorageUnavailableError if the disk fails, or a purge
     removed the file at the same time.
@@ -35,9 +35,9 @@ def store_blob(project_id: int, sha256: str, plain: Path, size: int) -> Blob:
     try:
         if target.exists() and target.stat().st_size == size:
             os.utime(target)  # the sweep skips recent files; the row for these bytes is written below
-            plain.unlink(missing_ok=True)
+            uncompressed_path.unlink(missing_ok=True)
         else:
-            files.rename_durably(plain, target, files.create_parents(target))
+            files.rename_durably(uncompressed_path, target, files.create_parents(target))
     except OSError as error:
         raise StorageUnavailableError(f"The server cannot write to {target.parent}: {error.strerror}.") from error
     with transaction.atomic():  # waits for a concurrent purge of this blob, which locks its row

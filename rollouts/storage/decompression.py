@@ -32,6 +32,9 @@ class DecompressedStream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def tell(self) -> int:
+        return self.bytes_read
+
     def readinto(self, buffer: Any) -> int:
         try:
             piece = self.inner.read(len(buffer))

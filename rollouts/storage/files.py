@@ -4,6 +4,7 @@ Raw dumps are zstd-compressed and named by the sha256 of the plain bytes. Each b
 shared. Every file is written under a temporary name and renamed, so a reader sees complete files only.
 """
 
+import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -43,8 +44,8 @@ def get_raw_dump_path(project_id: int, sha256: str) -> Path:
     return get_data_root() / "raw" / str(project_id) / sha256[:2] / f"{sha256}.zst"
 
 
-def store_raw_dump(project_id: int, sha256: str, plain: Path) -> None:
-    """Compresses `plain` to its final path and removes it. If the bytes are already stored, only removes it.
+def store_raw_dump(project_id: int, sha256: str, uncompressed_path: Path) -> None:
+    """Compresses the file to its final path and removes it. If the bytes are already stored, only removes it.
 
     Raises StorageUnavailableError if the disk fails.
     """
@@ -53,9 +54,13 @@ def store_raw_dump(project_id: int, sha256: str, plain: Path) -> None:
         if target.exists():
             os.utime(target)  # the purge skips recent files; the caller is about to write a row for these bytes
         else:
-            with write_atomically(target) as temporary, plain.open("rb") as source, temporary.open("wb") as out:
+            with (
+                write_atomically(target) as temporary,
+                uncompressed_path.open("rb") as source,
+                temporary.open("wb") as out,
+            ):
                 zstandard.ZstdCompressor(level=1).copy_stream(source, out)
-        plain.unlink(missing_ok=True)
+        uncompressed_path.unlink(missing_ok=True)
     except OSError as error:
         raise StorageUnavailableError(f"The server cannot write to {target.parent}: {error.strerror}.") from error
 
@@ -135,6 +140,23 @@ def fsync_path(path: Path) -> None:
         os.close(handle)
 
 
+RESERVED_BYTES = 256 << 20  # of the data volume, which uploads leave free
+
+
 def count_free_bytes() -> int:
     """Returns the free bytes on the data volume."""
     return shutil.disk_usage(ensure_folder()).free
+
+
+MIN_DATABASE_BYTES = 1 << 20  # with less free space, an I/O error of SQLite means a full disk
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the file system, SQLite or PostgreSQL reports a full disk."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    if isinstance(cause, OSError):
+        return cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    name = getattr(cause, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN")):  # of the log or its index next to the database
+        return count_free_bytes() < MIN_DATABASE_BYTES
+    return name == "SQLITE_FULL" or getattr(cause, "sqlstate", "") == "53100"

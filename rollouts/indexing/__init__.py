@@ -1,7 +1,8 @@
 """A dump is indexed: bytes become records, a Parquet body, index rows and step statistics.
 
 Depends on: formats, ingest, live, metrics, projects, samples, storage, and query (for the correctness rule).
-Invariant: the visible samples of a step are a pure function of its dumps, in any order of arrival.
+Invariant: the visible samples of a step are a pure function of its dumps, ordered by their time of arrival. The order
+in which workers index them does not matter.
 All that readers see changes in one transaction under the lock of the step's row.
 """
 
@@ -14,9 +15,11 @@ from rollouts.indexing.correctness import (
 )
 from rollouts.indexing.detokenize import build_tokenizer_command, decode_tokens
 from rollouts.indexing.indexer import index_dump, reindex_run
+from rollouts.indexing.outdated import has_outdated_steps, update_outdated_steps
+from rollouts.indexing.verification import find_body_difference
 
 __all__ = [
     "build_tokenizer_command", "change_correctness_rule", "create_artifact_dumps", "decode_tokens",
-    "evaluate_due_steps", "find_missing_tokenizer_command", "find_projects_to_evaluate", "index_dump",
-    "load_evaluation_progress", "reindex_run",
+    "evaluate_due_steps", "find_body_difference", "find_missing_tokenizer_command", "find_projects_to_evaluate",
+    "has_outdated_steps", "index_dump", "load_evaluation_progress", "reindex_run", "update_outdated_steps",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 A tokenizer has no dumps. When it arrives, the token-only dumps of its run are indexed again and get their text.
 """
 
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 
@@ -11,20 +12,20 @@ from django.utils import timezone
 
 from rolloutdeck.watch import remove_compression_ending
 from rollouts.errors import StorageUnavailableError
-from rollouts.formats import FORMAT_NAMES, TOKEN_ONLY_FORMATS, DumpContext, find_artifact_format
+from rollouts.formats import FORMAT_NAMES, SUMMARY_FORMATS, TOKEN_ONLY_FORMATS, DumpContext, find_artifact_format
 from rollouts.indexing.detokenize import build_tokenizer_command, load_tokenizer
 from rollouts.ingest import FIRST_SWEEP_DELAY, DumpHeader
 from rollouts.models import Artifact, Dump, Step, get_step_position
 from rollouts.storage import get_blob_path
 
 # Dumps that get their text from the tokenizer.
-TOKEN_ONLY = Q(source__startswith=Dump.ARTIFACT_PREFIX) | Q(format__in=TOKEN_ONLY_FORMATS)
+TOKEN_ONLY = Q(source__startswith=Dump.ARTIFACT_PREFIX) | Q(format__in=TOKEN_ONLY_FORMATS - SUMMARY_FORMATS)
 
 
-def create_artifact_dumps(artifact: Artifact) -> list[Dump]:
-    """Returns the dumps to index because this artifact is ready. A repeated call returns the same dumps.
+def create_artifact_dumps(artifact: Artifact, skip_hashes: Collection[str] = ()) -> list[Dump]:
+    """Returns the dumps to index because this artifact was checked. A repeated call returns the same dumps.
 
-    The caller marks the artifact as ready in the same transaction, so the sweep never has to look for missing dumps.
+    The caller stores the result of the check in the same transaction, so the sweep never has to look for missing dumps.
     """
     if artifact.role == "tokenizer":
         token_dumps = artifact.run.dumps.filter(TOKEN_ONLY)
@@ -32,14 +33,14 @@ def create_artifact_dumps(artifact: Artifact) -> list[Dump]:
         return list(token_dumps.order_by("step", "pk"))
     formats = {
         path: find_artifact_format(PurePosixPath(path).name) or find_single_file_format(artifact)
-        for path in sorted(artifact.files)
+        for path, file in sorted(artifact.files.items())
+        if file["sha256"] not in skip_hashes
     }
     return [create_dump(artifact, path, format_name) for path, format_name in formats.items() if format_name]
 
 
 def find_single_file_format(artifact: Artifact) -> str:
-    """Returns the format of the only file if it is a dump as trainers write them. Empty if it was uploaded as a dump
-    too."""
+    """Returns the format of the only file if it is a trainer's dump and was not uploaded as a dump too, else ""."""
     format_name, hashes = str(artifact.facts.get("format")), [file["sha256"] for file in artifact.files.values()]
     if len(hashes) != 1 or format_name not in FORMAT_NAMES:
         return ""

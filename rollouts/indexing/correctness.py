@@ -78,8 +78,7 @@ def is_unclaimed() -> Q:
 
 
 def evaluate_due_steps(project_id: int) -> None:
-    """Evaluates the due steps of a project one by one, newest first, unless another worker does. Safe to call again at
-    any time."""
+    """Evaluates a project's due steps, newest first, unless another worker does. Safe to call again at any time."""
     project = Project.objects.filter(pk=project_id)
     if not project.filter(is_unclaimed()).update(judging_until=timezone.now() + EVALUATION_LEASE):
         return

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from rollouts.lib import MAX_DECODERS, cached
+from rollouts.lib import CacheSize, cached
 from rollouts.models import Artifact, Run
 from rollouts.storage import get_blob_path
 
@@ -42,8 +42,7 @@ class Decoder:
             return list(self.tokenizer.decode_batch(known, skip_special_tokens=skip_special))
 
     def decode_each(self, ids: Sequence[int]) -> list[str]:
-        """Decodes each token by itself, special tokens to their names. A token that is a part of a character becomes
-        U+FFFD."""
+        """Decodes each token by itself, special tokens to their names, a part of a character to U+FFFD."""
         return self.decode_rows([[token] for token in ids], skip_special=False)
 
 
@@ -102,10 +101,9 @@ def build_tokenizer_command(run: Run) -> str:
     return f"rolloutdeck import --tokenizer PATH {options}"
 
 
-@cached(MAX_DECODERS)
+@cached(CacheSize.DECODERS)
 def load_tokenizer_file(path: Path) -> Decoder | None:
-    """Returns None and logs a warning if the file is not a tokenizer. The path identifies the content. Raises
-    OSError."""
+    """Returns None and logs a warning if it is not a tokenizer. The path identifies the content. Raises OSError."""
     from tokenizers import Tokenizer
 
     try:

@@ -15,31 +15,30 @@ from typing import BinaryIO, cast
 from uuid import uuid4
 
 import zstandard
+from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from rolloutdeck.watch import remove_compression_ending
+from rollouts import storage
 from rollouts.errors import RolloutError, StorageUnavailableError, UnreadableDumpError, UnsafeDumpError
 from rollouts.formats import HEAD_BYTES, METRIC_FORMATS, find_table_format, select_format
 from rollouts.indexing import artifact_dumps, correctness, split_steps
-from rollouts.indexing.reading import ClaimLostError, DumpReading, clean_message
+from rollouts.indexing.reading import BAD_LINE, ClaimLostError, DumpReading, clean_message
 from rollouts.indexing.reconcile import reconcile_step
+from rollouts.indexing.renamed_samples import find_renamed_samples, move_user_records
 from rollouts.indexing.step_stats import mark_superseded_steps, recompute_step_stats
 from rollouts.live import notify_run_changed
 from rollouts.metrics import append_points
 from rollouts.models import Dump, Run, Segment, Step
 from rollouts.samples import BODY_SCHEMA_VERSION, MetricPoint, Record
-from rollouts.storage import (
-    delete_on_failure,
-    get_body_file_path,
-    open_blob,
-    open_decompressed,
-    open_raw_dump,
-    retire_body_file,
-)
 
 log = logging.getLogger(__name__)
 
+OUT_OF_MEMORY = (
+    "Indexing was stopped because it needs more than {megabytes} MB of memory. Increase "
+    "ROLLOUTDECK_MAX_WORKER_MEMORY_MB of the server and index the run again, or send the data in smaller files."
+)
 FIRST_RETRY_DELAY = timedelta(seconds=5)  # doubles with each try
 
 
@@ -59,6 +58,9 @@ def index_dump(dump_id: int) -> None:
     except RolloutError as error:
         store_failure(dump, error)
         raise
+    except MemoryError:
+        log.warning("Dump %s needs more memory than a worker may use", dump.pk)
+        store_failure(dump, UnreadableDumpError(OUT_OF_MEMORY.format(megabytes=settings.MAX_WORKER_MEMORY_MB)))
     except (DatabaseError, OSError) as error:
         store_failure(dump, StorageUnavailableError(f"The disk or the database failed: {error}"))
         raise
@@ -73,10 +75,11 @@ def reindex_run(run: Run) -> int:
     """Queues the run's dumps again and returns their number. Ids, flags and links remain.
 
     Metric dumps are not indexed again: their points are stored, and the order of indexing decides which of two points
-    of one step is used.
+    of one step is used. Nor are dumps of which the retention policy dropped bytes or samples.
     """
     state = Dump.State
     done = run.dumps.filter(state__in=[state.INDEXED, state.SUPERSEDED, state.FAILED, state.UNSAFE])
+    done = done.filter(raw_dropped_at=None, samples_dropped_at=None)
     return done.exclude(state=state.INDEXED, format__in=METRIC_FORMATS).requeue(timezone.now())
 
 
@@ -96,7 +99,8 @@ def store_failure(dump: Dump, error: RolloutError) -> None:
 
 
 def index_claimed_dump(dump: Dump) -> None:
-    if dump.segment and artifact_dumps.is_artifact_file_missing(dump):  # its body is all that remains of its bytes
+    if dump.is_final or (dump.segment and artifact_dumps.is_artifact_file_missing(dump)):
+        # Its body is all that remains of its bytes.
         with transaction.atomic():
             finish_dump(DumpReading(dump, "", skipped=Counter(dump.left_out)))
         return
@@ -106,7 +110,7 @@ def index_claimed_dump(dump: Dump) -> None:
         dump.format = form.name
         context = artifact_dumps.build_dump_context(dump)
         items = form.read(stream, context)
-        reading = DumpReading(dump, f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet")
+        reading = DumpReading(dump, f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet", stream.tell)
         first = reading.read_first(items)
         if isinstance(first, Record):
             records = reading.select(Record, chain([first], items))
@@ -119,7 +123,7 @@ def index_claimed_dump(dump: Dump) -> None:
             return index_samples(reading, records)
         with transaction.atomic():
             if isinstance(first, MetricPoint):
-                append_points(dump.run, dump.attempt, reading.select(MetricPoint, chain([first], items)))
+                dump.rows = append_points(dump.run, dump.attempt, reading.select(MetricPoint, chain([first], items)))
             finish_dump(reading)
 
 
@@ -127,13 +131,13 @@ def index_claimed_dump(dump: Dump) -> None:
 def open_dump(dump: Dump) -> Iterator[BinaryIO]:
     """Yields the plain bytes. Raises StorageUnavailableError if they are gone, UnreadableDumpError if damaged."""
     if dump.is_from_artifact:
-        with open_blob(dump.run.project_id, dump.sha256) as file:
+        with storage.open_blob(dump.run.project_id, dump.sha256) as file:
             yield file
         return
     try:
-        raw = cast(io.RawIOBase, open_raw_dump(dump.run.project_id, dump.sha256))
+        raw = cast(io.RawIOBase, storage.open_raw_dump(dump.run.project_id, dump.sha256))
         with io.BufferedReader(raw, 128 << 10) as stream:
-            yield open_decompressed(stream)
+            yield storage.open_decompressed(stream)
     except zstandard.ZstdError as error:
         raise UnreadableDumpError(f"The stored bytes of dump {dump.sha256[:12]} are damaged; send it again.") from error
 
@@ -156,11 +160,11 @@ def index_steps(reading: DumpReading, records: Iterator[Record]) -> None:
 
 
 def index_samples(reading: DumpReading, records: Iterator[Record]) -> None:
-    body = get_body_file_path(reading.path)
+    body = storage.get_body_file_path(reading.path)
     body.parent.mkdir(parents=True, exist_ok=True)
-    with delete_on_failure(body):
+    with storage.delete_on_failure(body):
         reading.write_body(records)
-    with transaction.atomic(), delete_on_failure(body):
+    with transaction.atomic(), storage.delete_on_failure(body):
         publish_samples(reading, body.stat().st_size)
 
 
@@ -170,6 +174,7 @@ def publish_samples(reading: DumpReading, size: int) -> None:
     assert dump.step is not None
     step = Step.objects.get_locked(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
     old_segment, count = dump.segment, reading.index_rows.count
+    move_user_records(find_renamed_samples(dump, count, reading.index_rows.ids()))
     dump.segment = Segment.objects.create(
         run=dump.run, split=dump.split, path=reading.path, rows=count, bytes=size, schema=BODY_SCHEMA_VERSION
     )
@@ -181,7 +186,7 @@ def publish_samples(reading: DumpReading, size: int) -> None:
     if old_segment and not old_segment.dumps.exists():
         old_segment.delete()
         # An export may still read the file after the commit.
-        transaction.on_commit(partial(retire_body_file, get_body_file_path(old_segment.path)))
+        transaction.on_commit(partial(storage.retire_body_file, storage.get_body_file_path(old_segment.path)))
 
 
 def finish_dump(reading: DumpReading) -> None:
@@ -195,6 +200,7 @@ def finish_dump(reading: DumpReading) -> None:
         format=dump.format,
         rows=dump.rows,
         left_out=dict(reading.skipped),
+        rejected=reading.skipped[BAD_LINE],
         problems=reading.problems,
         segment=dump.segment,
         segment_offset=dump.segment_offset,

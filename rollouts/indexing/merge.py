@@ -3,8 +3,9 @@
 Dumps with text come first, in order of arrival. The first dump that contains a sample owns its row. The others get a
 `DuplicateSource` row and fill missing values. Then come token-only dumps, such as the batches that trainers save to
 load them again. Their rows are merged with samples of other dumps by trajectory and turn if both have them, else by
-prompt and response. They never add samples to a step that has dumps with text, so rows that cannot be matched do not
-count twice. A step that has only token-only dumps gets its samples from them.
+prompt and response. They do not add samples to a step that has dumps with text, so rows that cannot be matched do not
+count twice; unless their format lists all samples of the step with their trajectories. A step that has only token-only
+dumps gets its samples from them.
 
 Properties that depend on the other samples of the step (duplicate, cut off, last of its trajectory) are computed for
 the full step, not for each dump.
@@ -15,28 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from rollouts.formats import TOKEN_ONLY_FORMATS
+from rollouts import samples
+from rollouts.formats import SUMMARY_FORMATS, TOKEN_ONLY_FORMATS
 from rollouts.models import Dump, DuplicateSource
-from rollouts.samples import (
-    FIELD_POSITIONS,
-    IndexRow,
-    IndexRowBuilder,
-    IntermediateTracker,
-    ResponseScan,
-    ResponseTraits,
-    TrajectoryPosition,
-    build_trajectory_key,
-    compute_text_properties,
-    fill_missing_values,
-)
+from rollouts.samples import FIELD_POSITIONS, IndexRow, IndexRowBuilder, ResponseTraits, TrajectoryPosition
 
 IndexRowLoader = Callable[[Dump], IndexRowBuilder]
 
 
 def merge_dumps(
     step_id: int, current: Sequence[Dump], superseded: Sequence[Dump], load_rows: IndexRowLoader
-) -> tuple[list[IndexRow], list[DuplicateSource]]:
-    """Returns the rows of the step and the duplicate sources.
+) -> tuple[list[IndexRow], list[DuplicateSource], list[samples.Template]]:
+    """Returns the rows of the step, the duplicate sources and the templates of its visible samples.
 
     Samples that only superseded dumps contain are hidden rows, taken from the newest of these dumps.
     """
@@ -50,7 +41,7 @@ def merge_dumps(
     old_with_text, old_token_only = partition_dumps(superseded)
     for dump in [*reversed(old_with_text), *([] if with_text else reversed(old_token_only))]:
         merger.add_hidden_samples(dump)
-    return list(merger.rows.values()), merger.duplicates
+    return list(merger.rows.values()), merger.duplicates, merger.templates
 
 
 def partition_dumps(dumps: Sequence[Dump]) -> tuple[list[Dump], list[Dump]]:
@@ -71,8 +62,9 @@ class StepMerger:
         self.duplicates: list[DuplicateSource] = []
         self.by_turn: dict[tuple[str, int | None], str] = {}
         self.traits: dict[str, ResponseTraits] = {}
-        self.tracker: IntermediateTracker[str] = IntermediateTracker()  # trajectories are per producer
+        self.tracker: samples.IntermediateTracker[str] = samples.IntermediateTracker()  # trajectories are per producer
         self.judged: set[str] = set()
+        self.templates: list[samples.Template] = []
 
     def read_rows(self, dump: Dump) -> Iterator[tuple[IndexRow, TrajectoryPosition, ResponseTraits]]:
         builder = self.load_rows(dump)
@@ -84,19 +76,26 @@ class StepMerger:
             sample = row[0]
             known = self.rows.get(sample)
             if known is None:
-                self.rows[sample] = row
-                self.traits[sample] = traits
-                self.judged.update([sample] if position.judged else [])
-            else:
-                self.merge_row(sample, dump, row, position)
-            if position.trajectory and not (known and known[FIELD_POSITIONS["trajectory"]]):
+                self.add_row(dump, row, position, traits)
+                continue
+            self.merge_row(sample, dump, row, position)
+            if position.trajectory and not known[FIELD_POSITIONS["trajectory"]]:
                 self.by_turn.setdefault(position[:2], sample)
                 self.track_turn(sample, dump, position)
+
+    def add_row(self, dump: Dump, row: IndexRow, position: TrajectoryPosition, traits: ResponseTraits) -> None:
+        sample = row[0]
+        self.rows[sample] = row
+        self.traits[sample] = traits
+        self.judged.update([sample] if position.judged else [])
+        if position.trajectory:
+            self.by_turn.setdefault(position[:2], sample)
+            self.track_turn(sample, dump, position)
 
     def track_turn(self, sample: str, dump: Dump, position: TrajectoryPosition) -> None:
         row, turn = self.rows[sample], len(self.rows) if position.turn is None else position.turn
         group, prompt_key = row[FIELD_POSITIONS["group"]], row[FIELD_POSITIONS["prompt_key"]]
-        trajectory = build_trajectory_key(position.trajectory, group, prompt_key)
+        trajectory = samples.build_trajectory_key(position.trajectory, group, prompt_key)
         self.tracker.add((dump.producer, trajectory), turn, sample)
 
     def compute_step_properties(self) -> None:
@@ -104,28 +103,34 @@ class StepMerger:
         if not self.rows:
             return
         rows = list(self.rows.values())
-        bits, chars, tokens, truncated = (
-            [row[FIELD_POSITIONS[name]] for row in rows] for name in ("facets", "chars", "tokens", "truncated")
-        )
-        twins, marked, ended = zip(*self.traits.values(), strict=True)
-        scan = ResponseScan(np.array(bits, np.uint32), np.array(marked), np.array(ended), np.array(chars, np.int64))
-        properties = compute_text_properties(scan, np.array(twins, np.int64), tokens, truncated).tolist()
-        for row, facets in zip(rows, properties, strict=True):
-            self.rows[row[0]] = replace_values(row, facets=facets, final=row[0] not in self.tracker.intermediate)
+        names = ("facets", "chars", "tokens", "truncated")
+        bits, chars, tokens, truncated = ([row[FIELD_POSITIONS[name]] for row in rows] for name in names)
+        twins, openings, endings, marked, ended = zip(*self.traits.values(), strict=True)
+        arrays = (np.array(bits, np.uint32), np.array(marked), np.array(ended), np.array(chars, np.int64))
+        scan = samples.ResponseScan(*arrays)
+        properties = samples.compute_text_properties(scan, np.array(twins, np.int64), tokens, truncated).tolist()
+        groups, scores = ([row[FIELD_POSITIONS[name]] for row in rows] for name in ("group", "score"))
+        found = samples.find_templates(openings, endings, groups, scores)
+        self.templates = found.templates
+        for row, facets, opening, ending in zip(rows, properties, found.openings, found.endings, strict=True):
+            final = row[0] not in self.tracker.intermediate
+            self.rows[row[0]] = replace_values(row, facets=facets, final=final, opening=opening, ending=ending)
 
     def add_values(self, dump: Dump) -> None:
         """Fills missing values of samples from the rows of a token-only dump, each sample from one row."""
         matched: set[str] = set()
-        for row, position, _ in self.read_rows(dump):
+        for row, position, traits in self.read_rows(dump):
             sample = (self.by_turn.get(position[:2]) if position.trajectory else None) or row[0]
             if sample in self.rows and sample not in matched:
                 matched.add(sample)
                 self.merge_row(sample, dump, row, position)
+            elif sample not in self.rows and dump.format in SUMMARY_FORMATS:
+                self.add_row(dump, row, position, traits)
 
     def merge_row(self, sample: str, dump: Dump, row: IndexRow, position: TrajectoryPosition) -> None:
         ordinal = row[FIELD_POSITIONS["ordinal"]]
         self.duplicates.append(DuplicateSource(sample=sample, dump_id=dump.pk, ordinal=ordinal))
-        merged = fill_missing_values(self.rows[sample], row)
+        merged = samples.fill_missing_values(self.rows[sample], row)
         if position.judged and sample not in self.judged:
             self.judged.add(sample)
             merged = replace_values(merged, correct=row[FIELD_POSITIONS["correct"]])
@@ -134,7 +139,7 @@ class StepMerger:
     def add_hidden_samples(self, dump: Dump) -> None:
         for row, *_ in self.read_rows(dump):
             if row[0] not in self.rows:
-                self.rows[row[0]] = replace_values(row, visible=False)
+                self.rows[row[0]] = replace_values(row, visible=False, opening=None, ending=None)
 
 
 def replace_values(row: IndexRow, **values: Any) -> IndexRow:

@@ -6,28 +6,22 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeVar
 
+import pyarrow as pa
+
+from rollouts import samples
 from rollouts.errors import RolloutError, UnreadableDumpError
 from rollouts.models import Dump
-from rollouts.samples import (
-    BodyLayout,
-    BodyWriter,
-    IndexRowBuilder,
-    LineProblem,
-    MetricPoint,
-    Record,
-    SampleIdGenerator,
-    SkippedRow,
-    compute_prompt_key,
-    to_integer,
-)
+from rollouts.samples import IndexRowBuilder, LineProblem, MetricPoint, Record, SkippedRow
 from rollouts.storage import get_body_file_path
 
 Item = Record | MetricPoint | LineProblem | SkippedRow
 T = TypeVar("T", Record, MetricPoint)
 BATCH_ROWS = 2048
 BATCH_CHARS = 16 << 20
+BATCH_BYTES = 8 << 20  # of the dump: limits the memory of records that have few texts and many other values
 TOKEN_CHARS = 32  # memory of a token with its mask and log-prob, in characters of text
 MAX_PROBLEMS = 20
+BAD_LINE = "bad line"  # a line or row that could not be used
 MAX_MESSAGE_CHARS = 2000
 
 
@@ -44,24 +38,27 @@ def clean_message(message: str) -> str:
 
 @dataclass(slots=True)
 class DumpReading:
-    """The state of reading one dump. `path` is the new body file, `skipped` is {reason: count}, and `problems` is
-    [[line, reason], …]."""
+    """`path` is the new body file, `get_position` the number of bytes read of the dump, `skipped` is {reason: count},
+    and `problems` is [[line, reason], …]."""
 
     dump: Dump
     path: str
+    get_position: Callable[[], int] = lambda: 0
     index_rows: IndexRowBuilder = field(default_factory=IndexRowBuilder)
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[list[int | str]] = field(default_factory=list)
-    id_generator: SampleIdGenerator | None = None
-    layout: BodyLayout | None = None
-    writer: BodyWriter | None = None
-    get_prompt_key: Callable[[str], str] = field(default_factory=lambda: lru_cache(BATCH_ROWS)(compute_prompt_key))
+    id_generator: samples.SampleIdGenerator | None = None
+    layout: samples.BodyLayout | None = None
+    writer: samples.BodyWriter | None = None
+    get_prompt_key: Callable[[str], str] = field(
+        default_factory=lambda: lru_cache(BATCH_ROWS)(samples.compute_prompt_key)
+    )
 
     def record_skipped(self, item: LineProblem | SkippedRow) -> None:
         if isinstance(item, SkippedRow):
             self.skipped[item.reason] += 1
             return
-        self.skipped["mended line" if item.repaired else "bad line"] += 1
+        self.skipped["mended line" if item.repaired else BAD_LINE] += 1
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append([item.line, clean_message(item.reason)[:500]])
 
@@ -83,7 +80,8 @@ class DumpReading:
     def write_body(self, records: Iterable[Record]) -> None:
         """Writes the body and builds the index rows, in batches that limit the memory."""
         try:
-            for batch in iter_batches(records):
+            owner = self.dump.run.image_owner
+            for batch in iter_batches((samples.extract_images(record, owner) for record in records), self.get_position):
                 self.write_batch(batch)
         finally:
             if self.writer:
@@ -92,35 +90,49 @@ class DumpReading:
     def write_batch(self, batch: list[Record]) -> None:
         if self.writer and not self.dump.renew():
             raise ClaimLostError("Another worker has taken it over.")
-        if self.id_generator is None:
-            self.id_generator = create_id_generator(self.dump, batch[0])
-        ids = self.id_generator.generate_ids([(record.prompt, record.response) for record in batch])
-        keys = [self.get_prompt_key(record.prompt) for record in batch]
-        self.layout = self.layout or BodyLayout.from_records(batch)
-        table = self.layout.table(batch, ids, keys)
-        self.writer = self.writer or BodyWriter(get_body_file_path(self.path), table.schema)
+        table, ids, keys = self.build_table(batch)
+        self.writer = self.writer or samples.BodyWriter(get_body_file_path(self.path), table.schema)
         self.writer.write(table)
         self.index_rows.add(batch, ids, keys)
 
+    def build_table(self, batch: list[Record]) -> tuple[pa.Table, list[str], list[str]]:
+        """Returns the rows of the body, the sample ids and the prompt keys. Batches come in the order of the dump."""
+        if self.id_generator is None:
+            self.id_generator = create_id_generator(self.dump, batch[0])
+        drop_step(batch, self.dump.step)
+        texts = [samples.get_identity_texts(record) for record in batch]
+        ids = self.id_generator.generate_ids(texts)
+        keys = [self.get_prompt_key(prompt) for prompt, _ in texts]
+        self.layout = self.layout or samples.BodyLayout.from_records(batch)
+        return self.layout.table(batch, ids, keys), ids, keys
 
-def create_id_generator(dump: Dump, first: Record) -> SampleIdGenerator:
+
+def create_id_generator(dump: Dump, first: Record) -> samples.SampleIdGenerator:
     """Raises UnreadableDumpError if neither the dump nor its first record has a step."""
     if dump.step is None:
-        dump.step = to_integer(first.extras.get("step"))
+        dump.step = samples.to_integer(first.extras.get("step"))
     if dump.step is None:
         raise UnreadableDumpError("Neither the upload nor its records say which step this is; send it with `step`.")
-    return SampleIdGenerator(dump.run.uid, dump.attempt.key, dump.split, dump.step_kind, dump.step, dump.producer)
+    run, attempt = dump.run.uid, dump.attempt.key
+    return samples.SampleIdGenerator(run, attempt, dump.split, dump.step_kind, dump.step, dump.producer)
 
 
-def iter_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+def drop_step(batch: list[Record], step: int | None) -> None:
+    """Removes the step from the extras of records if it is the step of their samples."""
+    for record in batch:
+        if record.extras.get("step") == step:
+            record.extras.pop("step", None)
+
+
+def iter_batches(records: Iterable[Record], get_position: Callable[[], int]) -> Iterator[list[Record]]:
     batch: list[Record] = []
-    chars = 0
+    chars, start = 0, get_position()
     for record in records:
         batch.append(record)
         tokens = len(record.prompt_ids or ()) + len(record.response_ids or ())
         chars += len(record.prompt) + len(record.response) + TOKEN_CHARS * tokens
-        if len(batch) >= BATCH_ROWS or chars >= BATCH_CHARS:
+        if len(batch) >= BATCH_ROWS or chars >= BATCH_CHARS or get_position() - start >= BATCH_BYTES:
             yield batch
-            batch, chars = [], 0
+            batch, chars, start = [], 0, get_position()
     if batch:
         yield batch

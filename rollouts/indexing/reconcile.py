@@ -1,38 +1,30 @@
-"""Decides which samples of a step are visible, independent of the order in which its dumps arrived and were indexed.
+"""Decides which samples of a step are visible, independent of the order in which its dumps were indexed.
 
-The rows of a step are a pure function of its dumps that have a body, ordered by arrival. The newest dump of each source
-is current, the others are superseded. Current dumps are merged, see `merge.py`. Samples that only superseded dumps
-contain remain as hidden rows.
+The rows of a step are a pure function of its dumps that have a body, ordered by `received_at`. The newest dump of each
+source is current, the others are superseded. Current dumps are merged, see `merge.py`. Samples that only superseded
+dumps contain remain as hidden rows.
 """
 
 from collections.abc import Sequence
 
 from django.db.models import QuerySet
 
+from rollouts import samples
 from rollouts.errors import StorageUnavailableError
 from rollouts.formats import ADDITIVE_FORMATS
 from rollouts.indexing.merge import merge_dumps
-from rollouts.models import Dump, DuplicateSource, Sample, Step, get_step_position
-from rollouts.samples import (
-    INDEX_ROW_COLUMNS,
-    IndexRow,
-    IndexRowBuilder,
-    build_records,
-    insert_index_rows,
-    open_body_file,
-    scan_dump_rows,
-)
+from rollouts.models import Dump, DuplicateSource, Sample, Step, StepTemplate, get_step_position
 
 MAX_RETURNED_ROWS = 20_000  # tuples in memory
 
 
-def reconcile_step(step: Step, dump: Dump, index_rows: IndexRowBuilder) -> list[IndexRow] | None:
+def reconcile_step(step: Step, dump: Dump, index_rows: samples.IndexRowBuilder) -> list[samples.IndexRow] | None:
     """Rewrites the rows of a step after `dump` was indexed, and sets `dump.state`. The caller holds the step's lock.
 
     `index_rows` are the rows of `dump`. Returns the rows of the step, None if they are many. Sample ids are stable, so
     links and flags remain valid.
     """
-    dumps = sorted([*find_step_dumps(dump).exclude(pk=dump.pk), dump], key=lambda one: (one.received_at, one.pk))
+    dumps = sorted([*find_step_dumps(dump).exclude(pk=dump.pk), dump], key=lambda dump: (dump.received_at, dump.pk))
     current, superseded = partition_versions(dumps)
     set_states(dump, current, superseded)
     Sample.objects.filter(step=step).delete()
@@ -40,14 +32,39 @@ def reconcile_step(step: Step, dump: Dump, index_rows: IndexRowBuilder) -> list[
     if dumps == [dump]:
         new_rows = index_rows.rows(step.pk, dump.pk)
         returned = list(new_rows) if index_rows.count <= MAX_RETURNED_ROWS else None
-        insert_index_rows(new_rows if returned is None else returned)
+        samples.insert_index_rows(new_rows if returned is None else returned)
+        store_templates(step, index_rows.templates)
         return returned
-    rows, duplicates = merge_dumps(
+    rows, duplicates, templates = merge_dumps(
         step.pk, current, superseded, lambda other: index_rows if other.pk == dump.pk else load_index_rows(other)
     )
-    insert_index_rows(rows)
+    samples.insert_index_rows(rows)
     DuplicateSource.objects.bulk_create(duplicates, batch_size=5000)
+    store_templates(step, templates)
     return rows
+
+
+def store_templates(step: Step, templates: Sequence[samples.Template]) -> None:
+    """Replaces the templates of a step, and marks its samples as up to date with `samples.PROPERTIES_VERSION`.
+
+    Does nothing if samples of the step were dropped, since its templates are those of all samples.
+    """
+    if step.dropped:
+        return
+    StepTemplate.objects.filter(step=step).delete()
+    StepTemplate.objects.bulk_create(
+        StepTemplate(
+            step=step,
+            key=template.key,
+            kind=template.kind,
+            text=template.text,
+            samples=len(template.members),
+            groups=template.groups,
+            score_mean=template.score_mean,
+        )
+        for template in templates
+    )
+    Step.objects.filter(pk=step.pk).update(properties=samples.PROPERTIES_VERSION)
 
 
 def reconcile_step_again(step: Step) -> None:
@@ -103,7 +120,7 @@ def set_states(dump: Dump, current: Sequence[Dump], superseded: Sequence[Dump]) 
     dump.state = state.INDEXED if dump in current else state.SUPERSEDED
 
 
-def load_index_rows(dump: Dump) -> IndexRowBuilder:
+def load_index_rows(dump: Dump) -> samples.IndexRowBuilder:
     """Returns the index rows of a dump, built from its body. Raises StorageUnavailableError if the body is missing."""
     try:
         return build_index_rows(dump)
@@ -115,11 +132,12 @@ def load_index_rows(dump: Dump) -> IndexRowBuilder:
         raise StorageUnavailableError(f"The body of dump {dump.pk} is not on the disk; index the run again.") from error
 
 
-def build_index_rows(dump: Dump) -> IndexRowBuilder:
-    index_rows = IndexRowBuilder()
-    with open_body_file(dump) as file:
-        names = file.schema_arrow.names
-    optional = [name for name in ("num.acc", "num.response_length", "more") if name in names]
-    for table in scan_dump_rows(dump, [*INDEX_ROW_COLUMNS, *optional]):
-        index_rows.add(build_records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
+def build_index_rows(dump: Dump) -> samples.IndexRowBuilder:
+    index_rows = samples.IndexRowBuilder()
+    with samples.open_body_file(dump) as file:
+        schema = file.schema_arrow
+    names = dict.fromkeys(name for name in samples.INDEX_ROW_COLUMNS if name in schema.names)
+    columns = [*(names | dict.fromkeys(samples.list_reward_columns(schema)))]
+    for table in samples.scan_dump_rows(dump, columns):
+        index_rows.add(samples.build_records(table), table["id"].to_pylist(), table["prompt_key"].to_pylist())
     return index_rows

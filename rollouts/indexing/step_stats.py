@@ -1,12 +1,13 @@
 """Computes the statistics of a step from its visible samples, and marks steps that a later attempt superseded."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 from django.db.models import Min
 from django.utils import timezone
 
@@ -19,6 +20,10 @@ SCORE_FIELDS = ("score_mean", "score_min", "score_max", "score_std", "score_p10"
 REWARD_BINS = ["<0", "0", "(0, 0.5)", "[0.5, 1)", "1"]
 
 
+MAX_PARTS = 24  # of a step; its most frequent ones
+MAX_PART = 1e100  # larger values would make a mean infinite
+
+
 class SampleStats(NamedTuple):
     """The fields of a visible sample that the statistics are computed from."""
 
@@ -28,8 +33,10 @@ class SampleStats(NamedTuple):
     correct: bool | None
     chars: int
     truncated: bool | None
+    staleness: int | None
     facets: int
     data_source: str
+    parts: Mapping[str, Any] | str | None
 
 
 get_stat_values: Callable[[IndexRow], IndexRow] = itemgetter(*(FIELD_POSITIONS[name] for name in SampleStats._fields))
@@ -38,8 +45,14 @@ get_stat_values: Callable[[IndexRow], IndexRow] = itemgetter(*(FIELD_POSITIONS[n
 def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = None) -> None:
     """Writes the step's statistics, from its visible rows. The caller holds the row's lock (`StepQuerySet.get_locked`).
 
-    `index_rows`: the step's rows, if the caller has just written them.
+    `index_rows`: the step's rows, if the caller has just written them. If samples of the step were dropped, only the
+    flags are counted again: the other statistics remain those of all samples.
     """
+    if step.dropped:
+        flags = Flag.objects.count_flagged_samples(step)
+        Step.objects.filter(pk=step.pk).update(version=step.version + 1, updated_at=timezone.now(), flags=flags)
+        step.refresh_from_db()
+        return
     if index_rows is None:
         stored = Sample.objects.filter(step=step, visible=True).values_list(*SampleStats._fields)
         rows = list(map(SampleStats._make, stored.iterator(chunk_size=5000)))
@@ -47,6 +60,7 @@ def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = Non
         rows = [SampleStats._make(get_stat_values(row)) for row in index_rows if row[FIELD_POSITIONS["visible"]]]
     final = [row for row in rows if row.final]
     truncated = [row.truncated for row in rows if row.truncated is not None]
+    staleness = [row.staleness for row in rows if row.staleness is not None]
     correct = [row.correct for row in final if row.correct is not None]
     lengths = [row.chars for row in rows if not row.facets & TEXT_PROPERTY_BITS["no-text"]]
     group_stats, group_outcomes = compute_group_stats(final)
@@ -56,10 +70,13 @@ def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = Non
         "trajectories": len(final),
         "length_mean": float(np.mean(lengths)) if lengths else None,
         "truncated": sum(truncated) if truncated else None,
+        "staleness_mean": float(np.mean(staleness)) if staleness else None,
+        "staleness_max": max(staleness, default=None),
         "facets": count_properties(rows)
         | ({"judged": len(correct), "correct": sum(correct)} if correct else {})
         | group_outcomes,
         "by_source": compute_source_stats(final),
+        "parts": compute_part_stats(final),
         "flags": Flag.objects.count_flagged_samples(step),
         **compute_score_stats(np.array([row.score for row in final if row.score is not None], np.float64)),
         **group_stats,
@@ -69,11 +86,12 @@ def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = Non
 
 
 def count_properties(rows: Sequence[SampleStats]) -> dict[str, int]:
-    """Returns the number of samples of each text property that occurs, and of the intermediate samples: those that are
-    not the last of their trajectory."""
+    """Returns the samples of each text property that occurs, and those that do not end their trajectory."""
     bits = np.array([row.facets for row in rows], np.uint32)
     counts = {name: int(np.count_nonzero(bits & bit)) for name, bit in TEXT_PROPERTY_BITS.items()}
     counts["intermediate"] = sum(not row.final for row in rows)
+    is_correct = np.array([row.correct is True for row in rows], np.bool_)
+    counts["answer-mismatch"] = int(np.count_nonzero(bits[is_correct] & TEXT_PROPERTY_BITS["other-answer"]))
     return {name: count for name, count in counts.items() if count}
 
 
@@ -135,6 +153,24 @@ def compute_source_stats(final: Sequence[SampleStats]) -> dict[str, dict[str, An
         name: {"count": count, "score_mean": float(np.mean(scores[name])) if scores[name] else None}
         for name, count in counts.most_common(100)
     }
+
+
+def compute_part_stats(final: Sequence[SampleStats]) -> dict[str, dict[str, Any]]:
+    """Returns {reward part: {"mean", "is_score"}}, the mean over the samples that have the part. `is_score`: it equals
+    the score of each of them."""
+    values: dict[str, list[float]] = defaultdict(list)
+    differing: set[str] = set()
+    for row in final:
+        if not row.parts:
+            continue
+        parts = orjson.loads(row.parts) if isinstance(row.parts, str) else row.parts
+        for name, value in parts.items():
+            if value is not None and abs(value) < MAX_PART:
+                values[name].append(value)
+                if value != row.score:
+                    differing.add(name)
+    names = sorted(values, key=lambda name: (-len(values[name]), name))[:MAX_PARTS]
+    return {name: {"mean": float(np.mean(values[name])), "is_score": name not in differing} for name in names}
 
 
 def mark_superseded_steps(run: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os.path import commonprefix
 from statistics import fmean, pstdev
 from typing import Final
@@ -12,7 +12,16 @@ from typing import Final
 from django.utils.translation import gettext as _
 
 from rollouts.models import Attempt, Run, Sample, Step
-from rollouts.samples import SampleBody, UnitTestResults, extract_final_answer, load_bodies, parse_unit_tests
+from rollouts.samples import (
+    SampleBody,
+    SampleImage,
+    UnitTestResults,
+    extract_final_answer,
+    list_images,
+    load_bodies,
+    parse_unit_tests,
+    split_shared_images,
+)
 
 MAX_RESPONSES: Final = 512
 MAX_OPEN_RESPONSES: Final = 8  # more are collapsed by answer
@@ -35,6 +44,8 @@ class GroupResponse:
     is_long: bool = False
     ground_truth: str | None = None
     unit_tests: UnitTestResults | None = None
+    images: list[SampleImage] = field(default_factory=list)
+    has_body: bool = True
 
 
 @dataclass(slots=True)
@@ -89,7 +100,7 @@ class AnswerGroup:
 class GroupView:
     """`samples` has one sample per trajectory, `responses` at most `MAX_RESPONSES` of them, lowest score first.
     `intermediate_count` counts the earlier samples of the trajectories, `prompt_count` the different prompts of
-    `responses`, of which `prompt` is the first."""
+    `responses`, of which `prompt` is the first. `prompt_images` are the images that all responses have."""
 
     step: Step
     group: str
@@ -98,6 +109,7 @@ class GroupView:
     samples: list[Sample]
     responses: list[GroupResponse]
     intermediate_count: int
+    prompt_images: list[SampleImage] = field(default_factory=list)
 
     @property
     def unnamed(self) -> bool:
@@ -184,7 +196,7 @@ def load_group_view(
     """Returns a group of a step, None if the step does not have it. Raises StorageUnavailableError. Samples whose id
     starts with one of `expanded` have their full text; with `expand_all` all samples, unless the group is collapsed;
     with `for_diff` the best response and as many others as `MAX_DIFF_CHARS` allows."""
-    rows = Sample.objects.filter(step=step, group=group, visible=True)
+    rows = Sample.objects.visible().filter(step=step, group=group)
     samples = list(rows.filter(final=True).order_by("dump", "ordinal"))
     if not samples or not group:
         return None
@@ -205,8 +217,12 @@ def load_group_view(
         prompts |= {bodies[sample.pk].prompt: None for sample in batch if sample.pk in bodies}
     prompts.pop("", None)
     responses.sort(key=lambda response: (response.sample.score is None, *build_score_order(response.sample)))
+    shared, own = split_shared_images([response.images for response in responses if response.has_body])
+    for response, images in zip((response for response in responses if response.has_body), own, strict=True):
+        response.images = images
     intermediate_count = rows.filter(final=False).count()
-    return GroupView(step, group, next(iter(prompts), ""), len(prompts), samples, responses, intermediate_count)
+    prompt = next(iter(prompts), "")
+    return GroupView(step, group, prompt, len(prompts), samples, responses, intermediate_count, shared)
 
 
 def find_highest_scored(samples: Iterable[Sample]) -> Sample:
@@ -221,20 +237,22 @@ def build_score_order(sample: Sample) -> tuple[float, bool, int, str]:
 
 def build_response(sample: Sample, body: SampleBody | None, budget: TextBudget) -> GroupResponse:
     if body is None:
-        return GroupResponse(sample, None)
+        return GroupResponse(sample, None, has_body=False)
     answer = extract_final_answer(body.response, {**body.rewards, **body.extras})
     is_full, is_long = budget.take(sample, body.response), len(body.response) > TAIL_CHARS
     text = None if body.textless else body.response if is_full else body.response[-TAIL_CHARS:]
     unit_tests = parse_unit_tests(body.extras)
-    return GroupResponse(sample, text, answer, is_full and is_long, is_long, body.ground_truth, unit_tests)
+    return GroupResponse(
+        sample, text, answer, is_full and is_long, is_long, body.ground_truth, unit_tests, list_images(body)
+    )
 
 
 def find_group_step(run: Run, step: Step, group: str, attempt: Attempt | None) -> Step:
     """Returns the step with this number that has the group: a URL does not contain the step kind."""
     steps = Step.objects.filter(run=run, split=step.split, step=step.step)
-    steps = steps.filter(attempt=attempt) if attempt else steps.filter(superseded=False)
+    steps = steps.filter(attempt=attempt) if attempt else steps.current()
     others = [other for other in steps if other != step]
-    if not others or Sample.objects.filter(step=step, group=group, visible=True).exists():
+    if not others or Sample.objects.visible().filter(step=step, group=group).exists():
         return step
-    pk = Sample.objects.filter(step__in=others, group=group, visible=True).values_list("step", flat=True).first()
+    pk = Sample.objects.visible().filter(step__in=others, group=group).values_list("step", flat=True).first()
     return next((other for other in others if other.pk == pk), step)

@@ -9,7 +9,7 @@ from typing import Final
 
 from django.db.models import Avg, Count, Max, Q
 
-from rollouts.lib import MAX_HEATMAPS, cached
+from rollouts.lib import CacheSize, cached
 from rollouts.models import Run, Sample
 from rollouts.prompts.history import is_solved
 
@@ -82,7 +82,7 @@ class PromptHeatmap:
 
 def load_prompt_heatmap(run: Run, split: str, step_kind: str) -> PromptHeatmap:
     """Returns the heatmap of the run's current steps, see `select_heatmap_steps`."""
-    rows = run.steps.filter(split=split, step_kind=step_kind, superseded=False, samples__gt=0).order_by("step")
+    rows = run.steps.current().filter(split=split, step_kind=step_kind, samples__gt=0).order_by("step")
     steps = list(rows.values_list("pk", "step", "version", "created_at"))
     return build_heatmap(tuple(select_heatmap_steps(steps)), len(steps))
 
@@ -94,7 +94,7 @@ def select_heatmap_steps(steps: Sequence[HeatmapStep]) -> list[HeatmapStep]:
     return [steps[round(at * (len(steps) - 1) / (MAX_HEATMAP_STEPS - 1))] for at in range(MAX_HEATMAP_STEPS)]
 
 
-@cached(MAX_HEATMAPS)
+@cached(CacheSize.HEATMAPS)
 def build_heatmap(steps: tuple[HeatmapStep, ...], total_steps: int) -> PromptHeatmap:
     positions = {pk: position for position, (pk, *_) in enumerate(steps)}
     statistics = load_prompt_statistics(list(positions))
@@ -120,7 +120,7 @@ def build_heatmap(steps: tuple[HeatmapStep, ...], total_steps: int) -> PromptHea
 
 def load_prompt_statistics(step_ids: Sequence[int]) -> list[tuple[str, int, float | None, int, int, str, str]]:
     """Returns [(prompt key, step id, mean score, evaluated, correct, a data source, a sample's id)]."""
-    rows = Sample.objects.filter(step__in=step_ids, visible=True, final=True).order_by()
+    rows = Sample.objects.visible().filter(step__in=step_ids, final=True).order_by()
     return list(rows.values_list("prompt_key", "step").annotate(
         mean=Avg("score"), evaluated=Count("correct"), correct_count=Count("pk", filter=Q(correct=True)),
         source=Max("data_source"), sample=Max("pk"),

@@ -32,7 +32,7 @@ class PromptRunHistory:
     """The current steps of a run, or the superseded steps of an earlier `attempt`, in order."""
 
     run: Run
-    kind: str
+    step_kind: str
     attempt: Attempt | None
     steps: list[PromptStepStats]
 
@@ -62,7 +62,7 @@ class PromptHistory:
 
 def load_prompt_history(run: Run, prompt_key: str, split: str) -> PromptHistory:
     """Returns the history in all runs of the project, in at most five SQL queries."""
-    samples = Sample.objects.filter(prompt_key=prompt_key, visible=True, final=True, step__split=split)
+    samples = Sample.objects.visible().filter(prompt_key=prompt_key, final=True, step__split=split)
     samples = samples.filter(step__run__project=run.project_id, step__run__deleted_at=None)
     histories = sorted(load_run_histories(samples), key=lambda history: build_history_order(history, run))
     expected = samples.exclude(expected="").order_by("expected").values_list("expected", flat=True).distinct()
@@ -93,18 +93,18 @@ def build_history_order(history: PromptRunHistory, run: Run) -> tuple[bool, floa
 
 
 def find_run_history(
-    histories: Sequence[PromptRunHistory], run: Run, attempt: Attempt | None, kind: str
+    histories: Sequence[PromptRunHistory], run: Run, attempt: Attempt | None, step_kind: str
 ) -> PromptRunHistory | None:
     """Returns the history of a run or of an earlier attempt, with this step kind if there are several."""
     own = [history for history in histories if history.run == run and history.attempt == attempt]
-    return next((history for history in own if history.kind == kind), own[0] if own else None)
+    return next((history for history in own if history.step_kind == step_kind), own[0] if own else None)
 
 
 def load_prompt_answers(history: PromptRunHistory, prompt_key: str, split: str, step: int) -> list[Sample]:
     """Returns the responses at one step, lowest score first, those without a score last."""
-    rows = Sample.objects.filter(prompt_key=prompt_key, visible=True, final=True)
-    rows = rows.filter(step__run=history.run, step__split=split, step__step_kind=history.kind, step__step=step)
-    rows = rows.filter(step__attempt=history.attempt) if history.attempt else rows.filter(step__superseded=False)
+    rows = Sample.objects.visible().filter(prompt_key=prompt_key, final=True)
+    rows = rows.filter(step__run=history.run, step__split=split, step__step_kind=history.step_kind, step__step=step)
+    rows = rows.filter(step__attempt=history.attempt) if history.attempt else rows.in_current_steps()
     return list(rows.select_related("step__attempt").order_by(F("score").asc(nulls_last=True), "pk")[:MAX_ANSWERS])
 
 
@@ -126,11 +126,11 @@ def find_comparison_step(history: PromptRunHistory, step: int) -> tuple[PromptSt
 
 def find_prompt_samples(run: Run, prompt_key: str, *, split: str = "", attempt: str = "") -> SampleQuerySet:
     """Returns the samples of one prompt, oldest step first. `split` and `attempt` are as in `find_samples`."""
-    samples = Sample.objects.filter(prompt_key=prompt_key, visible=True, step__run=run).select_related("step")
+    samples = Sample.objects.visible().filter(prompt_key=prompt_key, step__run=run).select_related("step")
     if split:
         samples = samples.filter(step__split=split)
     if not attempt:
-        samples = samples.filter(step__superseded=False)
+        samples = samples.in_current_steps()
     elif attempt != "all":
         samples = samples.filter(step__attempt__key=attempt)
     return samples.order_by("step__step", "step", F("index").asc(nulls_last=True), "ordinal", "pk")

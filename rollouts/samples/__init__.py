@@ -5,12 +5,15 @@ Invariant: the id of a sample depends only on what was recorded, so it survives 
 to another database.
 """
 
+from rollouts.samples.answer_check import extract_text_answer, read_ground_truth
 from rollouts.samples.bodies import (
     MISSING_BODY_MESSAGE,
     SampleBody,
     load_bodies,
     load_body,
+    load_texts,
     open_body_file,
+    read_dump_columns,
     scan_dump_rows,
     scan_dump_rows_in_file,
 )
@@ -22,7 +25,15 @@ from rollouts.samples.export import (
     serialize_index_row,
 )
 from rollouts.samples.final_answer import extract_final_answer
-from rollouts.samples.identity import SampleIdGenerator, compute_prompt_key
+from rollouts.samples.identity import SampleIdGenerator, compute_prompt_key, get_identity_texts
+from rollouts.samples.images import (
+    IMAGE_PART_TYPES,
+    SampleImage,
+    extract_images,
+    list_images,
+    list_part_images,
+    split_shared_images,
+)
 from rollouts.samples.index_rows import (
     FIELD_POSITIONS,
     IndexRow,
@@ -42,20 +53,33 @@ from rollouts.samples.parquet import (
     BodyLayout,
     BodyWriter,
     build_records,
+    list_reward_columns,
 )
 from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
-from rollouts.samples.text_properties import PROPERTY_CATALOG, TEXT_PROPERTY_BITS, ResponseScan, compute_text_properties
+from rollouts.samples.templates import NAME_MASK, NUMBER_MASK, Template, find_templates
+from rollouts.samples.text_properties import (
+    PROPERTIES_VERSION,
+    PROPERTY_CATALOG,
+    ROWS_VERSION,
+    TEXT_PROPERTY_BITS,
+    ResponseScan,
+    compute_text_properties,
+)
+from rollouts.samples.timing import SampleTiming, read_timing
 from rollouts.samples.unit_tests import UnitTestCase, UnitTestResults, parse_unit_tests
 from rollouts.samples.values import describe_json_type, is_number, text_to_float, to_float, to_integer, to_json, to_text
 
 __all__ = [
-    "BODY_SCHEMA_VERSION", "BodyLayout", "BodyWriter", "FIELD_POSITIONS", "FIXED_FIELDS", "INDEX_ROW_COLUMNS",
-    "IndexRow", "IndexRowBuilder", "IntermediateTracker", "LineProblem", "MISSING_BODY_MESSAGE", "MetricPoint",
-    "PROPERTY_CATALOG", "REWARD_METADATA", "Record", "ResponseScan", "ResponseTraits", "SampleBody",
-    "SampleIdGenerator", "SkippedRow", "TEXT_PROPERTY_BITS", "TrajectoryPosition", "UnitTestCase",
+    "BODY_SCHEMA_VERSION", "BodyLayout", "BodyWriter", "FIELD_POSITIONS", "FIXED_FIELDS", "IMAGE_PART_TYPES",
+    "INDEX_ROW_COLUMNS", "IndexRow", "IndexRowBuilder", "IntermediateTracker", "LineProblem", "MISSING_BODY_MESSAGE",
+    "MetricPoint", "NAME_MASK", "NUMBER_MASK", "PROPERTIES_VERSION", "PROPERTY_CATALOG", "REWARD_METADATA",
+    "ROWS_VERSION", "Record", "ResponseScan", "ResponseTraits", "SampleBody", "SampleIdGenerator", "SampleImage",
+    "SampleTiming", "SkippedRow", "TEXT_PROPERTY_BITS", "Template", "TrajectoryPosition", "UnitTestCase",
     "UnitTestResults", "build_records", "build_trajectory_key", "compute_prompt_key", "compute_text_properties",
-    "describe_json_type", "export_jsonl", "export_parquet", "extract_final_answer", "fill_missing_values",
-    "insert_index_rows", "is_number", "load_bodies", "load_body", "open_body_file", "parse_unit_tests",
-    "prefetch_step_relations", "scan_dump_rows", "scan_dump_rows_in_file", "serialize_full_sample",
-    "serialize_index_row", "text_to_float", "to_float", "to_integer", "to_json", "to_text",
+    "describe_json_type", "export_jsonl", "export_parquet", "extract_final_answer", "extract_images",
+    "extract_text_answer", "fill_missing_values", "find_templates", "get_identity_texts", "insert_index_rows",
+    "is_number", "list_images", "list_part_images", "list_reward_columns", "load_bodies", "load_body", "load_texts",
+    "open_body_file", "parse_unit_tests", "prefetch_step_relations", "read_dump_columns", "read_ground_truth",
+    "read_timing", "scan_dump_rows", "scan_dump_rows_in_file", "serialize_full_sample", "serialize_index_row",
+    "split_shared_images", "text_to_float", "to_float", "to_integer", "to_json", "to_text",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Loads full samples from the Parquet body files and merges the records of all dumps that contain a sample."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
@@ -50,11 +50,24 @@ def load_bodies(samples: Sequence[Sample]) -> dict[str, SampleBody]:
 
 
 def load_body(sample: Sample) -> SampleBody:
-    """Returns the body of one sample. Raises NotFoundError if it is missing, StorageUnavailableError if it cannot be
-    read."""
+    """Raises NotFoundError if the body is missing, StorageUnavailableError if it cannot be read."""
     if body := load_bodies([sample]).get(sample.pk):
         return body
     raise NotFoundError(_(MISSING_BODY_MESSAGE), "sample")
+
+
+def load_texts(samples: Sequence[Sample]) -> dict[str, tuple[str, str]]:
+    """Returns (prompt, response) by sample id, from the dumps that own the rows. Only these two columns are read.
+    Raises StorageUnavailableError."""
+    samples_by_dump: dict[int, dict[int, str]] = defaultdict(dict)
+    for sample in samples:
+        samples_by_dump[sample.dump_id][sample.ordinal] = sample.id
+    texts: dict[str, tuple[str, str]] = {}
+    for dump in Dump.objects.filter(pk__in=samples_by_dump).select_related("segment"):
+        ids = samples_by_dump[dump.pk]
+        for ordinal, record in load_dump_records(dump, sorted(ids), ["prompt", "response"]).items():
+            texts[ids[ordinal]] = (record.prompt or "", record.response)
+    return texts
 
 
 def merge_records(dump_records: Sequence[tuple[Dump, Record]]) -> SampleBody:
@@ -73,13 +86,15 @@ def merge_records(dump_records: Sequence[tuple[Dump, Record]]) -> SampleBody:
     return body
 
 
-def load_dump_records(dump: Dump, ordinals: Sequence[int]) -> dict[int, Record]:
-    """Returns records of a dump by ordinal. Ordinals that are not in its body are omitted. Raises
-    StorageUnavailableError if the file is missing or cannot be read."""
+def load_dump_records(dump: Dump, ordinals: Sequence[int], columns: list[str] | None = None) -> dict[int, Record]:
+    """Returns the existing records by ordinal, with these columns (default: all).
+
+    Raises StorageUnavailableError if the file cannot be read.
+    """
     for _try in range(MAX_OPEN_TRIES):
         try:
             with open_body_file(dump) as file:
-                return dict(read_ordinals(file, dump.segment_offset, ordinals))
+                return dict(read_ordinals(file, dump.segment_offset, ordinals, columns))
         except FileNotFoundError:
             dump.refresh_from_db(fields=["segment", "segment_offset"])
         except (OSError, pa.ArrowException) as error:
@@ -90,8 +105,7 @@ def load_dump_records(dump: Dump, ordinals: Sequence[int]) -> dict[int, Record]:
 
 
 def open_body_file(dump: Dump) -> pq.ParquetFile:
-    """Opens the Parquet file that contains the body of a dump. Raises FileNotFoundError, also if the dump moved to
-    another segment after its row was read."""
+    """Opens the file of a dump's body. Raises FileNotFoundError, also if the dump has moved to another segment."""
     try:
         segment = dump.segment
     except Segment.DoesNotExist:
@@ -101,7 +115,9 @@ def open_body_file(dump: Dump) -> pq.ParquetFile:
     return pq.ParquetFile(get_body_file_path(segment.path), memory_map=True)
 
 
-def read_ordinals(file: pq.ParquetFile, offset: int, ordinals: Sequence[int]) -> Iterator[tuple[int, Record]]:
+def read_ordinals(
+    file: pq.ParquetFile, offset: int, ordinals: Sequence[int], columns: list[str] | None = None
+) -> Iterator[tuple[int, Record]]:
     """Yields (ordinal, record) pairs. Reads each row group at most once."""
     ends = list(accumulate(file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)))
     ordinals_by_group: dict[int, list[int]] = defaultdict(list)
@@ -109,7 +125,7 @@ def read_ordinals(file: pq.ParquetFile, offset: int, ordinals: Sequence[int]) ->
         if offset + ordinal < (ends[-1] if ends else 0):
             ordinals_by_group[bisect_right(ends, offset + ordinal)].append(ordinal)
     for group, group_ordinals in ordinals_by_group.items():
-        table = file.read_row_group(group)
+        table = file.read_row_group(group, columns=columns)
         start = ends[group] - table.num_rows
         records = build_records(table.take([offset + ordinal - start for ordinal in group_ordinals]))
         yield from zip(group_ordinals, records, strict=True)
@@ -132,3 +148,12 @@ def scan_dump_rows_in_file(dump: Dump, file: pq.ParquetFile, columns: Sequence[s
             table = file.read_row_group(group, columns=columns)
             yield table.slice(first - position, last - first)
         position += rows
+
+
+def read_dump_columns(dump: Dump, file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
+    """The rows of a dump as one table, for columns of numbers: row groups that are read together take half the time."""
+    ends = list(accumulate(file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)))
+    first = bisect_right(ends, dump.segment_offset)
+    last = bisect_left(ends, dump.segment_offset + dump.rows)
+    table = file.read_row_groups(range(first, min(last + 1, len(ends))), columns=list(columns))
+    return table.slice(dump.segment_offset - (ends[first - 1] if first else 0), dump.rows)

@@ -15,12 +15,12 @@ from rollouts.samples.record import Record
 from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 
 BATCH_ROWS = 256
-BODY_FIELDS = tuple(field.name for field in fields(Record) if field.name != "textless")
+EXPORTED_BODY_FIELDS = tuple(field.name for field in fields(Record) if field.name != "textless")
 
 STEP_FIELDS = ("split", "step_kind", "step")
 SAMPLE_FIELDS = (
     "group", "index", "trajectory", "final", "prompt_key", "score", "correct", "advantage", "chars", "tokens",
-    "truncated",
+    "truncated", "staleness", "duration",
 )  # fmt: skip
 LABEL_FIELDS = ("data_source", "expected", "tail")
 
@@ -31,7 +31,8 @@ SCHEMA = pa.schema(
         ("id", TEXT), ("run", TEXT), ("attempt", TEXT), ("split", TEXT), ("step_kind", TEXT), ("step", INT),
         ("group", TEXT), ("index", INT), ("trajectory", TEXT), ("turn", INT), ("final", BOOL), ("prompt_key", TEXT),
         ("score", NUMBER), ("correct", BOOL), ("advantage", NUMBER), ("chars", INT), ("tokens", INT),
-        ("truncated", BOOL), ("facets", pa.list_(TEXT)), ("data_source", TEXT), ("ground_truth", TEXT),
+        ("truncated", BOOL), ("staleness", INT), ("duration", NUMBER),
+        ("facets", pa.list_(TEXT)), ("data_source", TEXT), ("ground_truth", TEXT),
         ("finish_reason", TEXT), ("policy_version", INT), ("prompt", TEXT), ("response", TEXT),
         *((name, TEXT) for name in JSON_COLUMNS),
         ("prompt_ids", pa.list_(INT)), ("response_ids", pa.list_(INT)), ("response_mask", pa.list_(INT)),
@@ -56,7 +57,7 @@ def serialize_index_row(sample: Sample) -> dict[str, Any]:
 
 def serialize_full_sample(sample: Sample, body: bodies.SampleBody) -> dict[str, Any]:
     """Returns the index row and the body of a sample. The response is null if only its tokens were recorded."""
-    values = {name: getattr(body, name) for name in BODY_FIELDS}
+    values = {name: getattr(body, name) for name in EXPORTED_BODY_FIELDS}
     values["response"] = None if body.textless else body.response
     row = serialize_index_row(sample)
     del row["tail"], row["expected"]
@@ -64,8 +65,7 @@ def serialize_full_sample(sample: Sample, body: bodies.SampleBody) -> dict[str, 
 
 
 def prefetch_step_relations(samples: SampleQuerySet) -> SampleQuerySet:
-    """Loads steps, runs and attempts in separate queries. Many samples share few of them; a join would decode the same
-    step again for each sample."""
+    """Loads steps, runs and attempts in separate queries: a join would decode the same step for each sample."""
     return samples.select_related(None).prefetch_related("step__run", "step__attempt")
 
 

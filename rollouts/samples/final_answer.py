@@ -19,8 +19,7 @@ THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
 def extract_final_answer(response: str, logged: Mapping[str, Any]) -> str:
-    """Returns the normalized answer, or an empty string if there is none. `logged` holds the keys that the reward
-    function logged."""
+    """Returns the normalized answer, empty if there is none. `logged`: the keys of the reward function."""
     for name in LOGGED:
         answer = logged.get(name)
         if isinstance(answer, str | int | float):
@@ -29,8 +28,7 @@ def extract_final_answer(response: str, logged: Mapping[str, Any]) -> str:
 
 
 def find_boxed_answer(response: str) -> str:
-    """Returns the content of the last `\\boxed{}` with balanced braces; empty if it does not close within 400
-    characters."""
+    """Returns the content of the last `\\boxed{}` with balanced braces that closes within 400 characters."""
     start = response.rfind(BOXED) + len(BOXED)
     if start < len(BOXED):
         return ""
@@ -43,8 +41,11 @@ def find_boxed_answer(response: str) -> str:
 
 
 def find_worded_answer(response: str) -> str:
-    *_, last = ["", *WORDED_ANSWER.findall(response)]
-    return str(last)
+    last_line = response[response.rfind("\n", 0, max(0, response.rfind("nswer"))) + 1 :]
+    for text in (last_line, response):  # the last line with the word usually has it, and a search takes long
+        if matches := WORDED_ANSWER.findall(text):
+            return str(matches[-1])
+    return ""
 
 
 def find_marked_answer(response: str) -> str:
@@ -53,8 +54,7 @@ def find_marked_answer(response: str) -> str:
 
 
 def normalize_answer(answer: str) -> str:
-    """Normalizes an answer: removes end-of-turn tokens, outer white space, `$`, a final full stop and thousands
-    separators."""
+    """Removes end-of-turn tokens, outer white space, `$`, a final full stop and thousands separators."""
     bare = strip_end_tokens(answer.lstrip()[: 4 * MAX_ANSWER_CHARS]).replace("\\$", "")
     bare = " ".join(bare.strip(" \t\r\n$*`").rstrip(".").strip(" $*`").split())
     if THOUSANDS.fullmatch(bare):

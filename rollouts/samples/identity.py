@@ -4,9 +4,12 @@ import base64
 import hashlib
 import re
 import unicodedata
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
+
+from rollouts.samples.record import Record
 
 ALPHABET = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz234567", dtype=np.uint8)
 ID_CHARS = 52  # of a sha256 in base32 without padding
@@ -18,7 +21,7 @@ TURN_TOKEN = re.compile(
 )
 ROLES = ("system", "user", "assistant", "tool")
 # System prompts that chat templates add if the caller gives none.
-DEFAULT_SYSTEMS = (
+DEFAULT_SYSTEM_PROMPTS = (
     "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
     "You are a helpful assistant.",
     "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
@@ -26,20 +29,20 @@ DEFAULT_SYSTEMS = (
 
 
 def encode_part(text: str) -> bytes:
-    """Returns UTF-8 (lone surrogates allowed) with its length in bytes in front, so that different lists of parts
-    never give the same bytes."""
+    """Returns UTF-8 (lone surrogates allowed) after its length in bytes, which keeps lists of parts distinct."""
     encoded = text.encode("utf-8", "surrogatepass")
     return b"%d:%b" % (len(encoded), encoded)
 
 
-FIRST = encode_part("0")
+FIRST_OCCURRENCE = encode_part("0")
 
 
 class SampleIdGenerator:
     """Generates the ids of the samples of one dump, in order.
 
     An id is 52 characters of lower-case base32: sha256 over the parts of the constructor, prompt, response and k, each
-    with its length in bytes in front. k counts from 0 among the samples of the dump with the same prompt and response.
+    with its length in bytes in front. See `get_identity_texts` for prompt and response. k counts from 0 among the
+    samples of the dump with the same prompt and response.
     """
 
     def __init__(self, run_uid: str, attempt_key: str, split: str, step_kind: str, step: int, producer: str) -> None:
@@ -52,16 +55,16 @@ class SampleIdGenerator:
 
     def generate_ids(self, texts: Sequence[tuple[str, str]]) -> list[str]:
         """Returns the ids of (prompt, response) pairs."""
-        return encode_base32([self.digest(prompt, response) for prompt, response in texts])
+        return encode_base32([self.compute_digest(prompt, response) for prompt, response in texts])
 
-    def digest(self, prompt: str, response: str) -> bytes:
+    def compute_digest(self, prompt: str, response: str) -> bytes:
         if prompt != self.prompt:
             self.prompt, self.prompt_hash = prompt, self.prefix_hash.copy()
             self.prompt_hash.update(encode_part(prompt))
         text = self.prompt_hash.copy()
         text.update(encode_part(response))
         repeated = text.copy()
-        text.update(FIRST)
+        text.update(FIRST_OCCURRENCE)
         first = text.digest()
         k = self.counts.get(first, 0)
         self.counts[first] = k + 1
@@ -71,8 +74,31 @@ class SampleIdGenerator:
         return repeated.digest()
 
 
+def get_identity_texts(record: Record) -> tuple[str, str]:
+    """Returns the prompt and the response that identify a record in its step.
+
+    A record without text is identified by its token ids, and by its trajectory and turn: the files of a step, one for
+    each rank, hold different samples.
+    """
+    if not record.textless:
+        return record.prompt, record.response
+    prompt = record.prompt or hash_tokens(record.prompt_ids)
+    response = hash_tokens(record.response_ids)
+    if record.trajectory:
+        response += f" {record.turn} {record.trajectory}"
+    return prompt, response
+
+
+def hash_tokens(ids: Sequence[int] | None) -> str:
+    """Returns a text that no prompt is likely to be; "" without tokens."""
+    return f"\0tokens:{hashlib.sha256(array('q', ids).tobytes()).hexdigest()}" if ids is not None else ""
+
+
 def encode_base32(digests: Sequence[bytes]) -> list[str]:
-    """Returns lower-case base32 of many sha256 digests at once, without padding."""
+    """Returns lower-case base32 of many sha256 digests at once, without padding.
+
+    8 letters encode 5 bytes, so the 32 bytes are filled up to 35, which are 56 letters; the first 52 encode the digest.
+    """
     if not digests:
         return []
     plain = np.zeros((len(digests), 35), dtype=np.uint8)
@@ -109,7 +135,7 @@ def strip_template_lines(lines: list[str]) -> list[str]:
     roles = [line.strip() if line.strip() in ROLES else "" for line in lines]
     if roles and roles[-1] == "assistant":
         lines, roles = lines[:-1], roles[:-1]
-    if len(lines) > 2 and roles[0] == "system" and roles[2] and lines[1].strip() in DEFAULT_SYSTEMS:
+    if len(lines) > 2 and roles[0] == "system" and roles[2] and lines[1].strip() in DEFAULT_SYSTEM_PROMPTS:
         lines, roles = lines[2:], roles[2:]
     if roles and roles[0] == "user" and not any(roles[1:]):
         lines = lines[1:]

@@ -130,12 +130,12 @@ class BodyLayout:
     def collect_leftovers(self, records: Sequence[Record]) -> list[dict[str, Any] | None]:
         """Returns, per record, the values without a column: {"rewards": {…}, "extras": {…}}, or None."""
         reward_names = frozenset(self.reward_names)
-        prefixes = {(key, kind) for kind, prefix in COLUMN_PREFIXES.items() for key in self.columns(prefix)}
+        stored_keys = {(key, kind) for kind, prefix in COLUMN_PREFIXES.items() for key in self.columns(prefix)}
         reward_keys = {key for record in records for key in record.rewards}
         kinds = {(key, type(value)) for record in records for key, value in record.extras.items()}
         int_keys = [key for key, kind in kinds if kind is int]
         has_huge = any(is_huge(record.extras.get(key)) for key in int_keys for record in records)
-        if reward_keys <= reward_names and kinds <= prefixes and not has_huge:
+        if reward_keys <= reward_names and kinds <= stored_keys and not has_huge:
             return [None] * len(records)
         leftovers: list[dict[str, Any] | None] = []
         for record in records:
@@ -143,7 +143,7 @@ class BodyLayout:
             extras = {
                 key: value
                 for key, value in record.extras.items()
-                if value is not None and ((key, type(value)) not in prefixes or is_huge(value))
+                if value is not None and ((key, type(value)) not in stored_keys or is_huge(value))
             }
             leftovers.append({"rewards": rewards, "extras": extras} if rewards or extras else None)
         return leftovers
@@ -200,7 +200,13 @@ class BodyWriter:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         repeated = [*REPEATED, *(name for name in schema.names if name.startswith("str."))]
         self.file = pq.ParquetWriter(
-            path, schema, compression="zstd", compression_level=1, use_dictionary=repeated, write_statistics=False
+            path,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=repeated,
+            write_statistics=False,
+            write_page_checksum=True,  # `fsck` verifies it
         )
         self.rows = 0
 
@@ -242,10 +248,17 @@ def measure_rows(table: pa.Table) -> list[int]:
     return list(total.to_pylist())
 
 
-# The columns that index rows are built from. The others are not read for that.
+# The columns that index rows are built from, if the body has them. The others are not read for that.
 INDEX_ROW_COLUMNS = [
     "id", "prompt_key", "prompt", "response", "score", *TEXTS, *INTEGERS, "truncated", "response_ids", "advantages",
+    "messages", "timing", "metrics", "more", "num.acc", "num.filtered", "num.response_length", "num.trainer_version",
+    "num.staleness", "num.duration",
 ]  # fmt: skip
+
+
+def list_reward_columns(schema: pa.Schema) -> list[str]:
+    """Returns the names of the columns with a reward part."""
+    return [field.name for field in schema if field.metadata and field.metadata.get(b"part") == b"reward"]
 
 
 def build_records(table: pa.Table) -> list[Record]:

@@ -14,10 +14,13 @@ tool          calls a tool, in its messages or in its text (trainers flatten cal
 tokens        its token ids were recorded
 no-text       only its tokens were recorded
 filtered      the trainer logged (`filtered`) that it dropped the sample and did not train on it
+other-answer  the last answer in the text differs from the ground truth, see `answer_check.py`. With a correct result,
+              which follows from the rule of the project, the sample is an answer mismatch
+garbled       damaged characters, text in the wrong encoding, or noise, see `garbled.py`
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -25,11 +28,19 @@ import numpy as np
 import numpy.typing as npt
 from django.utils.translation import gettext_noop as N_
 
+from rollouts.samples.garbled import find_garbled
+
 # Stored in the database. Only append to them.
 TEXT_PROPERTY_BITS: dict[str, int] = {
     "trunc?": 1, "repetition": 2, "language-mix": 4, "empty": 8, "duplicate": 16, "no-marker": 32, "tokens": 64,
-    "no-text": 128, "tool": 256, "filtered": 512,
+    "no-text": 128, "tool": 256, "filtered": 512, "other-answer": 1024, "garbled": 2048,
 }  # fmt: skip
+
+
+# Increases when index rows get another property, an answer or templates, or a step another statistic. Older steps are
+# computed again in the background, see `rollouts/indexing/outdated.py`. Until then these values are unknown.
+PROPERTIES_VERSION: Final = 2
+ROWS_VERSION: Final = 1  # the last one that changed index rows
 
 
 class PropertyDescription(NamedTuple):
@@ -48,6 +59,11 @@ class PropertyDescription(NamedTuple):
 
 
 PROPERTY_CATALOG: Final[tuple[PropertyDescription, ...]] = (
+    PropertyDescription(
+        "answer-mismatch",
+        N_("Answer mismatch"),
+        N_("counted as correct, but the last answer in the text is not the ground truth"),
+    ),
     PropertyDescription("truncated", N_("Truncated"), N_("stopped by the length limit (recorded or inferred)")),
     PropertyDescription("trunc?", N_("Truncated?"), N_("looks cut off; the run does not record why generation ended")),
     PropertyDescription(
@@ -55,6 +71,7 @@ PROPERTY_CATALOG: Final[tuple[PropertyDescription, ...]] = (
     ),
     PropertyDescription("repetition", N_("Repetition"), N_("ends in repetition")),
     PropertyDescription("language-mix", N_("Language mix"), N_("uses a writing system that the prompt does not use")),
+    PropertyDescription("garbled", N_("Garbled"), N_("damaged characters, wrong encoding or a jumble of scripts")),
     PropertyDescription("empty", N_("Empty"), N_("only white space")),
     PropertyDescription("tool", N_("Tool calls"), N_("calls a tool")),
     PropertyDescription("filtered", N_("Filtered"), N_("dropped by the trainer's filter, not trained on")),
@@ -108,6 +125,7 @@ def scan_responses(prompts: Sequence[str], responses: Sequence[str]) -> Response
     bits = TEXT_PROPERTY_BITS["repetition"] * np.fromiter(map(is_repetitive, heads, tails), np.uint32, len(tails))
     is_empty = (not tail or tail.isspace() for tail in tails)
     bits |= TEXT_PROPERTY_BITS["empty"] * np.fromiter(is_empty, np.uint32, len(tails))
+    bits |= TEXT_PROPERTY_BITS["garbled"] * find_garbled(responses).astype(np.uint32)
     bits |= TEXT_PROPERTY_BITS["language-mix"] * find_language_mix(prompts, heads, tails)
     markers = [has_answer_marker(tail[-ANSWER_EDGE:]) for tail in tails]
     endings = [ENDS.search(tail, max(0, len(tail) - 8)) is not None for tail in tails]
@@ -135,14 +153,17 @@ def is_repetitive(head: str, tail: str) -> bool:
 
 
 def has_answer_marker(end: str) -> bool:
-    return "Answer:" in end or "\\boxed" in end or "####" in end
+    # One character is found faster than several; most texts have no `#` and no backslash.
+    return "Answer:" in end or ("\\" in end and "\\boxed" in end) or ("#" in end and "####" in end)
 
 
-def has_tool_call(response: str, messages: Iterable[Mapping[str, Any]]) -> bool:
-    if "<tool_call>" in response or "<tool_response>" in response:
+def has_tool_call(response: str, messages: Any) -> bool:
+    if "<" in response and ("<tool_call>" in response or "<tool_response>" in response):
         return True
-    if "\nassistant\n" in response.partition("\ntool\n")[2]:
+    if "\ntool\n" in response and "\nassistant\n" in response.partition("\ntool\n")[2]:
         return True
+    if not isinstance(messages, list):  # a body stores messages that are nested too deep as a text
+        return False
     return any(message.get("tool_calls") or message.get("role") == "tool" for message in messages)
 
 

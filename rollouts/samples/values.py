@@ -65,8 +65,7 @@ def to_text(value: Any) -> str | None:
 
 
 def to_json(value: Any) -> str:
-    """Returns JSON text of any JSON value, also with lone surrogates and huge integers. A value that is nested too
-    deep to write becomes the text `<nested too deep>`."""
+    """Returns JSON of any value, also of lone surrogates and huge integers; `<nested too deep>` if it is too deep."""
     try:
         return orjson.dumps(value).decode()
     except (orjson.JSONEncodeError, UnicodeEncodeError):

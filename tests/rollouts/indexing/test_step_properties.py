@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rollouts.indexing.indexer import index_dump
-from rollouts.models import Run, Sample, Step
+from rollouts.models import Run, Sample, Step, StepTemplate
 from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
 from tests.rollouts.support.push import indexed, lines, push
 
@@ -87,3 +87,47 @@ def test_facets_do_not_depend_on_who_was_indexed_first(run: Run, order: tuple[in
     assert having("duplicate") == ["So w4 and w5. Answer: 4"] * 2
     assert len(having("no-marker")) == 1
     assert Sample.objects.filter(final=False).count() == 4
+
+
+def test_index_rows_do_not_depend_on_how_many_dumps_the_step_has(run: Run) -> None:
+    looping = "and again and again we go, " * 20
+    tool_call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add"}}]}
+    generations = [
+        *(answer(n) for n in range(9)),
+        answer(10, "the same"), answer(11, "the same"),
+        answer(20, looping), answer(21, " \n"), answer(22, "Это ответ на вопрос.\nAnswer: 3"),
+        answer(23, messages=[{"role": "user", "content": "q"}, tool_call]),
+        answer(24, messages=[{"role": "tool", "content": "7"}]), answer(25, "<tool_call>add</tool_call>\nAnswer: 1"),
+        answer(26, filtered=True), answer(27, filtered=False), answer(28, filtered=1.0),
+        answer(29, response_ids=[5, 6, 7], advantages=[0.1, 0.1, 0.1]), answer(30, response_length=12),
+        answer(31, acc=True), answer(32, acc=0.0), answer(33, rewards={"acc": 1.0, "filtered": 1.0}),
+        answer(34, truncated=True), answer(35, finish_reason="length"), answer(36, trajectory="t", turn=0),
+        answer(37, trajectory="t", turn=1), answer(38, index=3, data_source="gsm8k", ground_truth="8" * 90),
+        answer(40, "half \ud800 of a pair.\nAnswer: 1"),
+        answer(42, ground_truth="41", rewards={"acc": 1.0, "format": 0.5}),
+        answer(43, "\ufffd\x00\x01\x02.\nAnswer: 1"),
+        *(answer(44, f"We compute {n} times {n}.\nAnswer: {n}", group=f"g{n % 3}") for n in range(6)),
+        answer(41, "it went on and on, and on, " * 9 + "without an"),
+    ]  # fmt: skip
+    for step, parts in enumerate([[generations], [generations[:-1], generations[-1:]]], start=1):
+        for number, part in enumerate(parts):
+            indexed(run, lines(*part), step, source=f"call-{number}", format="native")
+    from_one, from_two = (read_index_rows(step) for step in (1, 2))
+    assert from_two == from_one
+    unused = {name for name, bit in TEXT_PROPERTY_BITS.items() if not any(row["facets"] & bit for row in from_one)}
+    assert unused == {"no-text"}  # the format native needs a text
+    assert sum(row["opening"] is not None for row in from_one) >= 6
+    assert StepTemplate.objects.filter(step__step=1).values_list("text", "samples", "groups")[0] == (
+        "We compute \x01 times \x01. Answer: \x01",
+        6,
+        3,
+    )
+    assert len(from_one) == len(generations)
+    counts = Step.objects.get(step=2).facets
+    assert (counts["tool"], counts["filtered"]) == (3, 2)
+
+
+def read_index_rows(step: int) -> list[dict[str, Any]]:
+    """The visible rows of a step, without what says which step and dump they belong to."""
+    rows = Sample.objects.filter(step__step=step, visible=True).order_by("tail", "chars").values()
+    return [{**row, **dict.fromkeys(("id", "step_id", "dump_id", "ordinal"))} for row in rows]

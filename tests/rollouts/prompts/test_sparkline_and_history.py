@@ -90,15 +90,49 @@ def test_known_metrics_come_first_in_their_order_and_the_rest_by_prefix() -> Non
         ("score", ("critic/score/mean",), "line"),
         ("val-core/openai/gsm8k/acc/mean@8", ("val-core/openai/gsm8k/acc/mean@8",), "line"),
         ("entropy", ("actor/entropy",), "line"),
-        ("seconds", ("timing_s/step", "timing_s/gen"), "stack"),
+        ("seconds", ("timing_s/step", "timing_s/gen"), "line"),
     ]
     assert {prefix: [chart.title for chart in charts] for prefix, charts in layout.groups.items()} == {
-        "": ["x"],
-        "actor": ["actor/lr"],
-        "perf": ["perf/mfu/actor"],
-        "timing_s": ["timing_s/ref"],
-        "val-core": others,
+        "": ["actor/lr", "perf/mfu/actor", "timing_s/ref", *others, "x"],
     }
+    assert layout.merged == ["actor", "perf", "timing_s", "val-core"]
+
+
+def test_a_section_has_three_charts_or_is_a_part_of_other() -> None:
+    layout = arrange_charts(["a/1", "a/2", "a/3", "b/1", "b/2"])
+    assert {prefix: [chart.key for chart in charts] for prefix, charts in layout.groups.items()} == {
+        "a": ["a/1", "a/2", "a/3"],
+        "": ["b/1", "b/2"],
+    }
+    assert list(layout.groups)[-1] == "" and layout.merged == ["b"]
+
+
+def test_reward_parts_are_stacked_even_if_one_of_them_is_constant() -> None:
+    names = [f"rewards/{part}/mean" for part in ("acc", "format", "length")]
+    curves = {names[0]: flat(0.1, 0.5), names[1]: flat(1.0, 1.0), names[2]: flat(-0.1, -0.2)}
+    assert [(chart.title, chart.names, chart.kind) for chart in arrange_charts(names, [curves]).default] == [
+        ("reward parts", tuple(names), "stack")
+    ]
+    assert arrange_charts(names[:1]).default == []
+
+
+def test_reward_parts_of_samples_are_stacked_if_the_trainer_logs_none() -> None:
+    parts = [f"samples/parts/{part}" for part in ("acc", "format")]
+    evals = [f"samples/eval/parts/{part}" for part in ("acc", "format")]
+    logged = [f"rewards/{part}/mean" for part in ("acc", "format")]
+    stacks = [("reward parts", tuple(parts), "stack"), ("reward parts of evaluations", tuple(evals), "stack")]
+    assert [(chart.title, chart.names, chart.kind) for chart in arrange_charts([*parts, *evals]).default] == stacks
+    layout = arrange_charts([*logged, *parts])
+    assert [chart.names for chart in layout.default] == [tuple(logged)]
+    assert [chart.title for chart in layout.groups[""]] == parts
+
+
+def test_numbers_that_are_too_large_for_a_reward_are_not_stacked() -> None:
+    names = [f"samples/parts/{part}" for part in ("acc", "format", "tokens")]
+    curves = {names[0]: flat(0.1, 0.5), names[1]: flat(1.0, 0.5), names[2]: flat(90.0, 512.0)}
+    layout = arrange_charts(names, [curves])
+    assert [chart.names for chart in layout.default] == [tuple(names[:2])]
+    assert [chart.title for chart in layout.groups[""]] == names[2:]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +157,7 @@ def test_known_metrics_come_first_in_their_order_and_the_rest_by_prefix() -> Non
 def test_the_words_of_each_trainer_lead_its_overview(logged: list[str], led: list[str]) -> None:
     layout = arrange_charts([*logged, "train/learning_rate", "eval/runtime"])
     assert [chart.title for chart in layout.default] == led
-    assert set(layout.groups) == {"train", "eval"}
+    assert (set(layout.groups), layout.merged) == ({""}, ["eval", "train"])
 
 
 def test_metrics_that_never_change_are_collapsed_with_their_value() -> None:

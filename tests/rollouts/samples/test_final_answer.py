@@ -48,7 +48,7 @@ def test_what_the_reward_function_logged_comes_before_the_text(logged: dict[str,
 
 
 def test_text_made_to_be_slow_is_read_at_once() -> None:
-    before = time.perf_counter()
+    before = time.process_time()
     for text in (
         "\\boxed{" * 200_000,
         "answer:" * 200_000,
@@ -61,4 +61,4 @@ def test_text_made_to_be_slow_is_read_at_once() -> None:
     ):
         assert len(extract_final_answer(text, {})) <= 200
         assert len(extract_final_answer("", {"pred": text})) <= 200
-    assert time.perf_counter() - before < 2
+    assert time.process_time() - before < 2

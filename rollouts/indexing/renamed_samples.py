@@ -1,0 +1,52 @@
+"""Moves flags, viewed marks and evidence items when indexing a dump again gives its samples other ids.
+
+An id is a hash of prompt and response, see `rollouts/samples/identity.py`. It changes if a tokenizer arrives and the
+samples get their text, or if a newer version identifies samples in another way.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+
+from rollouts.models import Dump, EvidenceItem, Flag, Sample, ViewedSample
+
+MAX_IDS_PER_QUERY = 5000
+
+
+def find_renamed_samples(dump: Dump, rows: int, ids: Iterable[str]) -> dict[str, str]:
+    """Returns {old id: new id} of the samples that the dump owns, before its rows are replaced.
+
+    `rows` is the new number of rows. If it is another one, the order of the rows does not identify them: returns {}.
+    """
+    if dump.segment is None or dump.rows != rows:
+        return {}
+    old_ids = dict(Sample.objects.filter(dump=dump).values_list("ordinal", "pk"))
+    pairs = ((old_ids.get(ordinal), new) for ordinal, new in enumerate(ids))
+    return {old: new for old, new in pairs if old and old != new}
+
+
+def move_user_records(renamed: Mapping[str, str]) -> None:
+    """Moves what users recorded about the samples. A record that the new id has already stays as it is."""
+    remaining = iter(renamed)
+    while old_ids := list(islice(remaining, MAX_IDS_PER_QUERY)):
+        move_flags(old_ids, renamed)
+        move_viewed_marks(old_ids, renamed)
+        for item in EvidenceItem.objects.filter(sample__in=old_ids):
+            EvidenceItem.objects.filter(pk=item.pk).update(sample=renamed[item.sample])
+
+
+def move_flags(old_ids: list[str], renamed: Mapping[str, str]) -> None:
+    for flag in Flag.objects.filter(sample__in=old_ids):
+        new = renamed[flag.sample]
+        if not Flag.objects.filter(sample=new, user=flag.user_id, reason=flag.reason).exists():
+            Flag.objects.filter(pk=flag.pk).update(sample=new)
+
+
+def move_viewed_marks(old_ids: list[str], renamed: Mapping[str, str]) -> None:
+    """Replaces the rows, because the newest id identifies a user's state. Keeps the times."""
+    viewed = list(ViewedSample.objects.filter(sample__in=old_ids))
+    ViewedSample.objects.filter(pk__in=[row.pk for row in viewed]).delete()
+    for row in viewed:
+        fields = {"user_id": row.user_id, "run_id": row.run_id, "sample": renamed[row.sample]}
+        new, created = ViewedSample.objects.get_or_create(**fields, defaults={"fine": row.fine})
+        if created:
+            ViewedSample.objects.filter(pk=new.pk).update(at=row.at)

@@ -78,23 +78,23 @@ def build_points(rows: Iterable[MetricRowTuple], names: set[str] | None = None) 
     }
 
 
-def compact_metric_rows(run_id: int, *, least: int = MIN_ROWS_TO_COMPACT) -> int:
-    """Packs the run's metric rows into blocks if there are `least` or more. Returns the number of packed rows.
+def compact_metric_rows(run_id: int, *, min_rows: int = MIN_ROWS_TO_COMPACT) -> int:
+    """Packs the run's metric rows into blocks if there are `min_rows` or more. Returns the number of packed rows.
 
     Each transaction writes blocks and removes their rows, so it can be killed and repeated at any time.
     """
     total = 0
-    while count := compact_oldest_rows(run_id, least):
+    while count := compact_oldest_rows(run_id, min_rows):
         total += count
     return total
 
 
 @transaction.atomic
-def compact_oldest_rows(run_id: int, least: int) -> int:
+def compact_oldest_rows(run_id: int, min_rows: int) -> int:
     # The lock makes a second compaction of the run wait. It then does not find these rows any more.
     oldest = MetricRow.objects.select_for_update().filter(run=run_id).order_by("pk")[:MAX_ROWS_PER_TRANSACTION]
     rows = list(oldest.values_list("pk", *METRIC_ROW_COLUMNS))
-    if len(rows) < max(least, 1):
+    if len(rows) < max(min_rows, 1):
         return 0
     merge_into_blocks(run_id, build_points(row[1:] for row in rows))
     MetricRow.objects.filter(run=run_id, pk__lte=rows[-1][0]).delete()
@@ -126,8 +126,7 @@ def get_or_create_series(run_id: int, keys: Iterable[SeriesKey]) -> dict[SeriesK
 
 
 def assign_blocks(blocks: list[tuple[int, int]], steps: StepArray) -> list[tuple[int | None, npt.NDArray[np.bool_]]]:
-    """Returns (block id, mask of its steps). `blocks` are sorted (first step, id). If there are none, the id is
-    None."""
+    """Returns (block id or None, mask of its steps). `blocks` are sorted (first step, id)."""
     if not blocks:
         return [(None, np.ones(len(steps), bool))]
     at = np.searchsorted([first for first, _ in blocks], steps, side="right") - 1

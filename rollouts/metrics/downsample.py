@@ -18,12 +18,12 @@ POINTS_PER_BUCKET = 4
 Positions = npt.NDArray[np.intp]
 
 
-def choose_bucket_shift(first: int, last: int, most: int) -> int:
-    """Returns the smallest k for which the steps first..last keep at most `most` points, or 8 if `most` is smaller.
+def choose_bucket_shift(first: int, last: int, max_points: int) -> int:
+    """Returns the smallest k for which the steps first..last keep at most `max_points` points, or 8 if that is smaller.
 
     There may always be two buckets because a bucket starts at step 0.
     """
-    buckets = max(2, most // POINTS_PER_BUCKET)
+    buckets = max(2, max_points // POINTS_PER_BUCKET)
     shift = 0
     while (last >> shift) - (first >> shift) + 1 > buckets:
         shift += 1
@@ -81,3 +81,11 @@ class Downsampler:
             buckets = self.buckets = Buckets.from_steps(steps, shift)
         selected = buckets.select(values)
         return steps[selected], values[selected]
+
+
+def downsample_points(points: PointArrays, max_points: int) -> PointArrays:
+    """Downsamples one series to about `max_points` points, all if it is 0."""
+    steps = points[0]
+    if max_points <= 0 or len(steps) <= max_points:
+        return points
+    return Downsampler().downsample(points, choose_bucket_shift(int(steps[0]), int(steps[-1]), max_points))

@@ -15,23 +15,25 @@ from django.db.models import Avg, BigIntegerField, Case, F, Max, OuterRef, Query
 from django.db.models.functions import Cast
 
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
-from rollouts.lib import MAX_SAMPLE_TABLES, cached
+from rollouts.lib import CacheSize, cached
 from rollouts.metrics.blocks import PointArrays, ValueArray
 from rollouts.models import Dump, Run, Step
 from rollouts.samples import PROPERTY_CATALOG, TEXT_PROPERTY_BITS
 
 PREFIX: Final = "samples/"
 EVAL_PREFIX: Final = "samples/eval/"
-MEAN_FIELDS: Final = ("score_mean", "score_p10", "score_p50", "score_p90", "length_mean")
-NUMBER_FIELDS: Final = (*MEAN_FIELDS, "samples", "groups", "truncated", "zero_variance_groups")
+PARTS_PREFIX: Final = "parts/"
+MEAN_FIELDS: Final = ("score_mean", "score_p10", "score_p50", "score_p90", "length_mean", "staleness_mean")
+NUMBER_FIELDS: Final = (*MEAN_FIELDS, "staleness_max", "samples", "groups", "truncated", "zero_variance_groups")
 MAX_SPARKLINE_POINTS = 32
+NEW_PROPERTIES: Final = ("answer-mismatch", "garbled")  # unknown in steps without `properties`
 
 CurveTable = dict[tuple[str, str, int], PointArrays]  # by name, step kind, attempt id
 AttemptCurveKey = tuple[int, str, str, int]  # run id, name, step kind, attempt id
 
 
 class StepStatistics(NamedTuple):
-    """The fields of a step that curves are computed from. `counts` is JSON text."""
+    """The fields of a step that curves are computed from. `counts` and `parts` are JSON text."""
 
     run: int
     attempt: int
@@ -45,9 +47,13 @@ class StepStatistics(NamedTuple):
     score_p50: float | None
     score_p90: float | None
     length_mean: float | None
+    staleness_mean: float | None
+    staleness_max: int | None
     truncated: int | None
     zero_variance_groups: int
+    properties: int | None
     counts: str
+    parts: str
 
 
 def list_sample_curve_names(run: Run, attempt: str = "") -> set[str]:
@@ -60,8 +66,7 @@ def list_sample_curve_names(run: Run, attempt: str = "") -> set[str]:
 def load_sample_curve_points(
     run_ids: Iterable[int], names: Collection[str], *, newest: bool = False
 ) -> list[tuple[AttemptCurveKey, PointArrays]]:
-    """Returns the points of these curves, per attempt. With `newest`, only of the last current steps, in two queries
-    for any number of runs."""
+    """Returns the points per attempt; with `newest`, of the last current steps in two queries for all runs."""
     own = {name for name in names if name.startswith(PREFIX)}
     if not own:
         return []
@@ -74,8 +79,7 @@ def load_sample_curve_points(
 
 
 def load_last_sample_curves(runs: QuerySet[Run]) -> dict[int, CurveTable]:
-    """Returns the curves of the last current steps by run id: one step per split and step kind, because numbers of
-    different step kinds cannot be compared."""
+    """Returns the curves by run id of the last current step of each split and step kind."""
     steps = Step.objects.current().filter(run=OuterRef("pk"), samples__gt=0).order_by("-step").values("pk")
     axes = [(split, kind) for split in SPLITS for kind in STEP_KINDS]
     last = {f"{split}_{kind}": Subquery(steps.filter(split=split, step_kind=kind)[:1]) for split, kind in axes}
@@ -86,10 +90,9 @@ def load_last_sample_curves(runs: QuerySet[Run]) -> dict[int, CurveTable]:
     return {run: build_curve_table(own) for run, own in rows.items()}
 
 
-@cached(MAX_SAMPLE_TABLES)
+@cached(CacheSize.SAMPLE_TABLES)
 def load_curve_table(run_id: int, created_at: datetime, version: int) -> CurveTable:
-    """Returns all curves of a run, without steps that are copies of another attempt's. `version` identifies the
-    content because it increases with every visible change."""
+    """Returns all curves of a run, without copied steps. `version` increases with every visible change."""
     run = Run.objects.get(pk=run_id)
     steps = Step.objects.filter(run=run, samples__gt=0).exclude(pk__in=find_copied_steps(run))
     table = build_curve_table(load_statistics(steps))
@@ -97,13 +100,14 @@ def load_curve_table(run_id: int, created_at: datetime, version: int) -> CurveTa
     return {
         key: points
         for key, points in table.items()
-        if key[0] in occurring or key[0].rpartition("/")[2] not in TEXT_PROPERTY_BITS
+        if key[0] in occurring or key[0].rpartition("/")[2] not in {*TEXT_PROPERTY_BITS, "answer-mismatch"}
     }
 
 
 def load_statistics(steps: QuerySet[Step]) -> list[StepStatistics]:
-    with_counts = steps.annotate(counts=Cast("facets", TextField())).order_by("step")
-    return list(map(StepStatistics._make, with_counts.values_list(*StepStatistics._fields)))
+    texts = {"counts": Cast("facets", TextField()), "part_means": Cast("parts", TextField())}
+    names = ("part_means" if name == "parts" else name for name in StepStatistics._fields)
+    return list(map(StepStatistics._make, steps.annotate(**texts).order_by("step").values_list(*names)))
 
 
 def build_curve_table(rows: Iterable[StepStatistics]) -> CurveTable:
@@ -114,7 +118,7 @@ def build_curve_table(rows: Iterable[StepStatistics]) -> CurveTable:
     for (split, kind, attempt), own in axes.items():
         prefix = EVAL_PREFIX if split == "eval" else PREFIX
         steps = np.array([row.step for row in own], "<i8")
-        for name, values in compute_curve_values(own).items():
+        for name, values in (compute_curve_values(own) | compute_part_values(own)).items():
             known = np.isfinite(values)
             if known.any():
                 table[prefix + name, kind, attempt] = (steps[known], values[known])
@@ -131,9 +135,11 @@ def compute_curve_values(rows: Sequence[StepStatistics]) -> dict[str, ValueArray
         return np.array([counts.get(name, 0) for counts in step_counts], "<f8")
 
     judged = count("judged")
+    checked = np.array([properties is not None for properties in columns["properties"]], np.bool_)
     scored_groups = np.where(np.isnan(numbers["score_mean"]), 0, numbers["groups"])
     curves = {
         **{name.replace("_", "/"): numbers[name] for name in MEAN_FIELDS},
+        "staleness/max": numbers["staleness_max"],
         "correct": divide(count("correct"), judged),
         "truncated": divide(numbers["truncated"], numbers["samples"]),
         "zerovar": divide(numbers["zero_variance_groups"], scored_groups),
@@ -142,8 +148,19 @@ def compute_curve_values(rows: Sequence[StepStatistics]) -> dict[str, ValueArray
         if prop.name not in curves:
             total = numbers[prop.unit]
             total = np.where(judged > 0, total, 0) if prop.name.startswith("solve-") else total
+            total = np.where(checked, total, 0) if prop.name in NEW_PROPERTIES else total
             curves[prop.name] = divide(count(prop.name), total)
     return curves
+
+
+def compute_part_values(rows: Sequence[StepStatistics]) -> dict[str, ValueArray]:
+    """Returns the means of each reward part. A part that always equals the score has none, as it is no part of it."""
+    steps = [orjson.loads(row.parts) if row.parts else {} for row in rows]
+    names = sorted({name for parts in steps for name, part in parts.items() if not part["is_score"]})
+    return {
+        f"{PARTS_PREFIX}{name}": np.array([parts[name]["mean"] if name in parts else None for parts in steps], "<f8")
+        for name in names
+    }
 
 
 def divide(part: ValueArray, total: ValueArray) -> ValueArray:
@@ -153,8 +170,7 @@ def divide(part: ValueArray, total: ValueArray) -> ValueArray:
 
 
 def find_copied_steps(run: Run) -> list[int]:
-    """Returns the ids of steps that have only artifact dumps while another attempt has their text: a user imported the
-    files that an attempt stored."""
+    """Returns the ids of steps with only artifact dumps whose text another attempt has, because of an import."""
     if not run.artifacts.exists():
         return []
     fields = ("attempt", "split", "step_kind", "step")

@@ -16,18 +16,9 @@ from django.db.models.functions import RowNumber
 
 from rollouts.errors import InvalidInputError
 from rollouts.lib import MAX_INT64
-from rollouts.metrics import sample_curves
+from rollouts.metrics import blocks, sample_curves
 from rollouts.metrics.attempts import AttemptIndex, AttemptPoints
-from rollouts.metrics.blocks import (
-    BLOCK_COLUMNS,
-    METRIC_ROW_COLUMNS,
-    TIME_METRIC,
-    MetricRowTuple,
-    PointArrays,
-    build_points,
-    join_points,
-    unpack_block,
-)
+from rollouts.metrics.blocks import BLOCK_COLUMNS, METRIC_ROW_COLUMNS, TIME_METRIC, MetricRowTuple, PointArrays
 from rollouts.metrics.downsample import Downsampler, choose_bucket_shift
 from rollouts.metrics.sample_curves import AttemptCurveKey
 from rollouts.models import Attempt, Block, MetricRow, Run, Series, Step
@@ -60,25 +51,17 @@ def append_points(run: Run, attempt: Attempt, points: Iterable[MetricPoint]) -> 
 
     Raises InvalidInputError for a step that does not fit 64 bits or a value that is not a number.
     """
-    steps = list(points)
-    rows = [
-        MetricRow(
-            run=run,
-            attempt=attempt,
-            step_kind=point.step_kind,
-            step=check_step(point.step),
-            time=None if point.time is None else finite_or_none(point.time),
-            values=orjson.dumps(
-                {clean_name(name): to_json(name, value) for name, value in point.values.items()}
-            ).decode(),
-        )
-        for point in steps
-    ]
+    steps, rows = list(points), []
+    for point in steps:
+        step, time = check_step(point.step), None if point.time is None else finite_or_none(point.time)
+        values = orjson.dumps({clean_name(name): to_json(name, value) for name, value in point.values.items()}).decode()
+        row = MetricRow(run=run, attempt=attempt, step_kind=point.step_kind, step=step, time=time, values=values)
+        rows.append(row)
     MetricRow.objects.bulk_create(rows, batch_size=500)
     for point in steps:
         if (count := to_count(point.values.get(GENERATED_COUNT_METRIC))) is not None:
-            trained = Step.objects.filter(run=run, attempt=attempt, split="train", step_kind=point.step_kind)
-            trained.filter(step=point.step).update(generated=count)
+            train_steps = Step.objects.filter(run=run, attempt=attempt, split="train", step_kind=point.step_kind)
+            train_steps.filter(step=point.step).update(generated=count)
     return len(rows)
 
 
@@ -194,23 +177,23 @@ def load_points(run_ids: Iterable[int], names: Sequence[str], *, newest: bool) -
     block_points = load_block_points(run_ids, names, newest)
     for (run, name, kind, attempt), points in chain(sample_points, block_points, row_points):
         pieces[run, name, kind][attempt].append(points)
-    return {key: [(pk, join_points(parts)) for pk, parts in attempts.items()] for key, attempts in pieces.items()}
+    return {key: [(pk, blocks.join_points(parts)) for pk, parts in own.items()] for key, own in pieces.items()}
 
 
 def load_block_points(run_ids: Iterable[int], names: Sequence[str], newest: bool) -> KeyedPoints:
     series = Series.objects.filter(run__in=run_ids, name__in=names)
-    blocks = Block.objects.filter(series__in=series)
+    packed = Block.objects.filter(series__in=series)
     if newest:
         own_blocks = Block.objects.filter(series=OuterRef("pk")).order_by("-first").values("pk")[:1]
         last = series.annotate(newest=Subquery(own_blocks)).values_list("newest", flat=True)
-        blocks = Block.objects.filter(pk__in=list(last))
+        packed = Block.objects.filter(pk__in=list(last))
     keys = {row[0]: row[1:] for row in series.values_list("pk", "run", "name", "step_kind", "attempt")}
-    rows = sorted(blocks.values_list("series", *BLOCK_COLUMNS), key=itemgetter(0, 1))
-    return [(keys[pk], unpack_block(*columns)) for pk, *columns in rows if pk in keys]
+    rows = sorted(packed.values_list("series", *BLOCK_COLUMNS), key=itemgetter(0, 1))
+    return [(keys[pk], blocks.unpack_block(*columns)) for pk, *columns in rows if pk in keys]
 
 
 def add_run(run: int, rows: Iterable[MetricRowTuple], names: set[str]) -> KeyedPoints:
-    points_by_series = build_points(rows, names)
+    points_by_series = blocks.build_points(rows, names)
     return [((run, name, kind, attempt), points) for (attempt, kind, name), points in points_by_series.items()]
 
 
@@ -241,12 +224,13 @@ def load_newest_row_points(run_ids: Iterable[int], names: Sequence[str]) -> Keye
     return result
 
 
-def downsample_pieces(pieces: AttemptPoints, most: int, downsampler: Downsampler) -> AttemptPoints:
-    """Downsamples all pieces with the same bucket width if they have more than `most` points in total."""
+def downsample_pieces(pieces: AttemptPoints, max_points: int, downsampler: Downsampler) -> AttemptPoints:
+    """Downsamples all pieces with the same bucket width if they have more than `max_points` points in total."""
     spans = [steps for _, (steps, _) in pieces if len(steps)]
-    if most <= 0 or sum(map(len, spans)) <= most:
+    if max_points <= 0 or sum(map(len, spans)) <= max_points:
         return pieces
-    shift = choose_bucket_shift(min(int(steps[0]) for steps in spans), max(int(steps[-1]) for steps in spans), most)
+    first, last = min(int(steps[0]) for steps in spans), max(int(steps[-1]) for steps in spans)
+    shift = choose_bucket_shift(first, last, max_points)
     return [(pk, downsampler.downsample(points, shift)) for pk, points in pieces]
 
 
@@ -262,8 +246,9 @@ def build_curve(attempts: AttemptIndex, pk: int, kind: str, points: PointArrays)
 def add_time_axis(runs: Sequence[Run], curves: Mapping[str, Curves]) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Returns the curves by run uid and name, with `hours` in addition to `steps`.
 
-    The time of a point is interpolated between logged times. Before the first and after the last one it is theirs. A
-    curve without any logged time of its attempt and step kind is left out.
+    The time of a point is interpolated between logged times. Before the first and after the last one it is theirs. An
+    attempt without times, such as watched files, uses those of the run's other attempts. A curve without any logged
+    time of its run and step kind is left out.
     """
     clocks = load_curves(runs, [TIME_METRIC], attempt="all")
     return {run.uid: add_hours(clocks[run.uid][TIME_METRIC], curves[run.uid]) for run in runs}
@@ -278,11 +263,11 @@ def add_hours(clock: Sequence[Curve], curves: Curves) -> dict[str, list[dict[str
             # If the clock was set back, the line would go to the left.
             times[piece["attempt"], piece["step_kind"]] = steps, np.maximum.accumulate(seconds)
     start = min((float(seconds.min()) for _, seconds in times.values()), default=0.0)
-    result: dict[str, list[dict[str, Any]]] = {}
+    shared = {kind: times[attempt, kind] for attempt, kind in times}  # of the newest attempt
+    result: dict[str, list[dict[str, Any]]] = {name: [] for name in curves}
     for name, pieces in curves.items():
-        result[name] = []
         for curve in pieces:
-            if axis := times.get((curve["attempt"], curve["step_kind"])):
+            if axis := times.get((curve["attempt"], curve["step_kind"]), shared.get(curve["step_kind"])):
                 hours = np.round((np.interp(curve["steps"], *axis) - start) / SECONDS_PER_HOUR, 5)
                 result[name].append({**curve, "hours": hours.tolist()})
     return result

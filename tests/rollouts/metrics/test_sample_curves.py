@@ -97,3 +97,54 @@ def test_a_long_run_is_thinned_like_any_curve(run: Run) -> None:
     for number in range(1, 41):
         step(run, number, [0, number % 2])
     assert len(curve(run, "samples/correct", max_points=16)) <= 16
+
+
+def test_staleness_is_a_curve_of_the_samples_that_record_it(run: Run) -> None:
+    rows = [{"prompt": "q", "response": f"r{n}", "policy_version": 9 - n, "trainer_version": 9} for n in range(3)]
+    indexed(run, lines(*rows, {"prompt": "q", "response": "unknown"}), step=1, format="native")
+    indexed(run, lines({"prompt": "q", "response": "x"}), step=2, source="2", format="native")
+    run.refresh_from_db()
+    assert curve(run, "samples/staleness/mean") == [(1, 1.0)]
+    assert curve(run, "samples/staleness/max") == [(1, 2.0)]
+
+
+def with_parts(run: Run, number: int, *samples: tuple[float, dict[str, Any]], **header: Any) -> None:
+    rows = [
+        {"prompt": f"q{n}", "group": f"g{n}", "response": f"{number} {n}", "score": score, "rewards": parts}
+        for n, (score, parts) in enumerate(samples)
+    ]
+    indexed(run, lines(*rows), step=number, source=f"{header}{number}", format="native", **header)
+    run.refresh_from_db()
+
+
+def test_the_means_of_reward_parts_are_curves_of_each_split(run: Run) -> None:
+    with_parts(run, 1, (1.5, {"acc": 1.0, "format": 0.5}), (0.0, {"acc": 0.0, "format": 0.0, "brevity": None}))
+    with_parts(run, 2, (1.25, {"acc": 1.0, "format": 0.25}), (1.5, {"acc": 1.0, "format": 0.5, "brevity": -0.5}))
+    with_parts(run, 2, (0.5, {"acc": 0.25, "format": 0.25}), split="eval")
+    assert curve(run, "samples/parts/acc") == [(1, 0.5), (2, 1.0)]
+    assert curve(run, "samples/parts/format") == [(1, 0.25), (2, 0.375)]
+    assert curve(run, "samples/parts/brevity") == [(2, -0.5)]  # only of the samples that have it
+    assert curve(run, "samples/eval/parts/acc") == [(2, 0.25)]
+
+
+def test_a_part_that_always_equals_the_score_is_no_part_of_it(run: Run) -> None:
+    with_parts(run, 1, (1.0, {"score": 1.0, "format": 0.0}), (0.0, {"score": 0.0, "format": 0.0}))
+    with_parts(run, 2, (1.0, {"score": 1.0, "format": 1.0, "huge": 1e300}))
+    assert [name for name in series.list_metric_names(run) if "parts" in name] == ["samples/parts/format"]
+
+
+def test_the_parts_of_a_trajectory_are_those_of_its_last_sample(run: Run) -> None:
+    turns = [
+        {
+            "prompt": "q",
+            "response": f"turn {turn}",
+            "score": 1.0,
+            "trajectory": "t",
+            "turn": turn,
+            "rewards": {"acc": turn},
+        }
+        for turn in (0, 1, 2)
+    ]
+    indexed(run, lines(*turns), step=1, format="native")
+    run.refresh_from_db()
+    assert curve(run, "samples/parts/acc") == [(1, 2.0)]

@@ -44,14 +44,14 @@ def test_points_are_readable_before_and_after_they_are_folded(run: Run) -> None:
 def test_few_rows_wait_unless_asked_for(run: Run) -> None:
     log(run, range(10))
     assert compact_metric_rows(run.pk) == 0
-    assert compact_metric_rows(run.pk, least=1) == 10
+    assert compact_metric_rows(run.pk, min_rows=1) == 10
 
 
 def test_folding_twice_is_folding_once(run: Run) -> None:
     log(run, range(700))
     compact_metric_rows(run.pk)
     stored = list(Block.objects.values_list("series", "first", "last", "count"))
-    assert compact_metric_rows(run.pk, least=1) == 0
+    assert compact_metric_rows(run.pk, min_rows=1) == 0
     assert list(Block.objects.values_list("series", "first", "last", "count")) == stored
 
 
@@ -60,7 +60,7 @@ def test_the_last_arrival_of_a_step_wins_folded_or_not(run: Run) -> None:
     compact_metric_rows(run.pk)
     log(run, [5, 5, 599], start=0.5)
     assert dict(curve(run))[5] == 5.5
-    compact_metric_rows(run.pk, least=1)
+    compact_metric_rows(run.pk, min_rows=1)
     assert dict(curve(run))[5] == 5.5
     assert [step for step, _ in curve(run)] == list(range(600))
 
@@ -73,11 +73,11 @@ def test_several_lines_of_one_step_join_by_name(run: Run) -> None:
 
 def test_an_old_step_rewrites_its_own_block_only(run: Run) -> None:
     log(run, range(0, 3 * MAX_BLOCK_POINTS * 2, 2))
-    compact_metric_rows(run.pk, least=1)
+    compact_metric_rows(run.pk, min_rows=1)
     assert list(Block.objects.order_by("first").values_list("count", flat=True)) == [MAX_BLOCK_POINTS] * 3
     ids = list(Block.objects.order_by("first").values_list("pk", flat=True))
     log(run, [7])
-    compact_metric_rows(run.pk, least=1)
+    compact_metric_rows(run.pk, min_rows=1)
     left = list(Block.objects.order_by("first").values_list("pk", "count"))
     assert [pk for pk, _ in left if pk in ids] == ids[1:]
     assert max(count for _, count in left) == MAX_BLOCK_POINTS
@@ -115,7 +115,7 @@ def test_nan_is_a_gap_and_infinity_is_kept_but_not_served(run: Run) -> None:
     attempt = builders.attempt(run)
     values = [1.0, None, math.nan, math.inf, -math.inf]
     series.append_points(run, attempt, [MetricPoint(step, {"loss": value}) for step, value in enumerate(values)])
-    compact_metric_rows(run.pk, least=1)
+    compact_metric_rows(run.pk, min_rows=1)
     assert [value for _, value in curve(run)] == [1.0, None, None, None, None]
     json.dumps(series.load_curves(run, ["loss"]), allow_nan=False)
     packed = blocks.unpack_block(*Block.objects.values_list(*blocks.BLOCK_COLUMNS).get())[1]
@@ -125,7 +125,7 @@ def test_nan_is_a_gap_and_infinity_is_kept_but_not_served(run: Run) -> None:
 @pytest.mark.parametrize("steps", [[7], [7, 8, 9], [10, 20, 30], [1, 2, 4], [-(2**62), 2**62]])
 def test_steps_of_equal_stride_need_no_room_and_come_back_as_they_were(run: Run, steps: list[int]) -> None:
     log(run, steps)
-    compact_metric_rows(run.pk, least=1)
+    compact_metric_rows(run.pk, min_rows=1)
     assert [step for step, _ in curve(run)] == steps
     assert bool(len(Block.objects.get().steps)) == (steps in ([1, 2, 4], [-(2**62), 2**62]))
 
@@ -137,20 +137,20 @@ def test_the_clients_clock_is_a_series_of_its_own(run: Run) -> None:
         [MetricPoint(1, {"a": 1.0}, time=99.5), MetricPoint(2, {"a": 1.0}, time=3.0), MetricPoint(3, {"a": 1.0})],
     )
     assert curve(run, TIME_METRIC) == [(1, 99.5), (2, 3.0)]
-    compact_metric_rows(run.pk, least=1)
+    compact_metric_rows(run.pk, min_rows=1)
     assert curve(run, TIME_METRIC) == [(1, 99.5), (2, 3.0)]
     assert series.list_metric_names(run) == ["a"]
 
 
 def test_names_that_no_database_holds_are_mended(run: Run) -> None:
     series.append_points(run, builders.attempt(run), [MetricPoint(1, {"a\x00\ud800": 1.0, "x" * 400: 2.0})])
-    compact_metric_rows(run.pk, least=1)
+    compact_metric_rows(run.pk, min_rows=1)
     assert series.list_metric_names(run) == ["a\ufffd?", "x" * 299 + "…"]
 
 
 def test_names_of_waiting_and_folded_points_are_listed(run: Run) -> None:
     log(run, range(3), name="old")
-    compact_metric_rows(run.pk, least=1)
+    compact_metric_rows(run.pk, min_rows=1)
     log(run, range(3), name="new", attempt="two")
     assert series.list_metric_names(run) == ["new", "old"]
     assert series.list_metric_names(run, attempt="two") == ["new"]
@@ -169,7 +169,7 @@ def test_five_restarts_show_one_clean_curve(run: Run, folded: bool) -> None:
     for number, start in enumerate([0, 15, 10, 30, 38]):
         log(run, range(start, start + 20), attempt=f"launch-{number}", start=number / 10)
     if folded:
-        compact_metric_rows(run.pk, least=1)
+        compact_metric_rows(run.pk, min_rows=1)
     rendered = curve(run)
     assert [step for step, _ in rendered] == list(range(58))
     from_attempt = {0: range(0, 10), 2: range(10, 30), 3: range(30, 38), 4: range(38, 58)}
@@ -218,7 +218,7 @@ def test_many_names_of_several_runs_take_a_few_queries(run: Run, project: Projec
         series.append_points(
             item, builders.attempt(item), [MetricPoint(step, dict.fromkeys(names, 1.0)) for step in range(5)]
         )
-        compact_metric_rows(item.pk, least=3)
+        compact_metric_rows(item.pk, min_rows=3)
     with CaptureQueriesContext(connection) as queries:
         read = series.load_curves(runs, names)
     assert len(queries) <= 4 + len(runs)

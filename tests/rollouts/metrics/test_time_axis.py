@@ -49,3 +49,10 @@ def test_a_later_attempt_goes_on_after_the_first(run: Run) -> None:
 def test_a_run_whose_clock_was_never_told_has_no_curve_over_time(run: Run) -> None:
     log(run, {1: None, 2: None})
     assert hours(run) == []
+
+
+def test_files_without_a_clock_use_the_times_of_the_runs_other_attempt(run: Run) -> None:
+    log(run, {1: 100, 2: 101, 3: 103})
+    points = [MetricPoint(at, {"samples_logged": 1.0}, "global_step", None) for at in (1, 3)]
+    series.append_points(run, builders.attempt(run, "files"), points)
+    assert hours(run, "samples_logged", attempt="all") == [[0, 3]]

@@ -8,16 +8,23 @@ from rollouts.query.ast import (
     And,
     BodyTerm,
     InvalidQueryError,
+    LoggedKeyTerm,
+    MissingTerm,
+    NameTerm,
     Not,
     Or,
+    PropertyTerm,
     Query,
     QueryNode,
     RangeTerm,
+    RecordedTerm,
+    RegexTerm,
     TextTerm,
+    compute_tolerance,
     is_changeable_term,
 )
-from rollouts.query.body_scan import TimeBudget, scan_bodies
-from rollouts.query.completion import complete_query
+from rollouts.query.body_scan import TimeBudget, find_matching_texts, scan_bodies
+from rollouts.query.completion import CompletionChoice, QueryCompletion, complete_query, format_range
 from rollouts.query.correctness_rule import (
     DEFAULT_RULE_TEXT,
     build_known_false,
@@ -25,15 +32,24 @@ from rollouts.query.correctness_rule import (
     get_rule_text,
     parse_correctness_rule,
 )
-from rollouts.query.grammar import quote_value
+from rollouts.query.grammar import ASCII_SIGNS, quote_value
+from rollouts.query.hits import Snippet, build_hit_pattern, find_hits, find_snippets
 from rollouts.query.parser import parse_query
-from rollouts.query.search import SAMPLE_ORDERINGS, QueryResult, find_samples
+from rollouts.query.scan_request import ScanRequest, get_scan_request, start_scan_request
+from rollouts.query.scanner_process import read_memory
+from rollouts.query.search import PART_PREFIX, SAMPLE_ORDERINGS, QueryResult, build_query_condition, find_samples
 from rollouts.query.sql import QueryScope, build_condition
-from rollouts.query.term_editing import find_number_ranges, split_terms
+from rollouts.query.term_editing import QueryTerms, find_number_ranges, find_term_span, split_terms
+from rollouts.query.vocabulary import SAMPLE_VOCABULARY, Vocabulary
 
 __all__ = [
-    "And", "BodyTerm", "DEFAULT_RULE_TEXT", "InvalidQueryError", "Not", "Or", "Query", "QueryNode", "QueryResult",
-    "QueryScope", "RangeTerm", "SAMPLE_ORDERINGS", "TextTerm", "TimeBudget", "build_condition", "build_known_false",
-    "build_known_true", "complete_query", "find_number_ranges", "find_samples", "get_rule_text",
-    "is_changeable_term", "parse_correctness_rule", "parse_query", "quote_value", "scan_bodies", "split_terms",
+    "ASCII_SIGNS", "And", "BodyTerm", "CompletionChoice", "DEFAULT_RULE_TEXT", "InvalidQueryError", "LoggedKeyTerm",
+    "MissingTerm", "NameTerm", "Not", "Or", "PART_PREFIX", "PropertyTerm", "Query", "QueryCompletion", "QueryNode",
+    "QueryResult", "QueryScope", "QueryTerms", "RangeTerm", "RecordedTerm", "RegexTerm", "SAMPLE_ORDERINGS",
+    "SAMPLE_VOCABULARY", "ScanRequest", "Snippet", "TextTerm", "TimeBudget", "Vocabulary", "build_condition",
+    "build_hit_pattern", "build_known_false", "build_known_true", "build_query_condition", "complete_query",
+    "compute_tolerance", "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets",
+    "find_term_span", "format_range", "get_rule_text", "get_scan_request", "is_changeable_term",
+    "parse_correctness_rule", "parse_query", "quote_value", "read_memory", "scan_bodies", "split_terms",
+    "start_scan_request",
 ]  # fmt: skip

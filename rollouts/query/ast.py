@@ -9,13 +9,13 @@ from rollouts.errors import InvalidInputError
 
 Span = tuple[int, int]
 
-NUMBER_FIELDS: Final = ("score", "len", "tokens", "adv", "n", "step")
-INTEGER_FIELDS: Final = ("len", "tokens", "n", "step")
-NAME_FIELDS: Final = ("split", "group", "prompt", "source", "reason")
+NUMBER_FIELDS: Final = ("score", "len", "tokens", "adv", "n", "step", "staleness", "duration")
+INTEGER_FIELDS: Final = ("len", "tokens", "n", "step", "staleness")
+NAME_FIELDS: Final = ("split", "group", "prompt", "source", "reason", "alike")
 PROPERTY_NAMES: Final = (
-    "truncated", "flagged", "correct", "wrong", "zerovar", "solve-all", "solve-none", "final", "intermediate",
-    "trunc?", "repetition", "language-mix", "empty", "duplicate", "tokens", "tool", "filtered", "pinned", "reused",
-    "unseen", "seen", "fine", "flagged-by-others",
+    "answer-mismatch", "other-answer", "truncated", "flagged", "correct", "wrong", "zerovar", "solve-all", "solve-none",
+    "final", "intermediate", "trunc?", "repetition", "language-mix", "garbled", "empty", "duplicate", "tokens", "tool",
+    "filtered", "pinned", "reused", "unseen", "seen", "fine", "flagged-by-others",
 )  # fmt: skip
 MISSING_NAMES: Final = ("marker", "score", "text")
 MISSING_ALIASES: Final = {"answer": "marker"}

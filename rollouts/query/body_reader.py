@@ -13,10 +13,21 @@ import polars as pl
 from django.utils.translation import gettext as _
 
 from rollouts.errors import StorageUnavailableError
-from rollouts.lib import MAX_LOGGED_KEYS, cached
-from rollouts.query.ast import And, LoggedKeyTerm, Not, Or, QueryNode, RegexTerm, TextTerm, compute_tolerance
+from rollouts.lib import CacheSize, cached
+from rollouts.query.ast import (
+    And,
+    LoggedKeyTerm,
+    Not,
+    Or,
+    QueryNode,
+    RegexTerm,
+    TextTerm,
+    collect_leaves,
+    compute_tolerance,
+)
 from rollouts.query.body_parts import BodyFilePart, FileVersion
 from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, list_key_aliases, quote_value
+from rollouts.query.scanner import collect_frame, collect_frames
 from rollouts.storage import get_body_file_path
 
 MAX_VALUES: Final = 200  # of a logged key in a file
@@ -59,6 +70,11 @@ def find_regex_error(pattern: str) -> str:
     return ""
 
 
+def match_texts(pattern: str, texts: Sequence[str]) -> list[bool]:
+    frame = pl.DataFrame({"text": pl.Series(texts, dtype=pl.String)}).lazy()
+    return collect_frame(frame.select(pl.col("text").str.contains(pattern)), pattern)["text"].to_list()
+
+
 def open_part(part: BodyFilePart) -> tuple[list[pl.LazyFrame], frozenset[str]]:
     """Returns the pieces of the file and its column names."""
     path = get_body_file_path(part.path)
@@ -77,7 +93,7 @@ def read_matches(parts: Sequence[BodyFilePart], node: QueryNode) -> list[PartMat
             test = build_expression(node, columns)
             queries.append(pl.concat([piece.filter(test).select("id") for piece in pieces]))
             keys.append(list_keys(columns))
-        frames = pl.collect_all(queries, engine="streaming")
+        frames = collect_frames(queries, any(isinstance(leaf, RegexTerm) for leaf in collect_leaves(node)))
     except pl.exceptions.PolarsError as error:
         raise StorageUnavailableError(f"A body file cannot be read: {error}.") from error
     return [(tuple(frame["id"]), part_keys) for frame, part_keys in zip(frames, keys, strict=True)]
@@ -155,7 +171,7 @@ def build_comparison(number: pl.Expr, sign: str, value: float) -> pl.Expr:
 # --- logged keys, for completion: `version` is a part of the cache key, and a file that cannot be read has nothing ----
 
 
-@cached(MAX_LOGGED_KEYS)
+@cached(CacheSize.LOGGED_KEYS)
 def read_logged_keys(part: BodyFilePart, version: FileVersion) -> tuple[LoggedKey, ...]:
     try:
         pieces, columns = open_part(part)
@@ -177,7 +193,7 @@ def build_key_statistics(name: str) -> pl.Expr:
     return pl.struct(count=values.count(), distinct=values.drop_nulls().n_unique()).alias(name)
 
 
-@cached(MAX_LOGGED_KEYS)
+@cached(CacheSize.LOGGED_KEYS)
 def read_row_count(part: BodyFilePart, version: FileVersion) -> int:
     try:
         return int(pl.concat(open_part(part)[0]).select(pl.len()).collect().item())
@@ -185,7 +201,7 @@ def read_row_count(part: BodyFilePart, version: FileVersion) -> int:
         return 0
 
 
-@cached(MAX_LOGGED_KEYS)
+@cached(CacheSize.LOGGED_KEYS)
 def read_value_counts(part: BodyFilePart, version: FileVersion, key: str, numeric: bool) -> tuple[tuple[str, int], ...]:
     """Returns (value as the query language writes it, samples), the most frequent first, at most `MAX_VALUES`."""
     name = f"{'num' if numeric else 'str'}.{key}"

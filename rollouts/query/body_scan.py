@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from django.utils.translation import gettext as _
 
 from rollouts.errors import StorageUnavailableError
-from rollouts.lib import MAX_FOUND_IDS, Cache
+from rollouts.lib import Cache, CacheSize
 from rollouts.models import Dump, DuplicateSource
-from rollouts.query.ast import InvalidQueryError, LoggedKeyTerm, QueryNode, collect_leaves
+from rollouts.query.ast import NUMBER_FIELDS, InvalidQueryError, LoggedKeyTerm, QueryNode, collect_leaves
 from rollouts.query.body_parts import BodyFilePart, FileVersion, find_dumps, get_file_version, list_body_parts
 from rollouts.query.grammar import NUMBER_KEYS, TEXT_KEYS, list_key_aliases
 from rollouts.samples import scan_dump_rows
@@ -94,7 +94,7 @@ def scan_parts(parts: Sequence[BodyFilePart], node: QueryNode, time_budget: Time
 
 # The weight of an entry is the number of its ids.
 match_cache: Cache[tuple[BodyFilePart, QueryNode, FileVersion], PartMatches] = Cache(
-    MAX_FOUND_IDS, lambda matches: len(matches[0]) + 10
+    CacheSize.FOUND_IDS, lambda matches: len(matches[0]) + 10
 )
 
 
@@ -109,17 +109,24 @@ def find_matches(parts: Sequence[BodyFilePart], node: QueryNode) -> list[PartMat
     return [matches[key] for key in keys]
 
 
+def find_matching_texts(pattern: str, texts: Sequence[str]) -> list[bool]:
+    """Returns for each text whether it matches a regular expression of the query language, in linear time."""
+    from rollouts.query.body_reader import match_texts
+
+    return match_texts(pattern, texts)
+
+
 def check_logged_keys(node: QueryNode, keys: set[str]) -> None:
     """Raises InvalidQueryError for a key that no scanned row has: a typo must not look like "no match"."""
     for leaf in collect_leaves(node):
         if isinstance(leaf, LoggedKeyTerm) and not keys.intersection(list_key_aliases(leaf.key)):
-            similar = "".join(get_close_matches(leaf.key, keys, n=1))
+            similar = "".join(get_close_matches(leaf.key, [*NUMBER_FIELDS, *sorted(keys)], n=1))
             logged_keys = ", ".join(sorted(keys.difference(NUMBER_KEYS, TEXT_KEYS))[:20])
             parts = [
                 _("No sample here has the key `{key}`."),
-                _("Did you mean `{meant}`?") if similar else "",
+                _("Did you mean `{similar}`?") if similar else "",
                 _("Logged keys: {keys}.") if logged_keys else "",
                 _("To search for it as text, put it in quotes."),
             ]
             message = " ".join(filter(None, parts))
-            raise InvalidQueryError(message.format(key=leaf.key, meant=similar, keys=logged_keys), leaf.span)
+            raise InvalidQueryError(message.format(key=leaf.key, similar=similar, keys=logged_keys), leaf.span)

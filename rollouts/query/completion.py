@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Flag, Run
+from rollouts.models import Flag, Run, StepTemplate
 from rollouts.query import ast
 from rollouts.query.grammar import ASCII_SIGNS, format_key, parse_key_name, quote_value
 from rollouts.query.logged_keys import count_logged_values, find_logged_keys, is_count_complete
@@ -21,7 +21,7 @@ from rollouts.query.parser import parse_query
 from rollouts.query.search import QueryResult, find_samples
 from rollouts.query.sql import NUMBER_COLUMNS
 from rollouts.query.term_editing import find_term_span
-from rollouts.samples import PROPERTY_CATALOG
+from rollouts.samples import NAME_MASK, NUMBER_MASK, PROPERTY_CATALOG
 
 if TYPE_CHECKING:
     from rollouts.query.body_reader import LoggedKey
@@ -34,11 +34,14 @@ NAMED: Final = re.compile(r"([A-Za-z_][\w.]*):(.*)", re.DOTALL)
 FIELD_DESCRIPTIONS: Final = {
     "score": N_("reward of the response"), "len": N_("length in characters"), "tokens": N_("length in tokens"),
     "adv": N_("mean advantage"), "n": N_("index in its group"), "step": N_("step of the run"),
+    "staleness": N_("policy versions behind the trainer"), "duration": N_("seconds to generate and score it"),
     "split": N_("train or eval"), "group": N_("responses to one prompt"), "prompt": N_("prompt key"),
-    "source": N_("data source (part of its name)"), "reason": N_("flag reason"), "is": N_("property"),
+    "source": N_("data source (part of its name)"), "reason": N_("flag reason"), "alike": N_("id of a template"),
+    "is": N_("property"),
     "no": N_("missing field"),
 }  # fmt: skip
 PROPERTY_DESCRIPTIONS: Final = {entry.term: entry.about for entry in PROPERTY_CATALOG} | {
+    "is:other-answer": N_("the last answer in the text is not the ground truth"),
     "is:flagged": N_("flagged by a user"), "is:correct": N_("by the project's correctness rule"),
     "is:wrong": N_("by the project's correctness rule"), "is:final": N_("last sample of its trajectory"),
     "is:intermediate": N_("not the last sample of its trajectory"), "is:tokens": N_("token ids were recorded"),
@@ -91,11 +94,11 @@ class CompletionContext:
         """Returns whether the property can be queried: personal ones need a user."""
         return name not in ast.PERSONAL_PROPERTIES or self.base.scope.reader is not None
 
-    def list_frequent_values(self, column: str, most: int) -> list[tuple[Any, int]]:
+    def list_frequent_values(self, column: str, limit: int) -> list[tuple[Any, int]]:
         """Returns [(value, samples)], the most frequent first."""
         unknown = "" if column in ("group", "data_source") else None
         rows = self.rest.samples.order_by().exclude(**{column: unknown}).values_list(column)
-        return list(rows.annotate(count=Count("pk")).order_by("-count", column)[:most])
+        return list(rows.annotate(count=Count("pk")).order_by("-count", column)[:limit])
 
 
 def complete_query(run: Run, q: str, at: int | None = None, **where: Any) -> QueryCompletion:
@@ -190,10 +193,10 @@ def build_key_choice(key: LoggedKey) -> CompletionChoice:
     return CompletionChoice(format_key(key.name), "key", detail, key.count, whole=False)
 
 
-def format_range(about: str, low: float | None, high: float | None) -> str:
-    message = _("{about}, {low}") if low == high else _("{about}, {low} to {high}")
+def format_range(description: str, low: float | None, high: float | None) -> str:
+    message = _("{description}, {low}") if low == high else _("{description}, {low} to {high}")
     low_text, high_text = ("" if bound is None else f"{bound:.6g}".replace("-", "−") for bound in (low, high))
-    return message.format(about=about, low=low_text, high=high_text)
+    return message.format(description=description, low=low_text, high=high_text)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -257,6 +260,7 @@ def list_named_values(context: CompletionContext, name: str, typed: str) -> list
         "source": lambda: list_column_values(context, "source", "data_source"),
         "group": lambda: list_column_values(context, "group", "group"),
         "reason": lambda: list_reasons(context),
+        "alike": lambda: list_templates(context),
     }
     choices = lists[name]() if name in lists else []
     return [choice for choice in choices if typed in choice.text.partition(":")[2].casefold()]
@@ -287,3 +291,18 @@ def list_reasons(context: CompletionContext) -> list[CompletionChoice]:
         )
         for reason in run.project.reasons
     ]
+
+
+def list_templates(context: CompletionContext) -> list[CompletionChoice]:
+    """Returns the templates of a step, the largest first."""
+    step = context.base.scope.step_id
+    templates = StepTemplate.objects.filter(step=step).order_by("-samples", "kind", "key")[:MAX_CHOICES]
+    return [
+        CompletionChoice(f"alike:{template.template_id}", "value", describe_template(template), template.samples)
+        for template in templates
+        if step is not None
+    ]
+
+
+def describe_template(template: StepTemplate) -> str:
+    return template.text.replace(NUMBER_MASK, "#").replace(NAME_MASK, "@")

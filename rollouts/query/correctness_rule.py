@@ -32,7 +32,7 @@ def build_correctness_notes(query: ast.Query, project: Project) -> tuple[str, ..
 
 def parse_correctness_rule(text: object) -> ast.Query:
     """Returns a query that is a valid rule. Raises InvalidInputError, InvalidQueryError if it cannot be parsed."""
-    query = parse_query(parse_text(text, "correct", most=MAX_RULE_CHARS).strip())
+    query = parse_query(parse_text(text, "correct", max_chars=MAX_RULE_CHARS).strip())
     for leaf in query.leaves:
         if isinstance(leaf, ast.PropertyTerm) and leaf.name in CIRCULAR_PROPERTIES:
             message = _("A correctness rule cannot use `is:{name}`: the rule itself defines it.")

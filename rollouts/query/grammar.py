@@ -34,13 +34,13 @@ _OPEN: /[(（]/
 _CLOSE: /[)）]/
 PHRASE.4: /"(?:\\.|[^"\\])*"|[“”](?:\\.|[^“”\\])*[“”]|＂(?:\\.|[^＂\\])*＂|「[^」]*」|『[^』]*』/s
 REGEX.4: /\/(?:\\.|[^\/\\])+\/(?=[\s()（）]|$)/s
-COMPARED.5: /(?:extra\.(?:"(?:\\.|[^"\\])*"|[\w.\/\-]+)|[^\W\d][\w.\/\-]*)\s*(?:[<=>＜-＞!！][=＝]|[<=>＜-＞≤-≧≠])\s*/s
-NAMED.5: /(?:extra\.(?:"(?:\\.|[^"\\])*"|[\w.\/\-]+)|[A-Za-z_][A-Za-z0-9_.]*)[:：](?!\/\/)\s*/s
+COMPARED.5: /(?:<key>|[^\W\d][\w.\/\-]*)\s*(?:[<=>＜-＞!！][=＝]|[<=>＜-＞≤-≧≠])\s*/s
+NAMED.5: /(?:<key>|[A-Za-z_][A-Za-z0-9_.]*)[:：](?!\/\/)\s*/s
 VALUE: /[^\s()（）"“”＂]+/
 WORD: /[^\s()（）"“”＂「『\/\-－][^\s()（）"“”＂]*(?:\([^\s()"]*\)[^\s()（）"“”＂]*)*/
 _SPACE: /\s+/
 %ignore _SPACE
-"""
+""".replace("<key>", r"""(?:extra|config|metric)\.(?:"(?:\\.|[^"\\])*"|[\w.\/\-]+)""")
 
 ASCII_SIGNS = str.maketrans("：，（）＜＞＝！－．", ":,()<>=!-.")
 OTHER_SIGNS = {"==": "=", "≤": "<=", "≦": "<=", "≥": ">=", "≧": ">=", "≠": "!="}
@@ -49,6 +49,7 @@ TURN_KEYS: Final = ("num_turns", "__num_turns__", "turns")
 NUMBER_KEYS: Final = ("index", "turn", "policy_version")
 TEXT_KEYS: Final = ("group", "trajectory", "ground_truth", "data_source", "finish_reason")
 RESERVED_WORDS: Final = (*NUMBER_FIELDS, *NAME_FIELDS, "is", "no", "or", "and")
+AGE_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 KEY_PATTERN: Final = re.compile(r"[^\W\d][\w./\-]*")
 VALUE_PATTERN: Final = re.compile(r"[\w./\-]+")
 
@@ -82,8 +83,18 @@ def format_key(name: str) -> str:
 
 
 def parse_key_name(key: str) -> str:
-    """Returns the name of a logged key as the run logged it, from `name` or `extra.name`."""
-    return unquote_text(key[6:]) if key.startswith("extra.") else key
+    """Returns the name of a logged key as the run logged it, from `name` or `extra.name`. `config.` and `metric.` stay:
+    they choose between two keys of a run."""
+    prefix, _, name = key.partition(".")
+    if prefix == "extra" and key != prefix:
+        return unquote_text(name)
+    return f"{prefix}.{unquote_text(name)}" if name[:1] == '"' else key
+
+
+def parse_age(text: str) -> float | None:
+    """Returns the seconds that are written as `90s`, `30m`, `2h`, `1.5d` or `4w`."""
+    matched = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)([smhdw])", text.translate(ASCII_SIGNS).lower())
+    return float(matched[1]) * AGE_UNITS[matched[2]] if matched and len(matched[1]) < 12 else None
 
 
 def list_key_aliases(key: str) -> tuple[str, ...]:
@@ -101,7 +112,7 @@ def parse_number(text: str) -> float | None:
 
 def split_comparison(head: str) -> tuple[str, str]:
     """Returns key and sign of `key <`. The sign is one of `< <= > >= = !=`."""
-    key = re.match(r'extra\."(?:\\.|[^"\\])*"|[\w./\-]+', head, re.DOTALL)
+    key = re.match(r'(?:extra|config|metric)\."(?:\\.|[^"\\])*"|[\w./\-]+', head, re.DOTALL)
     assert key, "the grammar requires a key"
     sign = head[key.end() :].strip().translate(ASCII_SIGNS)
     return key[0], OTHER_SIGNS.get(sign, sign)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from django.db.models import Case, CharField, Count, IntegerField, Max, Min, When
 from django.db.models.functions import Cast
 
-from rollouts.lib import MAX_GROUP_NAMES, Cache
+from rollouts.lib import Cache, CacheSize
 from rollouts.models import Sample, StepQuerySet
 
 BATCH_SAMPLES: Final = 20_000  # samples that one SQL query groups
@@ -26,7 +26,7 @@ class GroupOutcomes(NamedTuple):
     solve_none: tuple[str, ...] = ()
 
 
-outcome_cache: Cache[StepVersion, GroupOutcomes] = Cache(MAX_GROUP_NAMES, lambda outcomes: 1 + sum(map(len, outcomes)))
+outcome_cache: Cache[StepVersion, GroupOutcomes] = Cache(CacheSize.GROUP_NAMES, lambda own: 1 + sum(map(len, own)))
 
 
 def find_step_group_outcomes(step_id: int) -> GroupOutcomes:
@@ -70,17 +70,17 @@ def split_into_batches(samples: Mapping[StepVersion, int]) -> Iterator[list[int]
 def load_outcomes(step_ids: Iterable[int]) -> dict[int, GroupOutcomes]:
     """Returns the outcomes of the steps that have named groups. A trajectory counts once, by its last sample."""
     correct = Case(When(correct=True, then=1), When(correct=False, then=0), output_field=IntegerField())
-    last = Sample.objects.filter(step__in=list(step_ids), visible=True, final=True).exclude(group="")
+    last = Sample.objects.visible().filter(step__in=list(step_ids), final=True).exclude(group="")
     groups = last.order_by().values_list("step", "group").annotate(
-        low=Min("score"), high=Max("score"), scores=Count("score"), least=Min(correct), most=Max(correct)
+        low=Min("score"), high=Max("score"), scores=Count("score"), all_correct=Min(correct), any_correct=Max(correct)
     )  # fmt: skip
     outcomes: dict[int, tuple[list[str], list[str], list[str]]] = {}
-    for step, group, low, high, scores, least, most in groups:
+    for step, group, low, high, scores, all_correct, any_correct in groups:
         zerovar, solve_all, solve_none = outcomes.setdefault(step, ([], [], []))
         if scores > 1 and low == high:
             zerovar.append(group)
-        if least == 1:
+        if all_correct == 1:
             solve_all.append(group)
-        if most == 0:
+        if any_correct == 0:
             solve_none.append(group)
     return {step: GroupOutcomes(*map(tuple, names)) for step, names in outcomes.items()}

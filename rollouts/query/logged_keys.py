@@ -35,14 +35,14 @@ def find_logged_keys(scope: QueryScope) -> dict[str, LoggedKey]:
     return dict(sorted(keys.items()))
 
 
-def count_logged_values(scope: QueryScope, key: LoggedKey, most: int) -> list[tuple[str, int]]:
+def count_logged_values(scope: QueryScope, key: LoggedKey, limit: int) -> list[tuple[str, int]]:
     """Returns [(value as the query language writes it, samples)] of the newest files, the most frequent first."""
     from rollouts.query.body_reader import read_value_counts
 
     counts: Counter[str] = Counter()
     for part, version in list_newest_parts(scope):
         counts.update(dict(read_value_counts(part, version, key.name, key.numeric)))
-    return counts.most_common(most)
+    return counts.most_common(limit)
 
 
 def is_count_complete(scope: QueryScope, key: LoggedKey, samples: int) -> bool:

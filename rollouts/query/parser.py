@@ -7,10 +7,13 @@
     is:truncated  no:answer                          properties, see `PROPERTY_NAMES` and `MISSING_NAMES`
     acc=1  extra.lang=zh  extra.note:loop            any key that the run logged
     quokka  "exact phrase"  /regex/                  text of prompt and response
+    split:train,eval                                 any value of a list
     -x  x y  x or y  (x)                             not, and, or
 
 A bare word in lower case ignores case; a word with a capital letter does not. A phrase is matched exactly, a regular
 expression (Rust syntax, linear time) as it is written. A comparison is false if the number was not recorded.
+
+A query about other objects has another `Vocabulary`; `rollouts/runs` has the one of runs.
 """
 
 from __future__ import annotations
@@ -25,11 +28,13 @@ from rollouts.query import ast
 from rollouts.query.grammar import (
     ASCII_SIGNS,
     get_grammar_parser,
+    parse_age,
     parse_key_name,
     parse_number,
     split_comparison,
     unquote_text,
 )
+from rollouts.query.vocabulary import SAMPLE_VOCABULARY, Vocabulary
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -40,20 +45,20 @@ MAX_DEPTH: Final = 24
 MAX_TERMS: Final = 64
 
 
-def parse_query(q: str) -> ast.Query:
+def parse_query(q: str, vocabulary: Vocabulary = SAMPLE_VOCABULARY) -> ast.Query:
     """Returns the parsed query. Raises InvalidQueryError, never another exception."""
     if len(q) > MAX_CHARS:
-        message = _("The query has {count} characters; the limit is {most}.")
-        raise ast.InvalidQueryError(message.format(count=f"{len(q):,}", most=f"{MAX_CHARS:,}"), (0, len(q)))
+        message = _("The query has {count} characters; the limit is {limit}.")
+        raise ast.InvalidQueryError(message.format(count=f"{len(q):,}", limit=f"{MAX_CHARS:,}"), (0, len(q)))
     for at, character in enumerate(q):
         if character == "\x00" or "\ud800" <= character <= "\udfff":
             message = _("The query contains an invalid character (NUL or an unpaired surrogate).")
             raise ast.InvalidQueryError(message, (at, at + 1))
-    root = AstBuilder(q).build()
+    root = AstBuilder(q, vocabulary).build()
     leaves = tuple(ast.collect_leaves(root)) if root else ()
     if len(leaves) > MAX_TERMS:
-        message = _("The query has {count} terms; the limit is {most}.")
-        raise ast.InvalidQueryError(message.format(count=len(leaves), most=MAX_TERMS), (0, len(q)))
+        message = _("The query has {count} terms; the limit is {limit}.")
+        raise ast.InvalidQueryError(message.format(count=len(leaves), limit=MAX_TERMS), (0, len(q)))
     inferred = ast.PropertyTerm("truncated") in leaves
     notes = (_("is:truncated also matches samples whose truncation was inferred (trunc?)."),) if inferred else ()
     return ast.Query(q, root, leaves, notes)
@@ -62,8 +67,9 @@ def parse_query(q: str) -> ast.Query:
 class AstBuilder:
     """Converts lark's tree of one query to nodes."""
 
-    def __init__(self, q: str) -> None:
+    def __init__(self, q: str, vocabulary: Vocabulary = SAMPLE_VOCABULARY) -> None:
         self.q = q
+        self.vocabulary = vocabulary
 
     def build(self) -> ast.QueryNode | None:
         from lark.exceptions import UnexpectedCharacters, UnexpectedToken
@@ -78,8 +84,8 @@ class AstBuilder:
 
     def build_node(self, tree: Tree[Token], depth: int) -> ast.QueryNode:
         if depth > MAX_DEPTH:
-            message = _("The query is nested more than {most} levels deep. Remove some parentheses.")
-            raise ast.InvalidQueryError(message.format(most=MAX_DEPTH), (0, len(self.q)))
+            message = _("The query is nested more than {limit} levels deep. Remove some parentheses.")
+            raise ast.InvalidQueryError(message.format(limit=MAX_DEPTH), (0, len(self.q)))
         match tree.data:
             case "either" | "both":
                 parts = tuple(self.build_node(part, depth + 1) for part in tree.children)  # type: ignore[arg-type]
@@ -87,7 +93,7 @@ class AstBuilder:
             case "negated":
                 return ast.Not(self.build_node(tree.children[0], depth + 1))  # type: ignore[arg-type]
             case _:
-                return build_term(str(tree.data), tree.children)  # type: ignore[arg-type]
+                return build_term(str(tree.data), tree.children, self.vocabulary)  # type: ignore[arg-type]
 
     def build_token_error(self, token: Token) -> ast.InvalidQueryError:
         end = len(self.q)
@@ -122,7 +128,7 @@ def get_span(token: Token) -> ast.Span:
     return start, token.end_pos if token.end_pos is not None else start + len(token)
 
 
-def build_term(kind: str, tokens: list[Token]) -> ast.QueryNode:
+def build_term(kind: str, tokens: list[Token], vocabulary: Vocabulary) -> ast.QueryNode:
     head = str(tokens[0])
     match kind:
         case "word":
@@ -135,31 +141,49 @@ def build_term(kind: str, tokens: list[Token]) -> ast.QueryNode:
             return build_regex_term(head[1:-1].replace(r"\/", "/"), get_span(tokens[0]))
     text, value_span = unquote_text(str(tokens[1])), get_span(tokens[1])
     span = get_span(tokens[0])[0], value_span[1]
-    return build_comparison(head, text, span, value_span) if kind == "compared" else build_named_term(head, text, span)
+    if kind == "compared":
+        return build_comparison(head, text, span, value_span, vocabulary)
+    name = head.rstrip()[:-1]
+    is_list = tokens[1].type == "VALUE" and "," in text.translate(ASCII_SIGNS) and takes_list(name, vocabulary)
+    texts = [part for part in text.translate(ASCII_SIGNS).split(",") if part] if is_list else [text]
+    parts = tuple(build_named_term(name, part, span, vocabulary) for part in texts or [text])
+    return parts[0] if len(parts) == 1 else ast.Or(parts)
+
+
+def takes_list(name: str, vocabulary: Vocabulary) -> bool:
+    """Returns whether a comma separates values. In a logged text it is a comma."""
+    return vocabulary.keys_have_names or name in vocabulary.field_names
 
 
 def build_regex_term(pattern: str, span: ast.Span) -> ast.RegexTerm:
     from rollouts.query.body_reader import find_regex_error
 
     if len(pattern) > MAX_REGEX_CHARS:
-        message = _("The regular expression has more than {most} characters.")
-        raise ast.InvalidQueryError(message.format(most=f"{MAX_REGEX_CHARS:,}"), span)
-    if complaint := find_regex_error(pattern):
-        raise ast.InvalidQueryError(_("Invalid regular expression: {complaint}.").format(complaint=complaint), span)
+        message = _("The regular expression has more than {limit} characters.")
+        raise ast.InvalidQueryError(message.format(limit=f"{MAX_REGEX_CHARS:,}"), span)
+    if error := find_regex_error(pattern):
+        raise ast.InvalidQueryError(_("Invalid regular expression: {error}.").format(error=error), span)
     return ast.RegexTerm(pattern)
 
 
-def build_comparison(head: str, text: str, span: ast.Span, value_span: ast.Span) -> ast.QueryNode:
+def build_comparison(
+    head: str, text: str, span: ast.Span, value_span: ast.Span, vocabulary: Vocabulary
+) -> ast.QueryNode:
     """Builds the term of `key<number` or `key=text`."""
     key, sign = split_comparison(head)
+    if vocabulary.keys_have_names and key in (*vocabulary.name_fields, "is", "no") and sign in ("=", "!="):
+        term = build_named_term(key, text, span, vocabulary)
+        return ast.Not(term) if sign == "!=" else term
+    if key in vocabulary.age_fields:
+        return build_age_comparison(key, sign, text, value_span)
     number = parse_number(text)
-    if key not in ast.NUMBER_FIELDS:
-        return build_logged_key_term(key, sign, text, span)
+    if key not in vocabulary.number_fields:
+        return build_logged_key_term(key, sign, text, span, vocabulary)
     if number is None:
         message = _("`{key}` needs a number, for example `{key}{sign}1`.")
         raise ast.InvalidQueryError(message.format(key=key, sign=sign), value_span)
-    number = check_integer(key, number, value_span)
-    near = 0 if key in ast.INTEGER_FIELDS else ast.compute_tolerance(number)
+    number = check_integer(key, number, value_span, vocabulary)
+    near = 0 if key in vocabulary.integer_fields else ast.compute_tolerance(number)
     match sign:
         case "<":
             return ast.RangeTerm(key, None, number - near, open_high=True)
@@ -175,18 +199,29 @@ def build_comparison(head: str, text: str, span: ast.Span, value_span: ast.Span)
             return ast.And((ast.RecordedTerm(key), ast.Not(ast.RangeTerm(key, number - near, number + near))))
 
 
-def check_integer(key: str, number: float, span: ast.Span) -> float:
-    if key not in ast.INTEGER_FIELDS:
+def build_age_comparison(key: str, sign: str, text: str, span: ast.Span) -> ast.QueryNode:
+    """Builds the term of `updated<2h`: less than two hours ago."""
+    seconds = parse_age(text)
+    if seconds is None or sign in ("=", "!="):
+        message = _("`{key}` needs an age, for example `{key}<2h` or `{key}>7d` (s, m, h, d, w).")
+        raise ast.InvalidQueryError(message.format(key=key), span)
+    is_upper = sign in ("<", "<=")
+    return ast.RangeTerm(key, None if is_upper else seconds, seconds if is_upper else None, sign == ">", sign == "<")
+
+
+def check_integer(key: str, number: float, span: ast.Span, vocabulary: Vocabulary) -> float:
+    if key not in vocabulary.integer_fields:
         return number
     if number != int(number) or abs(number) > MAX_INT64:
         raise ast.InvalidQueryError(_("`{key}` needs a whole number.").format(key=key), span)
     return int(number)
 
 
-def build_logged_key_term(key: str, sign: str, text: str, span: ast.Span) -> ast.QueryNode:
+def build_logged_key_term(key: str, sign: str, text: str, span: ast.Span, vocabulary: Vocabulary) -> ast.QueryNode:
     name, number = parse_key_name(key), parse_number(text)
-    if not name:
-        raise ast.InvalidQueryError(_("`extra.` needs a logged key, for example `extra.lang=zh`."), span)
+    if name in ("", "config.", "metric."):
+        message = _("`{prefix}.` needs a key, for example `{example}`.")
+        raise ast.InvalidQueryError(message.format(prefix=vocabulary.key_prefix, example=vocabulary.key_example), span)
     if sign in ("<", "<=", ">", ">=") and number is None:
         message = _("`{name}{sign}` needs a number; text can only be compared with `=`.")
         raise ast.InvalidQueryError(message.format(name=name, sign=sign), span)
@@ -196,34 +231,46 @@ def build_logged_key_term(key: str, sign: str, text: str, span: ast.Span) -> ast
     return ast.LoggedKeyTerm(name, sign, text, number, span)
 
 
-def build_named_term(head: str, text: str, span: ast.Span) -> ast.QueryNode:
+def build_named_term(name: str, text: str, span: ast.Span, vocabulary: Vocabulary) -> ast.QueryNode:
     """Builds the term of `name:value`. The error for an unknown name suggests a similar one."""
-    name = head.rstrip()[:-1]
-    if name.startswith("extra."):
-        return build_logged_key_term(name, ":", text, span)
-    if name in ast.NUMBER_FIELDS:
-        return build_range(name, text, span)
+    if name.startswith(f"{vocabulary.key_prefix}."):
+        return build_logged_key_term(name, ":", text, span, vocabulary)
+    if name in vocabulary.number_fields:
+        return build_range(name, text, span, vocabulary)
+    if name in vocabulary.age_fields:
+        return build_age_range(name, text, span)
     if name == "is":
-        return ast.PropertyTerm(check_choice("is", text.lower(), ast.PROPERTY_NAMES, span))
+        return ast.PropertyTerm(check_choice("is", text.lower(), vocabulary.property_names, span))
     if name == "no":
-        text = ast.MISSING_ALIASES.get(text.lower(), text.lower())
-        return ast.MissingTerm(check_choice("no", text, ast.MISSING_NAMES, span))
-    if name == "split":
-        check_choice("split", text, ("train", "eval"), span)
-    if name in ast.NAME_FIELDS:
+        text = dict(vocabulary.missing_aliases).get(text.lower(), text.lower())
+        return ast.MissingTerm(check_choice("no", text, vocabulary.missing_names, span))
+    if choices := vocabulary.get_choices(name):
+        check_choice(name, text, choices, span)
+    if name in vocabulary.name_fields:
         return ast.NameTerm(name, text, span)
+    if vocabulary.keys_have_names:
+        return build_logged_key_term(name, ":", text, span, vocabulary)
     message = _(
         "Unknown field `{name}:`. For a logged key use `extra.{name}:…`; to search for it as text, put it in quotes."
     )
-    if similar := find_similar(name, (*ast.NUMBER_FIELDS, *ast.NAME_FIELDS, "is", "no")):
+    if similar := find_similar(name, vocabulary.field_names):
         message = _(
-            "Unknown field `{name}:`. Did you mean `{meant}`? For a logged key use `extra.{name}:…`; to search for "
+            "Unknown field `{name}:`. Did you mean `{similar}`? For a logged key use `extra.{name}:…`; to search for "
             "it as text, put it in quotes."
         )
-    raise ast.InvalidQueryError(message.format(name=name, meant=similar), span)
+    raise ast.InvalidQueryError(message.format(name=name, similar=similar), span)
 
 
-def build_range(name: str, text: str, span: ast.Span) -> ast.RangeTerm:
+def build_age_range(name: str, text: str, span: ast.Span) -> ast.RangeTerm:
+    low_text, dots, high_text = text.translate(ASCII_SIGNS).partition("..")
+    low, high = parse_age(low_text), parse_age(high_text)
+    if not dots or (low_text and low is None) or (high_text and high is None) or low is high is None:
+        message = _("`{name}:` needs a range of ages, for example `{name}:1d..7d`.")
+        raise ast.InvalidQueryError(message.format(name=name), span)
+    return ast.RangeTerm(name, low, high)
+
+
+def build_range(name: str, text: str, span: ast.Span, vocabulary: Vocabulary) -> ast.RangeTerm:
     """Builds the term of `100..200`, `100..`, `..200` or a single number."""
     low_text, dots, high_text = text.translate(ASCII_SIGNS).partition("..")
     low, high = parse_number(low_text), parse_number(high_text if dots else low_text)
@@ -233,20 +280,20 @@ def build_range(name: str, text: str, span: ast.Span) -> ast.RangeTerm:
     if low is not None and high is not None and low > high:
         message = _("The range is reversed. Put the smaller number first: `{name}:{last}..{first}`.")
         raise ast.InvalidQueryError(message.format(name=name, last=high_text, first=low_text), span)
-    near = 0.0 if name in ast.INTEGER_FIELDS else 1.0
-    low = None if low is None else check_integer(name, low - near * ast.compute_tolerance(low), span)
-    high = None if high is None else check_integer(name, high + near * ast.compute_tolerance(high), span)
+    near = 0.0 if name in vocabulary.integer_fields else 1.0
+    low = None if low is None else check_integer(name, low - near * ast.compute_tolerance(low), span, vocabulary)
+    high = None if high is None else check_integer(name, high + near * ast.compute_tolerance(high), span, vocabulary)
     return ast.RangeTerm(name, low, high)
 
 
 def check_choice(name: str, text: str, choices: tuple[str, ...], span: ast.Span) -> str:
     if text in choices:
         return text
-    message = _("Unknown value `{name}:{text}`. Available: {listed}.")
+    message = _("Unknown value `{name}:{text}`. Available: {values}.")
     if similar := find_similar(text, choices):
-        message = _("Unknown value `{name}:{text}`. Did you mean `{meant}`? Available: {listed}.")
-    listed = ", ".join(f"{name}:{choice}" for choice in choices)
-    raise ast.InvalidQueryError(message.format(name=name, text=text, meant=similar, listed=listed), span)
+        message = _("Unknown value `{name}:{text}`. Did you mean `{similar}`? Available: {values}.")
+    values = ", ".join(f"{name}:{choice}" for choice in choices)
+    raise ast.InvalidQueryError(message.format(name=name, text=text, similar=similar, values=values), span)
 
 
 def find_similar(word: str, choices: tuple[str, ...]) -> str:

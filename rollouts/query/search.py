@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Count, F, Q, Sum
-from django.db.models.functions import Length
+from django.db.models import Count, F, FloatField, Q, Sum
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast, Length
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     from rollouts.models import SampleQuerySet
 
 # The columns of each ordering. The sample's id breaks ties. Unknown values are last in both directions.
+PART_PREFIX: Final = "part:"
 SAMPLE_ORDERINGS: Final[dict[str, tuple[Any, ...]]] = {
     "score": (F("score"),),
     "len": (F("chars"),),
     "tokens": (F("tokens"),),
     "adv": (F("advantage"),),
     "n": (F("index"),),
+    "staleness": (F("staleness"),),
+    "duration": (F("duration"),),
     "group": (Length("group"), F("group"), F("index")),
     "order": (F("step__step"), F("dump"), F("ordinal")),
     "step": (F("step__step"),),
@@ -68,12 +72,21 @@ class QueryResult:
     @property
     def notes(self) -> tuple[str, ...]:
         """Messages to show with the result."""
-        return self.query.notes + correctness_rule.build_correctness_notes(self.query, self.scope.run.project)
+        rule_notes = correctness_rule.build_correctness_notes(self.query, self.scope.run.project)
+        return self.query.notes + rule_notes + self.build_drop_notes()
+
+    def build_drop_notes(self) -> tuple[str, ...]:
+        """Says that samples of these steps were dropped, since the query cannot find them."""
+        dropped = self.scope.steps.filter(dropped__gt=0).aggregate(steps=Count("pk"), samples=Sum("dropped"))
+        if not dropped["steps"]:
+            return ()
+        message = _("Without {samples} samples in {steps} steps that the retention policy dropped.")
+        return (message.format(samples=f"{dropped['samples']:,}", steps=f"{dropped['steps']:,}"),)
 
     @cached_property
     def total(self) -> int:
         if self.query.root is None and self.scope.step_id is None:
-            return self.scope.steps.aggregate(total=Sum("samples"))["total"] or 0
+            return self.scope.steps.aggregate(total=Sum(F("samples") - F("dropped")))["total"] or 0
         return self.samples.order_by().count()
 
     def build_term_condition(self, term: str) -> Q:
@@ -168,13 +181,21 @@ def find_first_step(scope: QueryScope, max_samples: int) -> int | None:
     return None
 
 
+def get_order_columns(name: str) -> tuple[Any, ...]:
+    """Returns the columns of an ordering; none if it does not exist. `part:acc` orders by a reward part."""
+    if name.startswith(PART_PREFIX) and len(name) > len(PART_PREFIX):
+        return (Cast(KeyTextTransform(name.removeprefix(PART_PREFIX), "parts"), FloatField()),)
+    return SAMPLE_ORDERINGS.get(name, ())
+
+
 def build_order(ordering: str) -> tuple[Any, ...]:
     name = ordering.removeprefix("-")
-    if name not in SAMPLE_ORDERINGS:
-        message = _("`ordering` must be one of {known}; put `-` in front to reverse the order.")
+    order_columns = get_order_columns(name)
+    if not order_columns:
+        message = _("`ordering` must be one of {known} or `part:` and a reward part; put `-` in front to reverse it.")
         raise InvalidInputError(message.format(known=", ".join(SAMPLE_ORDERINGS)), "ordering")
     down = ordering.startswith("-")
-    columns = [key.desc(nulls_last=True) if down else key.asc(nulls_last=True) for key in SAMPLE_ORDERINGS[name]]
+    columns = [key.desc(nulls_last=True) if down else key.asc(nulls_last=True) for key in order_columns]
     return (*columns, "pk")
 
 

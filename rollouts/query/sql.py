@@ -13,7 +13,18 @@ from django.db.models.lookups import GreaterThan
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Flag, Pin, Replay, Run, Sample, Step, StepQuerySet, ViewedSample
+from rollouts.models import (
+    Flag,
+    Pin,
+    Replay,
+    Run,
+    Sample,
+    Step,
+    StepQuerySet,
+    StepTemplate,
+    ViewedSample,
+    parse_template_id,
+)
 from rollouts.query import ast, group_outcomes
 from rollouts.samples import TEXT_PROPERTY_BITS
 
@@ -23,11 +34,13 @@ if TYPE_CHECKING:
 
 NUMBER_COLUMNS: Final = {
     "score": "score", "len": "chars", "tokens": "tokens", "adv": "advantage", "n": "index", "step": "step__step",
+    "staleness": "staleness", "duration": "duration",
 }  # fmt: skip
 # The samples that have a value of a field.
 RECORDED_CONDITIONS: Final = {
     "score": Q(score__isnull=False), "tokens": Q(tokens__isnull=False), "adv": Q(advantage__isnull=False),
-    "n": Q(index__isnull=False), "source": ~Q(data_source=""), "group": ~Q(group=""),
+    "n": Q(index__isnull=False), "staleness": Q(staleness__isnull=False), "duration": Q(duration__isnull=False),
+    "source": ~Q(data_source=""), "group": ~Q(group=""),
 }  # fmt: skip
 
 
@@ -60,7 +73,7 @@ class QueryScope:
     def samples(self) -> Any:
         """Returns a QuerySet of the visible samples of these steps."""
         in_steps = Q(step__in=self.steps.values("pk")) if self.step_id is None else Q(step=self.step_id)
-        return Sample.objects.filter(in_steps, visible=True)
+        return Sample.objects.visible().filter(in_steps)
 
 
 def build_scope(
@@ -141,8 +154,21 @@ def build_name_condition(term: ast.NameTerm, scope: QueryScope) -> Q:
             return Q(prompt_key__startswith=term.text.lower())
         case "source":
             return Q(data_source__icontains=term.text)
-        case _:
+        case "alike":
+            return build_template_condition(term)
+        case "reason":
             return build_flag_condition(scope, reason=find_reason_key(term, scope))
+    raise ValueError(f"The query key {term.name} has no condition.")
+
+
+def build_template_condition(term: ast.NameTerm) -> Q:
+    """Returns the samples with a template. Only the steps that have it are searched."""
+    try:
+        key = parse_template_id(term.text)
+    except ValueError:
+        message = _("`alike:{text}` is not the id of a template, which has 10 digits from 0 to f.")
+        raise ast.InvalidQueryError(message.format(text=term.text), term.span) from None
+    return Q(step__in=StepTemplate.objects.filter(key=key).values("step")) & (Q(opening=key) | Q(ending=key))
 
 
 def find_reason_key(term: ast.NameTerm, scope: QueryScope) -> str:
@@ -151,9 +177,9 @@ def find_reason_key(term: ast.NameTerm, scope: QueryScope) -> str:
     for reason in reasons:
         if term.text.casefold() in (reason["key"].casefold(), reason["name"].casefold()):
             return str(reason["key"])
-    listed = ", ".join(str(reason["key"]) for reason in reasons)
-    message = _("This project has no flag reason `{reason}`. Available: {listed}.")
-    raise ast.InvalidQueryError(message.format(reason=term.text, listed=listed), term.span)
+    values = ", ".join(str(reason["key"]) for reason in reasons)
+    message = _("This project has no flag reason `{reason}`. Available: {values}.")
+    raise ast.InvalidQueryError(message.format(reason=term.text, values=values), term.span)
 
 
 def build_property_condition(name: str, scope: QueryScope) -> Q:
@@ -164,6 +190,8 @@ def build_property_condition(name: str, scope: QueryScope) -> Q:
             return Q(truncated=True) | build_bit_condition("trunc?")
         case "flagged":
             return build_flag_condition(scope)
+        case "answer-mismatch":
+            return Q(build_bit_condition("other-answer"), correct=True)
         case "correct" | "wrong":
             return Q(correct=name == "correct")
         case "final" | "intermediate":

@@ -4,10 +4,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rollouts.lib import MAX_QUERY_TERMS, cached
-from rollouts.query.ast import And, InvalidQueryError, LoggedKeyTerm, NameTerm, Not, QueryNode, RangeTerm, RecordedTerm
+from rollouts.lib import CacheSize, cached
+from rollouts.query.ast import (
+    And,
+    InvalidQueryError,
+    LoggedKeyTerm,
+    NameTerm,
+    Not,
+    Or,
+    QueryNode,
+    RangeTerm,
+    RecordedTerm,
+)
 from rollouts.query.grammar import get_grammar_parser
 from rollouts.query.parser import AstBuilder, parse_query
+from rollouts.query.vocabulary import SAMPLE_VOCABULARY, Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +36,12 @@ class QueryTerms:
     query: str
     terms: tuple[QueryTerm, ...]
     is_choice: bool = False
+    vocabulary: Vocabulary = SAMPLE_VOCABULARY
 
     def contains(self, added: str) -> bool:
         """Returns whether the query has every term of `added`, written the same."""
         texts = {term.text for term in self.terms}
-        return not self.is_choice and all(term.text in texts for term in split_terms(added).terms)
+        return not self.is_choice and all(term.text in texts for term in split_terms(added, self.vocabulary).terms)
 
     def add(self, added: str) -> str:
         """Returns the query narrowed by `added`. A choice gets parentheses first."""
@@ -38,7 +50,7 @@ class QueryTerms:
 
     def remove(self, removed: str) -> str:
         """Returns the query without the terms of `removed`."""
-        texts = {term.text for term in split_terms(removed).terms}
+        texts = {term.text for term in split_terms(removed, self.vocabulary).terms}
         return self.filter(lambda term: term.text not in texts)
 
     def remove_keys(self, *keys: str) -> str:
@@ -52,21 +64,24 @@ class QueryTerms:
         return self.remove(term) if self.contains(term) else self.add(term)
 
 
-@cached(MAX_QUERY_TERMS)
-def split_terms(q: str) -> QueryTerms:
+@cached(CacheSize.QUERY_TERMS)
+def split_terms(q: str, vocabulary: Vocabulary = SAMPLE_VOCABULARY) -> QueryTerms:
     """Returns the terms of a query. An invalid query is one term."""
     try:
-        parse_query(q)
+        parse_query(q, vocabulary)
         tree = get_grammar_parser().parse(q)
     except InvalidQueryError:
-        return QueryTerms(q, (QueryTerm(q.strip(), RecordedTerm("")),))
+        return QueryTerms(q, (QueryTerm(q.strip(), RecordedTerm("")),), vocabulary=vocabulary)
     if not tree.children:
-        return QueryTerms(q, ())
+        return QueryTerms(q, (), vocabulary=vocabulary)
     top: Any = tree.children[0]
     parts = top.children if top.data == "both" else [top]
-    terms = tuple(QueryTerm(q[slice(*get_outer_span(part))], AstBuilder(q).build_node(part, 0)) for part in parts)
+    terms = tuple(
+        QueryTerm(q[slice(*get_outer_span(part))], AstBuilder(q, vocabulary).build_node(part, 0)) for part in parts
+    )
     in_parentheses = get_outer_span(top) != (top.meta.start_pos, top.meta.end_pos)
-    return QueryTerms(q, terms, is_choice=top.data == "either" and not in_parentheses)
+    is_choice = top.data == "either" and not in_parentheses
+    return QueryTerms(q, terms, is_choice, vocabulary)
 
 
 def find_number_ranges(q: str) -> list[RangeTerm]:
@@ -109,7 +124,7 @@ def get_key(node: QueryNode) -> str:
             return name
         case Not(part):
             return get_key(part)
-        case And(parts):  # `!=` is two terms with the same key
+        case And(parts) | Or(parts):  # `!=` is two terms with the same key, a list several
             keys = {get_key(part) for part in parts}
             return keys.pop() if len(keys) == 1 else ""
         case _:

@@ -132,7 +132,7 @@ def test_inferred_truncation_is_said() -> None:
         ("note<abc", "needs a number", "note<abc"),
         ("step:a..b", "a number or a range", "step:a..b"),
         ("step:5..1", "Put the smaller number first: `step:1..5`", "step:5..1"),
-        ("extra.=1", "`extra.` needs a logged key", "extra.=1"),
+        ("extra.=1", "`extra.` needs a key", "extra.=1"),
         ('x "abc', "Missing closing quote", '"abc'),
         ("x 「abc", "Missing closing quote", "「abc"),
         ("/ab", "has no closing `/`", "/ab"),

@@ -50,6 +50,9 @@ SHOWING = [
     answer("odd", 2, None, response="W" * 200),
     answer("odd", 3, None, response=f"这里是中文的答案和更多的字。 {plain(3)}"),
     answer("odd", 4, None, response=" "),
+    answer("odd", 7, 1, score=1, response="Answer: 43", ground_truth="40"),
+    answer("odd", 8, 0, score=0, response="Answer: 43", ground_truth="40"),
+    answer("odd", 9, None, response="\x00\x01\ufffd\ufffd. Answer: 3"),
     answer("odd", 6, None, response=plain(6), filtered=True),
     answer("odd", 5, None, response=f"<tool_call>\n{{}}\n</tool_call>\n{plain(5)}"),
 ]

@@ -21,6 +21,7 @@ from rollouts.query.ast import InvalidQueryError, PropertyTerm, QueryNode
 from rollouts.query.body_parts import BodyFilePart, list_body_parts, merge_pieces
 from rollouts.query.body_reader import PartMatches
 from rollouts.query.body_scan import TimeBudget, match_cache
+from rollouts.query.completion import complete_query
 from rollouts.query.search import SAMPLE_ORDERINGS, find_samples
 from rollouts.query.sql import build_condition
 from rollouts.storage import files
@@ -167,6 +168,13 @@ def test_a_key_that_nobody_logged_is_a_mistake_not_an_empty_answer(run: Run) -> 
     with pytest.raises(InvalidQueryError, match="No sample here has the key `langg`. Did you mean `lang`") as caught:
         find_samples(run, q="score=1 langg=zh")
     assert caught.value.span == (8, 16)
+
+
+def test_a_misspelled_number_field_is_suggested(run: Run) -> None:
+    """Samples have the field `score`, though no trainer logs a key with that name."""
+    with pytest.raises(InvalidQueryError, match="Did you mean `score`") as caught:
+        find_samples(run, q="scor<0.2")
+    assert caught.value.span == (0, 8)
 
 
 def test_json_values_are_searched_as_text(run: Run) -> None:
@@ -359,3 +367,33 @@ def test_neighbouring_pieces_of_a_segment_are_read_as_one() -> None:
     assert merge_pieces([(10, 5), (0, 10)], 15) == ()
     assert merge_pieces([(20, 5), (0, 10), (10, 5)], 40) == ((0, 15), (20, 5))
     assert BodyFilePart("x", merge_pieces([(3, 2)], 5)) == BodyFilePart("x", ((3, 2),))
+
+
+def test_staleness_and_duration_are_compared_sorted_and_completed(project: Project) -> None:
+    run = builders.run(project)
+    versions: list[Row] = [
+        {"response": "now", "policy_version": 9, "trainer_version": 9, "timing": {"generation": 1.0, "reward": 0.5}},
+        {"response": "old", "policy_version": 6, "trainer_version": 9, "timing": {"total_ms": 9000}},
+        {"response": "one", "policy_version": 8, "trainer_version": 9},
+        {"response": "unknown", "policy_version": 8},
+    ]
+    push(run, versions)
+
+    def tails(q: str = "", ordering: str = "order") -> list[str]:
+        return [sample.tail for sample in find_samples(run, step=1, q=q, ordering=ordering).samples]
+
+    assert tails("staleness>0") == ["old", "one"]
+    assert tails("staleness:0..1") == ["now", "one"]
+    assert tails("duration>=1.5") == ["now", "old"]
+    assert tails("-duration<5") == ["old", "one", "unknown"]
+    assert tails(ordering="-staleness") == ["old", "one", "now", "unknown"]
+    assert tails(ordering="-duration")[:2] == ["old", "now"]
+    choices = complete_query(run, "stale", step=1).choices
+    assert ("staleness", "policy versions behind the trainer, 0 to 3") in [(each.text, each.detail) for each in choices]
+    assert [each.text for each in complete_query(run, "staleness>", step=1).choices] == [
+        "staleness>0", "staleness>1", "staleness>3",
+    ]  # fmt: skip
+
+
+def test_a_field_that_no_sample_has_is_named(run: Run) -> None:
+    assert find_samples(run, step=1, q="staleness>2").find_unrecorded_fields() == ["staleness"]

@@ -8,7 +8,14 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import StatusSegment, build_polyline_points, build_status_strip
+from dashboard.pages.common import (
+    StatusSegment,
+    StepScale,
+    build_polyline_points,
+    build_status_strip,
+    format_percent,
+    format_seconds,
+)
 from dashboard.pages.pins import build_pin_link, format_pin_name
 from rollouts.metrics import list_metric_names, load_curves
 from rollouts.models import Binding, Run
@@ -29,12 +36,12 @@ MAX_CACHE_POINTS = 200
 PREFIX_CACHE_PATTERN = re.compile(r"(prefix|kv|radix)[^/]*cache[^/]*hit|cache_hit_rate", re.IGNORECASE)
 
 
-def build_replay_context(run: Run) -> dict[str, Any]:
+def build_replay_context(run: Run, scale: StepScale | None) -> dict[str, Any]:
     """The context of `run/replay.html`; `replay_summary` is None if the run has neither a plan nor reports."""
-    return {"replay_summary": build_replay_summary(run), "prefix_cache": load_prefix_cache(run)}
+    return {"replay_summary": build_replay_summary(run, scale), "prefix_cache": load_prefix_cache(run)}
 
 
-def build_replay_summary(run: Run) -> dict[str, Any] | None:
+def build_replay_summary(run: Run, scale: StepScale | None) -> dict[str, Any] | None:
     binding = Binding.objects.filter(run=run).select_related("revision__plan").first()
     revision = binding.revision if binding else None
     if revision is None and not run.replays.exists():
@@ -48,16 +55,19 @@ def build_replay_summary(run: Run) -> dict[str, Any] | None:
     reported = [step for step in timeline.steps if step.state in ("replayed", "generated", "refused")]
     counts = timeline.counts
     labels = [f"{counts[state]} {format_replay_state(state)}" for state in SEGMENT_STATUSES if counts[state]]
+    saved = timeline.saved - timeline.seconds if timeline.estimated else 0.0
     return {
         "plan": str(revision) if revision else "",
         "plan_link": f"{reverse('pins')}?{urlencode(params)}" if params else "",
-        "strip": build_status_strip(segments),
+        "strip": build_status_strip(segments, scale),
         "steps": len(timeline.steps),
         "counts": counts,
         "label": ", ".join(labels),
         "rows": timeline.rows,
-        "loading": format_duration(timeline.seconds) if timeline.seconds else "",
-        "saved": format_duration(timeline.saved) if timeline.estimated else "",
+        "loading": format_seconds(timeline.seconds) if timeline.seconds else "",
+        "estimated": timeline.estimated,
+        "saved": format_seconds(saved) if saved > 0 else "",
+        "saved_share": format_percent(saved, timeline.wall + saved) if saved > 0 and timeline.wall else "",
         "unknown": counts["replayed"] - timeline.estimated,
         "events": [build_replay_event(step) for step in reported[::-1][:MAX_EVENTS]],
         "more_events": len(reported) > MAX_EVENTS,
@@ -70,7 +80,7 @@ def format_replay_state(state: str) -> str:
 
 def build_replay_segment(run: Run, step: ReplayTimelineStep, has_page: bool) -> StatusSegment:
     """A replayed or planned step links to its source, another step to its own page."""
-    title = _("step {step}: {said}").format(step=step.step, said=format_replay_state(step.state))
+    title = _("step {step}: {state}").format(step=step.step, state=format_replay_state(step.state))
     title += f" {format_pin_name(step.pin)}" if step.pin and step.state != "generated" else ""
     title += f": {step.reason[:200]}" if step.reason else ""
     link = build_pin_link(step.pin, None) if step.pin and step.state in ("replayed", "planned") else ""
@@ -86,17 +96,10 @@ def build_replay_event(step: ReplayTimelineStep) -> dict[str, Any]:
         "source": format_pin_name(step.pin) if step.pin else "",
         "source_link": build_pin_link(step.pin, None) if step.pin else "",
         "rows": step.rows,
-        "seconds": "" if step.seconds is None else format_duration(step.seconds),
-        "saved": "" if step.saved is None else format_duration(step.saved),
+        "seconds": "" if step.seconds is None else format_seconds(step.seconds),
+        "saved": "" if step.saved is None else format_seconds(step.saved),
         "reason": step.reason,
     }
-
-
-def format_duration(seconds: float) -> str:
-    """`0.4 s`, `52 s`, `12 min`, `3.4 h`."""
-    if seconds < 99.5:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:,.1f} h"
 
 
 def load_prefix_cache(run: Run) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """The timeline of a run's overview: its events, on the axis of its charts. A mark links to its step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.urls import reverse
@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from dashboard.pages.common import StepUrlState
+from dashboard.pages.common import StepScale, StepUrlState
 from rollouts.models import Run
 from rollouts.runs import EVENT_KINDS, RunEvent, RunTimeline, load_run_timeline
 
@@ -49,22 +49,28 @@ class TimelineMark:
     link: str
 
 
-def build_timeline_context(run: Run) -> dict[str, Any]:
-    """The context of `run/timeline.html`; `timeline` is None if there are no events."""
+def build_timeline_context(run: Run, scale: StepScale | None, *, with_replays: bool = True) -> dict[str, Any]:
+    """The context of `run/timeline.html`; `timeline` is None if there are no events. On a page that draws the replayed
+    steps in a strip of their own, only the list of events has them."""
     timeline = load_run_timeline(run)
-    return {"timeline": build_timeline(run, timeline) if timeline else None}
+    return {"timeline": build_timeline(run, timeline, scale, with_replays=with_replays) if timeline else None}
 
 
-def build_timeline(run: Run, timeline: RunTimeline) -> dict[str, Any]:
+def build_timeline(
+    run: Run, timeline: RunTimeline, scale: StepScale | None = None, *, with_replays: bool = True
+) -> dict[str, Any]:
+    scale = scale or StepScale(timeline.first_step, timeline.last_step)
+    kinds = [kind for kind in EVENT_KINDS if with_replays or kind != "replayed"]
+    drawn = replace(timeline, events=[event for event in timeline.events if event.kind in kinds])
+    edges = (timeline.first_step, timeline.last_step)
     return {
-        "marks": build_timeline_marks(run, timeline),
-        "low": timeline.first_step,
-        "high": timeline.last_step,
+        "marks": build_timeline_marks(run, drawn, scale),
+        "edges": [(scale.center(step), step) for step in dict.fromkeys(edges)],
         "counts": [
-            (kind, EVENT_SIGNS[kind], _(EVENT_NAMES[kind]), sum(event.kind == kind for event in timeline.events))
-            for kind in EVENT_KINDS
+            (kind, EVENT_SIGNS[kind], _(EVENT_NAMES[kind]), sum(event.kind == kind for event in drawn.events))
+            for kind in kinds
         ],
-        "ticks": build_chart_ticks(timeline),
+        "ticks": build_chart_ticks(drawn),
         "rows": [
             (event, EVENT_SIGNS[event.kind], describe_events([event]), build_event_link(run, event))
             for event in timeline.events[::-1][:MAX_TIMELINE_EVENTS]
@@ -73,19 +79,21 @@ def build_timeline(run: Run, timeline: RunTimeline) -> dict[str, Any]:
     }
 
 
-def build_timeline_marks(run: Run, timeline: RunTimeline) -> list[TimelineMark]:
+def build_timeline_marks(run: Run, timeline: RunTimeline, scale: StepScale) -> list[TimelineMark]:
     """The link of a mark opens its most important event."""
     slots: dict[int, dict[str, list[RunEvent]]] = {}
     for event in timeline.events:
         slot = slots.setdefault(find_slot(timeline, event, TIMELINE_SLOTS), {})
         slot.setdefault(event.kind, []).append(event)
     marks = []
-    for at, by_kind in slots.items():
+    for by_kind in slots.values():
         kinds = [kind for kind in EVENT_KINDS if kind in by_kind]
         title = " · ".join(describe_events(by_kind[kind]) for kind in kinds)
         signs = [(kind, EVENT_SIGNS[kind]) for kind in kinds]
         link = build_event_link(run, by_kind[kinds[0]][0])
-        marks.append(TimelineMark(round(100 * (at + 0.5) / TIMELINE_SLOTS, 2), signs, title, link))
+        steps = [event.step for events in by_kind.values() for event in events]
+        left, width = scale.box(min(steps), max(steps))
+        marks.append(TimelineMark(round(left + width / 2, 3), signs, title, link))
     return marks
 
 

@@ -9,11 +9,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.pages.run import views as run_page
+from dashboard.pages.run import chart_data
 from rolloutdeck.protocol import wire
 from rollouts.lib.cache import Cache
 from rollouts.metrics import chart_layout, series
 from rollouts.models import Artifact, Project, Run, Step
+from rollouts.prompts import heatmap
 from rollouts.samples.record import MetricPoint
 from tests.rollouts.support.push import indexed, lines, push
 from tests.support import builders
@@ -74,11 +75,14 @@ def test_charts_drawn_before_are_kept_by_their_bytes(
     addresses = [f"/runs/{run.uid}/charts.json" for run in runs]
     rendered = [at.get(url).content for url in addresses]
     created: list[Run] = []
-    full = run_page.build_chart_data
-    monkeypatch.setattr(
-        run_page, "build_chart_data", lambda item, *rest, **named: (created.append(item), full(item, *rest, **named))[1]
-    )
-    monkeypatch.setattr(run_page, "chart_cache", Cache(len(rendered[0]) + 1, len))
+    full = chart_data.ChartSource.build
+
+    def build(self: chart_data.ChartSource, *rest: str, **named: bool) -> object:
+        created.append(self.run)
+        return full(self, *rest, **named)
+
+    monkeypatch.setattr(chart_data.ChartSource, "build", build)
+    monkeypatch.setattr(chart_data, "chart_cache", Cache(len(rendered[0]) + 1, len))
     assert [at.get(url).content for url in (*addresses, *reversed(addresses))] == [*rendered, *reversed(rendered)]
     assert created == [*runs, runs[0]]
 
@@ -87,6 +91,48 @@ def test_over_time_each_point_knows_its_hour(runs: list[Run], at: Client) -> Non
     data = at.get(f"/runs/{runs[0].uid}/charts.json?x=time").json()
     assert data["curves"]["loss"][0]["hours"] == [0, 1, 2]
     assert data["curves"]["loss"][0]["steps"] == [1, 2, 3]
+
+
+def test_metrics_without_times_are_named_or_drawn_over_steps(runs: list[Run], at: Client, project: Project) -> None:
+    imported = builders.run(project, "imported")
+    points = [MetricPoint(step, {"loss": step * 1.0}, "global_step", None) for step in (1, 2)]
+    series.append_points(imported, builders.attempt(imported), points)
+    data = at.get(f"/runs/{imported.uid}/charts.json?x=time").json()
+    assert (data["axis"], data["untimed"]) == ("step", ["loss"])
+    assert data["curves"]["loss"][0]["steps"] == [1, 2]
+    extra = [MetricPoint(step, {"other": step * 1.0}, "iteration", None) for step in (1, 2)]
+    series.append_points(runs[0], builders.attempt(runs[0], "one"), extra)
+    data = at.get(f"/runs/{runs[0].uid}/charts.json?x=time").json()
+    assert (data["axis"], data["untimed"]) == ("time", ["other"])
+
+
+def test_runs_of_one_colour_get_different_ones_in_the_same_charts(project: Project, at: Client) -> None:
+    many = [logged(project, f"run-{number}", 1.0 + number) for number in range(9)]
+    first, same = many[0], many[8]
+    assert first.colour == same.colour
+    data = at.get(f"/runs/{first.uid}/charts.json?runs={same.uid}").json()
+    assert data["over"][0]["colour"] != data["colour"] == first.colour
+
+
+def test_a_group_of_runs_is_a_line_with_a_band_or_its_single_runs(project: Project, at: Client) -> None:
+    runs = [logged(project, f"ppo-s{seed}", float(seed)) for seed in (1, 2, 3)]
+    for run in runs[:2]:
+        Run.objects.filter(pk=run.pk).update(tags=["sweep"])
+    here = f"/runs/{runs[0].uid}"
+    data = at.get(f"{here}/charts.json?groups=tag:sweep&runs={runs[2].uid}").json()
+    single, group = data["over"]
+    assert (single["uid"], group["uid"], group["name"], data["grouped"]) == (runs[2].uid, "tag:sweep", "sweep", True)
+    assert [member["name"] for member in group["members"]] == ["ppo-s1", "ppo-s2"]
+    (curve,) = group["curves"]["loss"]
+    assert (curve["values"], curve["low"], curve["high"]) == ([1.5, 3, 4.5], [1, 2, 3], [2, 4, 6])
+    assert group["colour"] == data["colour"] != single["colour"]
+    for query in ("band=0", "x=time"):
+        lines = at.get(f"{here}/charts.json?groups=tag:sweep&{query}").json()
+        assert [over["name"] for over in lines["over"]] == ["ppo-s2"] and not lines["grouped"], query
+    page = at.get(f"{here}/?groups=tag:sweep").content.decode()
+    assert "2 runs" in page and "band=0" in page
+    offers = at.get(f"{here}/", headers={"HX-Request": "true", "HX-Target": "overlay"}).content.decode()
+    assert 'href="?groups=tag:sweep"' in offers
 
 
 def test_the_picker_offers_runs_and_takes_them_off_again(runs: list[Run], at: Client) -> None:
@@ -185,6 +231,18 @@ def test_the_map_is_filtered_by_how_a_prompt_fared(project: Project, at: Client)
     page = at.get(f"/runs/{run.uid}/?show=prompts&only=never").content.decode()
     assert "Why 2?" in page
     assert "Why 0?" not in page
+
+
+def test_the_map_of_many_steps_says_how_many_of_them_it_shows(
+    project: Project, at: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heatmap, "MAX_HEATMAP_STEPS", 2)
+    run = validated(project)
+    row = {"prompt": ASKED.format(0), "response": "3", "score": 1.0}
+    indexed(run, lines(row), 3, split="eval", source="eval/3", format="native")
+    page = at.get(f"/runs/{run.uid}/?show=prompts")
+    assert page.status_code == 200
+    assert "2 of 3 steps" in page.content.decode()
 
 
 def test_no_parameter_breaks_the_overview(project: Project, at: Client) -> None:

@@ -67,9 +67,29 @@ def test_flags_pins_and_replayed_steps_lead_to_their_steps(run: Run, client: Cli
         (f"/runs/{run.uid}/steps/2/?q=is:flagged", "step 2: 1 flag"),
     ]
     for link, message in listed:
-        assert f'<a href="{link}" tabindex="-1"><title>{message}</title>' in squeeze(rendered)
+        assert (f'<a href="{link}" tabindex="-1"><title>{message}</title>' in squeeze(rendered)) == ("8" not in message)
         assert client.get(link, follow=True).status_code == 200
-    assert 'data-ticks="flagged@2 pinned@6 replayed@8 "' in rendered
+    assert 'data-ticks="flagged@2 pinned@6 "' in rendered
+
+
+def test_a_step_has_one_place_in_all_strips_and_a_replay_is_drawn_once(run: Run, client: Client, mate: User) -> None:
+    flag(run, 6, mate)
+    for step in (2, 6, 14):
+        Replay.objects.create(run=run, attempt=builders.attempt(run), step=step, outcome="hit")
+    client.force_login(mate)
+    rendered = squeeze(page(client, run))
+
+    def center(x: str, width: str) -> float:
+        return round(float(x) + float(width) / 2, 1)
+
+    bar = re.search(r'<title>step 6 · [^<]*</title><rect class="hit" x="([\d.]+)%" width="([\d.]+)%"', rendered)
+    cell = re.search(
+        r'<title>step 6: replayed[^<]*</title><rect class="hit-area" x="([\d.]+)%" width="([\d.]+)%"', rendered
+    )
+    mark = re.search(r'<title>step 6: 1 flag</title><rect x="([\d.]+)%"', rendered)
+    assert bar and cell and mark
+    assert center(*bar.groups()) == center(*cell.groups()) == round(float(mark[1]), 1) == round(100 * 7 / 17, 1)
+    assert 'class="reuse"' not in rendered.split('class="strip-bars"')[1].split("</svg>")[0]
 
 
 def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> None:
@@ -81,7 +101,7 @@ def test_a_later_launch_stands_at_the_first_step_that_it_recorded(run: Run) -> N
     assert result is not None
     assert [(event.kind, event.step, event.count) for event in result.events] == [("restarted", 5, 2)]
     assert (result.first_step, result.last_step) == (1, 10)
-    assert compact_metric_rows(run.pk, least=1) == 12
+    assert compact_metric_rows(run.pk, min_rows=1) == 12
     assert timeline.load_run_timeline(run) == result
 
 

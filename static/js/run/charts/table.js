@@ -1,6 +1,6 @@
 // The charts as a table: the last value and the range of each metric of each run.
-import { formatShort } from "./chart_data.js";
-import { gettext } from "../common/i18n.js";
+import { formatShort } from "./format.js";
+import { gettext } from "../../common/i18n.js";
 
 const cell = (tag, text, className = "") => Object.assign(document.createElement(tag), { textContent: text, className });
 

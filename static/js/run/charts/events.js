@@ -1,10 +1,11 @@
-// Ticks at the bottom of each chart, one for each mark in the timeline of events.
-import { findNearest } from "./chart_data.js";
+// Ticks below each chart, one for each mark in the timeline of events.
+import { findNearest } from "./data.js";
 
+export const LANE = 6; // px between the chart and its axis, for the ticks: they never lie on a line
 let source = "", events = [];
 
 // [kind, step] of each event, parsed again only if the timeline has changed.
-function readEvents() {
+export function readEvents() {
   const current = document.querySelector("[data-ticks]")?.dataset.ticks ?? "";
   if (current !== source) {
     source = current;
@@ -15,14 +16,15 @@ function readEvents() {
 }
 
 // On the time axis a step has the position of its nearest point.
+export const placeStep = (step, axis, lines) =>
+  axis === "time" && lines.length ? lines[0].x[findNearest({ x: lines[0].steps }, step)] : step;
+
 export function drawTicks(plot, { axis, colours }, lines) {
   const { ctx, bbox, pxRatio = devicePixelRatio } = plot;
   for (const [kind, step] of readEvents()) {
-    const line = axis === "time" ? lines[0] : null;
-    const x = line ? line.x[findNearest({ x: line.steps }, step)] : step;
-    const left = Math.round(plot.valToPos(x, "x", true));
+    const left = Math.round(plot.valToPos(placeStep(step, axis, lines), "x", true));
     if (!(left >= bbox.left && left <= bbox.left + bbox.width)) continue;
     ctx.fillStyle = colours.events[kind];
-    ctx.fillRect(left - pxRatio, bbox.top + bbox.height - 6 * pxRatio, 2 * pxRatio, 6 * pxRatio);
+    ctx.fillRect(left - pxRatio, bbox.top + bbox.height + pxRatio, 2 * pxRatio, (LANE - 1) * pxRatio);
   }
 }

@@ -1,0 +1,37 @@
+"""The x-scale that the strips of the overview share: step bars, replay timeline, events."""
+
+from datetime import datetime
+
+from dashboard.pages.common import StepScale, StepStrip, load_step_strip
+from rolloutdeck.protocol import SPLITS
+from rollouts.lib import CacheSize, cached
+from rollouts.models import Binding, Run
+from rollouts.replay import load_replay_timeline
+from rollouts.runs import load_run_timeline
+
+
+def find_step_scale(run: Run) -> StepScale | None:
+    """Returns None if the run has no step."""
+    return load_step_scale(run.pk, run.created_at, run.version)
+
+
+@cached(CacheSize.STEP_STRIPS)
+def load_step_scale(run_id: int, born: datetime, version: int) -> StepScale | None:
+    """The version rises with every visible change, so it names the content."""
+    run = Run.objects.get(pk=run_id)
+    strips = [collect_bar_steps(load_step_strip(run, split)) for split in SPLITS]
+    timeline = load_run_timeline(run)
+    ends = [timeline.first_step, timeline.last_step] if timeline else []
+    return StepScale.from_steps(*strips, list_replay_steps(run), ends)
+
+
+def collect_bar_steps(strip: StepStrip) -> list[int]:
+    return sorted({step for bar in strip.bars for step in (bar.first, bar.last)})
+
+
+def has_replay_timeline(run: Run) -> bool:
+    return Binding.objects.filter(run=run).exists() or run.replays.exists()
+
+
+def list_replay_steps(run: Run) -> list[int]:
+    return [step.step for step in load_replay_timeline(run).steps] if has_replay_timeline(run) else []

@@ -1,0 +1,20 @@
+"""Charts of a run's overview that need more than its metrics: a project's arrangement, queries over steps, run groups.
+
+Depends on: metrics, query and samples.
+Invariant: a project's arrangement changes nothing but the order, size and place of charts.
+"""
+
+from rollouts.charts.board import Board, load_board, save_board
+from rollouts.charts.query_curves import MEASURES, ChartQuery, QueryCurveResult, load_query_curve
+from rollouts.charts.run_groups import (
+    MAX_GROUP_RUNS,
+    RunGroup,
+    compute_group_curves,
+    find_run_group,
+    list_group_names,
+)
+
+__all__ = [
+    "Board", "ChartQuery", "MAX_GROUP_RUNS", "MEASURES", "QueryCurveResult", "RunGroup", "compute_group_curves",
+    "find_run_group", "list_group_names", "load_board", "load_query_curve", "save_board",
+]  # fmt: skip

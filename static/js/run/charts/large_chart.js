@@ -1,0 +1,240 @@
+// The large view of one chart: y range, zoom, all lines at a step, downloads. The URL contains chart, zoom and y.
+import { buildLines, needsSwitch } from "./data.js";
+import { formatHours, formatShort } from "./format.js";
+import { downloadCsv, downloadPng, findUnit } from "./export.js";
+import { loadFullCurves } from "./full_curves.js";
+import { makeElement, params, write } from "./page.js";
+import { buildOptions, buildPlotData } from "./plot.js";
+import { findOutside, findRange, parseRange } from "./range.js";
+import { buildSide } from "./side.js";
+import { ZoomFrame } from "./zoom_frame.js";
+import { fill, gettext, ngettext } from "../../common/i18n.js";
+
+const STEP = 0.25; // share of the x range that one key moves or zooms
+const MIN_SPAN = 1e-3;
+const TYPING = "input, select, textarea";
+
+export class LargeChart {
+  constructor(box, page, { find, keys, onClose, board, onRemove }) {
+    Object.assign(this, { box, page, find, keys, onClose, board, plot: null, at: null });
+    this.part = (name) => box.querySelector(`[data-large="${name}"]`);
+    this.frame = new ZoomFrame(this.part("frame"), page, (range) => this.setZoom(range));
+    this.abort = new AbortController();
+    const { signal } = this.abort;
+    const on = (name, act) => this.part(name)?.addEventListener("click", act, { signal });
+    on("close", () => this.close());
+    on("reset", () => this.setZoom(null));
+    on("in", () => this.scaleZoom(1 - 2 * STEP));
+    on("out", () => this.scaleZoom(1 / (1 - 2 * STEP)));
+    on("next", () => this.move(1));
+    on("previous", () => this.move(-1));
+    on("png", () => downloadPng(this.chart, this.plotted, page, { xRange: this.xRange, yRange: this.yRange, note: this.note }));
+    on("csv", () => downloadCsv(this.chart, this.plotted, page, this.xRange));
+    on("show", () => this.setMode(""));
+    on("remove", () => {
+      const { key } = this.chart;
+      this.close();
+      onRemove(key);
+    });
+    for (const button of box.querySelectorAll("[data-range]"))
+      button.addEventListener("click", () => this.setMode(button.dataset.range), { signal });
+    for (const field of [this.part("low"), this.part("high")]) field.addEventListener("change", () => this.readFields(), { signal });
+    this.part("run").addEventListener("change", (event) => page.drawRun(event.target.value), { signal });
+    box.addEventListener("keydown", (event) => this.press(event), { signal });
+    addEventListener("resize", () => this.plot && this.update(), { signal });
+  }
+
+  open(key) {
+    this.chart = this.find(key);
+    this.full = null;
+    this.at = null;
+    write({ chart: key });
+    this.box.hidden = false;
+    document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: this.box } })); // the footer shows other keys
+    this.update();
+    this.part("plot").focus();
+    const { chart } = this;
+    loadFullCurves(this.page, chart).then((curves) => {
+      if (!curves || this.chart !== chart) return;
+      this.full = curves;
+      this.update();
+    });
+  }
+
+  shows(key) {
+    return this.chart.key === key;
+  }
+
+  close() {
+    this.abort.abort();
+    this.plot = void this.plot?.destroy();
+    this.frame.destroy();
+    this.box.hidden = true;
+    write({ chart: "", zoom: "", y: "" });
+    this.onClose(this.chart.key);
+    document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: this.box } }));
+  }
+
+  move(by) {
+    const keys = this.keys();
+    const next = keys[keys.indexOf(this.chart.key) + by];
+    if (next) this.open(next);
+  }
+
+  // --- drawing ----------------------------------------------------------------------------------------------------------
+
+  update() {
+    this.chart = this.find(this.chart.key) ?? this.chart;
+    const runs = this.full ? this.page.runs.map((run) => ({ ...run, curves: this.full.get(run.uid) ?? run.curves })) : this.page.runs;
+    const page = { ...this.page, runs };
+    this.plotted = buildPlotData(this.chart, buildLines(this.chart, page), page);
+    this.part("title").textContent = this.chart.title;
+    const unit = findUnit(this.chart.names);
+    this.part("unit").textContent = unit && `(${unit})`;
+    this.part("figure").dataset.names = this.chart.names.join("\n");
+    this.updatePicker();
+    this.updateButtons();
+    this.draw();
+  }
+
+  updatePicker() {
+    const { runs, one } = this.page, picker = this.part("run");
+    picker.hidden = !needsSwitch(this.chart, runs);
+    picker.replaceChildren(...runs.map((run) => new Option(run.name, run.uid)));
+    picker.value = runs.some((run) => run.uid === one) ? one : runs[0].uid;
+  }
+
+  updateButtons() {
+    const { key, query } = this.chart;
+    this.box.querySelector("[data-arrange=pin]")?.setAttribute("aria-pressed", this.board.pinned.includes(key));
+    const kept = this.board.queries.includes(key.replace("query:", ""));
+    this.part("remove").hidden = !query || (kept && !this.box.querySelector("[data-arrange]"));
+  }
+
+  get mode() {
+    return params().get("y") ?? "";
+  }
+
+  draw() {
+    const whole = this.page.span();
+    this.xRange = parseRange(params().get("zoom")) ?? whole;
+    this.yRange = findRange(this.mode, this.plotted, this.xRange);
+    this.plot?.destroy();
+    const holder = this.part("plot"), width = holder.clientWidth;
+    const height = Math.max(220, Math.min(innerHeight - holder.getBoundingClientRect().top - 150, 640));
+    const cursor = { drag: { x: true, y: false, setScale: false } };
+    const hooks = { setCursor: [(plot) => this.point(plot.cursor.idx)], setSelect: [(plot) => this.select(plot)] };
+    const ranges = { xRange: () => this.xRange, yRange: () => this.yRange };
+    const options = buildOptions(this.plotted, this.page, { width, height, dense: false, cursor, hooks, ...ranges });
+    this.plot = new window.uPlot(options, this.plotted.data, holder);
+    this.frame.draw(this.plotted, width, this.xRange, options.padding[1]);
+    this.showControls();
+    this.showSide();
+  }
+
+  showControls() {
+    const { mode } = this;
+    for (const button of this.box.querySelectorAll("[data-range]"))
+      button.setAttribute("aria-pressed", button.dataset.range === mode);
+    const [low, high] = parseRange(mode) ?? ["", ""];
+    if (document.activeElement !== this.part("low")) this.part("low").value = low;
+    if (document.activeElement !== this.part("high")) this.part("high").value = high;
+    this.part("reset").disabled = !params().get("zoom");
+    this.showOutside();
+    const { lines, raw } = this.plotted;
+    const values = lines.map((line, n) => `${line.title} ${formatShort(raw[n].findLast((value) => value != null))}`);
+    const label = gettext("{chart}: {values}. The arrow keys move between steps, Shift with an arrow key moves the zoom.");
+    this.part("plot").setAttribute("aria-label", fill(label, { chart: this.chart.title, values: values.join(", ") }));
+  }
+
+  // Points outside of the y range are counted and named.
+  showOutside() {
+    const { count, named } = findOutside(this.plotted, this.xRange, this.yRange);
+    const box = this.part("outside");
+    box.hidden = !count;
+    this.note = "";
+    if (!count) return;
+    const place = (x) => (this.page.axis === "step" ? fill(gettext("step {step}"), { step: x }) : formatHours(x));
+    const points = named.map(({ line, x, value }) => `${line.title}, ${place(x)}: ${formatShort(value)}`);
+    const text = ngettext("{count} point outside of the range: {points}", "{count} points outside of the range: {points}", count);
+    this.note = fill(text, { count, points: points.join("; ") + (count > named.length ? " …" : "") });
+    this.part("outside-text").textContent = this.note;
+  }
+
+  showSide() {
+    this.part("side").replaceChildren(...buildSide(this.page, this.plotted, this.at, this.xRange));
+  }
+
+  // --- the crosshair ------------------------------------------------------------------------------------------------------
+
+  point(index) {
+    if (index == null || index === this.at || !this.plot) return; // the last step stays when the pointer leaves
+    this.at = index;
+    this.showSide();
+  }
+
+  step(by) {
+    const axis = this.plotted.data[0];
+    const inside = axis.map((_, at) => at).filter((at) => axis[at] >= this.xRange[0] && axis[at] <= this.xRange[1]);
+    if (!inside.length) return;
+    const last = inside.length - 1;
+    const now = this.at == null ? (by > 0 ? -1 : last + 1) : inside.indexOf(this.at);
+    const next = inside[Math.min(Math.max(now + by, 0), last)];
+    this.plot.setCursor({ left: this.plot.valToPos(axis[next], "x"), top: 20 });
+    this.point(next);
+    const x = this.page.axis === "step" ? axis[next] : formatHours(axis[next]);
+    this.page.announce(x, this.plotted.lines, this.plotted.raw.map((values) => values[next]));
+  }
+
+  press(event) {
+    if (event.target.matches(TYPING) || event.ctrlKey || event.metaKey || event.altKey) return;
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    if (event.shiftKey) this.panZoom(by * STEP);
+    else this.step(by);
+  }
+
+  // --- ranges -------------------------------------------------------------------------------------------------------------
+
+  select(plot) {
+    const { left, width } = plot.select;
+    if (width > 3) this.setZoom([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")]);
+  }
+
+  setZoom(range) {
+    const [low, high] = this.page.span();
+    const round = (x) => Number(x.toPrecision(7));
+    const inside = range && [round(Math.max(low, range[0])), round(Math.min(high, range[1]))];
+    const isWhole = !inside || (inside[0] <= low && inside[1] >= high) || inside[1] - inside[0] < MIN_SPAN;
+    write({ zoom: isWhole ? "" : inside.join("..") });
+    this.draw();
+  }
+
+  scaleZoom(factor) {
+    const [from, to] = this.xRange;
+    const middle = this.at == null ? (from + to) / 2 : this.plotted.data[0][this.at];
+    const half = ((to - from) * factor) / 2;
+    this.setZoom([middle - half, middle + half]);
+  }
+
+  panZoom(share) {
+    const [from, to] = this.xRange, [low, high] = this.page.span();
+    const by = Math.min(Math.max(share * (to - from), low - from), high - to);
+    this.setZoom([from + by, to + by]);
+  }
+
+  setMode(mode) {
+    write({ y: mode });
+    this.draw();
+  }
+
+  readFields() {
+    const low = this.part("low"), high = this.part("high");
+    const range = parseRange(`${low.value}..${high.value}`);
+    const wrong = low.value !== "" && high.value !== "" && !range;
+    for (const field of [low, high]) field.toggleAttribute("aria-invalid", wrong);
+    this.part("range-error").hidden = !wrong;
+    if (range) this.setMode(range.join(".."));
+  }
+}

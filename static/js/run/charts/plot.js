@@ -1,0 +1,121 @@
+// What a small chart and the large one share: the data of a uPlot, its series, axes and ranges.
+import { joinLines, stackLines } from "./data.js";
+import { LANE, drawTicks } from "./events.js";
+import { formatHours, formatTicks } from "./format.js";
+import { FONT, drawLabels, measureLabels } from "./labels.js";
+
+const DASHES = [[], [5, 3], [2, 2], [9, 3, 2, 3]];
+const FILL = 0.16, STACK_FILL = 0.45; // opacity
+const COLOURS = 8;
+
+// {data, raw, first, bands, lines, faint, log}: `raw` are the values to show; the series of the lines begin at `first`.
+export function buildPlotData(chart, lines, page) {
+  const stacked = chart.kind === "stack" && lines.length > 1;
+  const log = page.log && !stacked && lines.some((line) => line.values.some((value) => value > 0));
+  const { axis, raw, faint, lines: drawn } = joinLines(lines, { weight: page.weight, log });
+  const first = 1 + (stacked ? 0 : faint.length);
+  const shape = { lines, log, faint: !stacked && faint.length > 0, first, raw, stacked };
+  if (stacked) {
+    const { outer, inner } = stackLines(drawn);
+    const bands = lines.flatMap((line, n) => { // uPlot fills where the first series is above the second: both signs
+      const edges = [first + n, first + lines.length + n];
+      return [edges, edges.toReversed()].map((series) => ({ series, line, opacity: STACK_FILL }));
+    });
+    return { ...shape, data: [axis, ...outer, ...inner], bands, hidden: inner.length };
+  }
+  const extra = [], bands = [];
+  lines.forEach((line, n) => {
+    if (!line.low) return;
+    const edges = joinLines([{ ...line, values: line.high }, { ...line, values: line.low }], { weight: 0, log }).lines;
+    const index = new Map(line.x.map((x, at) => [x, at]));
+    const place = (edge) => axis.map((x) => (index.has(x) ? edge[index.get(x)] : undefined));
+    const start = first + lines.length + extra.length;
+    extra.push(...edges.map(place));
+    bands.push({ series: [start, start + 1], line: lines[n], opacity: FILL });
+  });
+  if (chart.kind === "fan") bands.push(...fanBands(lines, first));
+  return { ...shape, data: [axis, ...faint, ...drawn, ...extra], bands, hidden: extra.length };
+}
+
+// The area between the 10th and the 90th percentile.
+function fanBands(lines, first) {
+  return lines.flatMap((line, n) => {
+    if (!line.name.endsWith("p90")) return [];
+    const low = lines.findIndex((other) => other.number === line.number && other.name.endsWith("p10"));
+    return low < 0 ? [] : [{ series: [first + n, first + low], line, opacity: FILL }];
+  });
+}
+
+export const shapeOf = ({ lines, log, faint, stacked, hidden }) =>
+  JSON.stringify([
+    lines.map((line) => [line.run.uid, line.name, line.number, line.label, line.colour, line.x.length < 2]),
+    log, faint, stacked, hidden,
+  ]);
+
+export function buildOptions(plotted, page, { width, height, dense = true, scale = 1, yRange, xRange, hooks = {}, cursor = {} }) {
+  const { colours } = page;
+  const { lines, log, faint } = plotted;
+  const font = `${(dense ? 10 : 11) * scale}px Inter Variable, Noto Sans, sans-serif`;
+  const labels = FONT.replace("10px", `${(dense ? 10 : 12) * scale}px`);
+  const grid = { stroke: colours.hairline, width: 1 };
+  const axis = { stroke: colours.muted, grid, ticks: { show: false }, font };
+  const named = lines.length > 1 || !dense;
+  const formatSteps = (ticks) => ticks.map((tick) => (Number.isInteger(tick) ? tick.toLocaleString("en") : ""));
+  const formatX = (_, ticks) => (page.axis === "step" ? formatSteps(ticks) : ticks.map(formatHours));
+  const size = (pixels) => pixels * scale;
+  const raw = faint ? lines.map((line) => buildSeries(line, page, plotted, true, scale)) : [];
+  const invisible = { stroke: "transparent", width: 0, points: { show: false }, spanGaps: true };
+  const hidden = Array.from({ length: plotted.hidden }, () => ({ ...invisible }));
+  return {
+    width: size(width), height: size(height), padding: [size(6), named ? Math.max(18, measureLabels(lines, labels)) : size(18), 0, 0],
+    cursor: { points: { size: 5 }, drag: { x: false, y: false }, y: false, ...cursor },
+    legend: { show: false },
+    scales: {
+      x: { time: false, range: xRange ?? (() => page.span()) },
+      y: { distr: log ? 3 : 1, range: yRange ?? (log ? spreadLog : spread) },
+    },
+    axes: [
+      { ...axis, size: size(18 + LANE), gap: size(2 + LANE), space: size(46), values: formatX },
+      { ...axis, size: size(dense ? 44 : 56), gap: size(3), space: size(dense ? 26 : 40), values: (_, ticks) => formatTicks(ticks) },
+    ],
+    series: [{}, ...raw, ...lines.map((line) => buildSeries(line, page, plotted, false, scale)), ...hidden],
+    bands: plotted.bands.map(({ series, line, opacity }) => ({ series, fill: fade(colours.lines[line.colour - 1], opacity) })),
+    hooks: {
+      ...hooks,
+      draw: [
+        (plot) => drawTicks(plot, page, lines),
+        (plot) => named && drawLabels(plot, lines, colours, plotted.first, labels),
+        ...(hooks.draw ?? []),
+      ],
+    },
+  };
+}
+
+function buildSeries(line, page, { lines }, faint, scale) {
+  const isNewer = (other) => other.run === line.run && other.name === line.name && other.number > line.number;
+  const older = page.all && lines.some(isNewer);
+  return {
+    stroke: page.colours.lines[line.colour - 1],
+    width: (faint ? 1 : lineWidth()) * (scale > 1 ? 1.5 * scale : 1), alpha: faint ? 0.22 : older ? 0.35 : 1,
+    dash: DASHES[Math.floor((line.run.dash ?? line.run.at) / COLOURS) % DASHES.length],
+    spanGaps: true, points: { show: !faint && line.x.length < 2, size: 4 },
+  };
+}
+
+const fade = (colour, opacity) => colour.replace("rgb(", "rgba(").replace(")", `, ${opacity})`);
+
+// Without a GPU, a line of 500 points takes 15 times as long at 1.3 pixels as at 1 pixel.
+const lineWidth = () => (devicePixelRatio > 1 ? 1.3 : 1);
+
+// The y range with a margin above and below. A range close to floating-point precision is widened.
+export function spread(_, low, high) {
+  if (low == null) return [0, 1];
+  const room = Math.max((high - low) * 0.06, Math.abs(high) * 1e-4, 1e-9);
+  return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
+}
+
+export function spreadLog(_, low, high) {
+  if (low == null) return [0.1, 1];
+  const room = Math.max((high / low) ** 0.06, 1.02);
+  return [low / room, high * room];
+}

@@ -1,0 +1,122 @@
+"""The curve of a query over the steps of a run."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts.charts import query_curves, step_counts
+from rollouts.charts.query_curves import ChartQuery, QueryCurveResult, load_query_curve
+from rollouts.errors import InvalidInputError
+from rollouts.models import Project, QueryCurve, Run, Sample
+from tests.rollouts.support.push import indexed, lines
+from tests.support import builders
+
+
+def fill(run: Run, step: int, *, wrong: int, of: int = 4, split: str = "train") -> None:
+    rows = [
+        {
+            "prompt": f"{n}", "response": "no idea" if n < wrong else "42", "score": float(n >= wrong), "lang": "zh",
+            "data_source": ("gsm8k", "math")[n % 2],
+        }
+        for n in range(of)
+    ]  # fmt: skip
+    indexed(run, lines(*rows), step, split=split, source=f"{split}/{step}.jsonl", format="native")
+    run.refresh_from_db()
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = builders.run(project)
+    for step, wrong in ((1, 4), (2, 2), (3, 1)):
+        fill(run, step, wrong=wrong)
+    return run
+
+
+def load(run: Run, q: str, **fields: str) -> QueryCurveResult:
+    return load_query_curve(run, ChartQuery(q, **fields), seconds=10)
+
+
+def test_a_curve_has_share_count_score_and_length_of_each_step(run: Run) -> None:
+    share = load(run, "score<0.5")
+    assert (share.steps, share.values, share.counts, share.complete) == ([1, 2, 3], [1, 0.5, 0.25], [4, 2, 1], True)
+    assert load(run, "score>0.5", measure="count").values == [0, 2, 3]
+    assert load(run, "source:math", measure="score").values == [0, 0.5, 1]
+    assert load(run, "score>0.5", measure="length").values == [None, 2, 2]
+    assert load(run, "", measure="score").values == [0, 0.5, 0.75]
+
+
+def test_a_share_can_refer_to_the_samples_of_another_query(run: Run) -> None:
+    assert load(run, "score<0.5", among="source:gsm8k").values == [1, 0.5, 0.5]
+    assert load(run, "score<0.5", among="source:nowhere").values == [None, None, None]
+
+
+def test_texts_are_searched_and_each_step_only_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(run, '"no idea"').values == [1, 0.5, 0.25]
+    fill(run, 4, wrong=3)
+    counted: list[int] = []
+    count = step_counts.StoredCounts.count
+    monkeypatch.setattr(
+        step_counts.StoredCounts, "count",
+        lambda self, steps: (counted.extend(step.step for step in steps), count(self, steps))[1],
+    )  # fmt: skip
+    assert load(run, '"no idea"').values == [1, 0.5, 0.25, 0.75]
+    assert counted == [4]
+    fill(run, 2, wrong=0)
+    assert load(run, '"no idea"').values == [1, 0, 0.25, 0.75]
+    assert counted == [4, 2]
+
+
+def test_a_request_takes_a_bounded_time_and_says_how_far_it_came(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_counts, "MAX_CHUNK_SAMPLES", 4)
+    parts = [load_query_curve(run, ChartQuery("score<0.5"), seconds=0) for _ in range(3)]
+    assert [(part.steps, part.done, part.total) for part in parts] == [([3], 1, 3), ([2, 3], 2, 3), ([1, 2, 3], 3, 3)]
+    assert [part.complete for part in parts] == [False, False, True]
+
+
+def test_flags_change_a_curve_without_a_new_step(run: Run, mate: User) -> None:
+    assert load(run, "is:flagged", measure="count").values == [0, 0, 0]
+    sample = Sample.objects.filter(step__run=run, step__step=2)[0]
+    builders.flag(sample.pk, mate)
+    run.refresh_from_db()
+    assert load(run, "is:flagged", measure="count").values == [0, 1, 0]
+
+
+def test_a_key_that_a_step_lacks_is_unknown_there_and_an_error_if_all_lack_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_counts, "MAX_CHUNK_BODIES", 4)
+    row = {"prompt": "p", "response": "r", "score": 1.0, "extra": {"mood": "x"}, "mood": "good"}
+    indexed(run, lines(row), 5, source="train/5.jsonl", format="native")
+    run.refresh_from_db()
+    assert (load(run, "mood=good").steps, load(run, "mood=good").values) == ([5], [1])
+    with pytest.raises(InvalidInputError, match="nonsense"):
+        load(run, "nonsense=1")
+
+
+def test_the_split_and_the_current_steps_are_counted(run: Run) -> None:
+    fill(run, 3, wrong=4, split="eval")
+    assert load(run, "score<0.5", split="eval").values == [1]
+    assert load(run, "score<0.5").values == [1, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["share|train||", "share|train||is:unseen", "sum|train||x", "share|test||x", "share|train||" + "x" * 600, "x"],
+)
+def test_a_chart_that_cannot_be_drawn_for_everybody_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        ChartQuery.parse(text)
+
+
+def test_the_text_of_a_chart_is_the_same_after_reading_it(run: Run) -> None:
+    text = "share|eval|source:math|score<0.5 or /a|b/"
+    assert ChartQuery.parse(text).text == text
+
+
+def test_old_curves_are_forgotten(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_counts, "MAX_STORED", 2)
+    for number in range(5):
+        load(run, f"score<0.{number + 1}")
+    assert QueryCurve.objects.count() == 2
+    assert query_curves.list_steps(run, "train")[0].step == 3

@@ -1,0 +1,59 @@
+"""Runs that are drawn as one line with a band."""
+
+from __future__ import annotations
+
+import pytest
+
+from rollouts.charts.run_groups import compute_group_curves, find_run_group, list_group_names
+from rollouts.metrics import append_points
+from rollouts.models import Project, Run
+from rollouts.samples.record import MetricPoint
+from tests.support import builders
+
+
+def logged(project: Project, seed: int, values: dict[int, float | None], **config: object) -> Run:
+    run = builders.run(project, f"ppo-s{seed}", tags=["sweep"], config={"seed": seed, "lr": 1, **config})
+    append_points(run, builders.attempt(run), [MetricPoint(step, {"loss": value}) for step, value in values.items()])
+    return run
+
+
+@pytest.fixture
+def runs(project: Project) -> list[Run]:
+    """Of three seeds, one ends early and one begins late."""
+    return [
+        logged(project, 1, {1: 1.0, 2: 2.0}),
+        logged(project, 2, {1: 3.0, 2: 4.0, 3: 6.0}),
+        logged(project, 3, {2: None, 3: 8.0, 4: 1.0}),
+    ]
+
+
+def test_a_band_needs_two_runs_at_a_step(runs: list[Run]) -> None:
+    (curve,) = compute_group_curves(runs, ["loss"])["loss"]
+    assert (curve["steps"], curve["runs"]) == ([1, 2, 3, 4], [2, 2, 2, 1])
+    assert curve["values"] == [2, 3, 7, 1]
+    assert (curve["low"], curve["high"]) == ([1, 2, 6, None], [3, 4, 8, None])
+
+
+def test_a_long_band_keeps_its_extremes(project: Project) -> None:
+    long = [logged(project, seed, {step: float(seed * (step == 777)) for step in range(2000)}) for seed in (1, 9)]
+    (curve,) = compute_group_curves(long, ["loss"], 100)["loss"]
+    assert len(curve["steps"]) <= 110
+    assert (max(curve["high"]), max(curve["values"]), curve["low"][0]) == (9, 5, 0)
+
+
+def test_seeds_are_runs_that_differ_in_nothing_else(runs: list[Run], project: Project) -> None:
+    other = logged(project, 4, {1: 1.0}, lr=2)
+    group = find_run_group("seeds", runs[1], Run.objects.all())
+    assert group is not None
+    assert ([run.name for run in group.runs], group.name) == (["ppo-s2", "ppo-s3", "ppo-s1"], "ppo")
+    tagged = find_run_group("tag:sweep", other, Run.objects.all())
+    assert tagged is not None and len(tagged.runs) == 4
+    assert list_group_names(runs[0], Run.objects.all()) == [("seeds", 3), ("tag:sweep", 4)]
+    assert find_run_group("tag:none", other, Run.objects.all()) is None
+    assert find_run_group("what", other, Run.objects.all()) is None
+
+
+def test_runs_without_a_configuration_are_no_seeds_of_each_other(project: Project) -> None:
+    plain = [builders.run(project, name) for name in ("one", "two")]
+    group = find_run_group("seeds", plain[0], Run.objects.all())
+    assert group is not None and group.runs == (plain[0],)

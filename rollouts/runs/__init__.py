@@ -1,6 +1,6 @@
-"""The run list: filters, groups, bulk actions, trash, and the events of one run.
+"""The run list: queries about runs, bulk actions, trash, and the events of one run.
 
-Depends on: indexing, ingest, live and projects.
+Depends on: indexing, ingest, live, metrics, projects and query.
 Invariant: a run in the trash can be restored for 7 days. A run with pins is not deleted.
 """
 
@@ -14,19 +14,39 @@ from rollouts.runs.actions import (
     restore_run,
     tag_runs,
 )
-from rollouts.runs.listing import (
-    compare_config_keys,
-    filter_runs,
+from rollouts.runs.completion import complete_run_query
+from rollouts.runs.config_differences import (
+    MISSING,
+    ConfigChange,
+    ConfigKey,
+    dump_overrides,
+    dump_yaml,
+    load_config_keys,
+)
+from rollouts.runs.configs import (
+    ConfigValue,
+    RunConfig,
+    count_config_values,
     flatten_config,
     format_config_value,
-    load_run_statuses,
-    parse_run_filter,
+    list_differing_settings,
+    load_run_configs,
 )
+from rollouts.runs.disk_usage import list_run_usage, sum_project_usage
+from rollouts.runs.listing import load_run_statuses
+from rollouts.runs.sample_search import MAX_SHOWN_SAMPLES, RunMatches, search_runs
+from rollouts.runs.search import MAX_SEARCHED_RUNS, RunResult, TermEffect, count_matches, find_runs
+from rollouts.runs.statistics import RunStatistics
+from rollouts.runs.table import RunTable
 from rollouts.runs.timeline import EVENT_KINDS, RunEvent, RunTimeline, load_run_timeline
+from rollouts.runs.vocabulary import RUN_VOCABULARY
 
 __all__ = [
-    "EVENT_KINDS", "RunEvent", "RunTimeline", "TRASH_RETENTION", "archive_runs", "compare_config_keys",
-    "filter_runs", "flatten_config", "format_config_value", "load_run_sizes", "load_run_statuses",
-    "load_run_timeline", "move_run_to_trash", "move_runs_to_trash", "parse_run_filter", "reindex_runs",
-    "restore_run", "tag_runs",
+    "ConfigChange", "ConfigKey", "ConfigValue", "EVENT_KINDS", "MAX_SEARCHED_RUNS", "MAX_SHOWN_SAMPLES", "MISSING",
+    "RUN_VOCABULARY", "RunConfig", "RunEvent", "RunMatches", "RunResult", "RunStatistics", "RunTable", "RunTimeline",
+    "TRASH_RETENTION", "TermEffect", "archive_runs", "complete_run_query", "count_config_values", "count_matches",
+    "dump_overrides", "dump_yaml", "find_runs", "flatten_config", "format_config_value", "list_differing_settings",
+    "list_run_usage", "load_config_keys", "load_run_configs", "load_run_sizes", "load_run_statuses",
+    "load_run_timeline", "move_run_to_trash", "move_runs_to_trash", "reindex_runs", "restore_run", "search_runs",
+    "sum_project_usage", "tag_runs",
 ]  # fmt: skip

@@ -54,7 +54,7 @@ def load_run_timeline(run: Run) -> RunTimeline | None:
 def find_flagged_steps(run: Run) -> list[RunEvent]:
     if not run.flags.filter(withdrawn_at=None).exists():  # avoids a scan of all steps
         return []
-    rows = run.steps.filter(superseded=False, flags__gt=0).order_by("step").values_list("step", "split", "flags")
+    rows = run.steps.current().filter(flags__gt=0).order_by("step").values_list("step", "split", "flags")
     return [RunEvent("flagged", *row) for row in rows]
 
 

@@ -10,7 +10,9 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
@@ -32,6 +34,8 @@ from rollouts.runs import (
 )
 
 MAX_SELECTED_RUNS = 500
+MAX_GROUP_CHARS = 65 * MAX_SELECTED_RUNS
+OPPOSITES = {"archive": "unarchive", "unarchive": "archive"}
 SCOPE_BY_ACTION = dict.fromkeys(("tag", "untag", "index", "archive", "unarchive"), "ingest") | {"restore": "admin"}
 
 
@@ -46,16 +50,26 @@ def apply_bulk_action_view(request: HttpRequest) -> HttpResponse:
     try:
         if not runs:
             raise InvalidInputError(_("Select runs first: use their checkboxes or press x."), "run")
-        messages.success(request, apply_bulk_action(action, runs, get_signed_in_user(request), request))
+        message = apply_bulk_action(action, runs, get_signed_in_user(request), request)
+        opposite = OPPOSITES.get(action) if request.POST.get("undo") != "1" else None
+        messages.success(request, add_undo(request, message, opposite, runs) if opposite else message)
     except (PermissionDenied, RolloutError) as error:
         messages.error(request, str(error))
     return HttpResponseRedirect(get_return_url(request, "runs"))
 
 
+def add_undo(request: HttpRequest, message: str, opposite: str, runs: Sequence[Run]) -> SafeString:
+    """The message with a button that does the opposite to the same runs."""
+    uids = ",".join(run.uid for run in runs)
+    context = {"message": message, "opposite": opposite, "uids": uids, "next": get_return_url(request, "runs")}
+    return render_to_string("runs/undo.html", context, request)
+
+
 def find_selected_runs(request: HttpRequest, uids: Sequence[str], *, in_trash: bool = False) -> list[Run]:
-    """The runs with these uids that the user may see, in the order of the uids."""
+    """The runs with these uids that the user may see, in the order of the uids. A text may have several uids."""
     visible = permissions.trashed_runs(request) if in_trash else permissions.visible_runs(request)
-    requested = [clean_param(uid)[:64] for uid in uids[:MAX_SELECTED_RUNS]]
+    joined = ",".join(uid[:MAX_GROUP_CHARS] for uid in uids[:MAX_SELECTED_RUNS])  # the box of a group has all its runs
+    requested = [clean_param(uid)[:64] for uid in dict.fromkeys(joined.split(","))][:MAX_SELECTED_RUNS]
     runs = {run.uid: run for run in visible.filter(uid__in=requested).select_related("project")}
     return [runs[uid] for uid in dict.fromkeys(requested) if uid in runs]
 
@@ -154,5 +168,6 @@ def trash_selected_runs(request: HttpRequest) -> HttpResponse:
         move_runs_to_trash(runs, user)
     except ConflictError as error:
         return render_delete_page(request, str(error), 409)
-    messages.success(request, format_bulk_result("bin", len(runs), days=str(TRASH_RETENTION.days)))
+    message = format_bulk_result("bin", len(runs), days=str(TRASH_RETENTION.days))
+    messages.success(request, add_undo(request, message, "restore", runs))
     return redirect("runs")

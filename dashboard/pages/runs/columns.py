@@ -1,7 +1,9 @@
-"""The columns of the run list: the cell of each, and the value it sorts and groups by."""
+"""The columns of the run list: the cell of each, the value it sorts and groups by, and how a group sums it up."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
@@ -14,16 +16,10 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import (
-    RunSparkline,
-    format_number,
-    format_percent,
-    format_run_status,
-    render_text,
-    render_time,
-)
-from rollouts.models import Run, Step
-from rollouts.runs import format_config_value
+from dashboard.pages.common import format_number, format_percent, format_run_status, render_text, render_time
+from dashboard.pages.runs import summaries
+from rollouts.models import Run
+from rollouts.runs import ConfigValue, RunConfig, RunStatistics, RunTable, format_config_value
 
 CONFIG_PREFIX: Final = "config:"
 LAST_VALUE_PREFIX: Final = "last:"
@@ -35,18 +31,26 @@ MAX_NUMBER: Final = 10**300  # a larger integer of a config does not fit into a 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """`last` maps the name of a metric to its last value."""
+    """A run, and the table that has its statistics, config and metrics. `points` is its sparkline."""
 
     run: Run
-    status: str
-    sparkline: RunSparkline
-    config: Mapping[str, Any] = field(default_factory=dict)
-    last: Mapping[str, float | None] = field(default_factory=dict)
+    table: RunTable
+    points: str = ""
 
     @property
-    def step(self) -> Step | None:
-        """The latest step."""
-        return self.sparkline.last
+    def status(self) -> str:
+        return self.table.statuses[self.run.pk]
+
+    @property
+    def statistics(self) -> RunStatistics:
+        return self.table.statistics[self.run.pk]
+
+    @property
+    def config(self) -> RunConfig:
+        return self.table.configs[self.run.pk]
+
+    def last_value(self, name: str) -> float | None:
+        return self.table.load_metric(name)[self.run.pk]
 
 
 def render_status_cell(row: RunRow) -> SafeString:
@@ -56,51 +60,38 @@ def render_status_cell(row: RunRow) -> SafeString:
 
 
 def render_step_cell(row: RunRow) -> SafeString | str:
-    if not row.step:
+    if row.statistics.step is None:
         return ""
     url = reverse("step", args=[row.run.uid, "latest"])
-    return format_html('<a class="quiet" href="{}">{}</a>', url, format_number(row.step.step, 0))
-
-
-def render_score_cell(row: RunRow) -> SafeString | str:
-    score = row.step.score_mean if row.step else None
-    value = mark_safe("") if score is None else format_html('<span class="spark-value">{}</span>', format_number(score))
-    return value + render_sparkline(row.sparkline.points) if row.sparkline.points else value
+    return format_html('<a class="quiet" href="{}">{}</a>', url, format_number(row.statistics.step, 0))
 
 
 def render_sparkline(points: str) -> SafeString:
+    if not points:
+        return mark_safe("")
     return format_html(
-        '<svg class="spark" width="100" height="20" viewBox="0 0 100 20" preserveAspectRatio="none" role="img" '
+        '<svg class="spark" width="92" height="20" viewBox="0 0 100 20" preserveAspectRatio="none" role="img" '
         'aria-label="{}"><polyline points="{}" vector-effect="non-scaling-stroke"/></svg>',
         _("Mean score over steps"),
         points,
     )
 
 
-def format_truncated_cell(row: RunRow) -> str:
-    return format_percent(row.step.truncated, row.step.samples) if row.step else ""
-
-
-def compute_truncated_share(row: RunRow) -> float | None:
-    step = row.step
-    return None if step is None or step.truncated is None else step.truncated / max(1, step.samples)
-
-
 def render_flags_cell(row: RunRow) -> SafeString:
-    if not row.sparkline.flags:
+    if not row.statistics.flags:
         return mark_safe('<span class="muted">0</span>')
-    return format_html('<span class="tag flag">⚑ {}</span>', format_number(row.sparkline.flags, 0))
+    return format_html('<span class="tag flag">⚑ {}</span>', format_number(row.statistics.flags, 0))
 
 
 def render_tags_cell(row: RunRow) -> SafeString:
     """Each tag is a link to the runs that have it."""
     url = reverse("runs")
     tags = ((url, quote_tag(str(tag)), render_text(str(tag))) for tag in row.run.tags)
-    return format_html_join(" ", '<a class="tag plain" href="{}?name=tag:{}">{}</a>', tags)
+    return format_html_join(" ", '<a class="tag plain" href="{}?q=tag:{}">{}</a>', tags)
 
 
 def quote_tag(tag: str) -> str:
-    return quote(f'"{tag}"' if any(character.isspace() for character in tag) else tag)
+    return quote(tag if tag.isalnum() else '"' + tag.replace("\\", "\\\\").replace('"', '\\"') + '"')
 
 
 def render_project_cell(row: RunRow) -> SafeString:
@@ -108,13 +99,18 @@ def render_project_cell(row: RunRow) -> SafeString:
     return format_html('<a class="quiet muted" href="{}?project={}">{}</a>', reverse("runs"), slug, slug)
 
 
-def format_owner_cell(row: RunRow) -> str:
-    return row.run.owner.get_username() if row.run.owner else ""
+def get_owner(row: RunRow) -> str | None:
+    return row.run.owner.get_username() if row.run.owner else None
+
+
+def get_tags(row: RunRow) -> str | None:
+    return ", ".join(map(str, row.run.tags)) or None
 
 
 @dataclass(frozen=True, slots=True)
 class RunColumn:
-    """`render` gives the cell. `value` gives what the column sorts and groups by; None is last in both orders."""
+    """`render` gives the cell. `value` gives what the column sorts and groups by; None is last in both orders.
+    `summarize` gives the cell of a group from the values of its runs."""
 
     key: str
     title: str
@@ -122,6 +118,7 @@ class RunColumn:
     value: Callable[[RunRow], Any]
     style: str = ""
     description: str = ""
+    summarize: Callable[[Sequence[Any]], SafeString | str] = summaries.render_common_value
 
     @property
     def label(self) -> str:
@@ -134,32 +131,59 @@ class RunColumn:
 
 
 def build_time_column(key: str, title: str, get_time: Callable[[RunRow], datetime]) -> RunColumn:
-    return RunColumn(key, title, lambda row: render_time(get_time(row)), get_time, "num muted nowrap")
+    return RunColumn(
+        key, title, lambda row: render_time(get_time(row)), get_time, "num muted nowrap", "", summaries.render_newest
+    )
+
+
+def build_text_column(key: str, title: str, get_text: Callable[[RunRow], Any], style: str = "muted") -> RunColumn:
+    return RunColumn(key, title, lambda row: render_text(str(get_text(row) or "")), get_text, style)
+
+
+def get_field(name: str) -> Callable[[RunRow], ConfigValue]:
+    return lambda row: row.config.find_field(name)
+
+
+def get_short_model(row: RunRow) -> str | None:
+    """The last part of a path or of `owner/model`."""
+    model = row.config.find_field("model")
+    return model.rstrip("/").rpartition("/")[2] or model if isinstance(model, str) else None
 
 
 COLUMNS: Final = (
-    RunColumn("status", N_("status"), render_status_cell, lambda row: row.status, "nowrap"),
-    RunColumn("step", N_("step"), render_step_cell, lambda row: row.step and row.step.step, "num"),
-    RunColumn("score", N_("score"), render_score_cell, lambda row: row.step and row.step.score_mean, "nowrap"),
     RunColumn(
-        "trunc", N_("trunc"), format_truncated_cell, compute_truncated_share, "num", N_("truncated at the latest step")
+        "status", N_("status"), render_status_cell, lambda row: row.status, "nowrap", "", summaries.render_statuses
     ),
-    RunColumn("flagged", N_("flagged"), render_flags_cell, lambda row: row.sparkline.flags, "num"),
-    RunColumn("owner", N_("owner"), format_owner_cell, lambda row: format_owner_cell(row) or None, "muted nowrap"),
-    RunColumn("tags", N_("tags"), render_tags_cell, lambda row: ", ".join(map(str, row.run.tags)) or None, "tags"),
     RunColumn(
-        "framework",
-        N_("framework"),
-        lambda row: render_text(row.run.framework),
-        lambda row: row.run.framework or None,
-        "muted",
+        "step", N_("step"), render_step_cell, lambda row: row.statistics.step, "num", "", summaries.render_range
     ),
+    RunColumn(
+        "score", N_("score"), lambda row: format_number(row.statistics.score), lambda row: row.statistics.score,
+        "num nowrap", N_("mean score of the latest step"), summaries.render_mean,
+    ),
+    RunColumn(
+        "best", N_("best"), lambda row: format_number(row.statistics.best), lambda row: row.statistics.best,
+        "num muted", N_("highest mean score of a step"), summaries.render_best,
+    ),
+    RunColumn("curve", N_("over steps"), lambda row: render_sparkline(row.points), lambda row: row.statistics.score),
+    RunColumn(
+        "trunc", N_("trunc"), lambda row: format_percent(row.statistics.truncated, 1),
+        lambda row: row.statistics.truncated, "num", N_("truncated at the latest step"), summaries.render_mean_share,
+    ),
+    RunColumn(
+        "flagged", N_("flagged"), render_flags_cell, lambda row: row.statistics.flags, "num", "", summaries.render_sum
+    ),
+    build_text_column("model", N_("model"), get_short_model, "muted nowrap"),
+    build_text_column("algorithm", N_("algorithm"), get_field("algorithm"), "muted nowrap"),
+    build_text_column("seed", N_("seed"), get_field("seed"), "num"),
+    build_text_column("owner", N_("owner"), get_owner, "muted nowrap"),
+    RunColumn("tags", N_("tags"), render_tags_cell, get_tags, "tags"),
+    build_text_column("framework", N_("framework"), lambda row: row.run.framework or None),
     RunColumn("project", N_("project"), render_project_cell, lambda row: row.run.project.slug),
     build_time_column("created", N_("created"), lambda row: row.run.created_at),
     build_time_column("updated", N_("updated"), lambda row: row.run.seen_at),
-)
+)  # fmt: skip
 BUILT_IN_COLUMNS: Final = {column.key: column for column in COLUMNS}
-DEFAULT_COLUMN_KEYS: Final = tuple(key for key in BUILT_IN_COLUMNS if key != "created")
 NAME_COLUMN: Final = RunColumn("name", N_("run"), lambda row: row.run.name, lambda row: row.run.name.lower())
 
 
@@ -187,9 +211,9 @@ def get_config_value(row: RunRow, name: str) -> Any:
 
 
 def render_config_cell(row: RunRow, name: str) -> SafeString | str:
-    if name not in row.config:
+    if not row.config.has(name):
         return ""
-    value = format_config_value(row.config[name])
+    value = format_config_value(row.config.get(name))
     return render_text(value if len(value) <= MAX_CONFIG_CHARS else value[: MAX_CONFIG_CHARS - 1] + "…")
 
 
@@ -197,10 +221,11 @@ def build_metric_column(key: str, name: str) -> RunColumn:
     return RunColumn(
         key,
         shorten_dotted_name(name),
-        lambda row: format_number(row.last.get(name), 3),
-        lambda row: row.last.get(name),
+        lambda row: format_number(row.last_value(name), 3),
+        lambda row: row.last_value(name),
         "num mono",
         _("last value of {name}").format(name=name),
+        summaries.render_mean,
     )
 
 
@@ -213,6 +238,15 @@ def shorten_dotted_name(name: str) -> str:
     while parts and len(end) + len(parts[-1]) < MAX_NAME_LENGTH:
         end = f"{parts.pop()}.{end}"
     return f"…{end}"
+
+
+def find_header(column: RunColumn, columns: Sequence[RunColumn]) -> str:
+    """The title in the table: of a config key its last part, unless another column has the same."""
+    if not column.key.startswith(CONFIG_PREFIX):
+        return column.label
+    ends = [other.key.rpartition(".")[2] for other in columns if other.key.startswith(CONFIG_PREFIX)]
+    end = column.key.removeprefix(CONFIG_PREFIX).rpartition(".")[2]
+    return shorten_dotted_name(end) if ends.count(column.key.rpartition(".")[2]) == 1 else column.label
 
 
 def find_columns(keys: Sequence[str]) -> list[RunColumn]:

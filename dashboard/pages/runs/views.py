@@ -1,74 +1,77 @@
 """The list of runs in all projects that the user may see."""
 
-from collections.abc import Collection, Sequence
-from datetime import datetime
-from statistics import fmean
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    RunSparkline,
-    format_number,
-    format_run_status,
-    get_requested_panel,
-    get_signed_in_user,
-    load_run_sparklines,
-    render_page_or_panel,
-)
+from dashboard.pages import common
 from dashboard.pages.runs import columns as run_columns
-from dashboard.pages.runs.columns import BUILT_IN_COLUMNS, CONFIG_PREFIX, LAST_VALUE_PREFIX, RunColumn, RunRow
+from dashboard.pages.runs import groups as run_groups
+from dashboard.pages.runs.columns import (
+    BUILT_IN_COLUMNS,
+    CONFIG_PREFIX,
+    LAST_VALUE_PREFIX,
+    RunColumn,
+    RunRow,
+    find_header,
+)
+from dashboard.pages.runs.default_columns import find_default_columns
+from dashboard.pages.runs.groups import RunGroup
+from dashboard.pages.runs.sparklines import add_sparklines
+from dashboard.pages.runs.table_export import render_csv
 from dashboard.pages.runs.url_state import COLUMNS_COOKIE, RunsUrlState, parse_columns_cookie, serialize_columns_cookie
+from dashboard.pages.runs.view_chips import build_view_chips
 from rolloutdeck.trainer_api import TRAINERS
-from rollouts.lib import MAX_LAST_VALUES, Cache
-from rollouts.metrics import list_recent_metric_names, load_last_values
-from rollouts.models import Membership, Run
-from rollouts.runs import compare_config_keys, filter_runs, flatten_config, load_run_statuses, parse_run_filter
+from rollouts.models import Project
+from rollouts.query import InvalidQueryError
+from rollouts.runs import MAX_SEARCHED_RUNS, RunResult, count_config_values, find_runs
 
 PANELS = {"runs": "runs/table.html", "columns": "runs/columns.html"}
-OPTIONAL_COLUMN_KEYS = ("trunc", "owner", "tags", "framework")  # default columns that are left out if they are empty
-MAX_LISTED_RUNS = 1000
-PAGE_ROWS = 200
-MAX_PICKER_RUNS = 60  # newest runs whose config keys and metrics are offered as columns
-YEAR = 31_536_000
-
-LastValueKey = tuple[int, datetime, int, str]  # a run's id, birth and version, which name its content; a metric
-last_values_cache: Cache[LastValueKey, float | None] = Cache(MAX_LAST_VALUES)
+PAGE_ROWS = 100  # lines: runs and groups
+MAX_OPEN_RUNS = 40  # in a longer list, groups are folded
+MAX_PICKER_RUNS = 200  # newest runs whose config keys and metrics are offered as columns
+# With an error, htmx shows only the message and leaves the last result on the page.
+KEEP_RESULT_HEADERS = {"HX-Retarget": "#q-error", "HX-Reswap": "innerHTML", "HX-Replace-Url": "false"}
 
 
 @login_required
 @require_safe
 def runs_page(request: HttpRequest) -> HttpResponseBase:
-    """`?name=` filters (see `parse_run_filter`), `col=` once per column, `sort=`, `group=`, `show=archived|bin`.
+    """`?q=` is a query about runs, `col=` once per column, `sort=`, `group=`, `show=archived|bin`, `export=csv`.
 
     A URL without columns is redirected to one with the columns that were last chosen in this browser.
     """
     url_state = RunsUrlState.from_query(request.GET)
-    panel = get_requested_panel(request)
+    panel = common.get_requested_panel(request)
     if "remember" in request.GET:
         return save_columns_view(request, url_state)
-    if not url_state.col and not panel and (saved := parse_columns_cookie(request)):
+    exports = request.GET.get("export") == "csv"
+    if not url_state.col and not panel and not exports and (saved := parse_columns_cookie(request)):
         return redirect(reverse("runs") + url_state.link(col=saved))
-    listed = load_listed_runs(request, url_state)
-    statuses = load_run_statuses(listed)
-    runs = filter_runs(listed, parse_run_filter(url_state.name), statuses)
-    roles = load_roles(request)
+    roles = permissions.visible_projects(request).load_with_roles(request.user)
+    result, error = search_runs(request, url_state, {project.pk: project for project in roles})
+    if exports:
+        return export_runs(result, url_state)
 
     def build_context(panel: str) -> dict[str, Any]:
+        if error and panel == "runs":
+            return {"result": {"error": error}, "template": "step/error.html", "headers": KEEP_RESULT_HEADERS}
         if panel == "columns":
-            return build_column_picker_context(url_state, runs)
-        return build_runs_context(request, url_state, runs, statuses, roles)
+            return build_column_picker_context(url_state, result)
+        return build_runs_context(request, url_state, result, roles) | {"error": error}
 
-    state = [(run.uid, run.version, statuses[run.pk]) for run in runs]
-    return render_page_or_panel(request, "runs/page.html", PANELS, build_context, *state, str(roles))
+    statuses = result.table.statuses
+    state = [(run.uid, run.version, statuses[run.pk]) for run in result.matches]
+    return common.render_page_or_panel(request, "runs/page.html", PANELS, build_context, *state, *roles.items())
 
 
 def save_columns_view(request: HttpRequest, url_state: RunsUrlState) -> HttpResponse:
@@ -77,167 +80,155 @@ def save_columns_view(request: HttpRequest, url_state: RunsUrlState) -> HttpResp
     path = reverse("runs")
     response = redirect(path + url_state.link(col=columns))
     if columns:
-        response.set_cookie(COLUMNS_COOKIE, serialize_columns_cookie(columns), max_age=YEAR, path=path, samesite="Lax")
+        response.set_cookie(
+            COLUMNS_COOKIE, serialize_columns_cookie(columns), max_age=common.YEAR_SECONDS, path=path, samesite="Lax"
+        )
     else:
         response.delete_cookie(COLUMNS_COOKIE, path=path, samesite="Lax")
     return response
 
 
-def load_listed_runs(request: HttpRequest, url_state: RunsUrlState) -> list[Run]:
-    """The most recently updated runs, at most one more than `MAX_LISTED_RUNS`. Configs are loaded only if needed."""
-    runs: QuerySet[Run] = permissions.visible_runs(request).filter(archived_at__isnull=url_state.show != "archived")
-    if url_state.show == "bin":
-        runs = permissions.trashed_runs(request)
+def search_runs(
+    request: HttpRequest, url_state: RunsUrlState, projects: Mapping[int, Project]
+) -> tuple[RunResult, SafeString | str]:
+    """The runs of the URL, and the message about a query that cannot be answered: then without the query."""
+    in_trash = url_state.show == "bin"
+    runs = permissions.trashed_runs(request) if in_trash else permissions.visible_runs(request)
     if url_state.project:
         runs = runs.filter(project__slug=url_state.project)
-    terms = parse_run_filter(url_state.name)
-    for term in terms:
-        if not term.name and not term.negated:
-            runs = runs.filter(name__icontains=term.value)
-    needs_config = url_state.find_names(CONFIG_PREFIX) or get_requested_panel(request) == "columns"
-    if not needs_config and not any(term.needs_config for term in terms):
-        runs = runs.defer("config")
-    runs = runs.select_related("project", "owner").defer("facts", "pollers").order_by("-seen_at", "-pk")
-    return list(runs[: MAX_LISTED_RUNS + 1])
+        used = next((project for project in projects.values() if project.slug == url_state.project), None)
+        permissions.note_used_project(request, used)
+    archived = None if in_trash else url_state.show == "archived"
+    reader = common.get_signed_in_user(request).pk
+    try:
+        return find_runs(runs, url_state.q, reader=reader, archived=archived, projects=projects), ""
+    except InvalidQueryError as problem:
+        error = common.render_query_error(url_state.q, problem)
+        return find_runs(runs, reader=reader, archived=archived, projects=projects), error
 
 
-def load_roles(request: HttpRequest) -> dict[int, str]:
-    """The user's role by project id."""
-    if request.user.is_superuser:
-        return dict.fromkeys(permissions.visible_projects(request).values_list("pk", flat=True), Membership.Role.OWNER)
-    return dict(Membership.objects.filter(user=get_signed_in_user(request)).values_list("project", "role"))
+def sort_rows(result: RunResult, url_state: RunsUrlState) -> list[RunRow]:
+    rows = [RunRow(run, result.table) for run in result.matches]
+    return run_columns.sort_run_rows(rows, url_state.order, descending=url_state.descending)
+
+
+def export_runs(result: RunResult, url_state: RunsUrlState) -> HttpResponse:
+    rows = sort_rows(result, url_state)
+    return render_csv(rows, run_columns.find_columns(url_state.col) or find_default_columns(rows))
 
 
 def build_runs_context(
-    request: HttpRequest, url_state: RunsUrlState, runs: list[Run], statuses: dict[int, str], roles: dict[int, str]
+    request: HttpRequest, url_state: RunsUrlState, result: RunResult, roles: Mapping[Project, str]
 ) -> dict[str, Any]:
-    rows = build_run_rows(runs[:MAX_LISTED_RUNS], statuses, url_state)
-    rows = run_columns.sort_run_rows(rows, url_state.order, descending=url_state.descending)
+    rows = sort_rows(result, url_state)
     columns = run_columns.find_columns(url_state.col) or find_default_columns(rows)
+    entries = run_groups.build_groups(rows, url_state.group_keys, url_state.order, descending=url_state.descending)
+    usually_open = len(rows) <= MAX_OPEN_RUNS
+
+    def is_open(group: RunGroup) -> bool:
+        return group.key not in url_state.shut if usually_open else group.key in url_state.open
+
+    lines = list(run_groups.iter_visible_lines(entries, is_open))
     start, end = url_state.start, url_state.start + PAGE_ROWS
     rank = max((permissions.ROLE_RANKS[role] for role in roles.values()), default=0)
-    filtered = bool(url_state.name or url_state.project or url_state.show)
+    filtered = bool(url_state.q or url_state.project or url_state.show)
+    shown = add_sparklines(lines[start:end])
     return {
         "headers": {"HX-Replace-Url": reverse("runs") + url_state.link()},
         "url_state": url_state,
         "columns": [
-            (column, url_state.column_link(column.key), get_sort_arrow(url_state, column)) for column in columns
+            (column, find_header(column, columns), url_state.column_link(column.key), get_sort_arrow(url_state, column))
+            for column in columns
         ],
         "name_column": (url_state.column_link("name"), get_sort_arrow(url_state, run_columns.NAME_COLUMN)),
-        "width": len(columns) + 2,
-        "groups": group_run_rows(rows[start:end], run_columns.find_column(url_state.group), columns),
+        "lines": build_lines(shown, columns, url_state, is_open, usually_open=usually_open),
         "count": len(rows),
+        "group_count": run_groups.count_groups(entries),
+        "searched": len(result.table.runs),
+        "view_chips": build_view_chips(common.get_signed_in_user(request), result, url_state),
         "first": start + 1,
-        "last": min(end, len(rows)),
+        "last": min(end, len(lines)),
+        "line_count": len(lines),
         "before": url_state.link(start=max(0, start - PAGE_ROWS)) if start else "",
-        "after": url_state.link(start=end) if end < len(rows) else "",
-        "more": len(runs) > MAX_LISTED_RUNS,
-        "most": MAX_LISTED_RUNS,
-        "projects": list(permissions.visible_projects(request).order_by("slug")),
+        "after": url_state.link(start=end) if end < len(lines) else "",
+        "more": result.has_more,
+        "max_runs": MAX_SEARCHED_RUNS,
+        "explanation": [(effect, url_state.link(q=effect.rest, start=0)) for effect in result.explanation],
+        "export": url_state.link(col=tuple(column.key for column in columns), start=0) + "&export=csv",
+        "projects": list(roles),
         "groupings": list_groupings(url_state, columns),
         "maintains": rank >= permissions.ROLE_RANKS["maintainer"],
         "owns": rank >= permissions.ROLE_RANKS["owner"],
         "shows": [("", _("active")), ("archived", _("archived")), ("bin", _("trash"))],
-        "empty": not runs and not filtered and not permissions.visible_runs(request).exists(),
+        "empty": not rows and not filtered and not permissions.visible_runs(request).exists(),
         "address": settings.PUBLIC_URL,
         "trainers": TRAINERS,
         "tags": sorted({str(tag) for row in rows for tag in row.run.tags})[:200],
     }
 
 
-def build_run_rows(runs: Sequence[Run], statuses: dict[int, str], url_state: RunsUrlState) -> list[RunRow]:
-    sparklines = load_run_sparklines(runs)
-    last = load_cached_last_values(runs, url_state.find_names(LAST_VALUE_PREFIX))
-    needs_config = bool(url_state.find_names(CONFIG_PREFIX))
-    return [
-        RunRow(
-            run,
-            statuses[run.pk],
-            sparklines.get(run.pk, RunSparkline()),
-            flatten_config(run.config) if needs_config else {},
-            last.get(run.uid, {}),
-        )
-        for run in runs
-    ]
-
-
 def get_sort_arrow(url_state: RunsUrlState, column: RunColumn) -> str:
     return "" if url_state.order.key != column.key else " ↓" if url_state.descending else " ↑"
 
 
-def find_default_columns(rows: Sequence[RunRow]) -> list[RunColumn]:
-    """The columns if none were chosen, without optional ones that no run has a value for."""
-    return [
-        BUILT_IN_COLUMNS[key]
-        for key in run_columns.DEFAULT_COLUMN_KEYS
-        if key not in OPTIONAL_COLUMN_KEYS or any(BUILT_IN_COLUMNS[key].value(row) is not None for row in rows)
-    ]
-
-
-def list_groupings(url_state: RunsUrlState, columns: Sequence[RunColumn]) -> list[tuple[str, str]]:
-    """[(key, label)] of the run fields and of the shown config keys that the list can be grouped by."""
+def list_groupings(url_state: RunsUrlState, columns: Sequence[RunColumn]) -> list[tuple[str, str, bool]]:
+    """[(value, label, is selected)] of the usual groups, and of the shown config keys."""
     config_keys = [column.key for column in columns if column.key.startswith(CONFIG_PREFIX)]
-    keys = dict.fromkeys(["status", "owner", "tags", "framework", "project", *config_keys, url_state.group])
-    return [(key, column.label) for key in keys if (column := run_columns.find_column(key))]
+    keys = dict.fromkeys(["model", "algorithm", "tags", "status", "owner", "framework", "project", *config_keys])
+    by_column = _("by {name}")
+    options = {key: _(name) for key, name in run_groups.GROUP_NAMES.items()}
+    selected = ",".join(url_state.group_keys)
+    for key in (*keys, selected):
+        columns_of_key = [run_columns.find_column(part) for part in key.split(",")]
+        name = ", ".join(column.label for column in columns_of_key if column)
+        options.setdefault(key, by_column.format(name=name))
+    return [(key, label, key == selected) for key, label in options.items()]
 
 
-def group_run_rows(rows: Sequence[RunRow], by: RunColumn | None, columns: Sequence[RunColumn]) -> list[dict[str, Any]]:
-    """The rows in groups with one value each. Without `by`, one group without a title."""
-    if by is None:
-        return [{"title": "", "rows": build_row_cells(rows, columns)}]
-    groups: dict[Any, list[RunRow]] = {}
-    for row in run_columns.sort_run_rows(rows, by, descending=False):
-        groups.setdefault(by.value(row), []).append(row)
-    return [
-        {
-            "title": format_group_title(value, by),
-            "label": by.label,
-            "count": len(members),
-            "score": compute_mean_score(members),
-            "rows": build_row_cells(members, columns),
-        }
-        for value, members in groups.items()
-    ]
+def build_lines(
+    lines: Sequence[RunGroup | RunRow],
+    columns: Sequence[RunColumn],
+    url_state: RunsUrlState,
+    is_open: Any,
+    *,
+    usually_open: bool,
+) -> list[dict[str, Any]]:
+    """What the template shows of each line: a run, or a group with the values of its runs summed up. A cell is (CSS
+    classes, label on narrow screens, content)."""
+    result: list[dict[str, Any]] = []
+    levels: list[RunGroup] = []
+    heads = [(column, find_cell_style(column), common.render_text(find_header(column, columns))) for column in columns]
+    for line in lines:
+        if isinstance(line, RunGroup):
+            levels = [*levels[: line.level], line]
+            opened = is_open(line)
+            cells = [(style, label, summarize_column(column, line)) for column, style, label in heads]
+            link = url_state.fold_link(line.key, is_open=opened, usually_open=usually_open)
+            result.append({"group": line, "open": opened, "link": link, "cells": cells})
+        else:
+            while levels and all(row.run.pk != line.run.pk for row in levels[-1].rows):
+                levels.pop()
+            cells = [(style, label, column.render(line)) for column, style, label in heads]
+            result.append({"run": line.run, "level": len(levels), "cells": cells})
+    return result
 
 
-def format_group_title(value: Any, by: RunColumn) -> str:
-    if value is None:
-        return _("not reported")
-    if by.key == "status":
-        return format_run_status(value)
-    return format_number(value, 4) if isinstance(value, float) else str(value)
+def find_cell_style(column: RunColumn) -> str:
+    return f"{column.style} k-{column.key}" if column.key in BUILT_IN_COLUMNS else column.style
 
 
-def compute_mean_score(rows: Sequence[RunRow]) -> float | None:
-    scores = [row.step.score_mean for row in rows if row.step and row.step.score_mean is not None]
-    return fmean(scores) if scores else None
+def summarize_column(column: RunColumn, group: RunGroup) -> SafeString | str:
+    if column.key == "curve":
+        return run_columns.render_sparkline(group.points)
+    return column.summarize([column.value(row) for row in group.rows])
 
 
-def build_row_cells(rows: Sequence[RunRow], columns: Sequence[RunColumn]) -> list[tuple[Run, list[tuple[str, str]]]]:
-    return [(row.run, [(column.style, column.render(row)) for column in columns]) for row in rows]
-
-
-def load_cached_last_values(runs: Sequence[Run], names: Sequence[str]) -> dict[str, dict[str, float | None]]:
-    """By run uid and metric. Only runs that changed are queried."""
-
-    def key(run: Run, name: str) -> LastValueKey:
-        return run.pk, run.created_at, run.version, name
-
-    def load(missing: Collection[LastValueKey]) -> dict[LastValueKey, float | None]:
-        changed = list({run_by_key[missing_key] for missing_key in missing})
-        values = load_last_values(changed, names)
-        return {key(run, name): values[run.uid].get(name) for run in changed for name in names}
-
-    run_by_key = {key(run, name): run for run in runs for name in names}
-    values = last_values_cache.get_many(run_by_key, load)
-    return {run.uid: {name: values[key(run, name)] for name in names} for run in runs}
-
-
-def build_column_picker_context(url_state: RunsUrlState, runs: Sequence[Run]) -> dict[str, Any]:
+def build_column_picker_context(url_state: RunsUrlState, result: RunResult) -> dict[str, Any]:
     """All columns that have values in the newest runs. In each section, selected columns are first."""
-    newest = runs[:MAX_PICKER_RUNS]
-    different, equal = compare_config_keys(newest)
-    selected = set(url_state.col or run_columns.DEFAULT_COLUMN_KEYS)
+    newest = result.matches[:MAX_PICKER_RUNS]
+    counts = count_config_values(result.table.configs[run.pk] for run in newest)
+    rows = [RunRow(run, result.table) for run in newest]
+    selected = set(url_state.col or [column.key for column in find_default_columns(rows)])
 
     def build_options(keys: Sequence[str], prefix: str = "") -> list[tuple[str, str, bool]]:
         columns = [column for key in keys if (column := run_columns.find_column(prefix + key))]
@@ -247,13 +238,14 @@ def build_column_picker_context(url_state: RunsUrlState, runs: Sequence[Run]) ->
         ]
         return sorted(options, key=lambda option: not option[2])
 
+    different, equal = ([key for key in sorted(counts) if (counts[key] > 1) == differs] for differs in (True, False))
     return {
         "url_state": url_state,
         "sections": [
             (_("run fields"), build_options(list(BUILT_IN_COLUMNS))),
             (_("config: differs between runs"), build_options(different, CONFIG_PREFIX)),
-            (_("metrics: last value"), build_options(list_recent_metric_names(newest), LAST_VALUE_PREFIX)),
+            (_("metrics: last value"), build_options(result.table.metric_names, LAST_VALUE_PREFIX)),
             (_("config: same in all runs"), build_options(equal, CONFIG_PREFIX)),
         ],
-        "most": run_columns.MAX_COLUMNS,
+        "max_columns": run_columns.MAX_COLUMNS,
     }

@@ -1,36 +1,49 @@
-// The run list: j and k move, x and shift-click select. The selection survives each refresh.
+// The run list: the query box, j and k move, x and shift-click select, arrows fold groups. The selection survives each
+// refresh; the box of a group selects its runs, also those that are folded.
 import { fill, gettext } from "../common/i18n.js";
 import "../common/popover.js";
+import { attachCompletion } from "../common/query_completion.js";
 
 const list = document.getElementById("runs");
 const bar = document.getElementById("tidy");
+const query = document.getElementById("q");
 const boxes = () => [...list.querySelectorAll("[data-pick]")];
-const names = () => [...list.querySelectorAll(".run-name")];
+const names = () => [...list.querySelectorAll(".run-name, .fold")];
+const uids = (box) => box.value.split(",");
 const picked = new Set();
 let anchor;
 
+attachCompletion(query);
+
+// --- selection --------------------------------------------------------------------------------------------------------
+
 function showSelection() {
+  const all = boxes();
+  for (const box of all) {
+    const count = uids(box).filter((uid) => picked.has(uid)).length;
+    box.checked = count === uids(box).length;
+    box.indeterminate = count > 0 && !box.checked;
+  }
   bar.classList.toggle("has-some", picked.size > 0);
   bar.querySelector("[data-picked]").textContent = picked.size ? fill(gettext("{count} selected"), { count: picked.size }) : "";
-  const all = boxes();
-  const every = list.querySelector("[data-pick-all]");
-  if (every) every.checked = all.length > 0 && all.every((box) => box.checked);
-  if (every) every.indeterminate = picked.size > 0 && !every.checked;
+  const selectAll = list.querySelector("[data-pick-all]");
+  if (selectAll) selectAll.checked = all.length > 0 && all.every((box) => box.checked);
+  if (selectAll) selectAll.indeterminate = picked.size > 0 && !selectAll.checked;
   // Rows must not move while the user selects.
   list.toggleAttribute("data-live", picked.size === 0);
 }
 
 function selectRow(box, on) {
-  box.checked = on;
-  if (on) picked.add(box.value);
-  else picked.delete(box.value);
+  for (const uid of uids(box)) {
+    if (on) picked.add(uid);
+    else picked.delete(uid);
+  }
 }
 
-// After a refresh: rows that still exist remain selected. Rows that are gone are removed from the selection.
+// After a refresh: runs that still exist remain selected. Runs that are gone are removed from the selection.
 function restore() {
-  const there = new Set(boxes().map((box) => box.value));
+  const there = new Set(boxes().flatMap(uids));
   for (const uid of picked) if (!there.has(uid)) picked.delete(uid);
-  for (const box of boxes()) box.checked = picked.has(box.value);
   showSelection();
 }
 
@@ -43,13 +56,15 @@ list.addEventListener("click", (event) => {
     const from = event.shiftKey && anchor ? all.findIndex((other) => other.value === anchor) : -1;
     const to = all.indexOf(box);
     const span = from < 0 ? [box] : all.slice(Math.min(from, to), Math.max(from, to) + 1);
-    for (const other of span) selectRow(other, box.checked);
+    const on = box.checked;
+    for (const other of span) selectRow(other, on);
     anchor = box.value;
   }
   showSelection();
 });
 
-const here = () => names().indexOf(document.activeElement.closest?.("tr")?.querySelector(".run-name"));
+const rowLink = (row) => row?.querySelector(".run-name, .fold");
+const here = () => names().indexOf(rowLink(document.activeElement.closest?.("tr")));
 
 bar.addEventListener("click", (event) => {
   const step = event.target.closest("[data-row]");
@@ -58,20 +73,63 @@ bar.addEventListener("click", (event) => {
   if (!event.target.closest("[data-row-pick]") || !all.length) return;
   const row = all[Math.max(here(), 0)].closest("tr");
   const box = row.querySelector("[data-pick]");
-  selectRow(box, !picked.has(box.value)); // not `box.checked`: a new box is unchecked until `restore` runs
+  selectRow(box, !uids(box).every((uid) => picked.has(uid))); // not `box.checked`: a new box is unchecked until `restore` runs
   anchor = box.value;
-  row.querySelector(".run-name").focus();
+  rowLink(row).focus();
   showSelection();
 });
 
-// The form returns to the current URL, which contains the current filter.
+// The form returns to the current URL, which contains the current query. It sends each selected run once.
 bar.addEventListener("submit", () => (bar.elements.next.value = location.pathname + location.search));
+bar.addEventListener("formdata", (event) => {
+  event.formData.delete("run");
+  for (const uid of picked) event.formData.append("run", uid);
+});
 
 // Enter in the tag field adds the tag. Without this, Enter would press the first button, which compares.
 document.getElementById("tag")?.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.isComposing) return;
   event.preventDefault();
   bar.requestSubmit(bar.querySelector("[value=tag]"));
+});
+
+// --- groups -----------------------------------------------------------------------------------------------------------
+
+// On the name: → unfolds a group, ← folds it, and from a run or a folded group goes to the group around it. Otherwise the
+// arrows move inside the row, as in every grid.
+list.addEventListener("keydown", (event) => {
+  const link = event.target.closest?.(".fold, .run-name");
+  if (!link || event.ctrlKey || event.metaKey || event.altKey || !["ArrowRight", "ArrowLeft"].includes(event.key)) return;
+  const right = event.key === "ArrowRight", expanded = link.getAttribute("aria-expanded");
+  let outer = link.closest("tr");
+  const level = Number(outer.dataset.level);
+  while (outer && !(outer.matches(".run-group") && Number(outer.dataset.level) < level)) outer = outer.previousElementSibling;
+  if (right ? expanded === "false" : expanded === "true") link.click();
+  else if (!right && outer) outer.querySelector(".fold").focus();
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+});
+
+// --- query ------------------------------------------------------------------------------------------------------------
+
+document.addEventListener("htmx:afterSwap", (event) => {
+  const error = document.getElementById("q-error");
+  if (event.target.id === "runs") error.textContent = "";
+  if (["runs", "q-error"].includes(event.target.id)) query.setAttribute("aria-invalid", String(Boolean(error.textContent.trim())));
+});
+
+// Ignores a response to an outdated query.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { elt, requestConfig, xhr } = event.detail;
+  if (requestConfig?.elt.id !== "query" || !xhr.responseURL || !["runs", "q-error"].includes(elt.id)) return;
+  if ((new URL(xhr.responseURL).searchParams.get("q") ?? "") !== query.value) event.detail.shouldSwap = false;
+});
+
+// Enter goes to the list.
+query.form.addEventListener("submit", () => {
+  const focus = () => document.activeElement === query && names()[0]?.focus();
+  document.addEventListener("htmx:afterSettle", focus, { once: true });
 });
 
 document.addEventListener("htmx:afterSettle", restore);

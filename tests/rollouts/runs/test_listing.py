@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from rollouts.models import Project, Run, Step
-from rollouts.runs import listing
+from rollouts.runs import RunTable, listing
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -27,6 +27,7 @@ def quiet(project: Project, name: str, minutes: float, pace: float = 0, **more: 
 
 def test_many_runs_are_silent_by_the_rule_of_one(project: Project) -> None:
     expected = {
+        builders.run(project, "made by pull", seen_at=timezone.now() - timedelta(hours=2)): "planned",
         quiet(project, "no step yet", 4): "silent",
         quiet(project, "just heard", 2): "running",
         quiet(project, "quick steps", 4, pace=0.1): "silent",
@@ -36,3 +37,10 @@ def test_many_runs_are_silent_by_the_rule_of_one(project: Project) -> None:
     }
     assert {run.name: run.status for run in expected} == {run.name: status for run, status in expected.items()}
     assert listing.load_run_statuses(list(expected)) == {run.pk: status for run, status in expected.items()}
+
+
+def test_a_planned_run_is_running_with_its_first_attempt_though_its_version_stays(project: Project) -> None:
+    run = builders.run(project)
+    assert RunTable([run]).statuses == {run.pk: "planned"}
+    builders.attempt(run)
+    assert RunTable([run]).statuses == {run.pk: "running"}

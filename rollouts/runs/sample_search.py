@@ -1,0 +1,50 @@
+"""Searches the samples of many runs, one run after the other, the newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+from django.db.models import QuerySet
+
+from rollouts.models import Run, Sample
+from rollouts.query import InvalidQueryError, TimeBudget, find_samples, parse_query
+
+MAX_RUN_SECONDS: Final = 2.0  # of one run; of a larger one, the newest steps are searched
+MAX_SHOWN_SAMPLES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunMatches:
+    """`samples` are the first of `total` matches, the newest first. If `is_partial`, older steps were not searched.
+    `is_unknown` is set if the query asks for a key that no sample of the run has."""
+
+    run: Run
+    total: int = 0
+    samples: list[Sample] = field(default_factory=list)
+    is_partial: bool = False
+    is_unknown: bool = False
+
+
+def search_runs(
+    runs: QuerySet[Run], q: str, *, reader: int, shown: int = 3, seconds: float | None = None
+) -> Iterator[RunMatches]:
+    """Yields the matches of each run. With `seconds`, it ends after that time, but not before the first run.
+
+    Raises InvalidQueryError before the first run if the query cannot be parsed.
+    """
+    query = parse_query(q)
+    started = monotonic()
+    for run in runs.select_related("project").order_by("-pk").iterator(chunk_size=50):
+        budget = TimeBudget(MAX_RUN_SECONDS)
+        try:
+            result = find_samples(run, q=query, ordering="-step", reader=reader, time_budget=budget)
+            total = result.total
+            samples = list(result.samples[: min(shown, MAX_SHOWN_SAMPLES)]) if total else []
+            yield RunMatches(run, total, samples, is_partial=result.cursor is not None)
+        except InvalidQueryError:  # another run may have logged the key
+            yield RunMatches(run, is_unknown=True)
+        if seconds is not None and monotonic() - started > seconds:
+            return

@@ -1,0 +1,137 @@
+"""Many runs changed at once: tags, archive, trash, comparison."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from dashboard.api.base import Params
+from dashboard.api.views.runs import update_run
+from rollouts.models import AuditEntry, Pin, Project, Run
+from rollouts.runs import actions
+from tests.dashboard.pages.runs.support import body, names
+from tests.dashboard.support.api_client import Ask
+from tests.support import builders
+from tests.support.html import squeeze
+
+
+def test_archiving_is_undone_from_its_message(runs: list[Run], at: Client) -> None:
+    page = act(at, "archive", runs[:2])
+    assert "2 runs archived." in page
+    form = dict(
+        re.findall(
+            r'name="(run|undo|do|next)" value="([^"]*)"', page.partition("inline-form")[2].partition("</form>")[0]
+        )
+    )
+    assert form["do"] == "unarchive"
+    answer = at.post("/tidy/", form, follow=True).content.decode()
+    assert "2 runs unarchived." in answer and "inline-form" not in answer
+    assert not Run.objects.exclude(archived_at=None).exists()
+
+
+def act(client: Client, what: str, found: list[Run], **more: str) -> str:
+    response = client.post("/tidy/", {"do": what, "run": [run.uid for run in found], **more}, follow=True)
+    return response.content.decode()
+
+
+def test_runs_get_and_lose_a_tag_together(runs: list[Run], at: Client) -> None:
+    assert "Tag baseline added to 2 runs." in act(at, "tag", runs[:2], tag="baseline")
+    assert "Tag baseline added to 0 runs." in act(at, "tag", runs[:2], tag="baseline")
+    assert names(body(at, "/?name=tag:baseline&sort=name")) == ["run-000", "run-001"]
+    act(at, "untag", runs[:1], tag="baseline")
+    assert names(body(at, "/?name=tag:baseline")) == ["run-001"]
+    assert AuditEntry.objects.filter(verb="run.tag").count() == 2
+
+
+def test_an_archived_run_leaves_the_list_and_comes_back(runs: list[Run], at: Client) -> None:
+    act(at, "archive", runs[:2])
+    assert len(names(body(at, "/"))) == 4
+    assert names(body(at, "/?show=archived&sort=name")) == ["run-000", "run-001"]
+    assert at.get(f"/runs/{runs[0].uid}/").status_code == 200
+    act(at, "unarchive", runs[:1])
+    assert len(names(body(at, "/"))) == 5
+
+
+def test_deleting_says_what_goes_and_the_bin_gives_it_back(runs: list[Run], at: Client) -> None:
+    page = act(at, "delete", runs[:2])
+    assert "Delete 2 runs?" in page
+    assert '<td class="num">3</td><td class="num">12</td>' in squeeze(page)
+    assert Run.objects.filter(deleted_at=None).count() == 6
+    response = at.post("/tidy/delete/", {"run": [run.uid for run in runs[:2]]}, follow=True)
+    assert "2 runs moved to Trash" in response.content.decode()
+    assert names(body(at, "/?show=bin&sort=name")) == ["run-000", "run-001"]
+    act(at, "restore", runs[:1])
+    assert len(names(body(at, "/"))) == 5
+
+
+def test_nothing_is_deleted_while_one_of_the_runs_is_pinned(runs: list[Run], at: Client, owner: User) -> None:
+    run = runs[1]
+    Pin.objects.create(project=run.project, run=run, attempt=run.attempts.get(), step=1, user=owner)
+    assert "1 PINNED" in act(at, "delete", runs[:2])
+    response = at.post("/tidy/delete/", {"run": [item.uid for item in runs[:2]]})
+    assert response.status_code == 409
+    assert "steps of run-001 are pinned" in response.content.decode()
+    assert not Run.objects.exclude(deleted_at=None).exists()
+
+
+def test_a_pin_that_is_set_while_runs_are_deleted_keeps_them_all(
+    runs: list[Run], at: Client, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = runs[:2]
+    into_bin = actions.move_run_to_trash
+
+    def pinned_meanwhile(run: Run, by: User) -> Run:
+        position = {"run": second, "attempt": second.attempts.get(), "step": 1}
+        Pin.objects.get_or_create(**position, defaults={"project": second.project, "user": owner})
+        return into_bin(run, by)
+
+    monkeypatch.setattr(actions, "move_run_to_trash", pinned_meanwhile)
+    response = at.post("/tidy/delete/", {"run": [first.uid, second.uid]})
+    assert response.status_code == 409 and "Pinned steps: 1. Remove the pins first" in response.content.decode()
+    assert not Run.objects.exclude(deleted_at=None).exists()
+
+
+def test_an_annotator_changes_no_run_and_a_stranger_finds_none(
+    runs: list[Run], client: Client, mate: User, stranger: User
+) -> None:
+    client.force_login(mate)
+    assert "This needs the maintainer role" in act(client, "tag", runs, tag="x")
+    assert client.post("/tidy/delete/", {"run": runs[0].uid}).status_code == 403
+    assert 'value="archive"' not in body(client, "/")
+    client.force_login(stranger)
+    assert "Select runs first" in act(client, "archive", runs)
+    actions.move_run_to_trash(runs[0], mate)
+    assert "Select runs first" in act(client, "restore", runs)
+    assert not Run.objects.exclude(archived_at=None).exists()
+    assert all("x" not in run.tags for run in Run.objects.all())
+
+
+def test_selected_runs_are_compared_and_drawn_together(runs: list[Run], at: Client) -> None:
+    two = {"run": [run.uid for run in runs[:2]]}
+    one, other = (run.uid for run in runs[:2])
+    assert (
+        at.post("/tidy/", {"do": "compare", **two}).headers["Location"] == f"/compare/?of={one}@latest,{other}@latest"
+    )
+    assert at.post("/tidy/", {"do": "overlay", **two}).headers["Location"] == f"/runs/{one}/?runs={other}"
+
+
+def test_the_api_archives_a_run_and_names_its_owner(project: Project, owner: User) -> None:
+    ask = Ask.with_token(owner, "read", "ingest")
+    data = ask("POST", "runs/", {"project": "math", "name": "grpo"}).json()
+    assert ask("GET", f"runs/{data['id']}/").json()["owner"] == "olga"
+    body_data = ask("PATCH", f"runs/{data['id']}/", {"archived": True}).json()
+    assert body_data["archived_at"]
+    assert ask("GET", "runs/?archived=false").json()["count"] == 0
+    assert ask("GET", "runs/?archived=true").json()["results"][0]["id"] == data["id"]
+    assert ask("PATCH", f"runs/{data['id']}/", {"archived": False}).json()["archived_at"] is None
+    assert ask("PATCH", f"runs/{data['id']}/", {"archived": "perhaps"}).status_code == 400
+
+
+def test_a_change_leaves_alone_what_it_does_not_tell(project: Project, owner: User) -> None:
+    run = builders.run(project, tags=["old"])
+    project.runs.update(tags=["new"])  # by somebody else, after the request had read its row
+    update_run(run, Params({"name": "renamed"}))
+    assert project.runs.values_list("name", "tags").get() == ("renamed", ["new"])

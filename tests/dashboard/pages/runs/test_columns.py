@@ -1,0 +1,59 @@
+"""The columns of the run list: chosen, sorted, remembered, exported."""
+
+from __future__ import annotations
+
+import re
+
+from django.test import Client
+
+from rollouts.models import Project, Run, Step
+from tests.dashboard.pages.runs.support import LR, SCORE, body, names
+from tests.support import builders
+
+
+def test_chosen_columns_show_and_sort_by_config_and_last_values(runs: list[Run], at: Client) -> None:
+    page = body(at, f"/?group=none&col={LR}&col={SCORE}&sort={SCORE}")
+    assert names(page) == [f"run-{n:03}" for n in range(6)]
+    assert "1e-06" in page
+    assert "5.200" in page
+    assert ">status<" not in page
+
+
+def test_what_has_no_value_stands_last_in_either_order(runs: list[Run], project: Project, at: Client) -> None:
+    builders.run(project, "bare")
+    for sort in (SCORE, f"-{SCORE}", LR, f"-{LR}"):
+        assert names(body(at, f"/?sort={sort}"))[-1] == "bare"
+
+
+def test_the_table_is_exported_as_csv(project: Project, at: Client) -> None:
+    for n in range(3):
+        run = builders.run(project, ["=cmd()", "b", "c"][n], config={"lr": n / 3}, tags=["x"])
+        Step.objects.create(run=run, attempt=builders.attempt(run), split="train", step=1, samples=1, score_mean=n / 3)
+    response = at.get("/?col=score&col=config:lr&sort=name&q=tag:x&export=csv")
+    assert response.headers["Content-Type"].startswith("text/csv")
+    rows = response.content.decode().splitlines()
+    assert rows[0] == "id,project,run,score,lr"
+    assert rows[1] == "uid-math-=cmd(),math,'=cmd(),0.0,0.0"
+    assert rows[3].endswith("c,0.6666666666666666,0.6666666666666666")
+
+
+def test_columns_are_remembered_and_then_stand_in_the_address(runs: list[Run], at: Client) -> None:
+    response = at.get(f"/?remember=1&col={LR}&col=owner&name=run")
+    assert response.headers["Location"] == f"/?q=run&col={LR}&col=owner"
+    assert at.get("/").headers["Location"] == f"/?col={LR}&col=owner"
+    assert at.get("/?remember=1&usual=1").headers["Location"] == "/?"
+    assert ">status<" in body(at, "/")
+
+
+def test_without_scripts_the_picker_says_what_it_needs(runs: list[Run], at: Client) -> None:
+    page = at.get("/").content.decode()
+    assert '<noscript><p class="pad">To choose columns, turn on JavaScript.</p></noscript>' in page
+    assert re.search(r'class="[^"]*only-script[^"]*">Loading configs', page)
+
+
+def test_the_picker_offers_first_what_differs(runs: list[Run], at: Client) -> None:
+    page = at.get("/", headers={"HX-Request": "true", "HX-Target": "columns"}).content.decode()
+    differing, alike = page.index(f'value="{LR}"'), page.index('value="config:n"')
+    assert differing < alike
+    assert f'value="{SCORE}"' in page
+    assert "<html" not in page

@@ -1,0 +1,67 @@
+"""The query of the run list, and the messages about its mistakes."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from urllib.parse import quote
+
+import pytest
+from django.test import Client
+
+from rollouts.models import Run
+from tests.dashboard.pages.runs.support import body, names
+from tests.support.html import squeeze
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("run-00", 6), ("003", 1), ("tag:even", 3), ("-tag:even", 3), ("status:silent", 3), ('"run-001"', 1),
+        ("actor.optim.lr=0.000001", 3), ("actor.optim.lr=1e-6 tag:even 002", 1), ("n=8", 6), ("n=9", 0),
+        ("owner:olga", 0), ('"a:b"', 0), ("=", 0),
+        ("score>0.25", 3), ("score>0.25 -status:silent", 2), ("status:silent,failed", 3), ("lr>2e-6", 3),
+        ("metric.critic/score/mean>=3 or 001", 4), ("/run-00[12]$/", 2), ("no:score", 0), ("created<1h", 6),
+    ],
+)  # fmt: skip
+def test_a_query_says_what_is_listed(runs: list[Run], at: Client, words: str, found: int) -> None:
+    """The old name of the parameter still works."""
+    assert len(names(body(at, f"/?q={quote(words)}"))) == found
+    assert len(names(body(at, f"/?name={quote(words)}"))) == found
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("scor>0.5", "Did you mean `score`?"),
+        ("foo:bar", "No run here has `foo`"),
+        ("seed&lt;five", "`seed` needs a number"),
+        ("status:runing", "Did you mean `running`?"),
+        ('tag:"', "Missing closing quote."),
+        ("is:archvied", "Did you mean `archived`?"),
+        ("updated<5", "needs an age, for example `updated<2h`"),
+    ],
+)
+def test_a_mistake_in_a_query_is_explained(runs: list[Run], at: Client, words: str, said: str) -> None:
+    """A page shows the message with all runs; a list that is on a page already stays as it is."""
+    said = re.sub("`([^`]*)`", r"<code>\1</code>", said)
+    words = words.replace("&lt;", "<")
+    page = unescape(body(at, f"/?q={quote(words)}"))
+    assert said in page and 'aria-invalid="true"' in page
+    assert len(names(page)) == 6
+    panel = at.get(f"/?q={quote(words)}", headers={"HX-Request": "true", "HX-Target": "runs"})
+    assert panel.headers["HX-Retarget"] == "#q-error"
+    assert said in unescape(panel.content.decode())
+
+
+def test_a_query_without_matches_says_which_word_excludes_all(runs: list[Run], at: Client) -> None:
+    page = unescape(body(at, "/?q=tag:odd status:silent"))
+    assert "No runs match this query." in page
+    assert squeeze('<a class="chip" href="?q=status:silent">without tag:odd <b>3</b></a>') in squeeze(page)
+    assert "no run matches this word" in page
+
+
+def test_a_filter_that_is_typed_stands_in_the_address(runs: list[Run], at: Client) -> None:
+    response = at.get("/?q=tag:even&project=&group=&show=", headers={"HX-Request": "true", "HX-Target": "runs"})
+    assert response.headers["HX-Replace-Url"] == "/?q=tag:even"
+    assert "<html" not in response.content.decode()

@@ -31,10 +31,13 @@ def compute_intervals(values: FloatArray) -> list[tuple[float, float] | None]:
     return [(float(low[at]), float(high[at])) if enough[at] else None for at in range(columns)]
 
 
-def resample_prompt_weights(prompts: int) -> Iterator[FloatArray]:
-    """Yields how often each draw has each prompt, shape (draws, prompts), in batches that fit in memory."""
-    generator = np.random.default_rng(SEED)
-    draws = max(MIN_DRAWS, min(MAX_DRAWS, MAX_PICKS // prompts))
+def resample_prompt_weights(prompts: int, seed: int = SEED, cost: int = 1) -> Iterator[FloatArray]:
+    """Yields how often each draw has each prompt, shape (draws, prompts), in batches that fit in memory. Steps that are
+    resampled independently need different seeds. `cost` is how much more a draw costs than one of paired prompts."""
+    if not prompts:
+        return
+    generator = np.random.default_rng(seed)
+    draws = max(MIN_DRAWS, min(MAX_DRAWS, MAX_PICKS // cost // prompts))
     size = max(1, BATCH_PICKS // prompts)
     for start in range(0, draws, size):
         rows = min(size, draws - start)

@@ -12,8 +12,9 @@ from rollouts.compare import bootstrap, pairing
 from rollouts.compare.pairing import ComparedPrompt, compute_mean
 from rollouts.compare.targets import TARGET_LETTERS, ComparisonTarget
 from rollouts.errors import NotFoundError, TooLargeError
-from rollouts.lib import MAX_COMPARISONS, cached
+from rollouts.lib import CacheSize, cached
 from rollouts.models import Step
+from rollouts.query import compute_tolerance
 
 MAX_SAMPLES = 50_000  # in all steps together
 MAX_SOURCES = 30
@@ -61,7 +62,10 @@ class ComparedMean:
 
     @property
     def is_significant(self) -> bool:
-        return self.interval is not None and (self.interval[0] > 0 or self.interval[1] < 0)
+        if self.interval is None or self.value is None:
+            return False
+        noise = compute_tolerance(self.value)  # trainers log float32: 1.1 may be 1.10000002
+        return self.interval[0] > noise or self.interval[1] < -noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class Comparison:
     outcomes: dict[str, int]
     sources: list[SourceComparison]
     unpaired_prompts: list[list[ComparedPrompt]]
-    by_task: int
+    task_pair_count: int
     unit: str
     truncation_inferred: bool
 
@@ -111,13 +115,18 @@ def compare_steps(targets: Sequence[ComparisonTarget]) -> Comparison:
     StorageUnavailableError."""
     total = sum(target.step.samples for target in targets)
     if total > MAX_SAMPLES:
-        message = _("These steps have {count} samples. You can compare at most {most} at once.")
-        raise TooLargeError(message.format(count=f"{total:,}", most=f"{MAX_SAMPLES:,}"), "of")
+        message = _("These steps have {count} samples. You can compare at most {limit} at once.")
+        raise TooLargeError(message.format(count=f"{total:,}", limit=f"{MAX_SAMPLES:,}"), "of")
     steps = ((target.step, target.run) for target in targets)
     return build_comparison(tuple((step.pk, step.created_at, step.version, run.version) for step, run in steps))
 
 
-@cached(MAX_COMPARISONS)
+def build_empty_comparison(sides: int) -> Comparison:
+    """A comparison without pairs, for steps that are too large to be paired."""
+    return Comparison([], {}, [SourceComparison(ALL_SOURCES, 0, 0, {})], [[] for _ in range(sides)], 0, "chars", False)
+
+
+@cached(CacheSize.COMPARISONS)
 def build_comparison(steps: tuple[tuple[int, datetime, int, int], ...]) -> Comparison:
     """`steps` are ids, with creation times and versions that identify their content."""
     rows = Step.objects.in_bulk([pk for pk, *_ in steps])
@@ -132,7 +141,7 @@ def build_comparison(steps: tuple[tuple[int, datetime, int, int], ...]) -> Compa
         dict(Counter(pair.solved_by for pair in pairs if pair.solved_by)),
         compare_by_source(pairs, unit),
         result.unpaired,
-        result.by_task,
+        result.task_pair_count,
         unit,
         any(prompt.truncation_inferred for prompt in prompts),
     )

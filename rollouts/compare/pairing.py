@@ -83,8 +83,8 @@ class ComparedPrompt:
             if answer and correct is not None
         ]
         votes = Counter(answer for answer, _ in evaluated)
-        most = max(votes.values(), default=0)
-        return compute_mean([correct for answer, correct in evaluated if votes[answer] == most])
+        max_votes = max(votes.values(), default=0)
+        return compute_mean([correct for answer, correct in evaluated if votes[answer] == max_votes])
 
     @property
     def example_id(self) -> str:
@@ -98,10 +98,10 @@ class ComparedPrompt:
 
 @dataclass(slots=True)
 class Pairing:
-    """`pairs` have one prompt per step, `by_task` of them by task key. `unpaired` are the others of each step."""
+    """`pairs` have one prompt per step, `task_pair_count` pairs by task key. `unpaired` are the others of each step."""
 
     pairs: list[tuple[ComparedPrompt, ...]]
-    by_task: int
+    task_pair_count: int
     unpaired: list[list[ComparedPrompt]]
 
 
@@ -118,7 +118,7 @@ def extract_tail_answer(tail: str) -> str:
 def load_prompts(step: Step) -> dict[str, ComparedPrompt]:
     """Returns the prompts of a step by key. A trajectory counts once, by its last sample."""
     prompts: dict[str, ComparedPrompt] = {}
-    rows = Sample.objects.filter(step=step, visible=True, final=True).order_by("prompt_key", "group", "index", "pk")
+    rows = Sample.objects.visible().filter(step=step, final=True).order_by("prompt_key", "group", "index", "pk")
     for row in rows.values(*COLUMNS).iterator(chunk_size=5000):
         prompts.setdefault(row["prompt_key"], ComparedPrompt(row["prompt_key"])).add(row)
     return prompts

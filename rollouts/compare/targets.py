@@ -38,14 +38,14 @@ def load_comparison_targets(runs: RunQuerySet, of: str, split: str = "") -> list
     else train. Raises InvalidInputError and NotFoundError."""
     words = [word.strip() for word in of.split(",") if word.strip()]
     if len(words) > len(TARGET_LETTERS):
-        message = _("You can compare at most {most} steps at once, not {count}.")
-        raise InvalidInputError(message.format(most=len(TARGET_LETTERS), count=len(words)), "of")
+        message = _("You can compare at most {limit} steps at once, not {count}.")
+        raise InvalidInputError(message.format(limit=len(TARGET_LETTERS), count=len(words)), "of")
     requests: list[tuple[Run, str]] = []
     for word in words:
         name, _at, step = word.rpartition("@")
         requests.append((find_run(runs, name or word), (name and step.strip()) or "latest"))
     splits = [split] if split else ["eval", "train"]
-    if not split and not have_eval_samples([run for run, _ in requests]):
+    if not split and not all_have_eval_samples([run for run, _ in requests]):
         splits.reverse()
     try:
         return build_targets(requests, splits[0])
@@ -77,7 +77,7 @@ def find_run(runs: RunQuerySet, name: str) -> Run:
     return same_name[0]
 
 
-def have_eval_samples(runs: Sequence[Run]) -> bool:
+def all_have_eval_samples(runs: Sequence[Run]) -> bool:
     rows = Step.objects.current().filter(run__in=runs, split="eval", samples__gt=0)
     return rows.values("run").distinct().count() == len({run.pk for run in runs})
 

@@ -1,1 +1,5 @@
 """The comparison of two to six steps. Start in `views.py`; the numbers come from `rollouts.compare`."""
+
+from dashboard.pages.compare.views import build_shareable_context
+
+__all__ = ["build_shareable_context"]

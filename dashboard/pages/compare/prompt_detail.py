@@ -1,12 +1,12 @@
 """An opened prompt of a comparison: the full response of each target, side by side."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from dashboard.pages.common import SampleRow, build_sample_rows
+from dashboard.pages.common import SampleRow, ShownImage, build_sample_rows, show_images
 from rollouts.compare import ComparedPrompt, ComparisonRow, ComparisonTarget
 from rollouts.models import Sample
-from rollouts.samples import SampleBody, load_bodies
+from rollouts.samples import SampleBody, SampleImage, list_images, load_bodies, split_shared_images
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class AnswerColumn:
     head: SampleRow | None = None
     text: str | None = None
     at: int = 0
+    images: list[ShownImage] = field(default_factory=list)
 
     @property
     def sample(self) -> Sample | None:
@@ -39,6 +40,7 @@ class PromptDetail:
     after: str
     response_before: str
     response_after: str
+    images: list[ShownImage]
 
     @property
     def text_count(self) -> int:
@@ -64,8 +66,12 @@ def build_prompt_detail(
     ids = [choose_sample_id(prompt, nth) if prompt else "" for prompt in row.prompts]
     heads = {head.sample.pk: head for head in build_sample_rows(Sample.objects.filter(pk__in=filter(None, ids)))}
     bodies = load_bodies([head.sample for head in heads.values()])
-    answers = zip(targets, row.prompts, ids, strict=True)
-    columns = [build_answer_column(target, prompt, heads.get(pk), bodies.get(pk)) for target, prompt, pk in answers]
+    shared, own = split_shared_images([list_images(body) for body in bodies.values()])
+    images = dict(zip(bodies, own, strict=True))
+    columns = [
+        build_answer_column(target, prompt, heads.get(pk), bodies.get(pk), images.get(pk, []))
+        for target, prompt, pk in zip(targets, row.prompts, ids, strict=True)
+    ]
 
     def link_row(position: int) -> str:
         return link(sel=get_row_key(rows[position])) if 0 <= position < len(rows) else ""
@@ -75,7 +81,8 @@ def build_prompt_detail(
 
     prompt = next((bodies[pk].prompt for pk in ids if pk in bodies and bodies[pk].prompt), "")
     links = (link_row(at - 1), link_row(at + 1), link_response(nth - 1), link_response(nth + 1))
-    return PromptDetail(get_row_key(row), at + 1, prompt, columns, nth, count, *links)
+    prompt_images = show_images(shared, next(iter(bodies), ""))
+    return PromptDetail(get_row_key(row), at + 1, prompt, columns, nth, count, *links, prompt_images)
 
 
 def choose_sample_id(prompt: ComparedPrompt, nth: int) -> str:
@@ -86,7 +93,12 @@ def choose_sample_id(prompt: ComparedPrompt, nth: int) -> str:
 
 
 def build_answer_column(
-    target: ComparisonTarget, prompt: ComparedPrompt | None, head: SampleRow | None, body: SampleBody | None
+    target: ComparisonTarget,
+    prompt: ComparedPrompt | None,
+    head: SampleRow | None,
+    body: SampleBody | None,
+    images: list[SampleImage],
 ) -> AnswerColumn:
     at = prompt.ids.index(head.sample.pk) + 1 if prompt and head else 0
-    return AnswerColumn(target, prompt, head, None if body is None or body.textless else body.response, at)
+    text = None if body is None or body.textless else body.response
+    return AnswerColumn(target, prompt, head, text, at, show_images(images, head.sample.pk) if head else [])

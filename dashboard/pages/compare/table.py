@@ -9,19 +9,20 @@ from django.utils.translation import gettext as _
 
 from dashboard.pages.common import format_number, render_text
 from dashboard.pages.compare.prompt_detail import get_row_key
-from rollouts.compare import (
-    NONE_CORRECT,
-    TARGET_LETTERS,
-    ComparedMean,
-    ComparedPrompt,
-    Comparison,
-    ComparisonRow,
-    ComparisonTarget,
-)
+from rollouts import compare
 from rollouts.models import Sample
+from rollouts.samples import PROPERTY_CATALOG
 
 # {measure: (digits, 1 if more is better, -1 if less is better, 0 if neither)}
 MEASURES = dict.fromkeys(("score", "pass@1", "pass@k", "maj@n"), (3, 1)) | {"length": (0, 0), "truncated": (1, -1)}
+OTHER_MEASURE = (3, 0)
+RUN_COLOURS = 8
+SHARE_MEASURE = (1, 0)
+MARK_TITLES = {description.name: description.title for description in PROPERTY_CATALOG}
+
+
+def name_mark(mark: str) -> str:
+    return _(MARK_TITLES[mark])
 
 
 def render_correctness_rules(rules: Iterable[str]) -> SafeString:
@@ -40,29 +41,29 @@ class OutcomeChip:
 
 
 def build_outcome_chips(
-    result: Comparison, targets: Sequence[ComparisonTarget], only: str, link: Callable[..., str]
+    result: compare.Comparison, targets: Sequence[compare.ComparisonTarget], only: str, link: Callable[..., str]
 ) -> list[OutcomeChip]:
     """All pairs, each outcome of a pair, and the prompts that could not be evaluated or paired."""
-    two, letters, outcomes = len(targets) == 2, TARGET_LETTERS[: len(targets)], result.outcomes
+    two, letters, outcomes = len(targets) == 2, compare.TARGET_LETTERS[: len(targets)], result.outcomes
     single = [letter for letter in letters if two or letter in outcomes]
-    mixed = sorted(key for key in outcomes if len(key) not in (1, len(targets)) and key != NONE_CORRECT)
+    mixed = sorted(key for key in outcomes if len(key) not in (1, len(targets)) and key != compare.NONE_CORRECT)
     unpaired = len(result.list_unpaired_rows())
     names = {"": _("All paired"), letters: _("Both correct") if two else _("All correct")}
     names |= {key: _("{letters} only").format(letters=_(" and ").join(key)) for key in [*single, *mixed]}
-    names[NONE_CORRECT] = _("Both wrong") if two else _("All wrong")
+    names[compare.NONE_CORRECT] = _("Both wrong") if two else _("All wrong")
     names |= {"unjudged": _("Not evaluated")} if result.unevaluated_count else {}
     names |= {"unpaired": _("Not paired")} if unpaired else {}
     counts = outcomes | {"": len(result.pairs), "unjudged": result.unevaluated_count, "unpaired": unpaired}
     return [OutcomeChip(name, counts.get(key, 0), key == only, link(only=key, start=0)) for key, name in names.items()]
 
 
-def build_letter_classes(targets: Sequence[ComparisonTarget]) -> dict[str, str]:
-    """{letter: CSS classes}: the colour of its run, and `again` if an earlier letter has the same colour."""
-    colours = [target.run.colour for target in targets]
-    return {
-        target.letter: f"c{colour}{' again' if colour in colours[:at] else ''}"
-        for at, (target, colour) in enumerate(zip(targets, colours, strict=True))
-    }
+def build_letter_classes(targets: Sequence[compare.ComparisonTarget]) -> dict[str, str]:
+    """{letter: CSS class of its colour}: that of its run, else, if an earlier letter has it, the next free one."""
+    colours: list[int] = []
+    for target in targets:
+        choices = (target.run.colour, *range(1, RUN_COLOURS + 1))
+        colours.append(next(colour for colour in choices if colour not in colours))
+    return {target.letter: f"c{colour}" for target, colour in zip(targets, colours, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +88,15 @@ class StatisticsRow:
     values: list[FormattedStatistic]
 
 
-def find_measures(result: Comparison) -> list[tuple[str, str]]:
+def find_measures(result: compare.Comparison) -> list[tuple[str, str]]:
     """[(measure, name of its column)] of the measures with a value."""
     sources = result.sources
     measures = [
-        name for name in MEASURES if any(mean.value is not None for row in sources for mean in row.statistics[name])
+        name
+        for name in MEASURES
+        if any(mean.value is not None for row in sources for mean in row.statistics.get(name, ()))
     ]
-    if all(source.statistics["score"] == source.statistics["pass@1"] for source in sources):
+    if all(source.statistics.get("score") == source.statistics.get("pass@1") for source in sources):
         measures = [name for name in measures if name != "score"]
     ks = {source.k for source in sources}
     names = {
@@ -105,7 +108,7 @@ def find_measures(result: Comparison) -> list[tuple[str, str]]:
     return [(name, names.get(name, name)) for name in measures]
 
 
-def build_statistics_rows(result: Comparison) -> list[StatisticsRow]:
+def build_statistics_rows(result: compare.Comparison) -> list[StatisticsRow]:
     names = [name for name, _ in find_measures(result)]
     rows: list[StatisticsRow] = []
     for source in result.sources:
@@ -113,13 +116,15 @@ def build_statistics_rows(result: Comparison) -> list[StatisticsRow]:
         for at, means in enumerate(targets):
             values = [format_statistic(name, mean) for name, mean in zip(names, means, strict=True)]
             span = 0 if at else len(targets)
-            rows.append(StatisticsRow(source.name, source.prompts, span, TARGET_LETTERS[at], values))
+            rows.append(StatisticsRow(source.name, source.prompts, span, compare.TARGET_LETTERS[at], values))
     return rows
 
 
-def format_statistic(name: str, mean: ComparedMean) -> FormattedStatistic:
-    digits, better = MEASURES[name]
-    scale, unit = (100, " %") if name == "truncated" else (1, "")
+def format_statistic(name: str, mean: compare.ComparedMean) -> FormattedStatistic:
+    is_share = name in ("truncated", "zero-variance") or name.startswith(compare.MARK)
+    key = "pass@k" if name.startswith("pass@") and name not in MEASURES else name
+    digits, better = MEASURES.get(key, SHARE_MEASURE if is_share else OTHER_MEASURE)
+    scale, unit = (100, " %") if is_share else (1, "")
 
     def format_value(value: float, sign: bool = False) -> str:
         size = abs(value) * scale
@@ -142,13 +147,13 @@ def format_statistic(name: str, mean: ComparedMean) -> FormattedStatistic:
 class PromptAnswer:
     """A target's statistics of a prompt, and its example."""
 
-    prompt: ComparedPrompt
+    prompt: compare.ComparedPrompt
     sample: Sample | None
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRow:
-    row: ComparisonRow
+    row: compare.ComparisonRow
     answers: list[PromptAnswer | None]
     uid: str
 
@@ -158,10 +163,12 @@ class PromptRow:
 
     @property
     def solved_by(self) -> str:
-        return self.row.solved_by if self.row.solved_by != NONE_CORRECT else ""
+        return self.row.solved_by if self.row.solved_by != compare.NONE_CORRECT else ""
 
 
-def build_prompt_rows(rows: Sequence[ComparisonRow], targets: Sequence[ComparisonTarget]) -> list[PromptRow]:
+def build_prompt_rows(
+    rows: Sequence[compare.ComparisonRow], targets: Sequence[compare.ComparisonTarget]
+) -> list[PromptRow]:
     """With the examples of all prompts in one query."""
     samples = Sample.objects.in_bulk([prompt.example_id for row in rows for prompt in row.prompts if prompt])
     return [

@@ -9,25 +9,29 @@ from typing import Any
 from urllib.parse import quote
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import clean_param, parse_row_offset, render_page_or_panel, role_allows
-from dashboard.pages.compare import prompt_detail, table
+from dashboard.pages.compare import prompt_detail, table, unpaired
 from rolloutdeck.protocol import SPLITS
 from rollouts.compare import (
     TARGET_LETTERS,
     Comparison,
     ComparisonRow,
     ComparisonTarget,
+    UnpairedComparison,
+    build_empty_comparison,
+    compare_all_samples,
     compare_steps,
     find_config_differences,
     load_comparison_targets,
 )
-from rollouts.errors import InvalidInputError
+from rollouts.errors import InvalidInputError, TooLargeError
 from rollouts.models import Run, Step
 
 PANELS = {"compare": "compare/result.html"}
@@ -41,7 +45,8 @@ PickerField = tuple[str, Run | None, str]  # letter, run, step
 @dataclass(frozen=True, slots=True)
 class CompareUrlState:
     """`of=run@step,…`, `split`, the outcome to list (`only`) from row `start`, the open prompt (`sel`), its response
-    (`nth`), and whether it is shown as a `diff`."""
+    (`nth`), and whether it is shown as a `diff`. `view` (`as=`) is paired, all or mix; `by` the parts of the score's
+    charts; `table` shows the charts as tables."""
 
     of: str
     split: str = ""
@@ -50,17 +55,24 @@ class CompareUrlState:
     sel: str = ""
     nth: int = 0
     diff: bool = False
+    view: str = ""
+    by: str = ""
+    table: bool = False
 
     @classmethod
-    def from_request(cls, request: HttpRequest) -> CompareUrlState:
-        names = ("of", "split", "only", "start", "sel", "nth", "diff")
-        of, split, only, start, sel, nth, diff = (clean_param(request.GET.get(name, "")) for name in names)
+    def from_params(cls, params: QueryDict) -> CompareUrlState:
+        names = ("of", "split", "only", "start", "sel", "nth", "diff", "as", "by", "table")
+        of, split, only, start, sel, nth, diff, view, by, table_ = (clean_param(params.get(name, "")) for name in names)
         split = split if split in SPLITS else ""
-        return cls(of, split, only, parse_row_offset(start), sel, parse_row_offset(nth), diff == "1")
+        view = view if view in unpaired.VIEWS else ""
+        by = by if by in unpaired.FACETS else ""
+        rows = parse_row_offset(start), sel, parse_row_offset(nth)
+        return cls(of, split, only, *rows, diff == "1", view, by, table_ == "1")
 
     def link(self, **changes: str | int) -> str:
         """This URL with changes and without an open prompt."""
-        state: dict[str, str | int] = {"of": self.of, "split": self.split, "only": self.only, **changes}
+        shown = {"as": self.view, "by": self.by, "table": "1" if self.table else ""}
+        state: dict[str, str | int] = {"of": self.of, "split": self.split, "only": self.only, **shown, **changes}
         pairs = [f"{name}={quote(str(value), safe='@,')}" for name, value in state.items() if value]
         return "?" + "&".join(pairs)
 
@@ -69,26 +81,73 @@ class CompareUrlState:
 @require_safe
 def compare_page(request: HttpRequest) -> HttpResponseBase:
     """The picker sends `run=` and `step=` for each target; they are redirected to `of=run@step,run@step`."""
-    state = CompareUrlState.from_request(request)
+    state = CompareUrlState.from_params(request.GET)
     if "run" in request.GET:
         return redirect(reverse("compare") + CompareUrlState(parse_picker(request), state.split).link())
     targets: list[ComparisonTarget] = []
-    error, result = "", None
+    error, too_large, result, all_samples = "", "", None, None
     try:
         targets = load_comparison_targets(permissions.visible_runs(request), state.of, state.split)
-        result = compare_steps(targets) if len(targets) > 1 else None
+        if len(targets) > 1:
+            all_samples = compare_all_samples(targets)
+            result, too_large = find_pairs(targets)
     except InvalidInputError as problem:
         error = str(problem)
     versions = [(target.run.version, target.run.project.correct, target.step.pk) for target in targets]
     writable = find_writable_projects(request, targets) if state.sel else set()
-    etag_state = (versions, error, sorted(writable)) if result else ()
+    may_share = can_share(request, targets)
+    etag_state = (versions, error, sorted(writable), may_share) if result else ()
 
     def build_context(panel: str) -> dict[str, Any]:
         context = {"url_state": state, "targets": targets, "error": error, "writable": writable}
         context |= build_picker_context(request, targets, state)
-        return context | (build_comparison_context(state, targets, result) if result else {})
+        if result is None or all_samples is None:
+            return context
+        share_query = state.link(only="", table="", split=targets[0].step.split)
+        context |= {"too_large": too_large, "may_share": may_share, "share_query": share_query}
+        return context | build_result_context(state, targets, result, all_samples)
 
     return render_page_or_panel(request, "compare/page.html", PANELS, build_context, *etag_state)
+
+
+def build_result_context(
+    state: CompareUrlState,
+    targets: Sequence[ComparisonTarget],
+    result: Comparison,
+    all_samples: UnpairedComparison,
+) -> dict[str, Any]:
+    left = len(result.list_unpaired_rows())
+    view = unpaired.choose_view(state.view, all_samples, len(result.pairs), left)
+    context = build_comparison_context(state, targets, result)
+    return context | unpaired.build_unpaired_context(all_samples, targets, view, len(result.pairs), left, state)
+
+
+def build_shareable_context(
+    request: HttpRequest, params: QueryDict
+) -> tuple[list[ComparisonTarget], dict[str, Any], str]:
+    """The targets, the context of their figures, and the query of the page. Raises InvalidInputError and
+    NotFoundError."""
+    state = CompareUrlState.from_params(params)
+    targets = load_comparison_targets(permissions.visible_runs(request), state.of, state.split)
+    if len(targets) < 2:
+        raise InvalidInputError(_("A comparison needs at least two steps."), "of")
+    result, _too_large = find_pairs(targets)
+    context = build_result_context(state, targets, result, compare_all_samples(targets))
+    return targets, {"targets": targets, **context}, state.link()
+
+
+def can_share(request: HttpRequest, targets: Sequence[ComparisonTarget]) -> bool:
+    """Owners share; a shared comparison belongs to one project."""
+    projects = {target.run.project for target in targets}
+    return len(projects) == 1 and role_allows(projects.pop().role_of(request.user), "owner")
+
+
+def find_pairs(targets: Sequence[ComparisonTarget]) -> tuple[Comparison, str]:
+    """The paired prompts; none, and the reason, if the steps have too many samples."""
+    try:
+        return compare_steps(targets), ""
+    except TooLargeError as error:
+        return build_empty_comparison(len(targets)), str(error)
 
 
 def find_writable_projects(request: HttpRequest, targets: Sequence[ComparisonTarget]) -> set[int]:
@@ -135,7 +194,7 @@ def list_partners(target: ComparisonTarget, runs: Sequence[Run], state: CompareU
     """[(run, step, link)] of usual partners of one step: the first step of its run, and the latest steps of the same
     split in the project's newest runs."""
     split = target.step.split
-    steps = Step.objects.filter(split=split, superseded=False)
+    steps = Step.objects.current().filter(split=split)
     others = [run for run in runs if run.project_id == target.run.project_id and run != target.run]
     with_split = set(steps.filter(run__in=others).values_list("run_id", flat=True).distinct())
     partners = [(run, "latest") for run in others if run.pk in with_split][:MAX_PARTNERS]
@@ -173,7 +232,7 @@ def build_comparison_context(
         "chips": table.build_outcome_chips(result, targets, only, state.link),
         "splits": [(name, state.link(split=name, only=""), name == split) for name in SPLITS],
         "measures": table.find_measures(result),
-        "has_majority": any(mean.value is not None for mean in result.sources[0].statistics["maj@n"]),
+        "has_majority": any(mean.value is not None for mean in result.sources[0].statistics.get("maj@n", ())),
         "statistics": table.build_statistics_rows(result),
         "rows": table.build_prompt_rows(rows[start:end], targets),
         "count": len(rows),

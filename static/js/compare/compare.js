@@ -1,12 +1,15 @@
 // The compare page: the responses to one prompt open below its row. d shows the differences from the first one.
 import { showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
+import { holdKeys } from "../common/key_queue.js";
 import { onEscape } from "../common/shortcuts.js";
 import { isPlainClick, requestPanel, swapPanel } from "../common/panel.js";
 
 const panel = document.getElementById("compare");
 let latest = 0;
-async function swap(href) {
+const swap = (href) => holdKeys(load(href)); // keys wait: they are for the next prompt
+
+async function load(href) {
   const request = ++latest;
   try {
     const html = await requestPanel(panel, href);

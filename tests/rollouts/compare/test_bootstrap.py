@@ -34,9 +34,9 @@ def test_no_prompts_have_no_interval() -> None:
 
 
 def test_fifty_thousand_prompts_take_seconds() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     (span,) = compute_intervals(np.random.default_rng(3).integers(0, 2, size=(50_000, 1)).astype(np.float64))
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     assert span is not None and 0.48 < span[0] < span[1] < 0.52
 
 

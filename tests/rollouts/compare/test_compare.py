@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rollouts.compare import compare
@@ -81,7 +82,7 @@ def test_prompts_that_changed_their_text_are_paired_by_their_row_of_the_data_set
     )
     evaluated(run, 2, row("a?", 1, 0), row("b?", 2, 0, "math"), row("c?", 3, 0), row("same", 8, 0))
     result = compare_steps(f"{run.uid}@1,{run.uid}@2")
-    assert result.by_task == 1 and len(result.pairs) == 2
+    assert result.task_pair_count == 1 and len(result.pairs) == 2
     assert [prompt.key for prompt in result.unpaired_prompts[0]] and [
         len(left) for left in result.unpaired_prompts
     ] == [3, 2]
@@ -100,6 +101,15 @@ def test_each_data_source_is_measured_and_differences_are_against_the_first_cell
     assert after.interval and 0.1 < after.interval[0] < 0.25 < after.interval[1] < 0.4 and after.is_significant
     assert [figure.value for figure in first.statistics["pass@k"]] == [1.0, 1.0]
     assert second.statistics["pass@1"][1].change == 0 and not second.statistics["pass@1"][1].is_significant
+
+
+def test_rounding_to_single_precision_is_no_significant_difference(run: Run) -> None:
+    """One trainer saves 1.1, another saves the nearest number of 32 bits."""
+    rows = [row for n in range(8) for row in build_rows(f"prompt {n}", 1.1, 0.1)]
+    evaluated(run, 1, *rows)
+    evaluated(run, 2, *[{**row, "score": float(np.float32(row["score"]))} for row in rows])
+    after = compare_steps(f"{run.uid}@1,{run.uid}@2").sources[0].statistics["score"][1]
+    assert after.interval and after.interval[0] > 0 and not after.is_significant
 
 
 def test_the_majority_decides_where_answers_are_known(run: Run) -> None:

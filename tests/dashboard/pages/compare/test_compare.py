@@ -233,7 +233,7 @@ def test_the_score_has_a_column_of_its_own_where_it_says_more_than_right_or_wron
     client.force_login(mate)
     assert "<th>score</th>" not in page(client, f"of={run.uid}@1,{run.uid}@2")
     indexed(run, lines(*({"prompt": f"q{n}", "response": "", "score": 0.25 * n} for n in range(4))), 3, split="eval")
-    assert "<th>score</th>" in page(client, f"of={run.uid}@1,{run.uid}@3")
+    assert "<th>score</th>" in page(client, f"of={run.uid}@1,{run.uid}@3&as=paired")
 
 
 def opened(client: Client, run: Run, of: str, **more: Any) -> str:

@@ -1,0 +1,139 @@
+"""The page of steps whose prompts differ, the usual case in training, and the same figures in the API."""
+
+from __future__ import annotations
+
+import html
+import re
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts.compare import compare as compare_module
+from rollouts.models import Project, Run
+from tests.dashboard.support.api_client import Ask
+from tests.rollouts.support.push import indexed, lines
+from tests.support import builders
+from tests.support.html import squeeze
+
+HOSTILE = '<script>alert(1)</script>\u202e"@,&'
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    """Two steps with one prompt in common. Each source gains 0.2; the easy one shrinks from 30 prompts to 10."""
+    run = builders.run(project)
+    for step, easy, hard in ((1, 30, 10), (2, 10, 30)):
+        sources = {"easy": (easy, 0.5 + 0.2 * step), "hard": (hard, -0.1 + 0.2 * step), HOSTILE: (2, 0.0)}
+        rows = [
+            {"prompt": "shared" if source == "easy" and n == 0 else f"{step} {source} {n}", "response": "x" * 40 * step}
+            | {"score": round(mean, 2), "data_source": source, "rewards": {"acc": float(mean > 0.5)}}
+            for source, (count, mean) in sources.items()
+            for n in range(count)
+        ]
+        indexed(run, lines(*rows), step)
+    run.refresh_from_db()
+    return run
+
+
+def page(client: Client, run: Run, more: str = "", steps: str = "1,2") -> str:
+    of = ",".join(f"{run.uid}@{step}" for step in steps.split(","))
+    response = client.get(f"/compare/?of={of}&split=train{more}")
+    assert response.status_code == 200, response.status_code
+    return response.content.decode()
+
+
+def test_steps_with_other_prompts_open_on_all_samples_with_the_same_mix(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    text = html.unescape(squeeze(page(client, run)))
+    assert "Different prompts." in text and "1 of 83 prompts is on all sides" in text
+    assert "B has fewer easy samples (24 instead of 71 %)." in text
+    assert "The score of B differs by −0.095" in text and "with the mix of sources of A by +0.19" in text
+    assert "Difference, same mix of sources" in text and "Paired prompts: 1 of 83" in text
+    assert "with fewer than 10 prompts on a side" in text
+    for name in ("mean score", "mean length (chars)", "part: acc", "other sources"):
+        assert name in text, name
+    whole = html.unescape(squeeze(page(client, run, "&as=all")))
+    assert "Difference, all samples" in whole and "all sides weighted" not in whole
+    paired = html.unescape(squeeze(page(client, run, "&as=paired")))
+    assert "Difference, " not in paired and "Statistics by data source" in paired
+
+
+def test_thirty_pairs_or_only_pairs_open_on_the_pairs(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    for step in (3, 4):
+        rows = [{"prompt": f"p{n if n < 30 else (step, n)}", "response": "x", "score": 1.0} for n in range(34)]
+        indexed(run, lines(*rows), step)
+    indexed(run, lines(*({"prompt": f"p{n if n < 29 else -n}", "response": "x", "score": 0} for n in range(34))), 5)
+    assert "Statistics by data source" in page(client, run, steps="3,4")
+    assert "Difference, all samples" in page(client, run, steps="3,5")
+    assert "Statistics by data source" in page(client, run, "&as=paired", steps="3,5")
+    assert 'data-key="m"' not in page(client, run, steps="3,5"), "one source has no mix"
+
+
+def test_a_bar_opens_exactly_its_samples(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    rendered = page(client, run, "&as=all&by=source")
+    marks = re.findall(r'<a id="m-\d+-\d+" href="([^"]+)"[^>]*aria-label="([^"]+)"', rendered)
+    assert len(marks) > 10
+    ask = Ask.with_token(mate, "read")
+    for link, text in marks:
+        address = urlsplit(html.unescape(link))
+        asked = parse_qs(address.query)
+        query = urlencode({"run": run.uid, "step": address.path.split("/")[-2], "q": asked["q"][0], "split": "train"})
+        count = re.search(r", ([\d,]+) samples", html.unescape(text))
+        assert count and int(count[1]) == ask("GET", f"samples/?{query}").json()["count"], (text, link)
+        assert client.get(html.unescape(link)).status_code == 200
+
+
+def test_charts_are_tables_too(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    rendered = page(client, run, "&table=1")
+    assert "<svg viewBox" not in rendered.split('class="distributions"')[1].split("</section>")[0]
+    assert rendered.count('<th scope="row" class="mono nowrap">') > 6
+    assert 'data-key="t" aria-current="true"' in rendered
+
+
+def test_three_sides_are_lines_in_three_colours(run: Run, client: Client, mate: User) -> None:
+    indexed(run, lines(*({"prompt": f"3 {n}", "response": "x", "score": 0.25 * (n % 3)} for n in range(9))), 3)
+    client.force_login(mate)
+    rendered = page(client, run, "&as=all", steps="1,2,3")
+    assert rendered.count("<polyline") >= 6
+    assert len(set(re.findall(r'<b class="letter (c\d)">', rendered))) == 3
+
+
+def test_steps_too_large_for_pairs_are_compared_by_all_samples(
+    run: Run, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_module, "MAX_SAMPLES", 50)
+    client.force_login(mate)
+    rendered = page(client, run)
+    assert "You can compare at most 50 at once" in rendered and "mean score" in rendered
+    data = Ask.with_token(mate, "read")("GET", f"compare/?of={run.uid}@1,{run.uid}@2").json()
+    assert "at most 50" in data["pairs_skipped"] and data["count"] == 0 and data["all_samples"]["figures"]
+
+
+def test_hostile_sources_show_as_text(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    rendered = page(client, run) + page(client, run, "&as=all&table=1")
+    assert "<script>alert" not in rendered and "&lt;script&gt;" in rendered
+
+
+@pytest.mark.parametrize("odd", ["as=x", "as=mix&by=%00", "table=2", "by=score", "as=" + "y" * 3000])
+def test_odd_states_are_read_as_the_default(run: Run, client: Client, mate: User, odd: str) -> None:
+    client.force_login(mate)
+    assert "Different prompts." in page(client, run, f"&{odd}")
+
+
+def test_the_api_gives_the_same_figures(run: Run, mate: User) -> None:
+    data = Ask.with_token(mate, "read")("GET", f"compare/?of={run.uid}@1,{run.uid}@2&split=train").json()
+    everything = data["all_samples"]
+    score = next(row for row in everything["figures"] if row["name"] == "score")
+    assert score["same_mix"][1]["change"] == pytest.approx(0.19, abs=0.01)
+    assert score["all"][1]["interval"][0] < score["all"][1]["change"] < score["all"][1]["interval"][1]
+    assert everything["samples"] == [42, 42] == everything["counted"] and everything["other_sources"] == [HOSTILE]
+    assert [row["data_source"] for row in everything["sources"]] == ["easy", "hard", None]
+    chart = everything["distributions"]["all"][0]
+    assert chart["name"] == "score" and [sum(counts) for counts in chart["counts"]] == [42, 42]
+    assert data["pairs_skipped"] is None and data["count"] == 1

@@ -1,13 +1,13 @@
 """Artifacts, pins, plans and replays as JSON. The field names are part of the API."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from dashboard.api.serializers import build_public_url, pick_fields, serialize_pin_source
 from rollouts.models import Artifact, Pin, Revision, Run
 from rollouts.pins import PinStatus, count_received_bytes, list_missing_hashes, load_pin_status
-from rollouts.replay import EntryCompatibility, ExcludedRows, ReplayTimeline, ReplayTimelineStep
+from rollouts.replay import EntryCompatibility, EntryPreview, ExcludedRows, ReplayTimeline, ReplayTimelineStep
 
 
 def serialize_artifact(row: Artifact) -> dict[str, Any]:
@@ -36,9 +36,7 @@ def build_files_url(row: Artifact) -> str:
 def serialize_pin(row: Pin, status: PinStatus | None = None) -> dict[str, Any]:
     """A pin and how many of its bytes are uploaded."""
     status = status or load_pin_status(row)
-    artifacts = [
-        {"id": artifact.key, **pick_fields(artifact, "role", "step", "state")} for artifact in status.artifacts
-    ]
+    artifacts = [{"id": item.key, **pick_fields(item, "role", "step", "state")} for item in status.artifacts]
     return {
         "id": row.pk,
         "project": row.project.slug,
@@ -53,7 +51,7 @@ def serialize_pin(row: Pin, status: PinStatus | None = None) -> dict[str, Any]:
         "available": status.available,
         "prompts": status.prompts,
         "messages": status.messages,
-        "senders": [{**asdict(sender), "quiet": sender.is_silent} for sender in status.senders],
+        "senders": [{**asdict(sender), "quiet": not sender.is_polling} for sender in status.senders],
         "artifacts": artifacts,
     }
 
@@ -75,8 +73,8 @@ def serialize_plan_entries(rows: Sequence[EntryCompatibility]) -> list[dict[str,
     """The entries of a plan for the run that requests it: what to load, from where, and the differences.
 
     In `source`, `flagged` counts the samples that are flagged bad, and `unplaced` counts those of them that are in none
-    of its files. In an artifact, `flagged` is {file: record numbers from 0}, and `whole` means that all its samples are
-    flagged.
+    of its files. In an artifact, `flagged` is {file: record numbers from 0}, and `whole` means that all its prompts
+    have a flagged sample.
     """
     return [
         {
@@ -98,6 +96,19 @@ def serialize_plan_entries(rows: Sequence[EntryCompatibility]) -> list[dict[str,
     ]
 
 
+def serialize_previews(entries: list[dict[str, Any]], previews: Mapping[int, EntryPreview]) -> list[dict[str, Any]]:
+    """The entries with their preview, and their outcome in the run: None if the run does not use them."""
+    return [{**entry, **serialize_preview(previews[entry["target_step"]])} for entry in entries]
+
+
+def serialize_preview(row: EntryPreview) -> dict[str, Any]:
+    outcome = row.outcome
+    return {
+        "preview": pick_fields(row, "state", "label", "reason"),
+        "outcome": pick_fields(outcome, "state", "label", "reason", "replayed", "reported") if outcome else None,
+    }
+
+
 def serialize_artifact_to_load(row: Artifact, excluded: ExcludedRows | None) -> dict[str, Any]:
     return {
         "id": row.key,
@@ -115,7 +126,7 @@ def serialize_timeline_step(row: ReplayTimelineStep) -> dict[str, Any]:
 
 
 def serialize_replay_timeline(row: ReplayTimeline) -> dict[str, Any]:
-    totals = {"rows": row.rows, "seconds": row.seconds, "saved": row.saved, "estimated": row.estimated}
+    totals = {"rows": row.rows, **pick_fields(row, "seconds", "saved", "estimated", "wall")}
     return {"cells": [serialize_timeline_step(step) for step in row.steps], "counts": row.counts, "totals": totals}
 
 

@@ -15,6 +15,7 @@ from rollouts.storage import get_blob_path, open_blob
 MAX_JSON_BYTES = 128 << 20  # a tokenizer has tens of millions
 MAX_JSON_VALUES = 10_000_000  # per file; each takes about 100 bytes of memory; a tokenizer has one or two million
 MAX_MESSAGE_CHARS = 2000
+SAMPLES_SHOWN_MESSAGE = "Its samples are shown."
 
 
 def check_artifact(artifact_id: int) -> list[int]:
@@ -78,13 +79,20 @@ def store_safety_report(blob: Blob) -> None:
 
 @transaction.atomic
 def store_result(artifact: Artifact, reasons: list[str]) -> list[int]:
-    """Sets the state of the artifact, unless another worker did. Returns the ids of the dumps to index."""
+    """Sets the state of the artifact, unless another worker did. Returns the ids of the dumps to index.
+
+    An unsafe file that our reader can read is indexed too: its samples are shown, and no trainer gets its bytes.
+    """
     row = Artifact.objects.select_for_update(no_key=True).get(pk=artifact.pk)
     if not row.due:
         return []
     row.state = Artifact.State.UNSAFE if reasons else Artifact.State.READY
-    row.message = " ".join(reasons)[:MAX_MESSAGE_CHARS]
+    unreadable = row.blobs.exclude(readable=True).values_list("sha256", flat=True) if reasons else ()
+    indexes = not reasons or row.role != "tokenizer"
+    dumps = create_artifact_dumps(row, skip_hashes=set(unreadable)) if indexes else []
+    messages = [*reasons, *([SAMPLES_SHOWN_MESSAGE] if reasons and dumps else [])]
+    row.message = " ".join(messages)[:MAX_MESSAGE_CHARS]
     row.ready_at = None if reasons else timezone.now()
     row.save(update_fields=["state", "message", "ready_at"])
     notify_run_changed(artifact.run, split=row.split, step=row.step, topics=("pins",))
-    return [] if reasons else [dump.pk for dump in create_artifact_dumps(row)]
+    return [dump.pk for dump in dumps]

@@ -13,14 +13,7 @@ from django.db import transaction
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
-from rolloutdeck.protocol import (
-    ARTIFACT_ROLES,
-    SPLITS,
-    STEP_KINDS,
-    check_manifest,
-    compute_artifact_key,
-    count_manifest_bytes,
-)
+from rolloutdeck import protocol
 from rollouts.errors import InvalidInputError
 from rollouts.ingest import get_or_create_attempt, record_activity
 from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text, redact_secrets
@@ -59,7 +52,7 @@ class ArtifactManifest:
     @classmethod
     def from_request(cls, data: Mapping[str, Any]) -> ArtifactManifest:
         """Returns the manifest in a request body. Raises InvalidInputError with the name of the field."""
-        role = parse_choice(data.get("role"), "role", ARTIFACT_ROLES, default="rollout")
+        role = parse_choice(data.get("role"), "role", protocol.ARTIFACT_ROLES, default="rollout")
         step = parse_integer(data.get("step"), "step")
         if step is None:
             raise InvalidInputError("`step` is required: the step of the files.", "step")
@@ -67,19 +60,19 @@ class ArtifactManifest:
             role,
             step,
             parse_files(data.get("files")),
-            split=parse_choice(data.get("split"), "split", SPLITS, default="train"),
-            step_kind=parse_choice(data.get("step_kind"), "step_kind", STEP_KINDS, default="global_step"),
+            split=parse_choice(data.get("split"), "split", protocol.SPLITS, default="train"),
+            step_kind=parse_choice(data.get("step_kind"), "step_kind", protocol.STEP_KINDS, default="global_step"),
             facts=parse_facts(data.get("facts")),
             origin=parse_origin(data.get("origin")),
             send_now=parse_boolean(data.get("send_now", False), "send_now"),
-            gone=parse_text(data.get("gone"), "gone", most=500),
+            gone=parse_text(data.get("gone"), "gone", max_chars=500),
         )
 
 
 def parse_files(files: Any) -> dict[str, dict[str, Any]]:
     """Returns {path: {sha256, bytes}}. Raises InvalidInputError."""
     try:
-        check_manifest(files)
+        protocol.check_manifest(files)
     except ValueError as error:
         raise InvalidInputError(str(error), "files") from error
     return {str(path): {"sha256": file["sha256"], "bytes": file["bytes"]} for path, file in files.items()}
@@ -108,7 +101,7 @@ def parse_origin(origin: Any) -> dict[str, str]:
         return {}
     if not isinstance(origin, Mapping):
         raise InvalidInputError("`origin` must be an object {host, path, command}.", "origin")
-    fields = {name: parse_text(origin.get(name), "origin", most=most) for name, most in MAX_ORIGIN_CHARS.items()}
+    fields = {name: parse_text(origin.get(name), "origin", max_chars=chars) for name, chars in MAX_ORIGIN_CHARS.items()}
     return dict(redact_secrets(fields))
 
 
@@ -119,12 +112,12 @@ def register_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tup
     A repeated report updates the origin and the facts. `send_now` remains true once it was true. A gone artifact waits
     for its bytes again. The step and the role remain those of the first report. Raises InvalidInputError.
     """
-    key = compute_artifact_key(manifest.files)
+    key = protocol.compute_artifact_key(manifest.files)
     reporting_attempt = get_or_create_attempt(run, attempt)
     defaults = {
         **{name: getattr(manifest, name) for name in ("role", "split", "step_kind", "step", "files")},
         "attempt": reporting_attempt,
-        "bytes": count_manifest_bytes(manifest.files),
+        "bytes": protocol.count_manifest_bytes(manifest.files),
         "facts": {**(manifest.facts or {}), "role": manifest.role},
         "missing": len(manifest.files),
     }
@@ -237,9 +230,9 @@ def list_requested_files(run: Run, host: str = "") -> list[RequestedFile]:
     Stores the time of the host's poll, so that pages can show when no host polls.
     """
     rows = Artifact.objects.pending().filter(run=run, missing__gt=0)
-    requested = rows.filter(send_now=True) | rows.filter(pk__in=Artifact.objects.held().values("pk"))
+    requested = rows.filter(send_now=True) | rows.filter(pk__in=Artifact.objects.in_use().values("pk"))
     if host:
-        record_poll(run, parse_text(host, "host", most=120))
+        record_poll(run, parse_text(host, "host", max_chars=120))
         requested = requested.filter(origin__host__in=[host, ""]) | requested.filter(origin__host__isnull=True)
     waiting, file_count = [], 0
     for artifact in prefetch_blobs(requested.order_by("step", "pk")).iterator(chunk_size=100):

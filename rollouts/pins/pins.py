@@ -71,13 +71,13 @@ def pin_step(
 
 def parse_note(note: str | None) -> str:
     """Returns the note, empty for None. Raises InvalidInputError."""
-    return "" if note is None else parse_multiline_text(note, "note", most=MAX_NOTE_CHARS)
+    return "" if note is None else parse_multiline_text(note, "note", max_chars=MAX_NOTE_CHARS)
 
 
 def find_attempt(run: Run, split: str, step_kind: str, step: int, key: str) -> Attempt:
     """Returns the attempt with this key. Without a key: the newest one with this step. Raises NotFoundError."""
     if key:
-        attempt = run.attempts.filter(key=parse_text(key, "attempt", most=120)).first()
+        attempt = run.attempts.filter(key=parse_text(key, "attempt", max_chars=120)).first()
         if attempt is None:
             raise NotFoundError(_("This run has no attempt {name}.").format(name=repr(key[:60])), "attempt")
         return attempt
@@ -90,6 +90,8 @@ def find_attempt(run: Run, split: str, step_kind: str, step: int, key: str) -> A
         others = ", ".join(sorted(find_step_kinds(run, split) - {step_kind}))
         if others:
             message = _("This run has no {kind} {step} ({split}). Its step kinds are {others}; set `step_kind`.")
+        elif step_kind == "global_step":
+            message = _("This run has no step {step} ({split}).")
         raise NotFoundError(message.format(kind=step_kind, step=step, split=split, others=others), "step")
     return row.attempt
 
@@ -134,7 +136,7 @@ def select_newest(rows: Iterable[Artifact]) -> list[Artifact]:
 
 def find_feed_indices(**position: Any) -> list[int]:
     """Returns the feed indices of the prompts that a step was trained on, from the group ids of its samples."""
-    samples = Sample.objects.filter(step__in=Step.objects.filter(**position), visible=True)
+    samples = Sample.objects.visible().filter(step__in=Step.objects.filter(**position))
     groups = samples.values_list("group", flat=True).distinct()
     return sorted({int(match[1]) for group in groups if (match := FEED_INDEX_PATTERN.search(group))})
 

@@ -9,9 +9,10 @@ from django.utils import timezone
 
 from rollouts.models import Artifact, Pin, Run
 from rollouts.pins import artifacts
-from rollouts.pins.artifacts import MAX_ORIGIN_CHARS, find_last_poll
+from rollouts.pins.artifacts import find_last_poll
 
-SILENT_AFTER = timedelta(seconds=60)  # a running sender polls twice in this time
+POLL_TIMEOUT = timedelta(seconds=60)  # a running sender polls twice in this time
+ORIGIN_FIELDS = ("host", "path", "command")  # of `Artifact.origin`, in the order of `UploadHost`
 State = Artifact.State
 
 
@@ -25,9 +26,9 @@ class UploadHost:
     asked_at: datetime | None
 
     @property
-    def is_silent(self) -> bool:
-        """Whether the host has not polled for a minute, so that the user should run `command` there."""
-        return self.asked_at is None or timezone.now() - self.asked_at > SILENT_AFTER
+    def is_polling(self) -> bool:
+        """Whether the host polled within the last minute. Otherwise the user should run `command` there."""
+        return self.asked_at is not None and timezone.now() - self.asked_at <= POLL_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class PinStatus:
     """How complete a pin is: `received` of `bytes` are uploaded.
 
     If each prompt has its own files, `available` of `prompts` have usable files, and `prompts` is not None.
-    `messages` says why artifacts are unsafe or gone. `senders` are the hosts that have the missing bytes.
+    `messages`: why artifacts are unsafe or gone, each reason once. `senders` are the hosts that have the missing bytes.
     """
 
     state: str
@@ -79,15 +80,14 @@ def build_pin_status(pin: Pin, pinned: tuple[Artifact, ...]) -> PinStatus:
 
 
 def combine_states(pinned: Sequence[Artifact]) -> str:
-    """Returns the state of a pin: waiting or uploading if an artifact is, else ready if one is, else unsafe or gone."""
+    """Returns the state of a pin: uploading if one artifact uploads, or one waits and another is ready; else waiting,
+    ready, unsafe or gone, the first of these that an artifact has."""
     states = {artifact.state for artifact in pinned}
-    if states == {State.WAITING}:
-        return State.WAITING
-    if states & {State.WAITING, State.UPLOADING}:
+    if State.UPLOADING in states or {State.WAITING, State.READY} <= states:
         return State.UPLOADING
-    return next((state for state in (State.READY, State.UNSAFE) if state in states), State.GONE)
+    return next((state for state in (State.WAITING, State.READY, State.UNSAFE) if state in states), State.GONE)
 
 
 def find_senders(run: Run, waiting: Iterable[Artifact]) -> tuple[UploadHost, ...]:
-    origins = sorted({tuple(artifact.origin.get(name, "") for name in MAX_ORIGIN_CHARS) for artifact in waiting})
+    origins = sorted({tuple(artifact.origin.get(name, "") for name in ORIGIN_FIELDS) for artifact in waiting})
     return tuple(UploadHost(host, path, command, find_last_poll(run, host)) for host, path, command in origins)

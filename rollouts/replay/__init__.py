@@ -11,8 +11,15 @@ from rollouts.replay.compatibility import (
     check_plan_compatibility,
     load_run_facts,
 )
+from rollouts.replay.conflicts import find_plan_conflicts
 from rollouts.replay.exclusion import ExcludedRows, explain_refusal, find_exclusions
-from rollouts.replay.outcomes import ReplayTimeline, ReplayTimelineStep, load_replay_timeline, record_replay_outcome
+from rollouts.replay.outcomes import (
+    ReplayTimeline,
+    ReplayTimelineStep,
+    load_generation_seconds,
+    load_replay_timeline,
+    record_replay_outcome,
+)
 from rollouts.replay.overrides import override_check, restore_check
 from rollouts.replay.plans import (
     DEFAULT_PLAN_NAME,
@@ -21,21 +28,39 @@ from rollouts.replay.plans import (
     find_current_revision,
     find_first_steps,
     find_loading_trainer,
+    find_plan_entry,
     find_plan_trainer,
     find_revision,
     has_unknown_trainer,
+    list_plan_names,
     list_revisions,
     load_plan_entries,
+    move_entries,
     parse_plan_name,
     pin_into_plan,
     save_plan,
 )
+from rollouts.replay.preview import (
+    PREVIEW_LABELS,
+    EntryOutcome,
+    EntryPreview,
+    PlanContext,
+    count_states,
+    find_newest_bound_run,
+    load_entry_outcomes,
+    preview_entries,
+)
+from rollouts.replay.prompts import record_step_prompts
+from rollouts.replay.ranges import MAX_RANGE_STEPS, PinnedRange, pin_range
 
 __all__ = [
-    "DEFAULT_PLAN_NAME", "EntryCompatibility", "ExcludedRows", "PLAN_NAME_PATTERN", "ReplayTimeline",
-    "ReplayTimelineStep", "bind_run", "can_mask_rows", "check_entry_compatibility", "check_plan_compatibility",
+    "DEFAULT_PLAN_NAME", "EntryCompatibility", "EntryOutcome", "EntryPreview", "ExcludedRows", "MAX_RANGE_STEPS",
+    "PLAN_NAME_PATTERN", "PREVIEW_LABELS", "PinnedRange", "PlanContext", "ReplayTimeline", "ReplayTimelineStep",
+    "bind_run", "can_mask_rows", "check_entry_compatibility", "check_plan_compatibility", "count_states",
     "explain_refusal", "find_current_revision", "find_exclusions", "find_first_steps", "find_loading_trainer",
-    "find_plan_trainer", "find_revision", "has_unknown_trainer", "list_revisions", "load_plan_entries",
-    "load_replay_timeline", "load_run_facts", "override_check", "parse_plan_name", "pin_into_plan",
-    "record_replay_outcome", "resolve_run_revision", "restore_check", "save_plan",
+    "find_newest_bound_run", "find_plan_conflicts", "find_plan_entry", "find_plan_trainer", "find_revision",
+    "has_unknown_trainer", "list_plan_names", "list_revisions", "load_entry_outcomes", "load_generation_seconds",
+    "load_plan_entries", "load_replay_timeline", "load_run_facts", "move_entries", "override_check", "parse_plan_name",
+    "pin_into_plan", "pin_range", "preview_entries", "record_replay_outcome", "record_step_prompts",
+    "resolve_run_revision", "restore_check", "save_plan",
 ]  # fmt: skip

@@ -16,8 +16,7 @@ from rollouts.replay.plans import load_plan_entries
 
 @dataclass(frozen=True, slots=True)
 class EntryCompatibility:
-    """An entry compared with a run. `artifacts` have the role that the run loads. If none has it, all are listed.
-    `excluded` are their rows that are flagged bad."""
+    """`artifacts` have the role that the run loads, else all roles. `excluded` are their rows flagged bad."""
 
     entry: Entry
     artifacts: tuple[Artifact, ...]

@@ -31,8 +31,7 @@ ArtifactKey = tuple[int, str]  # run id, key
 
 @dataclass(frozen=True, slots=True)
 class ExcludedRows:
-    """The excluded rows of an artifact: {path: record numbers from 0}, and the number of prompts they remove.
-    `fully_flagged`: no row remains."""
+    """{path: record numbers from 0} and the prompts they remove. `fully_flagged`: all prompts have a flagged sample."""
 
     records: Mapping[str, tuple[int, ...]]
     prompts: int
@@ -53,8 +52,7 @@ class ExcludedRows:
 
 @dataclass(frozen=True, slots=True)
 class PinExclusion:
-    """How many samples of a pin are flagged bad, how many of them are not found in its files, and the excluded rows by
-    artifact id."""
+    """The samples of a pin that are flagged bad, those not found in its files, and the rows by artifact id."""
 
     flagged: int = 0
     not_found: int = 0
@@ -150,24 +148,24 @@ def build_exclusion(samples: set[str], artifacts: Iterable[Artifact], index: Fla
     by_key = {(artifact.run_id, artifact.key): artifact for artifact in artifacts}
     records: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     prompts: dict[int, set[str]] = defaultdict(set)
-    found: set[str] = set()
+    located: set[str] = set()
     for sample, key, path, record in index.iter_rows():
         if sample in samples and (artifact := by_key.get(key)):
-            found.add(sample)
+            located.add(sample)
             records[artifact.pk][path].add(record)
             prompts[artifact.pk].add(get_prompt_id(artifact, index.groups[sample], path, record))
     for artifact in by_key.values():
         if artifact.role == PER_PROMPT_ROLE:
             own = {sample for sample in samples if is_of_prompt(index.groups.get(sample), artifact)}
             if own:
-                found |= own
+                located |= own
                 prompts[artifact.pk].add("")
     excluded = {
         artifact.pk: build_excluded_rows(artifact, records[artifact.pk], prompts[artifact.pk])
         for artifact in by_key.values()
         if artifact.pk in prompts
     }
-    return PinExclusion(len(samples), len(samples - found), excluded)
+    return PinExclusion(len(samples), len(samples - located), excluded)
 
 
 def get_prompt_id(artifact: Artifact, group: str, path: str, record: int) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -11,7 +12,7 @@ from django.db import transaction
 
 from rolloutdeck.protocol import REPLAY_OUTCOMES, STEP_KINDS, resolve_target
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.ingest import get_or_create_attempt, record_activity
+from rollouts.ingest import FILES_ATTEMPT_PATTERN, get_or_create_attempt, record_activity
 from rollouts.lib import parse_choice, parse_integer
 from rollouts.live import notify_run_changed
 from rollouts.metrics import load_curves
@@ -20,6 +21,8 @@ from rollouts.models import Binding, Pin, Replay, Run
 MAX_REASON_CHARS = 2000
 # Metrics with the seconds that generating a step took, by trainer.
 GENERATION_METRICS = ("timing_s/gen", "perf/rollout_time", "time/step_generate")
+# Metrics with the seconds of a whole step, by trainer.
+STEP_METRICS = ("timing_s/step", "train/step_time", "perf/step_time", "time/step_total")
 STATES = {"hit": "replayed", "miss": "generated", "refused": "refused"}
 
 
@@ -50,7 +53,7 @@ def record_replay_outcome(
     values: dict[str, Any] = {
         "outcome": outcome,
         "pin": source,
-        "rows": parse_integer(rows, "rows", most=2**31 - 1),
+        "rows": parse_integer(rows, "rows", maximum=2**31 - 1),
         "seconds": parse_seconds(seconds),
         "reason": clean_reason(reason),
         "saved": saved,
@@ -111,13 +114,26 @@ def clean_reason(reason: Any) -> str:
 
 def find_generation_seconds(pin: Pin) -> float | None:
     """Returns how long generating the pinned step took if it was logged, preferably by the pin's own attempt."""
-    curves = load_curves(pin.run, GENERATION_METRICS, attempt="all")[pin.run.uid]
-    seconds: dict[str, float] = {}
-    for curve in chain.from_iterable(curves[name] for name in GENERATION_METRICS):
-        value = dict(zip(curve["steps"], curve["values"], strict=True)).get(pin.step)
-        if value is not None and curve["step_kind"] == pin.step_kind:
-            seconds[curve["attempt"]] = value
-    return seconds.get(pin.attempt.key, next(reversed(seconds.values()), None))
+    return load_generation_seconds([pin]).get(pin.pk)
+
+
+def load_generation_seconds(pins: Iterable[Pin]) -> dict[int, float]:
+    """Returns how long generating the pinned steps took, by pin id, as far as it was logged. One query per run."""
+    by_run: dict[int, list[Pin]] = defaultdict(list)
+    for pin in pins:
+        by_run[pin.run_id].append(pin)
+    seconds: dict[int, float] = {}
+    for own in by_run.values():
+        curves = load_curves(own[0].run, GENERATION_METRICS, attempt="all")[own[0].run.uid]
+        points: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+        for curve in chain.from_iterable(curves[name] for name in GENERATION_METRICS):
+            for step, value in zip(curve["steps"], curve["values"], strict=True):
+                if value is not None:
+                    points[curve["step_kind"], step][curve["attempt"]] = value
+        for pin in own:
+            if found := points.get((pin.step_kind, pin.step)):
+                seconds[pin.pk] = found.get(pin.attempt.key, next(reversed(found.values())))
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +154,8 @@ class ReplayTimelineStep:
 @dataclass(frozen=True, slots=True)
 class ReplayTimeline:
     """The steps of a run in order. `saved` is the total time of generating the source steps, as far as it is known: of
-    `estimated` replayed steps. `seconds` is the time of loading."""
+    `estimated` replayed steps. `seconds` is the time of loading, `wall` the time that the run's steps took, 0 if it is
+    unknown."""
 
     steps: tuple[ReplayTimelineStep, ...]
     counts: dict[str, int]
@@ -146,6 +163,7 @@ class ReplayTimeline:
     seconds: float
     saved: float
     estimated: int
+    wall: float = 0.0
 
 
 def load_replay_timeline(run: Run) -> ReplayTimeline:
@@ -165,7 +183,21 @@ def load_replay_timeline(run: Run) -> ReplayTimeline:
         seconds=sum(step.seconds or 0.0 for step in replayed),
         saved=sum(saved),
         estimated=len(saved),
+        wall=measure_wall_seconds(run) if saved else 0.0,
     )
+
+
+def measure_wall_seconds(run: Run) -> float:
+    """Returns how long the steps of a run took: as logged, else the time in which its attempts sent data.
+
+    Files arrive when they are read, so their attempts tell no time. Returns 0 if the time is unknown.
+    """
+    curves = load_curves(run, STEP_METRICS)[run.uid]
+    for name in STEP_METRICS:
+        if values := [value for curve in curves[name] for value in curve["values"] if value is not None]:
+            return float(sum(values))
+    attempts = [attempt for attempt in run.attempts.all() if not FILES_ATTEMPT_PATTERN.match(attempt.key)]
+    return sum((attempt.seen_at - attempt.created_at).total_seconds() for attempt in attempts)
 
 
 def build_timeline_step(kind: str, step: int, row: Replay | None, plan: BoundPlan) -> ReplayTimelineStep:

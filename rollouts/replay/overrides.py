@@ -25,7 +25,7 @@ MAX_NOTE_CHARS = 500
 def override_check(project: Project, fact: str, by: User, note: str) -> Project:
     """Makes a difference in `fact` only a warning. `note` is the reason. Raises InvalidInputError."""
     fact = parse_choice(fact, "fact", REFUSE_FACTS, default="")
-    note = parse_text(note, "note", most=MAX_NOTE_CHARS).strip()
+    note = parse_text(note, "note", max_chars=MAX_NOTE_CHARS).strip()
     if not fact:
         raise InvalidInputError(_("`fact` must be one of {known}.").format(known=", ".join(REFUSE_FACTS)), "fact")
     if not note:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
@@ -38,12 +39,17 @@ def list_revisions(project: Project, name: str = DEFAULT_PLAN_NAME) -> QuerySet[
     return rows.select_related("plan__project", "user").order_by("number")
 
 
+def list_plan_names(project: Project) -> list[str]:
+    """Returns the names of the saved plans, in alphabetical order."""
+    return list(ReplayPlan.objects.filter(project=project).order_by("name").values_list("name", flat=True))
+
+
 def find_revision(project: Project, ref: str) -> Revision | None:
     """Returns the revision of `name@number`, or the newest of `name`. An empty `ref` means the plan `default`.
 
     Returns None if `default` was never saved. Raises InvalidInputError, and NotFoundError if there is no such revision.
     """
-    name, _at, number_text = parse_text(ref, "plan", most=120).partition("@")
+    name, _at, number_text = parse_text(ref, "plan", max_chars=120).partition("@")
     name, number = name or DEFAULT_PLAN_NAME, parse_integer(number_text, "plan")
     revisions = list_revisions(project, name)
     revision = revisions.last() if number is None else revisions.filter(number=number).first()
@@ -53,9 +59,17 @@ def find_revision(project: Project, ref: str) -> Revision | None:
     return revision
 
 
+def find_plan_entry(project: Project, target: int, name: str = DEFAULT_PLAN_NAME) -> Entry | None:
+    """Returns the entry with which the newest revision replays a pin at this step."""
+    revision = find_current_revision(project, name)
+    if revision is None:
+        return None
+    return revision.entries.select_related("pin__run", "pin__attempt").filter(target_step=target).first()
+
+
 def parse_plan_name(value: Any) -> str:
     """Raises InvalidInputError."""
-    name = parse_text(value, "plan", most=80) or DEFAULT_PLAN_NAME
+    name = parse_text(value, "plan", max_chars=80) or DEFAULT_PLAN_NAME
     if not PLAN_NAME_PATTERN.match(name):
         message = _("`plan` must have 1 to 80 characters (A-Z a-z 0-9 . _ -) and start with a letter or digit.")
         raise InvalidInputError(message, "plan")
@@ -90,15 +104,51 @@ def save_plan(
     newest = last.number if last else 0
     if newest == if_match:
         return create_revision(plan, newest + 1, by, settings, targets)
+    is_same = last and last.user_id == by.pk and serialize_revision(last) == {**settings, "targets": targets}
+    if last and newest == if_match + 1 and is_same:
+        return last
+    raise build_outdated_error(plan.name, last, if_match)
+
+
+@transaction.atomic
+def move_entries(
+    project: Project,
+    name: str,
+    by: User,
+    *,
+    if_match: int,
+    kept: Sequence[tuple[Pin, int]],
+    moved: Sequence[tuple[Pin, int]],
+    **settings: Any,
+) -> tuple[Revision, Revision]:
+    """Saves the plan with the entries `kept`, and a new plan with those that were `moved`. Returns both revisions.
+
+    `settings` are those of `save_plan`, for both plans. Raises OutdatedError if `if_match` is not the newest revision.
+    """
+    if not moved:
+        raise InvalidInputError(_("Select the lines to move."), "entries")
+    Project.objects.lock(project)
+    last = find_current_revision(project, name)
+    if (last.number if last else 0) != if_match:
+        raise build_outdated_error(name, last, if_match)
+    new_name = choose_free_name(project, name)
+    rest = save_plan(project, name, by, if_match=if_match, entries=kept, **settings)
+    return rest, save_plan(project, new_name, by, if_match=0, entries=moved, **settings)
+
+
+def choose_free_name(project: Project, name: str) -> str:
+    """Returns `name-2`, or with the next number that no plan of the project has."""
+    taken = set(list_plan_names(project))
+    return next(free for number in count(2) if (free := f"{name[:70]}-{number}") not in taken)
+
+
+def build_outdated_error(plan: str, last: Revision | None, base: int) -> OutdatedError:
     if last is None:
         message = _("Plan {plan} has no revision {base}. Reload the plan.")
-        raise OutdatedError(message.format(plan=plan.name, base=if_match))
-    is_same = last.user_id == by.pk and serialize_revision(last) == {**settings, "targets": targets}
-    if newest == if_match + 1 and is_same:
-        return last
+        return OutdatedError(message.format(plan=plan, base=base))
     message = _("Not saved: {user} saved revision {number} of {plan} after you started from {base}. Reload the plan.")
     user = last.user.get_username()
-    raise OutdatedError(message.format(user=user, number=newest, plan=plan.name, base=if_match))
+    return OutdatedError(message.format(user=user, number=last.number, plan=plan, base=base))
 
 
 def lock_plan(project: Project, name: str) -> ReplayPlan:
@@ -110,14 +160,14 @@ def lock_plan(project: Project, name: str) -> ReplayPlan:
 def check_entries(project: Project, entries: Sequence[tuple[Pin, int]]) -> dict[int, int]:
     """Returns {target step: pin id}. Raises InvalidInputError and NotFoundError."""
     if len(entries) > MAX_ENTRIES:
-        message = _("A plan can have at most {most} entries.")
-        raise InvalidInputError(message.format(most=f"{MAX_ENTRIES:,}"), "entries")
+        message = _("A plan can have at most {limit} entries.")
+        raise InvalidInputError(message.format(limit=f"{MAX_ENTRIES:,}"), "entries")
     targets: dict[int, int] = {}
     ids = [pin.pk for pin, _ in entries]
     known = {pin.pk: pin for pin in Pin.objects.filter(pk__in=ids, project=project)}
     first_steps = find_first_steps(ids)
     for entry_pin, target in entries:
-        step = parse_integer(target, "target_step", least=first_steps.get(entry_pin.pk, 1))
+        step = parse_integer(target, "target_step", minimum=first_steps.get(entry_pin.pk, 1))
         if step is None:
             raise InvalidInputError(_("Every entry needs a target step."), "target_step")
         pin = known.get(entry_pin.pk)

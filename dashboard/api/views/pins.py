@@ -11,7 +11,7 @@ from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.errors import InvalidInputError
 from rollouts.models import Membership, Pin
 from rollouts.pins import load_pin_statuses, remove_pin, update_pin_note
-from rollouts.replay import pin_into_plan
+from rollouts.replay import MAX_RANGE_STEPS, pin_into_plan, pin_range
 
 PIN_ROLE = Membership.Role.MAINTAINER
 
@@ -49,8 +49,7 @@ class Pins(ApiView):
     def post(self, request: Request) -> Response:
         """Pin a step. Its files are stored, and uploaded if necessary. Repeat to change the note."""
         data = self.parse_body()
-        run = permissions.run_or_404(request, data.text("run", 64))
-        permissions.require_role(request, run.project, PIN_ROLE)
+        run = permissions.run_or_404(request, data.text("run", 64), role=PIN_ROLE)
         step = data.integer("step")
         if step is None:
             raise InvalidInputError("`step` is missing: the step to pin.", "step")
@@ -66,6 +65,45 @@ class Pins(ApiView):
             plan=data.text("plan", 80),
         )
         return Response(serialize_pin(pin), status=201 if created else 200)
+
+
+class PinRange(ApiView):
+    """A range of steps."""
+
+    scopes = {"POST": "admin"}
+    takes = {
+        "POST": {
+            "run": "Its id.",
+            "first": "The first training step to pin.",
+            "last": f"The last one; at most {MAX_RANGE_STEPS} steps.",
+            "target_step": "Step at which the first one is replayed; the others follow. Default: the same steps.",
+            "step_kind": "What the steps count, global_step by default.",
+            "note": "A comment for each pin.",
+            "plan": "Name of the plan, `default` by default.",
+        }
+    }
+
+    def post(self, request: Request) -> Response:
+        """Pin a range of steps and add them to a plan, in one revision. Steps without files are skipped."""
+        data = self.parse_body()
+        run = permissions.run_or_404(request, data.text("run", 64), role=PIN_ROLE)
+        first, last = data.integer("first"), data.integer("last")
+        if first is None or last is None:
+            raise InvalidInputError("`first` and `last` are needed: the steps to pin.", "first")
+        result = pin_range(
+            run,
+            first,
+            last,
+            self.user,
+            target=data.integer("target_step"),
+            plan=data.text("plan", 80),
+            step_kind=data.choice("step_kind", STEP_KINDS, default="global_step"),
+            note=data.get("note"),
+        )
+        entries = [{"pin": pin.pk, "target_step": target} for target, pin in result.targets.items()]
+        skipped = [{"step": step, "reason": reason} for step, reason in result.skipped.items()]
+        revision = result.revision.number if result.revision else 0
+        return Response({"revision": revision, "entries": entries, "skipped": skipped}, status=201)
 
 
 class OnePin(ApiView):

@@ -9,7 +9,12 @@ from rest_framework.response import Response
 
 from dashboard import permissions
 from dashboard.api.base import ApiView
-from dashboard.api.serializers_replay import serialize_binding, serialize_plan_entries, serialize_plan_revision
+from dashboard.api.serializers_replay import (
+    serialize_binding,
+    serialize_plan_entries,
+    serialize_plan_revision,
+    serialize_previews,
+)
 from dashboard.api.views.pins import PIN_ROLE
 from rolloutdeck.protocol import resolve_targets
 from rollouts import replay
@@ -35,7 +40,7 @@ class ProjectPlan(ApiView):
         "GET": {
             "plan": "Its name, `default` by default.",
             "revision": "Number of an older revision.",
-            "run": "A run's id: adds the compatibility result for it.",
+            "run": "A run's id: compares settings and prompts with it, and adds its outcomes.",
             "steps": "Number of steps in `strip`. Default: up to the last target.",
         },
         "PUT": {
@@ -48,7 +53,10 @@ class ProjectPlan(ApiView):
     }
 
     def get(self, request: Request, slug: str) -> Response:
-        """The newest revision, or `revision`. Its number is the ETag. `run` adds the compatibility result for it."""
+        """The newest revision, or `revision`. Its number is the ETag.
+
+        Each entry has a `preview`: will_replay, unknown, conflict or will_generate. `run` compares the entries with it.
+        """
         query = self.parse_query()
         project = permissions.project_or_404(request, slug)
         name = replay.parse_plan_name(query.get("plan"))
@@ -60,7 +68,7 @@ class ProjectPlan(ApiView):
         run = permissions.run_or_404(request, query["run"]) if "run" in query else None
         if run and run.project_id != project.pk:
             raise NotFoundError(f"The run {run.uid} does not belong to {project.slug}.", "run")
-        return build_plan_response(project, name, revision, run, query.integer("steps", most=MAX_PREVIEW_STEPS))
+        return build_plan_response(project, name, revision, run, query.integer("steps", maximum=MAX_PREVIEW_STEPS))
 
     def put(self, request: Request, slug: str) -> Response:
         """Save the plan as a new revision; 412 if another one was saved after the revision of `If-Match`."""
@@ -112,11 +120,15 @@ def build_plan_response(
     targets = [entry.target_step for entry in entries]
     first = min(replay.find_first_steps([entry.pin_id for entry in entries]).values(), default=1)
     preview = range(first, (max(targets, default=0) if steps is None else steps) + 1)[:MAX_PREVIEW_STEPS]
+    compared = replay.check_plan_compatibility(revision, facts)
+    previews = preview_plan(revision, compared, run, facts)
     plan = {
         **serialize_plan_revision(name, revision),
         "project": project.slug,
+        "plans": replay.list_plan_names(project),
         "loosened": project.loosened,
-        "entries": serialize_plan_entries(replay.check_plan_compatibility(revision, facts)),
+        "entries": serialize_previews(serialize_plan_entries(compared), previews),
+        "preview_counts": replay.count_states(previews.values()),
         "strip": resolve_targets(revision.action if revision else "cache", targets, preview),
     }
     if run is None:
@@ -124,6 +136,18 @@ def build_plan_response(
     else:
         plan |= {"run": run.uid, "facts": facts, **serialize_binding(run)}
     return Response(plan, headers={"ETag": f'"{plan["revision"]}"'})
+
+
+def preview_plan(
+    revision: Revision | None, compared: list[replay.EntryCompatibility], run: Run | None, facts: dict[str, Any]
+) -> dict[int, replay.EntryPreview]:
+    """{target step: preview}."""
+    if revision is None:
+        return {}
+    context = replay.PlanContext(run, revision.plan.project.loosened, revision.exclude_flagged, facts)
+    targets = {row.entry.target_step: row.entry.pin_id for row in compared}
+    outcomes = replay.load_entry_outcomes(run, revision.action, targets) if run else {}
+    return replay.preview_entries(compared, context, outcomes)
 
 
 class RunPlan(ApiView):
@@ -169,3 +193,23 @@ def serialize_run_plan(run: Run, revision: Revision | None, facts: dict[str, Any
         **serialize_binding(run),
         "entries": serialize_plan_entries(replay.check_plan_compatibility(revision, facts)),
     }
+
+
+class RunPrompts(ApiView):
+    """The prompts that the steps of a run will ask for."""
+
+    scopes = {"POST": "ingest"}
+    takes = {
+        "POST": {
+            "steps": "{step: [prompt, …]}, as a dry run of the data loader gives them.",
+            "step_kind": "What the steps count, global_step by default.",
+            "wire": "Protocol version of the client.",
+        }
+    }
+
+    def post(self, request: Request, uid: str) -> Response:
+        """Store the prompts of a dry run as hashes, so that the preview of a plan can compare them with its pins."""
+        data = self.parse_body()
+        run = permissions.find_or_open_run(request, uid, request.headers)
+        count = replay.record_step_prompts(run, data.get("steps"), data.text("step_kind", 20))
+        return Response({"run": run.uid, "steps": count}, status=201)

@@ -10,26 +10,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    get_requested_panel,
-    get_return_url,
-    get_signed_in_user,
-    redirect_see_other,
-    role_allows,
-    set_cache_headers,
-)
+from dashboard.pages import common
 from dashboard.pages.pins import pin_list
+from rolloutdeck.trainer_api import first_step
+from rollouts import pins
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Pin, Run, Step
-from rollouts.pins import (
-    explain_nothing_to_pin,
-    find_pin,
-    find_replayable_artifacts,
-    load_pin_status,
-    remove_pin,
-    update_pin_note,
-)
-from rollouts.replay import pin_into_plan
+from rollouts.replay import find_plan_entry, pin_into_plan
 
 
 def build_pin_box(run: Run, step: Step | None, role: str, error: str = "") -> dict[str, Any]:
@@ -37,7 +24,7 @@ def build_pin_box(run: Run, step: Step | None, role: str, error: str = "") -> di
     if step is None:
         return {}
     step.run = run
-    pin, may_pin = find_pin(step), role_allows(role, "maintainer")
+    pin, may_pin = pins.find_pin(step), common.role_allows(role, "maintainer")
     return {
         "run": run,
         "project": run.project,
@@ -47,17 +34,23 @@ def build_pin_box(run: Run, step: Step | None, role: str, error: str = "") -> di
         "pin_error": error,
         "replay": pin_list.load_replay_labels([step]).get(step.pk),
         "pin": pin,
-        "pin_state": pin_list.build_pin_state(pin, load_pin_status(pin)) if pin else None,
-        "unpinnable_reason": explain_unpinnable(run, step) if may_pin and not pin else "",
+        "pin_state": pin_list.build_pin_state(pin, pins.load_pin_status(pin)) if pin else None,
+        **(build_pin_form(run, step) if may_pin and not pin else {}),
     }
 
 
-def explain_unpinnable(run: Run, step: Step) -> str:
-    """Why the step cannot be pinned; empty if it can."""
+def build_pin_form(run: Run, step: Step) -> dict[str, Any]:
+    """Why the step cannot be pinned, or the default of the target step: the same step, where it is free."""
     if not run.artifacts.exists():
-        return explain_nothing_to_pin(run, step.step, None)
-    artifacts, prompts = find_replayable_artifacts(run, step.attempt, step.split, step.step_kind, step.step)
-    return "" if artifacts else explain_nothing_to_pin(run, step.step, prompts)
+        return {"unpinnable_reason": pins.explain_nothing_to_pin(run, step.step, None)}
+    artifacts, prompts = pins.find_replayable_artifacts(run, step.attempt, step.split, step.step_kind, step.step)
+    if not artifacts:
+        return {"unpinnable_reason": pins.explain_nothing_to_pin(run, step.step, prompts)}
+    first = min(first_step(str(artifact.facts.get("format") or "")) for artifact in artifacts)
+    if step.split != "train" or step.step < first:
+        return {}
+    taken = find_plan_entry(run.project, step.step)
+    return {"taken_by": pin_list.format_pin_name(taken.pin)} if taken else {"default_target": step.step}
 
 
 @login_required
@@ -71,7 +64,7 @@ def pin_step_view(request: HttpRequest, uid: str) -> HttpResponse:
         pin_into_plan(
             run,
             step.step,
-            get_signed_in_user(request),
+            common.get_signed_in_user(request),
             split=step.split,
             attempt=step.attempt.key,
             step_kind=step.step_kind,
@@ -111,10 +104,10 @@ def parse_target_step(request: HttpRequest) -> int | None:
 def edit_pin_note_view(request: HttpRequest, pk: int) -> HttpResponse:
     pin = pin_or_404(request, pk)
     try:
-        update_pin_note(pin, get_signed_in_user(request), request.POST.get("note", "").strip())
+        pins.update_pin_note(pin, common.get_signed_in_user(request), request.POST.get("note", "").strip())
     except RolloutError as error:
         messages.error(request, str(error))
-    return redirect_see_other(get_return_url(request, "pins"))
+    return common.redirect_see_other(common.get_return_url(request, "pins"))
 
 
 @login_required
@@ -123,7 +116,7 @@ def unpin_step_view(request: HttpRequest, pk: int) -> HttpResponse:
     pin = pin_or_404(request, pk)
     message = ""
     try:
-        remove_pin(pin, get_signed_in_user(request))
+        pins.remove_pin(pin, common.get_signed_in_user(request))
     except RolloutError as error:
         message = str(error)
     key = {name: getattr(pin, name) for name in ("run", "attempt", "split", "step_kind", "step")}
@@ -143,9 +136,9 @@ def pin_or_404(request: HttpRequest, pk: int) -> Pin:
 
 def respond_with_pin_box(request: HttpRequest, run: Run, step: Step | None, message: str) -> HttpResponse:
     """The box for the panel that requested it; otherwise a redirect back to the page."""
-    if get_requested_panel(request) != "pin" or step is None:
+    if common.get_requested_panel(request) != "pin" or step is None:
         if message:
             messages.error(request, message)
-        return redirect_see_other(get_return_url(request, "pins"))
+        return common.redirect_see_other(common.get_return_url(request, "pins"))
     context = build_pin_box(run, step, run.project.role_of(request.user), message)
-    return set_cache_headers(render(request, "step/pin.html", context), "")
+    return common.set_cache_headers(render(request, "step/pin.html", context), "")

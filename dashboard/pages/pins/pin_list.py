@@ -32,12 +32,12 @@ StepKey = tuple[int, int, str, str, int]  # run id, attempt id, split, step kind
 
 @dataclass(frozen=True, slots=True)
 class PinSource:
-    """A host with bytes that are not uploaded yet. `quiet`: it has not polled for a minute."""
+    """A host with bytes that are not uploaded yet. `is_polling`: it polled within the last minute."""
 
     host: str
     paths: tuple[str, ...]
     commands: tuple[str, ...]
-    quiet: bool
+    is_polling: bool
 
     @property
     def path_summary(self) -> str:
@@ -121,8 +121,8 @@ def build_pin_sources(pin: Pin, senders: Iterable[UploadHost]) -> Iterator[PinSo
         same_host = list(group)
         paths = tuple(sender.path or _("its files") for sender in same_host)
         commands = tuple(build_upload_command(pin, sender) for sender in same_host)
-        quiet = any(sender.is_silent for sender in same_host)
-        yield PinSource(host or _("the trainer's host"), paths, commands, quiet)
+        is_polling = all(sender.is_polling for sender in same_host)
+        yield PinSource(host or _("the trainer's host"), paths, commands, is_polling)
 
 
 def build_upload_command(pin: Pin, sender: UploadHost) -> str:

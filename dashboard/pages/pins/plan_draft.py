@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import QueryDict
@@ -55,9 +56,9 @@ class PlanDraft:
 
     @classmethod
     def from_query(cls, query: QueryDict, saved: PlanDraft) -> PlanDraft:
-        """The draft in the parameters, `saved` if there is none; then `add=PIN` and `remove=POSITION` are applied."""
+        """The draft in the parameters, `saved` if there is none; then `add=PIN` and `remove=POSITIONS` are applied."""
         draft = cls.parse_draft(query) if is_number(query.get("base", "")) else saved
-        return draft.without_entry(query.get("remove", "")).with_pin(query.get("add", ""))
+        return draft.without_entries(query.get("remove", "")).with_pin(query.get("add", ""))
 
     @classmethod
     def parse_draft(cls, query: QueryDict) -> PlanDraft:
@@ -74,10 +75,15 @@ class PlanDraft:
         excludes_flagged = bool(query.get("exclude_flagged"))
         return cls(int(query.get("base", "0")), action, mismatch, excludes_flagged, tuple(entries[:MAX_DRAFT_ENTRIES]))
 
-    def without_entry(self, position: str) -> PlanDraft:
-        if not (is_number(position) and int(position) < len(self.entries)):
-            return self
-        return replace(self, entries=self.entries[: int(position)] + self.entries[int(position) + 1 :])
+    def without_entries(self, positions: str) -> PlanDraft:
+        """Removes the entries at these positions: numbers with commas between them."""
+        removed = parse_positions(positions)
+        return replace(self, entries=tuple(row for number, row in enumerate(self.entries) if number not in removed))
+
+    def only_entries(self, positions: str) -> PlanDraft:
+        """Keeps only the entries at these positions."""
+        kept = parse_positions(positions)
+        return replace(self, entries=tuple(row for number, row in enumerate(self.entries) if number in kept))
 
     def with_pin(self, pin: str) -> PlanDraft:
         """Adds the pin after the last target, or at its trainer's first step."""
@@ -86,6 +92,11 @@ class PlanDraft:
         first = load_first_steps([pin]).get(int(pin), 1)
         target = max([first, *(step + 1 for _pin, step in self.pin_targets)])
         return replace(self, entries=(*self.entries, DraftEntry(int(pin), str(target), first)))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of `save_plan` that the draft has next to its entries."""
+        return {"action": self.action, "on_mismatch": self.on_mismatch, "exclude_flagged": self.exclude_flagged}
 
     @property
     def pin_targets(self) -> list[tuple[int, int]]:
@@ -129,6 +140,10 @@ class PlanDraft:
 def load_first_steps(pins: Iterable[str]) -> dict[int, int]:
     """{pin id: the first step of its trainer}."""
     return find_first_steps([int(pin) for pin in pins if is_number(pin)][:MAX_DRAFT_ENTRIES])
+
+
+def parse_positions(text: str) -> set[int]:
+    return {int(position) for position in text.split(",") if is_number(position)}
 
 
 def is_number(text: str) -> bool:

@@ -1,17 +1,16 @@
-"""What a plan does, step by step, and where its pins are incompatible with the run that it is compared with."""
+"""What a plan does, step by step, and where its pins differ from the run that it is compared with."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
-from dashboard.pages.common import SEGMENT_HEIGHTS, StatusSegment, StatusStrip, build_status_strip
+from dashboard.pages.common import StatusSegment
 from dashboard.pages.pins.plan_draft import PlanDraft
-from rolloutdeck.protocol import COMPATIBILITY_FACTS, FactDifference, resolve_targets
-from rollouts.replay import EntryCompatibility
+from rolloutdeck.protocol import COMPATIBILITY_FACTS, format_step_ranges, resolve_targets
+from rollouts.replay import PREVIEW_LABELS, EntryCompatibility, EntryPreview
 
 MAX_PREVIEW_STEPS = 10_000
 STEPS_AFTER_LAST_TARGET = 4
@@ -21,51 +20,48 @@ MAX_FACT_CHARS = 60
 PinTexts = Mapping[int, str]  # {pin id: text}
 
 
+# How a state of an entry is drawn; a pin that cannot be replayed is higher than a step without a pin.
+STATE_SEGMENTS = {"will_replay": "hit", "unknown": "unknown", "conflict": "conflict", "will_generate": "miss"}
+
+
 @dataclass(frozen=True, slots=True)
 class PlanPreview:
-    """`end` is the step at which a trainer that generates nothing ends; None for a trainer that generates."""
+    """What a run of the plan does at each step: `counts` by state. `end` is the step at which a trainer that generates
+    nothing ends; None for a trainer that generates."""
 
-    strip: StatusStrip
-    replays: int
-    generates: int
-    refuses: int
+    segments: tuple[StatusSegment, ...]
+    counts: Mapping[str, int]
     end: int | None = None
 
     @property
     def label(self) -> str:
-        """The text alternative of the strip."""
+        """The text alternative of the drawing."""
         if self.end is not None:
-            text = _("Steps replayed: {replays}. The run ends at step {end}, which has no file to load.")
-            return text.format(replays=self.replays, end=self.end)
-        text = ngettext(
-            "The run replays {replays} step and generates {generates}.",
-            "The run replays {replays} steps and generates {generates}.",
-            self.replays,
-        )
-        if self.refuses:
-            text = ngettext(
-                "The run replays {replays} step and generates {generates}; {refuses} incompatible.",
-                "The run replays {replays} steps and generates {generates}; {refuses} incompatible.",
-                self.replays,
-            )
-        return text.format(replays=self.replays, generates=self.generates, refuses=self.refuses)
+            text = _("Steps with a file to load: {replays}. The run ends at step {end}, which has no file to load.")
+            return text.format(replays=self.counts["will_replay"] + self.counts["unknown"], end=self.end)
+        parts = [f"{_(PREVIEW_LABELS[state])}: {count}" for state, count in self.counts.items() if count]
+        return "; ".join(parts)
 
 
 def build_plan_preview(
-    draft: PlanDraft, steps: range, names: PinTexts, refused: PinTexts, *, replays_only: bool
+    draft: PlanDraft, steps: range, names: PinTexts, previews: Mapping[int, EntryPreview], *, replays_only: bool
 ) -> PlanPreview:
-    """`names` of pins; `refused`: why the run would not replay a pin; `replays_only`: the trainer generates nothing."""
+    """`names` of pins; `previews` by target step; `replays_only`: the trainer generates nothing."""
     pins = {step: pin for pin, step in reversed(draft.pin_targets)}
-    segments = [
-        build_preview_segment(step, target, pins, names, refused, draft.on_mismatch)
-        for step, target in resolve_targets(draft.action, list(pins), steps)
-    ]
-    end = next((segment.first for segment in segments if segment.status != "hit"), None) if replays_only else None
+    states: list[str] = []
+    segments: list[StatusSegment] = []
+    for step, target in resolve_targets(draft.action, list(pins), steps):
+        preview = previews.get(target) if target is not None else None
+        states.append(preview.state if preview else "will_generate")
+        segments.append(build_preview_segment(step, target, pins, names, preview, draft.on_mismatch))
+    end = None
+    if replays_only:
+        end = next((segment.first for segment in segments if segment.status not in ("hit", "unknown")), None)
     if end is not None:
         reached = [segment for segment in segments if segment.first < end]
         segments = [*reached, *(build_unreached_segment(segment.first, end) for segment in segments[len(reached) :])]
-    count = {word: sum(segment.status == word for segment in segments) for word in SEGMENT_HEIGHTS}
-    return PlanPreview(build_status_strip(segments), count["hit"], count["none"], count["refused"], end)
+        states = [*states[: len(reached)], *["will_generate"] * (len(states) - len(reached))]
+    return PlanPreview(tuple(segments), {state: states.count(state) for state in PREVIEW_LABELS}, end)
 
 
 def build_unreached_segment(step: int, end: int) -> StatusSegment:
@@ -76,21 +72,23 @@ def build_unreached_segment(step: int, end: int) -> StatusSegment:
 
 
 def build_preview_segment(
-    step: int, target: int | None, pins: Mapping[int, int], names: PinTexts, refused: PinTexts, on_mismatch: str
+    step: int,
+    target: int | None,
+    pins: Mapping[int, int],
+    names: PinTexts,
+    preview: EntryPreview | None,
+    on_mismatch: str,
 ) -> StatusSegment:
-    if target is None:
-        return StatusSegment(step, step, "none", _("step {step}: generate").format(step=step))
-    pin = pins[target]
-    text = _("step {step}: replay {pin}")
+    if target is None or preview is None:
+        return StatusSegment(step, step, "none", _("step {step}: will generate").format(step=step))
+    text = _("step {step}: {pin}, {state}: {reason}")
     if target != step:
-        text = _("step {step}: replay {pin} (the pin of step {target})")
-    title = text.format(step=step, pin=names.get(pin) or _("a pin"), target=target)
-    if reason := refused.get(pin):
-        text = _("{title}: incompatible ({why}); generate instead")
-        if on_mismatch == "stop":
-            text = _("{title}: incompatible ({why}); the run stops")
-        return StatusSegment(step, step, "refused", text.format(title=title, why=reason))
-    return StatusSegment(step, step, "hit", title)
+        text = _("step {step}: {pin} (the pin of step {target}), {state}: {reason}")
+    if preview.state == "will_generate" and on_mismatch == "stop":
+        text += _("; the run stops")
+    pin = names.get(pins[target]) or _("a pin")
+    title = text.format(step=step, target=target, pin=pin, state=preview.label, reason=preview.reason)
+    return StatusSegment(step, step, STATE_SEGMENTS[preview.state], title)
 
 
 def choose_last_step(requested: str, draft: PlanDraft, run_last: int | None) -> int:
@@ -114,28 +112,26 @@ class DifferenceRow:
 
     @property
     def steps(self) -> str:
-        return ", ".join(map(str, self.targets[:6])) + (" …" if len(self.targets) > 6 else "")
+        return format_step_ranges(self.targets)
 
 
-def group_differences(draft: PlanDraft, results: Mapping[int, EntryCompatibility]) -> list[DifferenceRow]:
-    """One row for equal differences of several entries, refusals first. `results`: {pin id: result}."""
+def group_differences(entries: Iterable[EntryCompatibility]) -> list[DifferenceRow]:
+    """One row for equal differences of several entries, refusals first. Unknown values are no differences."""
     rows: dict[tuple[str, str, str, str], DifferenceRow] = {}
-    for pin, step in sorted(draft.pin_targets, key=lambda entry: entry[1]):
-        for difference in find_known_differences(results.get(pin)):
+    for result in entries:
+        for difference in result.differences:
+            if difference.unknown:
+                continue
             values = format_fact(difference.pinned), format_fact(difference.asking)
             key = (difference.fact, difference.verdict, *values)
-            rows.setdefault(key, DifferenceRow(*key, overridden=difference.loosened)).targets.append(step)
+            row = rows.setdefault(key, DifferenceRow(*key, overridden=difference.loosened))
+            row.targets.append(result.entry.target_step)
     return sorted(rows.values(), key=lambda row: (row.verdict != "refuse", COMPATIBILITY_FACTS.index(row.fact)))
 
 
-def find_known_differences(result: EntryCompatibility | None) -> list[FactDifference]:
-    return [row for row in result.differences if not row.unknown_on_both_sides] if result else []
-
-
-def find_unknown_facts(results: Mapping[int, EntryCompatibility]) -> list[str]:
-    """Facts that are unknown for both pin and run; they only warn, so one line names all of them."""
-    differences = [row for result in results.values() for row in result.differences]
-    unknown = {row.fact for row in differences if row.unknown_on_both_sides}
+def find_unknown_facts(entries: Iterable[EntryCompatibility]) -> list[str]:
+    """Facts that the pin or the run does not know, so that they are not compared. One line names all of them."""
+    unknown = {row.fact for result in entries for row in result.differences if row.unknown}
     return sorted(unknown, key=COMPATIBILITY_FACTS.index)
 
 

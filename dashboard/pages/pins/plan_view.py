@@ -11,15 +11,20 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from dashboard.pages.pins import pin_list, plan_preview, run_commands
+from dashboard.pages.pins import pin_list, plan_outcome, plan_preview, run_commands
 from dashboard.pages.pins.pin_list import PinRow
 from dashboard.pages.pins.plan_draft import MAX_DRAFT_ENTRIES, PlanDraft, describe_draft_changes
+from dashboard.pages.pins.plan_drawing import build_plan_drawing
+from dashboard.pages.pins.plan_lines import PlanLine, group_lines
+from rolloutdeck.protocol import format_step_ranges
 from rolloutdeck.trainer_api import load_trainer
 from rollouts import replay
 from rollouts.models import Entry, Pin, Project, Revision, Run
 
+NO_RUN = "none"  # in the URL: compare with no run, though one uses the plan
 MAX_OFFERED_RUNS = 40
 MAX_REVISIONS = 30
+MAX_SHOWN_CHANGES = 6  # of a revision
 REPLAYS_ONLY_CACHE = N_(
     "replay at the target steps; this trainer loads a file for every step, so the run ends at the first step "
     "without one"
@@ -36,7 +41,7 @@ class PlanPageState:
 
     def __init__(self, query: QueryDict, project: Project) -> None:
         self.project = project
-        name = query.get("plan", "").strip() or replay.DEFAULT_PLAN_NAME
+        name = query.get("plan", "").strip() or choose_plan_name(project)
         self.plan = name if replay.PLAN_NAME_PATTERN.match(name) else replay.DEFAULT_PLAN_NAME
         problem = _("A plan name must have 1 to 80 characters (A-Z a-z 0-9 . _ -) and start with a letter or digit.")
         self.message = "" if self.plan == name else problem
@@ -65,16 +70,25 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
     draft = page.draft
     pins = {row.pin.pk: row for row in rows} | load_unlisted_pins(page, rows)
     names = {pk: pin_list.format_pin_name(row.pin) for pk, row in pins.items()}
-    run = find_compared_run(page)
-    results = check_draft_compatibility(page, run)
-    differences = plan_preview.group_differences(draft, results)
-    refused = {pk: reason for pk, row in pins.items() if (reason := explain_incompatible_pin(row, results.get(pk)))}
-    preview = build_preview_context(page, names, refused, run)
+    newest_user = replay.find_newest_bound_run(page.project, page.plan)
+    run = find_compared_run(page, newest_user)
+    users = load_plan_users(page)
+    outcome_run = run if run and run.pk in users else newest_user
+    entries = check_draft_entries(page, run)
+    previews = preview_draft(page, entries, run, outcome_run)
+    differences = plan_preview.group_differences(entries) if run else []
+    preview = build_preview_context(page, pins, names, previews, run, outcome_run)
+    step_count = preview["steps"] + 1 - preview["first"]
     problems = draft.problems
     message = page.message
     if not message and (left := len(problems) - MAX_DRAFT_ENTRIES) > 0:
         text = _("Showing the first {count} entries. This plan has {left} more; use the API to edit it.")
         message = text.format(count=MAX_DRAFT_ENTRIES, left=left)
+    lines = [
+        PlanLine(position, pins[entry.pin], entry.target, entry.step, problem, find_preview(previews, entry.step))
+        for position, (entry, problem) in enumerate(zip(draft.entries[:MAX_DRAFT_ENTRIES], problems, strict=False))
+        if entry.pin in pins
+    ]
     return {
         "draft": draft,
         "message": message,
@@ -83,25 +97,26 @@ def build_plan_context(page: PlanPageState, rows: list[PinRow], panel: str) -> d
         "next_number": page.saved.base + 1,
         "newest_number": page.saved.base,
         "plan_link": page.build_link(page.saved),
-        "entries": [
-            build_entry_row(pins[entry.pin], entry.target, problem, results.get(entry.pin))
-            for entry, problem in zip(draft.entries[:MAX_DRAFT_ENTRIES], problems, strict=False)
-            if entry.pin in pins
-        ],
+        "line_groups": group_lines(lines),
         "compared_run": run,
-        "runs": load_offered_runs(page, run),
+        "runs": load_offered_runs(page, run, users),
+        "no_run": NO_RUN if newest_user else "",
         "differences": differences,
-        "unknown_facts": plan_preview.find_unknown_facts(results),
+        "unknown_facts": plan_preview.find_unknown_facts(entries) if run else [],
         "refused_facts": sorted({row.fact for row in differences if row.verdict == "refuse"}),
         "overrides": sorted(page.project.loosened.items()),
-        "commands": run_commands.build_run_commands(
-            page.project, page.plan, page.newest, preview["steps"] + 1 - preview["first"]
-        ),
+        "commands": run_commands.build_run_commands(page.project, page.plan, page.newest, step_count),
+        "prompts_command": run_commands.build_prompts_command(page.project, page.plan, run),
         "history": load_revision_rows(page),
         "headers": {"HX-Replace-Url": page.build_link()} if panel else {},
         **preview,
+        **build_incompatible_context(page, previews),
         **build_conflict_context(page, names),
     }
+
+
+def find_preview(previews: dict[int, replay.EntryPreview], step: int | None) -> replay.EntryPreview | None:
+    return None if step is None else previews.get(step)
 
 
 def load_unlisted_pins(page: PlanPageState, rows: list[PinRow]) -> dict[int, PinRow]:
@@ -112,87 +127,128 @@ def load_unlisted_pins(page: PlanPageState, rows: list[PinRow]) -> dict[int, Pin
     return {row.pin.pk: row for row in pin_list.build_pin_rows(list(pins), {})} if wanted else {}
 
 
-def find_compared_run(page: PlanPageState) -> Run | None:
-    """The run that the URL names, else the project's newest."""
-    runs = page.project.runs.filter(deleted_at=None).order_by("-created_at")
-    named = runs.filter(uid=page.run).first() if page.run and "\0" not in page.run else None
-    return named or runs.first()
+def find_compared_run(page: PlanPageState, newest_user: Run | None) -> Run | None:
+    """The run that the URL names, by default the newest one that uses the plan. Another run is never the default: it
+    says nothing about the next one."""
+    if not page.run:
+        return newest_user
+    if page.run == NO_RUN or "\0" in page.run:
+        return None
+    named: Run | None = page.project.runs.filter(deleted_at=None, uid=page.run).select_related("project").first()
+    return named
 
 
-def load_offered_runs(page: PlanPageState, compared: Run | None) -> list[Run]:
+def load_plan_users(page: PlanPageState) -> set[int]:
+    """The ids of the runs that use a revision of the plan."""
+    users = page.project.runs.filter(deleted_at=None, binding__revision__plan__name=page.plan)
+    return set(users.values_list("pk", flat=True))
+
+
+def load_offered_runs(page: PlanPageState, compared: Run | None, users: set[int]) -> list[tuple[Run, bool]]:
+    """[(run, whether it uses the plan)], the newest first, those that use the plan before the others."""
     runs = list(page.project.runs.filter(deleted_at=None).order_by("-created_at")[:MAX_OFFERED_RUNS])
-    return runs if compared is None or compared in runs else [*runs, compared]
+    if compared and compared not in runs:
+        runs.append(compared)
+    return sorted(((run, run.pk in users) for run in runs), key=lambda choice: not choice[1])
 
 
-def check_draft_compatibility(page: PlanPageState, run: Run | None) -> dict[int, replay.EntryCompatibility]:
-    """{pin id: result of the comparison with the run}."""
-    wanted = {pin for pin, _ in page.draft.pin_targets}
-    pins = list(Pin.objects.filter(pk__in=wanted, project=page.project).prefetch_related("artifacts__run"))
+def check_draft_entries(page: PlanPageState, run: Run | None) -> list[replay.EntryCompatibility]:
+    """The entries with a valid target, compared with the facts of the run, in the order of their targets."""
+    targets = dict(sorted((step, pin) for pin, step in reversed(page.draft.pin_targets)))
+    related = Pin.objects.select_related("run__project", "attempt").prefetch_related("artifacts__run")
+    pins = related.filter(project=page.project).in_bulk(set(targets.values()))
     facts = replay.load_run_facts(run) if run else {}
     exclude, overrides = page.draft.exclude_flagged, page.project.loosened
-    flagged = replay.find_exclusions(pins) if exclude else {}
-    return {
-        pin.pk: replay.check_entry_compatibility(
-            Entry(pin=pin), facts, overrides, flagged.get(pin.pk), exclude_flagged=exclude
-        )
-        for pin in pins
+    flagged = replay.find_exclusions(pins.values()) if exclude else {}
+    results = {
+        pk: replay.check_entry_compatibility(Entry(pin=pin), facts, overrides, flagged.get(pk), exclude_flagged=exclude)
+        for pk, pin in pins.items()
     }
+    return [
+        replace(results[pin], entry=Entry(pin=pins[pin], target_step=step))
+        for step, pin in targets.items()
+        if pin in results
+    ]
 
 
-def explain_incompatible_pin(row: PinRow, result: replay.EntryCompatibility | None) -> str:
-    """Why the run would not replay a pin; empty if it would."""
-    if row.state.key in ("unsafe", "gone"):
-        return _("its files are {state}").format(state=row.state.name)
-    if result is None:
-        return ""
-    if row.state.key == "ready" and (
-        reason := replay.explain_refusal(result.excluded, [artifact.pk for artifact in result.artifacts])
-    ):
-        return reason
-    facts = [difference.fact for difference in result.differences if difference.verdict == "refuse"]
-    return _("different {facts}").format(facts=", ".join(facts)) if facts else ""
+def preview_draft(
+    page: PlanPageState, entries: list[replay.EntryCompatibility], run: Run | None, outcome_run: Run | None
+) -> dict[int, replay.EntryPreview]:
+    """{target step: preview}, with the outcomes of the run that used the plan."""
+    targets = {result.entry.target_step: result.entry.pin_id for result in entries}
+    outcomes = replay.load_entry_outcomes(outcome_run, page.draft.action, targets) if outcome_run else {}
+    facts = replay.load_run_facts(run) if run else {}
+    context = replay.PlanContext(run, page.project.loosened, page.draft.exclude_flagged, facts)
+    return replay.preview_entries(entries, context, outcomes)
 
 
 def build_preview_context(
-    page: PlanPageState, names: dict[int, str], refused: dict[int, str], run: Run | None
+    page: PlanPageState,
+    pins: dict[int, PinRow],
+    names: dict[int, str],
+    previews: dict[int, replay.EntryPreview],
+    run: Run | None,
+    outcome_run: Run | None,
 ) -> dict[str, Any]:
-    """What a run of the draft would do. `names`: {pin id: name}; `refused`: {pin id: reason}."""
-    pins = [entry.pin for entry in page.draft.entries if entry.pin in names] or list(names)
-    first = min(replay.find_first_steps(pins).values(), default=1)
-    run_steps = run.steps.filter(split="train", superseded=False) if run else None
-    run_last = run_steps.aggregate(last=Max("step"))["last"] if run_steps is not None else None
-    last = plan_preview.choose_last_step(page.steps, page.draft, run_last)
-    trainer = load_trainer(name) if (name := replay.find_loading_trainer(pins)) else None
+    """What a run of the draft would do, and what a run did. `pins` and `names` by pin id."""
+    listed = [entry.pin for entry in page.draft.entries if entry.pin in names] or list(names)
+    first = min(replay.find_first_steps(listed).values(), default=1)
+    reached = [count_steps(shown) for shown in (run, outcome_run) if shown]
+    last = plan_preview.choose_last_step(page.steps, page.draft, max(reached, default=0))
+    trainer = load_trainer(name) if (name := replay.find_loading_trainer(listed)) else None
     replays_only = bool(trainer and trainer.replays_only and not trainer.replay_lines)
     actions = ACTIONS | ({"cache": REPLAYS_ONLY_CACHE} if replays_only else {})
+    preview = plan_preview.build_plan_preview(
+        page.draft, range(first, last + 1), names, previews, replays_only=replays_only
+    )
+    outcome = plan_outcome.load_plan_outcome(outcome_run) if outcome_run else None
+    flags = {
+        step: row.step.flags
+        for pin, step in page.draft.pin_targets
+        if (row := pins.get(pin)) and row.step and row.step.flags
+    }
+    restarts = outcome.restarts if outcome else ()
     return {
         "first": first,
         "steps": last,
-        "preview": plan_preview.build_plan_preview(
-            page.draft, range(first, last + 1), names, refused, replays_only=replays_only
-        ),
-        "masks_rows": replay.can_mask_rows(pins),
+        "preview": preview,
+        "drawing": build_plan_drawing(preview.segments, outcome.segments if outcome else {}, flags, restarts),
+        "outcome": outcome,
+        "savings": plan_outcome.estimate_savings([pins[pin].pin for pin, _ in page.draft.pin_targets if pin in pins]),
+        "masks_rows": replay.can_mask_rows(listed),
         "replays_only": replays_only,
         "actions": [(action, _(meaning)) for action, meaning in actions.items()],
     }
 
 
-def build_entry_row(row: PinRow, target: str, problem: str, result: replay.EntryCompatibility | None) -> dict[str, Any]:
-    differences = plan_preview.find_known_differences(result)
-    refused = sum(difference.verdict == "refuse" for difference in differences)
+def count_steps(run: Run) -> int:
+    """The last training step of the run."""
+    steps = run.steps.current().filter(split="train")
+    return steps.aggregate(last=Max("step"))["last"] or 0
+
+
+def build_incompatible_context(page: PlanPageState, previews: dict[int, replay.EntryPreview]) -> dict[str, Any]:
+    """The entries that conflict with the others of the plan, and how to remove them or move them to a new plan."""
+    conflicts = sorted(step for step, preview in previews.items() if preview.state == "conflict")
+    if not conflicts:
+        return {"plan_conflicts": 0}
+    positions = [position for position, entry in enumerate(page.draft.entries) if entry.step in conflicts]
+    rest = tuple(entry for entry in page.draft.entries if entry.step not in conflicts)
     return {
-        "pin": row.pin, "name": pin_list.format_pin_name(row.pin), "link": row.link, "state": row.state,
-        "target": target, "problem": problem, "refused": refused, "warned": len(differences) - refused,
-    }  # fmt: skip
+        "plan_conflicts": len(conflicts),
+        "conflict_steps": format_step_ranges(conflicts),
+        "first_conflict": next(at for at in positions if page.draft.entries[at].step == conflicts[0]),
+        "conflict_positions": ",".join(map(str, positions)),
+        "without_conflicts_link": page.build_link(replace(page.draft, entries=rest)),
+    }
 
 
 def build_conflict_context(page: PlanPageState, names: dict[int, str]) -> dict[str, Any]:
     """If another user has saved a revision since the draft was started: both sides' changes."""
     if page.newest is None or page.draft.base == page.newest.number or not page.changed:
         return {}
-    base = PlanDraft.from_revision(
-        replay.list_revisions(page.project, page.plan).filter(number=page.draft.base).first()
-    )
+    revisions = replay.list_revisions(page.project, page.plan)
+    base = PlanDraft.from_revision(revisions.filter(number=page.draft.base).first())
     return {
         "conflict": page.newest,
         "their_changes": list(describe_draft_changes(base, page.saved, names)),
@@ -208,20 +264,29 @@ def load_revision_rows(page: PlanPageState) -> list[dict[str, Any]]:
     names = {entry.pin_id: pin_list.format_pin_name(entry.pin) for row in revisions for entry in row.entries.all()}
     plans = [*map(PlanDraft.from_revision, revisions), PlanDraft()]
     return [
-        build_revision_row(page, revision, plan, " · ".join(describe_draft_changes(before, plan, names)))
+        build_revision_row(page, revision, plan, list(describe_draft_changes(before, plan, names)))
         for revision, plan, before in zip(revisions[:MAX_REVISIONS], plans, plans[1:], strict=False)
     ]
 
 
-def build_revision_row(page: PlanPageState, revision: Revision, plan: PlanDraft, changes: str) -> dict[str, Any]:
+def build_revision_row(page: PlanPageState, revision: Revision, plan: PlanDraft, changes: list[str]) -> dict[str, Any]:
     count = len(plan.entries)
+    if (left := len(changes) - MAX_SHOWN_CHANGES) > 0:
+        more = ngettext("{count} more change", "{count} more changes", left).format(count=left)
+        changes = [*changes[:MAX_SHOWN_CHANGES], more]
     return {
         "number": revision.number,
         "user": revision.user.get_username(),
         "at": revision.created_at,
         "action": revision.action,
         "entries": ngettext("{count} step", "{count} steps", count).format(count=count),
-        "changes": changes or _("no changes"),
+        "changes": " · ".join(changes) or _("no changes"),
         "runs": [binding.run for binding in revision.bindings.all() if binding.run.deleted_at is None],
         "link": page.build_link(replace(plan, base=page.saved.base)),
     }
+
+
+def choose_plan_name(project: Project) -> str:
+    """The plan `default`, unless only others were saved: then the first of them."""
+    names = replay.list_plan_names(project)
+    return names[0] if names and replay.DEFAULT_PLAN_NAME not in names else replay.DEFAULT_PLAN_NAME

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from rolloutdeck.trainer_api import TRAINERS, load_trainer
-from rollouts.models import Project, Revision
+from rollouts.models import Project, Revision, Run
 from rollouts.replay import DEFAULT_PLAN_NAME, find_plan_trainer, has_unknown_trainer
 
 NEXT_RUN_NAME = "NEXT-RUN"
@@ -60,6 +60,13 @@ def build_pull_command(project: Project, plan: str, ref: str, trainer: str, step
     words += [] if plan == DEFAULT_PLAN_NAME else ["--plan", ref]
     required = load_trainer(trainer).required_settings
     return shlex.join([*words, *(["--set", *required] if required else [])])
+
+
+def build_prompts_command(project: Project, plan: str, run: Run | None) -> str:
+    """The command that sends the prompts of a dry run, so that the preview can compare them."""
+    words = ["rolloutdeck", "plan", "--project", project.slug, "--run", run.name if run else NEXT_RUN_NAME]
+    words += [] if plan == DEFAULT_PLAN_NAME else ["--plan", plan]
+    return shlex.join([*words, "--prompts", "prompts.jsonl"])
 
 
 def build_environment_lines(project: Project, ref: str, trainer: str) -> str:

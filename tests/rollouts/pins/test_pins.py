@@ -39,7 +39,7 @@ def test_a_pin_holds_all_artifacts_of_its_step_and_nothing_else(run: Run, owner:
 
 
 def test_a_run_whose_steps_count_something_else_says_what(run: Run, owner: User) -> None:
-    with pytest.raises(NotFoundError, match=r"has no global_step 3 \(train\)\.$"):
+    with pytest.raises(NotFoundError, match=r"has no step 3 \(train\)\.$"):
         pinned(run, owner)
     registered(run, 3, step_kind="rollout_id")
     with pytest.raises(NotFoundError, match="Its step kinds are rollout_id; set `step_kind`"):
@@ -70,7 +70,7 @@ def test_a_removed_pin_stands_again_when_pinned_again(run: Run, owner: User, mat
 
 
 def test_a_step_without_files_to_load_cannot_be_pinned_and_the_sentence_says_why(run: Run, owner: User) -> None:
-    with pytest.raises(NotFoundError, match="This run has no global_step 3"):
+    with pytest.raises(NotFoundError, match="This run has no step 3"):
         pinned(run, owner)
     dumped(run, 3, [line(3, n, 1.0) for n in range(2)])
     with pytest.raises(NotFoundError, match="Turn on the trainer's rollout dump and watch its folder"):
@@ -192,11 +192,11 @@ def test_a_pin_says_how_many_of_its_bytes_are_here_and_who_has_the_others(run: R
     assert (before.state, before.percent, before.bytes) == ("waiting", 0, 100)
     [sender] = before.senders
     assert (sender.host, sender.path, sender.command) == tuple(HERE.values())
-    assert sender.is_silent and sender.asked_at is None
+    assert not sender.is_polling and sender.asked_at is None
     brought(artifact, {"a.json": files["a.json"]})
     artifacts.list_requested_files(run, "node-1")
     during = status.load_pin_status(row)
-    assert (during.state, during.percent, during.senders[0].is_silent) == ("uploading", 40, False)
+    assert (during.state, during.percent, during.senders[0].is_polling) == ("uploading", 40, True)
     brought(artifact, {"b.json": files["b.json"]})
     after = status.load_pin_status(row)
     assert (after.state, after.percent, after.senders) == ("uploading", 100, ())
@@ -208,7 +208,7 @@ def test_a_sender_that_has_not_asked_for_a_minute_is_quiet(run: Run, owner: User
     requested = timezone.now() - timedelta(seconds=61)
     Run.objects.update(pollers={"node-1": requested.isoformat()})
     [sender] = status.load_pin_status(row).senders
-    assert sender.is_silent and sender.asked_at == requested
+    assert not sender.is_polling and sender.asked_at == requested
 
 
 @pytest.mark.parametrize(
@@ -230,3 +230,18 @@ def test_of_many_prompts_what_can_be_used_counts(run: Run, owner: User, told: tu
     standing = status.load_pin_status(row)
     assert standing.state == shown
     assert standing.available == sum(state in ("ready", "waiting") for state in told)
+
+
+@pytest.mark.parametrize(
+    ("states", "combined"),
+    [
+        (["waiting", "gone"], "waiting"),
+        (["waiting", "unsafe"], "waiting"),
+        (["waiting", "ready"], "uploading"),
+        (["uploading", "waiting", "gone"], "uploading"),
+        (["ready", "unsafe"], "ready"),
+        (["unsafe", "gone"], "unsafe"),
+    ],
+)
+def test_a_pin_uploads_only_if_bytes_have_arrived(states: list[str], combined: str) -> None:
+    assert status.combine_states([Artifact(state=state) for state in states]) == combined

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import attempts
 from rollouts.metrics import series
-from rollouts.models import Pin, Project, Replay, Run
+from rollouts.models import Attempt, Pin, Project, Replay, Run
 from rollouts.pins import pins
 from rollouts.replay import bindings, outcomes, plans
 from rollouts.samples.record import MetricPoint
@@ -156,3 +158,14 @@ def test_feed_indices_are_cells_of_their_own_kind_without_a_steps_time(run: Run,
 
 def test_a_run_without_steps_has_an_empty_strip(run: Run) -> None:
     assert outcomes.load_replay_timeline(run).steps == ()
+
+
+def test_the_time_of_a_run_is_that_of_its_steps_else_that_of_its_attempts(run: Run) -> None:
+    attempt = attempts.get_or_create_attempt(run, "files")
+    Attempt.objects.update(created_at=timezone.now() - timedelta(hours=1))
+    assert outcomes.measure_wall_seconds(run) == 0  # files arrive when they are read
+    attempt = attempts.get_or_create_attempt(run, "launch")
+    Attempt.objects.filter(pk=attempt.pk).update(created_at=attempt.seen_at - timedelta(seconds=90))
+    assert outcomes.measure_wall_seconds(run) == 90
+    series.append_points(run, attempt, [MetricPoint(step=n, values={"timing_s/step": 10.0 * n}) for n in (1, 2)])
+    assert outcomes.measure_wall_seconds(run) == 30

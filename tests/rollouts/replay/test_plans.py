@@ -13,7 +13,7 @@ from rolloutdeck.protocol import resolve_targets
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.models import Artifact, AuditEntry, Binding, Entry, Pin, Project, Revision, Run
 from rollouts.pins import artifacts, pins
-from rollouts.replay import bindings, compatibility, outcomes, overrides, plans
+from rollouts.replay import bindings, compatibility, outcomes, overrides, plans, ranges
 from tests.dashboard.support.api_client import dumped, line
 from tests.rollouts.support.artifacts import registered
 from tests.support import builders
@@ -289,9 +289,9 @@ def test_bytes_of_a_bound_revision_are_kept_until_its_run_ends(
     saved(project, owner, 1)
     pins.remove_pin(good[0], owner)
     one = good[0].artifacts.get()
-    assert one in Artifact.objects.held() and artifacts.list_requested_files(good[0].run)[0].artifact == one.key
+    assert one in Artifact.objects.in_use() and artifacts.list_requested_files(good[0].run)[0].artifact == one.key
     Run.objects.filter(pk=run.pk).update(outcome="finished")
-    assert one not in Artifact.objects.held()
+    assert one not in Artifact.objects.in_use()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -310,3 +310,29 @@ def test_of_many_who_save_at_the_same_moment_one_wins(project: Project) -> None:
     with ThreadPoolExecutor(6) as pool:
         assert sorted(pool.map(attempt, people)) == [False] * 5 + [True]
     assert Revision.objects.count() == 1
+
+
+def test_a_range_is_pinned_to_the_same_steps_in_one_revision(
+    project: Project, source: Run, owner: User, good: list[Pin]
+) -> None:
+    saved(project, owner, 0, (good[2], 2))
+    result = ranges.pin_range(source, 1, 5, owner)
+    assert {step: pin.step for step, pin in result.targets.items()} == {1: 1, 3: 3}
+    assert result.skipped.keys() == {2, 4, 5} and result.skipped[2].startswith(
+        "Step 2 of the plan already replays another pin;"
+    )
+    assert result.revision and result.revision.number == 2
+    assert dict(result.revision.entries.values_list("target_step", "pin__step")) == {1: 1, 2: 3, 3: 3}
+    again = ranges.pin_range(source, 1, 3, owner)
+    assert again.revision == result.revision
+    moved = ranges.pin_range(source, 1, 3, owner, target=11, plan="other")
+    assert {step: pin.step for step, pin in moved.targets.items()} == {11: 1, 12: 2, 13: 3}
+
+
+@pytest.mark.parametrize(("first", "last"), [(3, 2), (1, 501), (7, 9)])
+def test_a_range_that_is_no_range_or_has_no_files_is_refused_and_changes_nothing(
+    project: Project, source: Run, owner: User, good: list[Pin], first: int, last: int
+) -> None:
+    with pytest.raises((InvalidInputError, NotFoundError)):
+        ranges.pin_range(source, first, last, owner)
+    assert plans.find_current_revision(project) is None

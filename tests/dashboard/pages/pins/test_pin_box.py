@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -113,3 +115,32 @@ def test_a_plan_takes_no_pin_of_another_project(signed: Client, keeper: User, pi
     revision = plans.find_current_revision(pin.project)
     assert revision is not None
     assert list(revision.entries.values_list("pin", flat=True)) == [pin.pk]
+
+
+def test_the_default_target_is_the_same_step_with_a_word_why(signed: Client, run: Run, keeper: User) -> None:
+    page = squeeze(body(signed, f"/runs/{run.uid}/steps/1/"))
+    assert re.search(r'id="pin-target"[^>]* value="1"', page) and "Use the same step: a run with the same data" in page
+    assert f"/pins/?project=math&amp;range={run.uid}&amp;from=1#add-steps" in page
+    other = pins.pin_step(run, 2, keeper)[0]
+    plans.save_plan(run.project, "default", keeper, if_match=0, action="cache", entries=[(other, 1)])
+    page = squeeze(body(signed, f"/runs/{run.uid}/steps/1/"))
+    assert re.search(r'id="pin-target"[^>]* value=""', page)
+    assert "The plan already replays grpo step 2 at step 1." in page
+
+
+def test_the_form_of_a_range_begins_with_the_run_that_was_pinned_last(signed: Client, pin: Pin) -> None:
+    newer = builders.run(pin.project, "newer", uid="newer")
+    indexed(newer, lines(generation()), 1)
+    remote_artifact(newer, 1)
+    options = re.findall(r'<option value="(newer|grpo)"( selected)?', squeeze(body(signed, "/pins/?project=math")))
+    assert ("grpo", " selected") in options and ("newer", "") in options
+
+
+def test_a_range_of_steps_is_pinned_by_a_form(signed: Client, run: Run) -> None:
+    form = {"run": run.uid, "first": "1", "last": "4", "target": "", "plan": "night"}
+    response = signed.post("/pins/range/", form)
+    page = body(signed, response.headers["Location"])
+    assert "plan=night" in response.headers["Location"] and "2 steps are in the plan. 2 steps were skipped" in page
+    response = signed.post("/pins/range/", form | {"first": "x"})
+    page = body(signed, response.headers["Location"])
+    assert "Enter whole step numbers" in page and re.search(r'<details class="add-steps[^>]* open', page)

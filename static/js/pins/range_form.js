@@ -1,0 +1,22 @@
+// The form of a range of steps: its first field has the focus when it opens, Esc closes it.
+import { onEscape } from "../common/shortcuts.js";
+
+const range = document.getElementById("add-steps");
+
+function focusFirstField() {
+  if (range?.open) range.querySelector("select").focus();
+}
+
+range?.addEventListener("toggle", focusFirstField);
+focusFirstField(); // its key may be pressed, or the URL may open it, before this script is there
+onEscape(() => {
+  if (!range?.open) return false;
+  range.open = false;
+  range.querySelector("summary").focus();
+  return true;
+});
+
+// The answer is a new page: until it comes, the panels must not ask for what each new pin changes.
+range?.querySelector("form").addEventListener("submit", () => {
+  for (const panel of document.querySelectorAll("[data-live]")) panel.removeAttribute("data-live");
+});

@@ -11,7 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -22,7 +22,7 @@ from rest_framework import exceptions
 from dashboard import permissions
 from dashboard.api import build_error_body, describe_exception
 from dashboard.middleware import SERVER_HEADER_VALUE
-from dashboard.uploads.body import (
+from dashboard.uploads.receive import (
     LockedPartialUpload,
     PartialUpload,
     UploadWriter,
@@ -46,7 +46,8 @@ from dashboard.uploads.targets import DumpTarget, FileTarget, UploadResponse, Up
 from rolloutdeck.protocol import MAX_ARTIFACT_FILE_BYTES, MAX_DUMP_BYTES, SERVER_HEADER
 from rollouts.errors import InvalidInputError, StorageUnavailableError, TooLargeError
 from rollouts.ingest import DumpHeader
-from rollouts.storage import count_free_bytes, create_incoming_path
+from rollouts.retention import check_quota
+from rollouts.storage import RESERVED_BYTES, count_free_bytes, create_incoming_path
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Send = Callable[[Any], Awaitable[None]]
 
-RESERVED_BYTES = 256 << 20  # of the data volume, which uploads leave free
 # Uploads do not wait for one another, and publishing to a broker that does not answer does not block uploads.
 UPLOAD_POOL = ThreadPoolExecutor(8, "upload")
 PUBLISH_POOL = ThreadPoolExecutor(1, "publish")
@@ -62,11 +62,13 @@ PUBLISH_POOL = ThreadPoolExecutor(1, "publish")
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A request that has passed all checks that do not need its body. `part` is None for a complete body."""
+    """A request that has passed all checks that do not need its body. `part` is None for a complete body. `warning` is
+    for the receipt."""
 
     target: UploadTarget
     gzipped: bool
     part: ContentRange | None
+    warning: str = ""
 
 
 def is_upload_request(scope: Mapping[str, Any], path: str) -> bool:
@@ -102,9 +104,8 @@ async def receive_upload(scope: Mapping[str, Any], body: RequestBody, path: str)
         return known
     if scope["method"] == "HEAD":
         return UploadResponse(404, {}, await run_in_thread(upload.target.count_stored_bytes))
-    if upload.part:
-        return await receive_part(upload, upload.part, body)
-    return await receive_full_body(upload, body)
+    response = await (receive_part(upload, upload.part, body) if upload.part else receive_full_body(upload, body))
+    return replace(response, body={**response.body, "warning": upload.warning}) if upload.warning else response
 
 
 async def run_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -141,15 +142,18 @@ def check_upload_request(scope: Mapping[str, Any], path: str) -> tuple[Upload, U
     target: UploadTarget
     target = DumpTarget.find(run, header, sha256, is_put) if header else FileTarget.find(run, key, sha256)
     has_body = is_put and not (part and part.is_question)
+    warning = ""
     known = None if has_body and target.always_verifies else target.build_known_response()
     if has_body and known is None:
-        check_disk_space(target.compute_required_space(part.total if part else length or 0))
-    return Upload(target, gzipped, part), known
+        size = part.total if part else length or 0
+        check_disk_space(target.compute_required_space(size))
+        warning = check_quota(run.project, size)
+    return Upload(target, gzipped, part, warning), known
 
 
-def check_sizes(gzipped: bool, length: int | None, part: ContentRange | None, most: int) -> None:
-    if max(length or 0, part.total if part else 0) > most:
-        raise TooLargeError(f"A file can have {most} bytes here. Split it.")
+def check_sizes(gzipped: bool, length: int | None, part: ContentRange | None, max_bytes: int) -> None:
+    if max(length or 0, part.total if part else 0) > max_bytes:
+        raise TooLargeError(f"A file can have {max_bytes} bytes here. Split it.")
     if part and not part.is_question and length not in (None, part.size) and not gzipped:
         raise InvalidInputError("Content-Length and Content-Range have different sizes.")
 
@@ -158,14 +162,18 @@ def check_disk_space(size: int) -> None:
     free = count_free_bytes()
     if free < RESERVED_BYTES + size:
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        message = f"The server's disk has {free >> 20} MiB left. It accepts no more files."
+        needed = (RESERVED_BYTES + size) >> 20
+        message = (
+            f"The server's disk has {free >> 20} MiB left, this upload needs {needed} MiB with its reserve. Free space "
+            "on the server, then it accepts files again. The client keeps the file and sends it later."
+        )
         raise StorageUnavailableError(message) from full
 
 
 async def receive_full_body(upload: Upload, body: RequestBody) -> UploadResponse:
     path = create_incoming_path()
     with create_file(path) as file:
-        writer = UploadWriter(file, gzipped=upload.gzipped, most=upload.target.max_bytes)
+        writer = UploadWriter(file, gzipped=upload.gzipped, max_bytes=upload.target.max_bytes)
         await write_body(writer, body)
         check_hash(writer.hash.hexdigest(), upload.target.sha256)
         return await run_in_thread(upload.target.accept, path, writer.size)
@@ -185,7 +193,7 @@ async def receive_part(upload: Upload, part: ContentRange, body: RequestBody) ->
         locked = await run_in_thread(LockedPartialUpload, partial_upload)
         try:
             if locked.start == part.first < part.total:
-                writer = UploadWriter(locked.file, gzipped=upload.gzipped, most=part.size, hashed=False)
+                writer = UploadWriter(locked.file, gzipped=upload.gzipped, max_bytes=part.size, hashed=False)
                 await write_body(writer, body)
                 if writer.size != part.size:
                     message = f"The part has {writer.size} bytes, but {part.size} according to Content-Range."

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dashboard import permissions
-from dashboard.uploads.body import PartialUpload
+from dashboard.uploads.receive import PartialUpload
 from rolloutdeck.protocol import MAX_DUMP_BYTES, Receipt
 from rollouts.errors import InvalidInputError
 from rollouts.ingest import DumpHeader, accept_dump, find_dump, requeue_resent_dump

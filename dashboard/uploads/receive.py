@@ -1,4 +1,4 @@
-"""A body on its way to disk: decompressed, counted and hashed in chunks, never held in memory."""
+"""Receives an upload: decompresses, counts and hashes the body in chunks on its way to disk."""
 
 import fcntl
 import hashlib
@@ -20,13 +20,13 @@ MIN_LIMITED_BYTES = 64 << 20
 
 
 class UploadWriter:
-    """Writes a body to `file`, at most `most` plain bytes. `read` counts received bytes, `size` plain bytes.
+    """Writes a body to `file`, at most `max_bytes` plain bytes. `read` counts received bytes, `size` plain bytes.
 
     A part is not hashed; the complete file is.
     """
 
-    def __init__(self, file: BinaryIO, *, gzipped: bool, most: int, hashed: bool = True) -> None:
-        self.file, self.most, self.gzipped, self.hashed = file, most, gzipped, hashed
+    def __init__(self, file: BinaryIO, *, gzipped: bool, max_bytes: int, hashed: bool = True) -> None:
+        self.file, self.max_bytes, self.gzipped, self.hashed = file, max_bytes, gzipped, hashed
         self.hash = hashlib.sha256()
         self.read = self.size = 0
         self.decompressor = zlib.decompressobj(wbits=31)
@@ -36,8 +36,8 @@ class UploadWriter:
         self.read += len(data)
         for chunk in self._decompress(data) if self.gzipped else (data,):
             self.size += len(chunk)
-            if self.size > self.most:
-                raise TooLargeError(f"The body has more than the {self.most} bytes that are allowed here.")
+            if self.size > self.max_bytes:
+                raise TooLargeError(f"The body has more than the {self.max_bytes} bytes that are allowed here.")
             if self.gzipped and self.size > max(MIN_LIMITED_BYTES, MAX_EXPANSION_RATIO * self.read):
                 raise TooLargeError(f"The body expands more than {MAX_EXPANSION_RATIO} times. Send it without gzip.")
             if self.hashed:

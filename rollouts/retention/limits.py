@@ -1,0 +1,73 @@
+"""Finds the training steps that are over a limit of age, count or size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+from django.db.models import F
+from django.utils import timezone
+
+from rollouts.models import Project, RetentionPolicy, Sample, Step, StepQuerySet
+from rollouts.retention.protection import KEEP_TAG, Protection
+from rollouts.retention.selection import Limits, find_last_steps
+from rollouts.retention.sizes import StepSizes
+
+Rule = RetentionPolicy.Rule
+
+
+def find_steps(project: Project) -> StepQuerySet:
+    """Steps with samples of the runs that are not in the trash."""
+    steps: StepQuerySet = Step.objects.filter(run__project=project, run__deleted_at=None, samples__gt=F("dropped"))
+    return steps.select_related("run")
+
+
+def find_limits(policy: RetentionPolicy, protection: Protection, sizes: StepSizes | None = None) -> Limits:
+    """`sizes` are needed if the policy has a limit of bytes."""
+    now = timezone.now()
+    steps = find_steps(policy.project).filter(split="train").select_related("attempt")
+    training = list(steps.order_by("run", "step_kind", "-attempt__number", "-step"))
+    over: dict[int, str] = {}
+    if policy.max_bytes and sizes:
+        over |= dict.fromkeys(find_oversized_steps(policy.max_bytes, training, protection, sizes), Rule.SIZE.value)
+    if policy.max_steps:
+        over |= dict.fromkeys(find_surplus_steps(policy.max_steps, policy.project), Rule.COUNT.value)
+    if policy.max_age_days:
+        oldest = now - timedelta(days=policy.max_age_days)
+        over |= dict.fromkeys((step.pk for step in training if step.created_at < oldest), Rule.AGE.value)
+    return Limits(over, find_last_steps(training), now)
+
+
+def find_surplus_steps(max_steps: int, project: Project) -> list[int]:
+    """Returns the ids of all training steps of each run but the newest. Steps without samples count too, so that a
+    second pass drops nothing more."""
+    order = ("run", "step_kind", "-attempt__number", "-step")
+    steps = Step.objects.filter(run__project=project, run__deleted_at=None, split="train", samples__gt=0)
+    ranks: Counter[tuple[int, str]] = Counter()
+    surplus = []
+    for pk, run, kind in steps.order_by(*order).values_list("pk", "run", "step_kind"):
+        ranks[run, kind] += 1
+        if ranks[run, kind] > max_steps:
+            surplus.append(pk)
+    return surplus
+
+
+def find_oversized_steps(
+    max_bytes: int, training: Sequence[Step], protection: Protection, sizes: StepSizes
+) -> list[int]:
+    """Returns the ids of the oldest steps whose bytes exceed the limit. Passes over steps that are kept."""
+    excess, over = sizes.total - max_bytes, []
+    last = find_last_steps(training)
+    for step in sorted(training, key=lambda step: (step.created_at, step.pk)):
+        if excess <= 0:
+            break
+        if step.pk in last or KEEP_TAG in step.run.tags or protection.find_step_reason(step):
+            continue
+        size = sizes.sum_step(step)
+        protected = protection.groups.get(step.pk)
+        if protected and not Sample.objects.filter(step=step).exclude(group__in=protected).exists():
+            continue
+        over.append(step.pk)
+        excess -= size
+    return over

@@ -1,0 +1,100 @@
+"""Applies a policy in child processes that are killed at random moments, and checks the data after each.
+
+`python -m tests.rollouts.retention.killed_passes KILLS`, with ROLLOUTDECK_DATA set to an empty folder. Prints how often
+it killed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+
+import django
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
+    django.setup()
+
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connections
+
+from rollouts.maintenance import compact_body_files
+from rollouts.models import Dump, DuplicateSource, RetentionPolicy, Run, Sample, Segment
+from rollouts.retention import apply_policy, update_policy
+from rollouts.samples import load_bodies
+from rollouts.storage import get_body_file_path, get_raw_dump_path
+from tests.rollouts.retention.test_drop import age_steps, write_step
+from tests.support import builders
+
+STEPS = 24
+
+
+def prepare() -> tuple[Run, RetentionPolicy]:
+    call_command("migrate", verbosity=0)
+    project = builders.project("kill")
+    owner = User.objects.create_user("olga")
+    run = builders.run(project)
+    for step in range(1, STEPS + 1):
+        write_step(run, step)
+    compact_body_files(run.pk, "train")
+    age_steps(run)
+    return run, update_policy(project, owner, {"train": "sample", "groups": 2, "raw_after_days": 0})
+
+
+def kill_pass(policy: RetentionPolicy, seconds: float) -> bool:
+    """Starts a pass in a child and kills it after some time. Returns whether the child ended before that."""
+    connections.close_all()
+    child = os.fork()
+    if child == 0:
+        try:
+            apply_policy(policy, None)
+        finally:
+            os._exit(0)
+    time.sleep(seconds)
+    ended, _ = os.waitpid(child, os.WNOHANG)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    RetentionPolicy.objects.update(lease_until=None)  # as if its two minutes were over
+    return bool(ended)
+
+
+def check(run: Run) -> None:
+    """Every row has its files, and every sample its own text."""
+    assert all(get_body_file_path(segment.path).exists() for segment in Segment.objects.all())
+    for dump in Dump.objects.filter(raw_dropped_at=None):
+        assert get_raw_dump_path(run.project_id, dump.sha256).exists()
+    rows = list(Sample.objects.filter(step__run=run).select_related("step"))
+    assert not DuplicateSource.objects.exists()
+    bodies = load_bodies(rows)
+    for row in rows:
+        assert bodies[row.pk].score == row.score and bodies[row.pk].response.endswith(f"in {row.step.step}")
+    for step in run.steps.all():
+        assert step.samples == step.rows.count() + step.dropped == 32
+
+
+def main(kills: int) -> None:
+    run, policy = prepare()
+    check(run)
+    chance, killed = random.Random(7), 0
+    while killed < kills:
+        killed += not kill_pass(policy, chance.uniform(0.05, 1.5))
+        check(run)
+        if RetentionPolicy.objects.get().finished_at:
+            break
+    assert run.steps.filter(dropped__gt=0).exists(), "a killed pass had dropped something"
+    policy.refresh_from_db()
+    apply_policy(policy, None)
+    check(run)
+    kept = {step.step: step.rows.count() for step in run.steps.all()}
+    assert all(count < 32 for step, count in kept.items() if step != STEPS) and kept[STEPS] == 32
+    assert not Dump.objects.filter(raw_dropped_at=None).exists()
+    print(killed)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

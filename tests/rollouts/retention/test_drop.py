@@ -1,0 +1,276 @@
+"""What a policy drops of training steps, and what it never drops."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from rollouts.findings import add_query_evidence, add_sample_evidence, create_finding
+from rollouts.indexing import reindex_run
+from rollouts.indexing.indexer import index_dump
+from rollouts.maintenance import compact_body_files
+from rollouts.models import Dump, Flag, Pin, Project, RetentionPolicy, Run, Sample, Segment, Step
+from rollouts.query import find_samples
+from rollouts.retention import apply_policy, build_report, update_policy
+from rollouts.retention.sizes import load_step_sizes
+from rollouts.samples import load_bodies
+from rollouts.storage import get_body_file_path, get_raw_dump_path
+from tests.rollouts.support.push import generation, indexed, lines
+from tests.support import builders
+
+pytestmark = pytest.mark.django_db
+GROUPS, PER_GROUP = 8, 4
+
+
+def write_step(run: Run, step: int, split: str = "train", **header: Any) -> Dump:
+    """A step with 8 groups of 4 samples; the scores of group g are g."""
+    rows = [
+        generation(f"question {group}", f"answer {number} of {group} in {step}", float(group), step)
+        for group in range(GROUPS)
+        for number in range(PER_GROUP)
+    ]
+    return indexed(run, lines(*rows), step, split=split, source=f"{split}/{step}.jsonl", **header)
+
+
+def age_steps(run: Run, days: int = 60) -> None:
+    """Makes all data old, and the files too: an upload of the same bytes may be in progress for a minute."""
+    old = timezone.now() - timedelta(days=days)
+    Step.objects.filter(run=run).update(created_at=old)
+    Dump.objects.filter(run=run).update(received_at=old)
+    for dump in Dump.objects.filter(run=run):
+        path = get_raw_dump_path(run.project_id, dump.sha256)
+        if path.exists():
+            os.utime(path, (0, 0))
+
+
+def apply(project: Project, owner: User, **values: Any) -> RetentionPolicy:
+    policy = update_policy(project, owner, values)
+    apply_policy(policy, None)
+    return policy
+
+
+def counts(run: Run, split: str = "train") -> dict[int, int]:
+    steps = Step.objects.filter(run=run, split=split).order_by("step")
+    return {step.step: Sample.objects.filter(step=step).count() for step in steps}
+
+
+def check_files(run: Run) -> None:
+    """Every row has its file, and every sample its text."""
+    for segment in Segment.objects.filter(run=run):
+        assert get_body_file_path(segment.path).exists()
+    for dump in Dump.objects.filter(run=run, raw_dropped_at=None):
+        assert get_raw_dump_path(run.project_id, dump.sha256).exists()
+    rows = list(Sample.objects.filter(step__run=run).select_related("step"))
+    bodies = load_bodies(rows)
+    for row in rows:
+        body = bodies[row.pk]
+        assert body.score == row.score and body.response.endswith(f"in {row.step.step}")
+
+
+@pytest.fixture
+def trained(run: Run) -> Run:
+    """Steps 1 to 12, and two evaluations, 60 days old."""
+    for step in range(1, 13):
+        write_step(run, step)
+    for step in (4, 8):
+        write_step(run, step, "eval")
+    age_steps(run)
+    return run
+
+
+def test_everything_is_kept_by_default(trained: Run, owner: User) -> None:
+    before = counts(trained)
+    apply(trained.project, owner)
+    assert counts(trained) == before
+    assert Dump.objects.filter(raw_dropped_at__isnull=False).count() == 0
+
+
+def test_every_kth_step_evaluation_and_the_last_step_stay(trained: Run, owner: User) -> None:
+    apply(trained.project, owner, train="every", every=5)
+    assert {step for step, count in counts(trained).items() if count} == {5, 10, 12}
+    assert counts(trained, "eval") == {4: 32, 8: 32}
+    check_files(trained)
+
+
+def test_young_steps_stay(trained: Run, owner: User) -> None:
+    apply(trained.project, owner, train="every", every=5, after_days=61)
+    assert all(count == 32 for count in counts(trained).values())
+
+
+def test_a_sample_of_whole_groups_with_best_and_worst_stays(trained: Run, owner: User) -> None:
+    apply(trained.project, owner, train="sample", groups=2, extremes=1)
+    for step in Step.objects.filter(run=trained, split="train").exclude(step=12):
+        rows = Sample.objects.filter(step=step)
+        scores = sorted({row.score for row in rows})
+        assert scores[0] == 0.0 and scores[-1] == 7.0 and 2 <= len(scores) <= 4
+        assert rows.count() == PER_GROUP * len(scores), "groups are whole"
+        assert step.dropped == 32 - rows.count()
+    check_files(trained)
+
+
+def test_the_sample_depends_on_the_seed_and_a_second_pass_drops_nothing(trained: Run, owner: User) -> None:
+    policy = apply(trained.project, owner, train="sample", groups=3, extremes=0, seed=1)
+    kept = set(Sample.objects.filter(step__split="train").values_list("pk", flat=True))
+    assert build_report(policy)["totals"]["drops"] == 0
+    RetentionPolicy.objects.update(finished_at=None)
+    assert apply_policy(policy, None) == 0
+    assert set(Sample.objects.filter(step__split="train").values_list("pk", flat=True)) == kept
+    other = builders.run(trained.project, "other")
+    write_step(other, 1)
+    write_step(other, 2)
+    groups = {step: frozenset(Sample.objects.filter(step=step).values_list("group", flat=True))
+              for step in Step.objects.filter(run=trained, split="train")}  # fmt: skip
+    assert len(set(groups.values())) > 1, "each step has its own sample"
+
+
+def test_statistics_of_a_step_stay_those_of_all_samples(trained: Run, owner: User) -> None:
+    names = ("samples", "groups", "score_mean", "score_max", "histogram", "facets", "length_mean")
+    before = Step.objects.filter(run=trained, step=3).values(*names).get()
+    apply(trained.project, owner, train="sample", groups=2)
+    step = Step.objects.get(run=trained, step=3)
+    assert Step.objects.filter(run=trained, step=3).values(*names).get() == before
+    assert step.dropped > 0 and step.dropped_rule == "sample" and step.dropped_at
+    builders.flag(Sample.objects.filter(step=step)[0].pk, owner)
+    step.refresh_from_db()
+    assert step.flags == 1 and step.samples == 32
+    found = find_samples(trained, split="train")
+    assert found.total == Sample.objects.filter(step__split="train").count() == found.samples.count()
+
+
+@pytest.mark.parametrize("train", [{"train": "every", "every": 100}, {"train": "sample", "groups": 1, "extremes": 0}])
+def test_what_users_refer_to_is_never_dropped(trained: Run, owner: User, train: dict[str, Any]) -> None:
+    def sample_of(step: int, group: float) -> Sample:
+        return Sample.objects.filter(step__step=step, step__split="train", score=group).first()  # type: ignore[return-value]
+
+    flagged, exhibit = sample_of(2, 3.0), sample_of(3, 4.0)
+    builders.flag(flagged.pk, owner)
+    finding = create_finding(trained.project, owner, title="Odd")
+    add_sample_evidence(finding, exhibit, owner)
+    add_query_evidence(finding, trained, owner, q="score:5", split="train", step=5)
+    attempt = builders.attempt(trained)
+    Pin.objects.create(project=trained.project, run=trained, attempt=attempt, step=4, user=owner)
+    policy = apply(trained.project, owner, **train)
+    assert counts(trained)[4] == 32
+    assert Sample.objects.filter(step__step=2, group=flagged.group).count() == PER_GROUP
+    assert Sample.objects.filter(step__step=3, group=exhibit.group).count() == PER_GROUP
+    assert Sample.objects.filter(step__step=5, score=5.0).count() == PER_GROUP
+    assert counts(trained)[2] <= 2 * PER_GROUP
+    kept = build_report(policy)["totals"]["kept"]
+    assert kept["pinned"] == 32 and kept["flagged"] == 4 and kept["finding"] == 8 and kept["evaluation"] == 64
+    check_files(trained)
+
+
+def test_a_group_goes_after_its_flag_was_withdrawn_for_a_day(trained: Run, owner: User) -> None:
+    sample = Sample.objects.filter(step__step=2, step__split="train").first()
+    assert sample
+    flag = builders.flag(sample.pk, owner)
+    policy = apply(trained.project, owner, train="every", every=100)
+    for hours, left in ((23, PER_GROUP), (25, 0)):
+        Flag.objects.filter(pk=flag.pk).update(withdrawn_at=timezone.now() - timedelta(hours=hours))
+        RetentionPolicy.objects.update(finished_at=None)
+        apply_policy(policy, None)
+        assert counts(trained)[2] == left
+
+
+def test_a_run_with_the_tag_keep_is_left_alone(trained: Run, owner: User) -> None:
+    Run.objects.filter(pk=trained.pk).update(tags=["keep"])
+    apply(trained.project, owner, max_age_days=1, raw_after_days=0)
+    assert all(count == 32 for count in counts(trained).values())
+    assert not Dump.objects.filter(raw_dropped_at__isnull=False)
+
+
+def test_limits_of_age_and_count(trained: Run, owner: User) -> None:
+    Step.objects.filter(step__gte=7).update(created_at=timezone.now() - timedelta(days=3))
+    apply(trained.project, owner, max_age_days=10)
+    assert {step for step, count in counts(trained).items() if count} == {7, 8, 9, 10, 11, 12}
+    apply(trained.project, owner, max_age_days=None, max_steps=2)
+    assert {step for step, count in counts(trained).items() if count} == {11, 12}
+    assert counts(trained, "eval") == {4: 32, 8: 32}
+
+
+def test_the_oldest_steps_go_until_the_bytes_are_below_the_limit(trained: Run, owner: User) -> None:
+    for step in Step.objects.filter(run=trained):
+        Step.objects.filter(pk=step.pk).update(created_at=timezone.now() - timedelta(days=100 - step.step))
+    policy = update_policy(trained.project, owner, {"max_bytes": 1})
+    total = load_total(policy)
+    policy = apply(trained.project, owner, max_bytes=int(total * 0.6))
+    left = {step for step, count in counts(trained).items() if count}
+    assert left and left == set(range(min(left), 13)), "the newest stay"
+    assert load_total(policy) <= total * 0.6
+    assert load_total(policy) > total * 0.4, "no more than needed"
+    RetentionPolicy.objects.update(finished_at=None)
+    assert apply_policy(policy, None) == 0
+
+
+def load_total(policy: RetentionPolicy) -> float:
+    return load_step_sizes(policy.project).total
+
+
+def test_the_dry_run_says_what_the_pass_does_and_changes_nothing(trained: Run, owner: User) -> None:
+    policy = update_policy(trained.project, owner, {"train": "sample", "groups": 2})
+    before = counts(trained)
+    report = build_report(policy)
+    assert counts(trained) == before
+    assert apply_policy(policy, None) == report["totals"]["drops"] > 0
+    assert json.loads(json.dumps(report)) == report
+    (row,) = report["runs"]
+    assert len(row["steps"]) == 11 and row["bytes"]["bodies"] > 0 and row["bytes"]["raw"] > 0
+
+
+def test_bytes_are_freed_also_in_shared_body_files(trained: Run, owner: User, data_dir: Path) -> None:
+    compact_body_files(trained.pk, "train")
+    before = sum(segment.bytes for segment in Segment.objects.filter(split="train"))
+    apply(trained.project, owner, train="every", every=4)
+    segments = Segment.objects.filter(split="train")
+    assert sum(segment.bytes for segment in segments) < before / 2
+    assert sum(segment.rows for segment in segments) == 3 * 32
+    check_files(trained)
+    raw = list((data_dir / "raw").rglob("*.zst"))
+    assert len(raw) == 3, "the evaluations have the same bytes as their training steps"
+
+
+def test_dropped_steps_are_not_indexed_again(trained: Run, owner: User) -> None:
+    apply(trained.project, owner, train="sample", groups=2)
+    before = {row.pk: row.ordinal for row in Sample.objects.all()}
+    assert reindex_run(trained) == 3, "the last step and the evaluations"
+    Dump.objects.update(state=Dump.State.RECEIVED)
+    for dump in Dump.objects.all():
+        index_dump(dump.pk)
+    assert {row.pk: row.ordinal for row in Sample.objects.all()} == before
+    assert set(Dump.objects.values_list("state", flat=True)) == {"indexed"}
+    check_files(trained)
+
+
+def test_a_sample_that_two_dumps_contain_keeps_both(run: Run, owner: User) -> None:
+    first = write_step(run, 1)
+    second = indexed(run, lines(*(
+        generation(f"question {group}", f"answer {number} of {group} in 1", float(group), 1, acc=True)
+        for group in range(GROUPS) for number in range(PER_GROUP)
+    )), 1, source="plugin")  # fmt: skip
+    write_step(run, 2)
+    age_steps(run)
+    apply(run.project, owner, train="sample", groups=2, extremes=0)
+    rows = list(Sample.objects.filter(step__step=1))
+    assert len(rows) == 2 * PER_GROUP
+    for row, body in ((row, load_bodies([row])[row.pk]) for row in rows):
+        assert {dump.pk for dump in body.source_dumps} == {first.pk, second.pk}
+        assert body.score == row.score and body.response.endswith("in 1")
+
+
+def test_a_damaged_body_keeps_its_raw_bytes_and_samples(trained: Run, owner: User) -> None:
+    dump = Dump.objects.get(step=2, split="train")
+    other = Dump.objects.get(step=3, split="train")
+    assert dump.segment and other.segment
+    get_body_file_path(dump.segment.path).write_bytes(get_body_file_path(other.segment.path).read_bytes())
+    policy = apply(trained.project, owner, train="sample", groups=2)
+    assert counts(trained)[2] == 32 and counts(trained)[3] < 32
+    dump.refresh_from_db()
+    assert dump.raw_dropped_at is None and dump.raw_kept_at
+    assert build_report(policy)["totals"]["kept"]["not-verified"] == 32

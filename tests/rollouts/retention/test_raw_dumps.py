@@ -1,0 +1,134 @@
+"""Raw bytes are dropped only once the body is verified to have every row."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts.errors import RolloutError
+from rollouts.indexing import find_body_difference
+from rollouts.indexing.indexer import index_dump
+from rollouts.maintenance import compact_body_files
+from rollouts.models import Dump, Run
+from rollouts.retention import build_report, delete_orphan_raw_files, update_policy
+from rollouts.storage import get_raw_dump_path
+from tests.rollouts import golden
+from tests.rollouts.retention.test_drop import age_steps, apply, check_files, write_step
+from tests.rollouts.support.push import generation, indexed, lines, push
+from tests.support import builders
+
+pytestmark = pytest.mark.django_db
+DATA = Path(__file__).parents[2] / "data"
+
+
+def raw_files(data_dir: Path) -> int:
+    return sum(1 for _ in (data_dir / "raw").rglob("*.zst"))
+
+
+def test_raw_bytes_go_and_the_samples_stay(run: Run, owner: User, data_dir: Path) -> None:
+    for step in (1, 2, 3):
+        write_step(run, step)
+    write_step(run, 3, "eval")
+    compact_body_files(run.pk, "train")
+    age_steps(run)
+    policy = update_policy(run.project, owner, {"raw_after_days": 7})
+    report = build_report(policy)["raw"]
+    assert report["dumps"] == 3 and report["bytes"] > 0 and report["kept"] == {"evaluation": 1}
+    apply(run.project, owner, raw_after_days=7)
+    assert raw_files(data_dir) == 1, "that of the evaluation"
+    assert Dump.objects.filter(raw_dropped_at__isnull=False, raw_dropped_bytes__gt=0).count() == 3
+    check_files(run)
+
+
+def test_young_dumps_and_metrics_keep_their_bytes(run: Run, owner: User, data_dir: Path) -> None:
+    write_step(run, 1)
+    indexed(run, b'{"step": 1, "data": {"loss": 1.0}}\n', None, source="metrics.jsonl", format="verl-metrics")
+    apply(run.project, owner, raw_after_days=7)
+    assert raw_files(data_dir) == 2
+    age_steps(run)
+    policy = apply(run.project, owner, raw_after_days=6)
+    assert raw_files(data_dir) == 1
+    assert build_report(policy)["raw"]["kept"] == {"no-samples": 1}
+
+
+def test_a_file_that_another_run_has_too_stays(run: Run, owner: User, data_dir: Path) -> None:
+    other = builders.run(run.project, "other", tags=["keep"])
+    write_step(run, 1)
+    write_step(other, 1)
+    age_steps(run)
+    age_steps(other)
+    apply(run.project, owner, raw_after_days=0)
+    assert raw_files(data_dir) == 1
+    check_files(other)
+
+
+def test_a_file_with_several_steps_goes_with_its_last_part(run: Run, owner: User, data_dir: Path) -> None:
+    rows = [generation("q", f"answer {step}", step=step) for step in (1, 1, 2, 3)]
+    indexed(run, lines(*rows), None, source="all.jsonl")
+    assert raw_files(data_dir) == 4 and Dump.objects.count() == 4
+    age_steps(run)
+    policy = update_policy(run.project, owner, {"raw_after_days": 0})
+    assert build_report(policy)["raw"]["kept"] == {"several-steps": 1}
+    apply(run.project, owner, raw_after_days=0)
+    assert raw_files(data_dir) == 0
+
+
+def test_files_without_a_row_are_removed_after_an_hour(run: Run, data_dir: Path) -> None:
+    dump = write_step(run, 1)
+    path = get_raw_dump_path(run.project_id, dump.sha256)
+    orphan = path.with_name("f" * 64 + ".zst")
+    orphan.write_bytes(b"x")
+    assert delete_orphan_raw_files() == 0, "it is young"
+    os.utime(orphan, (0, 0))
+    os.utime(path, (0, 0))
+    assert delete_orphan_raw_files() == 1
+    assert path.exists() and not orphan.exists()
+
+
+def test_real_dumps_are_reproduced(run: Run) -> None:
+    """One file of each format that writes text."""
+    differences: dict[str, str] = {}
+    seen: set[str] = set()
+    for number, path in enumerate(path for path in golden.files() if path.stat().st_size < 1 << 20):
+        folder = f"{path.relative_to(DATA).parts[0]}{path.suffix}"
+        if folder in seen:
+            continue
+        seen.add(folder)
+        dump = push(run, path.read_bytes(), number, source=path.name)
+        with suppress(RolloutError):
+            index_dump(dump.pk)
+        dump.refresh_from_db()
+        if dump.segment and (difference := find_body_difference(dump)):
+            differences[str(path.relative_to(DATA))] = difference
+    assert Dump.objects.filter(segment__isnull=False).count() > 10
+    assert {path: text for path, text in differences.items() if "tokens only" not in text} == {}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"score": float("nan")},
+        {"logprobs": [float("nan"), -1.0], "note": "ä\ud800"},
+        {"big": 2**60, "nested": {"a": [1, None]}},
+    ],
+)
+def test_odd_values_are_reproduced(run: Run, row: dict[str, Any]) -> None:
+    body = b"".join(json.dumps({**generation(), **row, "output": str(n)}).encode() + b"\n" for n in range(300))
+    assert find_body_difference(indexed(run, body, 1)) == ""
+
+
+@pytest.mark.parametrize("change", ["text", "missing", "more"])
+def test_a_difference_is_found(run: Run, change: str) -> None:
+    rows = [generation("q", f"answer {number}") for number in range(10)]
+    dump = indexed(run, lines(*rows), 1)
+    changed = {"text": [*rows[:9], generation("q", "another")], "missing": rows[:9], "more": [*rows, generation()]}
+    other = indexed(builders.run(run.project, "other", uid=""), lines(*changed[change]), 1)
+    path, source = (get_raw_dump_path(run.project_id, each.sha256) for each in (dump, other))
+    path.write_bytes(source.read_bytes())
+    assert "index the run again" in find_body_difference(dump)

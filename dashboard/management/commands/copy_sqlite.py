@@ -36,9 +36,8 @@ class Command(BaseCommand):
         if Path(connection.settings_dict["NAME"]).absolute() == path.absolute():
             raise CommandError("DATABASE_URL names the same database. Set it to the database to copy into.")
         try:
-            paths = ServerPaths(
-                data=path.absolute().parent, server=find_server_folder(), sockets=path.absolute().parent
-            )
+            folder = path.absolute().parent
+            paths = ServerPaths(data=folder, server=find_server_folder(), sockets=folder)
             if paths.run.is_dir():  # `up` cannot start in the data folder before this process ends
                 acquire_data_lock(paths)
             call_command("migrate", interactive=False, stdout=self.stderr)

@@ -1,0 +1,49 @@
+"""The base of commands that `rolloutdeck` runs on the server's machine."""
+
+import sys
+import time
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import DatabaseError
+
+from rollouts.backup import describe_bytes
+from rollouts.errors import RolloutError
+
+PROGRESS_SECONDS = 2.0
+
+
+class ServerCommand(BaseCommand):
+    """Subclasses define `run`, which returns the exit status. Errors are one sentence and exit status 2."""
+
+    requires_system_checks = []
+
+    def run(self, options: dict[str, Any]) -> int:
+        raise NotImplementedError
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            status = self.run(options)
+        except (RolloutError, OSError) as error:
+            self.stderr.write(str(error))
+            status = 2
+        except DatabaseError as error:
+            self.stderr.write(f"The database failed: {str(error).strip()}")
+            status = 2
+        except KeyboardInterrupt:
+            status = 130
+        if status:
+            sys.exit(status)
+
+
+class ProgressPrinter:
+    """Prints a line to standard error every two seconds."""
+
+    def __init__(self, verb: str) -> None:
+        self.verb, self.printed_at = verb, time.monotonic()
+
+    def __call__(self, done: int, total: int, count: int) -> None:
+        now = time.monotonic()
+        if now - self.printed_at >= PROGRESS_SECONDS:
+            self.printed_at = now
+            print(f"{done:,} of {total:,} files, {describe_bytes(count)} {self.verb}", file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,126 @@
+"""The manifest of a backup, and the folders of a backup destination.
+
+DIR/lock                         held by a backup or a restore
+DIR/files/raw/…, bodies/…, …     the files of all backups, under their paths in the data folder
+DIR/20261123T231500Z/            one backup: the database and manifest.json
+DIR/20261123T231500Z.partial/    one that did not finish
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any
+
+from rollouts.backup.errors import BackupError
+
+FORMAT = 1
+MANIFEST_NAME = "manifest.json"
+PARTIAL_SUFFIX = ".partial"
+POOL_NAME = "files"
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What a backup contains. `migrations` are "app.name", `rows` the number of rows of each table.
+
+    `files` maps a path in the data folder to [bytes, sha256]. `missing` are files that rows of the backup refer to and
+    that the server had lost before. `forgotten` lists what was removed from the backup later.
+    """
+
+    name: str
+    version: str
+    created_at: str
+    finished_at: str
+    engine: str
+    database: str
+    database_bytes: int
+    database_sha256: str
+    migrations: list[str]
+    rows: dict[str, int]
+    files: dict[str, tuple[int, str]]
+    missing: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    format: int = FORMAT
+
+    @property
+    def bytes(self) -> int:
+        return self.database_bytes + sum(size for size, _ in self.files.values())
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Raises BackupError if there is none, or a newer version wrote it."""
+    try:
+        values: dict[str, Any] = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
+        written_format = int(values["format"])
+    except FileNotFoundError:
+        raise BackupError(f"{folder} has no {MANIFEST_NAME}, so it is not a finished backup.") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise BackupError(f"{folder / MANIFEST_NAME} is damaged: {error}.") from error
+    if written_format > FORMAT:
+        made_by = f"Rolloutdeck {values.get('version')}, which is newer than this version"
+        raise BackupError(f"{folder} was made by {made_by}. Use that version or a newer one.")
+    files = {name: (int(size), str(digest)) for name, (size, digest) in values.pop("files").items()}
+    return Manifest(**values, files=files)
+
+
+def write_manifest(manifest: Manifest, folder: Path) -> None:
+    """Replaces the manifest in one step. The file survives a power cut."""
+    temporary = folder / f".{MANIFEST_NAME}"
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(asdict(manifest), file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / MANIFEST_NAME)
+
+
+def list_backups(destination: Path) -> list[Manifest]:
+    """Returns the finished backups, oldest first. Raises BackupError."""
+    folders = sorted(path.parent for path in destination.glob(f"*/{MANIFEST_NAME}"))
+    return [read_manifest(folder) for folder in folders if not folder.name.endswith(PARTIAL_SUFFIX)]
+
+
+@contextmanager
+def lock_destination(destination: Path) -> Iterator[None]:
+    """Raises BackupError if another backup or restore uses the folder."""
+    handle = os.open(destination / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BackupError(f"Another command uses {destination}. Wait until it has ended.") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def remove_backup(destination: Path, name: str) -> None:
+    """Removes a backup. Its files remain in the pool until `clean_pool`."""
+    partial = destination / f"{name}{PARTIAL_SUFFIX}"
+    (destination / name).replace(partial)  # a half removed folder is no backup
+    shutil.rmtree(partial)
+
+
+def clean_pool(destination: Path) -> int:
+    """Removes files that no backup names. Returns their number."""
+    named = {name for manifest in list_backups(destination) for name in manifest.files}
+    pool, removed = destination / POOL_NAME, 0
+    for path in pool.rglob("*"):
+        if path.is_file() and path.relative_to(pool).as_posix() not in named:
+            path.unlink()
+            removed += 1
+    return removed
+
+
+def compute_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def describe_bytes(count: int) -> str:
+    return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"

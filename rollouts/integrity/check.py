@@ -1,0 +1,152 @@
+"""Compares rows and stored files in both directions, and verifies the bytes of a sample of the files.
+
+Works while the server runs. Rows are read before the files that they refer to, and a problem counts only if the row
+still refers to the file afterwards. Folders are listed before the rows are read, and recent files are skipped.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rollouts.integrity.files import RateLimit, find_damage, measure_file
+from rollouts.integrity.references import FileReference, is_referenced, iterate_references, list_image_owners
+from rollouts.models import Dump, Segment
+from rollouts.storage import get_data_root
+
+KINDS = ("raw", "bodies", "blobs", "images")
+GRACE_SECONDS = 3600.0  # younger files may belong to a transaction that has not ended
+Progress = Callable[[int, int, int], None]  # files done, files in total, bytes read
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`problem` is missing, damaged, orphan or bodyless (an indexed dump whose samples have no body file)."""
+
+    problem: str
+    kind: str
+    name: str
+    detail: str = ""
+    sha256: str = ""
+
+    @property
+    def path(self) -> Path:
+        return get_data_root() / self.name
+
+
+@dataclass(slots=True)
+class KindCount:
+    """What was checked of one kind of files."""
+
+    files: int = 0
+    bytes: int = 0
+    verified: int = 0
+
+
+@dataclass(slots=True)
+class CheckResult:
+    """All problems, and what was checked of each kind."""
+
+    counts: dict[str, KindCount] = field(default_factory=lambda: {kind: KindCount() for kind in KINDS})
+    problems: list[Problem] = field(default_factory=list)
+
+    def count(self, kind: str, problem: str) -> int:
+        return sum(found.kind == kind and found.problem == problem for found in self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """`sample` is the share of the files whose bytes are verified, from 0 to 1. `rate` is in bytes per second."""
+
+    sample: float = 1.0
+    rate: float | None = None
+    grace: float = GRACE_SECONDS
+    seed: int | None = None
+
+
+def check_integrity(options: CheckOptions, progress: Progress = lambda *_: None) -> CheckResult:
+    """Finds every row without its file, file without a row, and, of the verified files, every damaged one."""
+    result = CheckResult()
+    listed = list(list_old_files(options.grace))  # before the rows
+    references = list(iterate_references())
+    chance, limit = random.Random(options.seed), RateLimit(options.rate)
+    images = list(list_images(listed))
+    for done, reference in enumerate([*references, *images]):
+        progress(done, len(references) + len(images), limit.count)
+        verify = options.sample >= 1 or chance.random() < options.sample
+        check_reference(reference, verify, limit, result)
+    result.problems += find_orphans(listed, {reference.name for reference in references})
+    result.problems += find_bodyless_dumps()
+    return result
+
+
+def check_reference(reference: FileReference, verify: bool, limit: RateLimit, result: CheckResult) -> None:
+    count = result.counts[reference.kind]
+    size = measure_file(reference.path)
+    problem = detail = ""
+    if size is None:
+        problem = "missing"
+    elif reference.bytes is not None and size != reference.bytes:
+        problem, detail = "damaged", f"it has {size:,} bytes instead of {reference.bytes:,}"
+    elif verify:
+        count.verified += 1
+        try:
+            detail = find_damage(reference, find_row_count(reference), limit)
+            problem = "damaged" if detail else ""
+        except FileNotFoundError:
+            problem = "missing"
+    count.files += 1
+    count.bytes += size or 0
+    if problem and is_referenced(reference):
+        result.problems.append(Problem(problem, reference.kind, reference.name, detail, reference.sha256))
+
+
+def find_row_count(reference: FileReference) -> int | None:
+    if reference.kind != "bodies":
+        return None
+    rows: int | None = (
+        Segment.objects.filter(path=get_segment_path(reference.name)).values_list("rows", flat=True).first()
+    )
+    return rows
+
+
+def get_segment_path(name: str) -> str:
+    """Returns `Segment.path` of a body file's path in the data folder."""
+    return name.removeprefix("bodies/")
+
+
+def list_old_files(grace: float) -> Iterator[str]:
+    """Yields the paths in the data folder of all stored files that are older than `grace` seconds."""
+    root, newest = get_data_root(), time.time() - grace
+    for kind in KINDS:
+        for path in (root / kind).rglob("*"):
+            try:
+                if path.is_file() and path.stat().st_mtime <= newest:
+                    yield path.relative_to(root).as_posix()
+            except FileNotFoundError:
+                continue
+
+
+def list_images(listed: list[str]) -> Iterator[FileReference]:
+    """Yields the images among the listed files that belong to a run or a project."""
+    owners = set(list_image_owners())
+    for name in listed:
+        parts = name.split("/")
+        if parts[0] == "images" and len(parts) == 4 and parts[1] in owners and not parts[3].startswith("."):
+            yield FileReference("images", get_data_root() / name, parts[3])
+
+
+def find_orphans(listed: list[str], referenced: set[str]) -> Iterator[Problem]:
+    owned = {image.name for image in list_images(listed)}
+    for name in listed:
+        kind = name.split("/")[0]
+        if name not in referenced and name not in owned and (get_data_root() / name).exists():
+            yield Problem("orphan", kind, name)
+
+
+def find_bodyless_dumps() -> Iterator[Problem]:
+    """Yields the indexed dumps whose samples refer to rows of no body file, or to rows that it does not have."""
+    indexed = Dump.objects.filter(state__in=[Dump.State.INDEXED, Dump.State.SUPERSEDED], samples__isnull=False)
+    for pk in indexed.filter(segment=None).order_by().values_list("pk", flat=True).distinct():
+        yield Problem("bodyless", "bodies", f"dump {pk}", "its samples have no body file")

@@ -1,0 +1,151 @@
+"""Repairs what `check_integrity` found: rebuilds bodies from raw dumps, removes orphans, marks what is lost."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from django.db import transaction
+from django.utils import timezone
+
+from rollouts.errors import RolloutError
+from rollouts.indexing import index_dump
+from rollouts.integrity.check import GRACE_SECONDS, Problem, get_segment_path, list_images, list_old_files
+from rollouts.integrity.files import RateLimit, find_damage
+from rollouts.integrity.references import FileReference, iterate_references
+from rollouts.live import notify_run_changed
+from rollouts.models import Artifact, Blob, Dump, Segment
+from rollouts.storage import allow_deletion, get_blob_path, get_body_file_path, get_raw_dump_path
+
+LOST_TEXT = "The texts of its samples are lost: the body file and the raw bytes are missing or damaged."
+LOST_FILE = "A stored file was missing or damaged. Upload it again."
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What was done about a problem. `repaired` is False if data is lost, or nothing could be done now."""
+
+    problem: Problem
+    action: str
+    repaired: bool
+
+
+def repair_problems(problems: Iterable[Problem], grace: float = GRACE_SECONDS) -> list[Repair]:
+    """Repairs the problems, raw dumps first: bodies are rebuilt from those that are whole."""
+    order = {"raw": 0, "blobs": 1, "bodies": 2, "images": 3}
+    repairs = []
+    orphans = [problem for problem in problems if problem.problem == "orphan"]
+    for problem in sorted(problems, key=lambda problem: order[problem.kind]):
+        if problem.problem != "orphan":
+            repairs.append(repair_problem(problem))
+    return [*repairs, *remove_orphans(orphans, grace)]
+
+
+def repair_problem(problem: Problem) -> Repair:
+    match problem.kind:
+        case "raw":
+            return drop_raw_dump(problem)
+        case "blobs":
+            return drop_blob(problem)
+        case "bodies":
+            return rebuild_bodies(problem)
+    remove_file(problem.path)
+    return Repair(problem, "removed; indexing the run again restores it", False)
+
+
+def remove_orphans(orphans: list[Problem], grace: float) -> list[Repair]:
+    """Removes the files that still have no row and are still old."""
+    with allow_deletion() as allowed:
+        if not allowed:
+            return [Repair(problem, "kept, because a backup runs", False) for problem in orphans]
+        listed = list(list_old_files(grace))
+        kept = {reference.name for reference in iterate_references()} | {image.name for image in list_images(listed)}
+        removable = set(listed) - kept
+        for problem in orphans:
+            if problem.name in removable:
+                problem.path.unlink(missing_ok=True)
+    return [Repair(problem, "removed", True) for problem in orphans]
+
+
+def remove_file(path: Path) -> None:
+    """Removes a damaged file. During a backup too: it is no file that a restore could use."""
+    path.unlink(missing_ok=True)
+
+
+def drop_raw_dump(problem: Problem) -> Repair:
+    """Removes damaged raw bytes, so that the trainer's next upload of them is stored. The bodies remain."""
+    remove_file(problem.path)
+    return Repair(problem, "cannot be repaired: send the dump again, or keep its samples as they are", False)
+
+
+def drop_blob(problem: Problem) -> Repair:
+    """Lets the artifacts of a file wait for it again."""
+    project = int(problem.name.split("/")[1])
+    with transaction.atomic():
+        blob = Blob.objects.select_for_update().filter(project=project, sha256=problem.sha256).first()
+        artifacts = list(Artifact.objects.filter(blobs=blob)) if blob else []
+        if blob:
+            blob.delete()
+        for artifact in artifacts:
+            state, now = Artifact.State.WAITING, timezone.now()
+            changed = Artifact.objects.filter(pk=artifact.pk)
+            missing = artifact.missing + sum(file["sha256"] == problem.sha256 for file in artifact.files.values())
+            changed.update(state=state, missing=missing, message=LOST_FILE, ready_at=None, tries=0, due_at=now)
+            notify_run_changed(artifact.run, split=artifact.split, step=artifact.step, topics=("pins",))
+        transaction.on_commit(partial(remove_file, problem.path))
+    return Repair(problem, "its artifact waits for the file again; run the upload command of its pin", False)
+
+
+def rebuild_bodies(problem: Problem) -> Repair:
+    """Indexes the dumps of a body file again, or marks those whose source is gone."""
+    if problem.problem == "bodyless":
+        dumps = list(Dump.objects.filter(pk=int(problem.name.split()[1])))
+    else:
+        dumps = list(Dump.objects.filter(segment__path=get_segment_path(problem.name)).select_related("run"))
+    lost = [dump for dump in dumps if not rebuild_body(dump)]
+    for dump in lost:
+        mark_lost(dump, is_file_missing=problem.problem != "damaged")
+    if problem.problem != "bodyless":
+        rows = Segment.objects.filter(path=get_segment_path(problem.name))
+        rows.filter(dumps=None).delete()
+        if not rows.exists():
+            remove_file(problem.path)
+    if lost:
+        return Repair(problem, f"the texts of {len(lost)} of {len(dumps)} dumps are lost and marked so", False)
+    return Repair(problem, f"rebuilt from {len(dumps)} raw dumps", True)
+
+
+def rebuild_body(dump: Dump) -> bool:
+    """Indexes a dump again from its source, and returns whether it has another body file then."""
+    if dump.is_final or not is_source_whole(dump):
+        return False
+    Dump.objects.filter(pk=dump.pk).requeue(timezone.now())
+    try:
+        index_dump(dump.pk)
+    except RolloutError:
+        return False
+    old, dump.segment_id = dump.segment_id, None
+    dump.refresh_from_db()
+    segment = dump.segment
+    return segment is not None and segment.pk != old and get_body_file_path(segment.path).exists()
+
+
+def is_source_whole(dump: Dump) -> bool:
+    """Whether the bytes of a dump are stored and have their hash."""
+    project = dump.run.project_id
+    if dump.is_from_artifact:
+        reference = FileReference("blobs", get_blob_path(project, dump.sha256), dump.sha256)
+    else:
+        reference = FileReference("raw", get_raw_dump_path(project, dump.sha256), dump.sha256)
+    try:
+        return not find_damage(reference, None, RateLimit(None))
+    except FileNotFoundError:
+        return False
+
+
+def mark_lost(dump: Dump, is_file_missing: bool) -> None:
+    """Marks a dump as failed, so that pages say what is lost. What can still be read of a damaged file is kept."""
+    changes = {"segment": None} if is_file_missing else {}
+    with transaction.atomic():
+        Dump.objects.filter(pk=dump.pk).update(state=Dump.State.FAILED, message=LOST_TEXT, **changes)
+        notify_run_changed(dump.run, split=dump.split, step=dump.step)

@@ -1,0 +1,176 @@
+"""fsck finds what is missing, damaged or orphaned, and repairs what can be repaired."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.utils import timezone
+
+from rollouts.errors import StorageUnavailableError
+from rollouts.integrity import CheckOptions, Problem, check_integrity, iterate_references, repair_problems
+from rollouts.models import Artifact, Dump, Run, Sample, Segment
+from rollouts.pins import artifact_check
+from rollouts.samples import load_bodies
+from rollouts.storage import deletion_lock
+from tests.rollouts.support.artifacts import brought, registered
+from tests.rollouts.support.push import generation, indexed, lines
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def filled(run: Run) -> Run:
+    for step in range(1, 4):
+        indexed(run, lines(generation(f"{step}+1?", str(step + 1), step=step)), step)
+    artifact = brought(registered(run, 1, {"meta.json": b"{}"}), {"meta.json": b"{}"})
+    artifact_check.check_artifact(artifact.pk)
+    return run
+
+
+def find(**options: float) -> list[Problem]:
+    return check_integrity(CheckOptions(**{"grace": 0, **options})).problems
+
+
+def repair() -> list[bool]:
+    return [repair.repaired for repair in repair_problems(find(), grace=0)]
+
+
+def first_file(data_dir: Path, pattern: str) -> Path:
+    return next(path for path in sorted(data_dir.glob(pattern)) if path.is_file())
+
+
+def responses() -> list[str]:
+    return sorted(body.response for body in load_bodies(list(Sample.objects.all())).values())
+
+
+def damage(path: Path) -> None:
+    """Changes one byte, so that the size stays the same."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    path.write_bytes(content)
+
+
+def test_a_sound_server_is_clean(filled: Run) -> None:
+    result = check_integrity(CheckOptions(grace=0))
+    assert result.problems == []
+    assert {kind: (count.files, count.verified) for kind, count in result.counts.items()} == {
+        "raw": (3, 3),
+        "bodies": (3, 3),
+        "blobs": (1, 1),
+        "images": (0, 0),
+    }
+
+
+@pytest.mark.parametrize("kind", ["raw", "bodies", "blobs"])
+@pytest.mark.parametrize("problem", ["missing", "damaged"])
+def test_a_missing_or_damaged_file_is_found(filled: Run, data_dir: Path, kind: str, problem: str) -> None:
+    path = first_file(data_dir, f"{kind}/**/*")
+    path.unlink() if problem == "missing" else damage(path)
+    assert [(found.problem, found.name) for found in find()] == [(problem, path.relative_to(data_dir).as_posix())]
+
+
+@pytest.mark.parametrize("problem", ["missing", "damaged"])
+def test_a_body_is_rebuilt_from_the_raw_dump(filled: Run, data_dir: Path, problem: str) -> None:
+    path = first_file(data_dir, "bodies/**/*")
+    path.unlink() if problem == "missing" else damage(path)
+    assert repair() == [True]
+    assert responses() == ["2", "3", "4"]
+    assert find() == [] and not path.exists()
+
+
+def test_lost_texts_are_marked_on_the_dump(filled: Run, data_dir: Path) -> None:
+    dump = Dump.objects.select_related("segment").order_by("pk")[0]
+    (data_dir / "bodies" / dump.segment.path).unlink()
+    first_file(data_dir, f"raw/**/{dump.sha256}.zst").unlink()
+    assert repair() == [False, False]
+    dump.refresh_from_db()
+    assert dump.state == Dump.State.FAILED and "are lost" in dump.message and dump.segment is None
+    with pytest.raises(StorageUnavailableError):
+        responses()
+    assert Sample.objects.count() == 3
+    assert [(problem.problem, problem.kind) for problem in find()] == [("missing", "raw")]  # until it is sent again
+
+
+def test_raw_bytes_that_retention_dropped_are_not_missing(filled: Run, data_dir: Path) -> None:
+    dump = Dump.objects.order_by("pk")[0]
+    Dump.objects.filter(pk=dump.pk).update(raw_dropped_at=timezone.now())
+    first_file(data_dir, f"raw/**/{dump.sha256}.zst").unlink()
+    assert find() == [] and len([name for name in iterate_references() if name.kind == "raw"]) == 2
+    first_file(data_dir, f"bodies/{dump.segment.path}").unlink()
+    assert repair() == [False]
+    dump.refresh_from_db()
+    assert dump.state == Dump.State.FAILED and "are lost" in dump.message
+
+
+def test_a_lost_artifact_file_is_waited_for_again(filled: Run, data_dir: Path) -> None:
+    first_file(data_dir, "blobs/**/*").unlink()
+    repair()
+    artifact = Artifact.objects.get()
+    assert (artifact.state, artifact.missing, artifact.blobs.count()) == ("waiting", 1, 0) and find() == []
+    brought(artifact, {"meta.json": b"{}"})
+    artifact_check.check_artifact(artifact.pk)
+    artifact.refresh_from_db()
+    assert artifact.state == "ready"
+
+
+def test_orphans_are_removed_after_their_time(filled: Run, data_dir: Path) -> None:
+    orphans = [data_dir / "raw/1/aa/orphan.zst", data_dir / "bodies/orphan.parquet", data_dir / "images/run-99/aa/aa"]
+    for path in orphans:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    assert find(grace=3600) == []
+    for path in orphans:
+        os.utime(path, (time.time() - 7200,) * 2)
+    problems = find(grace=3600)
+    assert sorted(problem.name for problem in problems) == sorted(
+        path.relative_to(data_dir).as_posix() for path in orphans
+    )
+    with deletion_lock.forbid_deletion():  # as a backup does
+        assert [repair.repaired for repair in repair_problems(problems)] == [False] * 3
+    assert [repair.repaired for repair in repair_problems(problems)] == [True] * 3
+    assert not [path for path in orphans if path.exists()] and find() == []
+
+
+def test_a_row_that_was_removed_meanwhile_is_no_problem(filled: Run, data_dir: Path) -> None:
+    def compact(done: int, *_: int) -> None:
+        if done == 0:
+            for path in (data_dir / "bodies").rglob("*.parquet"):
+                path.unlink()
+            Segment.objects.all().delete()
+
+    problems = check_integrity(CheckOptions(grace=0), compact).problems
+    assert {problem.problem for problem in problems} == {"bodyless"}
+
+
+def test_only_a_sample_is_verified(filled: Run, data_dir: Path) -> None:
+    damage(first_file(data_dir, "blobs/**/*"))
+    result = check_integrity(CheckOptions(sample=0, grace=0))
+    assert result.problems == [] and {count.verified for count in result.counts.values()} == {0}
+
+
+def test_the_rate_is_limited(filled: Run, data_dir: Path) -> None:
+    size = sum(path.stat().st_size for path in data_dir.glob("bodies/**/*") if path.is_file())
+    started = time.monotonic()
+    check_integrity(CheckOptions(grace=0, rate=size))
+    assert time.monotonic() - started >= 0.8
+
+
+def test_the_command_has_a_table_and_a_status(filled: Run, data_dir: Path) -> None:
+    output = StringIO()
+    call_command("fsck", "--grace=0", stdout=output)
+    assert output.getvalue().endswith("Clean.\n")
+    first_file(data_dir, "bodies/**/*").unlink()
+    output = StringIO()
+    with pytest.raises(SystemExit) as end:
+        call_command("fsck", "--grace=0", "--json", "--repair", stdout=output)
+    report = json.loads(output.getvalue())
+    assert end.value.code == 1 and report["clean"] is False
+    assert [problem["problem"] for problem in report["problems"]] == ["missing"]
+    assert [repair["repaired"] for repair in report["repairs"]] == [True]
+    call_command("fsck", "--grace=0", stdout=output)

@@ -6,7 +6,8 @@
 A short supervised warm-up on solutions with errors teaches the form of an answer. Group relative policy optimisation
 (arXiv:2402.03300, section 4.1) then makes the answers right: it samples a group of answers per prompt and reinforces
 those above the group's mean. Rolloutdeck needs the calls `init`, `log`, `log_samples` and `finish`. `tiny_replay.py`
-stores each step, so that it can be pinned, and replays the pinned steps of the run's plan.
+stores each step, so that it can be pinned, and replays the pinned steps of the run's plan. It also sends a tokenizer,
+so that pages show tokens as text.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from torch.nn import functional as F
 import rolloutdeck
 
 PAD, END, DIGITS = "_", "$", "0123456789"
-LETTERS = PAD + END + DIGITS + "+-*= ,"  # one letter is one token
+LETTERS = PAD + END + DIGITS + "+-*= ,#"  # one letter is one token
 IDS = {letter: number for number, letter in enumerate(LETTERS)}
+TEXTS = {**{letter: letter for letter in LETTERS}, "#": "\n#### "}  # the answer follows this marker
 PROMPT_LENGTH, RESPONSE_LENGTH = 6, 20
 PROMPTS, GROUP = 32, 8  # prompts per step, samples per prompt
 EPOCHS, CLIP, LEARNING_RATE = 3, 0.2, 2e-3
@@ -42,11 +44,11 @@ class Problem:
     index: int
     kind: str
     prompt: str
-    solution: str  # with intermediate steps; the answer is last
+    solution: str  # with intermediate steps; the answer follows #
 
     @property
     def answer(self) -> str:
-        return self.solution.split(",")[-1]
+        return self.solution.split("#")[-1]
 
 
 def make_problem(index: int, rng: random.Random) -> Problem:
@@ -55,13 +57,13 @@ def make_problem(index: int, rng: random.Random) -> Problem:
         a, b = rng.randint(10, 29), rng.randint(10, 29)
         ones = a % 10 + b % 10
         tens = f"{a // 10}+{b // 10}+{ones // 10}={(a + b) // 10}"
-        return Problem(index, kind, f"{a}+{b}=", f"{a % 10}+{b % 10}={ones},{tens},{a + b}")
+        return Problem(index, kind, f"{a}+{b}=", f"{a % 10}+{b % 10}={ones},{tens}#{a + b}")
     if kind == "sub":
         a = rng.randint(4, 20)
         b = rng.randint(1, a)
-        return Problem(index, kind, f"{a:>2}-{b:>2}=", f"{a - b}")
+        return Problem(index, kind, f"{a:>2}-{b:>2}=", f"#{a - b}")
     a, b = rng.randint(2, 9), rng.randint(2, 9)
-    return Problem(index, kind, f"{a:>2}*{b:>2}=", f"{a * b}")
+    return Problem(index, kind, f"{a:>2}*{b:>2}=", f"#{a * b}")
 
 
 class Policy(nn.Module):
@@ -109,19 +111,30 @@ def mean(values: Tensor, mask: Tensor) -> Tensor:
     return (values * mask).sum() / mask.sum()
 
 
-def warm_up(policy: Policy, steps: int) -> None:
-    """Trains on solutions with about every twelfth digit wrong: the model learns only the form of an answer."""
+def warm_up(policy: Policy, steps: int, guesses: float = 0.0) -> None:
+    """Trains on solutions with about every twelfth digit wrong: the model learns only the form of an answer.
+
+    `guesses`: the share of solutions that list several numbers instead.
+    """
     optimizer, rng = torch.optim.Adam(policy.parameters(), lr=4e-3), random.Random(1)
     for _ in range(steps):
         problems = [make_problem(0, rng) for _ in range(64)]
         solutions = [
             re.sub(r"\d", lambda digit: rng.choice(digit[0] * 100 + DIGITS), problem.solution) for problem in problems
         ]
+        solutions = [list_guesses(text, rng) if rng.random() < guesses else text for text in solutions]
         responses = encode([solution + END for solution in solutions], RESPONSE_LENGTH)
         log_probs, _ = policy.log_probs(encode([problem.prompt for problem in problems], PROMPT_LENGTH), responses)
         optimizer.zero_grad()
         (-mean(log_probs, (responses != IDS[PAD]).float())).backward()
         optimizer.step()
+
+
+def list_guesses(solution: str, rng: random.Random) -> str:
+    """Returns several answers near the solution's answer, as many as fit."""
+    answer = int(solution.split("#")[-1])
+    numbers = "".join(f"#{max(0, answer + rng.randint(-3, 3))}" for _ in range(RESPONSE_LENGTH))
+    return numbers[: RESPONSE_LENGTH - 1].rpartition("#")[0]
 
 
 @dataclass
@@ -135,24 +148,37 @@ class Batch:
     score: Tensor
 
 
-def roll_out(policy: Policy, problems: list[Problem], samples: int, replayed: list[list[int]] | None = None) -> Batch:
+def roll_out(
+    policy: Policy,
+    problems: list[Problem],
+    samples: int,
+    replayed: list[list[int]] | None = None,
+    *,
+    grader: str = "last",
+) -> Batch:
     """Returns a batch. `replayed`: token ids of responses to use instead of sampling."""
     rows = [problem for problem in problems for _ in range(samples)]
     prompts = encode([problem.prompt for problem in rows], PROMPT_LENGTH)
     responses = torch.tensor(replayed) if replayed else generate(policy, prompts)
     texts = ["".join(LETTERS[token] for token in row) for row in responses.tolist()]
-    rewards = [reward(problem, text) for problem, text in zip(rows, texts, strict=True)]
+    rewards = [reward(problem, text, grader) for problem, text in zip(rows, texts, strict=True)]
+    shown = ["".join(TEXTS[letter] for letter in text.split(END)[0]) for text in texts]
     score = torch.tensor([0.9 * parts["acc"] + 0.1 * parts["format"] for parts in rewards])
-    return Batch(
-        rows, prompts, responses, build_mask(responses), [text.split(END)[0] for text in texts], rewards, score
-    )
+    return Batch(rows, prompts, responses, build_mask(responses), shown, rewards, score)
 
 
-def reward(problem: Problem, text: str) -> dict[str, float]:
-    """Returns the reward parts: the right answer (`acc`), and a response that ends, with a number (`format`)."""
+def reward(problem: Problem, text: str, grader: str = "last") -> dict[str, float]:
+    """Returns the reward parts: the right answer (`acc`), and a response that ends, with an answer (`format`).
+
+    The grader "any" has a fault: it accepts the answer after any of several markers.
+    """
     response, end, _ = text.partition(END)
-    last = response.split(",")[-1]
-    return {"acc": float(bool(end) and last == problem.answer), "format": float(bool(end) and last.isdigit())}
+    answers = response.split("#")[1:] or [""]
+    accepted = answers if grader == "any" else answers[-1:]
+    return {
+        "acc": float(bool(end) and problem.answer in accepted),
+        "format": float(bool(end) and answers[-1].isdigit()),
+    }
 
 
 def update(policy: Policy, optimizer: torch.optim.Adam, batch: Batch, old: Tensor, gain: Tensor) -> Metrics:
@@ -172,12 +198,18 @@ def update(policy: Policy, optimizer: torch.optim.Adam, batch: Batch, old: Tenso
 
 
 def train(
-    run: Any, steps: ReplayableSteps, policy: Policy, optimizer: torch.optim.Adam, problems: list[Problem], step: int
+    run: Any,
+    steps: ReplayableSteps,
+    policy: Policy,
+    optimizer: torch.optim.Adam,
+    problems: list[Problem],
+    step: int,
+    grader: str = "last",
 ) -> Metrics:
     """Runs one step: generates or replays, scores, updates, logs the samples. Returns the metrics."""
     start = time.perf_counter()
     prompts = [problem.prompt for problem in problems for _ in range(GROUP)]
-    batch = roll_out(policy, problems, GROUP, steps.load_replayed(step, prompts))
+    batch = roll_out(policy, problems, GROUP, steps.load_replayed(step, prompts), grader=grader)
     steps.store(step, prompts, batch.responses.tolist())
     generated = time.perf_counter()
     with torch.no_grad():
@@ -226,6 +258,8 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=300, metavar="STEPS", help="supervised steps before GRPO")
     parser.add_argument("--name", default="tiny-grpo", help="run name")
     parser.add_argument("--lr", type=float, default=LEARNING_RATE)
+    graders = "what the reward accepts: the last answer, or any of several (a fault that the model learns to use)"
+    parser.add_argument("--grader", choices=["last", "any"], default="last", help=graders)
     folder = Path.home() / ".rolloutdeck" / "tiny-grpo"
     parser.add_argument("--keep", type=Path, default=folder, metavar="FOLDER", help="folder for replayable steps")
     args = parser.parse_args()
@@ -242,17 +276,20 @@ def main() -> None:
         "warm_up": args.warm_up,
         "lr": args.lr,
         "steps": args.steps,
+        "grader": args.grader,
     }
     run = rolloutdeck.init(project="demo", name=args.name, config=config)
     steps = ReplayableSteps(run, args.keep, PROMPTS * GROUP, PROMPTS, (PROMPT_LENGTH, RESPONSE_LENGTH), LETTERS)
+    steps.send_tokenizer({TEXTS[letter]: number for letter, number in IDS.items()}, [PAD, END])
     policy = Policy()
-    warm_up(policy, args.warm_up)
+    warm_up(policy, args.warm_up, guesses=0.2 if args.grader == "any" else 0.0)
     optimizer = torch.optim.Adam(policy.parameters(), lr=args.lr)
     for step in range(args.steps + 1):  # step 0 only validates
         metrics = validate(run, policy, validation, step) if step % VALIDATE_EVERY == 0 else {}
         if step > 0:
             first = (step - 1) * PROMPTS % len(training)
-            metrics |= train(run, steps, policy, optimizer, training[first : first + PROMPTS], step)
+            chosen = training[first : first + PROMPTS]
+            metrics |= train(run, steps, policy, optimizer, chosen, step, args.grader)
         run.log(metrics, step=step)
         print(f"step {step}: score {metrics.get('critic/score/mean', 0):.3f}", flush=True)
     run.finish()

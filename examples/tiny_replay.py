@@ -32,6 +32,18 @@ class ReplayableSteps:
         }  # fmt: skip
         self.plan = run.replay_plan(facts=self.facts)
 
+    def send_tokenizer(self, vocabulary: dict[str, int], special: Sequence[str]) -> None:
+        """Writes and uploads a `tokenizer.json` of the tokenizers library, in which each letter is a token."""
+        added = [{"id": vocabulary[token], "content": token, "single_word": False, "lstrip": False, "rstrip": False,
+                  "normalized": False, "special": True} for token in special]  # fmt: skip
+        content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+                   "pre_tokenizer": None, "post_processor": None, "decoder": {"type": "Fuse"},
+                   "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": special[0]}}  # fmt: skip
+        folder = self.folder / "tokenizer"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        self.run.log_artifact(folder, 0, role="tokenizer", manifest={"files": ["tokenizer.json"]}, send_now=True)
+
     def store(self, step: int, prompts: Sequence[str], responses: Ids) -> None:
         """Writes a step and registers it. It has only a few kilobytes, so it is uploaded now, not when it is pinned."""
         folder = self.folder / f"step_{step}"
@@ -51,10 +63,10 @@ class ReplayableSteps:
             with download_pinned_file(entry, entry.artifacts[0], FILE) as path:
                 content = json.loads(path.read_text())
             if content["prompts"] != list(prompts):
-                raise NotReplayableError("its prompts differ from those of this step")
+                raise NotReplayableError("its prompts differ from those of this step (they return every 20 steps)")
         except Exception as error:  # the training continues, unless the plan stops at a mismatch
             report_not_replayed(self.run, self.plan, entry, step, error)
             return None
         seconds = time.perf_counter() - started
-        self.run.report_replay(step, "hit", pin=entry.pin, rows=len(prompts), seconds=seconds)
+        self.run.report_replay(step, "hit", pin=entry.pin, rows=len(prompts), seconds=seconds, source=str(entry))
         return list(content["responses"])

@@ -1,0 +1,127 @@
+"""Saved views: saved, opened, listed where they are used, shared with a project, changed by their owner."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts.models import AuditEntry, Membership, Project, Run, SavedView
+from tests.dashboard.support.api_client import Ask
+from tests.support import builders
+
+
+@pytest.fixture
+def mine(client: Client, mate: User) -> Client:
+    client.force_login(mate)
+    return client
+
+
+def save(client: Client, name: str, page: str = "runs", params: str = "?q=score>0.5", **more: str) -> str:
+    fields = {"name": name, "page": page, "params": params, **more}
+    return client.post("/views/save/", fields, follow=True).content.decode()
+
+
+def menu(client: Client, page: str = "runs", run: Run | None = None) -> str:
+    return client.get(f"/views/?page={page}" + (f"&run={run.uid}" if run else "")).content.decode()
+
+
+def test_a_view_is_saved_listed_with_its_count_and_opened(run: Run, mine: Client) -> None:
+    assert "View grpo runs saved." in save(mine, "grpo runs", params="?q=name:grpo&sort=name&start=3&sel=x")
+    view = SavedView.objects.get()
+    assert (view.params, view.shared, view.project) == ("q=name%3Agrpo&sort=name", False, None)
+    assert mine.get(f"/views/{view.pk}/").headers["Location"] == "/?q=name%3Agrpo&sort=name"
+    assert f'href="/?{view.params.replace("&", "&amp;")}"' in menu(mine)
+    page = mine.get("/").content.decode()
+    assert "grpo runs" in page and "<b>1</b>" in page
+    assert "grpo runs" in str(mine.get("/go/?q=grpo runs").json()["results"])
+
+
+def test_the_same_name_replaces_the_view(run: Run, mine: Client) -> None:
+    save(mine, "best", params="q=score>0.5")
+    save(mine, "best", params="q=score>0.9")
+    assert SavedView.objects.get().params == "q=score%3E0.9"
+
+
+def test_a_view_of_a_step_opens_any_run_of_the_project(run: Run, mine: Client) -> None:
+    for page, path in (("step", "steps/latest/"), ("all-steps", "steps/all/"), ("overview", "")):
+        save(mine, page, page, "?q=is:truncated", project="math")
+        view = SavedView.objects.get(page=page)
+        assert f'href="/runs/{run.uid}/{path}?q=is%3Atruncated"' in menu(mine, page, run)
+        assert mine.get(f"/views/{view.pk}/").headers["Location"] == f"/runs/{run.uid}/{path}?q=is%3Atruncated"
+    other = builders.run(run.project, "other")
+    assert mine.get(f"/views/{view.pk}/?run={other.uid}").headers["Location"].startswith(f"/runs/{other.uid}/")
+    assert 'id="views-menu"' in mine.get(f"/runs/{run.uid}/").content.decode()
+
+
+def test_only_members_see_shared_views_and_only_owners_private_ones(
+    run: Run, mine: Client, mate: User, owner: User, stranger: User
+) -> None:
+    save(mine, "private one", project="math")
+    save(mine, "shared one", project="math", shared="1")
+    private, shared = SavedView.objects.order_by("shared")
+    seen = {}
+    for user in (mate, owner, stranger):
+        mine.force_login(user)
+        seen[user.username] = [mine.get(f"/views/{view.pk}/").status_code for view in (private, shared)]
+        assert ("shared one" in menu(mine)) == (user != stranger)
+        assert ("private one" in menu(mine)) == (user == mate)
+    assert seen == {mate.username: [302, 302], owner.username: [404, 302], stranger.username: [404, 404]}
+    Membership.objects.filter(user=mate).delete()
+    mine.force_login(mate)
+    assert mine.get(f"/views/{shared.pk}/").status_code == 404
+
+
+def test_the_owner_of_the_view_or_of_the_project_changes_it(
+    run: Run, mine: Client, mate: User, owner: User, project: Project
+) -> None:
+    save(mine, "loops", "step", project="math", shared="1")
+    view = SavedView.objects.get()
+
+    def change(action: str, **more: str) -> int:
+        return mine.post(f"/views/{view.pk}/change/", {"do": action, **more}).status_code
+
+    assert change("rename", name="repeats") == change("replace", params="?q=is:repetition") == 303
+    view.refresh_from_db()
+    assert (view.name, view.params) == ("repeats", "q=is%3Arepetition")
+    mine.force_login(builders.member(project, "vera", "viewer"))
+    assert change("delete") == 403
+    mine.force_login(owner)
+    assert change("delete") == 303
+    assert not SavedView.objects.exists()
+    assert AuditEntry.objects.get(verb="view.delete").detail == {"owner": mate.username}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": " "}, "Enter a name for the view."),
+        ({"shared": "1"}, "Choose a project to share the view with."),
+        ({"page": "nowhere"}, "page"),
+        ({"project": "nowhere"}, ""),
+    ],
+)
+def test_what_cannot_be_saved_is_explained(mine: Client, fields: dict[str, str], said: str) -> None:
+    assert said in save(mine, **{"name": "x", **fields})
+    assert not SavedView.objects.exists()
+
+
+def test_a_viewer_saves_for_oneself_and_shares_nothing(project: Project, client: Client) -> None:
+    client.force_login(builders.member(project, "vera", "viewer"))
+    assert "This needs the annotator role" in save(client, "x", project="math", shared="1")
+    assert "View x saved." in save(client, "x", project="math")
+
+
+def test_the_api_has_the_views(run: Run, mate: User, owner: User, stranger: User) -> None:
+    ask = Ask.with_token(mate, "read", "annotate")
+    body = {"page": "step", "name": "short", "params": "q=len<9", "project": "math", "shared": True}
+    made = ask("POST", "views/", body).json()
+    assert (made["params"], made["owner"], made["project"]) == ("q=len%3C9", mate.username, "math")
+    assert ask("GET", "views/?project=math&on=step").json()["count"] == 1
+    assert ask("PATCH", f"views/{made['id']}/", {"name": "tiny"}).json()["name"] == "tiny"
+    assert ask("PATCH", f"views/{made['id']}/", {"params": 3}).status_code == 400
+    assert Ask.with_token(stranger, "read")("GET", "views/").json()["count"] == 0
+    assert Ask.with_token(stranger, "read")("GET", f"views/{made['id']}/").status_code == 404
+    other = Ask.with_token(builders.member(run.project, "anna", "annotator"), "read", "annotate")
+    assert other("DELETE", f"views/{made['id']}/").status_code == 403
+    assert Ask.with_token(owner, "read", "annotate")("DELETE", f"views/{made['id']}/").status_code == 204

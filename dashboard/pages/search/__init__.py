@@ -1,0 +1,1 @@
+"""The search over the samples of all runs of a project."""

@@ -1,0 +1,120 @@
+"""The search over the samples of all runs of a project. The page requests one part of the runs after the other, so a
+search ends when the user leaves."""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_safe
+
+from dashboard import permissions
+from dashboard.pages.common import (
+    choose_project,
+    clean_param,
+    get_requested_panel,
+    get_signed_in_user,
+    parse_integer_param,
+    render_query_error,
+    render_text_line,
+)
+from rollouts.errors import InvalidInputError, QueryLimitError
+from rollouts.models import Project
+from rollouts.query import parse_query
+from rollouts.runs import RunMatches, search_runs
+
+PART_SECONDS = 0.8
+MAX_RUNS = 2000
+MAX_TAIL_CHARS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class SearchState:
+    """`before` is the id of the last run that was searched; `done` runs were searched, with `found` matches."""
+
+    project: str = ""
+    q: str = ""
+    before: int | None = None
+    done: int = 0
+    found: int = 0
+
+    @classmethod
+    def from_request(cls, request: HttpRequest) -> "SearchState":
+        project, q = (clean_param(request.GET.get(name, "")) for name in ("project", "q"))
+        before, done, found = (parse_integer_param(request.GET.get(name, "")) for name in ("before", "done", "found"))
+        return cls(project.strip(), q.strip(), before, done or 0, found or 0)
+
+    def link(self, **more: Any) -> str:
+        return f"{reverse('search')}?{urlencode({'project': self.project, 'q': self.q, **more})}"
+
+
+@login_required
+@require_safe
+def search_page(request: HttpRequest) -> HttpResponse:
+    """`?project=&q=`. A request with `before=` gets the next part of the results."""
+    state = SearchState.from_request(request)
+    projects = list(permissions.visible_projects(request).order_by("slug"))
+    project = choose_project(request, state.project)
+    error = find_query_error(state.q)
+    context: dict[str, Any] = {"state": state, "project": project, "projects": projects, "error": error}
+    if project and state.q and not error:
+        state = SearchState(project.slug, state.q, state.before, state.done, state.found)
+        try:
+            context |= build_part_context(request, state, project)
+        except QueryLimitError as problem:
+            context["error"] = render_query_error(state.q, problem)
+    if get_requested_panel(request):
+        return render(request, "search/part.html", context)
+    if project:
+        newest = permissions.visible_runs(request).filter(project=project).order_by("-seen_at").first()
+        context["completes"] = newest.uid if newest else ""
+    return render(request, "search/page.html", context)
+
+
+def find_query_error(q: str) -> SafeString | str:
+    try:
+        parse_query(q)
+    except InvalidInputError as problem:
+        return render_query_error(q, problem)
+    return ""
+
+
+def build_part_context(request: HttpRequest, state: SearchState, project: Project) -> dict[str, Any]:
+    """The matches of the next runs, as many as are searched in a part of a second."""
+    runs = permissions.visible_runs(request).filter(project=project, archived_at=None)
+    total = min(runs.count(), MAX_RUNS)
+    rest = runs if state.before is None else runs.filter(pk__lt=state.before)
+    reader = get_signed_in_user(request).pk
+    parts = list(search_runs(rest, state.q, reader=reader, seconds=PART_SECONDS))
+    done = state.done + len(parts)
+    found = state.found + sum(part.total for part in parts)
+    goes_on = bool(parts) and done < total
+    return {
+        "state": state,
+        "matches": [(part, build_rows(part, state.q), build_all_link(part, state.q)) for part in parts if part.total],
+        "done": min(done, total),
+        "found": found,
+        "total": total,
+        "next": state.link(before=parts[-1].run.pk, done=done, found=found) if goes_on else "",
+        "truncated": not goes_on and runs.count() > MAX_RUNS,
+    }
+
+
+def build_all_link(part: RunMatches, q: str) -> str:
+    return f"{reverse('step', args=[part.run.uid, 'all'])}?{urlencode({'q': q})}"
+
+
+def build_rows(part: RunMatches, q: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "link": f"{reverse('step', args=[part.run.uid, 'all'])}?{urlencode({'q': q, 'sel': sample.pk})}",
+            "step": sample.step.step,
+            "score": sample.score,
+            "tail": render_text_line((sample.tail or "")[-MAX_TAIL_CHARS:]),
+        }
+        for sample in part.samples
+    ]

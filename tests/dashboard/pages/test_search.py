@@ -1,0 +1,104 @@
+"""The search over all runs of a project: newest run first, part by part, only in runs that the user may see."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import pytest
+from django.contrib.auth.models import User
+from django.http import StreamingHttpResponse
+from django.test import Client
+
+from dashboard.api.views import search as api_search
+from dashboard.pages.search import views
+from rollouts.models import Project, Run
+from rollouts.runs import search_runs
+from tests.dashboard.support.api_client import Ask
+from tests.rollouts.support.push import indexed, lines
+from tests.support import builders
+
+
+def fill(project: Project, name: str, *responses: str) -> Run:
+    run = builders.run(project, name)
+    rows = [{"prompt": "p", "response": text, "score": n} for n, text in enumerate(responses)]
+    indexed(run, lines(*rows), 1)
+    return run
+
+
+@pytest.fixture
+def runs(project: Project, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    monkeypatch.setattr(views, "PART_SECONDS", 60)
+    texts = [("a quokka", "b"), ("nothing",), ("two quokkas", "one quokka")]
+    return [fill(project, f"run-{n}", *own) for n, own in enumerate(texts)]
+
+
+def get(client: Client, url: str, status: int = 200, **headers: str) -> str:
+    response = client.get(url, headers=headers)
+    assert response.status_code == status
+    return unescape(response.content.decode())
+
+
+def test_all_runs_are_searched_the_newest_first_with_counts(runs: list[Run], client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = get(client, "/search/?project=math&q=quokka")
+    assert re.findall(r">(run-\d)</a>", page) == ["run-2", "run-0"]
+    assert "2 matches" in page and "1 match" in page and "Runs searched: 3. Matches: 3." in page
+    assert f"/runs/{runs[2].uid}/steps/all/?q=quokka&sel=" in page
+    assert "Runs searched: 3. No sample matches" in get(client, "/search/?project=math&q=wombat")
+
+
+def test_a_long_search_goes_on_in_parts(
+    runs: list[Run], client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "PART_SECONDS", 0)
+    client.force_login(mate)
+    page, seen = get(client, "/search/?project=math&q=quokka"), []
+    for done in (1, 2, 3):
+        seen += re.findall(r">(run-\d)</a>", page)
+        if done < 3:
+            assert f"searched {done} of 3 runs" in page
+            more = re.search(r'hx-get="([^"]*)"', page.partition('id="search-more"')[2])
+            assert more
+            page = get(client, more[1], **{"HX-Request": "true", "HX-Target": "search-more"})
+            assert "<html" not in page
+    assert seen == ["run-2", "run-0"] and "Runs searched: 3. Matches: 3." in page
+
+
+def test_nobody_finds_samples_of_a_project_of_others(runs: list[Run], client: Client, stranger: User) -> None:
+    client.force_login(stranger)
+    get(client, "/search/?project=math&q=quokka", 404)
+    assert "run-2" not in get(client, "/search/?q=quokka")
+    assert Ask.with_token(stranger, "read")("GET", "search/?project=math&q=quokka").status_code == 404
+
+
+def test_a_mistake_is_explained_and_a_key_of_some_runs_is_none(runs: list[Run], client: Client, mate: User) -> None:
+    client.force_login(mate)
+    page = get(client, "/search/?project=math&q=is:trncated")
+    assert "Did you mean <code>truncated</code>" in page and "run-0" not in page
+    assert "Enter a query about samples" in get(client, "/search/?project=math")
+    assert "Runs searched: 3. No sample matches" in get(client, "/search/?project=math&q=lang=zh")
+
+
+def test_the_api_streams_a_line_for_each_run(runs: list[Run], mate: User) -> None:
+    found = list(api_search.iter_lines(Run.objects.all(), "quokka", mate.pk, 1))
+    assert len(found) == 3 and b'"count":2' in found[0] and found[0].count(b'"tail"') == 1
+    ask = Ask.with_token(mate, "read")
+    answer = ask("GET", "search/?project=math&q=quokka")
+    assert isinstance(answer, StreamingHttpResponse)
+    assert ask("GET", "search/?project=math").status_code == 400
+    assert ask("GET", "search/?project=math&q=score>").status_code == 400
+
+
+def test_a_search_that_is_left_searches_no_further_run(runs: list[Run], mate: User) -> None:
+    parts = search_runs(Run.objects.all(), "quokka", reader=mate.pk)
+    assert next(parts).run == runs[2]
+    parts.close()  # type: ignore[attr-defined]
+
+
+def test_the_palette_leads_to_the_search(runs: list[Run], client: Client, mate: User) -> None:
+    client.force_login(mate)
+    entries = client.get("/go/?q=search").json()["results"]
+    assert "/search/?project=math" in [entry["url"] for entry in entries]
+    entries = client.get(f"/go/?q=search quokka&run={runs[0].uid}").json()["results"]
+    assert "/search/?project=math&q=quokka" in [entry["url"] for entry in entries]

@@ -1,0 +1,1 @@
+"""The context of a run: configuration, command, code version, versions, hosts, disk usage, audit entries."""

@@ -1,0 +1,151 @@
+"""The page of the timeline: the selected step in words, its slowest samples, staleness, and what is missing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts.metrics import series
+from rollouts.models import Project, Run
+from rollouts.samples.record import MetricPoint
+from tests.rollouts.support.push import indexed, lines
+from tests.support import builders
+from tests.support.html import squeeze
+
+
+def log_steps(run: Run, count: int, slow: int = 0, **more: float) -> None:
+    points = [
+        MetricPoint(
+            step,
+            {"timing_s/step": 38.0, "timing_s/gen": 22.0, "timing_s/update_actor": 8.0, **more}
+            if step != slow
+            else {"timing_s/step": 76.0, "timing_s/gen": 60.0, "timing_s/update_actor": 8.0},
+        )
+        for step in range(1, count + 1)
+    ]
+    series.append_points(run, builders.attempt(run), points)
+    Run.objects.filter(pk=run.pk).update(version=run.version + 1)
+    run.refresh_from_db()
+
+
+def log_samples(run: Run, step: int, rows: list[dict[str, Any]]) -> None:
+    indexed(run, lines(*({"prompt": "q", **row} for row in rows)), step, format="native", source=f"s{step}")
+    run.refresh_from_db()
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return builders.run(project)
+
+
+@pytest.fixture
+def at(client: Client, mate: User) -> Client:
+    client.force_login(mate)
+    return client
+
+
+def open_page(at: Client, run: Run, query: str = "") -> str:
+    response = at.get(f"/runs/{run.uid}/timeline/{query}")
+    assert response.status_code == 200
+    return squeeze(response.content.decode())
+
+
+def test_a_sentence_says_what_took_most_of_the_step(run: Run, at: Client) -> None:
+    log_steps(run, 9, slow=4)
+    page = open_page(at, run)
+    assert "generation took 22 s of 38 s." in page
+    assert "<b>step 4, 76 s</b>" in page
+    page = open_page(at, run, "?step=4")
+    assert "generation took 60 s of 76 s. 2.0 × the median step." in page
+    assert re.search(r'href="[^"]*step=3" data-key="\["', page) and re.search(r'href="[^"]*step=5" data-key="\]"', page)
+    assert 'aria-current="true" aria-label="step 4: 76 s"' in page
+
+
+def test_a_step_without_times_opens_the_nearest(run: Run, at: Client) -> None:
+    log_steps(run, 3)
+    assert ">Step 3<" in open_page(at, run, "?step=900")
+    assert ">Step 3<" in open_page(at, run, "?step=nonsense")
+
+
+def test_overlap_is_named_and_shown_in_percent(run: Run, at: Client) -> None:
+    values = {"perf/step_time": 40.0, "perf/rollout_time": 30.0, "perf/actor_train_time": 20.0}
+    series.append_points(run, builders.attempt(run), [MetricPoint(1, dict(values))])
+    page = open_page(at, run)
+    assert "generation took 30 s, 10 s of it while the trainer worked; the trainer waited 20 s." in page
+    assert re.search(r"generation busy</dt><dd class=\"mono\">75 %", page)
+    assert re.search(r"trainer busy</dt><dd class=\"mono\">50 %", page)
+    assert re.search(r"both at once</dt><dd class=\"mono\">25 %", page)
+
+
+def test_5000_steps_are_240_columns(run: Run, at: Client) -> None:
+    log_steps(run, 5000, slow=777)
+    page = open_page(at, run)
+    assert page.count('<rect x="') == 242  # and two of the brand
+    assert "A column is 21 steps" in page
+    assert "step=777" in page
+
+
+def test_the_slowest_samples_open_in_samples(run: Run, at: Client) -> None:
+    log_steps(run, 2)
+    rows = [
+        {
+            "response": f"answer {n}",
+            "timing": {"generation": 1.0 + n, "tool": 0.5, "reward": 0.1},
+            "response_length": 100,
+        }
+        for n in range(12)
+    ]
+    log_samples(run, 2, [*rows, {"response": "<script>alert(1)</script>", "timing": {"total": 90}}])
+    page = open_page(at, run)
+    assert "8 of 13; median 7.6 s" in page
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page
+    slowest = run.steps.get(step=2).rows.order_by("-duration").first()
+    assert slowest is not None and f"/runs/{run.uid}/steps/2/?sel={slowest.pk}" in page
+    assert "generation 12 s, tools 0.5 s, reward 0.1 s" in page
+    assert f'/runs/{run.uid}/steps/2/?sort=-duration">All by duration' in page
+
+
+def test_staleness_is_counted_by_versions_behind(run: Run, at: Client) -> None:
+    log_steps(run, 1)
+    behind = [0, 1, 1, 2, 5, 7]
+    log_samples(
+        run, 1, [{"response": f"r{at}", "policy_version": 9 - n, "trainer_version": 9} for at, n in enumerate(behind)]
+    )
+    page = open_page(at, run)
+    assert "mean 2.67, at most 7" in page
+    assert "?q=staleness%3D1" in page and "3 or more: 2 samples" in page
+    assert "always on-policy" not in page.partition('id="slowest-title"')[0].replace("synchronous", "")
+
+
+def test_an_on_policy_step_says_so(run: Run, at: Client) -> None:
+    log_steps(run, 1)
+    log_samples(run, 1, [{"response": "r", "policy_version": 4, "trainer_version": 4}])
+    assert "<p>always on-policy</p>" in open_page(at, run)
+
+
+def test_a_run_without_phases_says_how_to_send_them(run: Run, at: Client) -> None:
+    page = open_page(at, run)
+    assert "This run sends no phases." in page
+    for line in ("trainer.logger=", "RolloutdeckCallback()", "log_rollout", "track_with: rolloutdeck", "run.log("):
+        assert line in page
+
+
+def test_unknown_staleness_and_times_are_not_zero(run: Run, at: Client) -> None:
+    log_steps(run, 1)
+    log_samples(run, 1, [{"response": "r"}])
+    page = open_page(at, run)
+    assert "Not recorded at this step." in page
+    assert "The samples of this step have no time of their own." in page
+
+
+def test_strangers_do_not_see_it(run: Run, client: Client, stranger: User) -> None:
+    client.force_login(stranger)
+    assert client.get(f"/runs/{run.uid}/timeline/").status_code == 404
+
+
+def test_the_overview_leads_to_it(run: Run, at: Client) -> None:
+    assert f'href="/runs/{run.uid}/timeline/"' in at.get(f"/runs/{run.uid}/").content.decode()

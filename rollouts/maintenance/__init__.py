@@ -4,13 +4,19 @@ Depends on: live, metrics, pins, runs, samples and storage, whose rows hold the 
 Invariant: due work is found from rows and stored bytes, so a lost message delays it by at most one sweep.
 """
 
-from rollouts.maintenance.compaction import compact_body_files, delete_orphan_bodies, find_due_body_files
+from rollouts.maintenance.compaction import (
+    compact_body_files,
+    delete_orphan_bodies,
+    find_body_files_with_unused_rows,
+    find_due_body_files,
+    remove_unused_rows,
+)
+from rollouts.maintenance.disk_usage import measure_due_runs, measure_run
 from rollouts.maintenance.sweep import (
     delete_orphan_blobs,
     delete_stale_uploads,
     delete_unpinned_bytes,
     empty_trash,
-    fail_exhausted_dumps,
     find_due_artifacts,
     find_runs_with_due_metrics,
     release_dead_claims,
@@ -20,6 +26,7 @@ from rollouts.maintenance.sweep import (
 
 __all__ = [
     "compact_body_files", "delete_orphan_blobs", "delete_orphan_bodies", "delete_stale_uploads",
-    "delete_unpinned_bytes", "empty_trash", "fail_exhausted_dumps", "find_due_artifacts", "find_due_body_files",
-    "find_runs_with_due_metrics", "release_dead_claims", "take_overdue_dumps", "take_waiting_dumps",
+    "delete_unpinned_bytes", "empty_trash", "find_body_files_with_unused_rows", "find_due_artifacts",
+    "find_due_body_files", "find_runs_with_due_metrics", "measure_due_runs", "measure_run", "release_dead_claims",
+    "remove_unused_rows", "take_overdue_dumps", "take_waiting_dumps",
 ]  # fmt: skip

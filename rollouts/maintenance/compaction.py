@@ -10,7 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from django.db import transaction
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, F, Q, Sum
 
 from rollouts.maintenance.sweep import ORPHAN_LIFETIME_SECONDS, find_older_files
 from rollouts.models import Dump, Run, Segment
@@ -22,10 +22,18 @@ from rollouts.samples import (
     open_body_file,
     scan_dump_rows_in_file,
 )
-from rollouts.storage import delete_on_failure, get_body_file_path, get_data_root, retire_body_file, write_atomically
+from rollouts.storage import (
+    delete_on_failure,
+    get_body_file_path,
+    get_data_root,
+    retire_body_file,
+    skip_during_backup,
+    write_atomically,
+)
 
 MAX_SMALL_BYTES = 8 << 20  # larger files are not joined
 MAX_SEGMENT_BYTES = 64 << 20
+MAX_USED_SHARE = 0.9  # of the rows of a file, below which the others are removed
 MIN_SMALL_FILES = 32  # so many small files are joined, whatever their size
 
 
@@ -145,6 +153,19 @@ def replace_segments(run: Run, split: str, path: str, moved: Sequence[MovedRows]
         transaction.on_commit(partial(retire_body_file, old_path))
 
 
+def find_body_files_with_unused_rows(project_id: int) -> list[Segment]:
+    """Returns the files of a project of which no dump uses a tenth of the rows or more: the samples were dropped, or
+    indexed again into another file."""
+    used = Segment.objects.filter(run__project=project_id).annotate(used=Sum("dumps__rows"))
+    return list(used.filter(used__gt=0, used__lte=F("rows") * MAX_USED_SHARE).order_by("pk"))
+
+
+def remove_unused_rows(segment: Segment) -> bool:
+    """Copies the used rows of a file into a new one. Returns False if its dumps changed meanwhile."""
+    return join_segments(segment.run_id, segment.split, [segment]) > 0
+
+
+@skip_during_backup
 def delete_orphan_bodies() -> int:
     """Removes segment rows without a dump and old body files without a segment row. Returns the number of files."""
     Segment.objects.filter(dumps__isnull=True).delete()

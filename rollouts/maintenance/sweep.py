@@ -12,10 +12,18 @@ from django.utils import timezone
 from rollouts.lib import has_process_ended
 from rollouts.live import notify_run_changed
 from rollouts.metrics import MIN_ROWS_TO_COMPACT
-from rollouts.models import Artifact, Blob, Dump, DumpQuerySet, Entry, MetricRow, Run
+from rollouts.models import Artifact, Blob, Dump, Entry, MetricRow, Run
 from rollouts.pins import find_bound_pins
 from rollouts.runs import TRASH_RETENTION
-from rollouts.storage import delete_unused_blobs, get_blob_path, get_body_file_path, get_data_root, get_raw_dump_path
+from rollouts.storage import (
+    delete_images,
+    delete_unused_blobs,
+    get_blob_path,
+    get_body_file_path,
+    get_data_root,
+    get_raw_dump_path,
+    skip_during_backup,
+)
 
 RESEND_DELAY = timedelta(seconds=30)  # minimum time between two sends of one dump
 MAX_ROWS_PER_SWEEP = 500  # a long queue does not need more
@@ -32,32 +40,38 @@ def release_dead_claims() -> int:
     return lost.update(state=Dump.State.RECEIVED, due_at=timezone.now())
 
 
-def fail_exhausted_dumps() -> int:
-    """Marks dumps as failed if every try killed its worker, so that they are not tried again. Returns their number."""
-    exhausted = Dump.objects.overdue().filter(tries__gte=Dump.MAX_TRIES).select_related("run")[:MAX_ROWS_PER_SWEEP]
-    for dump in exhausted:
+def take_overdue_dumps() -> list[int]:
+    """Returns the ids of the dumps to send again, oldest first. They are due again after `RESEND_DELAY`.
+
+    Dumps that killed a worker at every try fail instead.
+    """
+    overdue = Dump.objects.overdue().order_by("pk").values_list("pk", "tries")[:MAX_ROWS_PER_SWEEP]
+    tries = dict(overdue)
+    exhausted = [pk for pk, count in tries.items() if count >= Dump.MAX_TRIES]
+    if exhausted:
+        fail_exhausted_dumps(exhausted)
+    return delay_next_send([pk for pk in tries if pk not in exhausted])
+
+
+def fail_exhausted_dumps(ids: list[int]) -> None:
+    """Marks dumps as failed, unless a worker changed their state meanwhile."""
+    for dump in Dump.objects.overdue().filter(pk__in=ids).select_related("run"):
         Dump.objects.filter(pk=dump.pk, state=dump.state, tries=dump.tries).update(
             state=Dump.State.FAILED,
             message=f"Indexing ended without an answer {dump.tries} times (a worker killed, or out of memory?); "
             "the bytes are kept and can be indexed again.",
         )
         notify_run_changed(dump.run, split=dump.split, step=dump.step)
-    return len(exhausted)
-
-
-def take_overdue_dumps() -> list[int]:
-    """Returns the ids of the dumps to send again, oldest first. They are due again after `RESEND_DELAY`."""
-    return delay_next_send(Dump.objects.overdue())
 
 
 def take_waiting_dumps() -> list[int]:
     """Returns the ids of all waiting dumps, as `take_overdue_dumps`. A killed worker loses its messages."""
-    return delay_next_send(Dump.objects.filter(state=Dump.State.RECEIVED, tries=0) | Dump.objects.overdue())
+    waiting = Dump.objects.filter(state=Dump.State.RECEIVED, tries=0) | Dump.objects.overdue()
+    return delay_next_send(list(waiting.order_by("pk").values_list("pk", flat=True)[:MAX_ROWS_PER_SWEEP]))
 
 
-def delay_next_send(dumps: DumpQuerySet) -> list[int]:
-    """Sets the next due time of the dumps. Returns their ids, oldest first."""
-    ids = list(dumps.order_by("pk").values_list("pk", flat=True)[:MAX_ROWS_PER_SWEEP])
+def delay_next_send(ids: list[int]) -> list[int]:
+    """Sets the next due time of these dumps. Returns their ids."""
     if ids:
         Dump.objects.filter(pk__in=ids).update(due_at=timezone.now() + RESEND_DELAY)
     return ids
@@ -98,6 +112,7 @@ def find_older_files(paths: Iterator[Path], seconds: float) -> Iterator[Path]:
             continue
 
 
+@skip_during_backup
 def empty_trash() -> int:
     """Removes runs that have been in the trash for a week: rows, bodies and raw bytes. Returns their number.
 
@@ -119,16 +134,18 @@ def delete_run_permanently(run: Run) -> None:
     Entry.objects.filter(pin__run=run).delete()
     body_paths = [get_body_file_path(path) for path in run.segments.values_list("path", flat=True)]
     hashes = set(run.dumps.values_list("sha256", flat=True))
-    project = run.project_id
+    project, image_owner = run.project_id, run.image_owner
     run.delete()
     shared_hashes = set(Dump.objects.filter(run__project=project, sha256__in=hashes).values_list("sha256", flat=True))
     delete_unused_blobs(blobs)
+    delete_images(image_owner)
     for path in body_paths:
         path.unlink(missing_ok=True)
     for path in find_older_files((get_raw_dump_path(project, sha256) for sha256 in hashes - shared_hashes), 60):
         path.unlink(missing_ok=True)
 
 
+@skip_during_backup
 def delete_unpinned_bytes() -> int:
     """Removes the bytes of artifacts whose pins were all removed a week ago. Returns the number of these artifacts.
 
@@ -137,7 +154,7 @@ def delete_unpinned_bytes() -> int:
     state = Artifact.State
     requested = Artifact.objects.filter(send_now=False, state__in=(state.UPLOADING, state.READY, state.UNSAFE))
     recently_unpinned = requested.filter(pins__removed_at__gt=timezone.now() - TRASH_RETENTION)
-    unpinned = requested.filter(pins__isnull=False).exclude(pk__in=Artifact.objects.held())
+    unpinned = requested.filter(pins__isnull=False).exclude(pk__in=Artifact.objects.in_use())
     expired = unpinned.exclude(pk__in=recently_unpinned).distinct().select_related("run")[:MAX_ROWS_PER_SWEEP]
     for artifact in expired:
         blobs = list(artifact.blobs.all())
@@ -156,6 +173,7 @@ def delete_unpinned_bytes() -> int:
     return len(expired)
 
 
+@skip_during_backup
 def delete_orphan_blobs() -> int:
     """Removes blob files without a row (a process died before it wrote the row), and blob rows without an artifact.
 

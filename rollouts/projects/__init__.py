@@ -4,6 +4,10 @@ Depends on: the models.
 Invariant: an operation that changes rights or removes something writes an audit entry in the same transaction.
 """
 
+from rollouts.projects.audit import list_audit_entries, list_audit_users, list_audit_verbs
 from rollouts.projects.projects import create_project, create_token, record_audit_entry, revoke_token, set_role
 
-__all__ = ["create_project", "create_token", "record_audit_entry", "revoke_token", "set_role"]
+__all__ = [
+    "create_project", "create_token", "list_audit_entries", "list_audit_users", "list_audit_verbs",
+    "record_audit_entry", "revoke_token", "set_role",
+]  # fmt: skip

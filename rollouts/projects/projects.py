@@ -24,7 +24,7 @@ def record_audit_entry(
 
 def create_project(slug: str, by: User) -> tuple[Project, bool]:
     """Returns the project and whether it is new. `by` owns a new project. Raises InvalidInputError."""
-    slug = parse_text(slug, "slug", most=80).strip()
+    slug = parse_text(slug, "slug", max_chars=80).strip()
     if not slug or slug != slugify(slug, allow_unicode=True):
         hint = slugify(slug, allow_unicode=True) or "math"
         message = _("`slug` can contain only lower-case letters, digits, - and _, for example {hint}.")
@@ -40,7 +40,7 @@ def create_project(slug: str, by: User) -> tuple[Project, bool]:
 def set_role(project: Project, username: str, role: str, by: User) -> Membership | None:
     """Sets a user's role, or removes the member if `role` is empty. Raises InvalidInputError, also if the user is the
     last owner, and NotFoundError."""
-    user = User.objects.filter(username=parse_text(username, "user", most=150)).first()
+    user = User.objects.filter(username=parse_text(username, "user", max_chars=150)).first()
     if user is None:
         raise NotFoundError(_("Account {name} not found. Create it first.").format(name=username), "user")
     if role and role not in Membership.Role.values:
@@ -63,7 +63,7 @@ def create_token(
     by: User, *, name: str, scopes: Any, project: Project | None, days: int | None = None
 ) -> tuple[Token, str]:
     """Returns a token with the rights of `by` in `project`, and its secret. Raises InvalidInputError."""
-    name = parse_text(name, "name", most=80).strip()
+    name = parse_text(name, "name", max_chars=80).strip()
     if not name:
         raise InvalidInputError(_("`name` is required: describe what the token is for."), "name")
     token, secret = Token.issue(user=by, name=name, scopes=parse_scopes(scopes), project=project)

@@ -15,7 +15,11 @@ from django.views.decorators.http import require_POST
 
 from dashboard import permissions
 from dashboard.pages.common import get_signed_in_user
-from dashboard.pages.settings.projects import build_project_context, can_create_sign_in_link
+from dashboard.pages.settings.projects import (
+    build_project_context,
+    build_settings_context,
+    can_create_sign_in_link,
+)
 from dashboard.pages.settings.sign_in import create_sign_in_link
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Project
@@ -39,6 +43,33 @@ def save_member_view(request: HttpRequest, slug: str) -> HttpResponse:
         return render_member_link(request, project, new)
     messages.success(request, _("Saved: {name}.").format(name=name))
     return redirect("project", project.slug) if project.role_of(request.user) else redirect("settings")
+
+
+@login_required
+@require_POST
+def save_member_of_projects_view(request: HttpRequest) -> HttpResponse:
+    """`user` gets `role` in each `project`, or in none if one is refused."""
+    owner, name, role = get_signed_in_user(request), request.POST.get("user", "").strip(), request.POST.get("role", "")
+    slugs = dict.fromkeys(request.POST.getlist("project"))
+    projects = [permissions.project_or_404(request, slug, role="owner") for slug in slugs]
+    try:
+        if not projects or not role:
+            raise InvalidInputError(_("Choose a role and at least one project."), "project")
+        with transaction.atomic():
+            new = create_account_if_missing(name)
+            for project in projects:
+                set_role(project, name, role, owner)
+    except RolloutError as error:
+        messages.error(request, str(error))
+        return redirect("settings")
+    names = ", ".join(project.slug for project in projects)
+    messages.success(request, _("{name} is {role} of {projects}.").format(name=name, role=role, projects=names))
+    if new is None:
+        return redirect("settings")
+    invitation = {"name": new.get_username(), "link": create_sign_in_link(new)}
+    response = render(request, "settings/page.html", build_settings_context(request, invitation=invitation))
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 @login_required

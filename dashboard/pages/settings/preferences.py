@@ -13,9 +13,8 @@ from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_http_methods, require_POST
 from django.views.i18n import JavaScriptCatalog
 
-from dashboard.pages.common import get_return_url
+from dashboard.pages.common import YEAR_SECONDS, get_return_url
 
-YEAR_SECONDS = 365 * 24 * 60 * 60
 LANGUAGES = tuple(code for code, _name in settings.LANGUAGES)
 
 

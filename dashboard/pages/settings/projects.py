@@ -15,22 +15,17 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    clean_param,
-    get_signed_in_user,
-    render_page_or_panel,
-    render_query_error,
-    role_allows,
-)
+from dashboard.pages import common
 from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.indexing import change_correctness_rule, load_evaluation_progress
-from rollouts.models import Membership, Project
+from rollouts.models import Membership, Project, SharedLink
 from rollouts.projects import create_project
 from rollouts.query import DEFAULT_RULE_TEXT
 from workers import dispatch
 
 MAX_REASONS = 30
+MAX_SHARED_LINKS = 200
 MAX_REASON_KEY_CHARS = 40
 PANELS = {"judging": "settings/correctness.html"}
 
@@ -41,18 +36,31 @@ def settings_page(request: HttpRequest) -> HttpResponse:
     """The user's projects and account; a post creates a project."""
     if request.method == "POST":
         return create_requested_project(request)
-    projects = permissions.visible_projects(request).order_by("slug")
-    context = {
-        "projects": [(project, project.role_of(request.user)) for project in projects],
-        "password": SetPasswordForm(get_signed_in_user(request)),
+    return render(request, "settings/page.html", build_settings_context(request))
+
+
+def build_settings_context(request: HttpRequest, **more: Any) -> dict[str, Any]:
+    """Who only reads or flags is not offered to create projects; who belongs to none is."""
+    user = common.get_signed_in_user(request)
+    roles = dict(Membership.objects.filter(user=user).values_list("project", "role"))
+    default = Membership.Role.OWNER if user.is_superuser else ""
+    visible = permissions.visible_projects(request).order_by("slug")
+    projects = [(project, default or roles.get(project.pk, "")) for project in visible]
+    return {
+        "projects": projects,
+        "owned": [project for project, role in projects if common.role_allows(role, "owner")],
+        "may_measure": any(common.role_allows(role, "maintainer") for _project, role in projects),
+        "creates": not projects or any(common.role_allows(role, "maintainer") for _project, role in projects),
+        "roles": Membership.Role.values,
+        "password": SetPasswordForm(user),
         "tab": "settings",
+        **more,
     }
-    return render(request, "settings/page.html", context)
 
 
 def create_requested_project(request: HttpRequest) -> HttpResponse:
     try:
-        project, new = create_project(request.POST.get("slug", "").strip(), get_signed_in_user(request))
+        project, new = create_project(request.POST.get("slug", "").strip(), common.get_signed_in_user(request))
     except RolloutError as error:
         messages.error(request, str(error))
         return redirect("settings")
@@ -67,14 +75,16 @@ def create_requested_project(request: HttpRequest) -> HttpResponse:
 @require_safe
 def project_page(request: HttpRequest, slug: str) -> HttpResponseBase:
     project = permissions.project_or_404(request, slug)
-    return render_page_or_panel(
+    return common.render_page_or_panel(
         request, "settings/project.html", PANELS, lambda panel: build_project_context(request, project)
     )
 
 
 def build_project_context(request: HttpRequest, project: Project, **more: Any) -> dict[str, Any]:
-    role, user = project.role_of(request.user), get_signed_in_user(request)
+    role, user = project.role_of(request.user), common.get_signed_in_user(request)
     members = list(project.memberships.select_related("user").order_by("user__username"))
+    tokens = project.tokens.filter(revoked_at=None).select_related("user").order_by("name", "pk")
+    maintains = common.role_allows(role, "maintainer")
     return {
         "project": project,
         "role": role,
@@ -82,10 +92,14 @@ def build_project_context(request: HttpRequest, project: Project, **more: Any) -
         "members": members,
         "linkable": {member.user_id for member in members if can_create_sign_in_link(user, member.user)},
         "roles": Membership.Role.values,
-        "tokens": list(project.tokens.filter(revoked_at=None).select_related("user").order_by("name", "pk")),
+        "tokens": list(tokens if maintains else tokens.filter(user=user)),
         "scopes": TOKEN_SCOPES,
-        "owner": role_allows(role, "owner"),
-        "maintainer": role_allows(role, "maintainer"),
+        "owner": common.role_allows(role, "owner"),
+        "maintainer": maintains,
+        "shared_links": SharedLink.objects.filter(project=project)
+        .select_related("user")
+        .defer("content")
+        .order_by("-pk")[:MAX_SHARED_LINKS],
         "evaluation": load_evaluation_progress(project),
         "default_rule": DEFAULT_RULE_TEXT,
         "rule_draft": None,
@@ -108,7 +122,7 @@ def can_create_sign_in_link(by: User, user: User) -> bool:
 def save_reasons_view(request: HttpRequest, slug: str) -> HttpResponse:
     """One reason on each line, in the order of the shortcuts 1 to 6. Names that remain keep their key."""
     project = permissions.project_or_404(request, slug, role="maintainer")
-    lines = clean_param(request.POST.get("reasons", "")).splitlines()
+    lines = common.clean_param(request.POST.get("reasons", "")).splitlines()
     names = list(dict.fromkeys(" ".join(line.split())[:60] for line in lines if line.strip()))[:MAX_REASONS]
     if names:
         project.reasons = assign_reason_keys(names, {reason["name"]: reason["key"] for reason in project.reasons})
@@ -143,9 +157,10 @@ def save_correctness_rule_view(request: HttpRequest, slug: str) -> HttpResponse:
     project = permissions.project_or_404(request, slug, role="maintainer")
     rule = request.POST.get("correct", "")
     try:
-        change_correctness_rule(project, rule, get_signed_in_user(request))
+        change_correctness_rule(project, rule, common.get_signed_in_user(request))
     except InvalidInputError as error:
-        context = build_project_context(request, project, rule_draft=rule, rule_error=render_query_error(rule, error))
+        message = common.render_query_error(rule, error)
+        context = build_project_context(request, project, rule_draft=rule, rule_error=message)
         return render(request, "settings/project.html", context, status=400)
     dispatch.send_now("evaluate_correctness", project.pk)
     messages.success(request, _("Rule saved. Re-evaluating samples in the background."))

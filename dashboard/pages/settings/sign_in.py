@@ -6,24 +6,26 @@ counters are in the memory of the web process: they work without Redis, and a re
 
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import login, logout
+from django.contrib.auth import SESSION_KEY, login, logout
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
 from django.core import signing
 from django.core.cache import cache
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
+
+from rollouts.storage import is_disk_full
 
 SALT = "rolloutdeck.sign-in"
 LINK_SECONDS = 24 * 60 * 60
@@ -32,14 +34,14 @@ MAX_TOGETHER, MAX_BY_NAME, MAX_BY_ADDRESS = 10, 50, 50
 
 
 class SignInView(LoginView):
-    """With name and password, limited by `record_login`."""
+    """With name and password, limited by `count_and_allow_login`."""
 
     template_name = "settings/sign_in.html"
     redirect_authenticated_user = True
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         name = request.POST.get("username", "")
-        if record_login(name, get_client_address(request)):
+        if count_and_allow_login(name, get_client_address(request)):
             return super().post(request, *args, **kwargs)
         error = _("Too many failed sign-in attempts. Try again in ten minutes.")
         form = self.get_form_class()(request, initial={"username": name})  # not bound, so no query for the user
@@ -49,24 +51,35 @@ class SignInView(LoginView):
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         record_login_success(self.request.POST.get("username", ""), get_client_address(self.request))
-        return super().form_valid(form)
+        try:
+            return super().form_valid(form)
+        except OperationalError as error:
+            # On a full disk the session is in the cookie, and only the time of the sign-in is not saved.
+            if is_disk_full(error) and SESSION_KEY in self.request.session:
+                return redirect(self.get_success_url())
+            raise
 
 
-def build_counter_keys(name: str, address: str) -> dict[str, int]:
-    """{cache key: limit}. A name may have any length and characters; upper and lower case are the same."""
+class CounterKeys(NamedTuple):
+    """The cache keys of the three counts."""
+
+    together: str
+    by_name: str
+    by_address: str
+
+
+def build_counter_keys(name: str, address: str) -> CounterKeys:
+    """A name may have any length and characters; upper and lower case are the same."""
     name = name.strip().casefold()
-    limits = {
-        f"both {name}\0{address}": MAX_TOGETHER,
-        f"name {name}": MAX_BY_NAME,
-        f"address {address}": MAX_BY_ADDRESS,
-    }
-    return {f"sign-in-{sha256(key.encode(errors='replace')).hexdigest()}": limit for key, limit in limits.items()}
+    counted = (f"both {name}\0{address}", f"name {name}", f"address {address}")
+    return CounterKeys(*(f"sign-in-{sha256(key.encode(errors='replace')).hexdigest()}" for key in counted))
 
 
-def record_login(name: str, address: str) -> bool:
+def count_and_allow_login(name: str, address: str) -> bool:
     """Counts an attempt before its password is checked, so parallel ones count too. False if there are too many."""
-    allowed = [count_login(key) <= limit for key, limit in build_counter_keys(name, address).items()]
-    return all(allowed)
+    limits = (MAX_TOGETHER, MAX_BY_NAME, MAX_BY_ADDRESS)
+    counts = [count_login(key) for key in build_counter_keys(name, address)]
+    return all(count <= limit for count, limit in zip(counts, limits, strict=True))
 
 
 def count_login(key: str) -> int:
@@ -79,11 +92,11 @@ def count_login(key: str) -> int:
 
 
 def record_login_success(name: str, address: str) -> None:
-    """Resets the counts of the name; the address gets back one attempt, since others may be for other names."""
-    together, by_name, by_address = build_counter_keys(name, address)
-    cache.delete_many([together, by_name])
+    """Resets the counts of the name. Lowers the address's count by one: earlier failures may be for other names."""
+    keys = build_counter_keys(name, address)
+    cache.delete_many([keys.together, keys.by_name])
     with suppress(ValueError):
-        cache.decr(by_address)
+        cache.decr(keys.by_address)
 
 
 def get_client_address(request: HttpRequest) -> str:
@@ -140,7 +153,7 @@ def sign_in_with_link(request: HttpRequest, secret: str) -> HttpResponse:
 
 
 def render_invalid_link(request: HttpRequest) -> HttpResponse:
-    """A user who is signed in needs no link."""
+    """Redirects a signed-in user to the runs."""
     if request.user.is_authenticated:
         return redirect("runs")
     error = _("This link is invalid, expired or already used. Sign in, or ask for a new link.")

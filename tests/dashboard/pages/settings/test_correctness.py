@@ -70,14 +70,14 @@ def test_a_rule_that_cannot_be_read_comes_back_with_what_is_wrong(
     assert 'role="alert"' in page and "Missing closing" in page
     assert 'value="score&gt;=0.5 (&quot;&lt;script&gt;"' in page
     assert "<script>" not in page.partition("<main")[2]
-    assert "cannot use `is:correct`" in saved(client, "is:correct").content.decode()
+    assert "cannot use <code>is:correct</code>" in saved(client, "is:correct").content.decode()
     assert (Project.objects.get().correct, sent) == ("", [])
 
 
 def test_viewers_read_the_rule_and_cannot_write_it(client: Client, mate: User, run: Run) -> None:
     client.force_login(mate)
     page = client.get("/settings/math/").content.decode()
-    assert re.search(r'id="correct"[^<]*? readonly>', squeeze(page))
+    assert 'id="correct"' not in page
     assert "Save rule" not in page
     assert "All 2 steps use the rule <code>acc=1 if logged, else score&gt;0</code>" in page
 
@@ -122,9 +122,8 @@ def test_a_page_that_was_seen_before_the_change_is_not_answered_from_memory(
 def test_a_query_for_correct_says_what_correct_is(client: Client, owner: User, run: Run) -> None:
     client.force_login(owner)
     saved(client, "score>=0.5")
-    assert (
-        "uses the rule of math: `score&gt;=0.5`" in client.get(f"/runs/{run.uid}/steps/1/?q=is:wrong").content.decode()
-    )
+    page = client.get(f"/runs/{run.uid}/steps/1/?q=is:wrong").content.decode()
+    assert "uses the rule of math: <code>score&gt;=0.5</code>" in page
     notes = client.get(f"/api/v1/samples/?run={run.uid}&q=is:wrong").json()["notes"]
     assert notes == ["“Correct” uses the rule of math: `score>=0.5`."]
 

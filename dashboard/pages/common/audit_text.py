@@ -1,0 +1,36 @@
+"""The words for an audit entry."""
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as N_
+
+from rollouts.models import AuditEntry
+
+VERB_NAMES = {
+    "project.create": N_("created the project"), "role.set": N_("changed a role"),
+    "member.link": N_("made a sign-in link"),
+    "token.create": N_("created a token"), "token.revoke": N_("revoked a token"),
+    "pin.create": N_("pinned a step"), "pin.note": N_("edited the note of a pin"), "pin.remove": N_("removed a pin"),
+    "flag.raise": N_("flagged samples"), "flag.withdraw": N_("withdrew a flag"), "flag.undo": N_("undid a flag action"),
+    "plan.save": N_("saved a replay plan"), "correct.set": N_("changed the correctness rule"),
+    "run.tag": N_("tagged a run"), "run.untag": N_("removed a tag"), "run.archive": N_("archived a run"),
+    "run.unarchive": N_("restored a run from the archive"), "run.index": N_("re-indexed a run"),
+    "run.delete": N_("deleted a run"), "run.restore": N_("restored a run"),
+    "finding.create": N_("created a finding"), "finding.edit": N_("edited a finding"),
+    "finding.remove": N_("removed a finding"), "finding.restore": N_("restored a finding"),
+    "plan.loosen": N_("downgraded a check to a warning"), "plan.tighten": N_("enforced a check again"),
+    "finding.take_out": N_("removed evidence from a finding"),
+    "share.create": N_("created a shared link"), "share.use": N_("a shared link was opened"),
+    "share.revoke": N_("revoked a shared link"),
+    "retention.set": N_("changed the retention policy"), "retention.apply": N_("started a retention pass"),
+    "quota.set": N_("changed the quota"),
+}  # fmt: skip
+SHOWN_DETAILS = ("role", "rule", "before", "reason", "label", "text", "flags", "tag", "scopes", "step", "split", "note")
+MAX_DETAIL_CHARS = 200
+
+
+def describe_audit_entry(entry: AuditEntry) -> tuple[str, str]:
+    """(what was done, details that tell more than the subject)"""
+    details = [
+        f"{name}: {entry.detail[name]}" for name in SHOWN_DETAILS if entry.detail.get(name) not in (None, "", [])
+    ]
+    return _(VERB_NAMES.get(entry.verb, entry.verb)), " · ".join(details)[:MAX_DETAIL_CHARS]

@@ -1,0 +1,65 @@
+"""Measures the disk use of runs. A worker calls it: pages only read what it stored."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from django.db.models import F, Q, Sum
+from django.utils import timezone
+
+from rollouts.models import Blob, Block, Dump, MetricRow, Run, RunDiskUsage, Sample
+from rollouts.storage import get_image_folder, get_raw_dump_path
+
+MAX_RUNS_PER_SWEEP = 5
+MIN_AGE = timedelta(minutes=5)  # of a measurement, before a run that changes is measured again
+BYTES_PER_POINT = 16
+BYTES_PER_SAMPLE = 700  # of an index row with its indexes
+BYTES_PER_METRIC_ROW = 2000
+
+
+def measure_due_runs() -> int:
+    """Measures runs that changed since the last measurement, at most a few. Returns their number."""
+    changed = Q(disk_usage=None) | (
+        ~Q(version=F("disk_usage__version")) & Q(disk_usage__measured_at__lte=timezone.now() - MIN_AGE)
+    )
+    due = list(
+        Run.objects.filter(changed).order_by(F("disk_usage__measured_at").asc(nulls_first=True))[:MAX_RUNS_PER_SWEEP]
+    )
+    for run in due:
+        measure_run(run)
+    return len(due)
+
+
+def measure_run(run: Run) -> RunDiskUsage:
+    """Measures one run and stores the result."""
+    samples = Sample.objects.filter(step__run=run).count()
+    rows = MetricRow.objects.filter(run=run).count()
+    points = Block.objects.filter(series__run=run).aggregate(total=Sum("count"))["total"] or 0
+    blobs = Blob.objects.filter(pk__in=Blob.objects.filter(artifacts__run=run).values("pk"))
+    values = {
+        "raw": measure_raw_dumps(run),
+        "bodies": run.segments.aggregate(total=Sum("bytes"))["total"] or 0,
+        "artifacts": blobs.aggregate(total=Sum("bytes"))["total"] or 0,
+        "images": measure_folder(get_image_folder(run.image_owner)),
+        "metrics": points * BYTES_PER_POINT,
+        "index": samples * BYTES_PER_SAMPLE + rows * BYTES_PER_METRIC_ROW,
+        "version": run.version,
+        "measured_at": timezone.now(),
+    }
+    return RunDiskUsage.objects.update_or_create(run=run, defaults=values)[0]
+
+
+def measure_raw_dumps(run: Run) -> int:
+    """Returns the compressed bytes of the run's dumps. Equal bytes are stored once."""
+    hashes = Dump.objects.filter(run=run).order_by().values_list("sha256", flat=True).distinct()
+    return sum(read_size(get_raw_dump_path(run.project_id, sha256)) for sha256 in hashes.iterator(chunk_size=5000))
+
+
+def read_size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # removed meanwhile, or made from an artifact
+        return 0
+
+
+def measure_folder(folder: Path) -> int:
+    return sum(read_size(path) for path in folder.rglob("*")) if folder.is_dir() else 0

@@ -1,0 +1,58 @@
+"""A person joins several projects in one form; who cannot change something is not offered to."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts.models import Membership, Project
+from tests.support import builders
+
+
+def page(client: Client, url: str) -> str:
+    return client.get(url).content.decode()
+
+
+def roles_of(name: str) -> dict[str, str]:
+    return dict(Membership.objects.filter(user__username=name).values_list("project__slug", "role"))
+
+
+def test_a_person_is_added_to_several_projects_in_one_form(project: Project, owner: User, client: Client) -> None:
+    other = builders.project("code")
+    Membership.objects.create(project=other, user=owner, role="owner")
+    client.force_login(owner)
+    assert "Add a member to several projects" in page(client, "/settings/")
+    answer = client.post("/members/", {"user": "nina", "role": "annotator", "project": ["math", "code"]})
+    assert roles_of("nina") == {"math": "annotator", "code": "annotator"}
+    assert "/sign-in/link/" in answer.content.decode() and answer.headers["Cache-Control"] == "no-store"
+    again = client.post("/members/", {"user": "nina", "role": "viewer", "project": ["code"]}, follow=True)
+    assert "nina is viewer of code." in again.content.decode()
+    assert roles_of("nina") == {"math": "annotator", "code": "viewer"}
+
+
+def test_one_project_of_another_owner_refuses_the_whole_form(project: Project, owner: User, client: Client) -> None:
+    foreign = builders.project("code")
+    client.force_login(owner)
+    assert client.post("/members/", {"user": "nina", "role": "viewer", "project": ["math", "code"]}).status_code == 404
+    Membership.objects.create(project=foreign, user=owner, role="maintainer")
+    assert client.post("/members/", {"user": "nina", "role": "viewer", "project": ["math", "code"]}).status_code == 403
+    assert not User.objects.filter(username="nina").exists()
+    answer = client.post("/members/", {"user": "nina", "role": "viewer"}, follow=True)
+    assert "Choose a role and at least one project." in answer.content.decode()
+    assert not User.objects.filter(username="nina").exists()
+
+
+def test_a_member_sees_no_section_without_controls(project: Project, owner: User, client: Client) -> None:
+    for name, role in (("vera", "viewer"), ("anna", "annotator")):
+        client.force_login(builders.member(project, name, role))
+        shown = page(client, "/settings/") + page(client, "/settings/math/")
+        assert all(text not in shown for text in ("Create project", "<h2>Tokens", "API tokens", "<h2>Correctness rule"))
+        assert "The rule is <code>" in shown and "Flag reasons: reward hack" in shown
+    client.force_login(builders.member(project, "mara", "maintainer"))
+    shown = page(client, "/settings/") + page(client, "/settings/math/")
+    assert all(text in shown for text in ("Create project", "Create token", "Save rule", "Save reasons"))
+
+
+def test_who_belongs_to_no_project_may_create_one(db: None, client: Client) -> None:
+    client.force_login(User.objects.create_user("nobody"))
+    assert "Create project" in page(client, "/settings/")

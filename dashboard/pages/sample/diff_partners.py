@@ -58,7 +58,7 @@ def format_label(name: str, sample: Sample) -> str:
 
 def find_earlier_sample(sample: Sample, number: int) -> Sample | None:
     """The sample with the same index in its group, else the best."""
-    rows = Sample.objects.visible().filter(prompt_key=sample.prompt_key, final=True, step__step=number)
+    rows = Sample.objects.current_and_visible().filter(prompt_key=sample.prompt_key, final=True, step__step=number)
     rows = rows.filter(step__run=sample.step.run_id, step__split=sample.step.split)
     samples = list(rows.select_related("step")[:64])
     same = [row for row in samples if row.index is not None and row.index == sample.index]
@@ -71,7 +71,7 @@ def find_other_run_partners(request: HttpRequest, sample: Sample) -> list[DiffPa
     run = sample.step.run
     runs = permissions.visible_runs(request).filter(project=run.project_id).exclude(pk=run.pk)
     rows = (
-        Sample.objects.visible()
+        Sample.objects.current_and_visible()
         .filter(prompt_key=sample.prompt_key, step__run__in=runs, step__split=sample.step.split, final=True)
         .select_related("step__run")
         .order_by("-step__run__created_at", F("step__step").desc(), F("score").desc(nulls_last=True), "pk")

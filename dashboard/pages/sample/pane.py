@@ -5,13 +5,25 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common import GroupLinks, SampleRow, StepUrlState, find_query_words, role_allows
-from dashboard.pages.sample import fields_view, related, text_view, view_modes
+from dashboard.pages.common import (
+    GroupLinks,
+    HighlightedTerms,
+    SampleRow,
+    StepUrlState,
+    find_query_words,
+    role_allows,
+    show_images,
+)
+from dashboard.pages.sample import fields_view, mismatches, related, text_view, view_modes
 from dashboard.pages.sample.related import RelatedData
 from rollouts.errors import InvalidInputError, StorageUnavailableError
 from rollouts.models import Flag, Sample
 from rollouts.query import parse_query
-from rollouts.samples import MISSING_BODY_MESSAGE, parse_unit_tests
+from rollouts.samples import (
+    MISSING_BODY_MESSAGE,
+    list_images,
+    parse_unit_tests,
+)
 
 OTHER_FIELDS = ("index", "trajectory", "turn", "policy_version", "timing", "metrics", "segments", "tools")
 MAX_SHORT_VALUE_CHARS = 80
@@ -36,7 +48,10 @@ def build_loaded_pane_context(
     here = next((at for at, step in enumerate(history) if step.here), 0)
     earlier = history[here - 1] if history and here else None
     words = parse_highlight_words(state.q)
-    view_input = view_modes.ViewInput(request, sample, data.siblings, earlier.step if earlier else None, words)
+    mismatch = mismatches.find_mismatch(sample, body)
+    view_input = view_modes.ViewInput(
+        request, sample, data.siblings, earlier.step if earlier else None, words, mismatch.labels if mismatch else {}
+    )
     return {
         "sample": sample,
         "head": SampleRow(sample),
@@ -47,10 +62,13 @@ def build_loaded_pane_context(
         "history": history,
         "earlier_step": earlier,
         "later_step": history[here + 1] if here + 1 < len(history) else None,
-        "prompt": text_view.build_text_view(body.prompt, words, answers=False, name="p"),
+        "images": show_images(list_images(body), sample.pk),
+        "prompt": text_view.build_text_view(body.prompt, words, mark_answers=False, id_prefix="p"),
         "other_fields": build_other_fields(body),
         "unit_tests": parse_unit_tests(body.extras),
         "words": words,
+        "mismatch": mismatch,
+        "shared_edge": data.template,
         **build_flags_context(request, sample, data.flags, role),
         **view_modes.build_view_context(body, state.view, view_input),
     }
@@ -76,11 +94,11 @@ def build_other_fields(body: Any) -> list[fields_view.FieldEntry]:
     return sorted(entries, key=lambda entry: len(entry.text) > MAX_SHORT_VALUE_CHARS)
 
 
-def parse_highlight_words(q: str) -> list[str]:
+def parse_highlight_words(q: str) -> HighlightedTerms:
     try:
         return find_query_words(parse_query(q))
     except InvalidInputError:
-        return []
+        return HighlightedTerms()
 
 
 def load_sample_flags(sample: Sample) -> list[Flag]:

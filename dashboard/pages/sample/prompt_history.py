@@ -59,7 +59,7 @@ def load_prompt_scores(samples: Iterable[Sample]) -> dict[HistoryKey, list[Sampl
 
 
 def load_nearest_scores(run: Run, split: str, step: int, keys: set[str]) -> Iterator[tuple[str, list[SampleScore]]]:
-    rows = Sample.objects.visible().filter(step__run=run, step__split=split, final=True)
+    rows = Sample.objects.current_and_visible().filter(step__run=run, step__split=split, final=True)
     bars = load_step_strip(run, split).bars
     reach = max(step - bars[0].first, bars[-1].last - step) if bars else 0
     left = set(keys)

@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from dashboard.pages.pins import ReplayLabel, load_replay_labels
 from dashboard.pages.sample.prompt_history import PromptStep, build_history_key, build_prompt_steps, load_prompt_scores
-from rollouts.models import Flag, Sample
+from rollouts.models import Flag, Sample, StepTemplate
 from rollouts.samples import SampleBody, load_bodies
 
 MAX_SIBLINGS = 64
@@ -25,6 +25,7 @@ class RelatedData:
     siblings: list[Sample]
     history: list[PromptStep]
     replay: ReplayLabel | None
+    template: StepTemplate | None
 
 
 def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
@@ -33,14 +34,32 @@ def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
     bodies, flags = load_bodies(samples), load_flags_by_sample(samples)
     groups, scores = load_siblings(samples), load_prompt_scores(samples)
     replays = load_replay_labels({sample.step_id: sample.step for sample in samples}.values())
+    templates = load_templates(samples)
     related: dict[str, RelatedData] = {}
     for sample in samples:
         if body := bodies.get(sample.pk):
             sample.dump = body.source_dumps[0]
             history = build_prompt_steps(scores[build_history_key(sample)], sample.step.step)
             siblings = groups[sample.step_id, sample.group]
-            related[sample.pk] = RelatedData(body, flags[sample.pk], siblings, history, replays.get(sample.step_id))
+            related[sample.pk] = RelatedData(
+                body,
+                flags[sample.pk],
+                siblings,
+                history,
+                replays.get(sample.step_id),
+                templates.get((sample.step_id, sample.opening or sample.ending)),
+            )
     return related
+
+
+def load_templates(samples: Iterable[Sample]) -> dict[tuple[int, int | None], StepTemplate]:
+    """{(step id, key): template} of the samples' openings, else endings."""
+    keys = {(sample.step_id, key) for sample in samples if (key := sample.opening or sample.ending)}
+    if not keys:
+        return {}
+    steps, wanted = ({pair[at] for pair in keys} for at in (0, 1))
+    rows = StepTemplate.objects.filter(step__in=steps, key__in=wanted).select_related("step")
+    return {(row.step_id, row.key): row for row in rows}
 
 
 def load_flags_by_sample(samples: Iterable[Sample]) -> dict[str, list[Flag]]:
@@ -62,7 +81,7 @@ def load_siblings(samples: Iterable[Sample]) -> dict[tuple[int, str], list[Sampl
     if not wanted:
         return siblings
     same_group = reduce(or_, (Q(step=step, group__in=groups) for step, groups in wanted.items()))
-    for row in Sample.objects.filter(same_group, visible=True, final=True).order_by("index", "ordinal", "pk"):
+    for row in Sample.objects.visible().filter(same_group, final=True).order_by("index", "ordinal", "pk"):
         if len(siblings[row.step_id, row.group]) < MAX_SIBLINGS:
             siblings[row.step_id, row.group].append(row)
     return siblings

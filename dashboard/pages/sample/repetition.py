@@ -1,10 +1,12 @@
-"""Finds text that repeats: lines, sentences or words that occur several times in a row."""
+"""Finds text that repeats: lines, sentences, words or other characters that occur several times in a row."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from dashboard.pages.sample import loops
 
 # A sentence with the space after it. A full stop inside a number or a name does not end a sentence.
 SENTENCE = re.compile(r"[^。！？.!?]*(?:[.!?](?=\S)[^。！？.!?]*)*(?:[。！？]+|[.!?]+(?=\s|$)\s*)?")
@@ -14,7 +16,7 @@ MIN_REPETITIONS = 4
 MIN_COLLAPSED_CHARS = 60
 MIN_SPLIT_CHARS = 160  # shorter lines are not split into sentences, shorter sentences not into words
 MAX_LINES = 100_000
-MAX_SPLIT_CHARS = 200_000  # splitting takes 0.2 ms per 1,000 characters
+MAX_SPLIT_CHARS = 200_000  # splitting takes 0.2 ms per 1,000 characters; in longer texts only loops are found
 VISIBLE_END_CHARS = 200  # never collapsed: the end of a response is what readers want to see
 
 
@@ -39,9 +41,7 @@ def find_repetitions(text: str) -> list[Repetition]:
     left = MAX_SPLIT_CHARS
     for start, end in find_uncovered_pieces(repetitions, lengths):
         left -= end - start
-        if left < 0:
-            break
-        repetitions += find_repetitions_in_line(text, start, end)
+        repetitions += find_repetitions_in_line(text, start, end) if left >= 0 else find_loops(text, start, end)
     repetitions.sort(key=lambda repetition: repetition.start)
     shortened = [shorten_repetition(repetition, len(text)) for repetition in repetitions]
     return [repetition for repetition in shortened if repetition.end - repetition.start >= MIN_COLLAPSED_CHARS]
@@ -54,8 +54,16 @@ def find_repetitions_in_line(text: str, start: int, end: int) -> list[Repetition
     repetitions = find_repeated_pieces(sentences, lengths, start)
     for first, last in find_uncovered_pieces(repetitions, lengths, start):
         words = WORD.findall(text, first, last)
-        repetitions += find_repeated_pieces(words, get_lengths(words), first)
+        found = find_repeated_pieces(words, get_lengths(words), first)
+        repetitions += found or find_loops(text, first, last)
     return repetitions
+
+
+def find_loops(text: str, start: int, end: int) -> list[Repetition]:
+    return [
+        Repetition(start + first + period, start + first + period * passes, passes)
+        for first, period, passes in loops.find_loops(text[start:end])
+    ]
 
 
 def get_lengths(pieces: Sequence[str]) -> np.ndarray:

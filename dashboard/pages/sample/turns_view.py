@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from dashboard.pages.common import ShownImage, show_images
 from dashboard.pages.sample import chat_roles
+from rollouts.samples import IMAGE_PART_TYPES, SampleImage, list_part_images
 
 REASONING_PATTERN = re.compile(r"<(?P<tag>think|thinking)>(?P<inside>.*?)(?:</(?P=tag)>|\Z)", re.DOTALL)
 CALL_PATTERN = re.compile(r"<tool_call>(?P<inside>.*?)(?:</tool_call>|\Z)", re.DOTALL)
@@ -22,14 +24,15 @@ ParseParts = Callable[[str], Iterator["TurnPart"]]
 
 @dataclass(slots=True)
 class TurnPart:
-    """`kind` is text, reasoning, call or, until `pair_results_with_calls`, result. A call has a `name`, arguments in
-    `text`, and a `result` if there was one; `key` is its id."""
+    """`kind` is text, reasoning, images, call or, until `pair_results_with_calls`, result. A call has a `name`,
+    arguments in `text`, and a `result` if there was one; `key` is its id."""
 
     kind: str
     text: str
     name: str = ""
     key: str = ""
     result: str | None = None
+    images: list[ShownImage] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
@@ -46,9 +49,9 @@ class Turn:
         return chat_roles.format_role_name(self.role)
 
 
-def build_turns(body: Any) -> list[Turn]:
+def build_turns(body: Any, sample_id: str) -> list[Turn]:
     if body.messages:
-        return pair_results_with_calls(build_turns_from_messages(collect_messages(body)))
+        return pair_results_with_calls(build_turns_from_messages(collect_messages(body), sample_id))
     return pair_results_with_calls(build_turns_from_text(body.prompt, body.response))
 
 
@@ -66,15 +69,16 @@ def collect_messages(body: Any) -> list[dict[str, Any]]:
     return messages if answered or not body.response else [*messages, {"role": "assistant", "content": body.response}]
 
 
-def build_turns_from_messages(messages: Iterable[dict[str, Any]]) -> Iterator[Turn]:
+def build_turns_from_messages(messages: Iterable[dict[str, Any]], sample_id: str) -> Iterator[Turn]:
     for message in messages:
         role = str(message.get("role", ""))
-        content = format_message_content(message.get("content"))
+        content, images = split_message_content(message.get("content"), role)
+        image_parts = [TurnPart("images", "", images=show_images(images, sample_id))] if images else []
         if role == "tool":
-            yield Turn(role, [TurnPart("result", content, key=str(message.get("tool_call_id") or ""))])
+            yield Turn(role, [TurnPart("result", content, key=str(message.get("tool_call_id") or "")), *image_parts])
             continue
         reasoning = next((str(message[key]) for key in REASONING_KEYS if message.get(key)), "")
-        parts = [TurnPart("reasoning", reasoning)] if reasoning else []
+        parts = [*image_parts, *([TurnPart("reasoning", reasoning)] if reasoning else [])]
         if role == "assistant":
             parts += parse_assistant_parts(content)
         elif content:
@@ -84,15 +88,18 @@ def build_turns_from_messages(messages: Iterable[dict[str, Any]]) -> Iterator[Tu
         yield Turn(role, parts)
 
 
-def format_message_content(content: Any) -> str:
-    """A message's content as text; a list of texts is joined."""
+def split_message_content(content: Any, role: str) -> tuple[str, list[SampleImage]]:
+    """A message's content as text, and its images. A list of texts is joined; the name of an image's type marks its
+    place."""
     if content is None or isinstance(content, str):
-        return content or ""
-    if isinstance(content, list) and all(
-        isinstance(item, dict) and isinstance(item.get("text"), str) for item in content
-    ):
-        return "\n".join(item["text"] for item in content)
-    return format_json(content)
+        return content or "", []
+    if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
+        return format_json(content), []
+    images = [image for item in content for image in list_part_images(item, role)]
+    texts = [f"<{item['type']}>" if item.get("type") in IMAGE_PART_TYPES else item.get("text") for item in content]
+    if not all(isinstance(text, str) for text in texts):
+        return format_json(content), images
+    return "\n".join(texts), images
 
 
 def build_turns_from_text(prompt: str, response: str) -> Iterator[Turn]:

@@ -1,13 +1,14 @@
 """The views of a response: raw, math (rendered Markdown), turns, diff, tokens, json."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.http import HttpRequest
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_noop as N_
 
-from dashboard.pages.common import render_markdown
+from dashboard.pages.common import needs_blocks, render_markdown
 from dashboard.pages.sample import diff_partners, fields_view, text_view, token_view, turns_view
 from rollouts.errors import StorageUnavailableError
 from rollouts.indexing import build_tokenizer_command
@@ -26,13 +27,14 @@ class ViewTab:
 @dataclass(frozen=True, slots=True)
 class ViewInput:
     """What a view may need besides the body. `earlier` is the previous step with the same prompt, `words` are to be
-    highlighted."""
+    highlighted, `labels` name the response from a position on."""
 
     request: HttpRequest
     sample: Sample
     siblings: list[Sample]
     earlier: int | None
-    words: list[str]
+    words: Sequence[str]
+    labels: Mapping[int, str] = field(default_factory=dict)
 
     def get_param(self, name: str) -> str:
         return self.request.GET.get(name, "")[:200]
@@ -56,17 +58,19 @@ def build_view_context(body: Any, requested: str, view_input: ViewInput) -> dict
 
 def build_raw_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
     if body.textless:
-        return {"command": build_tokenizer_command(view_input.sample.step.run)}
-    response = text_view.build_text_view(body.response, view_input.words)
+        has_tokens = bool(body.response_ids)
+        command = build_tokenizer_command(view_input.sample.step.run) if has_tokens else ""
+        return {"command": command, "has_tokens": has_tokens}
+    response = text_view.build_text_view(body.response, view_input.words, labels=view_input.labels)
     return {"response": response, "deferred": response.deferred, "landmarks": response.landmarks}
 
 
 def build_math_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
-    return {"rendered": render_markdown(body.response)}
+    return {"rendered": render_markdown(body.response), "long": needs_blocks(body.response)}
 
 
 def build_turns_context(body: Any, view_input: ViewInput) -> dict[str, Any]:
-    return {"turns": turns_view.build_turns(body)}
+    return {"turns": turns_view.build_turns(body, view_input.sample.pk)}
 
 
 def build_diff_context(body: Any, view_input: ViewInput) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
+from dashboard.image_response import build_image_response
 from dashboard.pages.common import StepUrlState, load_step_strip, render_page_or_panel
 from dashboard.pages.pins import build_pin_box
 from dashboard.pages.sample import pane
@@ -34,6 +35,13 @@ def sample_page(request: HttpRequest, pk: str) -> HttpResponseBase:
         lambda panel: build_sample_context(request, sample, role, panel) | {"status": status},
         *(run.version, status, role, run.project.reasons),
     )
+
+
+@login_required
+@require_safe
+def sample_image_view(request: HttpRequest, pk: str, digest: str) -> HttpResponse:
+    """An image of the sample's run, for users who may see the sample."""
+    return build_image_response(request, permissions.sample_or_404(request, pk).step.run.image_owner, digest)
 
 
 def build_sample_context(request: HttpRequest, sample: Sample, role: str, panel: str) -> dict[str, Any]:

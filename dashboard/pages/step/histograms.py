@@ -33,6 +33,8 @@ class ChartAxes:
     in_tokens: bool
     limit: int | None = None
     advantages: bool = False
+    staleness: bool = False
+    durations: bool = False
 
     @property
     def key(self) -> str:
@@ -86,11 +88,13 @@ def compute_chart_axes(samples: QuerySet[Sample]) -> ChartAxes:
     values = samples.order_by().aggregate(
         rows=Count("pk"), counted=Count("tokens"), low=Min("score"), high=Max("score"), max_chars=Max("chars"),
         max_tokens=Max("tokens"), limit=Max("tokens", filter=Q(truncated=True)), advantages=Count("advantage"),
+        staleness=Max("staleness"), durations=Count("duration"),
     )  # fmt: skip
     in_tokens = values["rows"] > 0 and values["counted"] == values["rows"]
     longest = values["max_tokens"] if in_tokens else values["max_chars"]
     limit = values["limit"] if in_tokens else None
-    return ChartAxes(values["low"], values["high"], longest or 0, in_tokens, limit, values["advantages"] > 0)
+    recorded = values["advantages"] > 0, bool(values["staleness"]), values["durations"] > 0
+    return ChartAxes(values["low"], values["high"], longest or 0, in_tokens, limit, *recorded)
 
 
 def build_score_bins(axes: ChartAxes) -> list[ScoreBin]:

@@ -1,5 +1,6 @@
 """The result of the query on the step page: a page of rows, and statistics that are computed once per version."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -7,18 +8,20 @@ from django.utils.safestring import SafeString
 
 from dashboard.pages.common import SampleRow, StepUrlState, build_sample_rows, find_step_kind, render_query_error
 from dashboard.pages.step.histograms import ChartAxes, ResultStatistics, compute_chart_axes, compute_result_statistics
+from dashboard.pages.step.reward_parts import RewardParts, find_reward_parts
 from dashboard.pages.step.scatter import ScatterPlot, build_scatter_plot
-from rollouts.errors import InvalidInputError
-from rollouts.lib import MAX_QUERY_RESULTS, MAX_SCATTERS, cached
+from rollouts.errors import InvalidInputError, StorageUnavailableError
+from rollouts.lib import CacheSize, cached
 from rollouts.models import Run, Sample, Step
-from rollouts.query import QueryResult, TimeBudget, find_samples
+from rollouts.query import QueryResult, TimeBudget, build_hit_pattern, find_samples, find_snippets
 from rollouts.review import ViewerState
+from rollouts.samples import load_texts
 
 MAX_RESULT_ROWS = 2000
 # Charts and filter chips of all steps use the newest samples only: for a million they would take 15 s.
 MAX_COUNTED_SAMPLES = 50_000
 SEARCH_TIME_BUDGET = 0.3  # seconds of searching all steps before the first results are shown
-# With an error, htmx shows only the message and leaves the last result on the page.
+# With an error, the page shows only the message and keeps the last result.
 KEEP_RESULT_HEADERS = {"HX-Retarget": "#q-error", "HX-Reswap": "innerHTML", "HX-Replace-Url": "false"}
 
 
@@ -29,6 +32,14 @@ class ResultPage:
     rows: list[SampleRow]
     next: int | None
 
+    @property
+    def has_snippets(self) -> bool:
+        return any(row.snippet for row in self.rows)
+
+    @property
+    def has_mismatches(self) -> bool:
+        return any(row.has_answer_mismatch for row in self.rows)
+
 
 @dataclass(frozen=True)
 class ResultScope:
@@ -37,9 +48,13 @@ class ResultScope:
     key: tuple[object, ...]
     all_samples: QueryResult = field(compare=False)
 
-    @cached(MAX_QUERY_RESULTS)
+    @cached(CacheSize.QUERY_RESULTS)
     def axes(self) -> ChartAxes:
         return compute_chart_axes(self.all_samples.limit_to_newest(MAX_COUNTED_SAMPLES).samples)
+
+    @cached(CacheSize.QUERY_RESULTS)
+    def reward_parts(self) -> RewardParts:
+        return find_reward_parts(self.all_samples.samples)
 
 
 @dataclass(frozen=True)
@@ -76,9 +91,9 @@ class StepQueryResult:
         return self.newest.scope.steps.count(), self.matches.scope.steps.count()
 
     @property
-    @cached(MAX_QUERY_RESULTS)
+    @cached(CacheSize.QUERY_RESULTS)
     def total(self) -> int:
-        return self.matches.total
+        return self.row.samples if self.row and not self.filtered else self.matches.total
 
     @property
     def filtered(self) -> bool:
@@ -92,7 +107,18 @@ class StepQueryResult:
     def load_page(self, start: int, count: int) -> ResultPage:
         reader = self.matches.scope.reader if self.has_viewed else None
         rows = build_sample_rows(self.load_samples(start, start + count + 1), reader)
-        return ResultPage(rows[:count], start + count if len(rows) > count else None)
+        page = ResultPage(rows[:count], start + count if len(rows) > count else None)
+        self.add_snippets(page.rows)
+        return page
+
+    def add_snippets(self, rows: list[SampleRow]) -> None:
+        """Adds the text around the first hit of a query for texts. Without the texts, the rows show their ends."""
+        if not rows or not build_hit_pattern(self.matches.query):
+            return
+        with suppress(StorageUnavailableError):
+            snippets = find_snippets(load_texts([row.sample for row in rows]), self.matches.query)
+            for row in rows:
+                row.snippet = snippets.get(row.sample.pk)
 
     def load_samples(self, start: int, end: int) -> list[Sample]:
         """If the newest are first, the database seldom has to sort all samples."""
@@ -102,15 +128,15 @@ class StepQueryResult:
                 return samples
         return list(self.matches.samples[start:end])
 
-    @cached(MAX_QUERY_RESULTS)
+    @cached(CacheSize.QUERY_RESULTS)
     def statistics(self) -> ResultStatistics:
         return compute_result_statistics(self.newest, self.scope.axes())
 
-    @cached(MAX_SCATTERS)
+    @cached(CacheSize.SCATTERS)
     def scatter(self) -> ScatterPlot | None:
         return build_scatter_plot(self.newest, self.scope.axes(), self.url_state)
 
-    @cached(MAX_QUERY_RESULTS)
+    @cached(CacheSize.QUERY_RESULTS)
     def property_counts(self) -> dict[str, int]:
         return self.newest.count_properties()
 

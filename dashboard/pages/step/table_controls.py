@@ -22,6 +22,8 @@ ORDERS = (
     ("len", N_("length"), N_("shortest first"), N_("longest first")),
     ("tokens", N_("tokens"), N_("fewest first"), N_("most first")),
     ("adv", N_("advantage"), N_("lowest first"), N_("highest first")),
+    ("staleness", N_("staleness"), N_("newest policy first"), N_("oldest policy first")),
+    ("duration", N_("time"), N_("fastest first"), N_("slowest first")),
     ("group", N_("group"), N_("first to last"), N_("last to first")),
     ("n", N_("index in the group"), N_("first to last"), N_("last to first")),
     ("source", N_("source"), N_("A to Z"), N_("Z to A")),
@@ -105,6 +107,10 @@ def has_sort_values(column: str, result: StepQueryResult) -> bool:
             return bool(result.scope.axes().in_tokens)
         case "adv":
             return bool(result.scope.axes().advantages)
+        case "staleness":
+            return bool(result.scope.axes().staleness)
+        case "duration":
+            return bool(result.scope.axes().durations)
         case "source":
             return len(result.statistics().sources) > 1
         case "step":

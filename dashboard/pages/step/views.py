@@ -1,9 +1,12 @@
 """A step, or all steps of a split: statistics, the table of samples, and the selected sample next to it."""
 
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
@@ -11,15 +14,12 @@ from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.pins import build_pin_box
 from dashboard.pages.sample import build_pane_context
-from dashboard.pages.step.query_result import (
-    KEEP_RESULT_HEADERS,
-    MAX_RESULT_ROWS,
-    ResultPage,
-    StepQueryResult,
-    load_query_result,
-)
+from dashboard.pages.step import query_result
+from dashboard.pages.step.alike import build_alike_rows, count_templates
+from dashboard.pages.step.reward_parts import build_part_choices
 from dashboard.pages.step.table_controls import build_result_chips, build_sort_menu
-from rollouts.models import Attempt, Run, Step
+from rollouts.models import Attempt, Run, Sample, Step
+from rollouts.query import PART_PREFIX
 from rollouts.review import ViewerState, load_viewer_state
 
 PANELS = {
@@ -42,23 +42,36 @@ def step_page(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
     reader = load_viewer_state(run, request.user.pk)
+    selected = find_selected_sample(request)
+    if selected and (link := find_link_to_its_step(request, run, step, selected)):
+        return redirect(link)
     return common.render_page_or_panel(
         request,
         "step/page.html",
         PANELS,
-        lambda panel: build_step_context(request, run, step, role, reader, panel) | {"status": status},
+        lambda panel: build_step_context(request, run, step, role, reader, panel, selected) | {"status": status},
         *(run.version, status, role, run.project.reasons, reader),
     )
 
 
 def build_step_context(
-    request: HttpRequest, run: Run, requested_step: str, role: str, reader: ViewerState, panel: str
+    request: HttpRequest,
+    run: Run,
+    requested_step: str,
+    role: str,
+    reader: ViewerState,
+    panel: str,
+    selected: Sample | None = None,
 ) -> dict[str, Any]:
-    """The context of a panel, or of the page if `panel` is empty."""
+    """The context of a panel, or of the page if `panel` is empty. List, sample, strip and pin are of one step: with a
+    selected sample the latest step is the step of that sample, if a newer one has arrived since."""
     url_state = common.StepUrlState.from_query(request.GET)
     attempt = common.attempt_or_404(run, url_state.attempt)
     split = url_state.split or common.find_default_split(run)
-    row = find_requested_step(run, split, requested_step, attempt)
+    shown = common.get_shown_step(request)
+    if selected and not panel and (selected.step.run_id, selected.step.split) == (run.pk, split):
+        shown = selected.step.step
+    row = find_requested_step(run, split, requested_step, attempt, shown)
     strip = common.load_step_strip(run, split, attempt)
     context = {
         "run": run, "project": run.project, "role": role, "url_state": url_state, "split": split, "row": row,
@@ -71,14 +84,19 @@ def build_step_context(
     if panel == "pin":
         return context | build_pin_box(run, row, role)
     cursor = common.parse_step_number(request.GET.get("beyond", ""))
-    result = load_query_result(run, split, row, url_state, cursor, reader)
+    result = query_result.load_query_result(run, split, row, url_state, cursor, reader)
     if panel == "result" and result.error:
-        return context | {"result": result, "template": "step/error.html", "headers": KEEP_RESULT_HEADERS}
-    return context | build_result_context(request, run, result, role, panel)
+        return context | {"result": result, "template": "step/error.html", "headers": query_result.KEEP_RESULT_HEADERS}
+    return context | build_result_context(request, run, result, role, panel, selected)
 
 
 def build_result_context(
-    request: HttpRequest, run: Run, result: StepQueryResult, role: str, panel: str
+    request: HttpRequest,
+    run: Run,
+    result: query_result.StepQueryResult,
+    role: str,
+    panel: str,
+    selected: Sample | None,
 ) -> dict[str, Any]:
     """The table, and what the panel needs of the charts and the selected sample."""
     url_state, start = result.url_state, common.parse_row_offset(request.GET.get("start", ""))
@@ -89,40 +107,63 @@ def build_result_context(
     if panel.startswith("more"):
         columns = request.GET.get("columns", "").split(",")
         page = result.load_page(start, common.NEXT_PAGE_ROWS)
-        return context | {"page": page, "columns": [name for name in common.SAMPLE_COLUMNS if name in columns]}
-    page = result.load_page(0, max(common.FIRST_PAGE_ROWS, min(start, MAX_RESULT_ROWS)))
-    context |= {"page": page, "columns": common.find_filled_columns(page.rows)}
+        known = [name for name in common.SAMPLE_COLUMNS if name in columns]
+        return context | {"page": page, "columns": [*known, *list_part_columns(result)]}
+    page = result.load_page(0, max(common.FIRST_PAGE_ROWS, min(start, query_result.MAX_RESULT_ROWS)))
+    context |= {"page": page, "columns": [*common.find_filled_columns(page.rows), *list_part_columns(result)]}
+    context["part_columns"] = [name.removeprefix(PART_PREFIX) for name in list_part_columns(result)]
     if panel != "table":
         context |= {
             "statistics": result.statistics(), "scatter": result.scatter(), "before": find_previous_step(result.row),
             "chips": build_result_chips(result), "sorts": build_sort_menu(result),
+            "part_choices": build_part_choices(result.scope.reward_parts(), url_state),
+            "alike_link": url_state.link(top="" if url_state.top else "alike", sel="") or "?",
+            "alike_count": count_templates(result.row.pk, result.row.version, run.version) if result.row else 0,
+            "alike": build_alike_rows(result.row, url_state) if result.row and url_state.top else None,
         }  # fmt: skip
-    if panel == "result":
-        context["headers"] = {"HX-Replace-Url": f"{request.path}{url_state.link(sel='')}"}
     if not panel:
         context |= build_pin_box(run, result.row, role)
     if panel in {"", "sample"}:
-        context |= build_selected_sample_context(request, run, url_state, page, role)
+        sample = selected or (page.rows[0].sample if page.rows else None)
+        if sample and not selected:
+            sample.step = result.row or sample.step
+            sample.step.run = run
+        context |= build_pane_context(request, sample, url_state, role) if sample else {}
     return context
 
 
-def build_selected_sample_context(
-    request: HttpRequest, run: Run, url_state: common.StepUrlState, page: ResultPage, role: str
-) -> dict[str, Any]:
-    """The sample that the URL names, else the first of the table."""
-    if url_state.sel:
-        return build_pane_context(request, permissions.sample_or_404(request, url_state.sel), url_state, role)
-    if not page.rows:
-        return {}
-    sample = page.rows[0].sample
-    sample.step.run = run
-    return build_pane_context(request, sample, url_state, role)
+def list_part_columns(result: query_result.StepQueryResult) -> list[str]:
+    """The names of the columns of the shown reward parts."""
+    return [f"{PART_PREFIX}{name}" for name in result.scope.reward_parts().select(result.url_state)]
 
 
-def find_requested_step(run: Run, split: str, step: str, attempt: Attempt | None) -> Step | None:
-    """None for `all`, and for `latest` if there is no step. Raises Http404."""
+def find_selected_sample(request: HttpRequest) -> Sample | None:
+    """The sample that the URL names, for the page and for the panel of the sample."""
+    pk = common.StepUrlState.from_query(request.GET).sel
+    return (
+        permissions.sample_or_404(request, pk) if pk and common.get_requested_panel(request) in {"", "sample"} else None
+    )
+
+
+def find_link_to_its_step(request: HttpRequest, run: Run, requested_step: str, sample: Sample) -> str:
+    """The page of the sample's step, if the URL names another step of the run: a page shows one step. Else empty."""
+    state, step = common.StepUrlState.from_query(request.GET), sample.step
+    number = common.parse_step_number(requested_step)
+    if common.get_requested_panel(request) or number in (None, step.step) or step.run_id != run.pk:
+        return ""
+    split = "" if step.split == common.find_default_split(run) else step.split
+    return reverse("step", args=[run.uid, step.step]) + replace(state, split=split).link()
+
+
+def find_requested_step(
+    run: Run, split: str, step: str, attempt: Attempt | None, shown: int | None = None
+) -> Step | None:
+    """None for `all`, and for `latest` if there is no step. `shown` is the step that a page of the latest step shows,
+    if it is no longer the latest. Raises Http404."""
     if step == "all":
         return None
+    if step == "latest" and shown is not None and (row := common.find_step(run, split, shown, attempt)):
+        return row
     number = common.parse_step_number(step)
     if number is None and step != "latest":
         raise Http404(_("The step must be a number, latest or all."))
@@ -136,5 +177,5 @@ def find_previous_step(row: Step | None) -> Step | None:
     """For the change of the mean score."""
     if row is None:
         return None
-    steps = Step.objects.filter(run=row.run_id, split=row.split, superseded=False, step_kind=row.step_kind)
+    steps = Step.objects.current().filter(run=row.run_id, split=row.split, step_kind=row.step_kind)
     return steps.filter(step__lt=row.step).order_by("-step").first()

@@ -1,22 +1,31 @@
 // The script of every page. Pages work without it. It adds shortcuts, live panels and navigation without a page load.
+import { startKeys } from "./key_queue.js";
 import "./ui.js";
 import "./shortcuts.js";
-import "./live_updates.js";
+import "./roving.js";
+import "./act_at_once.js";
+import { startLiveUpdates } from "./live_updates.js";
 import "../findings/findings.js";
 import "../pins/pins.js";
 import "../palette/open.js";
 
 document.documentElement.classList.add("js");
-if (document.getElementById("compare")) import("../compare/compare.js");
-if (document.querySelector("[data-charts]")) import("../run/charts.js");
-if (document.getElementById("q-choices")) import("../step/query_box.js");
-if (document.querySelector("[data-history]")) import("../prompt/prompt.js");
-if (document.querySelector("[data-feed-cards]")) import("../live/feed.js");
-if (document.getElementById("board")) import("../group/group.js");
-if (document.getElementById("flag-here")) import("../flags/inline_flag.js");
-if (document.getElementById("sample")) import("../review/viewed.js");
-if (document.querySelector("[data-grid]")) import("../run/heatmap_keys.js");
-if (document.querySelector("[data-verdict]")) import("../review/review.js");
+const scripts = [];
+if (document.getElementById("compare")) scripts.push(import("../compare/compare.js"));
+if (document.querySelector("[data-charts]")) scripts.push(import("../run/charts/index.js"));
+if (document.getElementById("q-choices")) scripts.push(import("../step/query_box.js"));
+if (document.querySelector("[data-arrived]")) scripts.push(import("../step/newer_data.js"));
+if (document.querySelector("[data-history]")) scripts.push(import("../prompt/prompt.js"));
+if (document.querySelector("[data-feed-cards]")) scripts.push(import("../live/feed.js"));
+if (document.getElementById("board")) scripts.push(import("../group/group.js"));
+if (document.getElementById("flag-here")) scripts.push(import("../flags/inline_flag.js"));
+if (document.getElementById("sample")) scripts.push(import("../review/viewed.js"));
+if (document.querySelector("[data-decision-url]")) scripts.push(import("../review/review.js"));
+// Without its script a key would follow a link instead.
+Promise.allSettled(scripts).then(() => {
+  startKeys();
+  startLiveUpdates();
+});
 
 // Rarely used, so loaded on the first use.
 document.addEventListener("click", ({ target }) => {

@@ -3,7 +3,7 @@
 const { texts = {}, form = (n) => n !== 1 } = globalThis.catalogue ?? {};
 
 export const gettext = (text) => [texts[text] ?? text].flat()[0];
-export const ngettext = (one, many, count) => (texts[one] ?? [one, many])[Number(form(count))];
+export const ngettext = (singular, plural, count) => (texts[singular] ?? [singular, plural])[Number(form(count))];
 
 // Replaces the placeholders of a text: "{count} new".
 export const fill = (text, holes) => text.replace(/\{(\w+)\}/g, (hole, name) => holes[name] ?? hole);

@@ -1,28 +1,29 @@
 // Live updates: a WebSocket sends change notifications, and each panel requests its normal URL again. A lost notification
 // does no harm: the server sends one after each connect. Without a socket the page polls every five seconds.
 import { fill, gettext } from "./i18n.js";
-import { announceSettled, buildUrl, requestPanel, swapPanel } from "./panel.js";
+import { buildUrl, forgetPanel, requestPanel, swapPanel } from "./panel.js";
 
 // In ms. All listeners get a notification at once, so the delay grows with their number. A slow server gets fewer requests.
-const DELAY = 60, JITTER = 120, JITTER_PER_LISTENER = 25, MAX_JITTER = 10000, PAUSE = 2, TIMEOUT = 30000;
+const DELAY = 60, JITTER = 120, JITTER_PER_LISTENER = 25, MAX_JITTER = 10000, PAUSE = 2, MAX_PAUSE = 10000, TIMEOUT = 30000;
 const MIN_RETRY = 500, MAX_RETRY = 30000, POLL = 5000, AGE = 20000, POLL_AFTER_FAILURES = 3;
 const { feed, topics } = document.body.dataset;
 const link = document.getElementById("link");
 const flights = new Map();
-let socket, polling, scheduled, failures = 0, missed = false, listeners = 1, pauseUntil = 0;
+let socket, polling, scheduled, handling = false, failures = 0, missed = false, listeners = 1, pauseUntil = 0;
 let pending = [];
 
 // --- panels -----------------------------------------------------------------------------------------------------------
 
 const page = () => document.getElementById("step-page");
-const field = () => document.activeElement?.matches("input:not([type=range]), textarea, select");
-// A list that the user works in does not change: new rows wait behind a button.
-const held = () => field() || new URLSearchParams(location.search).has("sel");
+let holds = () => false;
+
+// `decide(panel, html)` returns true if the new content of a panel with `data-hold` waits until the user asks for it.
+export const holdPanels = (decide) => (holds = decide);
 
 function concerns(panel, changes) {
   if (!panel.hasAttribute("data-hold")) return true;
   const { word, step } = page()?.dataset ?? {};
-  if (!word || word === "latest" || word === "all") return true;
+  if (!word || word === "all") return true;
   return changes.some((change) => change.step == null || String(change.step) === step);
 }
 
@@ -59,42 +60,20 @@ function panelUrl(panel) {
 setInterval(() => document.hidden || document.querySelectorAll("[data-ages]").forEach(refresh), AGE);
 
 async function load(panel, force = false) {
-  const from = panelUrl(panel);
+  const from = panelUrl(panel), step = page()?.dataset.step;
   const html = await requestPanel(panel, from, { quiet: true, signal: AbortSignal.timeout(TIMEOUT) });
   if (!panel.isConnected) return;
-  if (from !== panelUrl(panel)) return load(panel, force);
+  if (from !== panelUrl(panel) || step !== page()?.dataset.step) return load(panel, force);
   if (html === null) return;
-  if (panel.hasAttribute("data-hold") && held() && !force) return offer(panel, html);
-  swapPanel(panel, html);
+  if (force || !panel.hasAttribute("data-hold") || !holds(panel, html)) swapPanel(panel, html);
+  else forgetPanel(panel);
 }
 
-// --- rows that wait ---------------------------------------------------------------------------------------------------
-
-const order = (root) => [...root.querySelectorAll("tr[data-id]")].map((row) => row.dataset.id).join();
-
-function offer(panel, html) {
-  const fresh = new DOMParser().parseFromString(html, "text/html");
-  const next = fresh.querySelector("[data-total]")?.dataset;
-  const now = panel.querySelector("[data-total]")?.dataset;
-  if (next?.step === now?.step && order(fresh) === order(panel)) return swapPanel(panel, html);
-  const button = document.querySelector("[data-arrived]");
-  if (!next || !now || !button) return;
-  const count = next.total - now.total;
-  const moved = next.step !== now.step;
-  button.hidden = !moved && count <= 0;
-  button.dataset.moved = moved;
-  const text = moved ? fill(gettext("new step {step}"), next) : fill(gettext("{count} new"), { count });
-  button.querySelector("span").textContent = text;
-  announceSettled(panel);
+// Shows the content of a panel that waits. Throws an error if the server does not answer.
+export function showWaiting(panel) {
+  forgetPanel(panel);
+  return load(panel, true);
 }
-
-document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-arrived]");
-  if (!button) return;
-  button.hidden = true;
-  if (button.dataset.moved === "true") location.assign(buildUrl({ sel: "" }));
-  else load(document.getElementById("result"), true);
-});
 
 // --- the socket -------------------------------------------------------------------------------------------------------
 
@@ -113,10 +92,21 @@ async function handlePending() {
   const changes = pending;
   pending = [];
   const began = performance.now();
+  handling = true;
   await refreshAll(changes);
-  pauseUntil = performance.now() + PAUSE * (performance.now() - began);
+  handling = false;
+  pauseUntil = performance.now() + Math.min(MAX_PAUSE, PAUSE * (performance.now() - began));
   scheduled = pending.length ? setTimeout(handlePending, delay()) : undefined;
 }
+
+// What the user has saved is shown without the pause.
+document.addEventListener("deck:saved", ({ detail }) => {
+  if (detail.error) return;
+  pauseUntil = 0;
+  if (!pending.length || handling) return;
+  clearTimeout(scheduled);
+  scheduled = setTimeout(handlePending, delay());
+});
 
 function connect() {
   socket = new WebSocket(location.origin.replace(/^http/, "ws") + feed);
@@ -136,6 +126,7 @@ function connect() {
 }
 
 function setConnected(yes, wait = 0) {
+  if (yes && !link.hidden) document.dispatchEvent(new CustomEvent("deck:connected"));
   document.body.classList.toggle("disconnected", !yes);
   link.hidden = yes;
   const seconds = Math.ceil(wait / 1000);
@@ -151,4 +142,5 @@ document.addEventListener("visibilitychange", () => {
   notify({});
 });
 
-if (topics) connect();
+// After the scripts of the page: they decide what waits.
+export const startLiveUpdates = () => topics && connect();

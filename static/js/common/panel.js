@@ -4,20 +4,43 @@ import { fill, gettext } from "./i18n.js";
 const etags = new Map();
 let busy = 0;
 
+// The step that a page of the latest step shows. Its panels stay at this step until the user asks for a newer one.
+export function buildPanelHeaders(panel) {
+  const shown = document.querySelector("[data-word=latest]")?.dataset.step;
+  return { "HX-Request": "true", "HX-Target": panel.id, ...(shown ? { "X-Shown-Step": shown } : {}) };
+}
+document.addEventListener("htmx:configRequest", ({ detail }) => {
+  const shown = buildPanelHeaders(detail.target)["X-Shown-Step"];
+  if (shown) detail.headers["X-Shown-Step"] = shown;
+});
+
 export const announceSettled = (panel) => document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel } }));
+
+// The server answered, but not with the panel. `html` is its message about a query with an error.
+export class PanelError extends Error {
+  constructor(status, html = "") {
+    super(fill(gettext("The server returned status {status}."), { status }));
+    Object.assign(this, { status, html });
+  }
+}
+
+// The next request gets the panel's HTML even if it is the same: what arrived last is not on the page.
+export function forgetPanel(panel) {
+  for (const key of etags.keys()) if (key.startsWith(`${panel.id} `)) etags.delete(key);
+}
 
 // Returns the panel's HTML, or null if it has not changed since the last request.
 export async function requestPanel(panel, url, { signal, quiet = false } = {}) {
   const key = `${panel.id} ${url}`;
-  const headers = { "HX-Request": "true", "HX-Target": panel.id };
+  const headers = buildPanelHeaders(panel);
   if (quiet && etags.has(key)) headers["If-None-Match"] = etags.get(key);
   countRequests(quiet ? 0 : 1);
   try {
     const response = await fetch(url, { headers, signal, cache: "no-store", credentials: "same-origin" });
     if (response.status === 304) return null;
-    if (response.headers.has("HX-Retarget")) return null;
+    if (response.headers.has("HX-Retarget")) throw new PanelError(400, await response.text());
     if (response.redirected || response.headers.has("HX-Refresh")) return location.reload(), null;
-    if (!response.ok) throw new Error(fill(gettext("The server returned status {status}."), { status: response.status }));
+    if (!response.ok) throw new PanelError(response.status);
     etags.set(key, response.headers.get("ETag"));
     return await response.text();
   } finally {
@@ -45,6 +68,7 @@ function isEdited(node) {
 // The server's HTML must not undo a selection, an open box or a field value of the user, except values that the URL contains.
 function mayChange(name, node) {
   if (name === "value" && node.matches?.("[type=hidden], [data-ours]")) return true;
+  if (name === "tabindex") return !node.closest?.("[data-roving]"); // roving.js sets it
   return !(name === "aria-selected" || name === "value" || (name === "open" && node.tagName === "DETAILS"));
 }
 
@@ -73,5 +97,5 @@ function formatUrl(url) {
 // A left click without modifier keys, so not one that opens a tab.
 export const isPlainClick = (event) => !event.button && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
 
-// Runs `act` when the page is idle, at the latest after `most` ms. Safari has no idle callback.
-export const whenIdle = (act, most) => (globalThis.requestIdleCallback ? requestIdleCallback(act, { timeout: most }) : setTimeout(act, 50));
+// Runs `act` when the page is idle, at the latest after `timeout` ms. Safari has no idle callback.
+export const whenIdle = (act, timeout) => (globalThis.requestIdleCallback ? requestIdleCallback(act, { timeout }) : setTimeout(act, 50));

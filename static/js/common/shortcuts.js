@@ -31,7 +31,7 @@ const selectorOf = (attribute, key) => `[data-${attribute}="${CSS.escape(key)}"]
 
 // --- names of the keys ------------------------------------------------------------------------------------------------
 
-const ANYWHERE = /^(Ctrl|⌘|Esc|←|→)/; // handled by more than one button
+const ANYWHERE = /^(Ctrl|⌘|Esc|[←→↑↓])/; // handled by more than one button
 const LIVE = "[data-key]:not([hidden], :disabled)";
 
 // Footer and help show only keys that work on this page. A range like 1–6 works if its first key works.

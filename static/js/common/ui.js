@@ -28,16 +28,35 @@ document.addEventListener("deck:settled", (event) => updateAges(event.detail.pan
 document.addEventListener("htmx:afterSettle", () => updateAges());
 document.addEventListener("htmx:beforeRequest", () => countRequests(1));
 document.addEventListener("htmx:afterRequest", () => countRequests(-1));
+document.addEventListener("htmx:sendError", ({ detail }) => {
+  const isRead = detail.requestConfig?.verb === "get";
+  const text = isRead ? gettext("Server unreachable.") : gettext("Server unreachable. Not saved; try again.");
+  showMessage(text, MESSAGE_OF_ERROR);
+});
 
+// A message of the server, with the text between backticks as code.
+export function writeMessage(element, text) {
+  const parts = text.split("`");
+  const isPair = (at) => at % 2 === 1 && at < parts.length - 1;
+  const build = (part, at) => (isPair(at) ? Object.assign(document.createElement("code"), { textContent: part }) : part);
+  element.replaceChildren(...parts.map(build));
+}
+
+export const MESSAGE_OF_ERROR = 6000; // ms
 let fading;
-export function showMessage(text) {
-  document.querySelector(".toast")?.remove();
-  const toast = Object.assign(document.createElement("p"), { className: "toast", textContent: text });
+export function showMessage(text, time = 1600) {
+  document.querySelector(".toast:not(#unsaved, #going)")?.remove();
+  const toast = Object.assign(document.createElement("p"), { className: "toast" });
+  writeMessage(toast, text);
   toast.setAttribute("role", "status");
   document.body.append(toast);
   clearTimeout(fading);
-  fading = setTimeout(() => toast.remove(), 1600);
+  fading = setTimeout(() => toast.remove(), time);
 }
+
+document.addEventListener("deck:late", ({ detail }) => {
+  showMessage(fill(gettext("Not used, since the page was not ready: {keys}"), { keys: detail.join(" ") }), MESSAGE_OF_ERROR);
+});
 
 export async function copyText(text) {
   if (navigator.clipboard) await navigator.clipboard.writeText(text);

@@ -1,15 +1,20 @@
 // Flagging: f opens the box, a digit saves with that reason and moves to the next sample, Enter focuses the comment, Esc
 // closes. If rows are selected, f flags all of them. u undoes.
+import { listUnsaved, resume, save } from "./outbox.js";
 import { forget } from "../sample/prefetch.js";
-import { showMessage } from "../common/ui.js";
+import { holdKeys } from "../common/key_queue.js";
+import { gettext } from "../common/i18n.js";
+import { requestPanel, swapPanel } from "../common/panel.js";
+import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { onEscape } from "../common/shortcuts.js";
-import { postForm } from "../common/post.js";
+import { isPaneLoading } from "../sample/pane.js";
 import { move, show } from "../sample/reader.js";
 
 const EDGE = 18; // px at the left of a row where a click selects it
-const many = () => document.querySelector("#picked:not([hidden]) #picked-flags");
-const box = () => many() ?? document.getElementById("flag-box");
-const picks = () => import("../step/row_selection.js");
+const selectionBox = () => document.querySelector("#picked:not([hidden]) #picked-flags");
+const box = () => selectionBox() ?? document.getElementById("flag-box");
+const picks = () => holdKeys(import("../step/row_selection.js")); // f after x is for the selected rows
+const openId = () => document.querySelector("#sample article")?.dataset.id;
 let moveOn = false;
 
 function open() {
@@ -24,7 +29,7 @@ function open() {
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-flag-open]")) open();
   if (event.target.closest("[data-flag-close]")) event.target.closest("details").open = false;
-  if (event.target.closest("[data-pick]")) picks().then((picks) => picks.toggle());
+  if (event.target.closest("[data-pick]")) holdKeys(picks().then((picks) => picks.toggle()));
 });
 
 // Runs before the click handlers of reader.js: shift-click selects a range of rows, the left edge selects one row.
@@ -38,7 +43,7 @@ document.addEventListener(
     event.preventDefault();
     event.stopImmediatePropagation();
     getSelection().removeAllRanges();
-    picks().then((picks) => (event.shiftKey ? picks.selectRange(row.dataset.id) : picks.toggle(row.dataset.id)));
+    holdKeys(picks().then((picks) => (event.shiftKey ? picks.selectRange(row.dataset.id) : picks.toggle(row.dataset.id))));
   },
   true,
 );
@@ -69,29 +74,65 @@ onEscape(() => {
   return true;
 });
 
-document.addEventListener("htmx:afterRequest", (event) => {
-  if (!event.detail.elt.matches?.("[data-flag-form]") || !event.detail.successful) return;
-  const details = box();
-  if (document.querySelector("#flags .error-line")) return;
-  if (details) details.open = false;
-  forget(document.querySelector("#sample article")?.dataset.id);
+// A flag with a reason opens the next sample at once; it is saved meanwhile.
+async function flag(form, submitter) {
+  const id = openId();
+  form.closest("details").open = false;
+  const saved = save(form, { sample: id }, submitter);
+  form.reset();
   if (moveOn) move(1);
   moveOn = false;
+  try {
+    await saved;
+  } catch (error) {
+    showMessage(error.message, MESSAGE_OF_ERROR);
+    if (document.getElementById("step-page")) show(id);
+  }
+}
+
+// The flags of the sample, if it is still open.
+async function updateFlags(id) {
+  forget(id);
+  const flags = document.getElementById("flags");
+  if (openId() !== id || isPaneLoading() || !flags) return;
+  const html = await requestPanel(flags, flags.dataset.url, { quiet: true }).catch(() => null);
+  if (html !== null && openId() === id && flags.isConnected) swapPanel(flags, html);
+}
+
+// The pane says that the flags of its sample are not saved.
+function showUnsaved() {
+  const flags = document.getElementById("flags");
+  flags?.querySelector(".error-line.unsaved-here")?.remove();
+  if (!flags || !listUnsaved(openId()).length) return;
+  const textContent = gettext("Your flag of this sample is not saved, retrying.");
+  flags.prepend(Object.assign(document.createElement("p"), { className: "error-line unsaved-here", textContent }));
+}
+document.addEventListener("deck:unsaved", showUnsaved);
+document.addEventListener("deck:settled", ({ detail }) => ["sample", "flags"].includes(detail.panel.id) && showUnsaved());
+document.addEventListener("deck:saved", ({ detail }) => detail.item.sample && updateFlags(detail.item.sample));
+
+document.addEventListener("submit", (event) => {
+  if (event.defaultPrevented || !event.target.matches("[data-flag-form]")) return;
+  event.preventDefault();
+  flag(event.target, event.submitter);
 });
 
-// Undo shows a message and, if it concerned one sample, that sample. An OK decision moves to the next sample.
+// Undo shows a message and, if it concerned one sample, that sample. An OK decision moves to the next sample at once.
 document.addEventListener("submit", async (event) => {
-  const fine = event.target.matches("[data-fine]");
-  if (event.defaultPrevented || !(fine || event.target.matches("[data-undo]"))) return;
+  const isOk = event.target.matches("[data-ok]");
+  if (event.defaultPrevented || !(isOk || event.target.matches("[data-undo]"))) return;
   event.preventDefault();
-  const id = document.querySelector("#sample article").dataset.id;
+  const id = openId();
+  const saved = save(event.target, isOk ? { sample: id } : { once: true }, event.submitter);
+  if (isOk) move(1);
   try {
-    const result = await postForm(event.target);
-    showMessage(result.said);
-    document.dispatchEvent(new CustomEvent("deck:decided", { detail: fine ? { fine: id } : { undone: result.sample } }));
-    if (fine) move(1);
-    else if (result.sample && document.getElementById("step-page")) show(result.sample);
+    const result = await saved;
+    showMessage(result.message);
+    document.dispatchEvent(new CustomEvent("deck:decided", { detail: isOk ? { ok: id } : { undone: result.sample } }));
+    if (!isOk && result.sample && document.getElementById("step-page")) show(result.sample);
   } catch (error) {
-    showMessage(error.message);
+    showMessage(error.message, MESSAGE_OF_ERROR);
+    if (isOk && document.getElementById("step-page")) show(id);
   }
 });
+resume();

@@ -19,7 +19,7 @@ async function send(sent, submitter) {
   try {
     const result = await postForm(sent, {}, submitter);
     box.close();
-    showMessage(result.said);
+    showMessage(result.message);
     document.dispatchEvent(new CustomEvent("deck:flagged"));
   } catch (error) {
     showMessage(error.message);

@@ -6,25 +6,46 @@ const INVISIBLE = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85\u200b\u2028\u2029\u202a-\
 const CONTEXT = 3; // unchanged lines that remain visible next to a change
 const MIN_COLLAPSED = 12; // lines
 const MAX_INLINE = 800; // words; longer texts are compared in a Worker
+const MAX_INLINE_CHARS = 20_000;
+const BLOCK_CHARS = 20_000;
+const MAX_UNSPLIT_CHARS = 40_000;
 
 let worker;
 
-// [{ text, side: "both" | "there" | "here" }]; rejects if the browser cannot compare the texts.
-export function differences(there, here) {
+// What `compute` returns; rejects if the browser cannot compare the texts.
+export function differences(there, here, always = false) {
   worker?.terminate();
   worker = null;
-  if (words(there) <= MAX_INLINE && words(here) <= MAX_INLINE) return compute(there, here);
+  if (isShort(there) && isShort(here)) return compute(there, here, always);
   return new Promise((done, failed) => {
     worker = new Worker(new URL("./word_diff_worker.js", import.meta.url), { type: "module" });
     worker.onmessage = ({ data }) => done(data);
     worker.onerror = (event) => failed(new Error(event.message));
-    worker.postMessage({ there, here });
+    worker.postMessage({ there, here, always });
   });
+}
+
+const isShort = (text) => text.length <= MAX_INLINE_CHARS && words(text) <= MAX_INLINE;
+
+// Why the texts are side by side instead of a word diff.
+export function describeUnlike(likeness) {
+  if (likeness === null) return gettext("The texts are too different for a word diff.");
+  const percent = Math.round(100 * likeness);
+  const text = gettext("The texts are too different for a word diff: {percent} % of their three-word sequences are the same (limit 20 %).");
+  return fill(text, { percent });
 }
 
 // Text as the server renders it: invisible and direction-changing characters show their code (see `plain` in text.py).
 export function showInvisible(text) {
   const fragment = document.createDocumentFragment();
+  if (text.length > MAX_UNSPLIT_CHARS) {
+    for (const block of splitIntoBlocks(text)) {
+      const span = Object.assign(document.createElement("span"), { className: "block" });
+      span.append(showInvisible(block));
+      fragment.append(span);
+    }
+    return fragment;
+  }
   let at = 0;
   for (const match of text.matchAll(INVISIBLE)) {
     const [char] = match;
@@ -37,12 +58,28 @@ export function showInvisible(text) {
   return fragment;
 }
 
+// As `split_into_blocks` in formatting.py: browsers need seconds for the layout of one long line in several scripts.
+function* splitIntoBlocks(text) {
+  let at = 0;
+  while (at < text.length) {
+    const near = text.slice(at + BLOCK_CHARS, at + 2 * BLOCK_CHARS);
+    const found = ["\n", " "].map((end) => near.indexOf(end) + 1).find(Boolean);
+    let end = Math.min(text.length, at + BLOCK_CHARS + (found ?? 0));
+    while (end < text.length && /^[\p{M}\u200d\udc00-\udfff]/u.test(text.slice(end, end + 1))) end += 1;
+    yield text.slice(at, end);
+    at = end;
+  }
+}
+
 const TAGS = { there: "del", here: "ins" };
 
 // Fills `element` with the parts: <del> for text that only the first has, <ins> for text that only the second has.
 export function renderDiff(element, parts) {
   const last = parts.length - 1;
-  const renderPart = (part, at) => (part.side === "both" ? renderSame(part.text, at > 0, at < last) : [renderChange(part)]);
+  const renderPart = (part, at) => {
+    if (part.side === "rest") return [renderRest(part.text)];
+    return part.side === "both" ? renderSame(part.text, at > 0, at < last) : [renderChange(part)];
+  };
   element.replaceChildren(...parts.flatMap(renderPart));
 }
 
@@ -52,6 +89,17 @@ function renderChange({ text, side }) {
   return fragment;
 }
 
+function renderRest(text) {
+  const heading = fill(gettext("{count} more characters, not compared"), { count: text.length.toLocaleString("en") });
+  return createFold(heading, showInvisible(text));
+}
+
+function createFold(heading, content) {
+  const fold = Object.assign(document.createElement("details"), { className: "fold" });
+  fold.append(Object.assign(document.createElement("summary"), { textContent: heading }), content);
+  return fold;
+}
+
 // Text that both have. The middle of a long part is collapsed.
 function renderSame(text, before, after) {
   const lines = text.split(/(?<=\n)/);
@@ -59,8 +107,7 @@ function renderSame(text, before, after) {
   const last = after ? CONTEXT : 0;
   const hidden = lines.slice(first, lines.length - last);
   if (hidden.length < MIN_COLLAPSED) return [showInvisible(text)];
-  const fold = Object.assign(document.createElement("details"), { className: "fold" });
   const heading = fill(gettext("{count} identical lines"), { count: hidden.length.toLocaleString("en") });
-  fold.append(Object.assign(document.createElement("summary"), { textContent: heading }), showInvisible(hidden.join("")));
+  const fold = createFold(heading, showInvisible(hidden.join("")));
   return [showInvisible(lines.slice(0, first).join("")), fold, showInvisible(lines.slice(lines.length - last).join(""))];
 }

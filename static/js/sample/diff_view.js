@@ -1,22 +1,23 @@
 // The diff view: renders the two texts from the server as one text with the differences marked.
 import { fill, gettext } from "../common/i18n.js";
-import { differences, renderDiff } from "./diff_render.js";
+import { describeUnlike, differences, renderDiff } from "./diff_render.js";
 
 let latest = 0;
 
 const count = (parts, side) => parts.filter((part) => part.side === side).length;
 
-export async function renderDiffView(pane) {
+export async function renderDiffView(pane, always = false) {
   const box = pane.querySelector("[data-diff]:not([data-done])");
   if (!box) return;
   box.dataset.done = "";
   const request = ++latest;
   const text = (name) => box.querySelector(`[data-${name}]`).textContent;
-  const showStatus = (words) => (box.querySelector("[data-diff-said]").textContent = words);
+  const showStatus = (...content) => box.querySelector("[data-diff-status]").replaceChildren(...content);
   const slow = setTimeout(() => showStatus(gettext("Comparing…")), 150);
   try {
-    const parts = await differences(text("there"), text("here"));
+    const { likeness, parts } = await differences(text("there"), text("here"), always);
     if (request !== latest) return;
+    if (!parts) return showStatus(`${describeUnlike(likeness)} `, createButton(box, pane));
     const out = box.querySelector("[data-diff-out]");
     renderDiff(out, parts);
     out.hidden = false;
@@ -28,6 +29,16 @@ export async function renderDiffView(pane) {
   } finally {
     clearTimeout(slow);
   }
+}
+
+function createButton(box, pane) {
+  const button = Object.assign(document.createElement("button"), { className: "small", textContent: gettext("word diff anyway") });
+  button.type = "button";
+  button.addEventListener("click", () => {
+    delete box.dataset.done;
+    renderDiffView(pane, true);
+  });
+  return button;
 }
 
 function summarize(parts) {

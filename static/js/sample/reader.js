@@ -1,14 +1,13 @@
 // The sample next to the table: row selection by mouse and keys, views, drawer, width.
 import { forget, getPane, prefetch } from "./prefetch.js";
-import { showMessage } from "../common/ui.js";
-import { gettext } from "../common/i18n.js";
+import { cancelPane, loadPane } from "./pane.js";
 import { onEscape } from "../common/shortcuts.js";
-import { buildUrl, isPlainClick, requestPanel, whenIdle } from "../common/panel.js";
+import { buildUrl, isPlainClick, whenIdle } from "../common/panel.js";
 
 const page = document.getElementById("step-page");
 const pane = document.getElementById("sample");
 const AHEAD = 16, BEHIND = 4;
-let loading, writing, direction = 1, chosen = pane?.querySelector("article")?.dataset.id;
+let writing, direction = 1, place = "", chosen = pane?.querySelector("article")?.dataset.id;
 
 const rows = () => [...document.querySelectorAll("#rows tr[data-id]")];
 const current = () => rows().find((row) => row.dataset.id === chosen);
@@ -16,7 +15,7 @@ const parameter = (name) => new URLSearchParams(location.search).get(name) ?? ""
 
 function markRows() {
   for (const row of rows()) {
-    if (row.dataset.id === chosen) row.setAttribute("aria-selected", "true");
+    if (row.dataset.id === chosen) row.setAttribute("aria-selected", "true"), (place = chosen);
     else row.removeAttribute("aria-selected");
   }
 }
@@ -35,8 +34,6 @@ const viewKey = () => buildUrl(viewParams(), "/");
 
 // Shows another sample, or the same in another view; `extra` has the changes of `VIEW`.
 export async function show(id, extra = {}, byUser = true) {
-  loading?.abort();
-  const { signal } = (loading = new AbortController());
   const same = !id || id === chosen;
   const url = paneUrl(id ?? chosen, extra);
   const cached = same || Object.keys(extra).length ? undefined : getPane(id, viewKey());
@@ -47,24 +44,24 @@ export async function show(id, extra = {}, byUser = true) {
   if (byUser) {
     write({ start: "", ...(page ? { sel: chosen } : {}), at: "", as: "", ...extra });
     page?.classList.add("reading");
+    document.dispatchEvent(new CustomEvent("deck:chosen"));
   }
-  try {
-    const html = (await cached) ?? (signal.aborted ? null : await requestPanel(pane, url, { signal }));
-    if (html == null || signal.aborted) return;
-    if (!same) pane.scrollTop = 0; // after the swap, this would cause a second layout
-    pane.innerHTML = html;
-    window.htmx.process(pane);
-    document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel: pane } }));
-    whenIdle(prefetchNear, 200);
-  } catch (error) {
-    if (error.name !== "AbortError") showMessage(gettext("Could not load the sample. Server unreachable."));
-  }
+  await loadPane(url, cached, !same);
+  whenIdle(prefetchNear, 200);
 }
+
+// The page shows another step: all its parts arrive together.
+document.addEventListener("deck:moved", ({ detail }) => {
+  cancelPane();
+  clearTimeout(writing);
+  forget();
+  chosen = detail.id;
+});
 
 // Browsers limit the number of URL changes per second, and a held key causes many.
 function write(changes) {
   clearTimeout(writing);
-  const now = () => history.replaceState(null, "", buildUrl(changes));
+  const now = () => history.replaceState(history.state, "", buildUrl(changes));
   if (VIEW.some((name) => changes[name]) || "view" in changes) now();
   else writing = setTimeout(now, 100);
 }
@@ -84,21 +81,27 @@ function prefetchNear() {
   if (page) prefetch(near, viewKey(), (ids) => buildUrl({ ...viewParams(), of: ids.join() }, page.dataset.aheadUrl));
 }
 
-// After another query or order, the first match opens, with its hits marked.
+// After another query or order, the first match opens, with its hits marked; also if the open sample is no longer listed.
 const currentQuery = () => parameter("q") + "\n" + parameter("sort");
 let shownQuery = currentQuery();
 
-document.addEventListener("htmx:afterSettle", (event) => {
-  if (!page || event.target.id !== "result" || currentQuery() === shownQuery) return;
+function openFirst() {
+  const isNew = currentQuery() !== shownQuery;
+  const isGone = !current() && (!chosen || chosen === place);
   shownQuery = currentQuery();
-  forget();
+  if (isNew) clearTimeout(writing), forget();
   const first = rows()[0]?.dataset.id;
-  if (first && !pane.contains(document.activeElement)) show(first, {}, false);
-});
+  if (first && (isNew ? !pane.contains(document.activeElement) : isGone)) show(first, {}, false);
+}
 
+document.addEventListener("deck:settled", ({ detail }) => page && detail.panel.id === "result" && openFirst());
+document.addEventListener("htmx:afterSwap", ({ target }) => page && target.id === "result" && openFirst());
+document.addEventListener("deck:followed", () => rows().length && show(rows()[0].dataset.id, {}, false));
+
+// Moves from the open sample; if it is not in the list, from the last one that was.
 export function move(by) {
   const all = rows();
-  const at = all.indexOf(current());
+  const at = all.indexOf(current() ?? document.getElementById(`r-${place}`));
   const row = all[Math.max(0, at + by)];
   direction = Math.sign(by);
   const loadMore = () => document.querySelector(".sentinel")?.scrollIntoView({ block: "nearest" });
@@ -108,6 +111,22 @@ export function move(by) {
   show(row.dataset.id);
 }
 
+export const hasList = () => Boolean(page && rows().length);
+
+// Shows the next row, or the previous one, that contains the selector. False if there is none.
+export async function showRowWith(selector, by) {
+  const all = rows();
+  const at = all.indexOf(current() ?? document.getElementById(`r-${place}`));
+  const others = by > 0 ? all.slice(at + 1) : all.slice(0, Math.max(0, at)).reverse();
+  const row = others.find((other) => other.querySelector(selector));
+  direction = by;
+  if (by > 0 && others.length < 10) document.querySelector(".sentinel")?.scrollIntoView({ block: "nearest" });
+  if (!row) return false;
+  row.scrollIntoView({ block: "nearest" });
+  await show(row.dataset.id);
+  return true;
+}
+
 const start = () => whenIdle(prefetchNear, 500); // after the page itself is painted
 if (document.readyState === "complete") start();
 else addEventListener("load", start);
@@ -115,10 +134,10 @@ else addEventListener("load", start);
 // --- clicks -----------------------------------------------------------------------------------------------------------
 
 const CLICKS = {
-  "[data-move]": (found) => move(Number(found.dataset.move)),
-  "#rows tr[data-id]": (found) => show(found.dataset.id),
-  "[data-sample]": (found) => show(found.dataset.sample),
-  "[data-past]": (found) => location.assign(buildUrl({ sel: found.dataset.past }, found.dataset.step)),
+  "[data-move]": (link) => move(Number(link.dataset.move)),
+  "#rows tr[data-id]": (row) => show(row.dataset.id),
+  "[data-sample]": (link) => show(link.dataset.sample),
+  "[data-past]": ({ dataset }) => location.assign(buildUrl({ sel: dataset.past }, dataset.step)),
   "[data-close]": () => close("full") || close("reading"),
   "[data-wide]": () => page.classList.toggle("full"),
 };
@@ -136,10 +155,10 @@ document.addEventListener("click", (event) => {
   if (view) return event.preventDefault(), switchView(view);
   if (!page || event.target.closest("[data-board]")) return;
   for (const [selector, act] of Object.entries(CLICKS)) {
-    const found = event.target.closest(selector);
-    if (!found) continue;
+    const element = event.target.closest(selector);
+    if (!element) continue;
     event.preventDefault();
-    return act(found);
+    return act(element);
   }
 });
 
@@ -200,13 +219,7 @@ function makesStale({ version, step }) {
 document.addEventListener("deck:changed", ({ detail }) => detail.filter(makesStale).length && forget());
 document.addEventListener("htmx:afterSettle", (event) => event.target.id === "flags" && forget(chosen));
 // The user's own decision is known before its notification: forget that sample, or all.
-document.addEventListener("deck:decided", ({ detail }) => forget(detail.fine ?? detail.undone));
-document.addEventListener("htmx:afterSwap", (event) => {
-  if (event.target.id !== "result") return;
-  forget();
-  const first = rows()[0];
-  if (first && !current()) show(first.dataset.id, {}, false);
-});
+document.addEventListener("deck:decided", ({ detail }) => forget(detail.ok ?? detail.undone));
 markRows();
 if (parameter("sel") && page) {
   page.classList.add("reading");

@@ -2,6 +2,7 @@
 import { copyText, showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { reveal, revealNext } from "./dom.js";
+import { moveBy, moveInList, showFirst } from "./hits.js";
 
 const pane = document.getElementById("sample");
 
@@ -9,6 +10,7 @@ function setUpPane() {
   if (pane.querySelector("[data-math]")) import("../common/math.js").then((math) => math.renderMath(pane));
   if (pane.querySelector("[data-diff]")) import("./diff_view.js").then((diff) => diff.renderDiffView(pane));
   if (pane.querySelector("[data-tokens], [data-token-chart]")) import("./token_view.js").then((token) => token.setUpTokens(pane));
+  if (pane.querySelector("[data-hits]")) showFirst(pane);
   if (new URLSearchParams(location.search).has("find")) withFind((bar) => bar.resume(pane));
 }
 
@@ -31,6 +33,8 @@ const CLICKS = {
   "[data-jump]": (link) => reveal(document.getElementById(link.dataset.jump), "start"),
   "[data-find-open]": () => (focusFind(), withFind((bar) => bar.open(pane))),
   "[data-next-change]": () => revealNext(".diff :is(del, ins)") ?? showMessage(gettext("No more changes")),
+  "[data-hit]": (button) => moveBy(pane, Number(button.dataset.hit)),
+  "[data-list-hit]": (button) => moveInList(pane, Number(button.dataset.listHit)),
   "[data-copy-from]": (button) => copyFile(button.dataset.copyFrom),
 };
 

@@ -5,7 +5,7 @@ import { show } from "./reader.js";
 import { reveal, revealNext } from "./dom.js";
 
 const tokenBox = () => document.querySelector("[data-tokens]");
-const every = () => [...document.querySelectorAll("[data-tokens] b")];
+const allTokens = () => [...document.querySelectorAll("[data-tokens] b")];
 let values;
 
 // Scrolls to the token in the URL, once per pane.
@@ -29,18 +29,18 @@ const first = () => Number(tokenBox().dataset.tokens);
 
 // Shows the recorded values of a token. The index of its element is its index in the loaded range.
 function showValues(token) {
-  const index = every().indexOf(token);
+  const index = allTokens().indexOf(token);
   const text = (name, value) => (value == null ? [] : [`${name} ${value}${chance(name, value)}`]);
   const parts = Object.entries(values).flatMap(([name, all]) => text(name, all[index]));
   token.title = [`#${(first() + index).toLocaleString("en")}`, ...parts].join(" · ");
-  document.querySelector("[data-token-said]").textContent = token.title;
+  document.querySelector("[data-token-status]").textContent = token.title;
 }
 
 const isLogprob = (name) => name === tokenBox().dataset.logprob;
 const chance = (name, value) => (isLogprob(name) ? ` (p ${Math.exp(Math.min(value, 0)).toPrecision(3)})` : "");
 
 function goTo(at) {
-  const token = every()[at - first()];
+  const token = allTokens()[at - first()];
   if (token) goToToken(token);
   else show(null, { view: "tokens", at }, true);
 }

@@ -3,7 +3,12 @@
 // The cost of a word diff is the square of the number of changes. So long texts are first compared by lines, then by words
 // within the changed lines.
 
-const MAX_WORDS = 2000;
+const MAX_WORDS = 2000; // of texts or changed lines that are compared by words
+const MAX_COMPARED_CHARS = 400_000; // of each text
+const SEQUENCE = 3; // words
+const MIN_COUNTED_WORDS = 12; // likeness is not measured for shorter texts
+const MIN_LIKENESS = 0.2; // a word diff of less similar texts consists of words that are the same by chance
+const HIGH_LIKENESS = 0.8; // a word diff of such texts is fast even if they are long
 const TIME_LIMIT = 3000; // ms for a pair of texts; after that, the rest is compared only by lines
 
 // Scripts without spaces between words: each character counts as a word.
@@ -23,15 +28,53 @@ const loadLibrary = async () => {
   return globalThis.Diff;
 };
 
-// [{ text, side }] in order; side is "both", "there" (only in the first text) or "here" (only in the second).
-export async function compute(there, here) {
+// How much of two texts is the same, 0 to 1: the share of sequences of three words that both have. Null for a short text.
+export function measureLikeness(there, here) {
+  const [first, second] = [there, here].map((text) => text.match(WORDS) ?? []);
+  if (Math.min(first.length, second.length) < MIN_COUNTED_WORDS) return null;
+  const counts = new Map();
+  for (const sequence of listSequences(first)) counts.set(sequence, (counts.get(sequence) ?? 0) + 1);
+  let same = 0;
+  for (const sequence of listSequences(second)) {
+    const left = counts.get(sequence);
+    if (!left) continue;
+    counts.set(sequence, left - 1);
+    same += 1;
+  }
+  return (2 * same) / (first.length + second.length - 2 * (SEQUENCE - 1));
+}
+
+function* listSequences(list) {
+  for (let at = 0; at + SEQUENCE <= list.length; at += 1) yield list.slice(at, at + SEQUENCE).join(" ");
+}
+
+// { likeness, parts }. `parts` is [{ text, side }] in order; side is "both", "there" (only in the first text), "here" (only in
+// the second) or "rest" (what follows in the second, not compared). It is null for unlike texts, except with `always`.
+export async function compute(there, here, always = false) {
+  const [first, second] = [there, here].map((text) => text.slice(0, MAX_COMPARED_CHARS));
+  const likeness = measureLikeness(first, second);
+  if (!always && likeness !== null && likeness < MIN_LIKENESS) return { likeness, parts: null };
+  const rest = here.slice(MAX_COMPARED_CHARS);
+  const parts = await compareTexts(first, second, likeness > HIGH_LIKENESS ? Infinity : MAX_WORDS);
+  if (!always && !sharesText(parts, first, second)) return { likeness: null, parts: null };
+  return { likeness, parts: rest ? [...parts, { text: rest, side: "rest" }] : parts };
+}
+
+// False if hardly anything of two texts is the same, of which one is long: one is short, or the time was over.
+function sharesText(parts, first, second) {
+  const shared = parts.reduce((sum, { text, side }) => sum + (side === "both" ? text.length : 0), 0);
+  const isLong = Math.max(words(first), words(second)) >= MIN_COUNTED_WORDS;
+  return !isLong || 2 * shared >= MIN_LIKENESS * (first.length + second.length);
+}
+
+async function compareTexts(there, here, maxWords) {
   const diff = await loadLibrary();
   const deadline = performance.now() + TIME_LIMIT;
   if (words(there) <= MAX_WORDS && words(here) <= MAX_WORDS) {
     return compareWords(diff, there, here, deadline) ?? replaceAll(there, here);
   }
   const lines = diff.diffLines(there, here, { timeout: TIME_LIMIT });
-  return lines ? compareLines(diff, lines, deadline) : replaceAll(there, here);
+  return lines ? compareLines(diff, lines, deadline, maxWords) : replaceAll(there, here);
 }
 
 const replaceAll = (there, here) => [{ text: there, side: "there" }, { text: here, side: "here" }].filter((part) => part.text);
@@ -49,11 +92,11 @@ function compareWords(diff, there, here, deadline) {
 }
 
 // Removed lines and the lines that replace them are compared by words.
-function compareLines(diff, lines, deadline) {
+function compareLines(diff, lines, deadline, maxWords) {
   const parts = [];
   for (let at = 0; at < lines.length; at += 1) {
     const [now, next] = [lines[at], lines[at + 1]];
-    const pair = now.removed && next?.added && words(now.value) <= MAX_WORDS && words(next.value) <= MAX_WORDS;
+    const pair = now.removed && next?.added && words(now.value) <= maxWords && words(next.value) <= maxWords;
     const changes = pair && performance.now() < deadline && compareWords(diff, now.value, next.value, deadline);
     if (changes) at += 1;
     parts.push(...(changes || toParts([now])));

@@ -13,10 +13,10 @@ const score = (share, { low, high }) => Number(high) - ((share - 0.08) / 0.84) *
 
 function buildTerms({ left, right, top, bottom }, data) {
   const span = data.high - data.low;
-  const least = score(bottom, data), most = score(top, data);
+  const lowest = score(bottom, data), highest = score(top, data);
   const terms = [];
-  if (least > data.low || most < data.high) {
-    terms.push(`score:${least <= data.low ? "" : short(least, span)}..${most >= data.high ? "" : short(most, span)}`);
+  if (lowest > data.low || highest < data.high) {
+    terms.push(`score:${lowest <= data.low ? "" : short(lowest, span)}..${highest >= data.high ? "" : short(highest, span)}`);
   }
   if (left > 0 || right < 1) {
     terms.push(`${data.keyX}:${left ? Math.floor(left * data.right) : ""}..${right < 1 ? Math.ceil(right * data.right) : ""}`);

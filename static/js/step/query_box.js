@@ -1,35 +1,126 @@
-// The query box: completion (combobox), chart and filter links without a page load, menus, brushes.
+// The query box of samples: runs queries without a page load, also those of charts and filters; menus, brushes.
 import { gettext } from "../common/i18n.js";
+import { dropKeys, holdKeys } from "../common/key_queue.js";
 import { onEscape } from "../common/shortcuts.js";
-import { buildUrl } from "../common/panel.js";
+import { buildUrl, requestPanel, swapPanel } from "../common/panel.js";
+import { showMessage } from "../common/ui.js";
+import { attachCompletion } from "../common/query_completion.js";
 
 const form = document.getElementById("query");
 const box = document.getElementById("q");
-const list = document.getElementById("q-choices");
-const WAIT = 90, MENUS = ".menu[open]"; // ms between the last key and the request for completions
-let choices = [], active = -1, span = [0, 0], loading, waiting;
+const MENUS = ".menu[open]";
+const completion = attachCompletion(box);
 
 // --- running a query --------------------------------------------------------------------------------------------------
 
-// A chosen query gets a history entry. Typing replaces the current entry.
-function go(href) {
-  close();
-  history.replaceState({ htmx: true }, "");
-  history.pushState({ htmx: true }, "", buildUrl({ sel: "", start: "" }, new URL(href, location.href).href));
-  updateForm();
-  window.htmx.ajax("GET", location.href, { source: "#result", target: "#result", swap: "morph:innerHTML" });
+const TYPING_PAUSE = 150; // ms
+const KEPT = ["sort", "parts", "top"]; // hidden fields of the form, for a page without scripts
+const result = document.getElementById("result");
+const parameter = (name) => new URLSearchParams(location.search).get(name) ?? "";
+const address = (q) => buildUrl({ q, sel: "", start: "" });
+let running, typing, before = ""; // `before`: the URL from before the user began to type
+
+// Runs the query of a URL. A chosen query, also one with Enter, gets a history entry, so that Back undoes it. A query that
+// is still typed replaces the current entry, and its errors are not shown.
+function ask(url, isTyped = false) {
+  clearTimeout(typing);
+  running?.abort();
+  running = new AbortController();
+  const from = before || location.href;
+  if (!isTyped) before = "";
+  return holdKeys(run(url, isTyped, from, running.signal));
 }
 
-// Copies the parameters of the URL into the form.
-function updateForm() {
-  const now = new URLSearchParams(location.search);
-  box.value = now.get("q") ?? "";
-  const sort = form.querySelector("[name=sort]");
-  sort.value = now.get("sort") ?? "";
-  sort.disabled = !sort.value;
+async function run(url, isTyped, from, signal) {
+  try {
+    const html = await requestPanel(result, url, { signal });
+    if (html === null || signal.aborted) return;
+    if (isTyped) before = from;
+    else if (buildUrl({ sel: "", start: "" }, from) !== url) addHistoryEntry(from);
+    history.replaceState({ htmx: true }, "", url);
+    showError("");
+    swapPanel(result, html);
+    document.getElementById("table").scrollTop = 0;
+  } catch (error) {
+    if (signal.aborted || isTyped) return;
+    if (from !== location.href) before = from;
+    showError(error.html ?? "");
+    if (!error.html) showMessage(gettext("The query was not run: server unreachable."));
+    dropKeys(); // they were meant for the new list
+    box.focus();
+  }
+}
+
+function addHistoryEntry(from) {
+  before = "";
+  history.replaceState({ htmx: true }, "", from);
+  history.pushState({ htmx: true }, "", from);
+}
+
+function showError(html) {
+  document.getElementById("q-error").innerHTML = html;
+  box.setAttribute("aria-invalid", String(Boolean(html)));
+}
+
+// A link, a chart or a filter.
+function go(href) {
+  completion.close();
+  const url = buildUrl({ sel: "", start: "" }, new URL(href, location.href).href);
+  const wanted = new URL(url, location.href).searchParams;
+  box.value = wanted.get("q") ?? "";
+  for (const name of KEPT) {
+    const field = form.querySelector(`[name=${name}]`);
+    field.value = wanted.get(name) ?? "";
+    field.disabled = !field.value;
+  }
+  ask(url);
 }
 
 const write = (q) => go(buildUrl({ q }));
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  completion.close();
+  ask(address(box.value));
+  document.getElementById("table").focus({ preventScroll: true }); // the next keys are for the list
+});
+
+// --- typing -----------------------------------------------------------------------------------------------------------
+
+const NUMBER = /^-?[\w.]+(<=|>=|!=|<|>|=|:)-?\d+(\.\d+)?$/; // `score<0.2`, but not `score<0.`
+const isQuoted = (text) => (text.match(/"/g)?.length ?? 0) % 2 > 0;
+
+// Half a word changes nothing: a term counts when a space, a number or a known value ends it.
+function isHalf() {
+  const text = box.value.slice(0, box.selectionStart);
+  const word = text.match(/\S*$/)[0].normalize("NFKC"); // full-width signs of an input method are signs of the query
+  return isQuoted(text) || !(word === "" || word.endsWith('"') || NUMBER.test(word.replace(/^\(+|\)+$/g, "")));
+}
+
+function runTyped() {
+  if (box.value.trim() !== parameter("q").trim()) ask(address(box.value), true);
+}
+
+box.addEventListener("input", () => {
+  clearTimeout(typing);
+  showError("");
+  if (!isHalf()) typing = setTimeout(runTyped, TYPING_PAUSE);
+});
+box.addEventListener("deck:term", () => {
+  clearTimeout(typing);
+  typing = setTimeout(runTyped, TYPING_PAUSE);
+});
+
+// What was typed and run before the field was left can be undone too.
+box.addEventListener("blur", () => {
+  clearTimeout(typing);
+  const now = location.href;
+  if (!before) return;
+  addHistoryEntry(before);
+  history.replaceState({ htmx: true }, "", now);
+});
+
+// --- links and menus ----------------------------------------------------------------------------------------------------
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("#result a[data-ask]");
@@ -54,134 +145,16 @@ onEscape(() => {
   return true;
 });
 
-// Ignores a response to an outdated query.
+// The next part of a search of all steps: ignored if the query has changed since, or the user stopped the search.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { elt, requestConfig, xhr } = event.detail;
   if (elt.id !== "result" || !xhr.responseURL) return;
   const sent = new URL(xhr.responseURL).searchParams;
-  const late = (sent.get("q") ?? "") !== box.value || (sent.get("sort") ?? "") !== form.querySelector("[name=sort]").value;
+  const late = ["q", "sort"].some((name) => (sent.get(name) ?? "") !== parameter(name));
   if (late || requestConfig.elt.hasAttribute("data-stopped")) event.detail.shouldSwap = false;
 });
 
-document.addEventListener("htmx:afterSwap", (event) => {
-  if (!["result", "q-error"].includes(event.target.id)) return;
-  const wrong = document.getElementById("q-error").textContent.trim();
-  box.setAttribute("aria-invalid", String(Boolean(wrong)));
-  const goesOn = event.detail.requestConfig?.elt.matches("[data-searching]");
-  if (event.target.id === "result" && !goesOn) document.getElementById("table").scrollTop = 0;
-});
-
-// --- completion -------------------------------------------------------------------------------------------------------
-
-const open = () => !list.hidden;
-
-function close() {
-  clearTimeout(waiting);
-  loading?.abort();
-  list.hidden = true;
-  active = -1;
-  box.setAttribute("aria-expanded", "false");
-  box.removeAttribute("aria-activedescendant");
-}
-
-function scheduleCompletion() {
-  clearTimeout(waiting);
-  waiting = setTimeout(complete, WAIT);
-}
-
-async function complete() {
-  loading?.abort();
-  loading = new AbortController();
-  const at = box.selectionStart;
-  const url = new URL(form.dataset.choices, location.href);
-  url.searchParams.set("q", box.value);
-  url.searchParams.set("at", [...box.value.slice(0, at)].length);
-  try {
-    const response = await fetch(url, { signal: loading.signal, credentials: "same-origin" });
-    if (!response.ok) return close();
-    renderChoices(await response.json());
-  } catch {
-    // Aborted by the next key, or the server does not respond: the box works without completion.
-  }
-}
-
-// The server counts characters; a text field counts UTF-16 code units.
-const unit = (count) => [...box.value].slice(0, count).join("").length;
-
-function renderChoices(completions) {
-  choices = completions.choices;
-  span = [unit(completions.start), unit(completions.end)];
-  if (!choices.length || document.activeElement !== box) return close();
-  active = -1;
-  list.replaceChildren(...choices.map(option), hint());
-  list.hidden = false;
-  box.setAttribute("aria-expanded", "true");
-  box.removeAttribute("aria-activedescendant");
-}
-
-function option(choice, at) {
-  const line = Object.assign(document.createElement("li"), { id: `q-choice-${at}` });
-  line.setAttribute("role", "option");
-  line.setAttribute("aria-selected", "false");
-  const counted = choice.count == null ? "" : choice.count.toLocaleString("en");
-  for (const text of [choice.text, choice.detail, counted]) {
-    line.append(Object.assign(document.createElement("span"), { textContent: text }));
-  }
-  line.addEventListener("pointerdown", (event) => (event.preventDefault(), insertChoice(at)));
-  return line;
-}
-
-function hint() {
-  const textContent = gettext("↓ ↑ select · Tab accept · Esc close");
-  const line = Object.assign(document.createElement("li"), { className: "hint", textContent });
-  line.setAttribute("aria-hidden", "true");
-  return line;
-}
-
-function choose(by) {
-  const count = choices.length;
-  list.children[active]?.setAttribute("aria-selected", "false");
-  active = active < 0 && by < 0 ? count - 1 : (active + by + count) % count;
-  list.children[active].setAttribute("aria-selected", "true");
-  list.children[active].scrollIntoView({ block: "nearest" });
-  box.setAttribute("aria-activedescendant", `q-choice-${active}`);
-}
-
-// Inserts a choice. A complete term runs the query; the start of a term requests the next completions.
-function insertChoice(at) {
-  const { text, whole } = choices[at];
-  const rest = box.value.slice(span[1]);
-  const gap = whole && !/^[\s)）]/.test(rest) ? " " : "";
-  box.setRangeText(text + gap, span[0], span[1], "end");
-  close();
-  if (whole) box.dispatchEvent(new Event("input", { bubbles: true }));
-  clearTimeout(waiting);
-  if (!whole) complete();
-}
-
-box.addEventListener("input", (event) => {
-  if (!event.isComposing) scheduleCompletion();
-});
-box.addEventListener("compositionend", scheduleCompletion);
-box.addEventListener("blur", close);
-
-box.addEventListener("keydown", (event) => {
-  if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
-  const down = event.key === "ArrowDown", up = event.key === "ArrowUp";
-  if (!open()) {
-    if (down) complete();
-    else return;
-  } else if (down || up) choose(down ? 1 : -1);
-  else if (event.key === "Escape") close();
-  else if ((event.key === "Enter" && active >= 0) || (event.key === "Tab" && !event.shiftKey)) insertChoice(Math.max(active, 0));
-  else {
-    if (event.key === "Enter") close();
-    return;
-  }
-  event.preventDefault();
-  event.stopPropagation();
-});
-
+if (document.activeElement === box && box.value !== parameter("q")) box.dispatchEvent(new Event("input")); // typed before this script
 import("./brush.js").then(({ attachBrush }) => {
   attachBrush(write);
   form.toggleAttribute("data-scripted", true);

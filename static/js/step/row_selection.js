@@ -1,5 +1,5 @@
 // Selection of several rows: x or a click at the left edge selects one, shift-click or X a range. f flags all of them.
-import { showMessage } from "../common/ui.js";
+import { showMessage, writeMessage } from "../common/ui.js";
 import { fill, gettext } from "../common/i18n.js";
 import { onEscape } from "../common/shortcuts.js";
 import { postForm } from "../common/post.js";
@@ -80,15 +80,15 @@ function scope() {
 async function flag(event) {
   event.preventDefault();
   const form = event.target;
-  const message = form.querySelector("[data-said]");
+  const message = form.querySelector("[data-message]");
   message.textContent = "";
   try {
     const result = await postForm(form, scope(), event.submitter);
     form.reset();
     clear();
-    showMessage(result.undoable ? fill(gettext("{said} Press u to undo."), result) : result.said);
+    showMessage(result.undoable ? fill(gettext("{message} Press u to undo."), result) : result.message);
   } catch (error) {
-    message.textContent = error.message;
+    writeMessage(message, error.message);
   }
 }
 

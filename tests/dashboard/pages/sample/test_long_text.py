@@ -35,6 +35,49 @@ def test_sentences_words_and_several_lines_are_folded_too(piece: str) -> None:
     assert fold.times in (59, 60)
 
 
+MIXED = "The answer هو الجواب 答案是四十二 and we repeat "
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        MIXED,
+        "Let us see, 42 هو الجواب. 答案是四十二。 ",
+        "答案是四十二الجواب",
+        "a",
+        "".join(f"w{n} " for n in range(40)),
+    ],
+)
+@pytest.mark.parametrize("chars", [4000, 2_000_000])
+def test_a_loop_is_folded_in_any_script_and_length(piece: str, chars: int) -> None:
+    text = "Before it loops, 7 words are said. " + piece * (chars // len(piece)) + "\nThe end."
+    (fold,) = repetition.find_repetitions(text)
+    assert fold.end - fold.start > chars - 4 * len(piece) - repetition.VISIBLE_END_CHARS
+    assert (fold.end - fold.start) % len(piece) <= 1  # the last space may be a line break
+
+
+def test_two_loops_of_a_long_line_are_folded_and_what_is_between_is_shown() -> None:
+    between = "".join(f"{n} is not {n + 1}; " for n in range(20_000))
+    folds = repetition.find_repetitions(MIXED * 9000 + between + "再检查一遍" * 9000 + " end")
+    assert [fold.times for fold in folds] == [9000, 9000]
+    assert folds[0].end <= len(MIXED) * 9000 < len(MIXED) * 9000 + len(between) <= folds[1].start
+
+
+@pytest.mark.parametrize("long", [MIXED * 20_000, "".join(f"{n} هو 答案" for n in range(99_999)), "x" * 900_000])
+def test_a_long_line_is_laid_out_in_short_blocks_and_nothing_is_lost(long: str) -> None:
+    rendered = [text_view.build_text_view(long).html, formatting.render_highlighted_text(long)]
+    for html_text in rendered:
+        assert strip_markup(html_text) == long
+        assert max(map(len, html_text.split('<span class="block">'))) < 3 * formatting.BLOCK_CHARS
+    paragraphs = formatting.render_markdown(long).split("</p>")
+    assert max(map(len, paragraphs)) <= formatting.MAX_PARAGRAPH_CHARS + 100
+
+
+def test_a_block_does_not_end_between_a_letter_and_its_mark() -> None:
+    blocks = list(formatting.split_into_blocks("e\u0301" * 60_000))
+    assert len(blocks) > 1 and not any(block.startswith("\u0301") for block in blocks)
+
+
 @pytest.mark.parametrize("kept", ["one two three", "a\n" * 3, "1. x\n2. y\n3. z\n" * 2, "", "\n", "yes " * 4])
 def test_what_is_not_worth_a_fold_is_left_alone(kept: str) -> None:
     assert repetition.find_repetitions(kept) == []
@@ -63,13 +106,23 @@ def test_dressing_keeps_every_character(whole: str) -> None:
     assert strip_markup(text_view.build_text_view(whole, ["line"]).html) == whole
 
 
+def test_a_hit_that_crosses_the_end_of_a_block_is_marked_in_both() -> None:
+    text = "".join(f"{n} times {n} is {n * n}\n" for n in range(1000, 20_000))
+    first = next(formatting.split_into_blocks(text))
+    start = len(first) - 5
+    text = text[:start] + "left\nright" + text[start + 10 :]
+    rendered = text_view.build_text_view(text, ["left\nright"])
+    assert '<mark class="hit">left\n</mark></span><span class="block"><mark class="hit">right</mark>' in rendered.html
+    assert strip_markup(rendered.html) == text
+
+
 def test_answers_and_hits_are_marked_up_to_a_bound_that_is_said() -> None:
     few = text_view.build_text_view("the sum\n#### 298", ["SUM"])
     assert '<mark class="hit">sum</mark>' in few.html
     assert '<mark class="answer">#### 298</mark>' in few.html
-    assert not few.unmarked
+    assert not few.marks_omitted
     many = text_view.build_text_view("".join(f"#### {n}\n" for n in range(1200)))
-    assert many.unmarked
+    assert many.marks_omitted
     assert many.html.count("<mark") == text_view.MAX_MARKS
 
 

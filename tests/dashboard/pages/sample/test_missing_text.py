@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from html import unescape
+from pathlib import Path
 
 import pytest
 from django.test import Client
 
 from rollouts.models import Project, Run, Sample, Segment
 from rollouts.storage import files
-from tests.rollouts.support.push import generation, indexed, lines
+from tests.rollouts.support.push import generation, indexed, lines, rows
 from tests.support import builders
 
 SAID = "are missing on disk. Re-index the run to restore them."
@@ -77,3 +78,22 @@ def test_a_sample_that_its_file_lacks_says_what_brings_it_back(
     one = Sample.objects.get()
     answer = reader.get(path.format(pk=one.pk, run=run.uid, prompt=one.prompt_key))
     assert (answer.status_code, "Re-index the run to restore it" in answer.content.decode()) == (status, True)
+
+
+def test_pages_of_a_response_without_text_and_tokens_do_not_ask_for_a_tokenizer(run: Run, reader: Client) -> None:
+    """tinker-cookbook lists all rollouts of a step, and writes the texts of some."""
+    folder = Path(__file__).parents[3] / "data/tinker/iteration_000000"
+    for path in (folder / "train_logtree.json", folder / "train_rollout_summaries.jsonl"):
+        indexed(run, path.read_bytes(), 0, source=path.name)
+    samples = rows(run, step__step=0)
+    silent = next(sample for sample in samples if not sample.tail)
+    group, prompt = (
+        f"/runs/{run.uid}/{path}/" for path in (f"groups/0/{silent.group}", f"prompts/{silent.prompt_key}")
+    )
+    for address in (f"/samples/{silent.pk}/", f"/runs/{run.uid}/steps/0/", group, prompt, f"/runs/{run.uid}/"):
+        answer = reader.get(address, follow=True)
+        html = unescape(answer.content.decode())
+        assert answer.status_code == 200 and "--tokenizer" not in html, address
+        assert "upload the tokenizer" not in html and "upload the run's tokenizer" not in html, address
+    html = reader.get(f"/samples/{silent.pk}/").content.decode()
+    assert "recorded neither the text nor the tokens" in html

@@ -20,7 +20,7 @@ RESPONSE = (
 
 
 def render_turns(prompt: str = "", response: str = "", **more: Any) -> list[tuple[str, list[tuple[str, str]]]]:
-    result = turns_view.build_turns(Record(prompt=prompt, response=response, **more))
+    result = turns_view.build_turns(Record(prompt=prompt, response=response, **more), "s1")
     return [(turn.role, [(part.kind, part.text) for part in turn.parts]) for turn in result]
 
 
@@ -44,7 +44,7 @@ def test_roles_that_a_trainer_flattened_are_turns_again() -> None:
 def test_a_call_in_the_text_stands_beside_its_result_and_a_failure_is_told() -> None:
     calls = [
         part
-        for turn in turns_view.build_turns(Record(prompt=PROMPT, response=RESPONSE))
+        for turn in turns_view.build_turns(Record(prompt=PROMPT, response=RESPONSE), "s1")
         for part in turn.parts
         if part.name
     ]
@@ -64,7 +64,7 @@ def test_calls_of_messages_are_paired_by_their_ids() -> None:
         {"role": "tool", "content": "nobody asked"},
         {"role": "assistant", "content": "done"},
     ]
-    result = turns_view.build_turns(Record(messages=messages))
+    result = turns_view.build_turns(Record(messages=messages), "s1")
     assert [turn.role for turn in result] == ["user", "assistant", "tool", "assistant"]
     thought, one, two = result[1].parts
     assert (thought.kind, thought.text) == ("reasoning", "both")
@@ -99,7 +99,7 @@ def test_marks_of_a_template_are_roles_too() -> None:
 
 @pytest.mark.parametrize("broken", ["<tool_call>", "<tool_call>{", "<tool_call>[1]</tool_call>", "<think>", "</think>"])
 def test_broken_marks_lose_nothing_and_break_nothing(broken: str) -> None:
-    assert turns_view.build_turns(Record(prompt=PROMPT, response=f"before {broken} after"))
+    assert turns_view.build_turns(Record(prompt=PROMPT, response=f"before {broken} after"), "s1")
     assert "after" in str(render_turns(PROMPT, f"before {broken} after"))
 
 

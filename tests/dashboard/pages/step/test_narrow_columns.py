@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from dashboard.pages.common import formatting, sample_rows
+from dashboard.pages.common import formatting, row_html, sample_rows
 from rollouts.models import Sample
+from rollouts.samples import TEXT_PROPERTY_BITS
 
 
 @pytest.mark.parametrize(
@@ -30,3 +33,14 @@ def test_a_score_that_is_too_wide_is_rounded_and_not_cut(value: float, shown: st
 )  # fmt: skip
 def test_a_long_name_of_a_group_shows_the_part_in_which_names_differ(name: str, shown: str) -> None:
     assert sample_rows.SampleRow(Sample(group=name)).group == shown
+
+
+def test_a_row_with_many_marks_shows_its_flag_and_how_many_do_not_fit() -> None:
+    names = ("repetition", "language-mix", "duplicate", "no-marker")
+    facets = sum(TEXT_PROPERTY_BITS[name] for name in names)
+    row = sample_rows.SampleRow(Sample(truncated=True, facets=facets, final=True), flags=2)
+    shown = re.findall(r">([^<]+)</span>", row_html.render_fitting_marks(row))
+    assert shown == ["⚑ 2", "TRUNC", "+4"]
+    assert 'title="REP, LANG, DUP, NO ANSWER"' in row_html.render_fitting_marks(row)
+    few = sample_rows.SampleRow(Sample(facets=TEXT_PROPERTY_BITS["duplicate"], final=True), flags=1)
+    assert re.findall(r">([^<]+)</span>", row_html.render_fitting_marks(few)) == ["⚑", "DUP"]

@@ -86,7 +86,7 @@ def test_many_points_are_put_together_and_none_is_lost(run: Run, client: Client,
     client.force_login(mate)
     page = panel(client, f"/runs/{run.uid}/steps/3/")
     assert "Score and length of 2,100 samples" in page
-    assert "large dots are several samples" in page
+    assert "Large dots are several samples" in page
     assert page.count("h.1") < 2000
     assert sum(int(count.replace(",", "")) for _, count in links(page, CELL)) == 2100
 
@@ -100,6 +100,16 @@ def test_scores_beyond_one_are_shown_in_round_bins(project: Project, client: Cli
     assert [int(count) for count in re.findall(r'class="count">(\d+)<', page)] == [2, 1, 2, 1, 2, 1, 1]
 
 
+def test_the_row_of_the_shown_sample_is_selected_before_any_script_runs(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    url = f"/runs/{run.uid}/steps/2/"
+    ids = re.findall(r'<tr id="r-\w+" data-id="(\w+)"', client.get(url).content.decode())
+    for query, shown in (("", ids[0]), (f"?sel={ids[3]}", ids[3])):
+        page = client.get(url + query).content.decode()
+        assert re.findall(r'data-id="(\w+)"[^>]* aria-selected="true"', page) == [shown]
+        assert re.findall(r'<article[^>]* data-id="(\w+)"', page) == [shown]
+
+
 def test_all_steps_are_searched_newest_first_and_the_page_says_how_far(
     run: Run, client: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +120,7 @@ def test_all_steps_are_searched_newest_first_and_the_page_says_how_far(
     url = f"/runs/{run.uid}/steps/all/?q=says"
     page = client.get(url).content.decode()
     assert "searched 8 of 20 steps, matches: 8" in page
-    assert re.findall(r'<td class="num">(\d+)</td>', page)[0] == "21"
+    assert re.findall(r'<td class="num c-step">(\d+)</td>', page)[0] == "21"
     on = html.unescape(re.findall(r'hx-get="([^"]*beyond=[^"]*)"', page)[0])
     assert "searched 16 of 20 steps, matches: 16" in panel(client, on)
     last = panel(client, f"{url}&beyond=5")
@@ -131,7 +141,7 @@ def test_charts_of_very_many_samples_are_of_the_newest_steps_and_say_so(
         assert f"the newest {newest} of 3 steps" in page or newest == 3
         assert re.findall(r'class="count">(\d+)<', page)[1] == str(at_nought)
         assert f'data-total="{total}"' in page
-        assert sorted(re.findall(r'<td class="num">([234])</td>', page)) == sorted("234" * (total // 3))
+        assert sorted(re.findall(r'<td class="num c-step">([234])</td>', page)) == sorted("234" * (total // 3))
 
 
 def test_the_table_is_sorted_by_a_menu_in_words(run: Run, client: Client, mate: User) -> None:
@@ -176,3 +186,74 @@ def test_what_the_trainers_filter_dropped_is_marked_and_can_be_asked_for(run: Ru
     chips = links(page, r'href="([^"]*is(?::|%3A)filtered[^"]*)"[^>]*>([^<]*<b>[^<]*)')
     assert [text for _, text in chips] == ["Filtered<b>1"]
     assert panel(reader, f"/runs/{run.uid}/steps/3/?q=is:filtered").count('<tr id="r-') == 1
+
+
+def test_staleness_and_time_are_columns_where_they_were_recorded(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    assert "c-stale" not in panel(client, f"/runs/{run.uid}/steps/2/")
+    rows = [
+        {
+            "prompt": "q",
+            "response": f"r{n}",
+            "policy_version": 9 - n,
+            "trainer_version": 9,
+            "timing": {"total": 10 * n + 2},
+        }
+        for n in range(2)
+    ]
+    indexed(run, lines(*rows), 3, format="native")
+    page = squeeze(panel(client, f"/runs/{run.uid}/steps/3/?sort=-duration"))
+    assert "c-stale" in page
+    assert re.search(r"12 s.*2 s", page)
+    assert 'sort=duration"' in page and "slowest first" in page
+    body = client.get(f"/samples/{run.steps.get(step=3).rows.get(staleness=1).pk}/").content.decode()
+    assert "1 version stale" in squeeze(body) and "12 s" in body
+
+
+def read_step(page: str) -> set[str]:
+    """The steps that the parts of a page or panel are about."""
+    patterns = (
+        r"<b>\s*step (\d+)\s*</b>",
+        r'data-step="(\d+)"',
+        r"pin step (\d+)",
+        r"Step (\d+) says",
+        r", step (\d+)",
+    )
+    return {step for pattern in patterns for step in re.findall(pattern, page)}
+
+
+def test_panels_of_the_latest_step_stay_at_the_step_that_the_page_shows(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    url = f"/runs/{run.uid}/steps/latest/"
+    indexed(run, lines(*generations(3)), 3)
+    for name in ("strip", "result", "pin", "table"):
+        headers = {"HX-Request": "true", "HX-Target": name}
+        assert read_step(client.get(url, headers=headers).content.decode()) == {"3"}, name
+        stays = client.get(url, headers={**headers, "X-Shown-Step": "2"})
+        assert read_step(stays.content.decode()) == {"2"}, name
+        assert "X-Shown-Step" in stays["Vary"]
+    assert 'data-last="3" data-samples="8"' in panel(client, url, "strip")
+
+
+def test_a_sample_in_the_address_decides_the_step_of_the_page(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    old = client.get(f"/runs/{run.uid}/steps/2/").context["sample"]
+    indexed(run, lines(*generations(3)), 3)
+    page = client.get(f"/runs/{run.uid}/steps/latest/?sel={old.pk}").content.decode()
+    assert read_step(page) == {"2"}
+    answer = client.get(f"/runs/{run.uid}/steps/3/?q=says&sel={old.pk}")
+    assert (answer.status_code, answer["Location"]) == (302, f"/runs/{run.uid}/steps/2/?q=says&sel={old.pk}")
+
+
+@pytest.mark.parametrize(
+    ("steps", "position"),
+    [([1, 2, 3], "of 3"), ([0, 1, 2, 3], "of 0–3"), ([5, 10], "of 5–10"), ([7], "of 7</span>")],
+)
+def test_the_position_of_a_step_does_not_pretend_to_be_a_count(
+    project: Project, client: Client, mate: User, steps: list[int], position: str
+) -> None:
+    run = builders.run(project, "numbered")
+    for step in steps:
+        indexed(run, lines(*generations(step, 1)), step)
+    client.force_login(mate)
+    assert position in squeeze(panel(client, f"/runs/{run.uid}/steps/latest/", "strip"))

@@ -1,0 +1,124 @@
+// Saves flags and decisions in order. The page goes on while they are saved. If the server does not answer, they are kept in
+// this tab, also over a reload, the page says so, and they are sent again until they are saved.
+import { fill, gettext, ngettext } from "../common/i18n.js";
+
+const MIN_RETRY = 1000, MAX_RETRY = 30000, TIMEOUT = 30000, SLOW = 2000; // ms
+const who = document.querySelector(".who")?.textContent.trim() ?? "";
+const STORE = `unsaved ${who}`;
+const promises = new Map(); // item -> [resolve, reject] of its promise
+let items = [], sending = false, state = "";
+
+// Sends the fields of a form. `item` has `sample` and `once`: an item that may not be sent twice, such as an undo. Returns a
+// promise of the server's JSON; it fails with the server's message if the server refuses.
+export function save(form, item, submitter = null, changes = {}) {
+  const fields = new FormData(form, submitter);
+  for (const name of ["csrfmiddlewaretoken", "next"]) fields.delete(name);
+  for (const [name, value] of Object.entries(changes)) fields.set(name, value);
+  const entry = { ...item, url: form.action, fields: [...fields] };
+  items.push(entry);
+  store();
+  const saved = new Promise((resolve, reject) => promises.set(entry, [resolve, reject]));
+  sendAll();
+  return saved;
+}
+
+export const listUnsaved = (sample) => (state === "failed" ? items.filter((item) => item.sample === sample) : []);
+
+// After a reload: what was not saved before. An undo that may have been sent would undo something else.
+export function resume() {
+  try {
+    items = JSON.parse(sessionStorage.getItem(STORE) ?? "[]").filter((item) => !(item.once && item.isSent));
+  } catch {
+    items = [];
+  }
+  if (items.length) sendAll();
+}
+
+function store() {
+  if (items.length) sessionStorage.setItem(STORE, JSON.stringify(items));
+  else sessionStorage.removeItem(STORE);
+}
+
+async function sendAll() {
+  if (sending) return;
+  sending = true;
+  for (let tries = 0; items.length; ) {
+    const [item] = items;
+    const result = await send(item);
+    if (result) {
+      tries = 0;
+      items.shift();
+      store();
+      report(items.length ? state : "");
+      const [resolve, reject] = promises.get(item) ?? [];
+      promises.delete(item);
+      if (result.error) reject?.(result.error);
+      else resolve?.(result.json);
+      document.dispatchEvent(new CustomEvent("deck:saved", { detail: { item, error: result.error } }));
+    } else await pause(Math.min(MAX_RETRY, MIN_RETRY * 2 ** tries++));
+  }
+  sending = false;
+}
+
+// {json}, {error} if the server refuses, or nothing if it does not answer.
+async function send(item) {
+  item.isSent = true;
+  store();
+  const slow = setTimeout(() => report(state || "slow"), SLOW);
+  const { "X-CSRFToken": token } = JSON.parse(document.body.getAttribute("hx-headers"));
+  const headers = { Accept: "application/json", "X-CSRFToken": token };
+  try {
+    const body = new URLSearchParams(item.fields);
+    const signal = AbortSignal.timeout(TIMEOUT);
+    const response = await fetch(item.url, { method: "POST", body, headers, signal, credentials: "same-origin" });
+    if (response.status >= 500 || response.status === 429) return null;
+    const json = response.redirected ? null : await response.json().catch(() => null);
+    if (response.ok && json) return { json };
+    const status = fill(gettext("Not saved: the server returned status {status}."), { status: response.status });
+    return { error: new Error(json?.message ?? (response.redirected ? gettext("Not saved: you are signed out.") : status)) };
+  } catch {
+    return null;
+  } finally {
+    clearTimeout(slow);
+  }
+}
+
+function pause(wait) {
+  report("failed", wait);
+  return new Promise((resolve) => {
+    setTimeout(resolve, wait);
+    document.addEventListener("deck:connected", resolve, { once: true });
+    document.querySelector("#unsaved button")?.addEventListener("click", resolve, { once: true });
+  });
+}
+
+// --- what the page says -----------------------------------------------------------------------------------------------
+
+function report(now, wait = 0) {
+  const changed = state !== now;
+  state = now;
+  let box = document.getElementById("unsaved");
+  if (!state) box?.remove();
+  else {
+    if (!box) {
+      box = Object.assign(document.createElement("div"), { id: "unsaved", className: "toast unsaved" });
+      const words = document.createElement("span");
+      words.setAttribute("role", "status");
+      const button = { type: "button", className: "small", textContent: gettext("Try now") };
+      box.append(words, Object.assign(document.createElement("button"), button));
+      document.body.append(box);
+    }
+    const { length: count } = items;
+    const saving = ngettext("saving {count} change …", "saving {count} changes …", count);
+    const failed = ngettext(
+      "{count} change is not saved, retrying in {seconds} s",
+      "{count} changes are not saved, retrying in {seconds} s",
+      count,
+    );
+    box.firstChild.textContent = fill(state === "slow" ? saving : failed, { count, seconds: Math.ceil(wait / 1000) });
+    box.lastChild.hidden = state === "slow";
+  }
+  if (changed) document.dispatchEvent(new CustomEvent("deck:unsaved"));
+}
+
+addEventListener("beforeunload", (event) => state === "failed" && event.preventDefault());

@@ -46,5 +46,6 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "ROLLOUTDECK_TEST_HOME" not in os
     for name in [name for name in os.environ if name.startswith("ROLLOUTDECK_")]:
         del os.environ[name]
     os.environ["ROLLOUTDECK_TEST_HOME"] = os.environ["HOME"] = str(home)
+    os.environ["ROLLOUTDECK_CONTEXT"] = "off"  # a test that is about it switches it on
     os.environ["ROLLOUTDECK_DATA"] = str(home / "data")
     os.environ.setdefault("REDIS_URL", start_redis(home))

@@ -5,11 +5,12 @@ import logging
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.db import OperationalError
-from django.http import FileResponse, HttpRequest, HttpResponseBase
+from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase
 from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
@@ -19,10 +20,17 @@ from django.utils.translation import gettext as _
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from dashboard import assets
-from dashboard.api import is_disk_full
-from dashboard.pages.common import render_error_page, render_unavailable_page
+from dashboard.pages.common import (
+    LAST_PROJECT_COOKIE,
+    YEAR_SECONDS,
+    render_error_page,
+    render_unavailable_page,
+)
+from dashboard.permissions import LAST_PROJECT
+from dashboard.search_limits import set_search_person
 from rolloutdeck.protocol import SERVER_HEADER, WIRE_VERSION
-from rollouts.errors import StorageUnavailableError
+from rollouts.errors import QueryLimitError, SearchCancelledError, StorageUnavailableError, TooManySearchesError
+from rollouts.storage import is_disk_full
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +39,7 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
+STATUS_CLIENT_LEFT = 499  # only for logs: nobody receives the response
 SERVER_HEADER_VALUE = str(WIRE_VERSION)
 RELEASE_PATTERN = re.compile(r"\A/static/[0-9a-f]{10}/")
 
@@ -67,6 +76,37 @@ class LanguageMiddleware(LocaleMiddleware):
         request.LANGUAGE_CODE = settings.LANGUAGE_CODE
 
 
+class LastProjectMiddleware(MiddlewareMixin):
+    """Saves the project that a page used in a cookie: pages that need a project open with it."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        slug = quote(request.META.get(LAST_PROJECT, ""))
+        if slug and slug != request.COOKIES.get(LAST_PROJECT_COOKIE) and request.method == "GET":
+            path = f"{settings.PREFIX}/"
+            response.set_cookie(LAST_PROJECT_COOKIE, slug, YEAR_SECONDS, path=path, httponly=True, samesite="Lax")
+        return response
+
+
+class SearchLimitMiddleware(MiddlewareMixin):
+    """Counts searches per person, and shows an error page for a search that a limit ended."""
+
+    def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> None:
+        if settings.SESSION_COOKIE_NAME in request.COOKIES:
+            set_search_person(request.user)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
+        match exception:
+            case QueryLimitError():
+                return render_error_page(request, 422, _("Search stopped"), str(exception))
+            case TooManySearchesError():
+                response = render_error_page(request, 429, _("Too many searches"), str(exception))
+                response.headers["Retry-After"] = str(exception.retry_after)
+                return response
+            case SearchCancelledError():
+                return HttpResponse(status=STATUS_CLIENT_LEFT)
+        return None
+
+
 class ServiceUnavailableMiddleware(MiddlewareMixin):
     """Shows an error page if the disk or the database fails. The API has its own error responses."""
 
@@ -74,6 +114,8 @@ class ServiceUnavailableMiddleware(MiddlewareMixin):
         if isinstance(exception, OperationalError):
             log.warning("The database does not answer: %s", exception)
             return render_unavailable_page(is_disk_full(exception))
+        if isinstance(exception, OSError) and is_disk_full(exception):
+            return render_unavailable_page(True)
         if not isinstance(exception, StorageUnavailableError):
             return None
         return render_error_page(request, 503, _("Data temporarily unavailable"), str(exception))

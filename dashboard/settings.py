@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,6 +10,8 @@ from urllib.parse import urlsplit
 import environ
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+
+os.umask(0o077)  # of every server process, also without `rolloutdeck up`: data files are private
 
 # --- environment ----------------------------------------------------------------------------------------------------
 env = environ.Env()
@@ -18,16 +21,31 @@ if (BASE_DIR / ".env").exists():
 DATA_DIR = Path(env.str("ROLLOUTDECK_DATA", "") or "~/.rolloutdeck/data").expanduser().absolute()
 DATABASE_URL = env.str("DATABASE_URL", "") or f"sqlite:///{DATA_DIR / 'db.sqlite3'}"
 REDIS_URL = env.str("REDIS_URL", "") or f"unix://{DATA_DIR / 'redis.sock'}"
+# Limits of searches, see docs/operations.md.
+MAX_QUERY_SECONDS = float(env.str("ROLLOUTDECK_MAX_QUERY_SECONDS", "") or 20.0)  # of all searches of one request
+MAX_WORKER_QUERY_SECONDS = float(
+    env.str("ROLLOUTDECK_MAX_WORKER_QUERY_SECONDS", "") or 600.0
+)  # of a search in a worker
+MAX_QUERY_MEMORY_MB = int(env.str("ROLLOUTDECK_MAX_QUERY_MEMORY_MB", "") or 1000)  # of one search
+MAX_SCANS = int(env.str("ROLLOUTDECK_MAX_SCANS", "") or 4)  # at the same time
+MAX_SCANS_PER_PERSON = int(env.str("ROLLOUTDECK_MAX_SCANS_PER_PERSON", "") or 2)
+MAX_SCAN_WAIT = float(env.str("ROLLOUTDECK_MAX_SCAN_WAIT", "") or 5.0)  # seconds for a place, then 429
+MAX_TOKEN_REQUESTS = int(env.str("ROLLOUTDECK_MAX_TOKEN_REQUESTS", "") or 6000)  # of one token per minute; 0: no limit
+MAX_WORKER_MEMORY_MB = int(env.str("ROLLOUTDECK_MAX_WORKER_MEMORY_MB", "") or 2000)  # of one process of a worker
 PUBLIC_URL = (env.str("ROLLOUTDECK_PUBLIC_URL", "") or "http://127.0.0.1:8460").rstrip("/")
 
 
 def read_or_create_secret(path: Path) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:  # noqa: PTH123
-            file.write(secrets.token_urlsafe(50))
-    except FileExistsError:
-        pass
+    if not path.exists():
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with open(os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:  # noqa: PTH123
+                file.write(secrets.token_urlsafe(50))
+            with suppress(FileExistsError):  # another process was faster
+                os.link(temporary, path)
+        finally:  # on a full disk no empty secret may stay
+            temporary.unlink(missing_ok=True)
     return path.read_text()
 
 
@@ -84,6 +102,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "dashboard.middleware.LastProjectMiddleware",
+    "dashboard.middleware.SearchLimitMiddleware",
     "dashboard.middleware.ServiceUnavailableMiddleware",
 ]
 TEMPLATES: list[dict[str, Any]] = [
@@ -115,7 +135,9 @@ AUTH_PASSWORD_VALIDATORS = [{"NAME": "django.contrib.auth.password_validation.Mi
 CACHES = {  # counts sign-ins, see pages/settings/sign_in.py; large, so that invented names do not remove a count
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 50_000}}
 }
-SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
+SESSION_ENGINE = "dashboard.sessions"
+SESSION_COOKIE_AGE = int(float(env.str("ROLLOUTDECK_SESSION_DAYS", "") or 30) * 24 * 60 * 60)
+SECURE_HSTS_SECONDS = int(env.str("ROLLOUTDECK_HSTS_SECONDS", "") or 0) if public.scheme == "https" else 0
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
@@ -137,6 +159,7 @@ CHANNEL_LAYERS = {
 CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://") if REDIS_URL.startswith("unix://") else REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
+CELERY_WORKER_MAX_MEMORY_PER_CHILD = MAX_WORKER_MEMORY_MB * 1_000_000 // 2 // 1024  # KiB; replaced after its task
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
@@ -154,6 +177,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "workers.tasks.sweep", "schedule": 10.0, "options": {"expires": 10.0}},
+    "measure_disk_usage": {"task": "workers.tasks.measure_disk_usage", "schedule": 15.0, "options": {"expires": 15.0}},
     "hourly_cleanup": {"task": "workers.tasks.hourly_cleanup", "schedule": 3600.0, "options": {"expires": 3600.0}},
 }
 
@@ -175,7 +199,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Generations of a language model during training: runs, dumps, samples, flags, metrics.",
     "SCHEMA_PATH_PREFIX": "/api/v1/",
     "SERVE_INCLUDE_SCHEMA": False,
-    "POSTPROCESSING_HOOKS": ["dashboard.api.schema.add_upload_operations"],
+    "POSTPROCESSING_HOOKS": ["dashboard.api.schema.add_upload_operations", "dashboard.api.schema.add_rate_limit"],
 }
 
 # --- logging --------------------------------------------------------------------------------------------------------

@@ -21,3 +21,10 @@ app.autodiscover_tasks(["workers"])
 def end_with_worker(**_: Any) -> None:
     """Ends the pool and beat when their worker is killed. Otherwise two beats would run after a restart."""
     end_with_parent(PARENT_PID)
+
+
+@worker_process_init.connect
+def limit_memory(**_: Any) -> None:
+    from workers.memory import limit_process_memory  # imports the domain, which the web process does not need here
+
+    limit_process_memory()

@@ -15,7 +15,16 @@ from workers.celery import app
 
 log = logging.getLogger(__name__)
 
-TaskName = Literal["index_dump", "check_artifact", "evaluate_correctness", "compact_series", "compact_bodies"]
+TaskName = Literal[
+    "index_dump",
+    "check_artifact",
+    "evaluate_correctness",
+    "update_outdated_steps",
+    "apply_retention",
+    "compact_series",
+    "compact_bodies",
+    "load_demo",
+]
 
 PAUSE_SECONDS = 5.0  # nothing is sent for this long after the broker did not answer
 quiet_until = 0.0

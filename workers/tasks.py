@@ -8,9 +8,11 @@ from typing import Any
 
 from celery import shared_task
 from celery.signals import worker_ready
+from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.db import OperationalError
 
-from rollouts import indexing, pins  # the tasks have the names of the functions that they call
+from rollouts import demo, indexing, pins  # the tasks have the names of the functions that they call
 from rollouts.errors import RolloutError
 from rollouts.indexing import evaluate_due_steps, find_projects_to_evaluate
 from rollouts.maintenance import (
@@ -20,16 +22,20 @@ from rollouts.maintenance import (
     delete_stale_uploads,
     delete_unpinned_bytes,
     empty_trash,
-    fail_exhausted_dumps,
     find_due_artifacts,
     find_due_body_files,
     find_runs_with_due_metrics,
+    measure_due_runs,
     release_dead_claims,
     take_overdue_dumps,
     take_waiting_dumps,
 )
 from rollouts.metrics import compact_metric_rows
-from workers import dispatch
+from rollouts.models import Project
+from rollouts.retention import apply_due_policies, delete_orphan_raw_files, has_due_policies
+from rollouts.sharing import delete_expired_content
+from workers import dispatch, liveness
+from workers.memory import interrupt_at_limit
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +44,8 @@ log = logging.getLogger(__name__)
 def index_dump(dump_id: int) -> None:
     """Indexes one dump. A failure is written to its row. If the failure may be temporary, the sweep tries again."""
     try:
-        indexing.index_dump(dump_id)
+        with interrupt_at_limit():
+            indexing.index_dump(dump_id)
     except RolloutError as error:
         log.warning("Dump %s was not indexed: %s", dump_id, error)
 
@@ -60,6 +67,24 @@ def evaluate_correctness(project_id: int) -> None:
 
 
 @shared_task
+def update_outdated_steps() -> None:
+    """Computes new properties of steps that an older version indexed, for a few seconds."""
+    indexing.update_outdated_steps()
+
+
+@shared_task
+def apply_retention() -> None:
+    """Applies the retention policies for a few seconds."""
+    apply_due_policies()
+
+
+@shared_task
+def load_demo(project_id: int, user_id: int) -> None:
+    """Loads the demo data into a project. If the task is lost, the user presses the button again."""
+    demo.load_demo(Project.objects.get(pk=project_id), User.objects.get(pk=user_id))
+
+
+@shared_task
 def compact_series(run_id: int) -> None:
     """Compacts a run's metric rows into blocks."""
     compact_metric_rows(run_id)
@@ -75,13 +100,16 @@ def compact_bodies(run_id: int, split: str) -> None:
 def sweep() -> None:
     """Sends overdue work again, starts due compactions, and removes expired data."""
     release_dead_claims()
-    fail_exhausted_dumps()
     for dump_id in take_overdue_dumps():
         dispatch.send_now("index_dump", dump_id)
     for artifact_id in find_due_artifacts():
         dispatch.send_now("check_artifact", artifact_id)
     for project_id in find_projects_to_evaluate():
         dispatch.send_now("evaluate_correctness", project_id)
+    if indexing.has_outdated_steps():
+        dispatch.send_now("update_outdated_steps")
+    if has_due_policies():
+        dispatch.send_now("apply_retention")
     for run_id in find_runs_with_due_metrics():
         dispatch.send_now("compact_series", run_id)
     for run_id, split in find_due_body_files():
@@ -91,16 +119,28 @@ def sweep() -> None:
 
 
 @shared_task
+def measure_disk_usage() -> None:
+    """Measures a few runs that changed. Not in the sweep, since it reads the sizes of many files."""
+    measure_due_runs()
+
+
+@shared_task
 def hourly_cleanup() -> None:
-    """Runs the slow part of maintenance once an hour: it checks every file below bodies/ and blobs/."""
+    """Runs the slow part of maintenance once an hour: it checks every file below bodies/, blobs/
+    and raw/.
+    Expired sessions are deleted too."""
     delete_orphan_bodies()
     delete_unpinned_bytes()
     delete_orphan_blobs()
+    delete_orphan_raw_files()
+    delete_expired_content()
+    call_command("clearsessions")
 
 
 @worker_ready.connect
 def release_claims_on_start(**_: Any) -> None:
     """Releases the claims of killed workers on this host when a worker starts, before the first sweep."""
+    liveness.start_reports()
     try:
         release_dead_claims()
         for dump_id in take_waiting_dumps():

@@ -4,6 +4,6 @@ Depends on: `dashboard.permissions`, `workers.dispatch` and the domain.
 Invariant: a view parses, calls one function of the domain and renders. Unknown parameters are errors.
 """
 
-from dashboard.api.exceptions import build_error_body, describe_exception, is_disk_full
+from dashboard.api.exceptions import build_error_body, describe_exception
 
-__all__ = ["build_error_body", "describe_exception", "is_disk_full"]
+__all__ = ["build_error_body", "describe_exception"]

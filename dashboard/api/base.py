@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from dashboard import permissions
+from dashboard.search_limits import set_search_person
 from rollouts.errors import InvalidInputError
 from rollouts.lib import MAX_INT64, parse_boolean, parse_choice, parse_integer, parse_text
 
@@ -21,11 +22,11 @@ M = TypeVar("M", bound=Model)
 class Params(dict[str, Any]):
     """The JSON object or the query parameters of a request. The methods raise InvalidInputError."""
 
-    def text(self, name: str, most: int) -> str:
-        return parse_text(self.get(name), name, most=most)
+    def text(self, name: str, max_chars: int) -> str:
+        return parse_text(self.get(name), name, max_chars=max_chars)
 
-    def integer(self, name: str, *, least: int = 0, most: int = MAX_INT64) -> int | None:
-        return parse_integer(self.get(name), name, least=least, most=most)
+    def integer(self, name: str, *, minimum: int = 0, maximum: int = MAX_INT64) -> int | None:
+        return parse_integer(self.get(name), name, minimum=minimum, maximum=maximum)
 
     def boolean(self, name: str, default: bool = False) -> bool:
         return parse_boolean(self.get(name, default), name)
@@ -52,10 +53,10 @@ class ApiPagination(PageNumberPagination):
     max_page_size = 500
 
     def paginate_queryset(self, queryset: Any, request: Any, view: Any = None) -> list[Any]:
-        for name, most in (("page", 10**9), ("page_size", self.max_page_size)):
+        for name, limit in (("page", 10**9), ("page_size", self.max_page_size)):
             raw = request.query_params.get(name, "1")
-            if not (raw.isascii() and raw.isdigit() and 1 <= len(raw) < 11 and 1 <= int(raw) <= most):
-                raise InvalidInputError(f"`{name}` must be a whole number from 1 to {most}.", name)
+            if not (raw.isascii() and raw.isdigit() and 1 <= len(raw) < 11 and 1 <= int(raw) <= limit):
+                raise InvalidInputError(f"`{name}` must be a whole number from 1 to {limit}.", name)
         return super().paginate_queryset(queryset, request, view=view) or []
 
     def get_paginated_response(self, data: Any) -> Response:
@@ -70,6 +71,10 @@ class ApiView(APIView):
     scopes: ClassVar[dict[str, str]] = {}  # method -> scope of the token; default: read for GET, admin for the others
     paged = False
     takes: ClassVar[dict[str, dict[str, str]]] = {}  # method -> query parameter or body field -> description
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        set_search_person(request.user)
 
     @property
     def user(self) -> User:
@@ -88,7 +93,7 @@ class ApiView(APIView):
         known = [*self.takes.get(str(self.request.method), {}), *(("page", "page_size") if self.paged else ())]
         check_names(self.request.query_params, known, "parameter")
         params = self.request.query_params.items()
-        return Params({name: parse_text(value, name, most=8000) for name, value in params})
+        return Params({name: parse_text(value, name, max_chars=8000) for name, value in params})
 
     def paginate(self, rows: Any, serialize: Callable[[Any], Any], extra: Mapping[str, Any] | None = None) -> Response:
         """The requested page of `rows`, and the fields of `extra`."""

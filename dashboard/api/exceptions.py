@@ -1,6 +1,5 @@
 """Every error of the API has one shape: {"error": {"code", "message", "field"?}}."""
 
-import errno
 import logging
 from typing import Any
 
@@ -12,7 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView, set_rollback
 
-from rollouts.errors import InvalidInputError, RolloutError
+from rollouts.errors import InvalidInputError, RolloutError, TooManySearchesError
+from rollouts.storage import is_disk_full
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,11 @@ STATUS_BY_CODE = {
     "hash_mismatch": 409,
     "outdated": 412,
     "too_large": 413,
+    "query_limit": 422,
+    "too_many_searches": 429,
+    "search_cancelled": 499,
     "storage_unavailable": 503,
+    "quota_exceeded": 507,
 }
 
 
@@ -53,15 +57,9 @@ def describe_exception(error: BaseException) -> tuple[int, dict[str, Any]] | Non
             if is_disk_full(error):
                 status, message = 507, "The disk of the server's database is full. Free some space first."
             return status, build_error_body("database_unavailable", message)
+        case OSError() if is_disk_full(error):
+            return 507, build_error_body("storage_unavailable", "The server's disk is full. Free some space first.")
     return None
-
-
-def is_disk_full(error: BaseException) -> bool:
-    """Whether the file system, SQLite or PostgreSQL reports a full disk."""
-    cause = error.__cause__
-    if isinstance(cause, OSError):
-        return cause.errno in (errno.ENOSPC, errno.EDQUOT)
-    return getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(cause, "sqlstate", "") == "53100"
 
 
 def get_first_error(error: exceptions.APIException) -> tuple[str, str, str]:
@@ -88,6 +86,10 @@ def handle_api_exception(error: Exception, context: dict[str, Any]) -> Response 
     headers = {}
     if auth_header := getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = str(auth_header)
+    if isinstance(error, TooManySearchesError):
+        headers["Retry-After"] = str(error.retry_after)
+    if wait := getattr(error, "wait", None):  # of exceptions.Throttled
+        headers["Retry-After"] = str(int(wait))
     if status in (503, 507):
         headers["Retry-After"] = "5"
     return Response(body, status=status, headers=headers)

@@ -28,6 +28,11 @@ PARTS = (
     "X-Rolloutdeck-Project and X-Rolloutdeck-Run; X-Rolloutdeck-Resume: allow continues the run of that name."
 )
 
+SEARCH_ERRORS = {
+    "422": "The search reached a limit of the server. The message names it and says how long the search ran.",
+    "429": "You have too many searches at once. `Retry-After` says how many seconds to wait.",
+}
+
 
 class ApiSchema(AutoSchema):
     """Parameters and bodies from the view's `takes`, descriptions from the docstrings of its methods."""
@@ -51,6 +56,12 @@ class ApiSchema(AutoSchema):
     def get_response_serializers(self) -> Any:
         return None if self.method == "DELETE" else OpenApiTypes.OBJECT
 
+    def get_operation(self, *args: Any) -> Any:
+        operation = super().get_operation(*args)
+        if operation and self.method in getattr(self.view, "searches", ()):
+            operation["responses"] |= {status: {"description": text} for status, text in SEARCH_ERRORS.items()}
+        return operation
+
     def get_operation_id(self) -> str:
         view = type(self.view)
         return f"{view.__module__.rpartition('.')[2]}_{view.__name__}_{self.method}".lower()
@@ -62,6 +73,20 @@ def add_upload_operations(result: dict[str, Any], generator: Any, request: Any, 
     dumps["put"] = build_upload_operation(dumps["get"], "uploads_put", DUMP, UPLOAD_PARAMS)
     files = result["paths"]["/api/v1/runs/{uid}/artifacts/{key}/files/{sha256}/"]
     files["put"] = build_upload_operation(files["get"], "uploads_file", FILE, {})
+    return result
+
+
+def add_rate_limit(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+    """Adds the answer of every operation to a token with too many requests."""
+    retry = {"description": "Seconds until the next request is accepted.", "schema": {"type": "integer"}}
+    answer = {
+        "description": "The token sent too many requests (ROLLOUTDECK_MAX_TOKEN_REQUESTS), or searches still run.",
+        "headers": {"Retry-After": retry},
+    }
+    for path in result["paths"].values():
+        for operation in path.values():
+            if isinstance(operation, dict) and "responses" in operation:
+                operation["responses"].setdefault("429", answer)
     return result
 
 

@@ -1,12 +1,14 @@
 """Database rows as JSON. The field names are part of the API."""
 
 from collections import defaultdict
+from dataclasses import asdict
 from typing import Any
 
 from django.conf import settings
 from django.db.models import Count
 
 from rollouts.models import Dump, Flag, Pin, Project, Replay, Run, Step, Token
+from rollouts.retention import load_run_drops
 
 FAILED_STATES = (Dump.State.FAILED, Dump.State.UNSAFE)
 
@@ -46,6 +48,7 @@ def serialize_full_run(row: Run) -> dict[str, Any]:
         "attempts": [pick_fields(attempt, *attempt_fields) for attempt in row.attempts.order_by("number")],
         "dumps": dict(row.dumps.values_list("state").annotate(Count("pk")).order_by("state")),
         "failed": [serialize_dump(dump) for dump in failed],
+        "retention": asdict(load_run_drops(row)),
     }
 
 
@@ -79,13 +82,21 @@ def serialize_steps(rows: list[Step]) -> list[dict[str, Any]]:
     return [serialize_step(row, dumps[key], events.get(key)) for row, key in zip(rows, keys, strict=True)]
 
 
+def serialize_step_drop(row: Step) -> dict[str, Any] | None:
+    """What the retention policy dropped of a step; the statistics are those of all samples."""
+    if not row.dropped:
+        return None
+    return {"dropped": row.dropped, "at": row.dropped_at, "rule": row.dropped_rule}
+
+
 def serialize_step(row: Step, dumps: list[dict[str, Any]], event: Replay | None) -> dict[str, Any]:
     return {
         "attempt": row.attempt.key,
         **pick_fields(row, "step", "step_kind", "split", "superseded", "version", "updated_at"),
         **pick_fields(row, "samples", "trajectories", "generated", "groups", "truncated", "zero_variance_groups"),
-        **pick_fields(row, "score_mean", "score_min", "score_max", "score_std", "length_mean"),
-        **pick_fields(row, "facets", "histogram", "by_source", "flags"),
+        **pick_fields(row, "score_mean", "score_min", "score_max", "score_std", "length_mean", "staleness_mean"),
+        **pick_fields(row, "staleness_max", "facets", "histogram", "by_source", "flags"),
+        "retention": serialize_step_drop(row),
         "replay": serialize_replay(event) if event else None,
         "dumps": dumps,
     }

@@ -209,3 +209,12 @@ def test_an_idle_sweep_asks_little(db: None, sent: list[Any], django_assert_max_
     with django_assert_max_num_queries(8):
         tasks.sweep()
     assert sent == []
+
+
+def test_the_hourly_cleanup_deletes_expired_sessions(db: None) -> None:
+    from django.contrib.sessions.models import Session
+
+    for key, days in (("old", -1), ("new", 1)):
+        Session.objects.create(session_key=key, session_data="", expire_date=timezone.now() + timedelta(days=days))
+    tasks.hourly_cleanup()
+    assert [session.session_key for session in Session.objects.all()] == ["new"]

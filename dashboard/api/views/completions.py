@@ -1,13 +1,17 @@
-"""Completions of a query, for the query box of the step page and for other programs."""
+"""Completions of a query about samples or runs, for the query boxes of the pages and for other programs."""
 
 from dataclasses import asdict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from dashboard.api.base import ApiView
+from dashboard import permissions
+from dashboard.api.base import ApiView, Params, filter_by_owner
 from dashboard.api.views.samples import SAMPLE_QUERY_PARAMS, parse_sample_scope
-from rollouts.query import complete_query
+from rollouts.query import QueryCompletion, complete_query
+from rollouts.runs import complete_run_query, find_runs
+
+KINDS = ("samples", "runs")
 
 
 class Completions(ApiView):
@@ -15,7 +19,10 @@ class Completions(ApiView):
 
     takes = {
         "GET": {
+            "kind": "samples (default) of one run, or runs.",
+            "project": "With kind=runs: a slug; all projects by default.",
             **{name: description for name, description in SAMPLE_QUERY_PARAMS.items() if name != "ordering"},
+            "run": "Its id; required with kind=samples.",
             "q": "The query, which may be incomplete.",
             "at": "Position of the cursor in characters from 0. Default: the end of the query.",
         }
@@ -23,7 +30,16 @@ class Completions(ApiView):
 
     def get(self, request: Request) -> Response:
         """`choices` for the characters from `start` to `end` of `q`: the text to insert, its kind, its range or
-        meaning, and how many samples would match (null if that was not counted)."""
+        meaning, and how many samples or runs would match (null if that was not counted)."""
         query = self.parse_query()
+        if query.choice("kind", KINDS, default="samples") == "runs":
+            return Response(asdict(self.complete_runs(request, query)))
         scope = parse_sample_scope(request, query)
         return Response(asdict(complete_query(q=query.get("q", ""), at=query.integer("at"), **scope)))
+
+    def complete_runs(self, request: Request, query: Params) -> QueryCompletion:
+        q = query.get("q", "")
+        runs = filter_by_owner(permissions.visible_runs(request), request, query)
+        archived = None if "is:archived" in q else False
+        table = find_runs(runs, reader=self.user.pk, archived=archived).table
+        return complete_run_query(table, q, query.integer("at"))

@@ -1,5 +1,7 @@
 """Dumps of a run: which have arrived, and indexing them again. PUT is in `dashboard/uploads/app.py`."""
 
+from dataclasses import asdict
+
 from django.http import Http404
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -9,6 +11,7 @@ from dashboard.api.base import ApiView
 from dashboard.api.serializers import serialize_dump
 from rolloutdeck.protocol import SHA256_PATTERN, SPLITS
 from rollouts.errors import InvalidInputError
+from rollouts.ingest import summarize_ingest
 from rollouts.models import Dump
 from rollouts.runs import reindex_runs
 
@@ -43,6 +46,20 @@ class OneDump(ApiView):
         if not rows:
             raise Http404("This run has no dump with these bytes.")
         return Response({"results": [serialize_dump(row) for row in rows]})
+
+
+class Ingest(ApiView):
+    """What became of the run's dumps."""
+
+    scopes = {"GET": "ingest"}
+    takes = {"GET": {"source": "Only dumps whose source starts with this."}}
+
+    def get(self, request: Request, uid: str) -> Response:
+        """How many rows were indexed and `rejected`, and why; how many dumps wait, and which failed. Clients ask at the
+        end of a run."""
+        query = self.parse_query()
+        run = permissions.run_or_404(request, uid)
+        return Response(asdict(summarize_ingest(run, query.text("source", 500))))
 
 
 class Index(ApiView):

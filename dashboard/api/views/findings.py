@@ -89,6 +89,7 @@ class Exhibits(ApiView):
     """Evidence items of a finding."""
 
     scopes = {"POST": "annotate"}
+    searches = ("POST",)
     takes = {
         "POST": {
             "sample": "Id of a sample to show.",
@@ -135,7 +136,7 @@ class OneExhibit(ApiView):
         item = evidence_item_or_404(request, pk, exhibit_pk)
         if "words" in data:
             item = findings.set_evidence_note(item, data["words"], began=data.get("began"))
-        if move := data.integer("move", least=-findings.MAX_EVIDENCE_ITEMS, most=findings.MAX_EVIDENCE_ITEMS):
+        if move := data.integer("move", minimum=-findings.MAX_EVIDENCE_ITEMS, maximum=findings.MAX_EVIDENCE_ITEMS):
             findings.move_evidence(item, move)
             item.refresh_from_db()
         return Response(serialize_evidence_item(item))
@@ -225,10 +226,10 @@ def check_same_project(finding: Finding, run: Run) -> None:
         raise InvalidInputError(f"The finding belongs to {finding.project.slug}, {run.name} does not.", "run")
 
 
-def parse_texts(value: Any, field: str, most: int) -> list[str]:
+def parse_texts(value: Any, field: str, max_chars: int) -> list[str]:
     if not isinstance(value, list):
         raise InvalidInputError(f"`{field}` must be a list of strings.", field)
-    return [parse_text(text, field, most=most) for text in value]
+    return [parse_text(text, field, max_chars=max_chars) for text in value]
 
 
 def serialize_finding(row: Finding) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Flags(ApiView):
         ids: Any = data["samples"] if field == "samples" else [data.get("sample")]
         if not isinstance(ids, list) or not ids or data.keys() >= {"sample", "samples"}:
             raise InvalidInputError("`samples` must be a list of ids, without `sample`.", "samples")
-        ids = [parse_text(sample_id, field, most=60) for sample_id in ids]
+        ids = [parse_text(sample_id, field, max_chars=60) for sample_id in ids]
         run, reason = permissions.sample_or_404(request, ids[0]).step.run, data.text("reason", 40)
         permissions.require_role(request, run.project, FLAG_WRITE_ROLE)
         own = visible_flags(request).filter(sample=ids[0], user=self.user, reason=reason)

@@ -40,14 +40,14 @@ class Metrics(ApiView):
         """The curves of each `name`, downsampled to `max_points`. Without `name`: the names."""
         query = self.parse_query()
         run = permissions.run_or_404(request, uid)
-        names = [parse_text(name, "name", most=300) for name in request.query_params.getlist("name")]
+        names = [parse_text(name, "name", max_chars=300) for name in request.query_params.getlist("name")]
         if len(names) > MAX_METRIC_NAMES:
             raise InvalidInputError(f"At most {MAX_METRIC_NAMES} names in one request.", "name")
-        most = query.integer("max_points", most=1_000_000) or 0
+        max_points = query.integer("max_points", maximum=1_000_000) or 0
         attempt = query.text("attempt", 120) or "current"
         if not names:
             return Response({"names": list_metric_names(run, "" if attempt in ("current", "all") else attempt)})
-        return Response({"series": load_curves([run], names, max_points=most, attempt=attempt)[run.uid]})
+        return Response({"series": load_curves([run], names, max_points=max_points, attempt=attempt)[run.uid]})
 
     def post(self, request: Request, uid: str) -> Response:
         """Add points: `{attempt, points: [{step, step_kind?, time, values: {name: number or null}}]}`."""

@@ -113,10 +113,10 @@ def parse_reasons(rows: Any) -> list[dict[str, str]]:
         raise InvalidInputError("`reasons` must be a list of 1 to 50 objects {key, name}.", "reasons")
     names: dict[str, str] = {}
     for row in rows:
-        key = parse_text(row.get("key"), "reasons", most=40)
+        key = parse_text(row.get("key"), "reasons", max_chars=40)
         if not REASON_KEY_PATTERN.match(key) or key in names:
             raise InvalidInputError(f"The reason key {key!r} must be unique and consist of a-z 0-9 -.", "reasons")
-        names[key] = parse_text(row.get("name"), "reasons", most=80) or key
+        names[key] = parse_text(row.get("name"), "reasons", max_chars=80) or key
     return [{"key": key, "name": name} for key, name in names.items()]
 
 

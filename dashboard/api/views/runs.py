@@ -13,14 +13,14 @@ from dashboard.api.base import ApiView, Params, filter_by_owner
 from dashboard.api.serializers import build_public_url, serialize_full_run, serialize_run
 from rolloutdeck.protocol import UID_PATTERN
 from rollouts.errors import InvalidInputError
-from rollouts.ingest import finish_attempt, open_run, parse_tags, record_heartbeat
+from rollouts.ingest import finish_attempt, open_run, parse_tags, record_context, record_heartbeat
 from rollouts.lib import redact_secrets
 from rollouts.live import notify_run_changed
-from rollouts.models import Run
-from rollouts.runs import archive_runs, move_run_to_trash, restore_run
+from rollouts.models import AttemptContext, Run
+from rollouts.runs import archive_runs, find_runs, move_run_to_trash, restore_run
 
 MAX_WAITED_SECONDS = 10**9
-RUN_STATUSES = ("running", "silent", "finished", "failed")
+RUN_STATUSES = ("running", "silent", "finished", "failed", "planned")
 
 
 class Runs(ApiView):
@@ -31,8 +31,9 @@ class Runs(ApiView):
     takes = {
         "GET": {
             "project": "A slug.",
+            "q": "The query language of the run list, such as `score>0.5 status:running,failed lr=1e-6`.",
             "name": "Part of the name.",
-            "status": "running, silent, finished or failed.",
+            "status": "running, silent, finished, failed or planned (created before it starts).",
             "tag": "One of its tags.",
             "archived": "true: only archived runs, false: only others.",
             "deleted": "true: runs in the trash.",
@@ -45,6 +46,7 @@ class Runs(ApiView):
             "config": "Any JSON object; secrets are masked before it is stored.",
             "attempt": "Key of this attempt.",
             "resume": "allow: continue the run of that name.",
+            "default_name": "true: the client chose the name, since none was requested.",
             "host": "Of this attempt.",
             "job": "Of this attempt.",
             "tags": "A list of strings.",
@@ -54,7 +56,7 @@ class Runs(ApiView):
     }
 
     def get(self, request: Request) -> Response:
-        """Runs by `project`, `name` (part of it), `status`, `tag`, `archived`; `deleted=true` lists the trash."""
+        """Runs by `q`, `project`, `name` (part of it), `status`, `tag`, `archived`; `deleted=true` lists the trash."""
         return self.paginate(find_requested_runs(request, self.parse_query()), serialize_run)
 
     def post(self, request: Request) -> Response:
@@ -66,9 +68,19 @@ class Runs(ApiView):
         if config is not None and not isinstance(config, dict):
             raise InvalidInputError("`config` must be a JSON object.", "config")
         project = permissions.project_for_ingest(request, slug)
-        waited = timedelta(seconds=data.integer("waited", most=MAX_WAITED_SECONDS) or 0)
+        waited = timedelta(seconds=data.integer("waited", maximum=MAX_WAITED_SECONDS) or 0)
         tags = data.get("tags")
-        run, created = open_run(project, **names, **details, config=config, tags=tags, waited=waited, owner=self.user)
+        is_default = data.get("default_name") is True
+        run, created = open_run(
+            project,
+            **names,
+            **details,
+            config=config,
+            tags=tags,
+            waited=waited,
+            owner=self.user,
+            default_name=is_default,
+        )
         url = build_public_url(f"/runs/{run.uid}/")
         body = {"id": run.uid, "name": run.name, "url": url, "attempt": names["attempt"]}
         return Response(body, status=201 if created else 200)
@@ -77,16 +89,19 @@ class Runs(ApiView):
 def find_requested_runs(request: Request, query: Params) -> QuerySet[Run] | list[Run]:
     """A list if the filter is not a column: tags, and a status that depends on the time of the last heartbeat."""
     status = query.choice("status", RUN_STATUSES)
-    find_runs = permissions.trashed_runs if query.boolean("deleted") else permissions.visible_runs
-    runs = filter_by_owner(find_runs(request), request, query)
+    find_visible = permissions.trashed_runs if query.boolean("deleted") else permissions.visible_runs
+    runs = filter_by_owner(find_visible(request), request, query)
     if "name" in query:
         runs = runs.filter(name__icontains=query["name"])
     if "archived" in query:
         runs = runs.filter(archived_at__isnull=not query.boolean("archived"))
     if status:
         runs = runs.filter(outcome=status if status in (Run.Outcome.FINISHED, Run.Outcome.FAILED) else "")
+    if query.get("q"):
+        found = find_runs(runs, query["q"], reader=permissions.require_user(request).pk, archived=None)
+        runs = runs.filter(pk__in=[run.pk for run in found.matches])
     runs = runs.select_related("project", "owner").order_by("-seen_at", "-pk")
-    if status not in ("running", "silent") and "tag" not in query:
+    if status not in ("planned", "running", "silent") and "tag" not in query:
         return runs
     tag = query.get("tag")
     return [run for run in runs if run.status == (status or run.status) and (tag is None or tag in run.tags)]
@@ -170,20 +185,25 @@ def update_run(run: Run, data: Params) -> None:
         raise InvalidInputError(f"The name {run.name} is taken in this project.", "name") from error
 
 
+ATTEMPT_FIELDS = {
+    "attempt": "Key of the attempt.",
+    "step": "The current step.",
+    "phase": "What the trainer does.",
+    "now": "The client's clock, seconds since 1970.",
+    "dropped": "{spool: {reason: count}} of the data that the client has dropped so far.",
+    "wire": "Protocol version of the client.",
+}
+
+
 class Heartbeat(ApiView):
     """Heartbeat of an attempt."""
 
     scopes = {"POST": "ingest"}
     takes = {
         "POST": {
-            "attempt": "Key of the attempt.",
-            "step": "The current step.",
-            "phase": "What the trainer does.",
-            "now": "The client's clock, seconds since 1970.",
-            "dropped": "{spool: {reason: count}} of the data that the client has dropped so far.",
+            **ATTEMPT_FIELDS,
             "host": "Of this attempt.",
             "job": "Of this attempt.",
-            "wire": "Protocol version of the client.",
         }
     }
 
@@ -201,15 +221,7 @@ class Finish(ApiView):
 
     scopes = {"POST": "ingest"}
     takes = {
-        "POST": {
-            "attempt": "Key of the attempt.",
-            "outcome": "finished (default) or failed.",
-            "step": "The last step.",
-            "phase": "What the trainer did.",
-            "now": "The client's clock, seconds since 1970.",
-            "dropped": "As in a heartbeat.",
-            "wire": "Protocol version of the client.",
-        }
+        "POST": {**ATTEMPT_FIELDS, "outcome": "finished (default) or failed."},
     }
 
     def post(self, request: Request, uid: str) -> Response:
@@ -217,6 +229,45 @@ class Finish(ApiView):
         data = self.parse_body()
         run = permissions.find_or_open_run(request, uid, request.headers)
         finish_attempt(run, data.text("attempt", 120), data.get("outcome", ""))
+        return build_status_response(run)
+
+
+class Context(ApiView):
+    """What the processes of the attempts ran."""
+
+    scopes = {"POST": "ingest"}
+    takes = {
+        "POST": {
+            "attempt": "Key of the attempt.",
+            "lead": "true: of the leading process, whose facts count for the attempt.",
+            "command": "List of arguments; secrets are masked before it is stored.",
+            "folder": "Name of the working folder.",
+            "git": "{branch, commit, changed, patch}: code version, number of changed files, uncommitted changes.",
+            "host": "Of this process.",
+            "python": "Version.",
+            "platform": "Operating system.",
+            "packages": "{name: version}",
+            "gpus": "{model: count} of the host.",
+            "driver": "Version of the GPU driver.",
+            "cpus": "Number of CPUs of the host.",
+            "wire": "Protocol version of the client.",
+        }
+    }
+
+    def get(self, request: Request, uid: str) -> Response:
+        """Command, code version, hosts and versions of each attempt that reported them, in order."""
+        run = permissions.run_or_404(request, uid)
+        rows = AttemptContext.objects.filter(attempt__run=run).select_related("attempt").order_by("attempt__number")
+        results = [
+            {"attempt": row.attempt.key, "number": row.attempt.number, **row.facts, "patch": row.patch} for row in rows
+        ]
+        return Response({"results": results})
+
+    def post(self, request: Request, uid: str) -> Response:
+        """A process of the `attempt` reports what it runs; several hosts of an attempt add up."""
+        data = self.parse_body()
+        run = permissions.find_or_open_run(request, uid, request.headers)
+        record_context(run, attempt=data.text("attempt", 120), facts=data)
         return build_status_response(run)
 
 

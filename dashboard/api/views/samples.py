@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.http import StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,21 +13,15 @@ from rest_framework.response import Response
 from dashboard import permissions
 from dashboard.api.base import ApiView, Params
 from dashboard.api.serializers import pick_fields, serialize_flag
+from dashboard.image_response import build_image_response
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
+from rollouts import samples
 from rollouts.errors import InvalidInputError
 from rollouts.flags import load_flags
 from rollouts.indexing import decode_tokens
 from rollouts.models import Sample
 from rollouts.prompts import find_prompt_samples
 from rollouts.query import SAMPLE_ORDERINGS, QueryResult, find_samples
-from rollouts.samples import (
-    export_jsonl,
-    export_parquet,
-    load_body,
-    prefetch_step_relations,
-    serialize_full_sample,
-    serialize_index_row,
-)
 
 MAX_TOKENS = 20_000  # in one response
 PER_TOKEN_FIELDS = ("response_ids", "response_mask", "logprobs", "ref_logprobs", "advantages")
@@ -38,11 +32,11 @@ SAMPLE_QUERY_PARAMS = {
     "step_kind": "What the number counts.",
     "attempt": "`current` (default), `all`, or the key of an attempt.",
     "q": "The query language of the pages.",
-    "ordering": f"One of {', '.join(SAMPLE_ORDERINGS)}; a leading `-` reverses it.",
+    "ordering": f"One of {', '.join(SAMPLE_ORDERINGS)}, or `part:` and a reward part; a leading `-` reverses it.",
 }
 EXPORT_FORMATS = {
-    "jsonl": ("application/x-ndjson", export_jsonl),
-    "parquet": ("application/vnd.apache.parquet", export_parquet),
+    "jsonl": ("application/x-ndjson", samples.export_jsonl),
+    "parquet": ("application/vnd.apache.parquet", samples.export_parquet),
 }
 
 
@@ -87,20 +81,21 @@ class PaginatedMatches:
         return self.result.total
 
     def __getitem__(self, span: slice) -> list[Sample]:
-        return list(prefetch_step_relations(self.result.samples)[span])
+        return list(samples.prefetch_step_relations(self.result.samples)[span])
 
 
 class Samples(ApiView):
     """Samples of a run."""
 
     paged = True
+    searches = ("GET",)
     takes = {"GET": SAMPLE_QUERY_PARAMS}
 
     def get(self, request: Request) -> Response:
         """Previews that match `q` within `run split step attempt`, in `ordering`; `step` may be `latest` or `all`."""
         result = search_requested_samples(request, self.parse_query())
         extra = {"notes": list(result.notes)} if result.notes else None
-        return self.paginate(PaginatedMatches(result), serialize_index_row, extra)
+        return self.paginate(PaginatedMatches(result), samples.serialize_index_row, extra)
 
 
 class OneSample(ApiView):
@@ -109,11 +104,11 @@ class OneSample(ApiView):
     def get(self, request: Request, pk: str) -> Response:
         """All recorded values of a sample, the dumps that contain it, and its flags."""
         sample = permissions.sample_or_404(request, pk)
-        body = load_body(sample)
+        body = samples.load_body(sample)
         flags = load_flags([pk], withdrawn=True).get(pk, [])
         return Response(
             {
-                **serialize_full_sample(sample, body),
+                **samples.serialize_full_sample(sample, body),
                 "visible": sample.visible and not sample.step.superseded,
                 "seen_in": [{"id": dump.pk, **pick_fields(dump, "source", "format")} for dump in body.source_dumps],
                 "flags": [serialize_flag(flag) for flag in flags],
@@ -133,7 +128,7 @@ class History(ApiView):
         sample = permissions.sample_or_404(request, pk)
         split, attempt = query.choice("split", SPLITS), query.attempt()
         rows = find_prompt_samples(sample.step.run, sample.prompt_key, split=split, attempt=attempt)
-        return self.paginate(prefetch_step_relations(rows), serialize_index_row)
+        return self.paginate(samples.prefetch_step_relations(rows), samples.serialize_index_row)
 
 
 class Tokens(ApiView):
@@ -154,11 +149,11 @@ class Tokens(ApiView):
         `prompt_start`. `texts` has the text of each token, if the run's tokenizer is known.
         """
         query = self.parse_query()
-        start = query.integer("start", most=2**31) or 0
-        count = query.integer("count", least=1, most=MAX_TOKENS) or 1000
-        prompt_start = query.integer("prompt_start", most=2**31) or 0
+        start = query.integer("start", maximum=2**31) or 0
+        count = query.integer("count", minimum=1, maximum=MAX_TOKENS) or 1000
+        prompt_start = query.integer("prompt_start", maximum=2**31) or 0
         sample = permissions.sample_or_404(request, pk)
-        body = load_body(sample)
+        body = samples.load_body(sample)
         arrays: dict[str, list[Any] | None] = {name: getattr(body, name) for name in PER_TOKEN_FIELDS}
         total = max((len(array) for array in arrays.values() if array), default=0)
         parts = {name: None if array is None else array[start : start + count] for name, array in arrays.items()}
@@ -177,6 +172,15 @@ class Tokens(ApiView):
         )
 
 
+class ImageFile(ApiView):
+    """An image of a sample."""
+
+    def get(self, request: Request, pk: str, sha256: str) -> HttpResponse:
+        """The bytes of an image that `messages` or a key of the sample names as `image:<sha256>:…`."""
+        owner = permissions.sample_or_404(request, pk).step.run.image_owner
+        return build_image_response(request._request, owner, sha256)
+
+
 class AnyFormat(DefaultContentNegotiation):
     """`?format=` selects the file format here, not DRF's renderer."""
 
@@ -188,6 +192,7 @@ class ExportedSamples(ApiView):
     """Full samples as a file."""
 
     content_negotiation_class = AnyFormat
+    searches = ("GET",)
     takes = {"GET": {**SAMPLE_QUERY_PARAMS, "format": "jsonl (default) or parquet."}}
 
     def get(self, request: Request) -> StreamingHttpResponse:

@@ -35,14 +35,14 @@ class Tokens(ApiView):
         return self.paginate(rows.order_by("-pk"), serialize_token)
 
     def post(self, request: Request) -> Response:
-        """Create a token with `scopes` for `project`, which is created if necessary. Only this response has the
-        secret."""
+        """Create a token with `scopes` for `project`, which is created if necessary: then `project_created` is true.
+        Only this response has the secret."""
         data = self.parse_body()
-        project = find_or_create_project(request, data.text("project", 80))
-        days = data.integer("days", least=1, most=36_500)
+        project, created = find_or_create_project(request, data.text("project", 80))
+        days = data.integer("days", minimum=1, maximum=36_500)
         name, scopes = data.get("name") or "", data.get("scopes")
         token, secret = create_token(self.user, name=name, scopes=scopes, project=project, days=days)
-        return Response({**serialize_token(token), "token": secret}, status=201)
+        return Response({**serialize_token(token), "token": secret, "project_created": created}, status=201)
 
 
 class OneToken(ApiView):
@@ -70,13 +70,13 @@ def manageable_tokens(request: Request, own: Q) -> QuerySet[Token]:
     return Token.objects.filter(own | Q(project__in=projects))
 
 
-def find_or_create_project(request: Request, slug: str) -> Project | None:
-    """The project of a new token. None for a token for all projects that the user may see."""
+def find_or_create_project(request: Request, slug: str) -> tuple[Project | None, bool]:
+    """(the project of a new token, whether it was created). None for a token for all projects that the user may see."""
     _, token = permissions.resolve_caller(request)
     bound = token.project if token else None
     slug = slug or (bound.slug if bound else "")
     if not slug:
-        return None
+        return None, False
     if bound is None and not Project.objects.filter(slug=slug).exists():
-        return create_project(slug, permissions.require_user(request))[0]
-    return permissions.project_or_404(request, slug, role="owner")
+        return create_project(slug, permissions.require_user(request))
+    return permissions.project_or_404(request, slug, role="owner"), False

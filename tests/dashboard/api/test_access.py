@@ -35,6 +35,7 @@ WRITES: list[tuple[str, str, Any, str, int, int]] = [
     ("POST", "runs/", {"project": "math", "name": "new"}, "ingest", 201, 403),
     ("PATCH", "runs/{run}/", {"name": "other"}, "ingest", 200, 403),
     ("POST", "runs/{run}/heartbeat/", {"attempt": "a"}, "ingest", 200, 403),
+    ("POST", "runs/{run}/context/", {"attempt": "a", "host": "node-1"}, "ingest", 200, 403),
     ("POST", "runs/{run}/finish/", {"attempt": "a"}, "ingest", 200, 403),
     ("POST", "runs/{run}/metrics/", POINTS, "ingest", 200, 403),
     ("POST", "runs/{run}/index/", {}, "ingest", 200, 403),

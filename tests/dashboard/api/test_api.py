@@ -36,6 +36,17 @@ def run(project: Project) -> Run:
     return filled(project)
 
 
+def test_runs_are_found_and_completed_by_a_query(project: Project, owner: User, stranger: User) -> None:
+    for n in range(3):
+        builders.run(project, f"run-{n}", config={"lr": n})
+    ask = Ask.with_token(owner, "read")
+    assert [run["name"] for run in ask("GET", "runs/?q=lr>0 run").json()["results"]] == ["run-2", "run-1"]
+    assert "Did you mean" in ask("GET", "runs/?q=lrr>0").content.decode()
+    choices = ask("GET", "completions/?kind=runs&project=math&q=lr=").json()["choices"]
+    assert [(choice["text"], choice["count"]) for choice in choices] == [("lr=0", 1), ("lr=1", 1), ("lr=2", 1)]
+    assert Ask.with_token(stranger, "read")("GET", "completions/?kind=runs&q=lr=").json()["choices"] == []
+
+
 def test_opening_a_run_answers_its_id_name_and_link(ask: Ask, project: Project) -> None:
     values = {"project": "math", "name": "grpo", "framework": "x", "config": {"lr": 1}, "attempt": "a", "host": "n1"}
     response = ask("POST", "runs/", values)
@@ -52,15 +63,17 @@ def test_opening_a_run_answers_its_id_name_and_link(ask: Ask, project: Project) 
 
 
 def test_a_run_is_listed_and_found_by_project_name_status_and_tag(ask: Ask, project: Project) -> None:
-    builders.run(project, "grpo-small", tags=["small"])
+    builders.attempt(builders.run(project, "grpo-small", tags=["small"]))
     builders.run(project, "grpo-large", outcome="finished")
+    builders.run(project, "grpo-next")
 
     def names(query: str) -> list[str]:
         return sorted(result["name"] for result in ask("GET", f"runs/?{query}").json()["results"])
 
-    assert names("project=math") == ["grpo-large", "grpo-small"]
+    assert names("project=math") == ["grpo-large", "grpo-next", "grpo-small"]
     assert names("name=LARGE") == ["grpo-large"]
     assert names("status=running") == ["grpo-small"]
+    assert names("status=planned") == ["grpo-next"]
     assert names("status=finished") == ["grpo-large"]
     assert names("tag=small") == ["grpo-small"]
 
@@ -275,7 +288,9 @@ def test_a_token_is_shown_once_works_and_ends_when_revoked(ask: Ask, project: Pr
 
 
 def test_making_a_token_makes_the_project(ask: Ask, owner: User) -> None:
-    ask("POST", "tokens/", {"name": "cluster", "project": "fresh", "scopes": "ingest"})
+    body = {"name": "cluster", "project": "fresh", "scopes": "ingest"}
+    assert ask("POST", "tokens/", body).json()["project_created"] is True
+    assert ask("POST", "tokens/", body).json()["project_created"] is False
     assert Project.objects.get(slug="fresh").role_of(owner) == "owner"
 
 
@@ -323,6 +338,16 @@ def test_the_api_describes_itself(ask: Ask, owner: User) -> None:
     assert {"/api/v1/runs/", "/api/v1/samples/{id}/history/", "/api/v1/runs/{uid}/dumps/{sha256}/"} <= set(paths)
     taken = {item["name"] for item in paths["/api/v1/runs/{uid}/dumps/{sha256}/"]["put"]["parameters"]}
     assert taken == {"uid", "sha256", *DumpHeader.__dataclass_fields__}
+    searching = {
+        (path, method)
+        for path, methods in paths.items()
+        for method, call in methods.items()
+        if {"422", "429"} <= call["responses"].keys()
+    }
+    assert searching == {
+        ("/api/v1/samples/", "get"), ("/api/v1/exports/samples/", "get"), ("/api/v1/search/", "get"),
+        ("/api/v1/runs/{uid}/query-curve/", "get"), ("/api/v1/findings/{id}/exhibits/", "post"),
+    }  # fmt: skip
     page = Ask.signed_in(owner)("GET", "/api/docs/")
     assert page.status_code == 200
     assert "/api/v1/samples/{id}/history/" in page.content.decode()

@@ -59,6 +59,8 @@ BAD: list[tuple[str, str, Any]] = [
     ("PATCH", "runs/{run}/", {"uid": "other"}),
     ("POST", "runs/{run}/", {}),
     ("POST", "runs/{run}/heartbeat/", {"attempt": 3}),
+    ("POST", "runs/{run}/context/", {"attempt": "a", "command": "python x"}),
+    ("POST", "runs/{run}/context/", {"attempt": "a", "packages": []}),
     ("POST", "runs/{run}/heartbeat/", {"attempt": "a", "step": -1}),
     ("POST", "runs/{run}/heartbeat/", {"attempt": "a", "step": HUGE}),
     ("POST", "runs/{run}/heartbeat/", {"attempt": "a", "phase": []}),

@@ -7,10 +7,33 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 django = get_asgi_application()  # sets up Django, so it comes before every import of models
 
+import sqlite3  # noqa: E402
+
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import URLRouter  # noqa: E402
+from django.conf import settings  # noqa: E402
 
 from dashboard import consumers  # noqa: E402
 from dashboard.origin_check import HostOriginCheck  # noqa: E402
+from dashboard.search_limits import SearchLimits  # noqa: E402
 
-application = HostOriginCheck(django, AuthMiddlewareStack(URLRouter(consumers.websocket_urlpatterns)))
+
+def keep_database_open() -> sqlite3.Connection | None:
+    """Opens SQLite's database for as long as the process runs.
+
+    The last connection that closes removes the log and its index, and on a full disk nobody could create them again,
+    so that no page could be read.
+    """
+    database = settings.DATABASES["default"]
+    if not database["ENGINE"].endswith("sqlite3"):
+        return None
+    try:
+        kept = sqlite3.connect(str(database["NAME"]), isolation_level=None, check_same_thread=False)
+        kept.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        return None
+    return kept
+
+
+kept_connection = keep_database_open()
+application = HostOriginCheck(SearchLimits(django), AuthMiddlewareStack(URLRouter(consumers.websocket_urlpatterns)))

@@ -45,12 +45,14 @@ def find_script_imports(*scripts: str) -> frozenset[str]:
 
 
 @cache
-def render_module_script(script: str, *soon: str) -> SafeString:
-    """A script of `js/`, with preload links for all its imports, which a browser would otherwise find level by level.
+def render_module_script(script: str, *, preload: str = "") -> SafeString:
+    """One script of `js/`, with preload links for all its imports, which a browser would otherwise find level by level.
 
-    `soon`: scripts that the page loads as soon as its script runs. They are preloaded too.
+    `preload`: names of scripts, with spaces between them, that the page imports later, such as those in `app.js`. The
+    browser fetches them, but this tag does not run them.
     """
-    names = sorted({*soon, *find_script_imports(script, *soon)} - {script})
+    later = preload.split()
+    names = sorted({*later, *find_script_imports(script, *later)} - {script})
     urls = ((build_asset_url(f"js/{name}"),) for name in names)
     preloads = format_html_join("", '<link rel="modulepreload" href="{}">', urls)
     return format_html('{}<script src="{}" type="module"></script>', preloads, build_asset_url(f"js/{script}"))

@@ -10,8 +10,8 @@ from collections import Counter
 from typing import Any, cast
 
 from channels.db import database_sync_to_async
-from channels.generic.websocket import AsyncJsonWebsocketConsumer
-from django.urls import path
+from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
+from django.urls import path, re_path
 
 from rollouts.live import ChangeNotification, get_channel_group
 from rollouts.models import Run
@@ -20,6 +20,7 @@ OPEN_TOPICS = frozenset({"runs", "live", "pins", "findings"})
 MAX_TOPICS = 50
 CLOSE_NOT_SIGNED_IN = 4401
 CLOSE_BAD_MESSAGE = 4400
+CLOSE_UNKNOWN_PATH = 4404
 
 listener_counts: Counter[str] = Counter()  # topic -> open pages of this process
 
@@ -44,7 +45,7 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
         try:
             await super().receive(text_data, bytes_data, **kwargs)
-        except ValueError:  # not JSON
+        except (ValueError, RecursionError):  # not JSON, or nested too deeply
             await self.close(CLOSE_BAD_MESSAGE)
 
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
@@ -82,4 +83,15 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
         await self.send_json(message)
 
 
-websocket_urlpatterns = [path("ws/", cast(Any, ChangeNotificationConsumer.as_asgi()))]
+class UnknownPathConsumer(AsyncWebsocketConsumer):
+    """Any other path below /ws/."""
+
+    async def connect(self) -> None:
+        await self.accept()
+        await self.close(CLOSE_UNKNOWN_PATH)
+
+
+websocket_urlpatterns = [
+    path("ws/", cast(Any, ChangeNotificationConsumer.as_asgi())),
+    re_path(r"", cast(Any, UnknownPathConsumer.as_asgi())),
+]

@@ -17,7 +17,7 @@ Send = Callable[[Any], Awaitable[None]]
 App = Any  # an ASGI application; Django, Channels and uvicorn have different types for it
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-HEALTH_PATH = "/healthz"  # a load balancer uses the IP address as the Host
+HEALTH_PATHS = ("/healthz", "/readyz")  # a load balancer uses the IP address as the Host
 CLOSE_FORBIDDEN = 4403
 
 
@@ -65,7 +65,7 @@ class HostOriginCheck:
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, host = remove_url_prefix(scope["path"]), get_header(scope, b"host")
-        if path == HEALTH_PATH:
+        if path in HEALTH_PATHS:
             host = urlsplit(settings.PUBLIC_URL).netloc
             scope = {**scope, "headers": [(b"host", host.encode())]}
         if not permissions.is_own_host(host):

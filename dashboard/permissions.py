@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import time
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
+from django.core.cache import cache
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.translation import gettext as _
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
@@ -37,6 +39,8 @@ ROLE_BY_SCOPE = {
 }
 ROLE_RANKS = {role: rank for rank, role in enumerate(["", *Membership.Role.values])}
 
+LAST_PROJECT = "rolloutdeck.project"  # in the META of a request: the slug of the project that it used last
+
 Caller = HttpRequest | Request | Token | User | AnonymousUser
 
 
@@ -55,14 +59,32 @@ class TokenAuthentication(BaseAuthentication):
 
 
 def authenticate_token(header: str) -> Token:
-    """The valid token of an Authorization header. Raises AuthenticationFailed."""
+    """The valid token of an Authorization header. Raises AuthenticationFailed, and Throttled (429)."""
     kind, _, secret = header.partition(" ")
     if kind.lower() != "bearer" or not secret.strip():
         raise AuthenticationFailed("Send `Authorization: Bearer <token>`.")
     token = Token.find(secret.strip())
     if token is None:
         raise AuthenticationFailed("This token is unknown, expired or revoked. Create one: `rolloutdeck token create`.")
+    count_token_request(token)
     return token
+
+
+def count_token_request(token: Token) -> None:
+    """Counts the requests of a token in each minute, per web process. Raises Throttled."""
+    if not settings.MAX_TOKEN_REQUESTS:
+        return
+    minute, second = divmod(int(time()), 60)
+    key = f"token-requests:{token.pk}:{minute}"
+    cache.add(key, 0, timeout=120)
+    try:
+        count = cache.incr(key)
+    except ValueError:  # it was evicted
+        return
+    if count > settings.MAX_TOKEN_REQUESTS:
+        raise Throttled(
+            60 - second, f"This token has sent more than {settings.MAX_TOKEN_REQUESTS:,} requests in this minute."
+        )
 
 
 class HasScope(BasePermission):
@@ -120,7 +142,15 @@ def trashed_runs(caller: Caller) -> RunQuerySet:
 
 def find_run(caller: Caller, uid: str) -> Run | None:
     """The visible run with this uid or alias."""
-    return visible_runs(caller).select_related("project").by_uid(uid) if UID_PATTERN.match(uid) else None
+    run = visible_runs(caller).select_related("project").by_uid(uid) if UID_PATTERN.match(uid) else None
+    note_used_project(caller, run.project if run else None)
+    return run
+
+
+def note_used_project(caller: Caller, project: Project | None) -> None:
+    """For pages that open the last used project, see `LastProjectMiddleware`."""
+    if project and isinstance(caller, HttpRequest):
+        caller.META[LAST_PROJECT] = project.slug
 
 
 def run_or_404(caller: Caller, uid: str, *, role: str = "") -> Run:
@@ -147,6 +177,7 @@ def project_or_404(caller: Caller, slug: str, *, role: str = "") -> Project:
     project: Project | None = visible_projects(caller).filter(slug=slug).first() if "\x00" not in slug else None
     if project is None:
         raise Http404(_("Project {name} not found, or you have no access to it.").format(name=repr(slug[:80])))
+    note_used_project(caller, project)
     if role:
         require_role(caller, project, role)
     return project
@@ -167,8 +198,8 @@ def require_role(caller: Caller, project: Project, role: str) -> None:
     """Raises PermissionDenied if the user's role in the project is lower than `role`."""
     actual = project.role_of(resolve_caller(caller)[0])
     if ROLE_RANKS[actual] < ROLE_RANKS[role]:
-        message = _("This needs the {role} role in {project}; your role is {has}.")
-        raise PermissionDenied(message.format(role=role, project=project.slug, has=actual or _("none")))
+        message = _("This needs the {role} role in {project}; your role is {actual}.")
+        raise PermissionDenied(message.format(role=role, project=project.slug, actual=actual or _("none")))
 
 
 def project_for_ingest(caller: Caller, slug: str) -> Project:
@@ -201,7 +232,7 @@ def find_or_open_run(caller: Caller, uid: str, headers: Mapping[str, str]) -> Ru
         require_role(caller, run.project, ROLE_BY_SCOPE["ingest"])
         return run
     slug, name, resume = (
-        parse_text(unquote(headers.get(header.lower(), "")), header, most=200)
+        parse_text(unquote(headers.get(header.lower(), "")), header, max_chars=200)
         for header in (PROJECT_HEADER, RUN_HEADER, RESUME_HEADER)
     )
     if not name:

@@ -6,6 +6,7 @@ from dashboard.api.views import health
 
 urlpatterns = [
     path("healthz", health.healthz),
+    path("readyz", health.readyz),
     path("metrics", health.prometheus_metrics_view),
     path("api/", include("dashboard.api.urls")),
     path("", include("dashboard.pages.urls")),

@@ -3,28 +3,41 @@
 from django.urls import path
 
 from dashboard.pages.compare import views as compare
+from dashboard.pages.context import views as context
 from dashboard.pages.findings import add_form
 from dashboard.pages.findings import views as findings
 from dashboard.pages.flags import views as flags
 from dashboard.pages.group import views as group
 from dashboard.pages.live import views as live
 from dashboard.pages.palette import views as go
-from dashboard.pages.pins import pin_box
+from dashboard.pages.pins import pin_box, range_form
 from dashboard.pages.pins import views as pins
 from dashboard.pages.prompt import views as prompt
 from dashboard.pages.review import views as review
+from dashboard.pages.run import chart_data
 from dashboard.pages.run import views as run
-from dashboard.pages.runs import bulk_actions
+from dashboard.pages.runs import bulk_actions, demo
 from dashboard.pages.runs import views as runs
 from dashboard.pages.sample import fields_view, prefetch
 from dashboard.pages.sample import views as sample
-from dashboard.pages.settings import members, preferences, projects, sign_in, tokens
+from dashboard.pages.saved_views import views as saved_views
+from dashboard.pages.search import views as search
+from dashboard.pages.settings import audit, disk, members, preferences, projects, retention, sign_in, tokens
+from dashboard.pages.sharing import views as sharing
 from dashboard.pages.step import views as step
+from dashboard.pages.timeline import views as timeline
 
 urlpatterns = [
     path("", runs.runs_page, name="runs"),
+    path("demo/", demo.load_demo_view, name="load-demo"),
     path("runs/<str:uid>/", run.run_page, name="run"),
-    path("runs/<str:uid>/charts.json", run.chart_data_view, name="charts"),
+    path("runs/<str:uid>/charts.json", chart_data.chart_data_view, name="charts"),
+    path("runs/<str:uid>/context/", context.context_page, name="context"),
+    path("runs/<str:uid>/context/config.yaml", context.config_yaml_view, name="config-yaml"),
+    path("runs/<str:uid>/context/overrides.txt", context.config_overrides_view, name="config-overrides"),
+    path("audit/", audit.audit_page, name="audit"),
+    path("disk/", disk.disk_page, name="disk"),
+    path("runs/<str:uid>/timeline/", timeline.timeline_page, name="timeline"),
     path("runs/<str:uid>/nearest/<str:step>/", run.nearest_step_view, name="nearest"),
     path("runs/<str:uid>/steps/<str:step>/", step.step_page, name="step"),
     path("runs/<str:uid>/groups/<str:step>/<path:group>/", group.group_page, name="group"),
@@ -32,6 +45,7 @@ urlpatterns = [
     path("samples/", prefetch.prefetch_panes_view, name="ahead"),
     path("samples/<str:pk>/", sample.sample_page, name="sample"),
     path("samples/<str:pk>/file/", fields_view.download_field_view, name="sample-file"),
+    path("samples/<str:pk>/images/<str:digest>/", sample.sample_image_view, name="sample-image"),
     path("samples/<str:pk>/flags/", flags.raise_flag_view, name="flag"),
     path("findings/", findings.findings_page, name="findings"),
     path("findings/add/", add_form.add_to_finding_view, name="finding-add"),
@@ -39,6 +53,7 @@ urlpatterns = [
     path("findings/<int:pk>/edit/", findings.edit_finding_view, name="finding-edit"),
     path("findings/<int:pk>/remove/", findings.remove_finding_view, name="finding-remove"),
     path("findings/<int:pk>/export/", findings.export_finding_view, name="finding-export"),
+    path("findings/exhibits/<int:pk>/images/<str:digest>/", findings.evidence_image_view, name="finding-image"),
     path("findings/exhibits/<int:pk>/", findings.edit_evidence_item_view, name="exhibit"),
     path("flags/<int:pk>/withdraw/", flags.withdraw_flag_view, name="withdraw"),
     path("runs/<str:uid>/flags/", flags.flag_samples_view, name="flag-many"),
@@ -48,23 +63,37 @@ urlpatterns = [
     path("review/", review.review_page, name="review"),
     path("runs/<str:uid>/pins/", pin_box.pin_step_view, name="pin-step"),
     path("pins/", pins.pins_page, name="pins"),
+    path("pins/range/", range_form.pin_range_view, name="pin-range"),
     path("pins/plan/", pins.save_plan_view, name="plan-save"),
     path("pins/<int:pk>/note/", pin_box.edit_pin_note_view, name="pin-note"),
     path("pins/<int:pk>/remove/", pin_box.unpin_step_view, name="unpin"),
     path("compare/", compare.compare_page, name="compare"),
     path("go/", go.search_palette_view, name="go"),
+    path("search/", search.search_page, name="search"),
+    path("views/", saved_views.views_menu_view, name="saved-views"),
+    path("views/save/", saved_views.save_view_view, name="save-view"),
+    path("views/<int:pk>/", saved_views.open_view, name="saved-view"),
+    path("views/<int:pk>/change/", saved_views.change_view_view, name="change-view"),
     path("keys/", preferences.set_shortcuts_view, name="keys"),
     path("tidy/", bulk_actions.apply_bulk_action_view, name="tidy"),
     path("tidy/delete/", bulk_actions.delete_runs_view, name="tidy-delete"),
     path("live/", live.live_page, name="live"),
     path("settings/", projects.settings_page, name="settings"),
+    path("members/", members.save_member_of_projects_view, name="members-of-projects"),
     path("settings/password/", members.change_password_view, name="password"),
     path("settings/<str:slug>/", projects.project_page, name="project"),
     path("settings/<str:slug>/members/", members.save_member_view, name="members"),
     path("settings/<str:slug>/members/link/", members.create_member_link_view, name="member-link"),
     path("settings/<str:slug>/reasons/", projects.save_reasons_view, name="reasons"),
     path("settings/<str:slug>/correct/", projects.save_correctness_rule_view, name="correct"),
+    path("settings/<str:slug>/retention/", retention.retention_page, name="retention"),
+    path("settings/<str:slug>/retention/run/", retention.run_retention_view, name="retention-run"),
+    path("settings/<str:slug>/retention/report.json", retention.download_report_view, name="retention-report"),
+    path("settings/<str:slug>/quota/", retention.save_quota_view, name="quota"),
     path("settings/<str:slug>/loosen/", pins.override_check_view, name="loosen"),
+    path("settings/<str:slug>/links/<int:pk>/revoke/", sharing.revoke_link_view, name="revoke-link"),
+    path("share/", sharing.share_page, name="share"),
+    path("shared/<str:secret>/", sharing.shared_page, name="shared"),
     path("settings/<str:slug>/tokens/", tokens.create_token_view, name="tokens"),
     path("settings/<str:slug>/tokens/<int:pk>/revoke/", tokens.revoke_token_view, name="revoke"),
     path("language/", preferences.set_language_view, name="language"),

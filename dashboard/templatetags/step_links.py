@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from dashboard.pages.common import StepUrlState
 from rollouts.indexing import find_missing_tokenizer_command
-from rollouts.lib import MAX_TOKEN_COMMANDS, cached
+from rollouts.lib import CacheSize, cached
 from rollouts.models import Step
 from rollouts.query import split_terms
 
@@ -37,8 +37,8 @@ def has_term(bar: Any, url_state: StepUrlState) -> str:
 @register.simple_tag(takes_context=True)
 def beyond_link(context: template.Context) -> str:
     """The next part of a search of many steps."""
-    kept = context["url_state"].link(sel="")
-    return f"{kept}{'&' if kept else '?'}beyond={context['result'].matches.cursor}"
+    link = context["url_state"].link(sel="")
+    return f"{link}{'&' if link else '?'}beyond={context['result'].matches.cursor}"
 
 
 @register.simple_tag(takes_context=True)
@@ -48,8 +48,8 @@ def api_link(context: template.Context, name: str, **more: str) -> str:
     if row and (row.superseded or attempt):
         attempt = row.attempt.key
     step, kind = (row.step, row.step_kind) if row else ("all", "")
-    place = {"run": context["run"].uid, "split": context["split"], "step": step, "step_kind": kind}
-    params = {**place, "attempt": attempt, **more}
+    step_params = {"run": context["run"].uid, "split": context["split"], "step": step, "step_kind": kind}
+    params = {**step_params, "attempt": attempt, **more}
     return f"{reverse(name)}?{urlencode({key: value for key, value in params.items() if value != ''})}"
 
 
@@ -80,7 +80,7 @@ def token_statistics(context: template.Context, row: Step) -> dict[str, Any]:
     return {"row": row, "command": load_tokenizer_command(row, run.created_at, run.version)}
 
 
-@cached(MAX_TOKEN_COMMANDS)
+@cached(CacheSize.TOKEN_COMMANDS)
 def load_tokenizer_command(step: Step, created_at: datetime, version: int) -> str:
-    """Cached until the run's version changes."""
+    """`created_at` and `version` of the run are only part of the cache key."""
     return find_missing_tokenizer_command(step)

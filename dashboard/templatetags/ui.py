@@ -8,27 +8,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from dashboard import assets
-from dashboard.pages.common import (
-    GroupLinks,
-    StepUrlState,
-    format_number,
-    format_percent,
-    format_run_status,
-    format_signed_number,
-    render_code_spans,
-    render_footer,
-    render_help_dialog,
-    render_highlighted_text,
-    render_sample_marks,
-    render_sample_rows,
-    render_score,
-    render_status_strip,
-    render_step_bars,
-    render_text,
-    render_text_line,
-    render_time,
-    replace_control_characters,
-)
+from dashboard.pages import common
 from dashboard.pages.findings import describe_sample, describe_score, format_short_number
 from dashboard.pages.sample import render_field_buttons, render_prompt_bars
 from rollouts.models import Sample
@@ -40,21 +20,23 @@ MAX_ANSWER_CHARS = 4000  # at the end of a response, in which its answer is sear
 
 register = template.Library()
 
-register.filter("num", format_number)
+register.filter("num", common.format_number)
 register.filter("short", format_short_number)
-register.filter("signed", format_signed_number)
-register.filter("plain", render_text)
-register.filter("line", render_text_line)
-register.filter("code_spans", render_code_spans)
-register.filter("printable", replace_control_characters)
-register.filter("percent", format_percent)
-register.filter("run_status", format_run_status)
+register.filter("signed", common.format_signed_number)
+register.filter("seconds", common.format_seconds)
+register.filter("bytes", common.format_bytes)
+register.filter("plain", common.render_text)
+register.filter("line", common.render_text_line)
+register.filter("code_spans", common.render_code_spans)
+register.filter("printable", common.replace_control_characters)
+register.filter("percent", common.format_percent)
+register.filter("run_status", common.format_run_status)
 register.filter("rule", get_rule_text)
-register.simple_tag(render_time, name="ago")
-register.simple_tag(render_score, name="score")
-register.simple_tag(render_highlighted_text, name="highlighted")
-register.simple_tag(render_sample_marks, name="sample_marks")
-register.simple_tag(render_status_strip, name="status_strip")
+register.simple_tag(common.render_time, name="ago")
+register.simple_tag(common.render_score, name="score")
+register.simple_tag(common.render_highlighted_text, name="highlighted")
+register.simple_tag(common.render_sample_marks, name="sample_marks")
+register.simple_tag(common.render_status_strip, name="status_strip")
 register.simple_tag(render_prompt_bars, name="prompt_bars")
 register.simple_tag(render_field_buttons, name="field_buttons")
 register.simple_tag(assets.build_asset_url, name="asset")
@@ -64,12 +46,12 @@ register.simple_tag(assets.get_release_hash, name="release")
 
 @register.simple_tag(takes_context=True, name="help")
 def help_dialog(context: template.Context) -> SafeString:
-    return render_help_dialog(context["page_name"], context["language"], context["single_keys"])
+    return common.render_help_dialog(context["page_name"], context["language"], context["single_keys"])
 
 
 @register.simple_tag(takes_context=True)
 def footer_keys(context: template.Context) -> SafeString:
-    return render_footer(context["page_name"], context["language"])
+    return common.render_footer(context["page_name"], context["language"])
 
 
 @register.filter
@@ -79,14 +61,17 @@ def minus(value: float | None, other: float | None) -> float | None:
 
 @register.simple_tag(takes_context=True)
 def rows(context: template.Context) -> SafeString:
-    boards = GroupLinks(context["run"], context["url_state"])
+    boards = common.GroupLinks(context["run"], context["url_state"])
     link, every = context["rows_link"], context["requested_step"] == "all"
-    return render_sample_rows(context["page"].rows, context["columns"], link, boards, with_step=every)
+    shown = context.get("sample")
+    return common.render_sample_rows(
+        context["page"].rows, context["columns"], link, boards, with_step=every, selected=shown.pk if shown else ""
+    )
 
 
 @register.simple_tag(takes_context=True)
 def bars(context: template.Context) -> SafeString:
-    return render_step_bars(context["strip"], context["run"].uid, context["current"], context["url_state"])
+    return common.render_step_bars(context["strip"], context["run"].uid, context["current"], context["url_state"])
 
 
 @register.simple_tag(takes_context=True)
@@ -96,7 +81,7 @@ def page_link(context: template.Context, **changes: str) -> str:
 
 
 @register.filter
-def toggle_link(bar: Any, url_state: StepUrlState) -> str:
+def toggle_link(bar: Any, url_state: common.StepUrlState) -> str:
     """The link of a bar: adds its term to the query or removes it."""
     return url_state.toggle_link(bar["term"] if isinstance(bar, dict) else bar.term) or "?"
 
@@ -104,10 +89,22 @@ def toggle_link(bar: Any, url_state: StepUrlState) -> str:
 @register.simple_tag(takes_context=True)
 def sort_link(context: template.Context, name: str, shown_as: str) -> str:
     """A column's header: a link that sorts by it or reverses the order, with an arrow for the current order."""
-    url_state: StepUrlState = context["url_state"]
+    url_state: common.StepUrlState = context["url_state"]
     arrow = {name: " ↑", f"-{name}": " ↓"}.get(context["order"], "")
     link = url_state.column_link(name, context["default_order"]) or "?"
     return format_html('<a class="quiet" href="{}" data-ask>{}{}</a>', link, shown_as, arrow)
+
+
+@register.simple_tag(takes_context=True)
+def part_sort_link(context: template.Context, name: str) -> str:
+    """The header of a reward part."""
+    return sort_link(context, f"part:{name}", common.render_text(name))
+
+
+@register.simple_tag
+def text_end(sample: Sample) -> SafeString:
+    """The end of a response for a list."""
+    return common.render_text_end(sample.tail, is_cut=sample.chars > len(sample.tail))
 
 
 @register.filter
@@ -157,4 +154,4 @@ def sample_headline(sample: Sample) -> str:
         expected,
         *details,
     ]
-    return replace_control_characters(" · ".join(part for part in parts if part))
+    return common.replace_control_characters(" · ".join(part for part in parts if part))

@@ -45,8 +45,9 @@ WATCH = """() => {
 }"""
 
 
-def faults(page: Page) -> list[str]:
+def faults(page: Page, max_stops: int | None = None) -> list[str]:
     """What a keyboard cannot do on this page, or in its open dialog, as sentences."""
+    page.keyboard.press("Tab")  # sets the stops of strips and lists
     stops = int(page.evaluate(WATCH))
     for _ in range(stops + 2):
         page.keyboard.press("Tab")
@@ -58,4 +59,6 @@ def faults(page: Page) -> list[str]:
     for what, key in (("jumps the order", "jumping"), ("has no name", "nameless"), ("has focus unseen", "unseen")):
         said += [(what, item) for item in result[key]]
     said += [("is hidden from screen readers", item) for item in result["hidden"]]
+    if max_stops is not None and stops > max_stops:
+        said.append(("has too many tab stops", str(stops)))
     return [f"{page.url}: {what}: {one}" for what, one in said]

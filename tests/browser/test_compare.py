@@ -70,3 +70,32 @@ def test_hostile_answers_stay_text_also_as_a_diff(visit: Visit, training: Traini
     assert page.evaluate("window.__ran") is None
     assert page.locator("iframe, object, main script, main img").count() == 0
     assert overflow(page) <= 0
+
+
+def test_other_prompts_are_compared_by_all_samples_and_keys(visit: Visit, training: Training) -> None:
+    for step in (1, 2):
+        rows = [
+            {"prompt": f"{step} {source} {n}", "response": "x" * n, "score": n / 12, "data_source": source}
+            for source, count in (("easy", 14 - step), ("hard", 10 + step))
+            for n in range(count)
+        ]
+        training.pushed(step, len(rows), rows)
+    page = visit.go(f"/compare/?of={training.uid}@1,{training.uid}@2&split=train")
+    chosen = page.locator("#compare-views [aria-current]")
+    expect(chosen).to_contain_text("same mix of sources")
+    page.keyboard.press("m")
+    expect(chosen).to_contain_text("all samples")
+    assert "as=all" in page.url
+    page.keyboard.press("t")
+    expect(page.locator(".distributions table")).to_have_count(2)
+    page.keyboard.press("t")
+    bars = page.locator("#svg-1 a")
+    bars.first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(bars.nth(1)).to_be_focused()
+    for width in (800, 400):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert overflow(page) <= 0
+    name = bars.nth(1).get_attribute("aria-label") or ""
+    bars.nth(1).press("Enter")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(int(name.split(", ")[1].split()[0]))

@@ -31,6 +31,28 @@ def test_a_flag_by_two_keys_is_counted_moves_on_and_is_withdrawn(visit: Visit, t
     expect(page.locator(f"#r-{first} .tag.flag")).to_have_count(0)
 
 
+def test_a_flag_is_shown_next_to_two_marks(visit: Visit, training: Training) -> None:
+    """The marks of a sample that ends in repetition and has no answer marker."""
+    texts = ["I am not sure. " * 40, "Who knows? " * 40, *(f"{n} is it.\n#### {n}" for n in range(10))]
+    rows = [{"prompt": "2+2", "response": text, "score": float(n), "group": "a"} for n, text in enumerate(texts)]
+    training.pushed(1, 12, rows)
+    product, sample = visit.site.product, training.samples(1)[0]["id"]
+    product.post("flags/", {"sample": sample})
+    key = product.get(f"samples/{sample}/")["prompt_key"]
+    for path in ("steps/1/", f"prompts/{key}/"):
+        page = visit.go(f"/runs/{training.uid}/{path}")
+        page.evaluate("document.fonts.ready.then(() => true)")
+        marks = page.locator("main td:has(.tag.flag)")
+        expect(marks).to_contain_text("REP")
+        expect(marks).to_contain_text("NO ANSWER")
+        assert marks.evaluate("cell => cell.scrollWidth <= cell.clientWidth"), path
+    page = visit.go(f"/review/?run={training.uid}&queue=rules")
+    page.evaluate("document.fonts.ready.then(() => true)")
+    marks = page.locator(".queue td.decision:has-text('REP')")
+    expect(marks).to_contain_text("NO ANSWER")
+    assert marks.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+
+
 def test_what_was_undone_is_shown_as_it_is_now(visit: Visit, training: Training) -> None:
     """Also before any ring of it: here none comes."""
     training.pushed(1, 4)

@@ -88,14 +88,14 @@ def test_whole_texts_stay_open_while_others_open_and_more_arrives(visit: Visit, 
         folds.nth(at).locator("summary").press("Enter")
         expect(folds.nth(at)).to_have_attribute("open", "")
     for at in (0, 1):
-        folds.nth(at).locator("[data-whole]").first.click()
+        folds.nth(at).locator("[data-expand]").first.click()
         expect(page.get_by_text("Beginning of a")).to_have_count(at + 1)
     link = page.url
     training.push(2, group("a", [1.0]))
     expect(page.locator("#strip .strip-name")).to_contain_text("of 2")
     expect(page.get_by_text("Beginning of a")).to_have_count(2)
     assert visit.go(link.removeprefix(visit.site.url)).get_by_text("Beginning of a").count() == 2
-    folds.nth(0).locator("[data-whole]").first.click()
+    folds.nth(0).locator("[data-expand]").first.click()
     expect(page.get_by_text("Beginning of a")).to_have_count(1)
     page.keyboard.press("d")
     folds = page.locator("#board > details.fold")
@@ -134,8 +134,8 @@ def test_hostile_responses_are_text_side_by_side_in_any_window(visit: Visit, tra
         assert overflow(page) <= 0 and int(page.evaluate("main.scrollWidth - main.clientWidth")) <= 0
     for at in range(page.locator("details.fold").count()):
         page.locator("details.fold > summary").nth(at).click()
-    for _ in range(page.locator("[data-whole]").count()):
-        page.locator("[data-whole]", has_text="expand").first.click()
+    for _ in range(page.locator("[data-expand]").count()):
+        page.locator("[data-expand]", has_text="expand").first.click()
         page.wait_for_timeout(50)
     assert overflow(page) <= 0 and int(page.evaluate("main.scrollWidth - main.clientWidth")) <= 0
     assert page.evaluate("window.__ran") is None

@@ -13,6 +13,7 @@ from tests.browser.measure import Visit, rows, selected
 from tests.browser.sites import NGINX
 from tests.browser.test_group import group
 from tests.browser.training import Training, generations
+from tests.rolloutdeck.support.fake_server import until
 
 pytestmark = NGINX
 
@@ -81,7 +82,7 @@ def test_from_the_list_of_runs_to_a_flag_and_back_without_a_mouse(visit: Visit, 
 )
 def test_the_palette_shows_the_run_that_matches_best_first(pressed: Page, asked: str, best: list[str]) -> None:
     names = ["lr3e_g-r-p-o", "grpo_long", "gspo-lr3e-6", "my-grpo", "other", "lr_grpo"]
-    result = {"places": [{"kind": "run", "name": name, "detail": "team", "url": "/"} for name in names]}
+    result = {"results": [{"kind": "run", "name": name, "detail": "team", "url": "/"} for name in names]}
     pressed.route("**/go/?*", lambda route: route.fulfill(json=result))
     pressed.keyboard.press("Control+k")
     pressed.keyboard.type(asked)
@@ -107,7 +108,7 @@ def test_the_palette_goes_to_a_step_and_does_what_the_page_can(pressed: Page, tr
     expect(page.locator("[data-view=json]")).to_have_attribute("aria-current", "true")
     page.keyboard.press("Control+k")
     page.keyboard.type("nothing is called so")
-    expect(page.locator("#palette-said")).to_contain_text("No results for “nothing is called so”")
+    expect(page.locator("#palette-status")).to_contain_text("No results for “nothing is called so”")
     page.locator("#palette-box").fill("keyboard")
     expect(page.locator("#palette [aria-selected]")).to_contain_text("Keyboard shortcuts")
     page.keyboard.press("Enter")
@@ -164,7 +165,7 @@ def test_a_copied_link_opens_to_the_same_rows_selection_and_view(
     assert "/steps/2/" in link
     page.evaluate("navigator.clipboard.writeText('')")
     page.get_by_role("contentinfo").get_by_role("button", name="link y").click()
-    page.wait_for_function("link => navigator.clipboard.readText().then(copied => copied === link)", arg=link)
+    until(lambda: page.evaluate("navigator.clipboard.readText()") == link)
     page.keyboard.press("Y")
     expect(page.locator(".toast")).to_contain_text("latest step")
     assert "/steps/latest/" in str(page.evaluate("navigator.clipboard.readText()"))

@@ -37,7 +37,7 @@ def test_whose_browser_asks_for_chinese_reads_types_and_presses_as_ever(
 
     page.keyboard.press("Control+k")
     expect(page.locator("#palette-list")).to_contain_text("把这一步与另一步比较")
-    expect(page.locator("#palette-said")).to_contain_text("个结果")
+    expect(page.locator("#palette-status")).to_contain_text("个结果")
     expect(page.locator("#palette-list")).not_to_contain_text("比较选中的运行")  # what the key does in the run list
     page.keyboard.press("Escape")
 

@@ -20,12 +20,71 @@ def test_a_step_appears_by_itself_and_the_address_stays_symbolic(visit: Visit, t
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
     page.evaluate("window.notReloaded = true")
     expect(page.locator("#alive")).to_contain_text("step 1")
+    follow = page.get_by_role("button", name="follow")
+    expect(follow).to_have_attribute("aria-pressed", "true")
     training.push(2, generations(2, 6))
     expect(page.locator("#rows tr[data-id]")).to_have_count(6)
-    expect(page.locator("#strip .strip-name")).to_contain_text("step 2")
-    expect(page.locator("#rows")).to_contain_text("Step 2 says")
+    assert shown_steps(page) == {"2"}
+    page.keyboard.press("j")  # somebody reads: nothing moves any more
+    expect(follow).to_have_attribute("aria-pressed", "false")
+    training.push(3, generations(3, 5))
+    expect(page.locator("[data-arrived]")).to_have_text("R step 3 is here (5 samples)")
+    assert shown_steps(page) == {"2"}
     assert page.evaluate("window.notReloaded")
+    assert page.url.startswith(f"{visit.site.url}/runs/{training.uid}/steps/latest/?sel=")
+    page.keyboard.press("L")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(5)
+    assert shown_steps(page) == {"3"}
     assert page.url == f"{visit.site.url}/runs/{training.uid}/steps/latest/"
+
+
+def shown_steps(page: Page) -> set[str]:
+    """The steps that the parts of the page are about."""
+    parts = {
+        "title": page.title(),
+        "heading": page.locator("h1").first.inner_text(),
+        "strip": page.locator("#strip .strip-name").inner_text(),
+        "bar": page.locator("#strip a:has(.here) title").text_content() or "",
+        "pin": page.locator("#pin summary").inner_text(),
+        "list": f"step {page.locator('#samples').get_attribute('data-step')}",
+        "row": page.locator("#rows tr[aria-selected]").inner_text(),
+        "sample": page.locator("#sample .response").inner_text(),
+        "origin": page.locator("#sample .origin").inner_text(),
+    }
+    found = {name: re.findall(r"[sS]tep (\d+)", text) for name, text in parts.items()}
+    assert all(found.values()), found
+    return {steps[0] for steps in found.values()}
+
+
+def test_a_newer_step_waits_behind_a_bar_and_all_parts_stay_at_one_step(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4)
+    page = visit.go(f"/runs/{training.uid}/steps/latest/")
+    page.mouse.wheel(0, 10)  # somebody reads
+    reading = page.locator("#sample article").get_attribute("data-id")
+    training.pushed(2, 6)
+    bar = page.locator("[data-arrived]")
+    expect(bar).to_have_text("R step 2 is here (6 samples)")
+    expect(page.locator("#strip .strip-name")).to_contain_text("of 2")
+    assert shown_steps(page) == {"1"} and rows(page)[0] == reading
+    page.keyboard.press("/")
+    page.keyboard.type("score>0.2")  # a query is for the step on the page too
+    page.keyboard.press("Enter")
+    expect(page.locator("#rows tr[data-id]")).to_have_count(3)
+    assert shown_steps(page) == {"1"}
+    page.keyboard.press("Shift+R")
+    expect(bar).to_be_hidden()
+    expect(page.locator("#rows tr[data-id]")).to_have_count(4)
+    assert shown_steps(page) == {"2"}
+    page.keyboard.press("j")
+    expect(page.locator("#sample article")).to_have_attribute("data-id", rows(page)[1])
+    training.pushed(3, 6)
+    expect(bar).to_have_text("R step 3 is here (6 samples)")
+    page.reload()  # the sample in the address is of step 2
+    assert shown_steps(page) == {"2"}
+    expect(bar).to_have_text("R step 3 is here (6 samples)")
+    page.go_back()
+    expect(page.locator("#strip .strip-name")).to_contain_text("step 3 of 3")  # the entry before had no sample
+    assert shown_steps(page) == {"3"}
 
 
 def test_a_run_without_samples_fills_by_itself(visit: Visit, training: Training) -> None:
@@ -79,7 +138,7 @@ def test_a_half_typed_flag_and_the_selected_row_survive_what_arrives(visit: Visi
     training.push(2, generations(2, 4))
     expect(page.locator("#strip .strip-name")).to_contain_text("of 2")
     training.push(1, [*generations(1, 4, version=2), {"prompt": "new", "response": "row", "score": -1}], source="1")
-    expect(page.locator("[data-arrived]")).to_have_text("n 1 new")
+    expect(page.locator("[data-arrived]")).to_have_text("R 1 new")
     expect(page.locator(".foot-keys")).to_contain_text("show new")
     page.keyboard.type("ing")
     expect(page.locator("#flag-text")).to_have_value("it says half a thing")

@@ -74,8 +74,12 @@ def test_the_box_completes_by_keyboard_and_keeps_the_last_result_of_a_slip(visit
     expect(choices).to_have_count(0)
     expect(page.locator("#found")).to_have_attribute("data-total", "1")
     page.keyboard.type(")")
+    page.wait_for_timeout(400)  # no error while somebody types
+    expect(box).to_have_attribute("aria-invalid", "false")
+    page.keyboard.press("Enter")
     expect(page.locator("#q-error u")).to_have_text(")")
     expect(box).to_have_attribute("aria-invalid", "true")
+    expect(box).to_be_focused()
     expect(page.locator("#rows tr[data-id]")).to_have_count(1)
 
 
@@ -94,3 +98,35 @@ def test_nothing_of_a_big_step_is_cut_off_on_a_small_screen(visit: Visit, traini
         cut = ".top, .figures, .tiles, .bars, .bin, .scatter, .sources"
         wider = f"[...document.querySelectorAll('{cut}')].filter(one => one.scrollWidth > one.clientWidth + 1)"
         assert page.evaluate(f"{wider}.map(one => one.className)") == [], width
+
+
+def test_half_a_word_changes_nothing_and_back_undoes_a_query(visit: Visit, training: Training) -> None:
+    page = opened(visit, training)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    box, total = page.get_by_role("combobox", name="Query"), page.locator("#found")
+    page.keyboard.press("/")
+    for text in ("s", "core<", "0."):
+        page.keyboard.type(text)
+        page.wait_for_timeout(350)
+        expect(box).to_have_attribute("aria-invalid", "false")
+    box.fill("is:wr")
+    page.wait_for_timeout(350)
+    expect(box).to_have_attribute("aria-invalid", "false")
+    assert [url for url in asked if "/steps/latest/?q=" in url] == []
+    box.fill("score<0.5")
+    expect(total).to_have_attribute("data-total", "10")
+    box.fill("score<0.2")
+    expect(total).to_have_attribute("data-total", "4")
+    page.keyboard.press("Enter")
+    expect(page.locator("#table")).to_be_focused()
+    page.keyboard.press("/")
+    page.keyboard.type("score<0.1")
+    page.keyboard.press("Enter")
+    expect(total).to_have_attribute("data-total", "2")
+    for q, count in (("score<0.2", "4"), ("", str(COUNT))):
+        page.go_back()
+        expect(box).to_have_value(q)
+        expect(total).to_have_attribute("data-total", count)
+    page.go_forward()
+    expect(total).to_have_attribute("data-total", "4")

@@ -57,14 +57,14 @@ def test_what_was_read_for_a_second_is_marked_and_no_longer_unseen(visit: Visit,
     training.pushed(1, 3)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
     first, second, third = rows(page)
-    expect(page.locator(f"#r-{first}")).to_have_attribute("data-look", "viewed")
+    expect(page.locator(f"#r-{first}")).to_have_attribute("data-viewed", "viewed")
     page.keyboard.press("j")
     expect(page.locator(f"#sample article[data-id='{second}']")).to_be_visible()
     with page.expect_response(re.compile("/verdict/")):
         page.keyboard.press("a")
-    expect(page.locator(f"#r-{second}")).to_have_attribute("data-look", "OK")
+    expect(page.locator(f"#r-{second}")).to_have_attribute("data-viewed", "OK")
     with page.expect_response(lambda request: "/seen/" in request.url and third in (request.request.post_data or "")):
-        expect(page.locator(f"#r-{third}")).to_have_attribute("data-look", "viewed")
+        expect(page.locator(f"#r-{third}")).to_have_attribute("data-viewed", "viewed")
     visit.go(f"/runs/{training.uid}/steps/latest/?q=is:fine")
     assert rows(page) == [second]
     visit.go(f"/runs/{training.uid}/steps/latest/?q=is:unseen")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.measure import Visit
 from tests.browser.sites import NGINX
-from tests.browser.training import Training
+from tests.browser.training import Training, generations
 
 pytestmark = NGINX
 
@@ -23,6 +25,9 @@ def log(training: Training, rate: float, steps: int = 20) -> None:
             "values": {
                 "actor/up": rate * step,
                 "actor/down": -rate * step,
+                "actor/spike": 100.0 if step == 7 else rate * (step % 3),
+                "timing_s/step": 30.0 + step,
+                "timing_s/gen": 20.0 + step % 2,
                 "lr": 1.0,
                 "critic/score/mean": step / steps,
             },
@@ -34,7 +39,7 @@ def log(training: Training, rate: float, steps: int = 20) -> None:
 
 
 def chart(page: Page, name: str) -> Any:
-    return page.locator("figure.chart", has=page.get_by_text(name, exact=True))
+    return page.locator(".chart-grid figure.chart", has=page.get_by_text(name, exact=True))
 
 
 def test_a_link_to_charts_opens_the_same_charts_for_somebody_else(
@@ -45,11 +50,11 @@ def test_a_link_to_charts_opens_the_same_charts_for_somebody_else(
     log(other, 2.0)
     page = person().go(f"/runs/{training.uid}/")
     count = page.locator("#chart-count")
-    expect(count).to_have_text("3 of 3 charts")
+    expect(count).to_have_text("5 of 5 charts")
     expect(page.locator(".constants summary")).to_have_text("constant: 1 metric")
     page.keyboard.press("/")
     page.keyboard.type("up|down")
-    expect(count).to_have_text("2 of 3 charts")
+    expect(count).to_have_text("2 of 5 charts")
     page.keyboard.press("Escape")
     page.keyboard.press("l")
     page.locator("#smooth").fill("0.5")
@@ -66,14 +71,14 @@ def test_a_link_to_charts_opens_the_same_charts_for_somebody_else(
 
     theirs = person(mate).page
     theirs.goto(page.url)
-    expect(theirs.locator("#chart-count")).to_have_text("2 of 3 charts")
+    expect(theirs.locator("#chart-count")).to_have_text("2 of 5 charts")
     expect(theirs.locator("#log")).to_have_attribute("aria-pressed", "true")
     expect(theirs.locator("#smooth-value")).to_have_text("0.5")
     expect(theirs.locator(".run-chip")).to_have_count(2)
     expect(chart(theirs, "actor/up").locator("i")).to_have_text(["20", "40"])
     theirs.locator("#metrics").fill("(")
     expect(theirs.locator("#metrics-error")).to_contain_text("Invalid pattern:")
-    expect(theirs.locator("#chart-count")).to_have_text("2 of 3 charts")
+    expect(theirs.locator("#chart-count")).to_have_text("2 of 5 charts")
 
 
 def test_a_shut_group_stays_shut_and_a_point_of_a_chart_leads_to_its_step(visit: Visit, training: Training) -> None:
@@ -90,24 +95,235 @@ def test_a_shut_group_stays_shut_and_a_point_of_a_chart_leads_to_its_step(visit:
     page.locator("details.chart-group summary", has_text="actor").click()
     one = chart(page, "actor/up")
     expect(one).to_have_attribute(
-        "aria-label", "actor/up: 20. Press the arrow keys to move between steps, Enter to open a step."
+        "aria-label", "actor/up: 20. Press the arrow keys to move between steps, Enter to enlarge the chart."
     )
     one.focus()
     page.keyboard.press("ArrowLeft")
     expect(one).to_contain_text("20: 20")
     page.keyboard.press("ArrowLeft")
     expect(one).to_contain_text("19: 19")
+    expect(page.locator(".chart-tip")).to_contain_text("actor/up · step 19")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
+    page.wait_for_url("**chart=actor/up**")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#large aside header b")).to_have_text("step 20")
+    page.keyboard.press("s")
     expect(page.locator("#strip .strip-name")).to_contain_text("step 20")
+
+
+def test_a_chart_of_several_metrics_names_its_lines_and_draws_one_run(visit: Visit, training: Training) -> None:
+    other = Training(training.product, "charts-several")
+    log(training, 1.0)
+    log(other, 2.0, steps=15)
+    page = visit.go(f"/runs/{training.uid}/?runs={other.uid}")
+    expect(chart(page, "score").locator("i")).to_have_text(["1", "1"])
+    seconds = chart(page, "seconds")
+    expect(seconds.locator("i")).to_have_text(["50", "20"])
+    expect(seconds).to_have_attribute("aria-label", re.compile("timing_s/step 50, timing_s/gen 20"))
+    colours = seconds.locator("i").evaluate_all("all => all.map((value) => getComputedStyle(value).color)")
+    assert len(set(colours)) == 2
+    seconds.locator("select").select_option(other.uid)
+    page.wait_for_url(f"**one={other.uid}**")
+    expect(seconds.locator("i")).to_have_text(["45", "21"])
+    seconds.locator(".u-over").hover(position={"x": 5, "y": 20})
+    tip = page.locator(".chart-tip")
+    expect(tip).to_contain_text("seconds · step 1")
+    expect(tip.locator("span")).to_have_text(["timing_s/step31", "timing_s/gen21"])
+    title, values = seconds.locator(".chart-name"), chart(page, "score").locator(".chart-values")
+    assert "…" not in title.inner_text() + values.inner_text()
+
+
+def test_reward_parts_that_only_samples_have_are_stacked(visit: Visit, training: Training) -> None:
+    for step in (1, 2, 3):
+        rows = generations(step, 4)
+        for n, row in enumerate(rows):
+            row["rewards"] = {"acc": float(n < step), "format": 0.5 * n}
+            row["score"] = sum(row["rewards"].values())
+        training.pushed(step, 4, rows)
+    page = visit.go(f"/runs/{training.uid}/")
+    parts = chart(page, "reward parts")
+    expect(parts).to_have_attribute("aria-label", re.compile(r"samples/parts/acc 0\.75, samples/parts/format 0\.75"))
+    expect(parts.locator("i")).to_have_text(["0.75", "0.75"])
+    # At the last step each part is 0.75: two areas of one height, one on the other.
+    page.wait_for_load_state("networkidle")
+    lower, upper = parts.evaluate(AREA_HEIGHTS)
+    assert lower == pytest.approx(upper, abs=0.1) and lower > 0.3
+
+
+# The two most frequent colours above the last step of a chart, as parts of the height of the plot area.
+AREA_HEIGHTS = """box => {
+  const canvas = box.querySelector("canvas"), over = box.querySelector(".u-over").getBoundingClientRect();
+  const frame = canvas.getBoundingClientRect(), ratio = canvas.width / frame.width;
+  const [x, y] = [(over.right - frame.left - 4) * ratio, (over.top - frame.top) * ratio].map(Math.round);
+  const { data } = canvas.getContext("2d").getImageData(x, y, 1, Math.round(over.height * ratio));
+  const counts = {};
+  for (let at = 0; at < data.length; at += 4) {
+    const colour = data.slice(at, at + 4).join();
+    if (data[at + 3]) counts[colour] = (counts[colour] ?? 0) + 4 / data.length;
+  }
+  return Object.values(counts).sort((a, b) => b - a).slice(0, 2);
+}"""
+
+
+# Where the canvas has the colour of flags, as parts of the height of the plot area: 1 is its lower edge.
+FLAG_ROWS = """box => {
+  const canvas = box.querySelector("canvas"), over = box.querySelector(".u-over").getBoundingClientRect();
+  const { width, height } = canvas, data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+  const probe = Object.assign(document.createElement("i"), {style: "color: var(--flagged)"});
+  document.body.append(probe);
+  const colour = getComputedStyle(probe).color.match(/\\d+/g).map(Number);
+  const rows = new Set();
+  for (let at = 0; at < data.length; at += 4)
+    if (colour.every((part, n) => part === data[at + n])) rows.add(Math.floor(at / 4 / width));
+  const top = canvas.getBoundingClientRect().top, ratio = canvas.getBoundingClientRect().height / height;
+  return [...rows].map((row) => (top + row * ratio - over.top) / over.height);
+}"""
+
+
+def test_ticks_of_events_lie_below_the_curves(visit: Visit, training: Training) -> None:
+    log(training, 1.0)
+    training.pushed(20, 4)
+    sample = training.samples(20)[0]["id"]
+    message = training.server.send_json("POST", "flags/", {"sample": sample})
+    assert message.is_success, message.error_message
+    page = visit.go(f"/runs/{training.uid}/")
+    expect(chart(page, "actor/down").locator("canvas")).to_be_visible()
+    rows = chart(page, "actor/down").evaluate(FLAG_ROWS)
+    assert rows and min(rows) >= 1
+
+
+def test_the_large_view_clips_zooms_names_what_is_outside_and_can_be_downloaded(
+    person: Callable[..., Visit], training: Training, mate: Any
+) -> None:
+    log(training, 1.0)
+    page = person().go(f"/runs/{training.uid}/?chart=actor/spike")
+    large = page.locator("#large")
+    expect(large.locator("tbody td")).to_have_text(["2", "0 – 100"])
+    large.locator("[data-large=low]").fill("0")
+    large.locator("[data-large=high]").fill("5")
+    page.keyboard.press("Enter")
+    expect(large.locator("[data-large=outside]")).to_contain_text("1 point outside of the range: ")
+    expect(large.locator("[data-large=outside]")).to_contain_text(", step 7: 100")
+    large.locator("[data-large=low]").fill("9")
+    page.keyboard.press("Enter")
+    expect(large.locator("#range-error")).to_be_visible()
+    plot = large.locator("[data-large=plot] .u-over")
+    size = plot.bounding_box()
+    assert size
+    page.mouse.move(size["x"] + size["width"] * 0.55, size["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(size["x"] + size["width"] * 0.95, size["y"] + 60, steps=3)
+    page.mouse.up()
+    page.wait_for_url("**zoom=**")
+    expect(large.locator("[data-large=outside]")).to_be_hidden()
+    with page.expect_download() as download:
+        large.get_by_role("button", name="CSV").click()
+    csv = download.value.path().read_text().splitlines()
+    assert csv[0].startswith("step,") and csv[1:3] == ["12,0", "13,1"]
+    with page.expect_download() as download:
+        large.get_by_role("button", name="PNG").click()
+    assert download.value.path().read_bytes().startswith(b"\x89PNG") and download.value.suggested_filename.endswith(
+        ".png"
+    )
+    url = page.url
+
+    theirs = person(mate).page
+    theirs.goto(url)
+    expect(theirs.locator("#large h2")).to_have_text("actor/spike")
+    expect(theirs.locator("#large [data-large=high]")).to_have_value("5")
+    expect(theirs.locator("[data-large=reset]")).to_be_enabled()
+    theirs.keyboard.press("0")
+    theirs.wait_for_url(lambda url: "zoom=" not in url)
+    theirs.keyboard.press("k")
+    theirs.wait_for_url("**chart=actor/down**")
+    theirs.keyboard.press("Escape")
+    expect(chart(theirs, "actor/down")).to_be_focused()
+
+
+def test_charts_of_queries_are_added_shared_and_pinned_for_the_project(
+    person: Callable[..., Visit], training: Training, mate: Any
+) -> None:
+    log(training, 1.0)
+    for step in (1, 2):
+        training.pushed(step, 4)
+    visit = person()
+    page = visit.go(f"/runs/{training.uid}/")
+    expect(chart(page, "actor/up")).to_be_visible()
+    page.keyboard.press("n")
+    form = page.locator("#add-chart")
+    page.keyboard.type("is:nothing")
+    page.keyboard.press("Enter")
+    expect(form.locator("#add-chart-error")).to_contain_text("is:nothing")
+    visit.faults.clear()  # the refused query
+    form.locator("[name=q]").fill("score<0.5")
+    page.keyboard.press("Enter")
+    expect(form).to_be_hidden()
+    added = chart(page, "share of score<0.5")
+    expect(added.locator("i")).to_have_text(["0.5"])
+    expect(added).to_be_focused()
+    theirs = person(mate).page
+    theirs.goto(page.url)
+    expect(chart(theirs, "share of score<0.5").locator("i")).to_have_text(["0.5"])
+    training.pushed(3, 8, generations(3, 8)[:4] + [{**row, "score": 0.9} for row in generations(3, 8)[4:]])
+    expect(added.locator("i")).to_have_text(["0.5"])
+
+    with page.expect_response("**/charts/") as saved:
+        page.keyboard.press("p")
+    assert saved.value.ok
+    assert "ask=" not in page.url
+    pinned = "details[data-group=pinned] figure"
+    expect(page.locator(pinned)).to_have_count(1)
+    chart(page, "actor/up").focus()
+    with page.expect_response("**/charts/"):
+        page.keyboard.press("p")
+    with page.expect_response("**/charts/"):
+        page.keyboard.press("<")
+    with page.expect_response("**/charts/"):
+        chart(page, "score").locator(".chart-name").drag_to(chart(page, "actor/up"), target_position={"x": 5, "y": 60})
+    with page.expect_response("**/charts/"):
+        chart(page, "score").focus()
+        page.keyboard.press("z")
+    theirs.goto(page.url)
+    expect(theirs.locator(f"{pinned} .chart-name")).to_have_text(["score", "actor/up", "share of score<0.5"])
+    expect(chart(theirs, "score")).to_have_class(re.compile("wide"))
+    page.keyboard.press("Enter")
+    expect(page.locator("#large [data-arrange=pin]")).to_have_attribute("aria-pressed", "true")
+    for key in ("score", "actor/up", "query:share|train||score<0.5"):
+        page.goto(f"{page.url.split('?')[0]}?chart={key}")
+        with page.expect_response("**/charts/"):
+            page.locator("#large [data-arrange=pin]").click()
+    page.keyboard.press("Escape")
+    expect(page.locator(pinned)).to_have_count(0)
+
+
+def test_groups_of_runs_are_drawn_as_mean_and_range_or_as_lines(visit: Visit, training: Training) -> None:
+    other = Training(training.product, "charts-twin")
+    for run, rate in ((training, 1.0), (other, 3.0)):
+        log(run, rate)
+        message = run.server.send_json("PATCH", f"runs/{run.uid}/", {"tags": ["twins"]})
+        assert message.is_success, message.error_message
+    page = visit.go(f"/runs/{training.uid}/")
+    page.keyboard.press("v")
+    page.locator("#overlay a", has_text="tag:twins").click()
+    page.wait_for_url("**groups=tag:twins**")
+    up = chart(page, "actor/up")
+    expect(up.locator(".chart-values")).to_have_text("40")
+    up.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#large tbody th")).to_have_text("twins, mean of 2")
+    expect(page.locator("#large tbody td").nth(1)).to_have_text("2 – 40")
+    page.keyboard.press("b")
+    page.wait_for_url("**band=0**")
+    expect(page.locator("#large tbody td.num:nth-child(2)")).to_have_text(["20", "60"])
 
 
 def test_runs_are_selected_by_key_and_by_span_and_tagged_together(visit: Visit, training: Training) -> None:
     for name in ("span-a", "span-b", "span-c"):
         Training(training.product, name)
-    page = visit.go("/?sort=name")
-    page.locator("#name").fill("span-")
-    page.wait_for_url("**name=span-&sort=name")
+    page = visit.go("/?sort=name&group=none")
+    page.locator("#q").fill("span-")
+    page.wait_for_url("**q=span-**")
     boxes = page.locator("[data-pick]")
     expect(boxes).to_have_count(3)
     page.keyboard.press("Escape")
@@ -123,7 +339,7 @@ def test_runs_are_selected_by_key_and_by_span_and_tagged_together(visit: Visit, 
     page.locator("#tag").fill("spanned")
     page.keyboard.press("Enter")
     expect(page.locator(".banner")).to_contain_text("Tag spanned added to 3 runs.")
-    expect(page.locator("#name")).to_have_value("span-")
+    expect(page.locator("#q")).to_have_value("span-")
     page.locator("a.tag", has_text="spanned").first.click()
-    expect(page.locator("#name")).to_have_value("tag:spanned")
+    expect(page.locator("#q")).to_have_value("tag:spanned")
     expect(page.locator(".run-name")).to_have_count(3)

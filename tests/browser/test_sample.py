@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from typing import Any
 
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import CDPSession, Locator, Page, Route, expect
 
 from tests.browser.measure import Visit
 from tests.browser.sites import NGINX
@@ -91,6 +92,73 @@ def test_a_response_is_compared_read_as_turns_and_linked(visit: Visit, training:
     assert "vs=" not in page.url
 
 
+def measure_opening(page: Page, url: str) -> float:
+    """CPU seconds of the page's main thread until the text is painted and the page has loaded."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = count_task_seconds(session)
+    page.goto(url)
+    expect(page.locator("#sample .response")).to_be_visible()
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    return count_task_seconds(session) - before
+
+
+def count_task_seconds(session: CDPSession) -> float:
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+
+
+def test_megabytes_of_a_loop_in_several_scripts_open_at_once(visit: Visit, training: Training) -> None:
+    loop = "The answer هو الجواب الصحيح 答案是四十二 and we repeat "
+    steps = "".join(f"step {n} هو 答案 " for n in range(130_000))  # no loop, so nothing is folded
+    texts = {0.0: loop * 42_000 + "#### 42", 0.5: steps, 1.0: "It is 42."}
+    training.pushed(1, 3, [{"prompt": "p", "response": text, "score": score} for score, text in texts.items()])
+    urls = {sample["score"]: f"{visit.site.url}/samples/{sample['id']}/" for sample in training.samples(1)}
+    page = visit.go("/")
+    page.goto(urls[1.0])  # fills the browser's cache
+    short = statistics.median(measure_opening(page, urls[1.0]) for _ in range(3))
+    for score in (0.0, 0.5):
+        page.goto(f"{visit.site.url}/")
+        # 2.3 times as much; 300 times if the browser lays out all of it
+        assert measure_opening(page, urls[score]) < 6 * short
+        assert page.locator("#sample .response .block").count() > 50
+        folds = page.locator("#sample .response .fold")
+        if score == 0:
+            expect(folds.locator("summary")).to_contain_text("× 42,000")
+            folds.locator("summary").click()
+            expect(folds.locator(".block").first).to_be_visible()
+        else:
+            expect(folds).to_have_count(0)
+        kept = page.evaluate("document.querySelector('#sample .response').textContent.length")
+        assert kept >= 2_000_000
+
+
+def test_unlike_texts_stay_side_by_side(visit: Visit, training: Training) -> None:
+    unlike = [
+        "We compute the sum of both numbers first, and then halve it twice. #### 7",
+        "Let x be what the shop sells on Monday. The rest follows from the table above. #### 9",
+    ]
+    training.pushed(
+        1,
+        2,
+        [
+            {"prompt": "p", "group": "a", "index": n, "response": text, "score": float(n)}
+            for n, text in enumerate(unlike)
+        ],
+    )
+    page = visit.go(f"/samples/{training.samples(1)[0]['id']}/?view=diff")
+    expect(page.locator("[data-diff-status]")).to_contain_text(
+        "0 % of their three-word sequences are the same (limit 20 %)"
+    )
+    expect(page.locator(".sides [data-here]")).to_be_visible()
+    expect(page.locator(".sample del, .sample ins")).to_have_count(2)  # the legend
+    page.get_by_role("button", name="word diff anyway").click()
+    expect(page.locator("[data-diff-out] del").first).to_be_visible()
+    visit.go(f"/runs/{training.uid}/groups/1/a/?diff=1")
+    expect(page.locator(".board-column .diff-note")).to_contain_text("too different for a word diff")
+    expect(page.locator(".board-column :is(del, ins)")).to_have_count(0)
+
+
 def test_words_are_found_in_folds_and_tokens_by_their_chart(visit: Visit, training: Training) -> None:
     page = opened(visit, training, 2)
     fold = page.locator("#sample .response .fold").first
@@ -110,7 +178,7 @@ def test_words_are_found_in_folds_and_tokens_by_their_chart(visit: Visit, traini
     expect(tokens).to_have_count(2048)
     expect(page.locator("[data-tokens][data-done]")).to_be_visible()
     page.keyboard.press(".")
-    expect(page.locator("[data-token-said]")).to_contain_text("#100 · id 100 · log-prob -7")
+    expect(page.locator("[data-token-status]")).to_contain_text("#100 · id 100 · log-prob -7")
     page.keyboard.press(".")
     expect(page.locator("[data-tokens] [aria-current]")).to_have_text("4500")
     expect(tokens).to_have_count(COUNT - 4096)

@@ -11,14 +11,18 @@ from tests.browser.measure import Visit
 from tests.browser.sites import DIRECT
 from tests.browser.tab_order import faults
 from tests.browser.test_group import group
+from tests.browser.test_pins import plan_steps
 from tests.browser.training import PROJECT, Training
 
 pytestmark = DIRECT
 
+MAX_STOPS = 40  # a strip, a list and a row of tools are one stop each
+
 
 @pytest.fixture
 def trained(training: Training) -> Training:
-    """Two steps with a small group, a folded one and an answer to each of four questions; metrics; a finding."""
+    """Two steps with a small group, a folded one and an answer to each of four questions; metrics; a finding; 12 pins
+    in a plan."""
     rows = [*group("a", [0.0, 1.0, 0.5]), *group("b", [1.0] * 7 + [0.0] * 5, ["204"] * 7 + ["210"] * 5)]
     for step in (1, 2):
         training.pushed(step, 15, rows)
@@ -26,6 +30,7 @@ def trained(training: Training) -> Training:
     message = training.server.send_json("POST", f"runs/{training.uid}/metrics/", {"attempt": "a", "points": points})
     assert message.is_success, message.error_message
     training.product.post("flags/", {"sample": training.samples(2)[0]["id"], "text": "loops"})
+    plan_steps(training, 12, "stops")
     return training
 
 
@@ -48,10 +53,11 @@ def test_tab_reaches_everything_on_every_page(visit: Visit, trained: Training) -
         f"{run}/steps/all/?q=is:wrong", f"{run}/steps/2/?q=score>9", f"{run}/groups/2/a/?whole=all",
         f"{run}/groups/2/b/", f"/samples/{sample['id']}/", f"/samples/{sample['id']}/?view=json",
         f"{run}/prompts/{key}/", compared, f"{compared}&sel={key}", "/compare/", "/live/", "/review/", "/pins/",
+        f"/pins/?project={PROJECT}&plan=stops",
         "/findings/", f"/findings/{created['id']}/", f"/findings/add/?project={PROJECT}", "/settings/",
         f"/settings/{PROJECT}/",
     ):  # fmt: skip
-        matches += faults(opened(visit, path))
+        matches += faults(opened(visit, path), MAX_STOPS)
     assert matches == [], "\n".join(matches)
 
 

@@ -112,12 +112,17 @@ def test_t4_truncated_samples_of_low_reward_are_one_query_away(at_step: Callable
     assert hands.acts <= 1
 
 
-def test_t5_a_phrase_in_the_responses_is_one_query_away_and_marked(at_step: Callable[..., Hands]) -> None:
+def test_t5_a_phrase_is_one_query_away_and_marked_in_list_and_pane(at_step: Callable[..., Hands]) -> None:
     hands = at_step()
     hands.ask('"double check"')
     with_it = [row for row in read_lines(V0 / "rollout" / "5.jsonl") if "double check" in row["output"]]
     expect(hands.page.locator("#found b").first).to_have_text(str(len(with_it)))
-    expect(hands.page.locator("#sample .response mark").first).to_contain_text("double check")
+    expect(hands.page.locator("#rows .snippet mark.hit")).to_have_count(len(with_it))
+    for hit in hands.page.locator("#rows .snippet mark.hit").all():
+        expect(hit).to_have_text("double check", ignore_case=True)
+    reached = hands.page.locator("#sample .response mark.hit.reached")
+    expect(reached).to_have_text("double check", ignore_case=True)
+    expect(reached).to_be_in_viewport()
     assert 0 < len(with_it) < ROWS and hands.acts <= 1
 
 

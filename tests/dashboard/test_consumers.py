@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
+from channels.routing import URLRouter
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser, User
 
-from dashboard.consumers import ChangeNotificationConsumer, listener_counts
+from dashboard.consumers import ChangeNotificationConsumer, listener_counts, websocket_urlpatterns
 from rollouts.live import notifications
 from rollouts.models import Run
 from tests.support import builders
@@ -131,3 +132,18 @@ async def test_bytes_end_the_socket(run: Run) -> None:
     await page.connect()
     await page.send_to(bytes_data=b"\x00")
     assert (await page.receive_output())["code"] == 4400
+
+
+@waited
+async def test_a_deeply_nested_message_closes_the_connection(run: Run) -> None:
+    page, _ = await opened("mina", [])
+    await page.send_to(text_data="[" * 200_000)
+    assert await page.receive_output() == {"type": "websocket.close", "code": 4400}
+
+
+@waited
+async def test_an_unknown_path_is_closed(run: Run) -> None:
+    page = WebsocketCommunicator(URLRouter(websocket_urlpatterns), "/ws/x")
+    connected, _ = await page.connect()
+    assert connected
+    assert await page.receive_output() == {"type": "websocket.close", "code": 4404}

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.contrib.sessions.models import Session
+from django.db import OperationalError, connection
 from django.test import Client
 
 from rollouts.findings import findings
@@ -78,3 +79,31 @@ def test_a_page_and_the_api_say_that_the_database_is_busy(person: Client, owner:
     assert (response.status_code, response.json()["error"]["code"]) == (503, "database_unavailable")
     assert page.status_code == 503 and "The database does not answer" in page.content.decode()
     assert person.post("/settings/math/correct/", {"correct": "score>0.5"}).status_code in (302, 303)
+
+
+def test_people_sign_in_on_a_full_disk_and_the_session_is_stored_later(
+    owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.set_password("correct-horse")
+    owner.save()
+    client = Client()
+
+    def fail(*args: object, **options: object) -> None:
+        cause = sqlite3.OperationalError("database or disk is full")
+        cause.sqlite_errorname = "SQLITE_FULL"  # type: ignore[misc]
+        raise OperationalError("database or disk is full") from cause
+
+    form = {"username": owner.username, "password": "correct-horse"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "save", fail)
+        patch.setattr(User, "save", fail)
+        assert client.post("/sign-in/", form).status_code == 302
+        assert client.cookies["rolloutdeck_session"].value.startswith("signed.")
+        assert client.get("/settings/").status_code == 200
+        forged = Client()
+        forged.cookies["rolloutdeck_session"] = client.cookies["rolloutdeck_session"].value[:-2] + "xx"
+        assert forged.get("/settings/").status_code == 302
+    session = client.session
+    session["note"] = 1
+    session.save()
+    assert not session.session_key.startswith("signed.") and session["_auth_user_id"] == str(owner.pk)

@@ -71,7 +71,7 @@ def test_pages_are_not_compressed(client: Client) -> None:
 
 
 def test_a_page_asks_at_once_for_all_that_its_scripts_import() -> None:
-    tags = assets.render_module_script("sample/index.js", "review/viewed.js")
+    tags = assets.render_module_script("sample/index.js", preload="review/viewed.js")
     requested = set(re.findall(r'modulepreload" href="[^"]*/js/([\w/]+\.js)"', tags))
     assert {"sample/reader.js", "sample/prefetch.js", "common/panel.js", "review/viewed.js"} <= requested
     assert tags.endswith(f'<script src="{assets.build_asset_url("js/sample/index.js")}" type="module"></script>')

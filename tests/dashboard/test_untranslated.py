@@ -28,7 +28,7 @@ NAMES = (
     r"\b(?:rolloutdeck|Rolloutdeck|Switch to English|OpenAPI|English|new-project|Parquet|UTC|verl|torch|tiny|"
     r"node7|olga|train|eval|math|later|empty|files|default|viewer|annotator|maintainer|owner|read|annotate|"
     r"ingest|admin|grpo|KL|pass@\d|maj@n|"
-    r'id)\b|"double check"|<tool_call>.*</tool_response>|'
+    r'id)\b|score>0\.5 status:running,failed lr=1e-6 -tag:old|"double check"|<tool_call>.*</tool_response>|'
     r"[\w./-]*[/_][\w./-]*|[\w.]+[:=<>][\w.:=<>-]*|\b[0-9a-z]{12,}\b|\b[0-9.]+(?:k|M|e)\b"
 )
 ALLOWED = re.compile(NAMES)

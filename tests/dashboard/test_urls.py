@@ -19,8 +19,10 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from rollouts.findings import findings
 from rollouts.flags import bulk
-from rollouts.models import Flag, Project, Token
+from rollouts.models import Flag, Project, Run, Token
 from rollouts.pins import pins
+from rollouts.saved_views import save_view
+from rollouts.sharing import create_shared_link
 from tests.dashboard.support.api_client import Ask, filled, one_sample
 from tests.rollouts.support.artifacts import manifest_of, registered
 from tests.support import builders
@@ -29,7 +31,22 @@ pytestmark = pytest.mark.django_db
 
 # What anybody may ask: signing in, and what a browser keeps for itself.
 OPEN = {"sign-in", "sign-in-link", "sign-out", "language", "catalogue", "theme", "keys", "healthz", "metrics", "api"}
-LISTS = {"runs", "ahead", "findings", "go", "live", "pins", "review", "compare", "settings", "password", "tidy"}
+OPEN |= {"shared"}  # see tests/dashboard/pages/sharing
+# Pages that show what the user may see, of any project.
+LISTS = {
+    "runs",
+    "search",
+    "ahead",
+    "findings",
+    "go",
+    "live",
+    "pins",
+    "review",
+    "compare",
+    "settings",
+    "password",
+    "tidy",
+}
 # Pages that change something: what their form sends. `{run}` and its like stand for what `things` made.
 FORMS: dict[str, dict[str, str]] = {
     "flag": {"reason": "other"},
@@ -42,6 +59,7 @@ FORMS: dict[str, dict[str, str]] = {
     "finding-remove": {},
     "exhibit": {"do": "out"},
     "pin-step": {"split": "train", "step_kind": "global_step", "step": "1", "attempt": "a"},
+    "pin-range": {"run": "{run}", "first": "1", "last": "3"},
     "plan-save": {"project": "math", "do": "save", "base": "0", "pin": "{pin}", "target": "1"},
     "pin-note": {"note": "other"},
     "unpin": {},
@@ -54,6 +72,11 @@ FORMS: dict[str, dict[str, str]] = {
     "loosen": {"fact": "rows", "note": "it is fine"},
     "tokens": {"name": "x", "scopes": "read"},
     "revoke": {},
+    "revoke-link": {},
+    "share": {"finding": "{finding}"},
+    "members-of-projects": {"user": "stan", "role": "viewer", "project": "math"},
+    "save-view": {"page": "runs", "name": "New", "params": "q=a", "project": "math", "shared": "1"},
+    "change-view": {"do": "rename", "name": "Other"},
 }
 ARTIFACT: dict[str, Any] = {"step": 9, "role": "rollout", "files": manifest_of({"a.json": b"1"})}
 # (method, address below /api/v1/, what is sent); `wanted/` notes who asked.
@@ -62,12 +85,14 @@ CALLS: list[tuple[str, str, Any]] = [
     ("PATCH", "runs/{run}/", {"name": "renamed"}),
     ("DELETE", "runs/{other}/", None),
     ("POST", "runs/{run}/heartbeat/", {"attempt": "a", "phase": "training"}),
+    ("POST", "runs/{run}/context/", {"attempt": "a", "host": "node-1"}),
     ("POST", "runs/{run}/finish/", {"attempt": "a"}),
     ("POST", "runs/{run}/metrics/", {"attempt": "a", "points": [{"step": 1, "values": {"x": 1}}]}),
     ("POST", "runs/{run}/index/", {}),
     ("PUT", "runs/{run}/artifacts/", ARTIFACT),
     ("GET", "runs/{run}/wanted/?host=h", None),
     ("POST", "runs/{run}/replay-plan/", {}),
+    ("POST", "runs/{run}/prompts/", {"steps": {"1": ["1+1="]}}),
     ("POST", "runs/{run}/replays/", {"attempt": "a", "step": 1, "outcome": "miss"}),
     ("POST", "findings/", {"project": "math", "title": "New"}),
     ("PATCH", "findings/{finding}/", {"title": "Other"}),
@@ -77,6 +102,7 @@ CALLS: list[tuple[str, str, Any]] = [
     ("DELETE", "findings/{finding}/exhibits/{exhibit}/", None),
     ("POST", "flags/", {"sample": "{sample}", "reason": "other"}),
     ("PATCH", "flags/{flag}/", {"text": "look"}),
+    ("POST", "pins/range/", {"run": "{run}", "first": 1, "last": 3, "plan": "other"}),
     ("POST", "pins/", {"run": "{run}", "step": 1}),
     ("PATCH", "pins/{pin}/", {"note": "other"}),
     ("DELETE", "pins/{pin}/", None),
@@ -86,6 +112,10 @@ CALLS: list[tuple[str, str, Any]] = [
     ("PUT", "projects/math/replay-plan/", {"entries": []}),
     ("POST", "tokens/", {"name": "x", "project": "math", "scopes": ["read"]}),
     ("DELETE", "tokens/{token}/", None),
+    ("PATCH", "projects/math/charts/", {"version": 0, "pinned": ["score"]}),
+    ("POST", "views/", {"page": "runs", "name": "New", "params": "q=a", "project": "math", "shared": True}),
+    ("PATCH", "views/{view}/", {"name": "Other"}),
+    ("DELETE", "views/{view}/", None),
 ]
 OWN = {("POST", "projects/")}  # what anybody with an account may do for themselves
 SCOPES = ("ingest", "read", "annotate", "admin")
@@ -106,7 +136,16 @@ def things(project: Project, owner: User) -> dict[str, str]:
     pin = pins.pin_step(run, 2, owner)[0]
     builders.token(owner, "read", on=project)
     project.memberships.create(user=User.objects.create_user("nora"), role="viewer")
-    ids = {"finding": finding, "exhibit": exhibit, "flag": Flag.objects.get(), "pin": pin, "token": Token.objects.get()}
+    shared, _secret = create_shared_link(project, owner, kind="finding", title="Loops", html="x", days=7)
+    ids = {
+        "shared": shared,
+        "finding": finding,
+        "exhibit": exhibit,
+        "flag": Flag.objects.get(),
+        "pin": pin,
+        "token": Token.objects.get(),
+        "view": save_view(owner, page="runs", name="Low", params="q=score<0.2", project=project, shared=True),
+    }
     return {"run": run.uid, "other": other.uid, "sample": sample.pk, **{name: str(one.pk) for name, one in ids.items()}}
 
 
@@ -131,7 +170,8 @@ HOLES = {
 }  # fmt: skip
 # What the number or the sample's id in an address is of.
 OF = {"sample": "sample", "flag": "sample", "verdict": "sample", "withdraw": "flag", "exhibit": "exhibit"}
-OF |= {"pin-note": "pin", "unpin": "pin", "revoke": "token", "sample-file": "sample"}
+OF |= {"pin-note": "pin", "unpin": "pin", "revoke": "token", "revoke-link": "shared", "sample-file": "sample"}
+OF |= {"change-view": "view", "saved-view": "view"}
 
 
 def page(name: str, things: dict[str, str]) -> str:
@@ -204,20 +244,48 @@ def test_nobody_gets_past_the_door_without_an_account(things: dict[str, str]) ->
 
 def test_a_stranger_finds_nothing_at_any_address_of_a_project(things: dict[str, str], stranger: User) -> None:
     client = signed_in(stranger)
+    owned = builders.project("demo")
+    builders.member(owned, "dora", "owner")
     before = state()
-    for name in PAGES.keys() - OPEN - LISTS - {"None", "tidy-delete", "finding-add", "plan-save"}:
+    for name in PAGES.keys() - OPEN - LISTS - {"None", "tidy-delete", "finding-add", "plan-save", "share"}:
         answers = [
             getattr(client, method)(page(name, things), placed(FORMS.get(name, {}), things))
             for method in ("get", "post")
         ]
         assert {answer.status_code for answer in answers} <= {404, 405, 302}, name
-        assert all("/findings/" in answer.headers["Location"] for answer in answers if answer.status_code == 302), name
-    for name in ("tidy", "tidy-delete", "finding-add", "plan-save"):
+        allowed = {"load-demo": "/"}.get(name, "/findings/")
+        assert all(allowed in answer.headers["Location"] for answer in answers if answer.status_code == 302), name
+    for name in ("tidy", "tidy-delete", "finding-add", "plan-save", "share"):
         client.post(page(name, things), placed(FORMS[name], things))
     for method, path, body in CALLS:
         if (method, path) not in OWN:
             assert Ask(client)(method, placed(path, things), placed(body, things)).status_code in (404, 428), path
     assert state() == before
+
+
+def test_a_list_shows_a_stranger_nothing_of_a_project(things: dict[str, str], owner: User, stranger: User) -> None:
+    run = Run.objects.get(uid=things["run"])
+    queries = (
+        "",
+        f"project=math&run={run.uid}&of={run.uid}@1&q=a&show=bin",
+        f"sel={things['sample']}&ids={things['sample']}",
+    )
+    secrets = (run.uid, run.name, things["sample"], "Loops", "Low", owner.username)
+    for name in LISTS:
+        for query in queries:
+            answer = signed_in(stranger).get(f"{page(name, things)}?{query}")
+            text = (b"".join(answer) if answer.streaming else answer.content).decode()  # type: ignore[arg-type]
+            shown = text.replace(query, "").replace(query.replace("&", "&amp;"), "")
+            leaked = [secret for secret in secrets if f">{secret}<" in shown or f"/{secret}/" in shown]
+            assert answer.status_code in (200, 302, 400, 404, 405) and not leaked, (name, query)
+
+
+def test_the_demo_belongs_to_who_loads_it_first(things: dict[str, str], owner: User, stranger: User) -> None:
+    assert signed_in(stranger).get("/demo/").status_code == 405
+    assert changes(partial(signed_in(stranger).post, "/demo/"))
+    demo = builders.project("demo")
+    builders.member(demo, "dora", "owner")
+    assert not any(changes(partial(signed_in(by).post, "/demo/")) for by in (owner, stranger))
 
 
 def test_a_form_changes_something_for_an_owner_and_nothing_for_a_viewer(
@@ -243,6 +311,6 @@ def test_a_call_changes_something_with_the_role_and_the_scope_and_nothing_withou
 
 
 def test_pages_that_are_only_read_take_no_form(things: dict[str, str], owner: User) -> None:
-    reading = PAGES.keys() - OPEN - FORMS.keys() - {"None", "settings", "password", "seen", "tidy"}
+    reading = PAGES.keys() - OPEN - FORMS.keys() - {"None", "settings", "password", "seen", "tidy", "load-demo"}
     client = signed_in(owner)
     assert {name: client.post(page(name, things)).status_code for name in reading} == dict.fromkeys(reading, 405)

@@ -4,30 +4,37 @@ Depends on: `dashboard.permissions`, `dashboard.assets` and the domain; no page.
 Invariant: every text of a model is escaped here, once.
 """
 
+from dashboard.pages.common.audit_text import VERB_NAMES, describe_audit_entry
+from dashboard.pages.common.disk_kinds import format_bytes, list_disk_kinds
 from dashboard.pages.common.error_pages import render_error_page, render_unavailable_page
 from dashboard.pages.common.formatting import (
     ANSWER_PATTERN,
     LONE_SURROGATE_PATTERN,
     MAX_MARKED_CHARS,
+    HighlightedTerms,
     find_answers,
     find_query_words,
     format_number,
     format_percent,
     format_run_status,
+    format_seconds,
     format_signed_number,
     grade_score,
+    needs_blocks,
     render_code_spans,
     render_highlighted_text,
     render_markdown,
     render_query_error,
     render_score,
     render_text,
+    render_text_end,
     render_text_line,
     render_time,
     replace_control_characters,
     split_into_blocks,
 )
 from dashboard.pages.common.group_links import GROUP_NAME_PLACEHOLDER, GroupLinks
+from dashboard.pages.common.images import ShownImage, show_images
 from dashboard.pages.common.keyboard import (
     LATEST_STEP_PAGES,
     PAGE_TITLES,
@@ -35,12 +42,22 @@ from dashboard.pages.common.keyboard import (
     render_footer,
     render_help_dialog,
 )
-from dashboard.pages.common.lookups import attempt_or_404, find_named_step, find_step, get_signed_in_user, role_allows
+from dashboard.pages.common.lookups import (
+    LAST_PROJECT_COOKIE,
+    YEAR_SECONDS,
+    attempt_or_404,
+    choose_project,
+    find_named_step,
+    find_step,
+    get_signed_in_user,
+    role_allows,
+)
 from dashboard.pages.common.panels import (
     MIN_STREAMED_CHARS,
     DeferredContent,
     compute_etag,
     get_requested_panel,
+    get_shown_step,
     render_page_or_panel,
     render_with_deferred,
     set_cache_headers,
@@ -61,7 +78,7 @@ from dashboard.pages.common.sample_rows import (
     build_sample_rows,
     find_filled_columns,
 )
-from dashboard.pages.common.sparklines import RunSparkline, build_polyline_points, load_run_sparklines
+from dashboard.pages.common.sparklines import build_polyline_points, build_scaled_points
 from dashboard.pages.common.status_strip import (
     SEGMENT_HEIGHTS,
     StatusSegment,
@@ -69,7 +86,8 @@ from dashboard.pages.common.status_strip import (
     build_status_strip,
     render_status_strip,
 )
-from dashboard.pages.common.step_strip import find_default_split, find_step_kind, load_step_strip
+from dashboard.pages.common.step_scale import StepScale
+from dashboard.pages.common.step_strip import StepStrip, find_default_split, find_step_kind, load_step_strip
 from dashboard.pages.common.url_state import (
     StepUrlState,
     UrlState,
@@ -80,18 +98,20 @@ from dashboard.pages.common.url_state import (
 )
 
 __all__ = [
-    "ANSWER_PATTERN", "DeferredContent", "FIRST_PAGE_ROWS", "GROUP_NAME_PLACEHOLDER", "GroupLinks",
-    "LATEST_STEP_PAGES", "LONE_SURROGATE_PATTERN", "MAX_MARKED_CHARS", "MIN_STREAMED_CHARS", "NEXT_PAGE_ROWS",
-    "PAGE_TITLES", "PERMALINK_PAGES", "RunSparkline", "SAMPLE_COLUMNS", "SEGMENT_HEIGHTS", "SampleRow",
-    "StatusSegment", "StatusStrip", "StepUrlState", "UrlState", "attempt_or_404", "build_polyline_points",
-    "build_sample_rows", "build_status_strip", "clean_param", "compute_etag", "find_answers", "find_default_split",
-    "find_filled_columns", "find_named_step", "find_query_words", "find_step", "find_step_kind", "format_number",
-    "format_percent", "format_run_status", "format_signed_number", "get_requested_panel", "get_return_url",
-    "get_signed_in_user", "grade_score", "is_script_request", "load_run_sparklines", "load_step_strip",
-    "parse_integer_param", "parse_row_offset", "parse_step_number", "redirect_see_other", "render_code_spans",
-    "render_error_page", "render_footer", "render_help_dialog", "render_highlighted_text", "render_markdown",
-    "render_page_or_panel", "render_query_error", "render_sample_marks", "render_sample_rows", "render_score",
-    "render_status_strip", "render_step_bars", "render_text", "render_text_line", "render_time",
-    "render_unavailable_page", "render_with_deferred", "replace_control_characters", "respond_error",
-    "respond_success", "role_allows", "set_cache_headers", "split_into_blocks",
+    "ANSWER_PATTERN", "DeferredContent", "FIRST_PAGE_ROWS", "GROUP_NAME_PLACEHOLDER", "GroupLinks", "HighlightedTerms",
+    "LAST_PROJECT_COOKIE", "LATEST_STEP_PAGES", "LONE_SURROGATE_PATTERN", "MAX_MARKED_CHARS", "MIN_STREAMED_CHARS",
+    "NEXT_PAGE_ROWS", "PAGE_TITLES", "PERMALINK_PAGES", "SAMPLE_COLUMNS", "SEGMENT_HEIGHTS", "SampleRow", "ShownImage",
+    "StatusSegment", "StatusStrip", "StepScale", "StepStrip", "StepUrlState", "UrlState", "VERB_NAMES", "YEAR_SECONDS",
+    "attempt_or_404", "build_polyline_points", "build_sample_rows", "build_scaled_points", "build_status_strip",
+    "choose_project", "clean_param", "compute_etag", "describe_audit_entry", "find_answers", "find_default_split",
+    "find_filled_columns", "find_named_step", "find_query_words", "find_step", "find_step_kind", "format_bytes",
+    "format_number", "format_percent", "format_run_status", "format_seconds", "format_signed_number",
+    "get_requested_panel", "get_return_url", "get_shown_step", "get_signed_in_user", "grade_score",
+    "is_script_request", "list_disk_kinds", "load_step_strip", "needs_blocks", "parse_integer_param",
+    "parse_row_offset", "parse_step_number", "redirect_see_other", "render_code_spans", "render_error_page",
+    "render_footer", "render_help_dialog", "render_highlighted_text", "render_markdown", "render_page_or_panel",
+    "render_query_error", "render_sample_marks", "render_sample_rows", "render_score", "render_status_strip",
+    "render_step_bars", "render_text", "render_text_end", "render_text_line", "render_time", "render_unavailable_page",
+    "render_with_deferred", "replace_control_characters", "respond_error", "respond_success", "role_allows",
+    "set_cache_headers", "show_images", "split_into_blocks",
 ]  # fmt: skip

@@ -4,16 +4,18 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from math import isfinite
+from unicodedata import bidirectional, category
 
 import nh3
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
+from django.utils.translation import ngettext
 from markdown_it import MarkdownIt
 
 from rollouts.errors import InvalidInputError
-from rollouts.query import InvalidQueryError, Query, TextTerm
+from rollouts.query import InvalidQueryError, Query, Snippet, TextTerm, build_hit_pattern
 
 # Lone surrogates cannot be encoded. NUL, bidi overrides and zero-width spaces change the text around them. Joiners
 # (U+200C, U+200D) and direction marks are part of normal text.
@@ -30,8 +32,10 @@ PLAIN_BYTES = bytes([9, 10, 13, *range(32, 127)])
 MAX_MARKED_CHARS = 200_000
 BLOCK_CHARS = 20_000
 MAX_MARKDOWN_CHARS = 200_000
+MAX_PARAGRAPH_CHARS = 10_000  # of Markdown
 MAX_NUMBER_CHARS = 7  # characters of a score in a table
 RUN_STATUS_LABELS = {  # by `Run.status`
+    "planned": N_("planned"),
     "running": N_("running"),
     "silent": N_("no heartbeat"),
     "finished": N_("finished"),
@@ -62,6 +66,17 @@ def format_number(value: float | None, digits: int = 2) -> str:
 
 def format_signed_number(value: float | None) -> str:
     return "" if value is None else f"{value:+.2f}".replace("-", "−")
+
+
+def format_seconds(seconds: float | None) -> str:
+    """A duration: 0.4 s, 38 s, 54 min, 3.2 h."""
+    if seconds is None:
+        return ""
+    if 0 < seconds < 0.095:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 599.5:
+        return f"{seconds:.0f} s" if seconds >= 99.5 else f"{seconds:.1f} s".replace(".0 s", " s")
+    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.1f} h"
 
 
 def format_percent(part: float | None, total: float | None) -> str:
@@ -118,6 +133,32 @@ def render_text_line(text: str) -> SafeString:
     return render_text(text.replace("\r\n", "⏎ ").replace("\n", "⏎ "))
 
 
+def find_direction(text: str) -> str:
+    """The direction of a text by its first letter, as `dir="auto"` finds it: `ltr` or `rtl`."""
+    if text.isascii():
+        return "ltr"
+    classes = (bidirectional(character) for character in text)
+    return "ltr" if next((name for name in classes if name in ("L", "R", "AL")), "L") == "L" else "rtl"
+
+
+def render_text_end(text: str, *, is_cut: bool) -> SafeString:
+    """The end of a text for a list. The style sheet cuts its beginning between letters."""
+    start = '<span class="muted">… </span>' if is_cut else ""
+    return mark_safe(f'<bdi dir="{find_direction(text)}">{start}{render_text_line(text)}</bdi>')
+
+
+def render_snippet(snippet: Snippet) -> SafeString:
+    """The text around a hit for a list, with the number of hits if there are several."""
+    before, hit, after = map(render_text_line, (snippet.before, snippet.hit, snippet.after))
+    start = '<span class="muted">… </span>' if snippet.is_cut else ""
+    where = f'<span class="muted small-text">{escape(_("prompt"))} </span>' if snippet.in_prompt else ""
+    count = ngettext("{count} hit", "{count} hits", snippet.count).format(count=f"{snippet.count:,}")
+    many = f'<span class="hits muted" title="{escape(count)}">×{snippet.count:,}</span>' if snippet.count > 1 else ""
+    direction = find_direction(snippet.before + snippet.hit + snippet.after)
+    text = f'{where}{start}{before}<mark class="hit">{hit}</mark>{after}'
+    return mark_safe(f'<bdi dir="{direction}">{text}</bdi>{many}')
+
+
 def find_answers(text: str, start: int = 0) -> Iterator[re.Match[str]]:
     """`ANSWER_PATTERN.finditer(text, start)`, six times as fast: it is tried only at the beginning of a marker."""
     lower = text[start:].lower()
@@ -132,52 +173,89 @@ def find_answers(text: str, start: int = 0) -> Iterator[re.Match[str]]:
         at = match.end() - start if match else marker.start() + 1
 
 
-def split_into_blocks(text: str) -> Iterator[str]:
-    """Whole lines of about `BLOCK_CHARS` characters."""
+def split_into_blocks(text: str, size: int = BLOCK_CHARS) -> Iterator[str]:
+    """Parts of `size` to twice as many characters: whole lines if possible, else whole words. A browser needs 20
+    seconds for the layout of a line of megabytes in several scripts."""
     at = 0
     while at < len(text):
-        end = text.find("\n", at + BLOCK_CHARS) + 1 or len(text)
+        end = find_block_end(text, at + size, at + 2 * size)
         yield text[at:end]
         at = end
 
 
-def find_query_words(query: Query) -> list[str]:
-    """The words to highlight."""
-    return [leaf.text for leaf in query.leaves if isinstance(leaf, TextTerm)]
+def find_block_end(text: str, middle: int, limit: int) -> int:
+    if limit >= len(text):
+        return text.find("\n", middle) + 1 or len(text)
+    if end := text.find("\n", middle, limit) + 1 or text.find(" ", middle, limit) + 1:
+        return end
+    return next((end for end in range(middle, limit) if not joins(text[end - 1], text[end])), limit)
+
+
+def joins(character: str, following: str) -> bool:
+    """Whether a mark or a joiner (U+200D) makes one visible character of both."""
+    return category(following).startswith("M") or "\u200d" in (character, following)
+
+
+class HighlightedTerms(tuple[str, ...]):
+    """The words of a query to highlight. `pattern` finds its hits exactly, also those of regular expressions."""
+
+    pattern: str = ""
+
+
+def find_query_words(query: Query) -> HighlightedTerms:
+    words = HighlightedTerms(leaf.text for leaf in query.leaves if isinstance(leaf, TextTerm))
+    words.pattern = build_hit_pattern(query)
+    return words
+
+
+def needs_blocks(text: str) -> bool:
+    """Whether the layout of the text takes a browser longer than 0.1 s if it is not split into blocks."""
+    return len(text) > (MAX_MARKED_CHARS if text.isascii() else 2 * BLOCK_CHARS)
 
 
 def render_highlighted_text(text: str, words: Iterable[str] = (), answers: bool = True) -> SafeString:
-    """`render_text` with answers boxed and words marked. A very long text has no marks; it is split into blocks, of
-    which the browser lays out only the visible ones."""
-    if len(text) > MAX_MARKED_CHARS:
-        blocks = (f'<span class="block">{render_text(block)}</span>' for block in split_into_blocks(text))
-        return mark_safe("".join(blocks))
+    """`render_text` with answers boxed and words marked, in blocks if it is long. A very long text has no marks."""
     escaped_words = [re.escape(word) for word in words if word]
     patterns = [f"(?P<hit>{'|'.join(escaped_words)})"] if escaped_words else []
     patterns += [ANSWER_PATTERN.pattern] if answers else []
+    if len(text) > MAX_MARKED_CHARS:
+        patterns = []
+    if not needs_blocks(text):
+        return render_marks(text, patterns)
+    blocks = (f'<span class="block">{render_marks(block, patterns)}</span>' for block in split_into_blocks(text))
+    return mark_safe("".join(blocks))
+
+
+def render_marks(text: str, patterns: list[str]) -> SafeString:
     parts: list[str] = []
     at = 0
     for match in re.finditer("|".join(patterns), text, re.IGNORECASE) if patterns else ():
-        kind = "hit" if escaped_words and match.group("hit") else "answer"
+        kind = "hit" if "hit" in match.re.groupindex and match.group("hit") else "answer"
         parts += [render_text(text[at : match.start()]), f'<mark class="{kind}">{render_text(match.group())}</mark>']
         at = match.end()
     return mark_safe("".join([*parts, render_text(text[at:])]))
 
 
-def render_code_spans(text: str) -> SafeString:
-    """One of our own messages, with the text between backticks as code."""
-    parts = escape(text).split("`")
-    return mark_safe("".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts)))
+def render_code_spans(text: object) -> SafeString:
+    """One of our own messages, with the text between backticks as code. A SafeString stays as it is."""
+    if isinstance(text, SafeString):
+        return text
+    *parts, rest = render_text(str(text or "")).split("`")
+    if len(parts) % 2:  # the last backtick has no partner
+        rest = f"{parts.pop()}`{rest}"
+    code = "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
+    return mark_safe(code + rest)
 
 
-def render_query_error(q: str, error: InvalidInputError) -> SafeString | str:
+def render_query_error(q: str, error: InvalidInputError) -> SafeString:
     """The message, and the query with the invalid part underlined."""
+    message = render_code_spans(str(error))
     if not isinstance(error, InvalidQueryError):
-        return str(error)
+        return message
     start, end = error.span
     if q[start:end].strip():
-        return format_html("{} <code>{}<u>{}</u>{}</code>", str(error), q[:start], q[start:end], q[end:])
-    return format_html("{} <code>{}<u>&nbsp;</u></code>", str(error), q)
+        return format_html("{} <code>{}<u>{}</u>{}</code>", message, q[:start], q[start:end], q[end:])
+    return format_html("{} <code>{}<u>&nbsp;</u></code>", message, q)
 
 
 def replace_control_characters(text: str) -> str:
@@ -190,11 +268,20 @@ def render_markdown(text: str) -> SafeString:
     markdown = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True})
     markdown.enable(["table", "strikethrough"])
     markdown.disable(["heading", "lheading", "image", "link", "autolink", "html_block", "html_inline", "entity"])
-    html = markdown.render(escape_math_brackets(LONE_SURROGATE_PATTERN.sub("\ufffd", text[:MAX_MARKDOWN_CHARS])))
+    shown = LONE_SURROGATE_PATTERN.sub("\ufffd", split_long_lines(text[:MAX_MARKDOWN_CHARS]))
+    html = markdown.render(escape_math_brackets(shown))
     if len(text) > MAX_MARKDOWN_CHARS:
         message = _("… cut off after {count} characters; the raw view shows the full text.")
         html += f"<p>{escape(message.format(count=f'{MAX_MARKDOWN_CHARS:,}'))}</p>"
     return mark_safe(mark_control_characters(nh3.clean(html, tags=MARKDOWN_TAGS, attributes={})))
+
+
+def split_long_lines(text: str) -> str:
+    """A long line as several paragraphs, for the same reason as `split_into_blocks`."""
+    lines = text.split("\n")
+    if max(map(len, lines)) <= MAX_PARAGRAPH_CHARS:
+        return text
+    return "\n".join("\n\n".join(split_into_blocks(line, MAX_PARAGRAPH_CHARS // 2)) for line in lines)
 
 
 def escape_math_brackets(text: str) -> str:

@@ -10,7 +10,7 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_noop as N_
 
-from rollouts.lib import MAX_KEYBOARD_TEXTS, cached
+from rollouts.lib import CacheSize, cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,14 @@ LIVE = ("live",)
 COMPARE = ("compare",)
 FINDING = ("finding",)
 RUNS = ("runs",)
+SEARCH = ("search",)
+PINS = ("pins",)
 RUN_OVERVIEW = ("run",)
-RUN_PAGES = ("run", "step", "sample", "prompt", "group", "review")
+TIMELINE = ("timeline",)
+CONTEXT = ("context",)
+RUN_PAGES = ("run", "timeline", "context", "step", "sample", "prompt", "group", "review")
 # Pages whose link can be copied.
-PERMALINK_PAGES = (*RUN_PAGES, "compare", "runs", "live", "pins", "findings", "finding")
+PERMALINK_PAGES = (*RUN_PAGES, "compare", "runs", "search", "live", "pins", "findings", "finding")
 # Pages that can show the latest step.
 LATEST_STEP_PAGES = ("step", "group", "compare")
 
@@ -77,6 +81,8 @@ SHORTCUTS = (
     Shortcut("j k", N_("next / previous prompt, side by side"), COMPARE, foot=N_("prompt")),
     Shortcut("h l", N_("previous / next response to the prompt"), COMPARE),
     Shortcut("d", N_("word diff against the first"), COMPARE, foot=N_("diff")),
+    Shortcut("m", N_("weight all sides to the same mix of sources"), COMPARE, foot=N_("same mix")),
+    Shortcut("t", N_("distributions as tables"), COMPARE, foot=N_("as a table")),
     Shortcut("[ ]", N_("same prompt at the previous / next step"), READER, foot=N_("same prompt")),
     Shortcut("[ ]", N_("previous / next step with this prompt"), PROMPT, foot=N_("step")),
     Shortcut("d", N_("switch between word diff and side by side"), PROMPT, foot=N_("diff")),
@@ -87,22 +93,53 @@ SHORTCUTS = (
     Shortcut("v", N_("compare with the next: worst response, earlier step, other run"), READER),
     Shortcut("T", N_("turns view: tool calls next to their results"), READER),
     Shortcut("t", N_("token view (if tokens were recorded)"), READER),
+    Shortcut("a", N_("pin steps and add them to the plan"), PINS, foot=N_("add steps")),
+    Shortcut("j k", N_("next / previous line of the plan"), PINS, foot=N_("line")),
+    Shortcut("x", N_("select the line"), PINS),
+    Shortcut("Ctrl+Enter", N_("save the plan"), PINS, foot=N_("save")),
+    Shortcut(".", N_("show the first conflict of the plan"), PINS),
+    Shortcut(", .", N_("previous / next hit of the query in this sample"), READER),
+    Shortcut("n N", N_("next / previous hit of the query, also in the following samples of the list"), SAMPLE),
     Shortcut(".", N_("next change in the diff, or next low-probability token"), READER),
     Shortcut("F", N_("find in this sample"), READER, foot=N_("find")),
     Shortcut("i", N_("JSON view: all fields"), READER),
     Shortcut("Enter", N_("show the sample at full width"), STEP),
-    Shortcut("n", N_("show new content"), (*STEP, *LIVE), foot=N_("show new")),
+    Shortcut("R", N_("show new content"), (*STEP, *LIVE), foot=N_("show new")),
     Shortcut("Space", N_("pause or resume the feed"), LIVE, foot=N_("pause")),
+    Shortcut("L", N_("follow the latest step: show new data as it arrives"), STEP),
     Shortcut("/", N_("query"), STEP, foot=N_("query")),
+    Shortcut("A", N_("switch between figures and responses that are alike"), STEP, foot=N_("alike")),
+    Shortcut("/", N_("query"), RUNS, foot=N_("query")),
+    Shortcut("/", N_("query"), SEARCH, foot=N_("query")),
     Shortcut("s", N_("sort menu"), STEP),
-    Shortcut("/", N_("filter"), ("runs", "run", "live", "findings"), foot=N_("filter")),
+    Shortcut("/", N_("filter"), ("run", "live", "findings"), foot=N_("filter")),
     Shortcut("v", N_("overlay another run"), RUN_OVERVIEW, foot=N_("overlay")),
     Shortcut("l", N_("switch between logarithmic and linear axes"), RUN_OVERVIEW, foot=N_("log")),
     Shortcut("x", N_("switch the x-axis between steps and time"), RUN_OVERVIEW, foot=N_("steps / time")),
-    Shortcut("← →", N_("on a chart: move between points; Enter opens the step"), RUN_OVERVIEW),
+    Shortcut("j k", N_("next / previous chart"), RUN_OVERVIEW, foot=N_("chart")),
+    Shortcut("Enter", N_("enlarge the chart"), RUN_OVERVIEW),
+    Shortcut("n", N_("add a chart of a query"), RUN_OVERVIEW, foot=N_("add chart")),
+    Shortcut("b", N_("draw groups of runs as mean and range, or as lines"), RUN_OVERVIEW, foot=N_("band")),
+    Shortcut("p", N_("pin the chart for everybody in the project, or unpin it"), RUN_OVERVIEW, foot=N_("pin chart")),
+    Shortcut("z", N_("make the chart wide or normal"), RUN_OVERVIEW),
+    Shortcut("< >", N_("move the chart back / on"), RUN_OVERVIEW),
+    Shortcut("← →", N_("on a chart: move between steps; with Shift in a large chart: move the zoom"), RUN_OVERVIEW),
+    Shortcut("+ -", N_("zoom in / out in a large chart"), RUN_OVERVIEW, foot=N_("zoom")),
+    Shortcut("0", N_("reset the zoom of a large chart"), RUN_OVERVIEW),
+    Shortcut("s", N_("in a large chart: open the samples of the step"), RUN_OVERVIEW),
+    Shortcut("/", N_("search keys and values"), CONTEXT, foot=N_("search")),
+    Shortcut(".", N_("next difference"), CONTEXT, foot=N_("next difference")),
+    Shortcut(",", N_("previous difference"), CONTEXT),
+    Shortcut("[ ]", N_("previous / next step"), TIMELINE, foot=N_("step")),
+    Shortcut("W", N_("slowest step"), TIMELINE, foot=N_("slowest step")),
+    Shortcut("x", N_("switch between seconds and shares of the step"), TIMELINE, foot=N_("seconds / shares")),
     Shortcut("j k", N_("next / previous run"), RUNS, foot=N_("run")),
     Shortcut("x", N_("select the run (Shift+click selects a range)"), RUNS, foot=N_("select")),
-    Shortcut("c", N_("compare the selected runs"), RUNS),
+    Shortcut("→ ←", N_("unfold / fold the group of runs"), RUNS, foot=N_("unfold")),
+    Shortcut("c", N_("compare the selected runs"), RUNS, foot=N_("compare")),
+    Shortcut("v", N_("overlay the charts of the selected runs"), RUNS, foot=N_("overlay")),
+    Shortcut("e", N_("export the table as CSV"), RUNS),
+    Shortcut("r", N_("dry run again"), ("retention",), foot=N_("dry run again")),
     Shortcut("c", N_("compare this step with another"), (*RUN_PAGES, "compare")),
     Shortcut("y", N_("copy permalink (fixed step)"), PERMALINK_PAGES),
     Shortcut("Y", N_("copy link to the latest step"), LATEST_STEP_PAGES),
@@ -116,6 +153,7 @@ SHORTCUTS = (
     Shortcut("o f", N_("findings"), sequence=True),
     Shortcut("o e", N_("settings"), sequence=True),
     Shortcut("Ctrl+K", N_("jump to a run, step or page, or run a command")),
+    Shortcut("← → ↑ ↓", N_("move inside a strip, list or grid; Home and End go to its ends")),
     Shortcut("Esc", N_("go back, or leave an input field")),
     Shortcut("?", N_("show the keyboard shortcuts"), foot=N_("all shortcuts")),
 )
@@ -123,7 +161,13 @@ SHORTCUTS = (
 # The heading of a page, and the title of its keys in the help of other pages.
 PAGE_TITLES = {
     "runs": N_("Runs"),
+    "search": N_("Search all runs"),
     "run": N_("Run"),
+    "timeline": N_("Timeline"),
+    "context": N_("Context"),
+    "audit": N_("Audit log"),
+    "disk": N_("Disk usage"),
+    "retention": N_("Retention"),
     "step": N_("Step"),
     "sample": N_("Sample"),
     "group": N_("Group"),
@@ -185,12 +229,12 @@ def build_other_pages_sections(page: str | None) -> list[ShortcutSection]:
     return [ShortcutSection(title, keys) for title, keys in sections.items()]
 
 
-@cached(MAX_KEYBOARD_TEXTS)
+@cached(CacheSize.KEYBOARD_TEXTS)
 def render_footer(page: str | None, language: str) -> SafeString:
     return render_to_string("common/footer.html", {"keys": [key for key in find_page_shortcuts(page) if key.foot]})
 
 
-@cached(MAX_KEYBOARD_TEXTS)
+@cached(CacheSize.KEYBOARD_TEXTS)
 def render_help_dialog(page: str | None, language: str, single_keys: bool) -> SafeString:
     """Every page contains it, and it does not change, so it is rendered once for each page and language."""
     context = {"here": build_page_sections(page), "elsewhere": build_other_pages_sections(page)}

@@ -1,6 +1,7 @@
 """Loads what a URL names. Objects that the user may not see are not found."""
 
-from typing import cast
+from typing import Final, cast
+from urllib.parse import unquote
 
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest
@@ -10,12 +11,30 @@ from dashboard import permissions
 from dashboard.pages.common.step_strip import find_step_kind
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_integer
-from rollouts.models import Attempt, Run, Step
+from rollouts.models import Attempt, Project, Run, Step
+
+LAST_PROJECT_COOKIE: Final = "project"
+YEAR_SECONDS: Final = 365 * 24 * 60 * 60
 
 
 def get_signed_in_user(request: HttpRequest) -> User:
     """Only for views with `login_required`."""
     return cast(User, request.user)
+
+
+def choose_project(request: HttpRequest, slug: str, role: str = "viewer") -> Project | None:
+    """The project with this slug. Without a slug the last used one in which the user has the role, else the one with
+    the newest run; None if there is none. Raises Http404."""
+    if slug:
+        return permissions.project_or_404(request, slug)
+    roles = permissions.visible_projects(request).load_with_roles(request.user)
+    allowed = {project.slug: project for project, own in roles.items() if role_allows(own, role)}
+    last = unquote(request.COOKIES.get(LAST_PROJECT_COOKIE, ""))
+    if not allowed or last in allowed:
+        return allowed.get(last)
+    newest = permissions.visible_runs(request).filter(project__in=allowed.values()).order_by("-seen_at")
+    slugs = newest.values_list("project__slug", flat=True)
+    return allowed[slugs.first() or next(iter(allowed))]
 
 
 def attempt_or_404(run: Run, key: str) -> Attempt | None:
@@ -32,7 +51,7 @@ def find_step(run: Run, split: str, number: int | None, attempt: Attempt | None)
     """The step with this number, or the latest if it is None; without an attempt, of the current steps. Steps of the
     kind that the pages show come first, but a number may exist only in another kind."""
     steps = run.steps.filter(split=split).select_related("attempt")
-    steps = steps.filter(attempt=attempt) if attempt else steps.filter(superseded=False)
+    steps = steps.filter(attempt=attempt) if attempt else steps.current()
     kind = find_step_kind(run, split)
     if number is None:
         number = steps.filter(step_kind=kind).order_by("-step").values_list("step", flat=True).first()

@@ -21,6 +21,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language
 
 from dashboard import assets
+from dashboard.pages.common.url_state import parse_step_number
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,11 @@ def get_requested_panel(request: HttpRequest) -> str:
     """The id of the element that requests its content; empty for the page."""
     is_panel = request.headers.get("HX-Request") == "true" and not request.headers.get("HX-History-Restore-Request")
     return request.headers.get("HX-Target", "") if is_panel else ""
+
+
+def get_shown_step(request: HttpRequest) -> int | None:
+    """The step that a page of the latest step shows: its panels stay there until the user asks for a newer step."""
+    return parse_step_number(request.headers.get("X-Shown-Step", "")) if get_requested_panel(request) else None
 
 
 def render_page_or_panel(
@@ -83,7 +89,7 @@ def render_page_or_panel(
 def compute_etag(request: HttpRequest, panel: str, state: tuple[object, ...]) -> str:
     cookies = [request.COOKIES.get(name, "") for name in ("theme", "keys")]
     user, path = request.user.pk, request.get_full_path()
-    parts = (assets.get_release_hash(), get_language(), user, cookies, path, panel, *state)
+    parts = (assets.get_release_hash(), get_language(), user, cookies, path, panel, get_shown_step(request), *state)
     return f'W/"{hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}"'
 
 
@@ -91,7 +97,7 @@ def set_cache_headers(response: Response, etag: str) -> Response:
     response["Cache-Control"] = "private, no-cache"
     if etag:
         response["ETag"] = etag
-    patch_vary_headers(response, ["HX-Request", "HX-Target", "Cookie"])
+    patch_vary_headers(response, ["HX-Request", "HX-Target", "X-Shown-Step", "Cookie"])
     return response
 
 

@@ -31,13 +31,13 @@ def is_script_request(request: HttpRequest) -> bool:
 def respond_success(request: HttpRequest, message: str, default: str, *args: object, **fields: Any) -> HttpResponse:
     """`fields` are for the script."""
     if is_script_request(request):
-        return JsonResponse({"said": message, **fields})
+        return JsonResponse({"message": message, **fields})
     messages.success(request, message)
     return redirect_see_other(get_return_url(request, default, *args))
 
 
 def respond_error(request: HttpRequest, error: RolloutError, default: str, *args: object) -> HttpResponse:
     if is_script_request(request):
-        return JsonResponse({"said": str(error)}, status=400)
+        return JsonResponse({"message": str(error)}, status=400)
     messages.error(request, str(error))
     return redirect_see_other(get_return_url(request, default, *args))

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
 from rollouts.models import Flag, Sample
+from rollouts.query import Snippet
 from rollouts.review import load_viewed_marks
 from rollouts.samples import TEXT_PROPERTY_BITS
 
@@ -18,28 +19,36 @@ MARKS = (
     ("trunc?", N_("TRUNC?"), "trunc", N_("looks cut off; this run does not record why generation ended")),
     ("repetition", N_("REP"), "partial", N_("ends in repetition")),
     ("language-mix", N_("LANG"), "partial", N_("uses a writing system that the prompt does not use")),
+    ("garbled", N_("GARBLED"), "bad", N_("damaged characters, wrong encoding or a jumble of scripts")),
     ("empty", N_("EMPTY"), "bad", N_("empty response")),
     ("duplicate", N_("DUP"), "plain", N_("same text as another response in the group")),
     ("no-marker", N_("NO ANSWER"), "bad", N_("no answer marker")),
     ("filtered", N_("FILTERED"), "plain", N_("dropped by the trainer's filter, not trained on")),
-    ("no-text", N_("NO TEXT"), "plain", N_("only tokens were recorded; upload the tokenizer to show text")),
+    (
+        "no-text",
+        N_("NO TEXT"),
+        "plain",
+        N_("the text was not recorded; of recorded tokens it is shown with the tokenizer"),
+    ),
 )
 
 FIRST_PAGE_ROWS, NEXT_PAGE_ROWS = 50, 200
 MAX_GROUP_NAME_CHARS = 6
 # Hashes and UUIDs.
 GENERATED_NAME_PATTERN = re.compile(r"[0-9A-Za-z]{16,}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-SAMPLE_COLUMNS = ("group", "n", "adv", "len", "source", "expected")
+SAMPLE_COLUMNS = ("group", "n", "adv", "len", "staleness", "duration", "source", "expected")
 
 
 @dataclass(slots=True)
 class SampleRow:
-    """`viewed_label` is empty if the user has not viewed the sample. `is_ok`: the user has marked it as OK."""
+    """`snippet` is set if a query searches the text. `viewed_label` is empty if the user has not viewed the sample.
+    `is_ok`: the user has marked it as OK."""
 
     sample: Sample
     flags: int = 0
     viewed_label: str = ""
     is_ok: bool = False
+    snippet: Snippet | None = None
 
     @property
     def group(self) -> str:
@@ -56,9 +65,20 @@ class SampleRow:
         """In tokens if they were recorded, else in characters."""
         return f"{self.sample.chars if self.sample.tokens is None else self.sample.tokens:,}"
 
+    @property
+    def has_answer_mismatch(self) -> bool:
+        return bool(self.sample.correct and self.sample.facets & TEXT_PROPERTY_BITS["other-answer"])
+
     def marks(self) -> list[tuple[str, str, str]]:
-        """[(colour class, description, mark)]"""
-        marks = [("trunc", _("stopped by the length limit"), _("TRUNC"))] if self.sample.truncated else []
+        """[(colour class, description, mark)], the flags first: people set them."""
+        marks = []
+        if self.flags:
+            description = ngettext("{count} flag", "{count} flags", self.flags).format(count=self.flags)
+            marks.append(("flag", description, f"⚑ {self.flags}" if self.flags > 1 else "⚑"))
+        if self.has_answer_mismatch:
+            marks.append(("bad", _("counted as correct, but the last answer is not the ground truth"), _("MISMATCH")))
+        if self.sample.truncated:
+            marks.append(("trunc", _("stopped by the length limit"), _("TRUNC")))
         marks += [
             (kind, _(description), _(mark))
             for name, mark, kind, description in MARKS
@@ -66,9 +86,6 @@ class SampleRow:
         ]
         if not self.sample.final:
             marks.append(("plain", _("not the last sample of its trajectory"), _("MID")))
-        if self.flags:
-            description = ngettext("{count} flag", "{count} flags", self.flags).format(count=self.flags)
-            marks.append(("flag", description, f"⚑ {self.flags}" if self.flags > 1 else "⚑"))
         return marks
 
 
@@ -94,6 +111,8 @@ def find_filled_columns(rows: list[SampleRow]) -> list[str]:
         "n": any(sample.index is not None for sample in samples),
         "adv": any(sample.advantage is not None for sample in samples),
         "len": bool(samples),
+        "staleness": any(sample.staleness for sample in samples),
+        "duration": any(sample.duration is not None for sample in samples),
         "source": len({sample.data_source for sample in samples}) > 1,
         "expected": any(sample.expected for sample in samples),
     }

@@ -7,11 +7,15 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
+from dashboard.pages.common.step_scale import StepScale
+
 MAX_SEGMENTS = 400
 # Status and height in percent, so that they differ without colour. Merged segments have the first of these statuses
 # that one of them has.
-SEGMENT_HEIGHTS = {"refused": 100, "hit": 100, "planned": 70, "miss": 46, "none": 14}
-GAP = '<rect class="cell-gap" width="100%" y="60%" height="12%"/>'  # tells `refused` from `hit`
+SEGMENT_HEIGHTS = {
+    "conflict": 100, "refused": 100, "unknown": 100, "hit": 100, "planned": 70, "miss": 46, "none": 14, "empty": 0
+}  # fmt: skip
+GAP = '<rect class="cell-gap" width="100%" y="60%" height="12%"/>'  # tells `refused` and `conflict` from `hit`
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +31,30 @@ class StatusSegment:
 
 @dataclass(frozen=True, slots=True)
 class StatusStrip:
-    segments: tuple[StatusSegment, ...]
+    """The segments have equal widths, or the positions of their steps on `scale`."""
 
-    @property
-    def width(self) -> float:
-        return 100 / (len(self.segments) or 1)
+    segments: tuple[StatusSegment, ...]
+    scale: StepScale | None = None
+
+    def boxes(self) -> list[tuple[float, float]]:
+        """(x, width) of each segment in percent."""
+        if self.scale:
+            return [self.scale.box(segment.first, segment.last) for segment in self.segments]
+        width = 100 / (len(self.segments) or 1)
+        return [(at * width, width) for at in range(len(self.segments))]
 
     def ticks(self) -> list[tuple[float, int]]:
         """About ten labels: (x in percent, step); all if there are few."""
-        count = len(self.segments)
+        count, boxes = len(self.segments), self.boxes()
         every = 1 if count <= 24 else -(-count // 10)
-        return [(round((at + 0.5) * self.width, 2), self.segments[at].last) for at in range(0, count, every)]
+        return [(round(boxes[at][0] + boxes[at][1] / 2, 2), self.segments[at].last) for at in range(0, count, every)]
 
 
-def build_status_strip(segments: Sequence[StatusSegment]) -> StatusStrip:
+def build_status_strip(segments: Sequence[StatusSegment], scale: StepScale | None = None) -> StatusStrip:
     """Merges neighbours if there are more than `MAX_SEGMENTS`. The segments are in step order."""
     size = -(-len(segments) // MAX_SEGMENTS) or 1
-    return StatusStrip(tuple(merge_segments(segments[at : at + size]) for at in range(0, len(segments), size)))
+    merged = tuple(merge_segments(segments[at : at + size]) for at in range(0, len(segments), size))
+    return StatusStrip(merged, scale)
 
 
 def merge_segments(segments: Sequence[StatusSegment]) -> StatusSegment:
@@ -59,11 +70,14 @@ def merge_segments(segments: Sequence[StatusSegment]) -> StatusSegment:
     return StatusSegment(first, last, chosen.status, title, chosen.link)
 
 
-def render_status_strip(strip: StatusStrip) -> SafeString:
+def render_status_strip(strip: StatusStrip, *, labels: bool = True) -> SafeString:
     """The content of an `<svg>`: 30 px of segments and a line of labels."""
-    marks = "".join(render_segment(segment, at * strip.width, strip.width) for at, segment in enumerate(strip.segments))
-    labels = "".join(f'<text x="{x}%" y="43" text-anchor="middle">{step}</text>' for x, step in strip.ticks())
-    return mark_safe(marks + labels)
+    placed = zip(strip.segments, strip.boxes(), strict=True)
+    marks = "".join(render_segment(segment, x, width) for segment, (x, width) in placed)
+    if not labels:
+        return mark_safe(marks)
+    ticks = "".join(f'<text x="{x}%" y="43" text-anchor="middle">{step}</text>' for x, step in strip.ticks())
+    return mark_safe(marks + ticks)
 
 
 def render_segment(segment: StatusSegment, x: float, width: float) -> str:
@@ -73,6 +87,6 @@ def render_segment(segment: StatusSegment, x: float, width: float) -> str:
         f"<title>{escape(segment.title)}</title>"
         f'<rect class="hit-area" {box} height="30"/><svg {box} height="30">'
         f'<rect class="cell-{status}" width="{94 if width > 0.5 else 100}%" y="{100 - height}%" height="{height}%"/>'
-        f"{GAP if status == 'refused' else ''}</svg>"
+        f"{GAP if status in ('refused', 'conflict') else ''}</svg>"
     )
     return f'<a href="{escape(segment.link)}">{mark}</a>' if segment.link else f"<g>{mark}</g>"

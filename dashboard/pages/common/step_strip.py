@@ -1,14 +1,17 @@
 """The step strip of a run's pages: bars of mean scores, with marks for flags and replays."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Sum, Value
 from django.db.models.functions import Cast
 
+from dashboard.pages.common.step_scale import StepScale
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
-from rollouts.lib import MAX_STEP_STRIPS, cached
+from rollouts.lib import CacheSize, cached
 from rollouts.models import Attempt, Replay, Run, Step
 
 MAX_STRIP_BARS = 120
@@ -38,19 +41,38 @@ class StepBar:
 
 @dataclass(frozen=True, slots=True)
 class StepStrip:
+    """`last_samples` are the samples of the last step."""
+
     split: str
     bars: tuple[StepBar, ...]
     count: int
     last: int | None
     splits: tuple[str, ...]
+    last_samples: int = 0
+
+    @property
+    def span(self) -> str:
+        """The steps for "step 58 of …": the last number; also the first one if the last is not the number of steps."""
+        first = self.bars[0].first
+        return str(self.last) if self.count == 1 or (first, self.count) == (1, self.last) else f"{first}–{self.last}"
 
     def ticks(self) -> list[tuple[float, int]]:
         """About eight labels: (x in percent, step)."""
         every = max(1, -(-len(self.bars) // 8))
         return [(round(bar.x + bar.width / 2, 2), bar.last) for bar in self.bars[::every]]
 
+    def place_on(self, scale: StepScale, *, with_replays: bool = True) -> StepStrip:
+        """Returns the strip with its bars where `scale` has their steps. On a page that draws the replayed steps in a
+        strip of their own, the bars have no mark for them."""
+        boxes = [scale.box(bar.first, bar.last) for bar in self.bars]
+        bars = (
+            replace(bar, x=x, width=width, replayed=bar.replayed if with_replays else 0)
+            for bar, (x, width) in zip(self.bars, boxes, strict=True)
+        )
+        return replace(self, bars=tuple(bars))
 
-@cached(MAX_STEP_STRIPS)
+
+@cached(CacheSize.STEP_STRIPS)
 def load_step_kinds(run_id: int, born: datetime, version: int) -> dict[str, str]:
     """{split: the kind of step that pages show}, train first. Asynchronous runs may count updates and batches of
     prompts; pages show the updates."""
@@ -72,14 +94,14 @@ def load_step_strip(run: Run, split: str, attempt: Attempt | None = None) -> Ste
     return load_cached_step_strip(run.pk, run.created_at, run.version, split, attempt.pk if attempt else None)
 
 
-@cached(MAX_STEP_STRIPS)
+@cached(CacheSize.STEP_STRIPS)
 def load_cached_step_strip(
     run_id: int, born: datetime, version: int, split: str, attempt_id: int | None = None
 ) -> StepStrip:
     """The version rises with every visible change, so it names the content."""
     kinds = load_step_kinds(run_id, born, version)
     steps = Step.objects.filter(run_id=run_id, split=split, step_kind=kinds.get(split, ""))
-    steps = steps.filter(attempt=attempt_id) if attempt_id else steps.filter(superseded=False)
+    steps = steps.filter(attempt=attempt_id) if attempt_id else steps.current()
     hits = Replay.objects.filter(outcome="hit", run=run_id)
     values: dict[str, Any] = {"low": Min("step"), "high": Max("step"), "count": Count("pk"), "replays": Exists(hits)}
     span: Any = next(iter(steps.order_by().values("run").annotate(**values)), None)
@@ -97,12 +119,14 @@ def load_cached_step_strip(
         .values("bucket")
         .annotate(
             first=Min("step"), last=Max("step"), score=Avg("score_mean"), marks=Sum("flags"),
-            replayed=Count("pk", filter=Q(is_replayed=True)),
+            replayed=Count("pk", filter=Q(is_replayed=True)), last_samples=Sum("samples", filter=Q(step=span["high"])),
         )
         .order_by("bucket")
-        .values_list("first", "last", "score", "marks", "replayed")
+        .values_list("first", "last", "score", "marks", "replayed", "last_samples")
     )  # fmt: skip
-    return StepStrip(split, tuple(build_step_bars(list(rows))), span["count"], span["high"], tuple(kinds))
+    found = list(rows)
+    bars = tuple(build_step_bars([row[:-1] for row in found]))
+    return StepStrip(split, bars, span["count"], span["high"], tuple(kinds), found[-1][-1] or 0)
 
 
 def build_step_bars(rows: list[tuple[int, int, float | None, int | None, int]]) -> list[StepBar]:

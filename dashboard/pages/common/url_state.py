@@ -12,7 +12,7 @@ from rollouts.lib import MAX_INT64, parse_integer
 from rollouts.query import split_terms
 
 VIEWS = ("raw", "math", "turns", "diff", "tokens", "json")
-SORTS = ("score", "len", "tokens", "group", "adv", "source", "n", "step")
+SORTS = ("score", "len", "tokens", "group", "adv", "source", "n", "step", "staleness", "duration")
 MAX_QUERY = 4001  # one more than the limit of a query, so that a longer query is refused and not cut
 MAX_ROW_OFFSET = 10**8
 
@@ -44,10 +44,14 @@ class UrlState:
 @dataclass(frozen=True, slots=True)
 class StepUrlState(UrlState):
     """The pages of a step. `sort` is a column, with `-` in front for descending order; empty for the default order
-    (lowest score first in a step, newest first in all steps). `sel` is a sample id."""
+    (lowest score first in a step, newest first in all steps). `parts` are the shown reward parts, separated by commas,
+    `-` for none, empty for those that vary. `top` is `alike` if the templates are in the place of the
+    figures. `sel` is a sample id."""
 
     q: str = ""
     sort: str = ""
+    parts: str = ""
+    top: str = ""
     sel: str = ""
     view: str = "raw"
     attempt: str = ""
@@ -56,7 +60,9 @@ class StepUrlState(UrlState):
     def is_valid(cls, name: str, value: str) -> bool:
         match name:
             case "sort":
-                return value.removeprefix("-") in SORTS
+                return value.removeprefix("-").startswith("part:") or value.removeprefix("-") in SORTS
+            case "top":
+                return value == "alike"
             case "view":
                 return value in VIEWS
             case _:
@@ -95,19 +101,19 @@ def clean_param(value: str) -> str:
     return value[:MAX_QUERY].replace("\0", "").encode("utf-8", "ignore").decode()
 
 
-def parse_integer_param(value: str, *, least: int = 0, most: int = MAX_INT64) -> int | None:
+def parse_integer_param(value: str, *, minimum: int = 0, maximum: int = MAX_INT64) -> int | None:
     """None if the value is not an integer in this range."""
     try:
-        return parse_integer(value, "", least=least, most=most)
+        return parse_integer(value, "", minimum=minimum, maximum=maximum)
     except InvalidInputError:
         return None
 
 
 def parse_step_number(value: str) -> int | None:
     """Trainers may number steps from below 0."""
-    return parse_integer_param(value, least=-MAX_INT64)
+    return parse_integer_param(value, minimum=-MAX_INT64)
 
 
 def parse_row_offset(value: str) -> int:
     """The parameter `start=`; 0 if it is invalid."""
-    return parse_integer_param(value, most=MAX_ROW_OFFSET) or 0
+    return parse_integer_param(value, maximum=MAX_ROW_OFFSET) or 0

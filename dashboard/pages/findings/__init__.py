@@ -1,6 +1,6 @@
 """Findings, their evidence items and the form that adds one. Start in `views.py`, then `presenter.py`."""
 
-from dashboard.pages.findings.presenter import describe_sample, describe_score
+from dashboard.pages.findings.presenter import PresentedItem, build_evidence_items, describe_sample, describe_score
 from dashboard.pages.findings.svg_chart import format_short_number
 
-__all__ = ["describe_sample", "describe_score", "format_short_number"]
+__all__ = ["PresentedItem", "build_evidence_items", "describe_sample", "describe_score", "format_short_number"]

@@ -8,7 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Max, Q
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -58,7 +58,10 @@ class EvidenceSource:
 @require_http_methods(["GET", "HEAD", "POST"])
 def add_to_finding_view(request: HttpRequest) -> HttpResponse:
     params = request.POST if request.method == "POST" else request.GET
-    source = parse_evidence_source(request, params)
+    try:
+        source = parse_evidence_source(request, params)
+    except InvalidInputError as error:
+        return common.render_error_page(request, 400, _("Cannot add to a finding"), str(error))
     permissions.require_role(request, source.project, "annotator")
     template = "findings/form.html" if common.get_requested_panel(request) else "findings/add.html"
     if request.method != "POST":
@@ -74,7 +77,7 @@ def add_to_finding_view(request: HttpRequest) -> HttpResponse:
 
 
 def parse_evidence_source(request: HttpRequest, params: QueryDict) -> EvidenceSource:
-    """Raises Http404 if the user may not see it."""
+    """Raises Http404 if the user may not see it, InvalidInputError if there is no project."""
     if pk := params.get("sample", ""):
         sample = permissions.sample_or_404(request, pk)
         run = sample.step.run
@@ -92,13 +95,12 @@ def parse_evidence_source(request: HttpRequest, params: QueryDict) -> EvidenceSo
 
 
 def choose_project(request: HttpRequest, slug: str) -> Project:
-    """The named project, else the first in which the user may write."""
-    if slug:
-        return permissions.project_or_404(request, slug)
-    for project in permissions.visible_projects(request).order_by("slug"):
-        if common.role_allows(project.role_of(request.user), "annotator"):
-            return project
-    raise Http404(_("You cannot edit any project yet. Ask a project owner for the annotator role."))
+    """The named project, else the last used one in which the user may write. Raises InvalidInputError if there is
+    none."""
+    if project := common.choose_project(request, slug, "annotator"):
+        return project
+    message = _("You cannot edit any project yet. Ask a project owner for the annotator role.")
+    raise InvalidInputError(message, "project")
 
 
 def parse_query_source(run: Run, params: QueryDict) -> dict[str, Any]:
@@ -120,15 +122,16 @@ def build_form_context(
     request: HttpRequest, source: EvidenceSource, params: QueryDict, error: str = ""
 ) -> dict[str, Any]:
     offered = load_offered_findings(request, source.project)
+    counts, query_error = count_query_matches(source)
     return {
         "source": source,
         "offered": offered,
         "chosen": params.get("finding") or (str(offered[0].pk) if offered and offered[0].last_added else ""),
-        "counted": count_query_matches(source),
+        "counted": counts,
         "names": list_metric_choices(source, params),
         "params": params,
         "quotes": params.getlist("quote"),
-        "error": error or source.error,
+        "error": error or source.error or query_error,
     }
 
 
@@ -140,17 +143,16 @@ def load_offered_findings(request: HttpRequest, project: Project) -> list[Any]:
     return sorted(findings, key=lambda row: (row.last_added is None, -(row.last_added or row.updated_at).timestamp()))
 
 
-def count_query_matches(source: EvidenceSource) -> dict[str, Any] | None:
-    """How many samples the page's query matches; sets `source.error` if the query is invalid."""
+def count_query_matches(source: EvidenceSource) -> tuple[dict[str, int] | None, str]:
+    """(how many samples the page's query matches, None if it is invalid or there is none; the error)."""
     if source.run is None or source.query is None:
-        return None
+        return None, ""
     where = {name: value for name, value in source.query.items() if name not in ("q", "ordering")}
     try:
         total = find_samples(source.run, **where, q=source.query["q"]).total
     except InvalidInputError as error:
-        source.error = str(error)
-        return None
-    return {"total": total, "of": find_samples(source.run, **where).total}
+        return None, str(error)
+    return {"total": total, "of": find_samples(source.run, **where).total}, ""
 
 
 def list_metric_choices(source: EvidenceSource, params: QueryDict) -> list[tuple[str, bool]]:
@@ -203,8 +205,8 @@ def parse_quotes(request: HttpRequest) -> list[tuple[str, int]]:
     """[(text, about where it is in the response)]. Raises InvalidInputError."""
     texts = [text for text in request.POST.getlist("quote") if text.strip()]
     if len(texts) > MAX_QUOTES_AT_ONCE or any(len(text) > MAX_QUOTE_CHARS for text in texts):
-        message = _("You can add at most {count} quotes at once, each up to {most} characters.")
-        raise InvalidInputError(message.format(count=MAX_QUOTES_AT_ONCE, most=f"{MAX_QUOTE_CHARS:,}"), "quote")
+        message = _("You can add at most {count} quotes at once, each up to {limit} characters.")
+        raise InvalidInputError(message.format(count=MAX_QUOTES_AT_ONCE, limit=f"{MAX_QUOTE_CHARS:,}"), "quote")
     near = parse_integer(request.POST.get("near"), "near") or 0
     return [(text, near) for text in texts]
 

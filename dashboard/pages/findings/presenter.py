@@ -1,9 +1,10 @@
 """Findings as pages, exported files and chat messages show them, with the numbers of the snapshots."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from django.conf import settings
 from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
@@ -11,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common import (
+    ShownImage,
     StepUrlState,
     format_number,
     format_signed_number,
@@ -19,22 +21,28 @@ from dashboard.pages.common import (
     replace_control_characters,
 )
 from dashboard.pages.findings import svg_chart
+from rolloutdeck.protocol import encode_data_url
 from rollouts.models import EvidenceItem, Finding
+from rollouts.samples import SampleImage
+from rollouts.storage import read_image
 
 Kind = EvidenceItem.Kind
 MAX_MARKED_RANGES = 200
+MAX_EMBEDDED_BYTES = 2 << 20  # of an image in an exported file
 KIND_NAMES = {Kind.SAMPLE: N_("Sample"), Kind.QUERY: N_("Query"), Kind.CHART: N_("Chart")}
 
 
 @dataclass(slots=True)
 class PresentedItem:
-    """An item with what its template needs. `path` leads to the source of the snapshot, if that still exists."""
+    """An item with what its template needs. `path` leads to the source of the snapshot, if that still exists.
+    `embedded`: images are part of the page, which is exported as one file."""
 
     row: EvidenceItem
     snapshot: dict[str, Any]
     path: str
     first: bool
     last: bool
+    embedded: bool = False
 
     @property
     def kind_name(self) -> str:
@@ -62,6 +70,23 @@ class PresentedItem:
     @property
     def facts(self) -> list[str]:
         return describe_sample(self.snapshot)
+
+    @property
+    def images(self) -> list[ShownImage]:
+        images = [SampleImage(**image) for image in self.snapshot.get("images", [])]
+        return [self.embed_image(image) if self.embedded else self.link_image(image) for image in images]
+
+    def link_image(self, image: SampleImage) -> ShownImage:
+        url = reverse("finding-image", args=[self.row.pk, image.sha256]) if image.sha256 else ""
+        return ShownImage(image, url)
+
+    def embed_image(self, image: SampleImage) -> ShownImage:
+        if not image.sha256:
+            return ShownImage(image, "")
+        if image.bytes > MAX_EMBEDDED_BYTES:
+            return ShownImage(replace(image, problem=_("The image is too large for this file.")), "")
+        data = read_image(self.row.finding.project.image_owner, image.sha256)
+        return ShownImage(image, encode_data_url(data or b"") or "")
 
     @property
     def response(self) -> SafeString:
@@ -94,7 +119,7 @@ class PresentedItem:
         """The curves as tables: [(name, step kind, points)]."""
         tables = []
         for curve in self.snapshot["curves"]:
-            points = list(zip(curve["steps"], curve["values"], strict=True))
+            points = list(zip(curve["steps"], map(shorten_float32, curve["values"]), strict=True))
             tables.append((f"{curve['run']['name']} · {curve['name']}", curve["step_kind"], points))
         return tables
 
@@ -119,10 +144,11 @@ class PresentedItem:
         return replace_control_characters("\n".join([*lines, *([self.link] if self.link else [])]))
 
 
-def build_evidence_items(finding: Finding) -> list[PresentedItem]:
-    rows = list(finding.exhibits.select_related("run", "user"))
+def build_evidence_items(finding: Finding, *, embedded: bool = False) -> list[PresentedItem]:
+    rows = list(finding.exhibits.select_related("run", "user", "finding__project"))
+    last = len(rows) - 1
     return [
-        PresentedItem(row, snapshot := row.shown, build_source_path(row, snapshot), at == 0, at == len(rows) - 1)
+        PresentedItem(row, snapshot := row.shown, build_source_path(row, snapshot), at == 0, at == last, embedded)
         for at, row in enumerate(rows)
     ]
 
@@ -159,6 +185,11 @@ def describe_sample(snapshot: dict[str, Any]) -> list[str]:
         snapshot.get("finish_reason") or "",
     ]
     return [fact for fact in facts if fact]
+
+
+def shorten_float32(value: float | None) -> float | None:
+    """Curves are stored in single precision: 0.1 is shown as 0.1, not as 0.10000000149011612."""
+    return value if value is None or float(np.float32(value)) != value else float(str(np.float32(value)))
 
 
 def render_quoted_text(text: str, ranges: Iterable[tuple[int, int]]) -> SafeString:

@@ -11,15 +11,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    get_signed_in_user,
-    is_script_request,
-    render_markdown,
-    render_page_or_panel,
-    respond_error,
-    respond_success,
-    role_allows,
-)
+from dashboard.image_response import build_image_response
+from dashboard.pages import common
 from dashboard.pages.findings import presenter
 from rollouts.errors import InvalidInputError, NotFoundError, RolloutError
 from rollouts.findings import (
@@ -38,14 +31,16 @@ MAX_FINDINGS = 200
 KINDS = {"samples": "sample", "queries": "query", "charts": "chart"}
 MOVES = {"up": -1, "down": 1}
 # The exported file is opened from a disk or a mail: nothing in it may run, load or submit a form.
-FILE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+FILE_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 @login_required
 @require_safe
 def findings_page(request: HttpRequest) -> HttpResponseBase:
     """Filters: `project`, `name` (part of title or note), `removed=1` for removed findings."""
-    return render_page_or_panel(request, "findings/page.html", PANELS, lambda panel: build_findings_context(request))
+    return common.render_page_or_panel(
+        request, "findings/page.html", PANELS, lambda panel: build_findings_context(request)
+    )
 
 
 def build_findings_context(request: HttpRequest) -> dict[str, Any]:
@@ -87,20 +82,22 @@ def finding_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     row = finding_or_404(request, pk)
     items = list(row.exhibits.order_by("pk").values_list("pk", "run", "run__deleted_at"))
     state = (row.updated_at, row.removed_at, row.project.role_of(request.user), items)
-    return render_page_or_panel(
+    return common.render_page_or_panel(
         request, "findings/finding.html", PANELS, lambda panel: build_finding_context(request, row), *state
     )
 
 
 def build_finding_context(request: HttpRequest, finding: Finding) -> dict[str, Any]:
     items = presenter.build_evidence_items(finding)
-    may_restore = role_allows(finding.project.role_of(request.user), "annotator")
+    role = finding.project.role_of(request.user)
+    may_restore = common.role_allows(role, "annotator")
     return {
         "finding": finding,
-        "note": render_markdown(finding.note),
+        "note": common.render_markdown(finding.note),
         "items": items,
         "may_write": may_restore and finding.removed_at is None,
         "may_restore": may_restore,
+        "may_share": common.role_allows(role, "owner") and finding.removed_at is None,
         "chat_message": presenter.build_finding_message(finding, items, request.path),
     }
 
@@ -117,10 +114,10 @@ def edit_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         update_finding(row, **draft, version=parse_integer(request.POST.get("version"), "version"))
     except RolloutError as error:
-        if is_script_request(request):
-            return respond_error(request, error, "finding", row.pk)
+        if common.is_script_request(request):
+            return common.respond_error(request, error, "finding", row.pk)
         return render_failed_edit(request, pk, {"draft": draft, "error": str(error)})
-    return respond_success(request, _("Finding saved."), "finding", row.pk)
+    return common.respond_success(request, _("Finding saved."), "finding", row.pk)
 
 
 def render_failed_edit(request: HttpRequest, pk: int, draft: dict[str, Any]) -> HttpResponse:
@@ -134,11 +131,11 @@ def remove_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Removes a finding, or restores one with `restore`."""
     row = finding_or_404(request, pk, "annotator")
     if request.POST.get("restore"):
-        restore_finding(row, get_signed_in_user(request))
-        return respond_success(request, _("Finding restored."), "finding", row.pk)
-    remove_finding(row, get_signed_in_user(request))
+        restore_finding(row, common.get_signed_in_user(request))
+        return common.respond_success(request, _("Finding restored."), "finding", row.pk)
+    remove_finding(row, common.get_signed_in_user(request))
     message = _("“{title}” removed. You can restore it on its page.")
-    return respond_success(request, message.format(title=row.title), "findings")
+    return common.respond_success(request, message.format(title=row.title), "findings")
 
 
 @login_required
@@ -158,18 +155,29 @@ def edit_evidence_item_view(request: HttpRequest, pk: int) -> HttpResponse:
         if action == "words":
             set_evidence_note(row, text, began=request.POST.get("began"))
         elif action == "out":
-            remove_evidence(row, get_signed_in_user(request))
+            remove_evidence(row, common.get_signed_in_user(request))
         elif action in MOVES:
             move_evidence(row, MOVES[action])
         else:
             message = _("`{field}` must be one of: {allowed}.")
             raise InvalidInputError(message.format(field="do", allowed=", ".join((*MOVES, "out", "words"))), "do")
     except RolloutError as error:
-        if isinstance(error, NotFoundError) or action != "words" or is_script_request(request):
-            return respond_error(request, error, "finding", row.finding_id)
+        if isinstance(error, NotFoundError) or action != "words" or common.is_script_request(request):
+            return common.respond_error(request, error, "finding", row.finding_id)
         item_draft = {"pk": row.pk, "text": text, "error": str(error)}
         return render_failed_edit(request, row.finding_id, {"item_draft": item_draft})
-    return respond_success(request, _("Saved."), "finding", row.finding_id)
+    return common.respond_success(request, _("Saved."), "finding", row.finding_id)
+
+
+@login_required
+@require_safe
+def evidence_image_view(request: HttpRequest, pk: int, digest: str) -> HttpResponse:
+    """An image of a sample in a finding. The copy survives the run."""
+    findings = visible_findings(request)
+    row = EvidenceItem.objects.filter(pk=pk, finding__in=findings).first() if pk < 2**63 else None
+    if row is None or not any(image["sha256"] == digest for image in row.shown.get("images", [])):
+        raise Http404(_("Image not found."))
+    return build_image_response(request, row.finding.project.image_owner, digest)
 
 
 @login_required
@@ -179,8 +187,8 @@ def export_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     row = finding_or_404(request, pk)
     context = {
         "finding": row,
-        "note": render_markdown(row.note),
-        "items": presenter.build_evidence_items(row),
+        "note": common.render_markdown(row.note),
+        "items": presenter.build_evidence_items(row, embedded=True),
         "file": True,
         "policy": FILE_POLICY,
         "address": presenter.build_absolute_url(request.path.removesuffix("export/")),

@@ -2,24 +2,14 @@
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    StepUrlState,
-    find_named_step,
-    get_requested_panel,
-    get_return_url,
-    get_signed_in_user,
-    redirect_see_other,
-    respond_error,
-    respond_success,
-    set_cache_headers,
-)
+from dashboard.pages import common
 from dashboard.pages.sample import build_flags_context, load_sample_flags
 from dashboard.pages.step import search_step
 from rolloutdeck.protocol import SPLITS
@@ -37,9 +27,11 @@ def raise_flag_view(request: HttpRequest, pk: str) -> HttpResponse:
     permissions.require_role(request, sample.step.run.project, "annotator")
     error = ""
     try:
-        flag_samples(sample.step.run, [sample.pk], get_signed_in_user(request), **parse_flag_form(request))
+        flag_samples(sample.step.run, [sample.pk], common.get_signed_in_user(request), **parse_flag_form(request))
     except RolloutError as problem:
         error = str(problem)
+    if common.is_script_request(request):
+        return JsonResponse({"message": error}, status=400 if error else 200)
     return respond_with_flags(request, sample, error)
 
 
@@ -59,7 +51,7 @@ def withdraw_flag_view(request: HttpRequest, pk: int) -> HttpResponse:
         raise Http404(_("Flag not found, or you have no access to it."))
     role = "annotator" if flag.user_id == request.user.pk else "maintainer"
     permissions.require_role(request, flag.run.project, role)
-    withdraw_flag(flag, get_signed_in_user(request))
+    withdraw_flag(flag, common.get_signed_in_user(request))
     return respond_with_flags(request, permissions.sample_or_404(request, flag.sample), "")
 
 
@@ -69,16 +61,17 @@ def flag_samples_view(request: HttpRequest, uid: str) -> HttpResponse:
     """The form that flags a selection. A post flags `samples`, or with `all` the samples that the query `q` matches."""
     run = permissions.run_or_404(request, uid, role="annotator")
     if request.method != "POST":
-        return set_cache_headers(render(request, "flags/bulk.html", {"run": run, "reasons": run.project.reasons}), "")
+        context = {"run": run, "reasons": run.project.reasons}
+        return common.set_cache_headers(render(request, "flags/bulk.html", context), "")
     try:
         ids = find_requested_samples(request, run)
-        action = flag_samples(run, ids, get_signed_in_user(request), **parse_flag_form(request))
+        action = flag_samples(run, ids, common.get_signed_in_user(request), **parse_flag_form(request))
     except RolloutError as error:
-        return respond_error(request, error, "run", run.uid)
+        return common.respond_error(request, error, "run", run.uid)
     message = _("No change: all these samples already have this flag.")
     if action.pk:
-        message = _("Flagged: {act}.").format(act=action.said)
-    return respond_success(request, message, "run", run.uid, undoable=action.pk is not None)
+        message = _("Flagged: {action}.").format(action=action.description)
+    return common.respond_success(request, message, "run", run.uid, undoable=action.pk is not None)
 
 
 def find_requested_samples(request: HttpRequest, run: Run) -> list[str]:
@@ -86,9 +79,9 @@ def find_requested_samples(request: HttpRequest, run: Run) -> list[str]:
     form = request.POST
     if not form.get("all"):
         return [pk for pk in form.get("samples", "").split(",") if pk]
-    state = StepUrlState.from_query(form)
+    state = common.StepUrlState.from_query(form)
     split = parse_choice(form.get("split"), "split", SPLITS, default="")
-    step = find_named_step(run, split, form.get("step", ""), state.attempt)
+    step = common.find_named_step(run, split, form.get("step", ""), state.attempt)
     result = search_step(run, split, step, state, form.get("q", ""), reader=request.user.pk)
     return collect_sample_ids(result, parse_integer(form.get("seen"), "seen"))
 
@@ -99,26 +92,26 @@ def undo_last_action_view(request: HttpRequest, uid: str) -> HttpResponse:
     """Undoes the user's last action on samples of this run."""
     run = permissions.run_or_404(request, uid, role="annotator")
     try:
-        result = undo_review_action(run, get_signed_in_user(request))
+        result = undo_review_action(run, common.get_signed_in_user(request))
     except RolloutError as error:
-        return respond_error(request, error, "run", run.uid)
-    message = _("Undone: {act}.")
+        return common.respond_error(request, error, "run", run.uid)
+    message = _("Undone: {action}.")
     if result.unchanged_count:
         message = ngettext(
-            "Undone: {act}. {count} flag was changed since then and was not reverted.",
-            "Undone: {act}. {count} flags were changed since then and were not reverted.",
+            "Undone: {action}. {count} flag was changed since then and was not reverted.",
+            "Undone: {action}. {count} flags were changed since then and were not reverted.",
             result.unchanged_count,
         )
-    message = message.format(act=result.description, count=result.unchanged_count)
-    return respond_success(request, message, "run", run.uid, sample=result.sample)
+    message = message.format(action=result.description, count=result.unchanged_count)
+    return common.respond_success(request, message, "run", run.uid, sample=result.sample)
 
 
 def respond_with_flags(request: HttpRequest, sample: Sample, error: str) -> HttpResponse:
     """The sample's flags for the panel that requested them; otherwise a redirect back to the page."""
-    if get_requested_panel(request) != "flags":
+    if common.get_requested_panel(request) != "flags":
         if error:
             messages.error(request, error)
-        return redirect_see_other(get_return_url(request, "sample", sample.pk))
+        return common.redirect_see_other(common.get_return_url(request, "sample", sample.pk))
     role = sample.step.run.project.role_of(request.user)
     context = build_flags_context(request, sample, load_sample_flags(sample), role)
-    return set_cache_headers(render(request, "sample/flags.html", context | {"flag_error": error}), "")
+    return common.set_cache_headers(render(request, "sample/flags.html", context | {"flag_error": error}), "")

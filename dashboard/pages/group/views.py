@@ -9,22 +9,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    GROUP_NAME_PLACEHOLDER,
-    GroupLinks,
-    SampleRow,
-    StepUrlState,
-    attempt_or_404,
-    build_sample_rows,
-    clean_param,
-    find_default_split,
-    load_step_strip,
-    render_page_or_panel,
-    role_allows,
-)
+from dashboard.pages import common
 from dashboard.pages.sample import parse_highlight_words
 from dashboard.pages.step import StepQueryResult, find_requested_step, load_query_result
-from rollouts.lib import MAX_GROUP_ORDERS, cached
+from rollouts.lib import CacheSize, cached
 from rollouts.models import Run, Sample
 from rollouts.prompts import GroupResponse, GroupView, find_group_step, find_highest_scored, load_group_view
 from rollouts.review import load_viewer_state
@@ -46,10 +34,10 @@ class UnitTestRow:
 
 @dataclass(frozen=True, slots=True)
 class UnitTestMatrix:
-    """`head` has the cases of the longest row. `of_tests`: a column is a test, else a program that was tested."""
+    """`head` has the cases of the longest row. Columns that are not tests are programs that were tested."""
 
     head: tuple[UnitTestCase, ...]
-    of_tests: bool
+    columns_are_tests: bool
     rows: list[UnitTestRow]
 
     @property
@@ -73,22 +61,22 @@ def group_page(request: HttpRequest, uid: str, step: str, group: str) -> HttpRes
     path."""
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
-    name = request.GET.get("name", "") if group == GROUP_NAME_PLACEHOLDER and "name" in request.GET else group
-    common_context = {"status": status, "may_flag": role_allows(role, "annotator")}
-    return render_page_or_panel(
+    name = request.GET.get("name", "") if group == common.GROUP_NAME_PLACEHOLDER and "name" in request.GET else group
+    common_context = {"status": status, "may_flag": common.role_allows(role, "annotator")}
+    return common.render_page_or_panel(
         request,
         "group/page.html",
         PANELS,
-        lambda panel: build_group_context(request, run, step, clean_param(name)) | common_context,
+        lambda panel: build_group_context(request, run, step, common.clean_param(name)) | common_context,
         *(run.version, status, role, run.project.reasons, load_viewer_state(run, request.user.pk)),
     )
 
 
 def build_group_context(request: HttpRequest, run: Run, requested_step: str, name: str) -> dict[str, Any]:
-    url_state = StepUrlState.from_query(request.GET)
-    attempt = attempt_or_404(run, url_state.attempt)
-    split = url_state.split or find_default_split(run)
-    row = find_requested_step(run, split, requested_step, attempt)
+    url_state = common.StepUrlState.from_query(request.GET)
+    attempt = common.attempt_or_404(run, url_state.attempt)
+    split = url_state.split or common.find_default_split(run)
+    row = find_requested_step(run, split, requested_step, attempt, common.get_shown_step(request))
     if row is None:
         raise Http404(_("The step of a group must be a number or latest."))
     row = find_group_step(run, row, name, attempt)
@@ -107,12 +95,14 @@ def build_group_context(request: HttpRequest, run: Run, requested_step: str, nam
     dimmed = 0 if diff or words else view.shared_prefix_chars  # a highlighted word may cross the end of the prefix
     return {
         "run": run, "project": run.project, "url_state": url_state, "split": split, "row": row, "current": row.step,
-        "tab": "samples", "strip": load_step_strip(run, split, attempt), "group_view": view,
+        "word": requested_step,
+        "tab": "samples", "strip": common.load_step_strip(run, split, attempt), "group_view": view,
         "columns": build_response_columns(view, dimmed), "answer_groups": build_answer_groups(view, dimmed),
         "chips": build_correctness_chips(group, only, neighbours["base_link"]), "diff": diff,
         "reasons": run.project.reasons, "expanded": expanded, "best": best[:SHORT_ID_CHARS],
         "back": url_state.link(sel=group.responses[0].sample.pk), "words": words,
         "matrices": build_unit_test_matrices(view.responses), **neighbours,
+        "prompt_images": common.show_images(group.prompt_images, group.responses[0].sample.pk),
         "base_link": neighbours["base_link"] + (f"only={only}&" if view is not group else ""),
     }  # fmt: skip
 
@@ -152,11 +142,13 @@ def build_answer_groups(view: GroupView, dimmed: int) -> list[dict[str, Any]]:
     ]
 
 
-def pair_with_rows(responses: list[GroupResponse]) -> list[tuple[GroupResponse, SampleRow]]:
-    return list(zip(responses, build_sample_rows(response.sample for response in responses), strict=True))
+def pair_with_rows(responses: list[GroupResponse]) -> list[tuple[GroupResponse, common.SampleRow]]:
+    return list(zip(responses, common.build_sample_rows(response.sample for response in responses), strict=True))
 
 
-def build_response_column(response: GroupResponse, head: SampleRow, dimmed: int, key: str = "") -> dict[str, Any]:
+def build_response_column(
+    response: GroupResponse, head: common.SampleRow, dimmed: int, key: str = ""
+) -> dict[str, Any]:
     """`prefix` is what all responses begin with, if this one is shown from its start; `text` is the rest."""
     text = response.text or ""
     cut = dimmed if response.expanded or not response.is_long else 0
@@ -166,18 +158,19 @@ def build_response_column(response: GroupResponse, head: SampleRow, dimmed: int,
         "key": key,
         "id_prefix": response.sample.pk[:SHORT_ID_CHARS],
         "prefix": text[:cut],
+        "images": common.show_images(response.images, response.sample.pk),
         "text": text[cut:],
     }
 
 
 def build_neighbour_links(
-    request: HttpRequest, run: Run, split: str, group: GroupView, url_state: StepUrlState
+    request: HttpRequest, run: Run, split: str, group: GroupView, url_state: common.StepUrlState
 ) -> dict[str, Any]:
     """The previous and the next group in the result of the page's query; the last and the first if this group is not
     in the result. `base_link` is this page without its own parameters."""
     result = load_query_result(run, split, group.step, url_state, reader=load_viewer_state(run, request.user.pk))
     names = find_group_order(result)
-    links = GroupLinks(run, url_state)
+    links = common.GroupLinks(run, url_state)
     link = links.build_link(group.step, group.group)
     at = names.index(group.group) if group.group in names else None
     before, after = (at - 1, at + 1) if at is not None else (-1, 0)
@@ -189,7 +182,7 @@ def build_neighbour_links(
     }  # fmt: skip
 
 
-@cached(MAX_GROUP_ORDERS)
+@cached(CacheSize.GROUP_ORDERS)
 def find_group_order(result: StepQueryResult) -> list[str]:
     """The groups of a result, in the order of their first samples."""
     return list(dict.fromkeys(result.matches.samples.values_list("group", flat=True)))
@@ -205,8 +198,6 @@ def build_unit_test_matrices(responses: list[GroupResponse]) -> list[UnitTestMat
 
 def build_unit_test_matrix(tested: list[tuple[Sample, UnitTestResults]]) -> UnitTestMatrix:
     head = max((results.cases for _, results in tested), key=len)
-    rows = [
-        UnitTestRow(sample, results, [*results.cases, *[None] * (len(head) - len(results.cases))])
-        for sample, results in tested
-    ]
+    padding = [None] * len(head)
+    rows = [UnitTestRow(sample, own, [*own.cases, *padding[len(own.cases) :]]) for sample, own in tested]
     return UnitTestMatrix(head, tested[0][1].is_program, rows)

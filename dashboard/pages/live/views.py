@@ -37,14 +37,9 @@ def build_live_context(request: HttpRequest, visible: QuerySet[Run]) -> dict[str
     runs = visible.filter(project__slug=params["project"]) if params["project"] else visible
     runs = runs.filter(name__icontains=params["name"]) if params["name"] else runs
     before = parse_integer_param(params["before"])
-    items = load_feed(runs, split=params["split"], before=before, most=MAX_CARDS + 1)
+    items = load_feed(runs, split=params["split"], before=before, limit=MAX_CARDS + 1)
     cards = [
-        {
-            "item": item,
-            "step": item.step,
-            "bins": build_histogram_bars(item.step),
-            "worst": build_sample_rows(item.worst),
-        }
+        {"item": item, "bins": build_histogram_bars(item.step), "worst": build_sample_rows(item.worst)}
         for item in items[:MAX_CARDS]
     ]
     return {

@@ -11,12 +11,22 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import clean_param, find_default_split, find_step_kind, format_number, parse_integer_param
+from dashboard.pages.common import (
+    clean_param,
+    find_default_split,
+    find_step_kind,
+    format_number,
+    get_signed_in_user,
+    parse_integer_param,
+)
+from dashboard.pages.saved_views import build_view_url, find_views
 from rolloutdeck.protocol import UID_PATTERN
 from rollouts.models import Run, Sample, Step
 
 MAX_SEARCHED_RUNS = 2000  # the most recently updated ones
 MAX_CANDIDATES = 60  # runs that the browser ranks
+MAX_VIEWS = 8
+MIN_COMMAND_CHARS = 3
 MIN_SAMPLE_ID_CHARS = 8
 BASE32 = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 
@@ -24,17 +34,21 @@ BASE32 = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 @login_required
 @require_safe
 def search_palette_view(request: HttpRequest) -> JsonResponse:
-    """`?q=&run=`: {places: [{kind, name, detail, url}]} that match `q`, ranked by the page's script. Without `q`, the
+    """`?q=&run=`: {results: [{kind, name, detail, url}]} that match `q`, ranked by the page's script. Without `q`, the
     most recently updated runs."""
     query = clean_param(request.GET.get("q", "")).strip().lower()[:100]
     uid = request.GET.get("run", "")
     run = permissions.visible_runs(request).by_uid(uid) if UID_PATTERN.match(uid) else None
+    steps = find_palette_steps(run, query) if run and query else []
+    runs, samples = find_palette_runs(request, query), find_palette_samples(request, query)
     entries = [
-        *(find_palette_steps(run, query) if run and query else []),
-        *find_palette_runs(request, query),
-        *find_palette_samples(request, query),
+        *steps,
+        *runs,
+        *find_palette_views(request, query, run),
+        *samples,
+        *build_search_entries(request, query, run),
     ]
-    return JsonResponse({"places": entries})
+    return JsonResponse({"results": entries})
 
 
 def build_entry(kind: str, name: str, detail: str, url: str) -> dict[str, Any]:
@@ -52,6 +66,34 @@ def find_palette_runs(request: HttpRequest, query: str) -> list[dict[str, Any]]:
         build_entry("run", name, project, reverse("run", args=[uid]))
         for _text, name, project, uid in matches[:MAX_CANDIDATES]
     ]
+
+
+def find_palette_views(request: HttpRequest, query: str, run: Run | None) -> list[dict[str, Any]]:
+    """The saved views whose name has all words. On a page of a run, those of pages of a run open this run."""
+    words = query.split()
+    if not words:
+        return []
+    views = [
+        view for view in find_views(get_signed_in_user(request)) if all(word in view.name.lower() for word in words)
+    ]
+    return [
+        build_entry("view", view.name, view.project.slug if view.project else "", build_view_url(view, own_run))
+        for view in views[:MAX_VIEWS]
+        for own_run in [run if run and view.project_id == run.project_id else None]
+    ]
+
+
+def build_search_entries(request: HttpRequest, query: str, run: Run | None) -> list[dict[str, Any]]:
+    """The search over all runs of the open run's project, else of each project. `search words` searches the words."""
+    title = _("Search all runs")
+    first, _space, words = query.partition(" ")
+    if len(first) < MIN_COMMAND_CHARS or not ("search".startswith(first) or query in title.lower()):
+        return []
+    visible = permissions.visible_projects(request).order_by("slug")
+    slugs = [run.project.slug] if run else list(visible.values_list("slug", flat=True)[:MAX_VIEWS])
+    more = {"q": words} if words and first == "search" and query not in title.lower() else {}
+    urls = {slug: f"{reverse('search')}?{urlencode({'project': slug, **more})}" for slug in slugs}
+    return [build_entry("page", title, slug, url) for slug, url in urls.items()]
 
 
 def has_letters(name: str, word: str) -> bool:
@@ -72,18 +114,13 @@ def find_palette_steps(run: Run, query: str) -> list[dict[str, Any]]:
     if number is None:
         return entries
     default_split = find_default_split(run)
-    rows = run.steps.filter(step=number, superseded=False, samples__gt=0).order_by("-split", "step_kind")
-    return entries + [
-        build_entry(
-            "step",
-            _("step {step}").format(step=row.step),
-            format_step_detail(row),
-            reverse("step", args=[run.uid, row.step])
-            + (f"?{urlencode({'split': row.split})}" if row.split != default_split else ""),
-        )
-        for row in rows
-        if row.step_kind == find_step_kind(run, row.split)
-    ]
+    rows = run.steps.current().filter(step=number, samples__gt=0).order_by("-split", "step_kind")
+    for row in rows:
+        if row.step_kind == find_step_kind(run, row.split):
+            url = reverse("step", args=[run.uid, row.step])
+            url += f"?{urlencode({'split': row.split})}" if row.split != default_split else ""
+            entries.append(build_entry("step", _("step {step}").format(step=row.step), format_step_detail(row), url))
+    return entries
 
 
 def format_step_detail(row: Step) -> str:
@@ -98,12 +135,8 @@ def find_palette_samples(request: HttpRequest, query: str) -> list[dict[str, Any
         return []
     visible = Sample.objects.filter(step__run__in=permissions.visible_runs(request))
     samples = visible.filter(pk__gte=query, pk__lte=query.ljust(64, "z")).select_related("step__run").order_by("pk")
-    return [
-        build_entry(
-            "sample",
-            sample.pk[:16],
-            _("step {step} of {run}").format(step=sample.step.step, run=sample.step.run.name),
-            reverse("sample", args=[sample.pk]),
-        )
-        for sample in samples[:4]
-    ]
+    entries = []
+    for sample in samples[:4]:
+        detail = _("step {step} of {run}").format(step=sample.step.step, run=sample.step.run.name)
+        entries.append(build_entry("sample", sample.pk[:16], detail, reverse("sample", args=[sample.pk])))
+    return entries

@@ -10,17 +10,7 @@ from django.utils.translation import gettext_noop as N_
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import (
-    SampleRow,
-    StepUrlState,
-    attempt_or_404,
-    build_sample_rows,
-    clean_param,
-    find_step_kind,
-    load_step_strip,
-    render_page_or_panel,
-    role_allows,
-)
+from dashboard.pages import common
 from dashboard.pages.prompt.history_chart import build_history_rows
 from dashboard.pages.prompt.url_state import PromptUrlState
 from rolloutdeck.protocol import SPLITS
@@ -52,7 +42,7 @@ BEST_OF = {
 class ShownAnswer:
     """`reason` is why the page chose it; empty if the URL names it."""
 
-    head: SampleRow
+    head: common.SampleRow
     body: SampleBody
     reason: str
 
@@ -67,13 +57,13 @@ def prompt_page(request: HttpRequest, uid: str, key: str) -> HttpResponseBase:
     """`?at=` is a step of this run, by default the last with the prompt; `sel` and `vs` name two answers."""
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
-    common_context = {"status": status, "may_flag": role_allows(role, "annotator")}
+    common_context = {"status": status, "may_flag": common.role_allows(role, "annotator")}
     versions = run.project.runs.order_by("pk").values_list("pk", "version", "deleted_at")
-    return render_page_or_panel(
+    return common.render_page_or_panel(
         request,
         "prompt/page.html",
         PANELS,
-        lambda panel: build_prompt_context(request, run, clean_param(key), panel) | common_context,
+        lambda panel: build_prompt_context(request, run, common.clean_param(key), panel) | common_context,
         *(list(versions), status, role, run.project.reasons),
     )
 
@@ -84,12 +74,12 @@ def build_prompt_context(request: HttpRequest, run: Run, key: str, panel: str) -
     split = prompt_state.split or splits[0]
     prompt_history = load_prompt_history(run, key, split)
     histories = prompt_history.histories
-    attempt, kind = attempt_or_404(run, prompt_state.attempt), find_step_kind(run, split)
+    attempt, kind = common.attempt_or_404(run, prompt_state.attempt), common.find_step_kind(run, split)
     chosen = find_run_history(histories, run, attempt, kind) or find_run_history(histories, run, None, kind)
     context: dict[str, Any] = {
-        "run": run, "project": run.project, "url_state": StepUrlState(split=prompt_state.split),
+        "run": run, "project": run.project, "url_state": common.StepUrlState(split=prompt_state.split),
         "prompt_state": prompt_state, "split": split, "key": key, "splits": splits, "prompt_history": prompt_history,
-        "chosen": chosen, "strip": load_step_strip(run, split), "current": None, "tab": "samples",
+        "chosen": chosen, "strip": common.load_step_strip(run, split), "current": None, "tab": "samples",
     }  # fmt: skip
     if panel in {"strip", "alive"}:
         return context
@@ -122,11 +112,11 @@ def find_requested_prompt_step(
     if requested is None and prompt_state.sel:
         selected = answer_or_404(request, prompt_state.sel, key)
         requested = selected.step.step if selected.step.run_id == history.run.pk else None
-    found = next((stats for stats in history.steps if stats.step == requested), None)
-    if found is None and prompt_state.at:
+    step = next((stats for stats in history.steps if stats.step == requested), None)
+    if step is None and prompt_state.at:
         message = _("Step {step} of {run} does not contain this prompt.")
         raise Http404(message.format(step=requested, run=history.run.name))
-    return found or history.steps[-1]
+    return step or history.steps[-1]
 
 
 def answer_or_404(request: HttpRequest, pk: str, key: str) -> Sample:
@@ -159,13 +149,13 @@ def build_answers_context(
     else:
         second, reason = find_best_answer([answer for answer in answers if answer != selected]), _("best of its step")
     shown = [answer for answer in (selected, second) if answer is not None]
-    bodies, heads = load_bodies(shown), build_sample_rows(shown)
+    bodies, heads = load_bodies(shown), common.build_sample_rows(shown)
     if any(answer.pk not in bodies for answer in shown):
         raise Http404(_(MISSING_BODY_MESSAGE))
     at = history.steps.index(here)
     selected_reason = "" if prompt_state.sel else _("best of its step")
     return {
-        "rows": build_sample_rows(answers),
+        "rows": common.build_sample_rows(answers),
         "more": here.answers - len(answers),
         "selected": ShownAnswer(heads[0], bodies[selected.pk], selected_reason),
         "second": ShownAnswer(heads[1], bodies[second.pk], reason) if second else None,

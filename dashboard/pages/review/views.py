@@ -46,9 +46,9 @@ class ReviewUrlState(common.UrlState):
             case "upto":
                 return common.parse_step_number(value) is not None
             case "seed":
-                return common.parse_integer_param(value, least=1, most=review.MAX_SEED) is not None
+                return common.parse_integer_param(value, minimum=1, maximum=review.MAX_SEED) is not None
             case "batch":
-                return common.parse_integer_param(value, least=1) is not None
+                return common.parse_integer_param(value, minimum=1) is not None
             case _:
                 return common.UrlState.is_valid(name, value)
 
@@ -60,7 +60,7 @@ class ReviewUrlState(common.UrlState):
     def is_exact(self) -> bool:
         """Whether it fixes the samples."""
         queue = self.selected_queue
-        fixed = self.seed if queue.name == "random" else self.ids or not review.is_changeable_queue(queue, self.q)
+        fixed = self.seed if queue.name == "random" else self.ids or not review.depends_on_decisions(queue, self.q)
         return bool(self.run and self.upto and self.batch and fixed)
 
     def link_queue(self, queue: str) -> str:
@@ -125,17 +125,17 @@ def load_queue(request: HttpRequest, run: Run, state: ReviewUrlState) -> QueueRe
     kind = common.find_step_kind(run, split)
     newest = review.find_newest_step(run, split, kind)
     upto = common.parse_step_number(state.upto)
-    seed = common.parse_integer_param(state.seed, least=1) or 1 + secrets.randbelow(review.MAX_SEED)
+    seed = common.parse_integer_param(state.seed, minimum=1) or 1 + secrets.randbelow(review.MAX_SEED)
     queue, ids = state.selected_queue, tuple(filter(None, state.ids.split(",")))
     queue_request = review.QueueRequest(queue, split, kind, newest if upto is None else upto, seed, state.q, ids)
-    number = common.parse_integer_param(state.batch, least=1)
+    number = common.parse_integer_param(state.batch, minimum=1)
     try:
         batch = review.load_review_batch(run, queue_request, common.get_signed_in_user(request), number)
     except InvalidInputError as error:
         return QueueResult(state, queue_request, newest, error=common.render_query_error(state.q, error))
     used_seed = str(seed) if queue.name == "random" else ""
     exact = replace(state, run=run.uid, upto=str(queue_request.max_step), seed=used_seed, batch=str(batch.number))
-    if review.is_changeable_queue(queue, state.q) and not state.ids:
+    if review.depends_on_decisions(queue, state.q) and not state.ids:
         exact = replace(exact, batch="1", ids=",".join(review.list_id_prefixes(batch.samples)))
     return QueueResult(exact, queue_request, newest, batch)
 
@@ -205,7 +205,7 @@ def mark_viewed_view(request: HttpRequest, uid: str) -> HttpResponse:
     try:
         return JsonResponse({"seen": review.mark_viewed(run, ids, common.get_signed_in_user(request))})
     except RolloutError as error:
-        return JsonResponse({"said": str(error)}, status=400)
+        return JsonResponse({"message": str(error)}, status=400)
 
 
 @login_required
@@ -222,7 +222,7 @@ def save_decision_view(request: HttpRequest, pk: str) -> HttpResponse:
         else:
             action = flag_samples(run, [pk], user, **parse_flag_form(request))
             review.mark_viewed(run, [pk], user)
-            message = _("Flagged: {act}.").format(act=action.said)
+            message = _("Flagged: {action}.").format(action=action.description)
     except RolloutError as error:
         return common.respond_error(request, error, "sample", pk)
     return common.respond_success(request, message, "sample", pk)

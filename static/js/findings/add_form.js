@@ -1,6 +1,7 @@
 // The dialog that adds the current view to a finding. The server renders its form. The quote is the selected text.
-import { showMessage } from "../common/ui.js";
+import { showMessage, writeMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
+import { dropKeys } from "../common/key_queue.js";
 import { requestPanel } from "../common/panel.js";
 import { postForm } from "../common/post.js";
 
@@ -18,8 +19,9 @@ function formUrl(href) {
   if (step) url.searchParams.set("step", step);
   const copied = page ? ["split", "q", "sort", "attempt"] : ["runs", "attempt"];
   for (const name of copied) if (here.get(name)) url.searchParams.set(name, here.get(name));
-  const chart = document.querySelector(".chart:hover") ?? document.activeElement?.closest(".chart");
-  const names = url.searchParams.has("charts") ? chart?.title.split("\n") ?? [] : [];
+  const chart = document.querySelector(".chart:hover") ?? document.activeElement?.closest(".chart")
+    ?? document.querySelector("#large:not([hidden]) .chart");
+  const names = url.searchParams.has("charts") ? chart?.dataset.names?.split("\n") ?? [] : [];
   for (const name of names) url.searchParams.append("names", name);
   return url.pathname + url.search;
 }
@@ -28,6 +30,7 @@ export async function open(href, selection) {
   try {
     box.innerHTML = (await requestPanel(box, formUrl(href))) ?? "";
   } catch (error) {
+    dropKeys(); // they were meant for the dialog
     const forbidden = / 403/.test(error.message);
     return showMessage(
       forbidden
@@ -52,14 +55,14 @@ function addQuote({ text, near }) {
 
 box.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const message = box.querySelector("[data-said]");
+  const message = box.querySelector("[data-message]");
   message.textContent = "";
   try {
     const result = await postForm(event.target, {}, event.submitter);
     box.close();
-    showMessage(result.said);
+    showMessage(result.message);
   } catch (error) {
-    message.textContent = error.message;
+    writeMessage(message, error.message);
   }
 });
 

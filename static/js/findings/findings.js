@@ -1,4 +1,6 @@
 // Sharing the current view: Q copies it as text for a chat, q opens the dialog that adds it to a finding.
+import { holdKeys } from "../common/key_queue.js";
+
 const TEXT = "[data-text], pre";
 const SAMPLE = "#sample, .board-column, .one-text";
 let selected;
@@ -34,9 +36,8 @@ document.addEventListener("click", (event) => {
   if (!chat && !block && (!add || event.ctrlKey || event.metaKey)) return;
   if (!chat && !block) event.preventDefault();
   const now = readSelection(chat ?? add ?? block);
-  import("./quote.js").then((quoting) => {
-    if (chat) quoting.copyQuote(chat, now);
-    else if (block) quoting.copyBlock(block);
-    else quoting.addQuote(add, now);
-  });
+  const loaded = import("./quote.js");
+  if (chat) loaded.then((quoting) => quoting.copyQuote(chat, now));
+  else if (block) loaded.then((quoting) => quoting.copyBlock(block));
+  else holdKeys(loaded.then((quoting) => quoting.addQuote(add, now))); // the next keys are for the dialog
 });

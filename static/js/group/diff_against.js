@@ -9,17 +9,33 @@ export async function renderDiffsAgainst(base, columns, root) {
   const first = textOf(base)?.textContent;
   if (first === undefined || root.dataset.rendered) return;
   root.dataset.rendered = "1";
-  const { differences, renderDiff } = await import("../sample/diff_render.js");
+  const { describeUnlike, differences, renderDiff } = await import("../sample/diff_render.js");
+  const show = async (text, always = false) => {
+    const whole = text.textContent;
+    const { likeness, parts } = await differences(first, whole, always);
+    if (!root.isConnected || !root.dataset.rendered) return false;
+    if (parts) renderDiff(text, parts);
+    if (parts?.every(({ side }) => side === "both")) text.before(note(gettext("The texts are identical.")));
+    if (!parts) text.before(noteUnlike(describeUnlike(likeness), () => show(text, true)));
+    return true;
+  };
   try {
     for (const text of columns.map(textOf).filter(Boolean)) { // in sequence, because they share one worker
-      const parts = await differences(first, text.textContent);
-      if (!root.isConnected || !root.dataset.rendered) return;
-      renderDiff(text, parts);
-      if (parts.every(({ side }) => side === "both")) text.before(note(gettext("The texts are identical.")));
+      if (!(await show(text))) return;
     }
   } catch {
     showMessage(gettext("Could not compare these texts."));
   }
 }
 
-const note = (text) => Object.assign(document.createElement("p"), { className: "muted", textContent: text });
+const note = (text) => Object.assign(document.createElement("p"), { className: "muted diff-note", textContent: text });
+
+// The texts stay side by side; a button shows the word diff.
+function noteUnlike(text, compare) {
+  const button = Object.assign(document.createElement("button"), { className: "small", textContent: gettext("word diff anyway") });
+  const line = note(`${text} `);
+  button.type = "button";
+  button.addEventListener("click", () => (line.remove(), compare()));
+  line.append(button);
+  return line;
+}

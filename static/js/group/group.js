@@ -2,6 +2,7 @@
 // response shows its differences from the best one.
 import { showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
+import { holdKeys } from "../common/key_queue.js";
 import { buildUrl, isPlainClick, requestPanel, swapPanel } from "../common/panel.js";
 
 const board = document.getElementById("board");
@@ -13,7 +14,10 @@ function toggled(name) {
   return (now.includes(name) ? now.filter((other) => other !== name) : [...now, name]).join(",");
 }
 
-async function swap(href) {
+// Keys wait: they are for the new responses.
+const swap = (href) => holdKeys(load(href));
+
+async function load(href) {
   history.replaceState(null, "", href);
   try {
     const html = await requestPanel(board, location.href);
@@ -41,10 +45,10 @@ async function renderDiffs() {
 
 if (board) {
   document.addEventListener("click", (event) => {
-    const link = event.target.closest("[data-whole], #board [data-swap]");
+    const link = event.target.closest("[data-expand], #board [data-swap]");
     if (!link || !isPlainClick(event)) return;
     event.preventDefault();
-    swap(link.dataset.whole ? buildUrl({ whole: toggled(link.dataset.whole) }) : link.getAttribute("href"));
+    swap(link.dataset.expand ? buildUrl({ whole: toggled(link.dataset.expand) }) : link.getAttribute("href"));
   });
   document.addEventListener("deck:flagged", () => swap(location.href));
   document.addEventListener("deck:settled", renderDiffs);

@@ -12,7 +12,7 @@ let waiting = "", loading = false, again = false;
 const cards = (root) => [...root.querySelectorAll("article[id]")];
 const paused = () => pause?.getAttribute("aria-pressed") === "true";
 // A card that the user points at, focuses or has scrolled to must not move.
-const held = () => cards(feed).length > 0 && (paused() || main.scrollTop > 4 || feed.matches(":hover, :focus-within"));
+const isInUse = () => cards(feed).length > 0 && (paused() || main.scrollTop > 4 || feed.matches(":hover, :focus-within"));
 
 async function refresh() {
   if (loading) return void (again = true);
@@ -30,7 +30,7 @@ async function refresh() {
 
 function receive(html) {
   waiting = html;
-  if (!held()) return show();
+  if (!isInUse()) return show();
   const next = new DOMParser().parseFromString(html, "text/html");
   for (const card of cards(feed)) {
     const now = next.getElementById(card.id);

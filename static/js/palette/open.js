@@ -1,4 +1,5 @@
 // Ctrl+K or ⌘K opens the command palette, whose script is loaded then.
+import { holdKeys } from "../common/key_queue.js";
 import { isIgnored } from "../common/keyboard_layout.js";
 
 const dialog = document.getElementById("palette");
@@ -7,7 +8,7 @@ const button = document.querySelector("[data-palette]");
 function open() {
   document.getElementById("palette-box").value = "";
   dialog.showModal();
-  import("./palette.js").then((palette) => palette.begin());
+  holdKeys(import("./palette.js").then((palette) => palette.begin()), ({ key }) => key.length === 1 || key === "Escape");
 }
 
 const isK = ({ key, code }) => key.toLowerCase() === "k" || (code === "KeyK" && key.codePointAt(0) > 0x24f);

@@ -1,19 +1,20 @@
 // The command palette: actions of this page, other pages, and search results of the server.
 import { fill, gettext, ngettext } from "../common/i18n.js";
+import { holdKeys } from "../common/key_queue.js";
 import { pressable } from "../common/shortcuts.js";
 
 const dialog = document.getElementById("palette");
 const box = document.getElementById("palette-box");
 const list = document.getElementById("palette-list");
-const status = document.getElementById("palette-said");
+const status = document.getElementById("palette-status");
 const MAX_SHOWN = 60;
 const DESCRIPTIVE = 10; // characters of a name that needs no description
 const RECENT = 5;
 const MAX_RUNS = 12;
 const WORDS = /\p{Script=Han}{2}|.{3}/u; // a button label that is more than a symbol
 const APART = " -_./:@";
-const KINDS = { command: gettext("command"), page: gettext("page"), run: gettext("run"), step: gettext("step"), sample: gettext("sample") };
-let offered = [], places = [], shown = [], at = 0, searching;
+const KINDS = { command: gettext("command"), page: gettext("page"), run: gettext("run"), step: gettext("step"), sample: gettext("sample"), view: gettext("view") };
+let offered = [], results = [], shown = [], at = 0, searching;
 
 // --- offered items ----------------------------------------------------------------------------------------------------
 
@@ -86,19 +87,22 @@ function rank(words, entry) {
 
 // The matches, best first; equal scores keep their order.
 function sortMatches(words, items, view = (entry) => entry) {
-  const found = items.map((entry) => [rank(words, view(entry)), entry]).filter(([score]) => score !== null);
-  return found.sort(([a], [b]) => b - a).map(([, entry]) => entry);
+  const matches = items.map((entry) => [rank(words, view(entry)), entry]).filter(([score]) => score !== null);
+  return matches.sort(([a], [b]) => b - a).map(([, entry]) => entry);
 }
 
 function findMatches() {
   const words = box.value.trim();
-  const mine = sortMatches(words, offered);
+  const actions = sortMatches(words, offered);
   const of = (kind, all) => all.filter((entry) => entry.kind === kind);
-  if (!words) return [...of("page", mine), ...places.slice(0, RECENT), ...of("command", mine)];
-  return [...of("step", places), ...mine, ...places.filter(({ kind }) => kind !== "step")].slice(0, MAX_SHOWN);
+  if (!words) return [...of("page", actions), ...results.slice(0, RECENT), ...of("command", actions)];
+  return [...of("step", results), ...actions, ...results.filter(({ kind }) => kind !== "step")].slice(0, MAX_SHOWN);
 }
 
-async function search() {
+// Enter waits for the results of the current words.
+const search = () => holdKeys(loadResults(), ({ key }) => key !== "Enter");
+
+async function loadResults() {
   searching?.abort();
   searching = new AbortController();
   const words = box.value.trim();
@@ -106,12 +110,12 @@ async function search() {
   try {
     const response = await fetch(`${dialog.dataset.url}?${query}`, { signal: searching.signal });
     if (!response.ok || response.redirected) throw new Error(response.status);
-    const results = (await response.json()).places;
+    const entries = (await response.json()).results;
     const withProject = ({ name, detail }) => ({ name: `${detail} ${name}`, detail: "" });
-    const runs = sortMatches(words, results.filter(({ kind }) => kind === "run"), withProject);
-    const best = [...runs.slice(0, MAX_RUNS), ...results.filter(({ kind }) => kind !== "run")];
+    const runs = sortMatches(words, entries.filter(({ kind }) => kind === "run"), withProject);
+    const best = [...runs.slice(0, MAX_RUNS), ...entries.filter(({ kind }) => kind !== "run")];
     const act = (url) => (newTab) => (newTab ? open(url) : location.assign(url));
-    places = best.map((entry) => item(entry.kind, entry.name, "", act(entry.url), entry.detail));
+    results = best.map((entry) => item(entry.kind, entry.name, "", act(entry.url), entry.detail));
     renderList();
   } catch (error) {
     if (error.name !== "AbortError") status.textContent = gettext("Could not load the runs. Server unreachable.");

@@ -1,20 +1,22 @@
 // The prompt page: another step or response loads without losing the scroll position. Two responses show a word diff.
 import { showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
+import { holdKeys } from "../common/key_queue.js";
 import { requestPanel, swapPanel } from "../common/panel.js";
-import { differences, renderDiff } from "../sample/diff_render.js";
+import { describeUnlike, differences, renderDiff } from "../sample/diff_render.js";
 
 const page = document.getElementById("history");
 let loading;
 
-async function compare() {
+async function compare(always = false) {
   const into = page.querySelector("[data-diff]");
   const [there, here] = ["second", "selected"].map((name) => page.querySelector(`[data-text="${name}"]`)?.textContent);
   if (!into || there == null || here == null) return;
-  const status = page.querySelector("[data-diff-said]");
+  const status = page.querySelector("[data-diff-status]");
   status.textContent = gettext("comparing …");
   try {
-    const parts = await differences(there, here);
+    const { likeness, parts } = await differences(there, here, always);
+    if (!parts) return showUnlike(status, likeness);
     renderDiff(into, parts);
     status.textContent = parts.some((part) => part.side !== "both") ? "" : gettext("identical");
     page.classList.add("compared");
@@ -24,7 +26,17 @@ async function compare() {
   }
 }
 
-async function load() {
+function showUnlike(status, likeness) {
+  page.classList.remove("compared");
+  const button = Object.assign(document.createElement("button"), { className: "small", textContent: gettext("word diff anyway") });
+  button.type = "button";
+  button.addEventListener("click", () => compare(true));
+  status.replaceChildren(`${describeUnlike(likeness)} `, button);
+}
+
+const load = () => holdKeys(loadHistory()); // keys wait: they are for the new response
+
+async function loadHistory() {
   loading?.abort();
   loading = new AbortController();
   try {

@@ -1,16 +1,17 @@
 // The review page: a decision is saved and the next undecided sample opens. The list and its count update.
 import { forget } from "../sample/prefetch.js";
-import { showMessage } from "../common/ui.js";
+import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { gettext } from "../common/i18n.js";
 import { requestPanel, swapPanel } from "../common/panel.js";
-import { postForm } from "../common/post.js";
+import { save } from "../flags/outbox.js";
+import { isPaneLoading } from "../sample/pane.js";
 import { show } from "../sample/reader.js";
 
-const form = document.querySelector("[data-verdict]");
+const form = document.querySelector("[data-decision-url]");
 const list = document.getElementById("queue");
 const sending = new Set();
 
-const here = () => document.querySelector("#sample article")?.dataset.id;
+const openId = () => document.querySelector("#sample article")?.dataset.id;
 const rows = () => [...list.querySelectorAll("tr[data-id]")];
 
 // The next undecided row after the open one, then from the start of the list.
@@ -28,13 +29,16 @@ async function refresh() {
 const done = (id, yes) => rows().find((row) => row.dataset.id === id)?.toggleAttribute("data-done", yes);
 
 // A decision concerns the sample on the screen. While it is being saved the next sample opens; keys pressed before that
-// sample is shown are ignored.
+// sample is shown wait for it.
 async function saveDecision(fields, submitter) {
-  const id = here();
+  const id = openId();
+  if (isPaneLoading()) return showMessage(gettext("The sample is still loading."));
   if (!id || sending.has(id)) return;
   sending.add(id);
-  form.action = form.dataset.verdict.replace("ID", id);
-  const request = postForm(form, fields, submitter);
+  openReasons(false);
+  form.action = form.dataset.decisionUrl.replace("ID", id);
+  const request = save(form, { sample: id }, submitter, fields);
+  const comment = form.elements.text.value;
   form.reset();
   done(id, true);
   const row = nextRow(id);
@@ -42,11 +46,12 @@ async function saveDecision(fields, submitter) {
   if (row) show(row.dataset.id);
   try {
     const result = await request;
-    showMessage(row ? result.said : gettext("Batch complete."));
+    showMessage(row ? result.message : gettext("Batch complete."));
   } catch (error) {
     done(id, false);
-    showMessage(error.message);
-    show(id);
+    showMessage(error.message, MESSAGE_OF_ERROR);
+    await show(id);
+    form.elements.text.value ||= comment;
   }
   forget(id);
   sending.delete(id);
@@ -57,13 +62,21 @@ async function saveDecision(fields, submitter) {
 document.addEventListener(
   "submit",
   (event) => {
-    const fine = event.target.matches("[data-fine]");
-    if (!fine && event.target !== form) return;
+    const isOk = event.target.matches("[data-ok]");
+    if (!isOk && event.target !== form) return;
     event.preventDefault();
     event.stopImmediatePropagation();
-    saveDecision(fine ? { fine: "1" } : {}, fine ? null : event.submitter);
+    saveDecision(isOk ? { fine: "1" } : {}, isOk ? null : event.submitter);
   },
   true,
 );
+
+// On narrow screens the reasons open above the bar at the bottom.
+const more = form.querySelector("[data-verdict-more]");
+function openReasons(yes) {
+  form.classList.toggle("open", yes);
+  more.setAttribute("aria-expanded", yes);
+}
+more.addEventListener("click", () => openReasons(!form.classList.contains("open")));
 
 document.addEventListener("deck:decided", refresh);

@@ -4,7 +4,7 @@ import { gettext } from "../common/i18n.js";
 const DWELL = 1000, BATCH_DELAY = 3000; // ms
 const MAX_BATCH = 500; // the server's limit
 const pane = document.getElementById("sample");
-const viewed = new Map(); // id -> "viewed" or "fine"
+const viewed = new Map(); // id -> "viewed" or "ok"
 const waiting = new Set();
 let dwelling, sending, address;
 
@@ -12,10 +12,10 @@ const row = (id) => document.getElementById(`r-${id}`);
 
 function markRow(id) {
   const element = row(id);
-  if (!element || element.hasAttribute("data-fine")) return;
-  const fine = viewed.get(id) === "fine";
-  element.dataset.look = fine ? gettext("OK") : gettext("viewed");
-  element.toggleAttribute("data-fine", fine);
+  if (!element || element.hasAttribute("data-ok")) return;
+  const isOk = viewed.get(id) === "ok";
+  element.dataset.viewed = isOk ? gettext("OK") : gettext("viewed");
+  element.toggleAttribute("data-ok", isOk);
 }
 
 const markRows = () => viewed.forEach((_, id) => markRow(id));
@@ -61,11 +61,11 @@ addEventListener("pagehide", send);
 
 // The user decided on a sample, or undid a decision.
 document.addEventListener("deck:decided", (event) => {
-  const { fine, undone } = event.detail;
-  if (fine) viewed.set(fine, "fine"), markRow(fine);
-  if (!undone || viewed.get(undone) !== "fine") return;
+  const { ok, undone } = event.detail;
+  if (ok) viewed.set(ok, "ok"), markRow(ok);
+  if (!undone || viewed.get(undone) !== "ok") return;
   viewed.delete(undone);
-  row(undone)?.removeAttribute("data-fine");
-  row(undone)?.removeAttribute("data-look");
+  row(undone)?.removeAttribute("data-ok");
+  row(undone)?.removeAttribute("data-viewed");
 });
 startTimer();

@@ -28,7 +28,7 @@ def run(project: Project) -> Run:
 def test_a_query_that_cannot_be_read_is_said_in_the_language_of_who_asks(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     page = client.get(f"/runs/{run.uid}/steps/1/?q=is:trunkated", headers=CHINESE).content.decode()
-    assert "未知的值 `is:trunkated`。你是否想输入 `truncated`？" in page
+    assert "未知的值 <code>is:trunkated</code>。你是否想输入 <code>truncated</code>？" in page
     data = Ask.with_token(mate, "read")("GET", f"samples/?run={run.uid}&q=is:trunkated", headers=CHINESE).json()
     assert data["error"]["message"].startswith("Unknown value `is:trunkated`. Did you mean `truncated`?")
 
@@ -38,8 +38,8 @@ def test_an_act_is_undone_in_the_words_in_which_it_was_done(run: Run, client: Cl
     requested = {**CHINESE, "Accept": "application/json"}
     samples = ",".join(Sample.objects.filter(step__run=run).values_list("pk", flat=True))
     form = {"samples": samples, "label": "bad", "reason": "truncated"}
-    done = client.post(f"/runs/{run.uid}/flags/", form, headers=requested).json()["said"]
-    undone = client.post(f"/runs/{run.uid}/flags/undo/", headers=requested).json()["said"]
+    done = client.post(f"/runs/{run.uid}/flags/", form, headers=requested).json()["message"]
+    undone = client.post(f"/runs/{run.uid}/flags/undo/", headers=requested).json()["message"]
     assert done.removeprefix("已标记：") == undone.removeprefix("已撤销：")
     assert "已截断" in done and "2 个样本" in done
 

@@ -113,5 +113,9 @@ def test_a_generation_of_two_megabytes_is_whole_folded_and_marked_within_bounds(
 
 def test_blocks_of_a_long_text_are_the_text() -> None:
     long = "one line\n" * 50_000 + "x" * 300_000
-    assert "".join(formatting.split_into_blocks(long)) == long
-    assert all(block.endswith("\n") for block in list(formatting.split_into_blocks(long))[:-1])
+    blocks = list(formatting.split_into_blocks(long))
+    assert "".join(blocks) == long
+    assert all(formatting.BLOCK_CHARS <= len(block) <= 2 * formatting.BLOCK_CHARS for block in blocks[:-1])
+    first = next(at for at, block in enumerate(blocks) if "x" in block)
+    assert first > 1 and all(block.endswith("\n") for block in blocks[:first]), "lines are not cut"
+    assert set("".join(blocks[first + 1 :])) == {"x"} and len(blocks) > first + 2, "a line of megabytes is cut"

@@ -17,7 +17,7 @@ from tests.rollouts.support.push import indexed, line, lines
 from tests.support import builders
 from tests.support.html import squeeze
 
-FIRST_VISIT, AGAIN = 31, 21
+FIRST_VISIT, AGAIN = 31, 20
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_more_rows_come_with_the_columns_of_the_first(run: Run, client: Client, 
     url = f"/runs/{run.uid}/steps/3/?start=50&columns=group,n,len"
     more = body(client, url, **{"HX-Request": "true", "HX-Target": "more-50"})
     assert more.count('<tr id="r-') == 10
-    assert more.count("<td") == 60
+    assert more.count("<td") == 70
     assert "<html" not in more
 
 

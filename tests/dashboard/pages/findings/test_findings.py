@@ -52,7 +52,7 @@ def page(client: Client, url: str, status: int = 200) -> str:
 
 def add(client: Client, status: int = 303, **fields: Any) -> str:
     response = client.post("/findings/add/", {"show": "sample", **fields})
-    assert response.status_code == status, re.findall(r"data-said>.*", response.content.decode())
+    assert response.status_code == status, re.findall(r"data-message>.*", response.content.decode())
     return unescape(response.content.decode())
 
 
@@ -94,8 +94,8 @@ def test_charts_are_added_from_the_overview_and_drawn_without_script(
         ({"title": ""}, "A finding needs a title"),
         ({"title": "x", "quote": "never said"}, "The selected text is not in the recorded sample"),
         ({"finding": "0", "title": "x"}, ""),
-        ({"finding": "x", "title": "x"}, "`finding` must be a whole number"),
-        ({"title": "x", "near": "-1", "quote": "so"}, "`near` must be between"),
+        ({"finding": "x", "title": "x"}, "<code>finding</code> must be a whole number"),
+        ({"title": "x", "near": "-1", "quote": "so"}, "<code>near</code> must be between"),
         ({"title": "x", "show": "query", "step": "9", "split": "train"}, "no train step 9"),
         ({"title": "x", "show": "query", "step": "1", "split": "train", "q": "score<"}, "The query is incomplete"),
     ],
@@ -175,7 +175,7 @@ def test_an_exhibit_stays_where_it_is_when_nobody_says_where_to(
     first, second = (findings.add_sample_evidence(finding, sample(run, at), mate) for at in range(2))
     response = reader.post(f"/findings/exhibits/{first.pk}/", wanted, headers={"Accept": "application/json"})
     assert response.status_code == 400
-    assert response.json()["said"] == "`do` must be one of: up, down, out, words."
+    assert response.json()["message"] == "`do` must be one of: up, down, out, words."
     assert list(finding.exhibits.all()) == [first, second]
 
 
@@ -272,7 +272,7 @@ def test_the_file_has_no_script_asks_for_nothing_and_shows_hostile_text_as_text(
     )
     for text in (response.content.decode(), page(client, f"/findings/{finding.pk}/"), page(client, "/findings/")):
         assert not UNSAFE.search(text), UNSAFE.search(text)
-        assert "{{ 7*7 }}" in text
+        assert "{{ 7*7 }}" in text and "&amp;lt;" not in text
     file = response.content.decode()
     assert not re.search(
         r'<\w+(\s+[\w-]+="[^"]*")*\s+src=|<link|<form|<button|<input|url\(|@import|<iframe|http-equiv=.refresh', file
@@ -320,3 +320,12 @@ def test_the_file_is_in_the_language_of_who_takes_it_away(reader: Client, run: R
     assert '<html lang="zh-hans">' in file
     assert "<summary>Response</summary>" not in file
     assert '<html lang="en">' in page(reader, f"/findings/{finding.pk}/export/")
+
+
+@pytest.mark.django_db
+def test_without_a_project_to_write_in_the_form_names_the_mistake(client: Client) -> None:
+    client.force_login(User.objects.create_user("nobody", password="nobody-password"))
+    response = client.get("/findings/add/")
+    page = response.content.decode()
+    assert response.status_code == 400 and "Cannot add to a finding" in page and "Page not found" not in page
+    assert "Ask a project owner for the annotator role." in page

@@ -48,13 +48,13 @@ def test_the_box_has_the_reasons_of_the_project(run: Run, project: Project, read
 def test_the_selected_samples_are_flagged_and_undone(run: Run, reader: Client) -> None:
     expected = samples(run)[:3]
     response = post(reader, f"/runs/{run.uid}/flags/", samples=",".join(expected), reason="truncated", text=" cut ")
-    assert response == {"said": "Flagged: “truncated” (bad) on 3 samples.", "undoable": True}
+    assert response == {"message": "Flagged: “truncated” (bad) on 3 samples.", "undoable": True}
     assert flagged() == sorted(expected)
     assert {flag.text for flag in Flag.objects.all()} == {"cut"}
     response = post(reader, f"/runs/{run.uid}/flags/undo/")
-    assert response == {"said": "Undone: “truncated” (bad) on 3 samples.", "sample": ""}
+    assert response == {"message": "Undone: “truncated” (bad) on 3 samples.", "sample": ""}
     assert flagged() == []
-    assert "Nothing to undo in this run" in post(reader, f"/runs/{run.uid}/flags/undo/", 400)["said"]
+    assert "Nothing to undo in this run" in post(reader, f"/runs/{run.uid}/flags/undo/", 400)["message"]
 
 
 def test_all_of_a_query_is_flagged_within_its_step_or_in_all_steps(run: Run, reader: Client) -> None:
@@ -83,7 +83,7 @@ def test_all_of_a_query_is_flagged_within_its_step_or_in_all_steps(run: Run, rea
 def test_what_cannot_be_flagged_is_said_and_nothing_is_flagged(
     run: Run, reader: Client, fields: dict[str, str], said: str
 ) -> None:
-    assert said in post(reader, f"/runs/{run.uid}/flags/", 400, **fields)["said"]
+    assert said in post(reader, f"/runs/{run.uid}/flags/", 400, **fields)["message"]
     assert flagged() == []
 
 
@@ -136,3 +136,12 @@ def test_new_reasons_are_there_when_a_page_that_the_browser_knows_is_asked_again
         project.reasons = [{"key": path, "name": f"odd at {path}"}]
         project.save()
         assert f"odd at {path}" in reader.get(path, headers={"If-None-Match": known}).content.decode()
+
+
+def test_a_flag_that_is_sent_twice_is_one_flag_and_a_refusal_says_why(run: Run, reader: Client) -> None:
+    """The page sends a flag again if it got no answer."""
+    sample = samples(run)[0]
+    for _ in range(2):
+        assert post(reader, f"/samples/{sample}/flags/", reason="truncated", label="bad") == {"message": ""}
+    assert flagged() == [sample]
+    assert "`label` must be one of" in post(reader, f"/samples/{sample}/flags/", 400, label="worst")["message"]

@@ -25,7 +25,7 @@ def run(project: Project) -> Run:
 def search_palette(client: Client, q: str = "", **more: str) -> list[dict[str, Any]]:
     response = client.get("/go/", {"q": q, **more})
     assert response.status_code == 200
-    return list(response.json()["places"])
+    return list(response.json()["results"])
 
 
 def test_runs_are_found_by_some_letters_of_their_names(run: Run, client: Client, mate: User) -> None:

@@ -64,7 +64,7 @@ def test_what_was_open_is_marked_in_the_table_and_leaves_the_unseen(run: Run, re
     first, second = samples(run, step__step=7)[:2]
     assert look(reader, run, first, "nope").json() == {"seen": 1}
     html = page(reader, f"/runs/{run.uid}/steps/7/")
-    assert f'data-id="{first}" data-look="viewed"' in html
+    assert f'data-id="{first}" data-viewed="viewed"' in html
     assert f'data-id="{second}">' in html
     assert "Not viewed<b>3</b>" in squeeze(html)
     assert first not in listed(page(reader, f"/runs/{run.uid}/steps/7/?q=is:unseen"))
@@ -134,7 +134,7 @@ def test_nobody_marks_what_they_may_not_see(run: Run, stranger: User, client: Cl
 def test_too_many_at_once_are_refused_in_a_sentence(run: Run, reader: Client) -> None:
     answer = look(reader, run, *(f"a{n}" for n in range(501)))
     message = "You can mark at most 500 samples at once, not 501."
-    assert (answer.status_code, answer.json()["said"]) == (400, message)
+    assert (answer.status_code, answer.json()["message"]) == (400, message)
 
 
 def test_a_token_asks_for_its_owner(run: Run, mate: User, owner: User) -> None:
@@ -153,7 +153,7 @@ def test_a_verdict_is_a_flag_or_the_word_fine_and_either_means_looked_at(run: Ru
     first, second = samples(run)[:2]
     assert reader.post(f"/samples/{first}/verdict/", {"fine": "1"}).status_code == 303
     response = reader.post(f"/samples/{second}/verdict/", {"reason": "truncated", "text": " so "}, headers=JSON)
-    assert response.json() == {"said": "Flagged: “truncated” (bad) on 1 sample."}
+    assert response.json() == {"message": "Flagged: “truncated” (bad) on 1 sample."}
     assert Flag.objects.get().text == "so"
     assert dict(ViewedSample.objects.filter(user=mate).values_list("sample", "fine")) == {first: True, second: False}
     assert undone(reader, run) == second
@@ -169,7 +169,7 @@ def undone(client: Client, run: Run) -> str:
 
 def test_a_verdict_that_cannot_be_is_refused_in_a_sentence(run: Run, reader: Client) -> None:
     response = reader.post(f"/samples/{samples(run)[0]}/verdict/", {"reason": "bored"}, headers=JSON)
-    assert (response.status_code, "`reason` must be one of" in response.json()["said"]) == (400, True)
+    assert (response.status_code, "`reason` must be one of" in response.json()["message"]) == (400, True)
     assert not ViewedSample.objects.exists()
 
 
@@ -234,7 +234,7 @@ def test_a_seed_draws_the_same_samples_and_another_one_others(
     assert draws[0] == draws[1]
     assert len({tuple(draw) for draw in draws}) > 1
     assert {frozenset(draw) for draw in draws} == {frozenset(draws[0])}
-    monkeypatch.setattr(queues, "BATCH", 5)
+    monkeypatch.setattr(queues, "BATCH_SIZE", 5)
     assert len({frozenset(listed(open_(reader, run, f"&queue=random&seed={seed}"))) for seed in range(1, 9)}) > 1
     assert re.search(r"seed=\d+", reader.get(f"/review/?run={run.uid}&queue=random")["Location"])
 
@@ -277,7 +277,7 @@ def test_the_result_of_a_step_is_reviewed_by_its_link(run: Run, reader: Client, 
 def test_a_long_queue_is_gone_through_in_batches(
     run: Run, reader: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "BATCH", 8)
+    monkeypatch.setattr(queues, "BATCH_SIZE", 8)
     first = listed(open_(reader, run))
     assert len(first) == 8
     for pk in first:
@@ -341,7 +341,7 @@ def test_a_queue_of_what_judging_changes_keeps_its_samples(run: Run, reader: Cli
 def test_such_a_queue_goes_on_with_what_is_left(
     run: Run, reader: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "BATCH", 8)
+    monkeypatch.setattr(queues, "BATCH_SIZE", 8)
     address = reader.get("/review/", {"run": run.uid, "q": "is:unseen"})["Location"]
     first = listed(page(reader, address))
     for pk in first:

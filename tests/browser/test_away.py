@@ -1,0 +1,86 @@
+"""While the server is away: the page says so, no key acts on another sample, and no flag is lost."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.measure import Visit, rows, selected
+from tests.browser.sites import DIRECT
+from tests.browser.test_slow import flagged
+from tests.browser.training import Training
+
+pytestmark = DIRECT
+
+
+def stop_retries(page: Page) -> None:
+    """Stops the clock of the page after one more try: then only the button tries again."""
+    page.clock.pause_at(float(page.evaluate("Date.now()")) / 1000 + 60)
+    page.wait_for_timeout(500)  # for the answer of that try
+
+
+def test_the_pane_says_that_a_sample_is_not_loaded_and_refuses_keys(visit: Visit, training: Training) -> None:
+    training.pushed(1, 6)
+    visit.page.clock.install()
+    visit.page.route(re.compile(r"/samples/\?"), lambda route: route.fulfill(json={}))  # nothing is there in advance
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    ids = rows(page)
+    visit.context.set_offline(True)
+    page.keyboard.press("j")
+    state = page.locator("#sample .pane-state")
+    expect(state).to_contain_text(re.compile(r"Server unreachable. This sample is not loaded, retrying in \d s."))
+    for key in "f1":
+        page.keyboard.press(key)
+    expect(page.locator(".toast")).to_have_text("Not used, since the sample is not loaded: 1")
+    assert selected(page) == [ids[1]]
+    page.keyboard.press("j")
+    expect(page.locator("#sample")).to_have_class(re.compile("failed"))
+    stop_retries(page)
+    expect(page.locator("#sample")).to_have_class(re.compile("failed"))
+    visit.context.set_offline(False)
+    state.get_by_role("button", name="Try now").click()
+    page.clock.resume()
+    expect(page.locator("#sample article")).to_have_attribute("data-id", ids[2])
+    assert selected(page) == [ids[2]] and flagged(training) == []
+    page.keyboard.press("f")
+    expect(page.locator("#flag-box form")).to_be_visible()
+    visit.forgive()
+
+
+def test_a_flag_is_kept_over_a_reload_until_it_is_saved(visit: Visit, training: Training) -> None:
+    visit.context.remove_listener("dialog", visit.opened)
+    visit.page.on("dialog", lambda dialog: dialog.accept())  # the browser asks: something is not saved
+    training.pushed(1, 6)
+    visit.page.clock.install()
+    page = visit.go(f"/runs/{training.uid}/steps/1/")
+    first, second = rows(page)[:2]
+    away = True
+
+    def answer(route: Route) -> None:
+        if away:
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route("**/flags/", answer)
+    page.keyboard.press("f")
+    page.keyboard.press("1")
+    expect(page.locator("#unsaved")).to_contain_text("1 change is not saved, retrying in")
+    assert selected(page) == [second]
+    page.keyboard.press("k")
+    expect(page.locator("#flags")).to_contain_text("Your flag of this sample is not saved, retrying.")
+    page.wait_for_url(f"**sel={first}")
+    page.reload()
+    expect(page.locator("#unsaved")).to_contain_text("1 change is not saved, retrying in")
+    assert flagged(training) == []
+    stop_retries(page)
+    expect(page.locator("#unsaved")).to_contain_text("1 change is not saved, retrying in")
+    away = False
+    page.get_by_role("button", name="Try now").click()
+    page.clock.resume()
+    expect(page.locator("#unsaved")).to_be_hidden()
+    expect(page.locator(f"#r-{first} .tag.flag")).to_be_visible()
+    expect(page.locator("#flags .flags li")).to_have_count(1)
+    assert flagged(training) == [first]
+    visit.forgive()

@@ -1,0 +1,105 @@
+"""Texts in lists are cut between letters; the keys of hits and of templates."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.measure import Visit, rows, selected
+from tests.browser.sites import DIRECT
+from tests.browser.training import Training, generations
+
+pytestmark = DIRECT
+
+TEXTS = ("W" * 90, "我们计算这是正确的" * 12, "e\u0301\u0302" * 120, "كتب على الطاولة " * 9, "We compute it. " * 9)
+# Whether each text that does not fit is cut by an ellipsis at its beginning, which a browser does between letters.
+CUT = """() => [...document.querySelectorAll('#rows .tail a')].map((link) => {
+  const style = getComputedStyle(link);
+  const rtl = link.querySelector('bdi').dir === 'rtl';
+  return link.scrollWidth <= link.clientWidth ||
+    (style.textOverflow === 'ellipsis' && style.overflowX === 'hidden' && style.direction === (rtl ? 'ltr' : 'rtl'));
+})"""
+
+
+def opened(visit: Visit, training: Training, query: str = "") -> Page:
+    created = generations(1, 20)
+    for n, row in enumerate(created):
+        row["response"] = f"The needle is here, {'so we go on. ' * 300} a needle {TEXTS[n % 5]}"
+    training.pushed(1, 20, created)
+    return visit.go(f"/runs/{training.uid}/steps/1/{query}")
+
+
+def test_a_list_cuts_the_beginning_of_a_text_between_letters(visit: Visit, training: Training) -> None:
+    page = opened(visit, training)
+    for width in (1440, 1111, 800, 400):
+        page.set_viewport_size({"width": width, "height": 700})
+        cut = page.evaluate(CUT)
+        assert len(cut) == 20 and all(cut), width
+
+
+def test_keys_go_through_the_hits_and_switch_to_templates(visit: Visit, training: Training) -> None:
+    page = opened(visit, training, "?q=needle")
+    position = page.locator("[data-hits] output")
+    expect(page.locator("#rows .snippet mark.hit").first).to_have_text("needle")
+    expect(position).to_have_text("hit 1 of 2")
+    page.keyboard.press(".")
+    expect(position).to_have_text("hit 2 of 2")
+    expect(page.locator("mark.hit.reached")).to_be_in_viewport()
+    page.keyboard.press(",")
+    expect(position).to_have_text("hit 1 of 2")
+    page.keyboard.press("Shift+A")
+    expect(page.locator(".alike")).to_be_visible()
+    assert "top=alike" in page.url
+    page.keyboard.press("Shift+A")
+    expect(page.locator(".alike")).to_have_count(0)
+
+
+def test_n_goes_on_to_the_hits_of_the_next_sample_in_the_list(visit: Visit, training: Training) -> None:
+    page = opened(visit, training, "?q=needle")
+    position, ids = page.locator("[data-hits] output"), rows(page)
+    expect(position).to_have_text("hit 1 of 2")
+    for key, at, hit in (("n", 0, 2), ("n", 1, 1), ("n", 1, 2), ("n", 2, 1), ("Shift+N", 1, 2), ("Shift+N", 1, 1)):
+        page.keyboard.press(key)
+        expect(page.locator("#sample article")).to_have_attribute("data-id", ids[at])
+        expect(position).to_have_text(f"hit {hit} of 2")
+        expect(page.locator("mark.hit.reached")).to_be_in_viewport()
+        assert selected(page) == [ids[at]]
+    for key in ("k", "Shift+N"):
+        page.keyboard.press(key)
+    expect(page.locator(".toast")).to_have_text("First hit in the list")
+
+
+def test_n_passes_samples_without_a_hit_and_stays_in_a_sample_without_a_list(visit: Visit, training: Training) -> None:
+    created = generations(1, 6)
+    for at in (0, 5):
+        created[at]["response"] = "A needle and a needle."
+    training.pushed(1, 6, created)
+    page = visit.go(f"/runs/{training.uid}/steps/1/?q=needle or score>=0&sort=score")
+    ids = rows(page)
+    expect(page.locator("[data-hits] output")).to_have_text("hit 1 of 2")
+    page.keyboard.press("j")
+    expect(page.locator("[data-hits] output")).to_have_text("0 hits")
+    page.keyboard.press("n")
+    expect(page.locator("#sample article")).to_have_attribute("data-id", ids[5])
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    expect(page.locator(".toast")).to_have_text("Last hit in the list")
+    visit.go(f"/samples/{ids[0]}/?q=needle")
+    expect(page.locator("[data-hits] output")).to_have_text("hit 1 of 2")
+    page.keyboard.press("Shift+N")
+    expect(page.locator("[data-hits] output")).to_have_text("hit 2 of 2")
+
+
+def test_the_response_keeps_a_width_next_to_all_other_columns(visit: Visit, training: Training) -> None:
+    created = generations(1, 12)
+    for n, row in enumerate(created):
+        row |= {"response": f"{'We add and add. ' * 20}\n#### {n + 7}", "score": 1.0, "timing": {"generation": 1.5}}
+        row |= {"rewards": {"acc": 1.0, "format": 0.5}, "data_source": f"source-{n % 2}"}
+    training.pushed(3, 12, created)
+    page = visit.go(f"/runs/{training.uid}/steps/all/?q=is:answer-mismatch")
+    heading = page.locator("th.c-tail")
+    expect(page.locator("#rows .got").first).to_be_visible()
+    assert page.locator("#samples th").count() >= 9
+    for width in (1440, 1111, 900):
+        page.set_viewport_size({"width": width, "height": 900})
+        box = heading.bounding_box()
+        assert box and box["width"] >= 150, width

@@ -1,0 +1,194 @@
+"""On a phone (400 px) one watches a run, reads a sample and gives a verdict; nothing is cut at 800 px,
+nor at 320 px."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.measure import Visit, overflow, rows, selected
+from tests.browser.sites import DIRECT
+from tests.browser.test_group import group
+from tests.browser.test_run import log
+from tests.browser.training import PROJECT, Training
+
+pytestmark = DIRECT
+
+PHONE = {"viewport": {"width": 400, "height": 800}, "has_touch": True, "is_mobile": True}
+WIDTHS = (800, 400, 320)  # 320: a window of 1280 at 400 %
+
+# Boxes that scroll sideways or cut their content. Tables of numbers and responses side by side may scroll; text that
+# ends with an ellipsis has its full form elsewhere.
+CUT = """() => [...document.querySelectorAll("body *")].filter((box) => {
+  const style = getComputedStyle(box);
+  const bounded = style.overflowX !== "visible" && style.textOverflow !== "ellipsis" && box.clientWidth > 30;
+  const may = ".wide-table, .wide-table *, .board-columns, .heat-box, .top, .segmented, .cells, .tail *, .end, " +
+    ".visually-hidden, pre";
+  return bounded && box.scrollWidth > box.clientWidth + 2 && !box.matches(may) && box.checkVisibility();
+}).map((box) => `${box.tagName} ${box.id || box.className}: ${box.scrollWidth} > ${box.clientWidth}`)"""
+
+
+@pytest.fixture
+def trained(training: Training) -> Training:
+    odd = {"prompt": "ask", "response": "", "score": None, "data_source": "gsm8k", "ground_truth": "1"}
+    many = group("b", [1.0] * 7 + [0.0] * 5, ["204"] * 7 + ["210"] * 5)
+    for step in (1, 2):
+        training.pushed(step, 16, [*group("a", [0.0, 1.0, 0.5]), *many, odd])
+    return training
+
+
+def opened(visit: Visit, path: str) -> Page:
+    page = visit.go(path)
+    page.wait_for_load_state("networkidle")
+    return page
+
+
+def size(element: Locator) -> tuple[float, float]:
+    box = element.bounding_box()
+    assert box
+    return box["width"], box["height"]
+
+
+def is_in_view(page: Page, element: Locator) -> bool:
+    return bool(
+        element.evaluate(
+            "(e) => { const b = e.getBoundingClientRect(); return b.top >= 0 && b.top < innerHeight - 60; }"
+        )
+    )
+
+
+def test_a_sample_is_read_and_judged_with_a_thumb(person: Callable[..., Visit], trained: Training) -> None:
+    page = opened(person(**PHONE), f"/runs/{trained.uid}/steps/2/")
+    ids = rows(page)
+    assert size(page.locator(f"#r-{ids[1]} .tail"))[0] > 350  # the second line of the row
+    page.locator(f"#r-{ids[1]} .tail").tap()
+    pane = page.locator("#sample")
+    expect(pane.locator("article")).to_have_attribute("data-id", ids[1])
+    assert size(pane)[0] == 400
+    for button in page.locator(".bottom-bar > button, .bottom-bar summary").all():
+        width, height = size(button)
+        assert min(width, height) >= 44, button.inner_text()
+    page.locator(".bottom-bar [data-move='1']").tap()
+    expect(pane.locator("article")).to_have_attribute("data-id", ids[2])
+    page.locator(".bar-flag").tap()
+    page.locator("#flag-box .chip").first.tap()
+    expect(pane.locator(".flags li")).to_have_count(1)
+    page.locator(".bar-ok").tap()
+    expect(pane.locator("article")).to_have_attribute("data-id", ids[3])
+    page.go_back()
+    expect(pane).to_be_hidden()
+    assert selected(page) == [ids[3]]
+    expect(page.locator(f"#r-{ids[2]} .tag.flag")).to_be_visible()
+    page.locator(f"#r-{ids[0]} .tail").tap()
+    page.locator(".back-to-list").tap()
+    expect(pane).to_be_hidden()
+
+
+def test_review_shows_the_response_above_a_bar_of_verdicts(person: Callable[..., Visit], trained: Training) -> None:
+    page = opened(person(**PHONE), f"/review/?run={trained.uid}")
+    article = page.locator("#sample article")
+    first = article.get_attribute("data-id")
+    assert is_in_view(page, page.locator("#sample .text.response"))
+    assert size(page.locator("#sample"))[0] == 400
+    more = page.locator("[data-verdict-more]")
+    for button in (page.locator(".verdict .fine"), more):
+        assert size(button)[1] >= 44
+    more.tap()
+    page.locator(".verdict [data-key='1']").tap()
+    expect(article).not_to_have_attribute("data-id", str(first))
+    expect(more).to_have_attribute("aria-expanded", "false")
+    expect(page.locator(".review-head b")).to_contain_text("1 of")
+
+
+@pytest.mark.timeout(300)
+def test_nothing_is_cut(visit: Visit, trained: Training) -> None:
+    run, sample = f"/runs/{trained.uid}", trained.samples(2)[0]["id"]
+    key = trained.product.get(f"samples/{sample}/")["prompt_key"]
+    cut = []
+    for path in (
+        "/", f"{run}/", f"{run}/?show=table", f"{run}/?show=prompts", f"{run}/steps/2/", f"{run}/steps/all/?q=is:wrong",
+        f"{run}/groups/2/b/", f"/samples/{sample}/", f"/samples/{sample}/?view=json", f"{run}/prompts/{key}/",
+        f"/compare/?of={trained.uid}@1,{trained.uid}@2&split=train", "/compare/", "/live/",
+        f"/review/?run={trained.uid}", f"/pins/?project={PROJECT}", "/findings/", "/settings/", f"/settings/{PROJECT}/",
+        "/api/docs/",
+    ):  # fmt: skip
+        page = opened(visit, path)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            cut += [f"{path} at {width}: {one}" for one in page.evaluate(CUT)]
+            if (wide := overflow(page)) > 0:
+                cut.append(f"{path} at {width}: the page is {wide} px wider than the window")
+    assert cut == [], "\n".join(cut)
+
+
+# Texts of a step page that end with an ellipsis because they do not fit: names of histograms, values of responses.
+SHORTENED = """() => [...document.querySelectorAll(
+  ".cells *, .bins *, .sources *, figure *, .sample-head *"
+)].filter((box) =>
+  getComputedStyle(box).textOverflow === "ellipsis" && box.scrollWidth > box.clientWidth + 1 && box.checkVisibility()
+).map((box) => `${box.className}: ${box.textContent.trim()}`)"""
+# Texts of the bar above the page with less than 3 px between them.
+TOUCHING = """() => {
+  const leaves = [...document.querySelectorAll(".top *")].filter((box) => box.checkVisibility() &&
+    box.getBoundingClientRect().width > 2 &&
+    [...box.childNodes].some((node) => node.nodeType === 3 && node.data.trim()));
+  const boxes = leaves.map((box) => {
+    const range = document.createRange();
+    range.selectNodeContents(box);
+    const { top, bottom, left, right } = range.getBoundingClientRect(), edges = [right];
+    for (let outer = box; outer; outer = outer.parentElement)
+      if (getComputedStyle(outer).overflowX !== "visible") edges.push(outer.getBoundingClientRect().right);
+    return [box, { top, bottom, left, right: Math.min(...edges) }];
+  });
+  return boxes.flatMap(([one, a]) => boxes
+    .filter(([other, b]) => !one.contains(other) && !other.contains(one) && b.left >= a.left && b.left - a.right < 3 &&
+      a.top < b.bottom && b.top < a.bottom)
+    .map(([other]) => `${one.textContent.trim()} | ${other.textContent.trim()}`));
+}"""
+# Boxes that begin a line although they would fit into the line before.
+WRAPPED_EARLY = """(boxes) => boxes.filter((box) => box.checkVisibility()).filter((box, at, all) => {
+  const before = all[at - 1]?.getBoundingClientRect(), own = box.getBoundingClientRect();
+  if (!before || box.parentElement !== all[at - 1].parentElement || own.top < before.bottom) return false;
+  return box.parentElement.getBoundingClientRect().right - before.right > own.width + 24;
+}).map((box) => box.textContent.trim())"""
+
+
+def test_a_step_page_shortens_no_value_and_keeps_its_texts_apart(visit: Visit, trained: Training) -> None:
+    """L2: `in charact…`, `2,400 ch…`, `Settings○ step 80`, and a flag row of two lines next to free room."""
+    long = [{**row, "response": "w " * 1200} for row in group("a", [0.0, 1.0, 0.5])]
+    trained.pushed(80, 3, long)
+    for width in (1440, 800):
+        visit.page.set_viewport_size({"width": width, "height": 900})
+        page = opened(visit, f"/runs/{trained.uid}/steps/latest/")
+        assert page.evaluate(SHORTENED) == [], width
+        assert page.evaluate(TOUCHING) == [], width
+    page.set_viewport_size({"width": 1440, "height": 900})
+    tools = page.locator("#sample .sample-head .row > *, #flags .row > *")
+    assert tools.evaluate_all(WRAPPED_EARLY) == []
+    page.keyboard.press("f")
+    expect(page.locator("#flag-box .chip").first).to_be_visible()
+    assert page.locator("#flag-box .chip").evaluate_all(WRAPPED_EARLY) == []
+
+
+def test_the_run_picker_of_review_acts_at_once(visit: Visit, trained: Training) -> None:
+    other = Training(trained.product, "other-run")
+    other.pushed(1, 3)
+    page = opened(visit, f"/review/?run={trained.uid}")
+    page.select_option("#review-run", value=other.uid)
+    page.wait_for_url(f"**run={other.uid}**")
+    expect(page.get_by_role("button", name="Open", exact=True)).to_have_count(0)
+
+
+def test_axis_labels_of_a_chart_in_a_finding_are_readable(visit: Visit, trained: Training) -> None:
+    log(trained, 1e-6)
+    created = trained.product.post("findings/", {"project": PROJECT, "title": "Curves"})
+    trained.product.post(f"findings/{created['id']}/exhibits/", {"run": trained.uid, "names": ["critic/score/mean"]})
+    page = opened(visit, f"/findings/{created['id']}/")
+    labels = page.locator(".curves text")
+    for width in (1440, 800, 400, 320):
+        page.set_viewport_size({"width": width, "height": 900})
+        heights = labels.evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")
+        assert len(heights) >= 4 and min(heights) >= 10, (width, heights)
+        assert labels.evaluate_all("all => all.every((one) => one.getBoundingClientRect().left >= 0)"), width

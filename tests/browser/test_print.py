@@ -1,0 +1,58 @@
+"""What Ctrl+P prints: the content, black on white, without bars, key hints and forms."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.measure import Visit, overflow
+from tests.browser.sites import DIRECT
+from tests.browser.training import Training
+
+pytestmark = DIRECT
+
+HIDDEN = ".top, .foot, main form, main kbd, main button, main .button, main input, main select"
+
+
+@pytest.mark.parametrize("page_kind", ["step", "sample", "compare", "overview", "finding"])
+def test_a_printed_page_is_its_content(visit: Visit, training: Training, page_kind: str) -> None:
+    long = "\n".join(f"line {n} of the response" for n in range(200)) + "\n#### 42"
+    for step in (1, 2):
+        rows = [{"prompt": f"{step} {n}", "response": long, "score": n / 4, "data_source": "s"} for n in range(4)]
+        training.pushed(step, 4, rows)
+    page = visit.go("/")
+    page.emulate_media(color_scheme="dark")
+    sample = training.samples(1)[0]["id"]
+    run, of = f"/runs/{training.uid}", f"{training.uid}@1,{training.uid}@2"
+    if page_kind == "finding":
+        visit.go(f"/findings/add/?sample={sample}")
+        page.select_option("#add-to", "")  # the last used finding is chosen
+        page.get_by_label("Title").fill("Printed")
+        page.locator("main form button:not([type=button])").first.click()
+        page.wait_for_url("**/findings/*/")
+    else:
+        paths = {
+            "step": f"{run}/steps/1/",
+            "sample": f"/samples/{sample}/",
+            "compare": f"/compare/?of={of}&split=train",
+        }
+        visit.go({**paths, "overview": f"{run}/"}[page_kind])
+    shown = {
+        "step": "#sample .response", "sample": "#sample .response", "compare": ".measures",
+        "finding": ".exhibit details[open] pre", "overview": "main .legend-bar",
+    }[page_kind]  # fmt: skip
+    expect(page.locator(shown).first).to_be_visible()
+    page.emulate_media(media="print", color_scheme="dark")
+    expect(page.locator(shown).last).to_be_visible()
+    assert (
+        page.locator(HIDDEN).evaluate_all("all => all.filter(one => one.offsetParent).map(one => one.outerHTML)") == []
+    )
+    colours = page.evaluate("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]")
+    assert colours == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
+    page.set_viewport_size({"width": 720, "height": 1000})  # about an A4 page
+    assert overflow(page) <= 0
+    if page_kind in ("step", "sample"):  # nothing scrolls: all lines are on paper
+        cut = page.locator("#sample .text").evaluate_all(
+            "all => all.filter(one => one.scrollHeight > one.clientHeight + 2).length"
+        )
+        assert cut == 0 and int(page.evaluate("document.documentElement.scrollHeight")) > 3000

@@ -14,7 +14,8 @@ from rollouts.flags import load_flags
 from rollouts.metrics import load_curves
 from rollouts.models import Run, Sample
 from rollouts.query import find_samples
-from rollouts.samples import SampleBody, prefetch_step_relations, serialize_index_row
+from rollouts.samples import SampleBody, list_images, prefetch_step_relations, serialize_index_row
+from rollouts.storage import copy_image
 
 MAX_SNAPSHOT_CHARS: Final = 200_000  # of a prompt or a response
 MAX_QUOTE_CHARS: Final = 20_000
@@ -24,9 +25,9 @@ MAX_POINTS: Final = 500
 TEXT_FIELDS: Final = ("response", "prompt")
 INDEX_ROW_FIELDS: Final = (
     "attempt", "split", "step_kind", "step", "group", "index", "trajectory", "final", "prompt_key", "score", "correct",
-    "advantage", "chars", "tokens", "truncated", "facets", "data_source",
+    "advantage", "chars", "tokens", "truncated", "staleness", "duration", "facets", "data_source",
 )  # fmt: skip
-BODY_FIELDS: Final = ("finish_reason", "rewards", "policy_version", "textless")
+SNAPSHOT_BODY_FIELDS: Final = ("finish_reason", "rewards", "policy_version", "textless")
 # All but white space and the characters that pages show by name: a browser's selection may differ in these.
 VISIBLE: Final = re.compile(r"[^\s\x00-\x1f\x7f\x85\u200b\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 
@@ -51,8 +52,8 @@ def build_quote(body: SampleBody, field: str, start: int, end: int) -> Quote:
         message = _("{start}–{end} is not a valid range: the {field} has {count} characters.")
         raise InvalidInputError(message.format(field=field, count=f"{len(text):,}", start=start, end=end), "quotes")
     if end - start > MAX_QUOTE_CHARS:
-        message = _("A quote can have at most {most} characters; this one has {count}.")
-        raise InvalidInputError(message.format(most=f"{MAX_QUOTE_CHARS:,}", count=f"{end - start:,}"), "quotes")
+        message = _("A quote can have at most {limit} characters; this one has {count}.")
+        raise InvalidInputError(message.format(limit=f"{MAX_QUOTE_CHARS:,}", count=f"{end - start:,}"), "quotes")
     return Quote(field, start, end, text[start:end])
 
 
@@ -93,7 +94,7 @@ def snapshot_sample(sample: Sample, body: SampleBody, quotes: Iterable[Quote]) -
         "sample": sample.pk,
         "run": serialize_run(sample.step.run),
         **{name: row[name] for name in INDEX_ROW_FIELDS},
-        **{name: getattr(body, name) for name in BODY_FIELDS},
+        **{name: getattr(body, name) for name in SNAPSHOT_BODY_FIELDS},
         "ground_truth": None if body.ground_truth is None else body.ground_truth[:MAX_SNAPSHOT_CHARS],
         **{name: getattr(body, name)[:MAX_SNAPSHOT_CHARS] for name in TEXT_FIELDS},
         "lengths": {name: len(getattr(body, name)) for name in TEXT_FIELDS},
@@ -102,7 +103,13 @@ def snapshot_sample(sample: Sample, body: SampleBody, quotes: Iterable[Quote]) -
             for flag in load_flags([sample.pk]).get(sample.pk, [])
         ],
         "quotes": [asdict(quote) for quote in quotes],
+        "images": [asdict(image) for image in list_images(body) if copy_to_project(image.sha256, sample.step.run)],
     }
+
+
+def copy_to_project(digest: str, run: Run) -> bool:
+    """Copies an image of a run to the project, so that it survives the run. Returns False if it is not stored."""
+    return not digest or copy_image(run.image_owner, run.project.image_owner, digest)
 
 
 def snapshot_query(
@@ -131,8 +138,8 @@ def snapshot_charts(runs: Sequence[Run], names: Sequence[str], attempt: str = "c
     """Returns metrics of runs as points, downsampled. Raises InvalidInputError, NotFoundError if no run has any."""
     metrics = list(dict.fromkeys(names))
     if not metrics or len(metrics) * len(runs) > MAX_CURVES:
-        message = _("A chart can have 1 to {most} curves, not {count}.")
-        raise InvalidInputError(message.format(most=MAX_CURVES, count=len(metrics) * len(runs)), "names")
+        message = _("A chart can have 1 to {limit} curves, not {count}.")
+        raise InvalidInputError(message.format(limit=MAX_CURVES, count=len(metrics) * len(runs)), "names")
     curves_by_run = load_curves(list(runs), metrics, max_points=MAX_POINTS, attempt=attempt)
     curves = [
         {"run": {**serialize_run(run), "colour": run.colour}, "name": name, **curve}

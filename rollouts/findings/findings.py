@@ -182,8 +182,8 @@ def create_item(
 ) -> EvidenceItem:
     items = finding.exhibits.aggregate(count=Count("pk"), last=Max("place"))
     if items["count"] >= MAX_EVIDENCE_ITEMS:
-        message = _("A finding can have at most {most} items. Start a new finding.")
-        raise InvalidInputError(message.format(most=MAX_EVIDENCE_ITEMS))
+        message = _("A finding can have at most {limit} items. Start a new finding.")
+        raise InvalidInputError(message.format(limit=MAX_EVIDENCE_ITEMS))
     place = 0 if items["last"] is None else items["last"] + 1
     held, words = json.dumps(snapshot), parse_note(words, "words")
     item = EvidenceItem.objects.create(
@@ -212,8 +212,8 @@ def append_words(item: EvidenceItem, words: Any) -> str:
 
 def check_quote_count(count: int) -> None:
     if count > MAX_QUOTES:
-        message = _("A sample can have at most {most} quotes in a finding.")
-        raise InvalidInputError(message.format(most=MAX_QUOTES), "quotes")
+        message = _("A sample can have at most {limit} quotes in a finding.")
+        raise InvalidInputError(message.format(limit=MAX_QUOTES), "quotes")
 
 
 def save_finding(finding: Finding) -> None:
@@ -223,7 +223,7 @@ def save_finding(finding: Finding) -> None:
 
 
 def parse_title(title: Any) -> str:
-    text = " ".join(parse_text(title, "title", most=MAX_TITLE_CHARS).split())
+    text = " ".join(parse_text(title, "title", max_chars=MAX_TITLE_CHARS).split())
     if not text:
         raise InvalidInputError(_("A finding needs a title."), "title")
     return text
@@ -231,5 +231,5 @@ def parse_title(title: Any) -> str:
 
 def parse_note(note: Any, field: str) -> str:
     """Returns a text of several lines with Unix line ends. Raises InvalidInputError."""
-    text = "" if note is None else parse_multiline_text(note, field, most=MAX_NOTE_CHARS)
+    text = "" if note is None else parse_multiline_text(note, field, max_chars=MAX_NOTE_CHARS)
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()

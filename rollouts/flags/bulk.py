@@ -51,8 +51,8 @@ def collect_sample_ids(result: QueryResult, seen: int | None = None) -> list[str
     action, or not as many as the user saw (`seen`)."""
     total = result.total
     if total > MAX_SAMPLES:
-        message = _("The query matches {count} samples. You can flag at most {most} at once; narrow the query.")
-        raise InvalidInputError(message.format(count=f"{total:,}", most=f"{MAX_SAMPLES:,}"))
+        message = _("The query matches {count} samples. You can flag at most {limit} at once; narrow the query.")
+        raise InvalidInputError(message.format(count=f"{total:,}", limit=f"{MAX_SAMPLES:,}"))
     if seen is not None and total != seen:
         message = _("The query now matches {count} samples instead of {before}. Check the result, then flag again.")
         raise InvalidInputError(message.format(count=f"{total:,}", before=f"{seen:,}"))
@@ -69,8 +69,8 @@ def flag_samples(
     ids = list(dict.fromkeys(sample_ids))
     flags.check_flag(run.project, label, reason, text)
     if not ids or len(ids) > MAX_SAMPLES:
-        message = _("Select 1 to {most} samples, not {count}.")
-        raise InvalidInputError(message.format(most=f"{MAX_SAMPLES:,}", count=f"{len(ids):,}"), "samples")
+        message = _("Select 1 to {limit} samples, not {count}.")
+        raise InvalidInputError(message.format(limit=f"{MAX_SAMPLES:,}", count=f"{len(ids):,}"), "samples")
     steps = lock_samples(run, ids)
     existing = {flag.sample: flag for flag in Flag.objects.filter(sample__in=ids, user=by, reason=reason)}
     values = {"run": run, "user": by, "reason": reason, "label": label, "text": text}
@@ -85,6 +85,9 @@ def flag_samples(
     update_steps(run, {steps[flag.sample] for flag in [*created, *changed]})
     template = ngettext("{flag} on {count} sample", "{flag} on {count} samples", len(ids))
     description = template.format(flag=format_flag(run, label, reason), count=f"{len(ids):,}")
+    if created or changed:
+        detail = {"run": run.uid, "samples": ids[:20], "flags": len(created) + len(changed), "label": label}
+        record_audit_entry(by, "flag.raise", description, project=run.project, reason=reason, **detail)
     return store_action(run, by, description, [*((flag, None, None) for flag in created), *before], after)
 
 
@@ -100,7 +103,7 @@ def withdraw_flag(flag: Flag, by: User) -> BulkFlagAction:
         flag.withdrawn_at = timezone.now()
         flag.save(update_fields=["withdrawn_at", "updated_at"])
         detail = {"label": flag.label, "reason": flag.reason, "text": flag.text, "flagged_by": flag.user.get_username()}
-        record_audit_entry(by, "flag.withdraw", flag.sample, project=flag.run.project, **detail)
+        record_audit_entry(by, "flag.withdraw", flag.sample, project=flag.run.project, run=flag.run.uid, **detail)
         update_steps(flag.run, {flag.step_id})
     description = _("withdrawal of {flag}").format(flag=format_flag(flag.run, flag.label, flag.reason))
     return store_action(flag.run, by, description, changes, get_state(flag))
@@ -129,10 +132,10 @@ def undo_flag_action(run: Run, by: User) -> UndoResult:
     action.save(update_fields=["undone_at"])
     sample_ids = sorted({flag.sample for flag in rows})
     detail = {"run": run.uid, "samples": sample_ids[:20], "flags": len(unchanged)}
-    record_audit_entry(by, "flag.undo", action.said, project=run.project, **detail)
+    record_audit_entry(by, "flag.undo", action.description, project=run.project, **detail)
     update_steps(run, {flag.step_id for flag in unchanged})
     sample = sample_ids[0] if len(sample_ids) == 1 else ""
-    return UndoResult(action.said, len(unchanged), len(changes) - len(unchanged), sample)
+    return UndoResult(action.description, len(unchanged), len(changes) - len(unchanged), sample)
 
 
 def lock_samples(run: Run, sample_ids: Sequence[str]) -> dict[str, int]:
@@ -181,7 +184,7 @@ def store_action(run: Run, by: User, description: str, changes: list[FlagChange]
     """Returns the action, stored if it changed a flag. Deletes the user's actions that can no longer be undone."""
     BulkFlagAction.objects.filter(user=by, created_at__lt=timezone.now() - UNDO_WINDOW).delete()
     rows = [[flag.pk, format_updated_at(flag), before, updated_at] for flag, before, updated_at in changes]
-    action = BulkFlagAction(run=run, user=by, said=description[:200], before={"was": rows, "left": after})
+    action = BulkFlagAction(run=run, user=by, description=description[:200], before={"was": rows, "left": after})
     if changes:
         action.save()
     return action

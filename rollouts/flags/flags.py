@@ -39,7 +39,7 @@ def check_flag(project: Project, label: str, reason: str, text: str) -> None:
     if reason and reason not in keys:
         message = _("`reason` must be one of {known}, or empty; not {reason}.")
         raise InvalidInputError(message.format(known=", ".join(keys), reason=repr(str(reason)[:40])), "reason")
-    parse_multiline_text(text, "text", most=MAX_TEXT_CHARS)
+    parse_multiline_text(text, "text", max_chars=MAX_TEXT_CHARS)
 
 
 def load_flags(sample_ids: Sequence[str], *, withdrawn: bool = False) -> dict[str, list[Flag]]:

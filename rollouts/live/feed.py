@@ -6,7 +6,7 @@ from typing import Final
 
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 
-from rollouts.lib import MAX_WORST_SAMPLES, cached
+from rollouts.lib import CacheSize, cached
 from rollouts.models import Run, Sample, Step
 
 MAX_WORST_PER_STEP: Final = 3
@@ -54,17 +54,19 @@ def compute_truncated_share(step: Step) -> TruncatedShare | None:
     return TruncatedShare(inferred_count / step.samples, inferred=True) if inferred_count else None
 
 
-def load_feed(runs: QuerySet[Run], *, split: str = "", before: int | None = None, most: int = 30) -> list[FeedItem]:
+def load_feed(runs: QuerySet[Run], *, split: str = "", before: int | None = None, limit: int = 30) -> list[FeedItem]:
     """Returns the latest steps, newest first. With `before`, the id of a step, only those that arrived before it."""
     steps = Step.objects.current().filter(run__in=runs, samples__gt=0)
     if split:
         steps = steps.filter(split=split)
     if cursor := Step.objects.filter(pk=before).first() if before else None:
-        steps = steps.filter(Q(created_at__lt=cursor.created_at) | Q(created_at=cursor.created_at, pk__lt=cursor.pk))
+        same_time = Q(created_at=cursor.created_at)
+        older = Q(step__lt=cursor.step) | Q(step=cursor.step, pk__lt=cursor.pk)
+        steps = steps.filter(Q(created_at__lt=cursor.created_at) | same_time & older)
     same_series = {name: OuterRef(name) for name in ("run", "split", "step_kind")}
     earlier = Step.objects.current().filter(step__lt=OuterRef("step"), samples__gt=0, **same_series).order_by("-step")
-    newest = steps.annotate(earlier=Subquery(earlier.values("pk")[:1])).order_by("-created_at", "-pk")
-    pairs = list(newest.values_list("pk", "earlier")[:most])
+    newest = steps.annotate(earlier=Subquery(earlier.values("pk")[:1])).order_by("-created_at", "-step", "-pk")
+    pairs = list(newest.values_list("pk", "earlier")[:limit])
     by_id = Step.objects.select_related("run__project").in_bulk({pk for pair in pairs for pk in pair if pk})
     return [
         FeedItem(step, by_id.get(previous), find_worst_samples(step.pk, step.created_at, step.version))
@@ -72,10 +74,10 @@ def load_feed(runs: QuerySet[Run], *, split: str = "", before: int | None = None
     ]
 
 
-@cached(MAX_WORST_SAMPLES)
+@cached(CacheSize.WORST_SAMPLES)
 def find_worst_samples(step_id: int, created_at: datetime, version: int) -> tuple[Sample, ...]:
     """Returns the samples with the lowest scores and different texts. `version` identifies the content of the step."""
-    scored = Sample.objects.filter(step=step_id, visible=True, final=True, score__isnull=False)
+    scored = Sample.objects.visible().filter(step=step_id, final=True, score__isnull=False)
     samples_by_text: dict[str, Sample] = {}
     for sample in scored.order_by("score", "pk")[: MAX_WORST_PER_STEP * 8]:
         samples_by_text.setdefault(sample.tail, sample)

@@ -12,9 +12,9 @@ from rollouts.review.queues import (
     QueueRequest,
     ReviewBatch,
     ReviewQueue,
+    depends_on_decisions,
     find_newest_step,
     find_queue,
-    is_changeable_queue,
     list_id_prefixes,
     load_review_batch,
 )
@@ -29,6 +29,6 @@ from rollouts.review.viewed import (
 
 __all__ = [
     "MAX_SEED", "QUERY_QUEUE", "QUEUE_NAMES", "QueueRequest", "REVIEW_QUEUES", "ReviewBatch", "ReviewQueue",
-    "ViewerState", "approve_sample", "find_newest_step", "find_queue", "is_changeable_queue", "list_id_prefixes",
+    "ViewerState", "approve_sample", "find_newest_step", "find_queue", "depends_on_decisions", "list_id_prefixes",
     "load_review_batch", "load_viewed_marks", "load_viewer_state", "mark_viewed", "undo_review_action",
 ]  # fmt: skip

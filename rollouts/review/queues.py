@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from rollouts.models import SampleQuerySet
 
-BATCH: Final = 40  # samples
+BATCH_SIZE: Final = 40  # samples
 RECENT_STEPS: Final = 5  # steps in a queue of recent steps
-SEARCH_SECONDS: Final = 2.0  # after this time, the queue is what a text search has found so far
+MAX_SEARCH_SECONDS: Final = 2.0  # after this time, the queue is what a text search has found so far
 MAX_SEED: Final = 9999
 ID_PREFIX_CHARS: Final = 10  # characters of a sample's id that identify it in a batch
 
@@ -45,11 +45,16 @@ class ReviewQueue:
     covers_all_steps: bool = False
 
 
-RULES: Final = "(is:truncated or is:repetition or is:language-mix or is:empty or no:marker)"
+AUTOMATIC_CHECKS_QUERY: Final = (
+    "(is:truncated or is:repetition or is:language-mix or is:garbled or is:empty or no:marker)"
+)
 REVIEW_QUEUES: Final = (
     ReviewQueue("low", N_("Low score"), N_("lowest scores of recent steps")),
+    ReviewQueue("mismatch", N_("Answer mismatch"),
+                N_("counted as correct, but the last answer in the text is not the ground truth"),
+                "is:answer-mismatch", "-step", covers_all_steps=True),
     ReviewQueue("rules", N_("Rule hits"),
-                N_("truncated, repetition, language mix, empty or no answer marker"), RULES),
+                N_("truncated, repetition, language mix, garbled, empty or no answer marker"), AUTOMATIC_CHECKS_QUERY),
     ReviewQueue("random", N_("Random"), N_("random sample of recent steps"), ordering="order"),
     ReviewQueue("flagged", N_("Flagged by others"), N_("second opinion"),
                 "is:flagged-by-others", "-step", covers_all_steps=True),
@@ -89,7 +94,7 @@ class ReviewBatch:
 
     @property
     def batches(self) -> int:
-        return max(1, -(-self.total // BATCH))
+        return max(1, -(-self.total // BATCH_SIZE))
 
     @property
     def reviewed_count(self) -> int:
@@ -106,7 +111,7 @@ def find_queue(name: str) -> ReviewQueue:
     return next((queue for queue in (*REVIEW_QUEUES, QUERY_QUEUE) if queue.name == name), REVIEW_QUEUES[0])
 
 
-def is_changeable_queue(queue: ReviewQueue, q: str) -> bool:
+def depends_on_decisions(queue: ReviewQueue, q: str) -> bool:
     """Returns whether review decisions change the queue. Only the query of a user can do this."""
     try:
         return queue is QUERY_QUEUE and any(map(is_changeable_term, parse_query(q).leaves))
@@ -147,13 +152,13 @@ def load_review_batch(run: Run, request: QueueRequest, by: User, number: int | N
         total, number = len(samples), 1
     else:
         scope: dict[str, Any] = {"split": request.split, "step_kind": request.step_kind}
-        budget = TimeBudget(SEARCH_SECONDS)
+        budget = TimeBudget(MAX_SEARCH_SECONDS)
         result = find_samples(run, **scope, q=q, ordering=queue.ordering, time_budget=budget, reader=by.pk)
         rows = shuffle(result.samples, request.seed) if queue.name == "random" else result.samples
         total, cursor = result.total, result.cursor
-        last = max(1, -(-total // BATCH))
+        last = max(1, -(-total // BATCH_SIZE))
         number = find_first_open_batch(run, rows, by) if number is None else min(max(1, number), last)
-        samples = list(rows[(number - 1) * BATCH : number * BATCH])
+        samples = list(rows[(number - 1) * BATCH_SIZE : number * BATCH_SIZE])
     decisions = load_decisions(run, by, [sample.pk for sample in samples])
     return ReviewBatch(q, total, number, samples, decisions, cursor)
 
@@ -165,12 +170,12 @@ def list_id_prefixes(samples: Iterable[Sample]) -> tuple[str, ...]:
 
 def find_samples_by_prefix(run: Run, id_prefixes: Sequence[str]) -> list[Sample]:
     """Returns the run's samples whose ids start with these prefixes, in this order, at most one batch."""
-    valid = (prefix for prefix in id_prefixes[:BATCH] if len(prefix) == ID_PREFIX_CHARS and prefix.isascii())
+    valid = (prefix for prefix in id_prefixes[:BATCH_SIZE] if len(prefix) == ID_PREFIX_CHARS and prefix.isascii())
     prefixes = [prefix.lower() for prefix in valid if prefix.isalnum()]
     if not prefixes:
         return []
     matching = Q(*(Q(pk__startswith=prefix) for prefix in prefixes), _connector=Q.OR)
-    rows = Sample.objects.filter(matching, step__run=run).select_related("step")[:BATCH]
+    rows = Sample.objects.filter(matching, step__run=run).select_related("step")[:BATCH_SIZE]
     return sorted(rows, key=lambda sample: prefixes.index(sample.pk[:ID_PREFIX_CHARS]))
 
 
@@ -186,7 +191,7 @@ def find_first_open_batch(run: Run, rows: SampleQuerySet, by: User) -> int:
     decisions = load_decisions(run, by)
     ids = list(rows.values_list("pk", flat=True)[: len(decisions) + 1])  # contains an open sample if there is one
     last = max(0, len(ids) - 1)
-    return next((position for position, pk in enumerate(ids) if pk not in decisions), last) // BATCH + 1
+    return next((position for position, pk in enumerate(ids) if pk not in decisions), last) // BATCH_SIZE + 1
 
 
 def load_decisions(run: Run, by: User, ids: Sequence[str] | None = None) -> dict[str, list[str]]:

@@ -38,8 +38,8 @@ def mark_viewed(run: Run, sample_ids: Iterable[str], by: User) -> int:
     change existing marks. Raises InvalidInputError for more than `MAX_SAMPLES` ids."""
     ids = [pk for pk in dict.fromkeys(sample_ids) if pk.isascii() and pk.isalnum()]
     if len(ids) > MAX_SAMPLES:
-        message = _("You can mark at most {most} samples at once, not {count}.")
-        raise InvalidInputError(message.format(most=MAX_SAMPLES, count=f"{len(ids):,}"), "samples")
+        message = _("You can mark at most {limit} samples at once, not {count}.")
+        raise InvalidInputError(message.format(limit=MAX_SAMPLES, count=f"{len(ids):,}"), "samples")
     sample_pks = Sample.objects.filter(pk__in=ids, step__run=run).values_list("pk", flat=True)
     rows = [ViewedSample(sample=pk, run=run, user=by) for pk in sample_pks]
     ViewedSample.objects.bulk_create(rows, ignore_conflicts=True)

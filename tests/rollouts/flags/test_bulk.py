@@ -49,7 +49,7 @@ def counted(run: Run) -> list[int]:
 def test_many_are_flagged_in_one_act_counted_per_step_and_rung_once(run: Run, mate: User, rings: list[Any]) -> None:
     act = bulk.flag_samples(run, samples(run), mate, reason="truncated", text="all cut")
     assert (Flag.objects.filter(reason="truncated", text="all cut", user=mate).count(), counted(run)) == (6, [3, 3])
-    assert act.said == "“truncated” (bad) on 6 samples"
+    assert act.description == "“truncated” (bad) on 6 samples"
     assert rings == [(run.uid, {})]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from rollouts.live.feed import FeedItem, load_feed
-from rollouts.models import Project, Run
+from rollouts.models import Project, Run, Step
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 
@@ -20,8 +21,8 @@ def step(run: Run, number: int, *scores: float | None, **more: Any) -> None:
     indexed(run, lines(*rows), step=number, **{"format": "native", "source": f"{header}{number}", **header})
 
 
-def load_items(*, most: int = 30, **how: Any) -> list[FeedItem]:
-    return load_feed(Run.objects.all(), most=most, **how)
+def load_items(*, limit: int = 30, **how: Any) -> list[FeedItem]:
+    return load_feed(Run.objects.all(), limit=limit, **how)
 
 
 def test_steps_come_newest_first_whatever_their_number(run: Run, project: Project) -> None:
@@ -29,6 +30,15 @@ def test_steps_come_newest_first_whatever_their_number(run: Run, project: Projec
     step(builders.run(project, "other"), 9, 1.0)
     step(run, 1, 1.0)
     assert [(item.step.run.name, item.step.step) for item in load_items()] == [("grpo", 1), ("other", 9), ("grpo", 5)]
+
+
+def test_steps_of_one_moment_come_highest_first_and_are_walked_once(run: Run) -> None:
+    for number in (2, 4, 1, 3):  # several workers index one upload
+        step(run, number, 1.0)
+    Step.objects.update(created_at=timezone.now())
+    first = load_items(limit=2)
+    rest = load_items(before=first[-1].step.pk)
+    assert [item.step.step for item in [*first, *rest]] == [4, 3, 2, 1]
 
 
 def test_a_change_is_against_the_step_before_of_the_same_run_and_split(run: Run, project: Project) -> None:
@@ -75,7 +85,7 @@ def test_the_worst_follow_what_is_added_to_the_step(run: Run) -> None:
 def test_older_ones_follow_without_gap_or_repetition(run: Run) -> None:
     for number in range(7):
         step(run, number, 1.0)
-    seen = load_items(most=3)
+    seen = load_items(limit=3)
     rest = load_items(before=seen[-1].step.pk)
     assert [item.step.step for item in [*seen, *rest]] == [6, 5, 4, 3, 2, 1, 0]
     assert rest[0].previous is not None and rest[0].previous.step == 2

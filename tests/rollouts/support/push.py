@@ -50,4 +50,4 @@ def generation(
 
 def rows(run: Run, **which: Any) -> list[Sample]:
     """The visible samples of the run's current steps, in the order of their dumps."""
-    return list(Sample.objects.visible().filter(step__run=run, **which).order_by("dump", "ordinal"))
+    return list(Sample.objects.current_and_visible().filter(step__run=run, **which).order_by("dump", "ordinal"))

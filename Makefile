@@ -1,6 +1,6 @@
-# Two commands set everything up from a fresh clone: `make up` (the product, training its demo) and `make test`.
-# Both need Python 3.11 or newer with venv, and make. TORCH_INDEX chooses another source of torch, like
-# https://download.pytorch.org/whl/cpu, which is a tenth of the size of the one with CUDA.
+# Two commands work in a fresh clone: `make up` (server and demo training) and `make test`. Both need Python 3.11 or
+# newer with venv, and make. TORCH_INDEX selects another package index for torch, for example
+# https://download.pytorch.org/whl/cpu, whose build has a tenth of the size of the CUDA build.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -11,69 +11,72 @@ PIP := -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 TEST_PATHS ?= tests
 
-# Where it is set, each of the hundreds of processes that the tests start would compile all modules anew.
+# If it is set, each of the hundreds of processes that the tests start compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-sqlite test-postgres test-browser test-trainers bench lint types style fix packages clean
+.PHONY: help up test test-sqlite test-postgres test-browser test-trainers bench chaos lint types style fix packages clean
 
-help:  ## this list
+help:  ## list of commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-up: .stamps/demo .stamps/server  ## the whole product on http://127.0.0.1:8460, training its demo
+up: .stamps/demo .stamps/server  ## server on http://127.0.0.1:8460, with a demo training
 	$(BIN)/rolloutdeck up --demo
 
-test: packages .stamps/demo .stamps/dev lint test-sqlite test-postgres test-browser  ## every check and test but the trainers'
+test: packages .stamps/demo .stamps/dev lint test-sqlite test-postgres test-browser  ## all checks and tests, except those that need a real trainer
 
-test-sqlite: .stamps/dev
+test-sqlite: .stamps/dev  ## tests without a browser and without real trainers; TEST_PATHS selects some
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not browser and not trainers" $(TEST_PATHS)
 
-test-postgres: .stamps/dev  ## what asks the data base, on a throw-away PostgreSQL cluster
+test-postgres: .stamps/dev  ## database tests on a temporary PostgreSQL
 	scripts/with_postgres.sh $(BIN)/python -m pytest -n $(WORKERS) -m "not browser and not trainers and not slow" $(TEST_PATHS)
 
-test-browser: .stamps/dev  ## the tests that drive a real Chromium
+test-browser: .stamps/dev  ## tests in Chromium
 	if [ -d tests/browser ]; then $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m browser $(TEST_PATHS); fi
 
-test-trainers: .stamps/dev  ## real trainers write, our formats read; needs network for its own environment
+test-trainers: .stamps/dev  ## tests with real trainers; installs them into .venv-trainers, which needs the network
 	scripts/trainers.sh $(TRAINERS) $(PYTHON) $(TORCH)
 	if [ -x $(TRAINERS)/bin/python ]; then TRAINERS_PYTHON=$(abspath $(TRAINERS))/bin/python $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m trainers $(TEST_PATHS); fi
 
-bench: .stamps/dev  ## the performance budgets, measured on this machine
+bench: .stamps/dev  ## measures the performance budgets on this machine
 	$(BIN)/python -m scripts.bench
+
+chaos: .stamps/dev  ## ten minutes of random faults; CHAOS has options, such as "--postgres --seed 1"
+	$(BIN)/python -m tests.chaos $(CHAOS)
 
 lint: .stamps/dev  ## style, types, import contracts, migrations, templates
 	@$(MAKE) --no-print-directory -j 2 types style
 
-types: .stamps/dev
+types: .stamps/dev  ## mypy
 	$(BIN)/mypy
 
-style: .stamps/dev
+style: .stamps/dev  ## ruff, import contracts, migrations, templates
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	ROLLOUTDECK_DATA=$$(mktemp -d) $(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/djlint --quiet --lint templates
 
-fix: .stamps/dev  ## put style right
+fix: .stamps/dev  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-packages:
+packages:  ## install the programs that the tests need, on Debian or Ubuntu
 	scripts/packages.sh
 
-clean:
+clean:  ## remove the virtual environments and built files
 	rm -rf $(VENV) $(TRAINERS) .stamps dist build
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Rolloutdeck needs Python 3.11 or newer; set PYTHON=...")'
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Python cannot make environments here: apt-get install python3-venv"; exit 1; }
-	-$(BIN)/python $(PIP) 'pip>=25'  # the one of Python 3.11 takes half a minute more to choose what to install
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Python cannot create virtual environments here: apt-get install python3-venv"; exit 1; }
+	-$(BIN)/python $(PIP) 'pip>=25'  # the pip of Python 3.11 resolves dependencies half a minute slower
 	mkdir -p .stamps
 
-# First, so that nothing else decides which torch it is. Without torch everything but the demo works. Of its thousands
-# of modules few are ever imported, so that they are compiled when they are.
+# First, so that no other package selects the version of torch. Without torch everything except the demo works. Few of
+# its thousands of modules are imported, so they are compiled at import.
 .stamps/demo: | $(BIN)/python
-	if $(BIN)/python $(PIP) --no-compile $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH); then touch $@; else echo "$(TORCH) cannot be installed here; going on without the demo."; fi
+	if $(BIN)/python $(PIP) --no-compile $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH); then touch $@; else echo "$(TORCH) cannot be installed here. The demo will not work."; fi
 
 .stamps/server: pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) -e '.[server]'

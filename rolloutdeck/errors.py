@@ -11,3 +11,7 @@ class RunNotFoundError(UsageError):
 
 class NotReplayableError(Exception):
     """The run's trainer can't load a pinned step. The message is the reason, without a capital letter or full stop."""
+
+
+class CallError(ValueError):
+    """An argument of a call in a trainer can't be used. The message says which and why."""

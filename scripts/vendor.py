@@ -83,9 +83,9 @@ def download_package(package: Package, folder: Path) -> Path:
     command = ["npm", "pack", f"{package.name}@{package.version}", "--silent", "--pack-destination", str(folder)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120)
     archive = folder / f"{package.name.lstrip('@').replace('/', '-')}-{package.version}.tgz"
-    found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-    if found != package.integrity:
-        sys.exit(f"{archive.name} has the hash {found}, which differs from scripts/vendor.py. No file was written.")
+    actual = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if actual != package.integrity:
+        sys.exit(f"{archive.name} has the hash {actual}, which differs from scripts/vendor.py. No file was written.")
     return archive
 
 
@@ -116,8 +116,8 @@ def compute_sums() -> dict[str, str]:
 
 def check() -> int:
     written = json.loads(SUMS.read_text())
-    found = compute_sums()
-    changed = sorted(name for name in written.keys() | found.keys() if written.get(name) != found.get(name))
+    current = compute_sums()
+    changed = sorted(name for name in written.keys() | current.keys() if written.get(name) != current.get(name))
     for name in changed:
         print(f"static/vendor/{name} differs from sums.json. Run python scripts/vendor.py.")
     return 1 if changed else 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,16 @@ def kept_static_file(find: Callable[..., Any]) -> Callable[..., Any]:
         return result[key]
 
     return get_static_file
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """`rolloutdeck.init` sets the attempt for child processes: the next test must not inherit it."""
+    before = {name: os.environ[name] for name in os.environ if name.startswith("ROLLOUTDECK_")}
+    yield
+    for name in [name for name in os.environ if name.startswith("ROLLOUTDECK_")]:
+        del os.environ[name]
+    os.environ.update(before)
 
 
 @pytest.fixture(autouse=True)

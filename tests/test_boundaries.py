@@ -13,13 +13,17 @@ import pytest
 import tomllib
 
 from rolloutdeck.cli.entry import COMMANDS
+from rolloutdeck.trainer_api import registry
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("rolloutdeck", "rollouts", "workers", "dashboard")
-# As a word or as a part of a name, like slime_dump and TrlTrainer; not within one, like ctrl.
-TRAINERS = re.compile(r"(?i:(?<![a-z])(?:verl|trl|slime|cure)(?![a-z]))|(?:Verl|Trl|Slime|Cure)(?=[A-Z])")
-# Formats, trainer modules and safe readers may name a trainer; so may the list of trainers and the commands' help.
-MAY_NAME = re.compile(r"rollouts/formats/|rolloutdeck/(trainers/|safe_pickle/|trainer_api/registry.py|cli/entry.py)")
+# As a word or as a part of a name, like slime_dump and TrlTrainer; not within one, like ctrl. `roll` is also a verb.
+NAMES = [trainer for trainer in registry.TRAINERS if trainer != "roll"]
+TRAINERS = re.compile(
+    rf"(?i:(?<![a-z])(?:{'|'.join(NAMES)})(?![a-z]))|(?:{'|'.join(map(str.capitalize, NAMES))})(?=[A-Z])"
+)
+# Formats, trainer modules and safe readers may name a trainer; so may the list of trainers.
+MAY_NAME = re.compile(r"rollouts/formats/|rolloutdeck/(trainers/|safe_pickle/|trainer_api/registry.py)")
 VARIABLE = re.compile(r"\b(?:ROLLOUTDECK_[A-Z_]+|DATABASE_URL|REDIS_URL)\b")
 
 

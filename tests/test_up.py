@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -129,7 +130,7 @@ def test_a_child_whose_parent_ended_before_it_could_ask_ends_too() -> None:
 @pytest.mark.slow
 def test_a_killed_supervisor_comes_back_with_everything(product: Product) -> None:
     everything = product.pids()[1:]
-    os.kill(pid_of(product, "supervisor.supervisord"), signal.SIGKILL)
+    os.kill(pid_of(product, "rolloutdeck.up.supervisord"), signal.SIGKILL)
     until(lambda: all(is_gone(pid) for pid in everything))
     until(lambda: answers(product))
     assert "The supervisor ended unexpectedly" in (product.home / "up.log").read_text()
@@ -157,33 +158,45 @@ def test_the_demo_logs_metrics_training_and_validation_samples(product: Product)
 
 def demo(product: Product, *words: str, name: str = "tiny-grpo") -> Any:
     """The run of two steps of the demo."""
-    pytest.importorskip("torch")
-    root = Path(__file__).parent.parent
-    env = {**product.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, root / "examples" / "tiny_grpo.py", "--steps", "2", "--name", name, *words]
-    subprocess.run(command, env=env, check=True, timeout=100)
+    run_example(product, "tiny_grpo.py", "--steps", "2", "--name", name, *words)
     (run,) = [run for run in product.get("runs/")["results"] if run["name"] == name]
     return run
 
 
+def run_example(product: Product, name: str, *words: str) -> None:
+    pytest.importorskip("torch")
+    root = Path(__file__).parent.parent
+    env = {**product.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    subprocess.run([sys.executable, root / "examples" / name, *words], env=env, check=True, timeout=200)
+
+
 @pytest.mark.slow
-def test_a_pinned_step_of_the_demo_is_replayed_by_its_next_run(product: Product) -> None:
-    def responses(run: Any, step: int) -> list[Any]:
-        result = product.fetch(f"/api/v1/exports/samples/?run={run['id']}&split=train&step={step}")
+def test_the_demo_fills_a_project_and_replays_its_pinned_step(product: Product) -> None:
+    def responses(run: str, step: int) -> list[Any]:
+        result = product.fetch(f"/api/v1/exports/samples/?run={run}&split=train&step={step}")
         rows = [json.loads(line) for line in result.splitlines()]
         return sorted((row["group"], row["index"], row["response"]) for row in rows)
 
-    def outcomes(run: Any) -> list[Any]:
-        result = product.get(f"runs/{run['id']}/replays/")["results"]
+    def outcomes(run: str) -> list[Any]:
+        result = product.get(f"runs/{run}/replays/")["results"]
         return [(item["step"], item["outcome"], item["rows"]) for item in result]
 
-    first = demo(product, "--warm-up", "3", name="pinned")
-    until(lambda: [item["state"] for item in product.get(f"runs/{first['id']}/artifacts/")["results"]] == ["ready"] * 2)
-    product.post("pins/", {"run": first["id"], "step": 2, "target_step": 2})
-    again = demo(product, "--warm-up", "4", name="replays")  # another policy, which would say something else
+    known = {run["id"] for run in product.get("runs/")["results"]}
+    run_example(product, "tiny_demo.py", "--steps", "4", "--pin", "2", "--warm-up", "3")
+    new = [run for run in product.get("runs/")["results"] if run["id"] not in known]
+    # The server numbers runs whose name another run has.
+    runs = {re.sub(r"-\d+$", "", run["name"]): run["id"] for run in new}
+    assert sorted(runs) == ["tiny-grpo", "tiny-grpo-any", "tiny-grpo-replay"]
+    first, again = runs["tiny-grpo"], runs["tiny-grpo-replay"]
     until(lambda: outcomes(again) == [(2, "hit", 256)])
     until(lambda: len(responses(again, 2)) == 256)
-    assert responses(again, 2) == responses(first, 2) and responses(again, 1) != responses(first, 1)
+    assert responses(again, 2) == responses(first, 2) and responses(again, 3) != responses(first, 3)
+    assert len(product.get(f"flags/?run={first}")["results"]) == 3 and outcomes(runs["tiny-grpo-any"]) == []
+    finding = product.get("findings/")["results"][0]
+    assert len(product.get(f"findings/{finding['id']}/")["exhibits"]) == 3
+    (row,) = product.get(f"samples/?run={again}&split=train&step=2&q=len%3E2")["results"][:1]
+    texts = product.get(f"samples/{row['id']}/tokens/")["texts"]
+    assert "".join(texts).startswith(product.get(f"samples/{row['id']}/")["response"])
 
 
 @pytest.mark.slow

@@ -94,3 +94,20 @@ def test_each_exception_ends_in_error_and_exists_once() -> None:
     ]
     assert [name for name in classes if not name.endswith("Error")] == []
     assert [name for name, count in Counter(classes).items() if count > 1] == []
+
+
+def test_docs_name_files_that_exist() -> None:
+    """Also `name` in `module.py`, and in docs/paths.md modules without their folder, which is the one named last."""
+    missing, folder = [], ""
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for name, path in re.findall(r"(?:`(\w+)` in\s)?`([^`\s]+\.(?:py|js|html|css|sh))`", page.read_text()):
+            if "/" in path:
+                folder = path.rpartition("/")[0]
+            elif page.name == "paths.md":
+                path = f"{folder}/{path}"
+            known = path.split("/")[0] in (*PRODUCT, "tests") and not re.search("[<*…]", path)
+            if known and not (file := ROOT / path).exists():
+                missing.append(f"{page.name}: {path}")
+            elif known and name and not re.search(rf"\b{name}\b", file.read_text()):
+                missing.append(f"{page.name}: {name} in {path}")
+    assert missing == []

@@ -260,6 +260,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=LEARNING_RATE)
     graders = "what the reward accepts: the last answer, or any of several (a fault that the model learns to use)"
     parser.add_argument("--grader", choices=["last", "any"], default="last", help=graders)
+    parser.add_argument("--plan", default="", help="replay plan (default: ROLLOUTDECK_PLAN, else `default`)")
     folder = Path.home() / ".rolloutdeck" / "tiny-grpo"
     parser.add_argument("--keep", type=Path, default=folder, metavar="FOLDER", help="folder for replayable steps")
     args = parser.parse_args()
@@ -279,7 +280,8 @@ def main() -> None:
         "grader": args.grader,
     }
     run = rolloutdeck.init(project="demo", name=args.name, config=config)
-    steps = ReplayableSteps(run, args.keep, PROMPTS * GROUP, PROMPTS, (PROMPT_LENGTH, RESPONSE_LENGTH), LETTERS)
+    lengths = (PROMPT_LENGTH, RESPONSE_LENGTH)
+    steps = ReplayableSteps(run, args.keep, PROMPTS * GROUP, PROMPTS, lengths, LETTERS, args.plan)
     steps.send_tokenizer({TEXTS[letter]: number for letter, number in IDS.items()}, [PAD, END])
     policy = Policy()
     warm_up(policy, args.warm_up, guesses=0.2 if args.grader == "any" else 0.0)

@@ -23,14 +23,18 @@ class ReplayableSteps:
     rows, prompts, lengths (of a prompt and a response) and letters are facts: a pinned step fits if they are equal.
     """
 
-    def __init__(self, run: Any, folder: Path, rows: int, prompts: int, lengths: tuple[int, int], letters: str) -> None:
+    def __init__(
+        self, run: Any, folder: Path, rows: int, prompts: int, lengths: tuple[int, int], letters: str, plan: str = ""
+    ) -> None:
         self.run, self.folder = run, folder / run.uid
         self.facts = {
             "role": "rollout", "serialisation": "json", "format": FORMAT, "rows": rows, "prompts": prompts,
             "samples_per_prompt": rows // prompts, "max_prompt_length": lengths[0], "max_response_length": lengths[1],
             "parameter_sync_step": 1, "tokenizer": hashlib.sha256(letters.encode()).hexdigest(),
         }  # fmt: skip
-        self.plan = run.replay_plan(facts=self.facts)
+        self.plan = run.replay_plan(plan, facts=self.facts)
+        count = len(self.plan.entries)
+        print(f"Replay plan {self.plan.name}: {count or 'no'} pinned step{'' if count == 1 else 's'}.", flush=True)
 
     def send_tokenizer(self, vocabulary: dict[str, int], special: Sequence[str]) -> None:
         """Writes and uploads a `tokenizer.json` of the tokenizers library, in which each letter is a token."""

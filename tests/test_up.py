@@ -15,6 +15,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode, urljoin
+from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_opener
 
 import pytest
 
@@ -163,11 +165,14 @@ def demo(product: Product, *words: str, name: str = "tiny-grpo") -> Any:
     return run
 
 
-def run_example(product: Product, name: str, *words: str) -> None:
+def run_example(product: Product, name: str, *words: str) -> str:
+    """Returns what the example prints."""
     pytest.importorskip("torch")
     root = Path(__file__).parent.parent
     env = {**product.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
-    subprocess.run([sys.executable, root / "examples" / name, *words], env=env, check=True, timeout=200)
+    command = [sys.executable, str(root / "examples" / name), *words]
+    result = subprocess.run(command, env=env, check=True, timeout=200, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return result.stdout.decode()
 
 
 @pytest.mark.slow
@@ -197,6 +202,34 @@ def test_the_demo_fills_a_project_and_replays_its_pinned_step(product: Product) 
     (row,) = product.get(f"samples/?run={again}&split=train&step=2&q=len%3E2")["results"][:1]
     texts = product.get(f"samples/{row['id']}/tokens/")["texts"]
     assert "".join(texts).startswith(product.get(f"samples/{row['id']}/")["response"])
+
+    # The sequence of the README: pin steps with the form of Pins, then start the example again.
+    name = next(run["name"] for run in new if run["id"] == first)
+    pin_steps(product, name, 1, 3)
+    printed = run_example(product, "tiny_grpo.py", "--steps", "4", "--name", "again", "--warm-up", "3")
+    assert "Replay plan default: 3 pinned steps." in printed
+    assert re.findall(r"Step (\d) replays step (\d) of", printed) == [("1", "1"), ("2", "2"), ("3", "3")]
+
+
+def pin_steps(product: Product, run: str, first: int, last: int) -> None:
+    """Opens Pins without naming a plan, and sends the form of a range as a browser does: hidden and filled fields."""
+    browser = build_opener(HTTPCookieProcessor())
+    link = product.sign_in_link()
+    send_form(browser, link, browser.open(link).read().decode(), "/sign-in/")
+    page = browser.open(f"{product.url}/pins/?project=demo").read().decode()
+    (uid,) = re.findall(rf'<option value="([^"]*)"[^>]*>{re.escape(run)} ', page)
+    result = send_form(browser, f"{product.url}/pins/", page, "/pins/range/", run=uid, first=str(first), last=str(last))
+    assert f"{last - first + 1} steps are in the plan." in result
+
+
+def send_form(browser: OpenerDirector, url: str, page: str, action: str, **values: str) -> str:
+    """Sends the form whose `action` contains this, with the values of its inputs; returns the next page."""
+    form = next(form for form in re.findall(r"<form.*?</form>", page, re.DOTALL) if action in form.split(">")[0])
+    inputs = [dict(re.findall(r'([\w-]+)="([^"]*)"', field)) for field in re.findall(r"<input[^>]*>", form)]
+    target = re.findall(r'action="([^"]*)"', form)[0]
+    data = {field["name"]: field.get("value", "") for field in inputs if "name" in field} | values
+    request = Request(urljoin(url, target), urlencode(data).encode(), {"Referer": url})
+    return str(browser.open(request).read().decode())
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, Max, Min, OuterRef
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -18,7 +18,7 @@ from dashboard import permissions
 from dashboard.pages import common
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Artifact, Pin, Project, Run
-from rollouts.replay import MAX_RANGE_STEPS, PinnedRange, pin_range
+from rollouts.replay import DEFAULT_PLAN_NAME, MAX_RANGE_STEPS, PinnedRange, pin_range
 
 MAX_PINNABLE_RUNS = 40
 MAX_SKIPPED_REASONS = 3
@@ -31,16 +31,30 @@ def find_pinnable_runs(project: Project) -> list[Run]:
     return list(project.runs.filter(Exists(files), deleted_at=None).order_by("-seen_at")[:MAX_PINNABLE_RUNS])
 
 
-def build_range_context(query: QueryDict, runs: list[Run], plan: str) -> dict[str, Any]:
-    """The form's values. `range` in the URL opens it for a run, `from` is its first step."""
+def describe_steps_with_files(runs: list[Run]) -> list[tuple[Run, str]]:
+    """Each run with its first and last step that has files, so that a wrong choice shows before the form is sent."""
+    files = Artifact.objects.filter(run__in=runs, split="train").exclude(role="tokenizer")
+    bounds = {pk: steps for pk, *steps in files.values_list("run").annotate(Min("step"), Max("step")).order_by()}
+    texts = []
+    for run in runs:
+        first, last = bounds[run.pk]
+        text = _("step {first}") if first == last else _("steps {first} to {last}")
+        texts.append((run, text.format(first=first, last=last)))
+    return texts
+
+
+def build_range_context(query: QueryDict, runs: list[Run]) -> dict[str, Any]:
+    """The form's values. `range` in the URL opens it for a run, `from` is its first step. Unless the URL names a plan,
+    the steps go into the plan that runs follow by default, which the page may not show."""
     chosen = query.get("range", "")
     uid = chosen or find_last_pinned_run(runs)
     return {
         "range_open": bool(chosen),
+        "range_choices": describe_steps_with_files(runs),
         "range_run": next((run for run in runs if run.uid == uid), runs[0] if runs else None),
         "range_first": query.get("from", "")[:15],
         "range_limit": MAX_RANGE_STEPS,
-        "range_plan": plan,
+        "range_plan": query.get("plan", "").strip()[:80] or DEFAULT_PLAN_NAME,
     }
 
 
@@ -54,7 +68,7 @@ def find_last_pinned_run(runs: list[Run]) -> str:
 @require_POST
 def pin_range_view(request: HttpRequest) -> HttpResponse:
     run = permissions.run_or_404(request, request.POST.get("run", ""), role="maintainer")
-    plan = request.POST.get("plan", "")
+    plan = request.POST.get("plan", "").strip()
     try:
         first = parse_step_field(request, "first", required=True)
         last = parse_step_field(request, "last", required=True)

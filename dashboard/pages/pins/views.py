@@ -81,7 +81,7 @@ def build_pins_context(request: HttpRequest, project: Project, panel: str) -> di
         "pin_rows": rows,
         "newest_run": newest,
         "pinnable_runs": pinnable_runs,
-        **build_range_context(request.GET, pinnable_runs, page.plan),
+        **build_range_context(request.GET, pinnable_runs),
         "trainer": newest.framework if newest and newest.framework in TRAINERS else TRAINERS[0],
         "back": page.build_link(),
         "draft_link": f"{page.build_link(page.saved)}&{page.draft.to_query()}",

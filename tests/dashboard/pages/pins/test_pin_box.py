@@ -132,8 +132,8 @@ def test_the_form_of_a_range_begins_with_the_run_that_was_pinned_last(signed: Cl
     newer = builders.run(pin.project, "newer", uid="newer")
     indexed(newer, lines(generation()), 1)
     remote_artifact(newer, 1)
-    options = re.findall(r'<option value="(newer|grpo)"( selected)?', squeeze(body(signed, "/pins/?project=math")))
-    assert ("grpo", " selected") in options and ("newer", "") in options
+    options = re.findall(r"( selected)?>((?:newer|grpo) · [^<]*)<", squeeze(body(signed, "/pins/?project=math")))
+    assert (" selected", "grpo · steps 1 to 2") in options and ("", "newer · step 1") in options
 
 
 def test_a_range_of_steps_is_pinned_by_a_form(signed: Client, run: Run) -> None:
@@ -144,3 +144,20 @@ def test_a_range_of_steps_is_pinned_by_a_form(signed: Client, run: Run) -> None:
     response = signed.post("/pins/range/", form | {"first": "x"})
     page = body(signed, response.headers["Location"])
     assert "Enter whole step numbers" in page and re.search(r'<details class="add-steps[^>]* open', page)
+
+
+def test_a_range_goes_into_the_plan_that_runs_follow_also_if_only_another_plan_was_saved(
+    signed: Client, run: Run, pin: Pin, keeper: User
+) -> None:
+    plans.save_plan(run.project, "demo", keeper, if_match=0, action="cache", entries=[(pin, 2)])
+
+    def read_plan_field(page: str) -> list[str]:
+        return re.findall(r'<input id="range-plan" name="plan"[^>]* value="([^"]*)"', squeeze(page))
+
+    page = body(signed, "/pins/?project=math")
+    assert read_plan_field(page) == ["default"] and "step 2" in page  # the page shows the plan `demo`
+    response = signed.post("/pins/range/", {"run": run.uid, "first": "1", "last": "2", "plan": "default"})
+    default = plans.find_current_revision(run.project)
+    assert default and [entry.target_step for entry in default.entries.order_by("target_step")] == [1, 2]
+    assert "plan=default" in response.headers["Location"]
+    assert read_plan_field(body(signed, "/pins/?project=math&plan=demo")) == ["demo"]

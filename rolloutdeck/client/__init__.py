@@ -14,18 +14,19 @@ from rolloutdeck.client.artifact import (
     build_tokenizer_artifact,
     read_file_stamp,
 )
-from rolloutdeck.client.artifact_uploads import (
+from rolloutdeck.client.run import Run
+from rolloutdeck.client.serialize import convert_for_json
+from rolloutdeck.client.start import init
+from rolloutdeck.client.upload import (
     ArtifactUploadQueue,
+    SyncResult,
+    classify_response,
     fetch_requested_files,
     is_permanent_rejection,
     parse_received_bytes,
     register_artifact,
+    sync_spools,
 )
-from rolloutdeck.client.delivery import classify_response
-from rolloutdeck.client.run import Run
-from rolloutdeck.client.serialize import convert_for_json
-from rolloutdeck.client.start import init
-from rolloutdeck.client.sync import SyncResult, sync_spools
 
 __all__ = [
     "ArtifactUploadQueue", "FileChangedError", "FileStamp", "LocalArtifact", "Run", "SyncResult",

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rolloutdeck.client import redaction, writer
-from rolloutdeck.client.sender import Heartbeat, Sender
 from rolloutdeck.client.spool import Spool
+from rolloutdeck.client.upload import Heartbeat, Sender
 from rolloutdeck.lib import OnceLogger, ServerClient, Settings
 from rolloutdeck.protocol import SpoolHeader
 

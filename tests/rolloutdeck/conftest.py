@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.client import artifact, dispatcher, sender
+from rolloutdeck.client import artifact
 from rolloutdeck.client import start as opening
 from rolloutdeck.client.run import Run
+from rolloutdeck.client.upload import dispatcher, sender
 from rolloutdeck.lib import download
 from rolloutdeck.protocol import wire
 from rolloutdeck.trainers.common import patching, session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.client.delivery import classify_response
+from rolloutdeck.client.upload.delivery import classify_response
 from rolloutdeck.lib.http import ServerClient
 from rollouts.models import Dump, Project, Run, RunDiskUsage
 from tests.dashboard.support.asgi_server import Answer, Site

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rolloutdeck.cli import entry
-from rolloutdeck.client import artifact_uploads
 from rolloutdeck.client.process_identity import get_host_name
+from rolloutdeck.client.upload import artifact_uploads
 from rollouts.models import Artifact, Project, Run
 from tests.rolloutdeck.support.step_files import bytes_of, checked, imported, on_disk, step
 from tests.rollouts.support.verl_batches import TOKENIZER, worked

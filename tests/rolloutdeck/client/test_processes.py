@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.client.sync import sync_spools
+from rolloutdeck.client.upload.sync import sync_spools
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.rolloutdeck.support.programs import child
 

@@ -381,7 +381,7 @@ def test_the_spool_lies_beside_the_checkpoints_unless_told(
 def test_importing_loads_the_standard_library_alone() -> None:
     program = (
         "import sys, rolloutdeck; rolloutdeck.init; rolloutdeck.Run\n"
-        "import rolloutdeck.client.sync\n"
+        "import rolloutdeck.client.upload.sync\n"
         "print(*{name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
     )
     root = Path(__file__).parents[3]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rolloutdeck.client import spool, writer
-from rolloutdeck.client.sync import sync_spools
+from rolloutdeck.client.upload.sync import sync_spools
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.support.fake_server import Receiver, until
 from tests.rolloutdeck.support.programs import HEADER, Start, is_complete, killed_child

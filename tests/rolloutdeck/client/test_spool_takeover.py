@@ -11,7 +11,7 @@ import pytest
 
 from rolloutdeck.cli.entry import main
 from rolloutdeck.client import lease, spool
-from rolloutdeck.client.sync import sync_spools
+from rolloutdeck.client.upload.sync import sync_spools
 from tests.rolloutdeck.support.fake_server import Receiver, until
 from tests.rolloutdeck.support.programs import ENDLESS, HEADER, Start, child, is_complete, killed_child
 

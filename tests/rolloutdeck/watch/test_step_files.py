@@ -12,8 +12,9 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.cli import entry
 from rolloutdeck.cli.watch import RunFollower
-from rolloutdeck.client import artifact, artifact_uploads
+from rolloutdeck.client import artifact
 from rolloutdeck.client.process_identity import get_host_name
+from rolloutdeck.client.upload import artifact_uploads
 from rolloutdeck.lib.http import ServerClient
 from rolloutdeck.trainer_api import registry
 from rolloutdeck.watch.artifact_collector import ArtifactOptions

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from rolloutdeck.client import dispatcher, start
+from rolloutdeck.client import start
+from rolloutdeck.client.upload import dispatcher
 from rolloutdeck.errors import NotReplayableError
 from rolloutdeck.lib import download
 from rolloutdeck.replay.plan import PinnedArtifact, PlanEntry

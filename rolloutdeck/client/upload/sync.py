@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rolloutdeck.client import lease, spool
-from rolloutdeck.client.dispatcher import NEVER_DUE, Dispatcher
+from rolloutdeck.client.upload.dispatcher import NEVER_DUE, Dispatcher
 from rolloutdeck.lib import OnceLogger, ServerClient, Settings, detect_created_owner, find_folder_owner, is_same_server
 
 TIME_BUDGET_SECONDS = 30.0

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import delivery, dispatcher, sender, spool
-from rolloutdeck.client.dispatcher import Dispatcher
+from rolloutdeck.client import spool
 from rolloutdeck.client.run import Run
-from rolloutdeck.client.sync import sync_spools
+from rolloutdeck.client.upload import delivery, dispatcher, sender
+from rolloutdeck.client.upload.dispatcher import Dispatcher
+from rolloutdeck.client.upload.sync import sync_spools
 from rolloutdeck.lib.http import FileSlice, ServerClient, ServerResponse, ServerUnreachableError
 from rolloutdeck.lib.log import OnceLogger
 from rolloutdeck.protocol import wire

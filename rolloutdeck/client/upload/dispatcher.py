@@ -13,8 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rolloutdeck.client import delivery, lease, spool
-from rolloutdeck.client.delivery import UploadOutcome
+from rolloutdeck.client import lease, spool
+from rolloutdeck.client.upload import delivery
+from rolloutdeck.client.upload.delivery import UploadOutcome
 from rolloutdeck.lib import OnceLogger, RunClient, ServerClient, ServerUnreachableError, logger
 from rolloutdeck.protocol import SpoolHeader
 

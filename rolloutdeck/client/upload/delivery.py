@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rolloutdeck.client import artifact, artifact_uploads, spool
+from rolloutdeck.client import artifact, spool
+from rolloutdeck.client.upload import artifact_uploads
 from rolloutdeck.lib import FileSlice, RunClient, ServerClient, ServerResponse, ServerUnreachableError
 from rolloutdeck.protocol import MAX_PART_BYTES, SpoolHeader
 

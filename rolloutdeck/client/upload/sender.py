@@ -11,8 +11,8 @@ from typing import Any
 
 from rolloutdeck.client import lease, spool
 from rolloutdeck.client.artifact import build_import_command
-from rolloutdeck.client.artifact_uploads import ArtifactUploadQueue, fetch_requested_files, register_artifact
-from rolloutdeck.client.dispatcher import NEVER_DUE, Backoff, Dispatcher
+from rolloutdeck.client.upload.artifact_uploads import ArtifactUploadQueue, fetch_requested_files, register_artifact
+from rolloutdeck.client.upload.dispatcher import NEVER_DUE, Backoff, Dispatcher
 from rolloutdeck.lib import (
     OnceLogger,
     RunClient,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rolloutdeck.client import artifact
-from rolloutdeck.client.artifact_uploads import ArtifactUploadQueue
+from rolloutdeck.client.upload.artifact_uploads import ArtifactUploadQueue
 
 
 def test_thousands_of_files_that_are_gone_are_given_up_one_after_the_other(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def _add_loadable_steps(paths: Sequence[Path], base: Path, result: ScanResult) -
             result.steps.append(step)
             result.trainer = location.trainer
         else:
-            skipped_path = location.path if location.path != base else base / location.files[0]
+            skipped_path = location.path if base in location.path.parents else location.path / location.files[0]
             result.skipped.setdefault(step, []).append(skipped_path.relative_to(base).as_posix())
     result.steps.sort(key=lambda loadable_step: (str(loadable_step.path.parent), loadable_step.step))
     return claimed

@@ -1,5 +1,6 @@
 """Reads a dump that is one JSON value."""
 
+import io
 from typing import Any, BinaryIO
 
 import orjson
@@ -9,6 +10,8 @@ from rollouts.errors import UnreadableDumpError
 from rollouts.formats.readers.jsonl import BOM, parse_json_leniently
 from rollouts.formats.readers.memory import check_json_memory
 
+READ_BYTES = 1 << 20
+
 
 def read_json_document(stream: BinaryIO) -> tuple[Any, bool]:
     """Returns the value, and False if its bytes were not UTF-8. Raises UnreadableDumpError."""
@@ -17,7 +20,7 @@ def read_json_document(stream: BinaryIO) -> tuple[Any, bool]:
 
 def read_document_bytes(stream: BinaryIO) -> bytes:
     """Raises UnreadableDumpError if the document is too long or its values need too much memory."""
-    body = stream.read(MAX_LINE_BYTES + 1)
+    body = _read_at_most(stream, MAX_LINE_BYTES + 1)
     if len(body) > MAX_LINE_BYTES:
         raise UnreadableDumpError(f"It is one JSON value of more than {MAX_LINE_BYTES >> 20} MiB, too long to read.")
     try:
@@ -25,6 +28,14 @@ def read_document_bytes(stream: BinaryIO) -> bytes:
     except ValueError as error:
         raise UnreadableDumpError(f"It is one JSON value: {error}.") from None
     return body.removeprefix(BOM)
+
+
+def _read_at_most(stream: BinaryIO, size: int) -> bytes:
+    """Reads in parts: `stream.read(size)` allocates all `size` bytes at once, whatever the length of the file."""
+    sink = io.BytesIO()
+    while part := stream.read(min(size - sink.tell(), READ_BYTES)):
+        sink.write(part)
+    return sink.getvalue()
 
 
 def parse_json_document(body: bytes) -> tuple[Any, bool]:

@@ -146,3 +146,9 @@ def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_deeply_nested_line_is_no_dump_and_no_crash() -> None:
     assert FileHead.from_bytes(b"[" * 100_000 + b"\n").rows == ()
+
+
+def test_the_numbered_folder_of_an_incomplete_step_can_be_given(tmp_path: Path) -> None:
+    write(tmp_path / "step" / "0" / "tq_batch.pt")
+    result = scan.scan_folders([tmp_path / "step" / "0"], ScanOptions())
+    assert [source for sources in result.skipped.values() for source in sources] == ["meta.json"]

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDumpError
@@ -178,26 +176,6 @@ def test_a_format_told_wrongly_is_refused_in_one_sentence(form: Format, body: by
 def test_an_unknown_format_is_refused_by_name() -> None:
     with pytest.raises(UnreadableDumpError, match="`slime-pt` is not a format"):
         select_format("1.pt", b"", "slime-pt")
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-names = st.sampled_from(["input", "output", "score", "step", "data", "reward", "uid", "acc", "gts", *wire.SAMPLE_KEYS])
-objects = st.dictionaries(names, json_values, max_size=8).map(lambda row: json.dumps(row).encode())
-bodies = st.lists(objects | st.binary(max_size=60), max_size=6).map(b"\n".join)
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no finding
-@given(body=bodies, form=st.sampled_from(FORMATS), split=st.sampled_from(wire.SPLITS))
-def test_any_bytes_give_records_or_a_refusal_and_nothing_else(body: bytes, form: Format, split: str) -> None:
-    try:
-        items = read(form, body, split=split)
-    except UnreadableDumpError:
-        return
-    assert all(isinstance(item, (Record, MetricPoint, LineProblem, SkippedRow)) for item in items)
 
 
 def test_metrics_lines_are_points_and_nan_is_null() -> None:

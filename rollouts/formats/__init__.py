@@ -8,23 +8,18 @@ from rollouts.errors import UnreadableDumpError
 from rollouts.formats import (
     art,
     cure,
-    cure_results,
     flat_metrics,
     native,
     nemo_gym,
     nemo_rl,
     rllm,
-    roll_jsonl,
-    roll_mock,
+    roll,
     skyrl_batch,
-    slime_rollout,
-    slime_train,
+    slime,
     trainer_state,
     trl_completions,
     verifiers,
-    verl_batch,
-    verl_jsonl,
-    verl_metrics,
+    verl,
 )
 from rollouts.formats.base import HEAD_BYTES, DumpContext, Format
 from rollouts.formats.evals import inspect_log, lighteval, lm_eval, openai_batch
@@ -41,19 +36,19 @@ __all__ = [
 ]  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (
-    verl_metrics, trainer_state, *cure.FORMATS, cure_results, *TINKER_FORMATS, nemo_rl, nemo_gym, verifiers, rllm,
-    lm_eval, inspect_log, openai_batch, roll_jsonl, verl_jsonl, native, trl_completions, lighteval, slime_train,
-    slime_rollout, roll_mock, skyrl_batch, *verl_batch.FORMATS, art, flat_metrics, *table.FORMATS,
+    verl.metrics, trainer_state, *cure.samples.FORMATS, cure.results, *TINKER_FORMATS, nemo_rl, nemo_gym, verifiers,
+    rllm, lm_eval, inspect_log, openai_batch, roll.jsonl, verl.jsonl, native, trl_completions, lighteval, slime.train,
+    slime.rollout, roll.mock, skyrl_batch, *verl.batch.FORMATS, art, flat_metrics, *table.FORMATS,
 )  # fmt: skip
 FORMAT_NAMES = frozenset(form.name for form in FORMATS)
 # The trainer overwrites the file with other rows of the same step, so all versions of the file count.
-ADDITIVE_FORMATS = frozenset((trl_completions.name, roll_jsonl.name))
+ADDITIVE_FORMATS = frozenset((trl_completions.name, roll.jsonl.name))
 # Formats with metrics and no samples.
-METRIC_FORMATS = frozenset((verl_metrics.name, flat_metrics.name, trainer_state.name, cure_results.name))
+METRIC_FORMATS = frozenset((verl.metrics.name, flat_metrics.name, trainer_state.name, cure.results.name))
 # Formats without text. Their rows are merged into the samples of other dumps.
 TOKEN_ONLY_FORMATS = frozenset(
-    (slime_train.name, roll_mock.name, skyrl_batch.name, rollout_summaries.name, *TOKEN_ONLY_TABLE_FORMATS,
-     *(form.name for form in verl_batch.FORMATS))
+    (slime.train.name, roll.mock.name, skyrl_batch.name, rollout_summaries.name, *TOKEN_ONLY_TABLE_FORMATS,
+     *(form.name for form in verl.batch.FORMATS))
 )  # fmt: skip
 # Those of them that list all samples of a step with their trajectories, but no tokens: a row without text elsewhere is
 # another sample.
@@ -62,7 +57,7 @@ SUMMARY_FORMATS = frozenset((rollout_summaries.name,))
 
 def find_artifact_format(filename: str) -> str:
     """Returns the format of an artifact file that contains rows, by its name; empty for every other file."""
-    return next((form.name for form in verl_batch.FORMATS if form.filename == filename), "")
+    return next((form.name for form in verl.batch.FORMATS if form.filename == filename), "")
 
 
 def select_format(filename: str, head: bytes, format_name: str = "") -> Format:

@@ -9,7 +9,9 @@ import pytest
 
 from rolloutdeck.protocol import wire
 from rollouts.errors import UnreadableDumpError
-from rollouts.formats import FORMATS, DumpContext, Format, native, select_format, verl_jsonl, verl_metrics
+from rollouts.formats import FORMATS, DumpContext, Format, native, select_format
+from rollouts.formats.verl import jsonl as verl_jsonl
+from rollouts.formats.verl import metrics as verl_metrics
 from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
 from tests.rollouts.golden import DUMPS, expected, files, reading
 from tests.rollouts.support.push import generation, lines

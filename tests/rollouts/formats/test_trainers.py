@@ -11,16 +11,11 @@ from typing import Any
 import pytest
 
 from rollouts.errors import UnreadableDumpError
-from rollouts.formats import (
-    HEAD_BYTES,
-    Format,
-    roll_jsonl,
-    roll_mock,
-    select_format,
-    slime_rollout,
-    slime_train,
-    trl_completions,
-)
+from rollouts.formats import HEAD_BYTES, Format, select_format, trl_completions
+from rollouts.formats.roll import jsonl as roll_jsonl
+from rollouts.formats.roll import mock as roll_mock
+from rollouts.formats.slime import rollout as slime_rollout
+from rollouts.formats.slime import train as slime_train
 from rollouts.samples.record import LineProblem, Record
 from rollouts.storage import files
 from tests.rollouts.support.trainer_dumps import ROLL, SLIME, TRL, read, read_records, rollout, sample

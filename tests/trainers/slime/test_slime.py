@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rollouts.formats import slime_rollout
 from rollouts.formats.base import DumpContext
+from rollouts.formats.slime import rollout as slime_rollout
 from rollouts.samples.record import Record
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.trainers.verl.process import ROOT, Training, python, train

@@ -11,9 +11,10 @@ import pytest
 
 from rolloutdeck.trainers.common.token_selection import TokenSelection
 from rolloutdeck.trainers.slime.plugin import rows
-from rollouts.formats import native, slime_rollout
+from rollouts.formats import native
 from rollouts.formats.base import DumpContext
-from rollouts.formats.slime_rollout import set_policy_version
+from rollouts.formats.slime import rollout as slime_rollout
+from rollouts.formats.slime.rollout import set_policy_version
 from rollouts.samples.record import Record
 from tests.rolloutdeck.support.fake_slime import DATA, Sample, read_samples
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from rollouts.errors import UnreadableDumpError
-from rollouts.formats import DumpContext, find_artifact_format, select_format, verl_batch
+from rollouts.formats import DumpContext, find_artifact_format, select_format
+from rollouts.formats.verl import batch as verl_batch
 from rollouts.indexing import detokenize
 from rollouts.samples.record import Record, SkippedRow
 from tests.rolloutdeck.safe_pickle.dumps import Size, pickled

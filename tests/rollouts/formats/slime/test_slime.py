@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from rollouts.errors import UnreadableDumpError
-from rollouts.formats import select_format, slime_rollout, slime_train
+from rollouts.formats import select_format
+from rollouts.formats.slime import rollout as slime_rollout
+from rollouts.formats.slime import train as slime_train
 from rollouts.samples.record import LineProblem
 from tests.rollouts.support.trainer_dumps import DATA, SLIME, read, read_records, rollout, sample, torch_file, trained
 

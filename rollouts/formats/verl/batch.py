@@ -28,7 +28,7 @@ from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext, decode_texts
 from rollouts.formats.readers.jsonl import parse_prompt_or_empty
 from rollouts.formats.readers.values import collect_extras, get_object, set_batch_tokens, to_jsonable
-from rollouts.formats.verl_jsonl import assign_position
+from rollouts.formats.verl.jsonl import assign_position
 from rollouts.samples import Record, SkippedRow, is_number, to_float, to_integer, to_text
 
 LABEL_FILE = "new_batch.dp"

@@ -28,7 +28,7 @@ from rollouts.formats import native
 from rollouts.formats.base import DumpContext, decode_texts
 from rollouts.formats.readers.seekable import provide_pickle_file
 from rollouts.formats.readers.values import summarize_value, to_jsonable
-from rollouts.formats.slime_rollout import SlimeSampleDict, TrajectoryAssigner, get_saved_samples, split_tokens
+from rollouts.formats.slime.rollout import SlimeSampleDict, TrajectoryAssigner, get_saved_samples, split_tokens
 from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integer
 
 name = "slime-train"

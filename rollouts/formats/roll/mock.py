@@ -26,7 +26,7 @@ from rollouts.formats.base import DumpContext, decode_texts
 from rollouts.formats.readers.jsonl import parse_prompt_or_empty
 from rollouts.formats.readers.seekable import provide_pickle_file
 from rollouts.formats.readers.values import collect_extras, set_batch_tokens, to_jsonable
-from rollouts.formats.roll_jsonl import RLVR_COLUMNS, GroupAssigner, decode_json_text, decode_value
+from rollouts.formats.roll.jsonl import RLVR_COLUMNS, GroupAssigner, decode_json_text, decode_value
 from rollouts.samples import Record, to_float, to_integer, to_text
 
 name = "roll-mock"

@@ -7,7 +7,8 @@ import io
 import pytest
 
 from rolloutdeck import safe_pickle
-from rollouts.formats import DumpContext, verl_batch
+from rollouts.formats import DumpContext
+from rollouts.formats.verl import batch as verl_batch
 from rollouts.indexing import index_dump
 from rollouts.models import Dump, Run, Sample
 from rollouts.pins import artifact_check, artifacts

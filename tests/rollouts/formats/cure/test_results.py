@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from rollouts.errors import UnreadableDumpError
-from rollouts.formats import DumpContext, cure_results, select_format
+from rollouts.formats import DumpContext, select_format
+from rollouts.formats.cure import results as cure_results
 from rollouts.samples.record import LineProblem, MetricPoint
 
-DATA = Path(__file__).parents[2] / "data/cure/step0/results/results-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.txt"
+DATA = Path(__file__).parents[3] / "data/cure/step0/results/results-rl-Qwen.Qwen2.5-7B-Instruct-CodeContests.txt"
 TRAINING, EVALUATION = "results/results-rl-m-D.txt", "evaluation/results/results-eval-m-D.txt"
 # As eval.py of CURE 69fe174 wrote it.
 EVALUATED = """\

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
-from rollouts.formats import roll_jsonl, roll_mock
+from rollouts.formats.roll import jsonl as roll_jsonl
+from rollouts.formats.roll import mock as roll_mock
 from rollouts.samples.record import Record
 from tests.rollouts.support.trainer_dumps import ROLL, columns, read, read_records
 

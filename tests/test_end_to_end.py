@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import html
-import http.cookiejar
 import json
-import re
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,30 +14,12 @@ from tests.support.server import Product
 
 pytestmark = pytest.mark.slow
 DUMPS = Path(__file__).parent / "data" / "verl_jsonl" / "v0"
-HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
 
 
 @pytest.fixture(scope="module")
 def product() -> Iterator[Product]:
     with Product() as product:
         yield product
-
-
-def session_cookie(product: Product) -> str:
-    """Of a person who used the sign-in link."""
-    jar, link = http.cookiejar.CookieJar(), product.sign_in_link()
-    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
-    page = browser.open(link).read().decode()
-    fields = {name: html.unescape(value) for name, value in HIDDEN.findall(page.partition("<main")[2])}
-    browser.open(link.partition("?")[0], urllib.parse.urlencode(fields).encode())
-    return "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar)
-
-
-def post(product: Product, path: str, body: dict[str, Any], method: str = "POST") -> Any:
-    headers = {"Authorization": f"Bearer {product.token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(f"{product.url}/api/v1/{path}", json.dumps(body).encode(), headers, method=method)
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.loads(answer.read() or b"null")
 
 
 def until_rung(bell: ClientConnection, step: int) -> dict[str, Any]:
@@ -54,8 +31,8 @@ def until_rung(bell: ClientConnection, step: int) -> dict[str, Any]:
 
 @pytest.mark.timeout(180)
 def test_a_dump_arrives_is_indexed_is_seen_live_and_is_flagged(product: Product) -> None:
-    run = post(product, "runs/", {"project": "path", "name": "walk", "attempt": "first"})
-    headers = {"Cookie": session_cookie(product), "Origin": product.url}
+    run = product.post("runs/", {"project": "path", "name": "walk", "attempt": "first"})
+    headers = {"Cookie": product.open_session().cookie_header(), "Origin": product.url}
     with connect(product.url.replace("http", "ws") + "/ws/", additional_headers=headers) as bell:
         bell.send(json.dumps({"topics": [f"run:{run['id']}"]}))
 
@@ -71,9 +48,9 @@ def test_a_dump_arrives_is_indexed_is_seen_live_and_is_flagged(product: Product)
         row["output"] for row in map(json.loads, (DUMPS / "rollout" / "3.jsonl").open())
     )
 
-    flag = post(product, "flags/", {"sample": worst["id"], "label": "bad", "reason": "repetition", "text": "again"})
+    flag = product.post("flags/", {"sample": worst["id"], "label": "bad", "reason": "repetition", "text": "again"})
     (step,) = product.get(f"runs/{run['id']}/steps/?split=train")["results"]
     assert step["flags"] == 1  # flagged
-    post(product, f"flags/{flag['id']}/", {"withdrawn": True}, method="PATCH")
+    product.post(f"flags/{flag['id']}/", {"withdrawn": True}, method="PATCH")
     (step,) = product.get(f"runs/{run['id']}/steps/?split=train")["results"]
     assert step["flags"] == 0

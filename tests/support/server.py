@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import html
+import http.cookiejar
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+import urllib.parse
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +24,8 @@ from typing import Any
 
 from rolloutdeck.up.paths import create_data_folders
 from rolloutdeck.up.supervisor import Supervisor
+
+HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
 
 
 def free_port() -> int:
@@ -31,14 +38,18 @@ class Product:
     """`with Product() as product:` runs the whole product; its HOME and data vanish with the block.
 
     `public_url` is the address that people type where a proxy stands in front; `url` always reaches the server itself.
+    `archive` is a packed data folder to start with, `python` the interpreter that runs the server.
     """
 
-    def __init__(self, public_url: str = "") -> None:
-        self.public_url = public_url
+    def __init__(self, public_url: str = "", *, archive: Path | None = None, python: str = sys.executable) -> None:
+        self.public_url, self.archive, self.python = public_url, archive, python
 
     def __enter__(self) -> Product:
         self.home = Path(tempfile.mkdtemp(prefix="rd-up-"))
         self.data = self.home / "data"
+        if self.archive:
+            with tarfile.open(self.archive) as archive:
+                archive.extractall(self.data, filter="data")
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTDECK_")}
@@ -52,7 +63,7 @@ class Product:
 
     def up(self) -> None:
         """Start it all; again after `down`, with the same data and address."""
-        command = [sys.executable, "-m", "rolloutdeck", "up", "--data", str(self.data), "--port", str(self.port)]
+        command = [self.python, "-m", "rolloutdeck", "up", "--data", str(self.data), "--port", str(self.port)]
         self.process = subprocess.Popen(command, env=self.environ, stdout=self.log, stderr=subprocess.STDOUT)
         self.token = self.wait_for_token()
 
@@ -104,6 +115,13 @@ class Product:
             time.sleep(0.05)
         raise SystemExit("rolloutdeck up printed no sign-in link")
 
+    def open_session(self) -> Session:
+        """A session of the person who uses the sign-in link."""
+        session = Session(self.url)
+        link = self.sign_in_link()
+        session.submit(link.partition("?")[0].removeprefix(self.url), link.removeprefix(self.url))
+        return session
+
     def sign_in(self, page: Any) -> None:
         """Signs the admin of the first start in."""
         follow(page, self.sign_in_link())
@@ -123,13 +141,13 @@ class Product:
         """The JSON answer of the API to GET `path` (below /api/v1/)."""
         return json.loads(self.fetch(f"/api/v1/{path}"))
 
-    def post(self, path: str, data: Any) -> Any:
-        """The JSON answer of the API to POST `data` to `path` (below /api/v1/)."""
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+    def post(self, path: str, data: Any, method: str = "POST", **headers: str) -> Any:
+        """The JSON answer of the API to POST `data` to `path` (below /api/v1/), None if the answer is empty."""
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers}
         body = json.dumps(data).encode()
-        request = urllib.request.Request(f"{self.url}/api/v1/{path}", body, headers, method="POST")
+        request = urllib.request.Request(f"{self.url}/api/v1/{path}", body, headers, method=method)
         with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.loads(answer.read())
+            return json.loads(answer.read() or b"null")
 
     def fetch(self, path: str) -> bytes:
         request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token}"})
@@ -160,7 +178,7 @@ class Product:
     def command(self, *words: str) -> subprocess.Popen[bytes]:
         """Another `rolloutdeck` command on this machine, with the local token."""
         return subprocess.Popen(
-            [sys.executable, "-m", "rolloutdeck", *words], env=self.environ, stdout=self.log, stderr=self.log
+            [self.python, "-m", "rolloutdeck", *words], env=self.environ, stdout=self.log, stderr=self.log
         )
 
     def memory(self) -> float:
@@ -177,6 +195,29 @@ class Product:
     def disk(self) -> int:
         """Bytes below the data directory, logs left out."""
         return sum(file.stat().st_size for file in self.data.rglob("*") if file.is_file() and "logs" not in file.parts)
+
+
+class Session:
+    """Requests of a browser without scripts: cookies, pages and forms."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.cookies = url, http.cookiejar.CookieJar()
+        self.opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self.cookies))
+
+    def get(self, path: str) -> str:
+        """The HTML of a page. Raises HTTPError."""
+        with self.opener.open(self.url + path, timeout=60) as answer:
+            return str(answer.read().decode())
+
+    def submit(self, path: str, page: str, **fields: str) -> str:
+        """Posts a form with `fields` and the hidden fields of `page`. Returns the HTML of the answer."""
+        hidden = {name: html.unescape(value) for name, value in HIDDEN.findall(self.get(page).partition("<main")[2])}
+        body = urllib.parse.urlencode(hidden | fields).encode()
+        with self.opener.open(self.url + path, body, timeout=60) as answer:
+            return str(answer.read().decode())
+
+    def cookie_header(self) -> str:
+        return "; ".join(f"{cookie.name}={cookie.value}" for cookie in self.cookies)
 
 
 def follow(page: Any, link: str) -> None:

@@ -28,6 +28,38 @@ def test_runs_are_queried_by_keyboard(visit: Visit, training: Training) -> None:
     expect(page).to_have_url(re.compile(r"q=score"))
     expect(names.first).to_be_visible()
     page.keyboard.type("statsu:x")
+    page.wait_for_timeout(400)  # no error while somebody types
+    expect(page.locator("#q")).to_have_attribute("aria-invalid", "false")
+    page.keyboard.press("Enter")
     expect(page.locator("#q-error")).to_contain_text("Did you mean")
     expect(page.locator("#q")).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#q")).to_be_focused()
     expect(names.first).to_be_visible()
+
+
+def test_half_a_word_changes_nothing_and_back_undoes_a_query(visit: Visit, training: Training) -> None:
+    training.pushed(1, 4, generations(1, 4))
+    page = visit.go("/")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    box, names = page.locator("#q"), page.locator(".run-name")
+    expect(names.first).to_be_visible()
+    page.keyboard.press("/")
+    for text in ("sco", "re>", "is:arch"):
+        box.fill(text)
+        page.wait_for_timeout(400)
+    assert [url for url in asked if "/?q=" in url] == []
+    box.fill("score>=0 ")
+    expect(page).to_have_url(re.compile(r"q=score(>|%3E)=0$"))
+    page.keyboard.press("Enter")
+    expect(names.first).to_be_focused()
+    page.keyboard.press("/")
+    box.fill("score>5")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("No runs match this query.")).to_be_visible()
+    for q in ("score>=0", ""):
+        page.go_back()
+        expect(box).to_have_value(q)
+        expect(names.first).to_be_visible()
+    page.go_forward()
+    expect(box).to_have_value("score>=0")

@@ -13,7 +13,7 @@ document.documentElement.classList.add("js");
 const scripts = [];
 if (document.getElementById("compare")) scripts.push(import("../compare/compare.js"));
 if (document.querySelector("[data-charts]")) scripts.push(import("../run/charts/index.js"));
-if (document.getElementById("q-choices")) scripts.push(import("../step/query_box.js"));
+if (document.getElementById("result")) scripts.push(import("../step/query_box.js")); // a query that filters samples
 if (document.querySelector("[data-arrived]")) scripts.push(import("../step/newer_data.js"));
 if (document.querySelector("[data-history]")) scripts.push(import("../prompt/prompt.js"));
 if (document.querySelector("[data-feed-cards]")) scripts.push(import("../live/feed.js"));

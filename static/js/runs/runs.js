@@ -2,7 +2,9 @@
 // refresh; the box of a group selects its runs, also those that are folded.
 import { fill, gettext } from "../common/i18n.js";
 import "../common/popover.js";
+import { buildUrl } from "../common/panel.js";
 import { attachCompletion } from "../common/query_completion.js";
+import { attachQuery } from "../common/query_runner.js";
 
 const list = document.getElementById("runs");
 const bar = document.getElementById("tidy");
@@ -12,8 +14,6 @@ const names = () => [...list.querySelectorAll(".run-name, .fold")];
 const uids = (box) => box.value.split(",");
 const picked = new Set();
 let anchor;
-
-attachCompletion(query);
 
 // --- selection --------------------------------------------------------------------------------------------------------
 
@@ -113,23 +113,25 @@ list.addEventListener("keydown", (event) => {
 
 // --- query ------------------------------------------------------------------------------------------------------------
 
-document.addEventListener("htmx:afterSwap", (event) => {
-  const error = document.getElementById("q-error");
-  if (event.target.id === "runs") error.textContent = "";
-  if (["runs", "q-error"].includes(event.target.id)) query.setAttribute("aria-invalid", String(Boolean(error.textContent.trim())));
+const completion = attachCompletion(query);
+const form = query.form;
+const buildAddress = (q) => buildUrl({ q: q.trim(), name: "", start: "" }); // `name` is the old name of `q`
+const { ask } = attachQuery(query, { panel: list, buildAddress });
+
+// Enter goes to the list; after an error the query box has the focus again.
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  completion.close();
+  const shown = ask(buildAddress(query.value));
+  list.tabIndex = -1;
+  list.focus({ preventScroll: true }); // the next keys are for the list
+  if ((await shown) && document.activeElement === list) names()[0]?.focus();
 });
 
-// Ignores a response to an outdated query.
-document.addEventListener("htmx:beforeSwap", (event) => {
-  const { elt, requestConfig, xhr } = event.detail;
-  if (requestConfig?.elt.id !== "query" || !xhr.responseURL || !["runs", "q-error"].includes(elt.id)) return;
-  if ((new URL(xhr.responseURL).searchParams.get("q") ?? "") !== query.value) event.detail.shouldSwap = false;
-});
-
-// Enter goes to the list.
-query.form.addEventListener("submit", () => {
-  const focus = () => document.activeElement === query && names()[0]?.focus();
-  document.addEventListener("htmx:afterSettle", focus, { once: true });
+form.addEventListener("change", ({ target }) => {
+  if (target.tagName !== "SELECT") return;
+  if (target.name === "project") form.dataset.choices = buildUrl({ project: target.value }, form.dataset.choices);
+  ask(buildUrl({ [target.name]: target.value, start: "" }, buildAddress(query.value)));
 });
 
 document.addEventListener("htmx:afterSettle", restore);

@@ -1,4 +1,5 @@
-"""Writes the `.expected.json` beside each real dump: python -m tests.rollouts.golden. Look at the difference."""
+"""Writes the `.expected.json` beside each dump that `tests.rollouts.formats.independent` does not read:
+python -m tests.rollouts.golden. Look at the difference."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ if __name__ == "__main__":
 
 from rollouts.formats import DumpContext, select_format
 from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
+from tests.rollouts.formats.independent import has_reader
 
 DUMPS = Path(__file__).parents[1] / "data"
 REAL = (
@@ -35,6 +37,10 @@ WHOLE = (0, 1, -1)  # records that are kept whole
 def files() -> list[Path]:
     matches = sorted(path for pattern in REAL for path in DUMPS.glob(pattern))
     return [path for path in matches if not path.name.endswith(".expected.json")]
+
+
+def snapshots() -> list[Path]:
+    return [path for path in files() if not has_reader(path)]
 
 
 def expected(path: Path) -> Path:
@@ -77,5 +83,5 @@ def short(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    for path in files():
+    for path in snapshots():
         expected(path).write_text(json.dumps(reading(path), ensure_ascii=False, indent=1) + "\n")

@@ -39,7 +39,7 @@ KNOWN_COLUMNS = frozenset(
      "interaction_kwargs", "rollout_reward_scores", "mm_processor_kwargs", "mm_processor_output", "extras",
      "request_id", "agent_name")
 )  # fmt: skip
-STORED_COLUMNS = frozenset(("index", "num_turns", "__num_turns__", "data_source", "uid"))
+STORED_COLUMNS = frozenset(("index", "num_turns", "__num_turns__", "data_source", "uid", "raw_prompt"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +106,13 @@ class VerlBatchReader:
     def set_values(self, record: Record, values: dict[str, Any]) -> None:
         """Sets reward extras, labels, and the keys that an agent loop added."""
         values = {**values, **get_object(values, "extra_fields")}
+        turns = to_integer(values.setdefault("num_turns", values.get("__num_turns__")))
         set_rewards(record, {key: values[key] for key in self.reward_keys if key in values})
         set_rewards(record, get_object(values, "reward_extra_info"))
         record.ground_truth = to_text(to_jsonable(get_object(values, "reward_model").get("ground_truth")))
         source = values.get("data_source")
         record.data_source = source if isinstance(source, str) else None
         record.metrics = to_jsonable(values["metrics"]) if isinstance(values.get("metrics"), dict) else None
-        turns = to_integer(values.get("num_turns", values.get("__num_turns__")))
         numbers = {"num_turns": turns, "dataset_index": to_integer(values.get("index"))}
         record.policy_version = to_integer(values.get("min_global_steps"))
         record.extras |= {key: value for key, value in numbers.items() if value is not None}

@@ -13,7 +13,7 @@ from rollouts.formats import FORMATS, DumpContext, Format, native, select_format
 from rollouts.formats.verl import jsonl as verl_jsonl
 from rollouts.formats.verl import metrics as verl_metrics
 from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
-from tests.rollouts.golden import DUMPS, expected, files, reading
+from tests.rollouts.golden import DUMPS, expected, reading, snapshots
 from tests.rollouts.support.push import generation, lines
 from tests.support.patching import patch_everywhere
 
@@ -28,7 +28,7 @@ def read_one(form: Format, body: bytes, **options: Any) -> Record:
     return record
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(DUMPS)))
+@pytest.mark.parametrize("path", snapshots(), ids=lambda path: str(path.relative_to(DUMPS)))
 def test_a_real_dump_reads_as_expected(path: Path) -> None:
     assert reading(path) == json.loads(expected(path).read_text())
 

@@ -1,0 +1,31 @@
+"""A second reader of every dump, written from the documentation of the trainers and from docs/formats.md. It shares no
+code with the readers of the product. A row is what the product's record must hold; a field that a row lacks must be
+empty there. `group` is any label: rows with the same label must be in the same group. `SKIP` is a row that must not be
+a sample. `read_rows` returns None for a file that no reader here knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.rollouts.formats.independent import cure, episodes, nemo, roll, skyrl, slime, tinker, trl, verl
+from tests.rollouts.formats.independent.rows import SKIP, Rows
+
+__all__ = ["SKIP", "has_reader", "read_rows"]
+
+# The end of a path below tests/data, and its reader.
+READERS: list[tuple[str, Callable[[Path], Rows]]] = [
+    *verl.READERS, *trl.READERS, *slime.READERS, *roll.READERS, *cure.READERS, *nemo.READERS, *skyrl.READERS,
+    *episodes.READERS, *tinker.READERS,
+]  # fmt: skip
+
+
+def read_rows(path: Path) -> Rows | None:
+    reader = next((reader for pattern, reader in READERS if re.search(pattern, str(path))), None)
+    return None if reader is None else reader(path)
+
+
+def has_reader(path: Path) -> bool:
+    return any(re.search(pattern, str(path)) for pattern, _ in READERS)

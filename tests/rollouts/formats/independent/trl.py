@@ -1,0 +1,58 @@
+"""TRL: `completions_{step:05d}.parquet`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.rollouts.formats.independent.rows import Rows, number, prompt
+
+
+def read_completions(path: Path) -> Rows:
+    table = pq.read_table(path)
+    schema = table.schema
+    parts = [field.name for field in schema if pa.types.is_floating(field.type) and field.name != "advantage"]
+    lines = table.to_pylist()
+    totals = [sum(value for part in parts if (value := number(line[part])) is not None) for line in lines]
+    weighted = not agrees(lines, totals)
+    rows: Rows = []
+    for line, total in zip(lines, totals, strict=True):
+        completion = line["completion"]
+        (answer,) = [completion] if isinstance(completion, str) else [turn["content"] for turn in completion]
+        given = prompt(line["prompt"])
+        rewards = {part: number(line[part]) for part in parts}
+        others = {k: v for k, v in line.items() if k not in ("step", "prompt", "completion", "advantage", *parts)}
+        rows.append(
+            {
+                **given,
+                "response": answer,
+                "score": None if weighted or set(rewards.values()) == {None} else total,
+                "rewards": rewards,
+                "advantages": None if number(line["advantage"]) is None else [number(line["advantage"])],
+                "step": line["step"],
+                "ground_truth": others.pop("ground_truth", None),
+                "extras": {key: value for key, value in others.items() if value is not None},
+                "group": repr(line["prompt"]),
+            }
+        )
+    return rows
+
+
+def agrees(lines: list[dict[str, Any]], totals: list[float]) -> bool:
+    """Whether the responses to a prompt have the same order by sum of rewards and by advantage."""
+    groups = defaultdict(list)
+    for line, total in zip(lines, totals, strict=True):
+        groups[repr(line["prompt"])].append((total, line["advantage"]))
+    return all(
+        (a[0] - b[0]) * (a[1] - b[1]) >= 0 and (abs(a[0] - b[0]) < 1e-6) == (abs(a[1] - b[1]) < 1e-6)
+        for group in groups.values()
+        for a in group
+        for b in group
+    )
+
+
+READERS = [(r"completions_\d{5}\.parquet$", read_completions)]

@@ -1,0 +1,94 @@
+"""Every row and every field of every dump, against a second reader that shares no code with the product's."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollouts.formats import HEAD_BYTES, DumpContext, find_artifact_format, select_format
+from rollouts.samples.record import LineProblem, MetricPoint, Record
+from tests.rollouts.formats.independent import SKIP, has_reader, read_rows
+
+DATA = Path(__file__).parents[2] / "data"
+ROOT = Path(os.environ.get("DUMPS", DATA))  # DUMPS=folder compares the dumps below another folder
+FIELDS = {field.name: field.default for field in fields(Record)} | {"rewards": {}, "extras": {}}
+
+
+def list_dumps() -> list[Path]:
+    files = (path for path in sorted(ROOT.rglob("*")) if path.is_file() and not path.name.endswith(".expected.json"))
+    return [path for path in files if has_reader(path)]
+
+
+def read_product(path: Path) -> list[Any]:
+    """Reads without the step that a sender may name, so that each record has the step of its row."""
+    artifact, options = find_artifact_format(path.name), {}
+    kind = artifact or ("areal" if "areal" in path.parts else "")  # `import` knows AReaL by the folder
+    if artifact:
+        siblings = {item.name: item for item in path.parent.iterdir()}
+        shape = path.relative_to(ROOT).as_posix().partition("_N")[2]
+        options = {"facts": {"samples_per_prompt": int(shape.split("_")[0])}, "sibling_paths": siblings}
+    is_eval = path.parent.name == "val" or path.name.startswith("eval_")
+    name = path.relative_to(ROOT).as_posix()
+    context = DumpContext(name, "eval" if is_eval else "train", path=path, **options)
+    body = path.read_bytes()
+    return list(select_format(name, body[:HEAD_BYTES], kind).read(io.BytesIO(body), context))
+
+
+@pytest.mark.parametrize("path", list_dumps(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_row_and_field_is_that_of_the_dump(path: Path) -> None:
+    items, rows = read_product(path), read_rows(path)
+    assert rows and not [item for item in items if isinstance(item, LineProblem)]
+    assert len(items) == len(rows)
+    groups: list[tuple[Any, Any]] = []
+    trajectories: list[tuple[Any, Any]] = []
+    places: Counter[Any] = Counter()
+    differences: list[Any] = []
+    for number, (item, row) in enumerate(zip(items, rows, strict=True)):
+        if row is SKIP or isinstance(item, MetricPoint):
+            expected: Any = SKIP if row is SKIP else (row["metrics_of"], row["values"])
+            given: Any = (item.step, item.values) if isinstance(item, MetricPoint) else SKIP
+            differences += [(number, expected, given)] if expected != given else []
+            continue
+        assert isinstance(item, Record), item
+        groups.append((row["group"], item.group))
+        if isinstance(row.get("trajectory"), tuple):
+            trajectories.append((row["trajectory"], item.trajectory))
+        if item.index is not None and "index" not in row:
+            assert item.index == places[row["group"]], number
+            places[row["group"]] += 1
+        differences += compare(number, item, row)
+    assert not differences, f"{len(differences)} differences, the first: {differences[:5]}"
+    assert are_same_labels(trajectories)
+    if any(given is not None for _, given in groups):  # else equal prompts are one group
+        assert are_same_labels(groups)
+
+
+def are_same_labels(pairs: list[tuple[Any, Any]]) -> bool:
+    """Whether both sides put the same rows together, whatever they call them."""
+    return len(set(pairs)) == len({one for one, _ in pairs}) == len({other for _, other in pairs})
+
+
+def compare(number: int, record: Record, row: dict[str, Any]) -> list[Any]:
+    """Returns (row, field, expected, read) of each field that differs."""
+    given = {name: getattr(record, name) for name in FIELDS}
+    expected = {name: row.get(name) or default for name, default in FIELDS.items()} | {
+        name: row[name] for name in FIELDS if row.get(name) is not None
+    }
+    given["step"], expected["step"] = given["extras"].pop("step", None), row.get("step")
+    if isinstance(expected["ground_truth"], (list, dict)):  # stored as JSON
+        given["ground_truth"] = json.loads(given["ground_truth"])
+    if isinstance(expected["trajectory"], tuple):  # any name: it is compared as a label
+        given["trajectory"], expected["trajectory"] = None, None
+    return [
+        (number, name, expected[name], given[name])
+        for name in expected
+        if name not in ("group", "index") or (name == "index" and "index" in row)
+        if expected[name] != given[name]
+    ]

@@ -31,6 +31,7 @@ class SavedView(models.Model):
         OVERVIEW = "overview"
         STEP = "step"
         ALL_STEPS = "all-steps"
+        SEARCH = "search"
 
     project = models.ForeignKey(Project, models.CASCADE, null=True, blank=True, related_name="saved_views")
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="saved_views")

@@ -35,6 +35,7 @@ from rollouts.query.correctness_rule import (
 from rollouts.query.grammar import ASCII_SIGNS, quote_value
 from rollouts.query.hits import Snippet, build_hit_pattern, find_hits, find_snippets
 from rollouts.query.parser import parse_query
+from rollouts.query.project_completion import complete_query_of_runs
 from rollouts.query.scan_request import ScanRequest, get_scan_request, start_scan_request
 from rollouts.query.scanner_process import read_memory
 from rollouts.query.search import PART_PREFIX, SAMPLE_ORDERINGS, QueryResult, build_query_condition, find_samples
@@ -48,7 +49,7 @@ __all__ = [
     "QueryResult", "QueryScope", "QueryTerms", "RangeTerm", "RecordedTerm", "RegexTerm", "SAMPLE_ORDERINGS",
     "SAMPLE_VOCABULARY", "ScanRequest", "Snippet", "TextTerm", "TimeBudget", "Vocabulary", "build_condition",
     "build_hit_pattern", "build_known_false", "build_known_true", "build_query_condition", "complete_query",
-    "compute_tolerance", "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets",
+    "complete_query_of_runs", "compute_tolerance", "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets",
     "find_term_span", "format_range", "get_rule_text", "get_scan_request", "is_changeable_term",
     "parse_correctness_rule", "parse_query", "quote_value", "read_memory", "scan_bodies", "split_terms",
     "start_scan_request",

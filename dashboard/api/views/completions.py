@@ -8,7 +8,7 @@ from rest_framework.response import Response
 from dashboard import permissions
 from dashboard.api.base import ApiView, Params, filter_by_owner
 from dashboard.api.views.samples import SAMPLE_QUERY_PARAMS, parse_sample_scope
-from rollouts.query import QueryCompletion, complete_query
+from rollouts.query import QueryCompletion, complete_query, complete_query_of_runs
 from rollouts.runs import complete_run_query, find_runs
 
 KINDS = ("samples", "runs")
@@ -19,10 +19,10 @@ class Completions(ApiView):
 
     takes = {
         "GET": {
-            "kind": "samples (default) of one run, or runs.",
-            "project": "With kind=runs: a slug; all projects by default.",
+            "kind": "samples (default) of one run or of the newest runs of a project, or runs.",
+            "project": "A slug. With kind=runs all projects by default; with kind=samples instead of a run.",
             **{name: description for name, description in SAMPLE_QUERY_PARAMS.items() if name != "ordering"},
-            "run": "Its id; required with kind=samples.",
+            "run": "Its id; with kind=samples either a run or a project is required.",
             "q": "The query, which may be incomplete.",
             "at": "Position of the cursor in characters from 0. Default: the end of the query.",
         }
@@ -34,6 +34,11 @@ class Completions(ApiView):
         query = self.parse_query()
         if query.choice("kind", KINDS, default="samples") == "runs":
             return Response(asdict(self.complete_runs(request, query)))
+        if "project" in query and "run" not in query:
+            runs = filter_by_owner(permissions.visible_runs(request).filter(archived_at=None), request, query)
+            newest = runs.order_by("-seen_at", "-pk").iterator(chunk_size=10)
+            at = query.integer("at")
+            return Response(asdict(complete_query_of_runs(newest, query.get("q", ""), at, reader=self.user.pk)))
         scope = parse_sample_scope(request, query)
         return Response(asdict(complete_query(q=query.get("q", ""), at=query.integer("at"), **scope)))
 

@@ -111,6 +111,7 @@ SHORTCUTS = (
     Shortcut("A", N_("switch between figures and responses that are alike"), STEP, foot=N_("alike")),
     Shortcut("/", N_("query"), RUNS, foot=N_("query")),
     Shortcut("/", N_("query"), SEARCH, foot=N_("query")),
+    Shortcut("j k", N_("next / previous result"), SEARCH, foot=N_("result")),
     Shortcut("s", N_("sort menu"), STEP),
     Shortcut("/", N_("filter"), ("run", "live", "findings"), foot=N_("filter")),
     Shortcut("v", N_("overlay another run"), RUN_OVERVIEW, foot=N_("overlay")),

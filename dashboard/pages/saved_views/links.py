@@ -7,6 +7,7 @@ from django.urls import reverse
 from rollouts.models import Project, Run, SavedView
 
 MAX_LISTED_VIEWS = 100
+PAGES_WITHOUT_RUN = (SavedView.Page.RUNS, SavedView.Page.SEARCH)  # their URL names
 
 
 def find_views(user: User, page: str = "", project: Project | None = None) -> QuerySet[SavedView]:
@@ -21,8 +22,8 @@ def find_views(user: User, page: str = "", project: Project | None = None) -> Qu
 
 def build_view_url(view: SavedView, run: Run | None) -> str:
     """The page of a view; for a page of a run, of this run."""
-    if view.page == SavedView.Page.RUNS:
-        path = reverse("runs")
+    if view.page in PAGES_WITHOUT_RUN:
+        path = reverse(view.page)
     elif run is None:
         return reverse("saved-view", args=[view.pk])
     elif view.page == SavedView.Page.OVERVIEW:

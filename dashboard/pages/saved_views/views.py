@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard import permissions
 from dashboard.pages.common import get_return_url, get_signed_in_user, redirect_see_other
-from dashboard.pages.saved_views.links import build_view_url, find_views
+from dashboard.pages.saved_views.links import PAGES_WITHOUT_RUN, build_view_url, find_views
 from rollouts.errors import RolloutError
 from rollouts.lib import MAX_INT64
 from rollouts.models import Run, SavedView
@@ -51,7 +51,7 @@ def open_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Redirects to the page: of `?run=`, else of the most recently updated run of the project."""
     view = view_or_404(request, pk)
     run = find_run(request)
-    if run is None and view.page != SavedView.Page.RUNS:
+    if run is None and view.page not in PAGES_WITHOUT_RUN:
         runs = permissions.visible_runs(request).filter(project=view.project, archived_at=None)
         run = runs.order_by("-seen_at", "-pk").first()
         if run is None:

@@ -1,6 +1,7 @@
 """The search over the samples of all runs of a project. The page requests one part of the runs after the other, so a
 search ends when the user leaves."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -20,12 +21,14 @@ from dashboard.pages.common import (
     get_signed_in_user,
     parse_integer_param,
     render_query_error,
+    render_snippet,
     render_text_line,
 )
-from rollouts.errors import InvalidInputError, QueryLimitError
+from rollouts.errors import InvalidInputError, QueryLimitError, StorageUnavailableError
 from rollouts.models import Project
-from rollouts.query import parse_query
+from rollouts.query import build_hit_pattern, find_snippets, parse_query
 from rollouts.runs import RunMatches, search_runs
+from rollouts.samples import load_texts
 
 PART_SECONDS = 0.8
 MAX_RUNS = 2000
@@ -69,9 +72,6 @@ def search_page(request: HttpRequest) -> HttpResponse:
             context["error"] = render_query_error(state.q, problem)
     if get_requested_panel(request):
         return render(request, "search/part.html", context)
-    if project:
-        newest = permissions.visible_runs(request).filter(project=project).order_by("-seen_at").first()
-        context["completes"] = newest.uid if newest else ""
     return render(request, "search/page.html", context)
 
 
@@ -109,12 +109,19 @@ def build_all_link(part: RunMatches, q: str) -> str:
 
 
 def build_rows(part: RunMatches, q: str) -> list[dict[str, Any]]:
+    """The rows show the text around the first hit of a query for texts; without one, the end of the response."""
+    query, snippets = parse_query(q), {}
+    if build_hit_pattern(query):
+        with suppress(StorageUnavailableError):
+            snippets = find_snippets(load_texts(part.samples), query)
     return [
         {
             "link": f"{reverse('step', args=[part.run.uid, 'all'])}?{urlencode({'q': q, 'sel': sample.pk})}",
             "step": sample.step.step,
             "score": sample.score,
-            "tail": render_text_line((sample.tail or "")[-MAX_TAIL_CHARS:]),
+            "text": render_snippet(snippet)
+            if (snippet := snippets.get(sample.pk))
+            else render_text_line((sample.tail or "")[-MAX_TAIL_CHARS:]),
         }
         for sample in part.samples
     ]

@@ -1,9 +1,25 @@
 // The search over all runs: completion of the query, and the button that stops the search.
 import { gettext } from "../common/i18n.js";
+import { buildUrl } from "../common/panel.js";
 import { attachCompletion } from "../common/query_completion.js";
 
 const box = document.getElementById("q");
-if (box.form.dataset.choices) attachCompletion(box);
+const form = box.form;
+const project = document.getElementById("project");
+if (form.dataset.choices) attachCompletion(box);
+
+// --- results ----------------------------------------------------------------------------------------------------------
+
+const results = () => [...document.querySelectorAll("#found li a")];
+
+form.addEventListener("click", (event) => {
+  const by = Number(event.target.closest("[data-row]")?.dataset.row);
+  if (!by) return;
+  const all = results();
+  all[Math.min(Math.max(all.indexOf(document.activeElement) + by, 0), all.length - 1)]?.focus();
+});
+
+// --- stop -------------------------------------------------------------------------------------------------------------
 
 document.addEventListener("click", (event) => {
   const stop = event.target.closest?.("[data-stop-search]");
@@ -19,4 +35,8 @@ document.addEventListener("htmx:beforeRequest", (event) => event.target.hasAttri
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.requestConfig?.elt.hasAttribute("data-stopped")) event.detail.shouldSwap = false;
 });
-document.getElementById("project").addEventListener("change", () => box.value.trim() && box.form.requestSubmit());
+
+project.addEventListener("change", () => {
+  form.dataset.choices = buildUrl({ project: project.value }, form.dataset.choices);
+  if (box.value.trim()) form.requestSubmit();
+});

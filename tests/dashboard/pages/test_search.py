@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -12,7 +13,8 @@ from django.test import Client
 
 from dashboard.api.views import search as api_search
 from dashboard.pages.search import views
-from rollouts.models import Project, Run
+from rollouts.models import Project, Run, SavedView
+from rollouts.query import project_completion
 from rollouts.runs import search_runs
 from tests.dashboard.support.api_client import Ask
 from tests.rollouts.support.push import indexed, lines
@@ -46,6 +48,49 @@ def test_all_runs_are_searched_the_newest_first_with_counts(runs: list[Run], cli
     assert "2 matches" in page and "1 match" in page and "Runs searched: 3. Matches: 3." in page
     assert f"/runs/{runs[2].uid}/steps/all/?q=quokka&sel=" in page
     assert "Runs searched: 3. No sample matches" in get(client, "/search/?project=math&q=wombat")
+
+
+def test_rows_show_the_text_around_the_hit_and_are_one_list(project: Project, client: Client, mate: User) -> None:
+    text = "first a quokka sleeps " + "and then much more text follows " * 30
+    fill(project, "long", text, "no hit")
+    client.force_login(mate)
+    page = get(client, "/search/?project=math&q=quokka")
+    (row,) = re.findall(r'<span class="tail">(.*?)</span>\s*</a>', page, re.DOTALL)
+    assert 'first a <mark class="hit">quokka</mark> sleeps' in row
+    assert re.search(r'<div id="found" data-roving="y"', page) and 'data-key="j"' in page
+    row = get(client, "/search/?project=math&q=score=0").partition('<span class="tail">')[2]
+    assert "much more text follows" in row.partition("</a>")[0] and "<mark" not in row  # no text was asked for
+
+
+def test_the_completion_knows_the_newest_runs_of_the_project(
+    project: Project, client: Client, mate: User, stranger: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project_completion, "MAX_SECONDS", 60)
+    for n, source in enumerate(("gsm8k", "gsm8k", "aime")):
+        rows = [{"prompt": "p", "response": "r", "score": n, "data_source": source}]
+        indexed(builders.run(project, f"run-{n}"), lines(*rows), 1)
+    client.force_login(mate)
+    page = get(client, "/search/?project=math")
+    (url,) = re.findall(r'data-choices="([^"]*)"', page)
+
+    def complete(q: str) -> dict[str, Any]:
+        return {choice["text"]: choice for choice in client.get(f"{url}&q={q}").json()["choices"]}
+
+    counts = {text: choice["count"] for text, choice in complete("source:").items()}
+    assert counts == {"source:aime": 1, "source:gsm8k": 2}
+    assert complete("sco")["score"]["detail"] == "reward of the response"  # each run has another range
+    client.force_login(stranger)
+    assert client.get(url).status_code == 404
+
+
+def test_a_search_is_saved_as_a_view(runs: list[Run], client: Client, mate: User) -> None:
+    client.force_login(mate)
+    assert "?page=search" in get(client, "/search/?project=math")
+    fields = {"name": "quokkas", "page": "search", "params": "?project=math&q=quokka", "project": "math"}
+    client.post("/views/save/", fields)
+    view = SavedView.objects.get()
+    assert client.get(f"/views/{view.pk}/").headers["Location"] == "/search/?project=math&q=quokka"
+    assert 'href="/search/?project=math&q=quokka"' in get(client, "/views/?page=search")
 
 
 def test_a_long_search_goes_on_in_parts(

@@ -49,8 +49,8 @@ __all__ = [
     "QueryResult", "QueryScope", "QueryTerms", "RangeTerm", "RecordedTerm", "RegexTerm", "SAMPLE_ORDERINGS",
     "SAMPLE_VOCABULARY", "ScanRequest", "Snippet", "TextTerm", "TimeBudget", "Vocabulary", "build_condition",
     "build_hit_pattern", "build_known_false", "build_known_true", "build_query_condition", "complete_query",
-    "complete_query_of_runs", "compute_tolerance", "find_hits", "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets",
-    "find_term_span", "format_range", "get_rule_text", "get_scan_request", "is_changeable_term",
-    "parse_correctness_rule", "parse_query", "quote_value", "read_memory", "scan_bodies", "split_terms",
-    "start_scan_request",
+    "complete_query_of_runs", "compute_tolerance", "find_hits", "find_matching_texts", "find_number_ranges",
+    "find_samples", "find_snippets", "find_term_span", "format_range", "get_rule_text", "get_scan_request",
+    "is_changeable_term", "parse_correctness_rule", "parse_query", "quote_value", "read_memory", "scan_bodies",
+    "split_terms", "start_scan_request",
 ]  # fmt: skip

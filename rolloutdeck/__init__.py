@@ -5,6 +5,9 @@ run = rolloutdeck.init(project="math", name="qwen3-8b-grpo", config={...}, resum
 run.log({"critic/score/mean": 0.31}, step=12)
 run.log_samples(rows, step=12, split="train")
 run.finish()
+
+Depends on: nothing at import. `init` and `Run` are loaded from `rolloutdeck.client` at their first use.
+Invariant: no call raises into the training or waits for the network.
 """
 
 from __future__ import annotations

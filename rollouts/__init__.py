@@ -1,6 +1,7 @@
-"""The domain: what the web process and the workers share. It knows neither HTTP nor Celery.
+"""The domain: what the web process and the workers share.
 
-A dump **arrives** (`ingest/`), is **indexed** (`indexing/`, through `formats/`), is seen **live** (`live/`), is
-**flagged** (`flags/`), is **pinned** (`pins/`), is **replayed** (`replay/`). `models/` holds the tables.
-docs/architecture.md says what the other folders are for.
+Depends on: `rolloutdeck`.
+Invariant: it knows neither HTTP nor Celery.
 """
+
+__all__: list[str] = []

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import tomllib
@@ -24,6 +28,10 @@ TRAINERS = re.compile(
 )
 # Formats, trainer modules and safe readers may name a trainer; so may the list of trainers.
 MAY_NAME = re.compile(r"rollouts/formats/|rolloutdeck/(trainers/|safe_pickle/|trainer_api/registry.py)")
+# Django alone imports from it.
+NO_ENTRANCE = {"rollouts/migrations"}
+# Exceptions that all layers raise and catch.
+ERRORS = ("rollouts.errors.", "rolloutdeck.errors.")
 VARIABLE = re.compile(r"\b(?:ROLLOUTDECK_[A-Z_]+|DATABASE_URL|REDIS_URL)\b")
 
 
@@ -35,36 +43,102 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def capability(module: str) -> str:
-    """The folder whose entrance code of other folders imports; empty if the module is not in such a folder.
+def entrance(folder: Path) -> ast.Module:
+    return ast.parse((folder / "__init__.py").read_text())
 
-    A capability is a folder below a package; below `dashboard/pages`, `rolloutdeck/trainers` and
-    `rolloutdeck/safe_pickle` each folder is one.
+
+@cache
+def public_names(package: str) -> frozenset[str]:
+    """What `__all__` of a package lists; without it nothing is public."""
+    for node in entrance(ROOT.joinpath(*package.split("."))).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return frozenset(ast.literal_eval(node.value))
+    return frozenset()
+
+
+def deep_imports(path: Path) -> Iterator[str]:
+    """Names that a file imports past the entrance of the deepest folder that holds them.
+
+    Code in a folder and in the folders below it imports its modules directly.
     """
-    parts = module.split(".")
-    depth = (
-        3 if parts[:2] in (["dashboard", "pages"], ["rolloutdeck", "trainers"], ["rolloutdeck", "safe_pickle"]) else 2
-    )
-    folder = ROOT.joinpath(*parts[:depth])
-    return ".".join(parts[:depth]) if len(parts) > depth and folder.is_dir() else ""
+    here = name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    for node in ast.walk(ast.parse(path.read_text())):
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names = [(module.rpartition(".")[0], module.rpartition(".")[2]) for module in modules]
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names = [(node.module, alias.name) for alias in node.names]
+        for source, imported in names:
+            if source.partition(".")[0] not in PACKAGES:
+                continue
+            target = ROOT.joinpath(*source.split("."))
+            is_folder = target.is_dir()
+            home = source if is_folder else source.rpartition(".")[0]
+            is_public = is_folder and (imported in public_names(source) or (target / imported).is_dir())
+            if not is_public and not f"{here}.".startswith(f"{home}."):
+                yield f"{source}.{imported}"
 
 
 def test_other_folders_import_only_from_the_entrance() -> None:
     """`from rollouts.query import find_samples`, never `from rollouts.query.search import find_samples`."""
-    wrong = []
-    for path in sources():
-        here = name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.ImportFrom) or node.level or node.module is None:
-                continue
-            for alias in node.names:
-                result = f"{node.module}.{alias.name}"
-                is_module = ROOT.joinpath(*result.split(".")).with_suffix(".py").is_file()
-                home = capability(result if is_module else f"{node.module}")
-                # urls.py names the modules of views, as Django projects do.
-                if home and not f"{here}.".startswith(f"{home}.") and not (path.name == "urls.py" and is_module):
-                    wrong.append(f"{name(path)}:{node.lineno} imports {result}")
+    wrong = [
+        f"{name(path)} imports {imported}"
+        for path in sources()
+        if path.name != "urls.py"  # it names the modules of views, as Django projects do
+        and "migrations" not in path.parts
+        for imported in deep_imports(path)
+        if not imported.startswith(ERRORS)
+    ]
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("from rollouts.query.search import find_samples", ["rollouts.query.search.find_samples"]),
+        ("from rollouts.query import search", ["rollouts.query.search"]),
+        ("import rollouts.query.search", ["rollouts.query.search"]),
+        ("from rollouts.formats.readers.jsonl import BOM", ["rollouts.formats.readers.jsonl.BOM"]),
+        ("from rollouts.formats.readers import BOM", []),
+        ("from rollouts.query import find_samples", []),
+        ("from rolloutdeck.trainers import slime", []),
+    ],
+)
+def test_a_deep_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, wrong: list[str]) -> None:
+    (file := tmp_path / "views.py").write_text(f"def view():\n    {line}\n")
+    monkeypatch.setattr(sys.modules[__name__], "name", lambda path: "dashboard/pages/step/views.py")
+    assert list(deep_imports(file)) == wrong
+
+
+def packages() -> list[Path]:
+    return [path.parent for package in PACKAGES for path in sorted((ROOT / package).rglob("__init__.py"))]
+
+
+@pytest.mark.parametrize("folder", packages(), ids=name)
+def test_every_entrance_says_what_the_folder_does_and_what_is_public(folder: Path) -> None:
+    if name(folder) in NO_ENTRANCE:
+        return
+    tree = entrance(folder)
+    text = ast.get_docstring(tree) or ""
+    assert "\nDepends on: " in text and "\nInvariant: " in text
+    assert "__all__" in {ast.unparse(target) for node in tree.body for target in assigned(node)}
+
+
+def assigned(node: ast.stmt) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+
+
+def test_every_public_name_exists() -> None:
+    missing = []
+    for folder in packages():
+        module = importlib.import_module(name(folder).replace("/", "."))
+        # The callback of TRL and the functions of other plug-ins need the trainer.
+        public = frozenset() if "trainers" in folder.parts else public_names(module.__name__)
+        missing += [f"{module.__name__}.{each}" for each in public if not has(module, each)]
+    assert missing == []
+
+
+def has(module: ModuleType, public: str) -> bool:
+    return hasattr(module, public) or importlib.util.find_spec(f"{module.__name__}.{public}") is not None
 
 
 def test_imports_follow_the_arrow() -> None:

@@ -1,4 +1,7 @@
 """The server-rendered pages: one folder per feature, shared parts in `common/`.
 
-Invariant: a feature imports another feature only as the layers contract in pyproject.toml lists.
+Depends on: `dashboard.permissions` and the domain; never `dashboard.api`.
+Invariant: views read the request, call the domain and render. Only `urls.py` names their modules.
 """
+
+__all__: list[str] = []

@@ -28,7 +28,6 @@ from rolloutdeck.cli.watch import FILES_ATTEMPT
 from rolloutdeck.errors import UsageError
 from rolloutdeck.protocol import format_column_names, format_step_ranges
 from rolloutdeck.trainer_api import find_writer, list_kinds
-from rolloutdeck.trainers.tables import read_table_columns
 
 T = TypeVar("T")
 
@@ -132,7 +131,7 @@ def _build_table_hint(paths: Sequence[Path]) -> str:
     table = next((file for file in tables if file.stat().st_size), None)
     if table is None:
         return ""
-    names = read_table_columns(table, watch.read_file_head(table))
+    names = watch.read_file_head(table).list_table_columns(table.suffix)
     columns = f"; {table.name} has {format_column_names(names)}" if names else ""
     return f" For a table, name its columns: --map prompt=COLUMN,response=COLUMN{columns}."
 

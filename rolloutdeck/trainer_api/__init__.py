@@ -13,6 +13,7 @@ from rolloutdeck.trainer_api.registry import (
     list_hidden_folders,
     list_kinds,
     list_others,
+    list_timings,
     load_step_readers,
     load_trainer,
     masks_flagged,
@@ -20,6 +21,7 @@ from rolloutdeck.trainer_api.registry import (
     read_step,
     replays_own_prompts,
 )
+from rolloutdeck.trainer_api.timing import PHASES, TimingMetrics, map_phases
 from rolloutdeck.trainer_api.types import (
     FileHead,
     FileKind,
@@ -37,9 +39,9 @@ from rolloutdeck.trainer_api.types import (
 )
 
 __all__ = [
-    "FileHead", "FileKind", "FunctionReference", "LoadableStep", "SettingsIssue", "StepLocation", "TRAINERS",
-    "Trainer", "TrainerFiles", "TrainerSettings", "assume_split", "build_undetermined_issue", "find_loader",
-    "find_steps", "find_writer", "first_step", "list_hidden_folders", "list_kinds", "list_others",
-    "load_step_readers", "load_trainer", "masks_flagged", "match_step", "only_trained", "parse_row_step", "read_step",
-    "replays_own_prompts",
+    "FileHead", "FileKind", "FunctionReference", "LoadableStep", "PHASES", "SettingsIssue", "StepLocation",
+    "TRAINERS", "TimingMetrics", "Trainer", "TrainerFiles", "TrainerSettings", "assume_split",
+    "build_undetermined_issue", "find_loader", "find_steps", "find_writer", "first_step", "list_hidden_folders",
+    "list_kinds", "list_others", "list_timings", "load_step_readers", "load_trainer", "map_phases", "masks_flagged",
+    "match_step", "only_trained", "parse_row_step", "read_step", "replays_own_prompts",
 ]  # fmt: skip

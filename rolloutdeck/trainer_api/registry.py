@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from rolloutdeck.trainer_api.timing import TimingMetrics
 from rolloutdeck.trainer_api.types import FileKind, LoadableStep, StepLocation, Trainer, TrainerFiles
 
 # Each name is a package or module in `rolloutdeck.trainers`, with a constant TRAINER.
@@ -13,7 +14,7 @@ TRAINERS = ("verl", "trl", "slime", "roll", "cure")
 # Programs of which only files are read: modules with a constant FILES.
 FILES_ONLY = (
     "art", "nemo_rl", "nemo_gym", "verifiers", "rllm", "areal", "open_instruct", "swift", "tinker", "evals",
-    "metric_files", "skyrl", "tables",
+    "metric_files", "skyrl", "openrlhf", "tables",
 )  # fmt: skip
 
 
@@ -85,6 +86,11 @@ def list_kinds(format: str = "") -> list[FileKind]:
 def list_others() -> dict[str, str]:
     """Returns name patterns of known files that are not read -> description."""
     return {pattern: description for files in iter_files() for pattern, description in files.others.items()}
+
+
+def list_timings() -> list[TimingMetrics]:
+    """Returns the timing metrics of all trainers that declare them."""
+    return [files.timing for files in iter_files() if files.timing]
 
 
 def find_steps(root: Path) -> list[StepLocation]:

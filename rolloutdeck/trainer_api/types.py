@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import json
 import re
@@ -9,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+
+from rolloutdeck.trainer_api.timing import TimingMetrics
 
 if TYPE_CHECKING:
     from rolloutdeck.replay import RunRequirements
@@ -47,6 +50,18 @@ class FileHead:
 
     def has_key(self, key: str) -> bool:
         return any(key in row for row in self.rows) or self.first_key == key
+
+    def list_csv_columns(self) -> list[str]:
+        """Returns the columns in the first line, which are separated by commas, semicolons or tabs."""
+        first = self.start.partition(b"\n")[0].decode("utf-8-sig", "replace")
+        separator = max(",;\t", key=first.count)
+        return next(csv.reader([first], delimiter=separator), [])
+
+    def list_table_columns(self, suffix: str) -> list[str]:
+        """Returns the columns in the first line of a table, `.csv`, `.tsv` or `.jsonl`; empty for other files."""
+        if suffix in (".csv", ".tsv"):
+            return self.list_csv_columns()
+        return list(self.rows[0]) if suffix == ".jsonl" and self.rows else []
 
 
 @dataclass(frozen=True)
@@ -183,6 +198,7 @@ class TrainerFiles:
     kinds: the files that are read. others: name patterns of known files that are not read -> description.
     guess_split(heads, steps): `train` or `eval` for a folder whose name does not contain it, and the reason.
     hidden_folders: names that begin with a dot, of folders with such files. Other hidden folders are not searched.
+    timing: which of its metrics are the seconds of a step's phases; None if it logs none.
     """
 
     name: str
@@ -190,6 +206,7 @@ class TrainerFiles:
     guess_split: Callable[[Sequence[FileHead], Sequence[int]], tuple[str, str]]
     others: Mapping[str, str] = field(default_factory=dict)
     hidden_folders: tuple[str, ...] = ()
+    timing: TimingMetrics | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
 """One module or folder per trainer: finds, checks, records and replays its files.
 
-The name of a trainer occurs only here and in the other places that docs/architecture.md lists.
+Depends on: `rolloutdeck.trainer_api`; plug-ins on `rolloutdeck.client`.
+Invariant: the name of a trainer occurs only here and in the places that docs/architecture.md lists.
 """
+
+__all__: list[str] = []

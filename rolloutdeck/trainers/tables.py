@@ -8,7 +8,6 @@ the name of the file or its folder (`step_12`, `12.csv`), else in the rows. File
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable
 from pathlib import PurePath
@@ -45,7 +44,7 @@ def _rows_have_step(path: PurePath, head: FileHead) -> bool:
         steps = {row.get("step") for row in head.rows if isinstance(row.get("step"), int)}
         return len(steps) == 1
     if path.suffix in (".csv", ".tsv"):
-        return "step" in _read_csv_columns(head)
+        return "step" in head.list_csv_columns()
     return path.suffix == ".parquet" and b"\x04step" in head.start
 
 
@@ -86,20 +85,7 @@ def _is_json(name: str, head: FileHead) -> bool:
 
 
 def _is_csv(name: str, head: FileHead) -> bool:
-    return has_generation_columns(_read_csv_columns(head))
-
-
-def _read_csv_columns(head: FileHead) -> list[str]:
-    first = head.start.partition(b"\n")[0].decode("utf-8-sig", "replace")
-    separator = max(",;\t", key=first.count)
-    return next(csv.reader([first], delimiter=separator), [])
-
-
-def read_table_columns(path: PurePath, head: FileHead) -> list[str]:
-    """Returns the columns in the first line of a table; empty for all other files."""
-    if path.suffix in (".csv", ".tsv"):
-        return _read_csv_columns(head)
-    return list(head.rows[0]) if path.suffix == ".jsonl" and head.rows else []
+    return has_generation_columns(head.list_csv_columns())
 
 
 def _is_parquet(name: str, head: FileHead) -> bool:

@@ -10,7 +10,15 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split, match_step
+from rolloutdeck.trainer_api import (
+    FileHead,
+    FileKind,
+    TimingMetrics,
+    TrainerFiles,
+    assume_split,
+    map_phases,
+    match_step,
+)
 from rolloutdeck.trainers.tables import parse_step_name
 
 _ITERATION = re.compile(r"iteration_(\d{1,18})\Z")
@@ -40,8 +48,21 @@ def _is_trajectories(name: str, head: FileHead) -> bool:
     return head.first_key == "idx" and b'"benchmark"' in head.start
 
 
+TIMING = TimingMetrics(
+    "tinker-cookbook",
+    ("time/total",),
+    map_phases(
+        "time/",
+        generation="sampling sample",
+        update="train train_step",
+        evaluation="run_evals",
+        checkpoint="save_checkpoint",
+    ),
+)
+
 FILES = TrainerFiles(
     name="tinker",
+    timing=TIMING,
     kinds=(
         FileKind(
             "tinker-rollouts", "rollouts of an iteration", "*_rollout_summaries.jsonl",

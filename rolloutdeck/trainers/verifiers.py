@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
-from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, match_step
+from rolloutdeck.trainer_api import FileHead, FileKind, TimingMetrics, TrainerFiles, map_phases, match_step
 
 _FOLDER = re.compile(r"step_(\d{1,18})\Z")
 
@@ -60,4 +60,16 @@ def _read_kind(row: dict[str, Any]) -> str:
     return str((work if isinstance(work, dict) else run).get("type"))
 
 
-FILES = TrainerFiles(name="verifiers", kinds=KINDS, guess_split=guess_split)
+TIMING = TimingMetrics(
+    "prime-rl",
+    ("time/step",),
+    map_phases(
+        "time/",
+        waiting="wait_for_batch wait_for_policy",
+        update="forward_backward",
+        weight_sync="broadcast_weights",
+        checkpoint="save_ckpt",
+    ),
+)
+
+FILES = TrainerFiles(name="verifiers", kinds=KINDS, timing=TIMING, guess_split=guess_split)

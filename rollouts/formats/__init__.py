@@ -16,6 +16,7 @@ from rollouts.formats import (
     roll,
     skyrl_batch,
     slime,
+    table,
     trainer_state,
     trl_completions,
     verifiers,
@@ -23,9 +24,8 @@ from rollouts.formats import (
 )
 from rollouts.formats.base import HEAD_BYTES, DumpContext, Format
 from rollouts.formats.evals import inspect_log, lighteval, lm_eval, openai_batch
-from rollouts.formats.readers.jsonl import EMPTY_FILE
-from rollouts.formats.table import format as table
-from rollouts.formats.table.format import TOKEN_ONLY_TABLE_FORMATS, find_table_format
+from rollouts.formats.readers import EMPTY_FILE
+from rollouts.formats.table import TOKEN_ONLY_TABLE_FORMATS, find_table_format
 from rollouts.formats.tinker import FORMATS as TINKER_FORMATS
 from rollouts.formats.tinker import rollout_summaries
 

@@ -22,11 +22,15 @@ from typing import Any, BinaryIO
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.formats.native import to_object
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import convert_rows
-from rollouts.formats.readers.parquet import open_parquet, read_parquet_rows
-from rollouts.formats.readers.seekable import provide_local_file
-from rollouts.formats.readers.values import JsonObject, to_jsonable
+from rollouts.formats.readers import (
+    JsonObject,
+    chat,
+    convert_rows,
+    open_parquet,
+    provide_local_file,
+    read_parquet_rows,
+    to_jsonable,
+)
 from rollouts.samples import LineProblem, Record, to_float, to_integer
 
 name = "art"

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from rolloutdeck.protocol import METRIC_STEP_KEYS, find_metric_step, is_metric_row
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.jsonl import read_jsonl_rows
+from rollouts.formats.readers import read_jsonl_rows
 from rollouts.samples import LineProblem, MetricPoint, SkippedRow, is_number, to_float
 
 name = "metrics"

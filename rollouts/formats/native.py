@@ -6,9 +6,7 @@ from typing import Any, BinaryIO
 
 from rolloutdeck.protocol import format_column_names
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import convert_rows, read_jsonl_rows
-from rollouts.formats.readers.values import JsonObject
+from rollouts.formats.readers import JsonObject, chat, convert_rows, read_jsonl_rows
 from rollouts.samples import LineProblem, Record, is_number, to_float, to_integer, to_json, to_text
 
 name = "native"

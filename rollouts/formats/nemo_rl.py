@@ -23,9 +23,7 @@ from typing import Any, BinaryIO
 
 from rollouts.formats.base import DumpContext
 from rollouts.formats.native import to_floats, to_mask, to_token_ids
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import convert_rows, read_jsonl_rows
-from rollouts.formats.readers.values import JsonObject, to_jsonable
+from rollouts.formats.readers import JsonObject, chat, convert_rows, read_jsonl_rows, to_jsonable
 from rollouts.samples import LineProblem, Record, to_float, to_integer, to_json
 
 name = "nemo-rl"

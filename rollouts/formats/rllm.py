@@ -16,10 +16,15 @@ from typing import Any, BinaryIO
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.formats.native import to_floats, to_object, to_token_ids
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.json_document import read_json_document
-from rollouts.formats.readers.jsonl import BROKEN_UTF8, render_content
-from rollouts.formats.readers.values import JsonObject, get_list, get_object
+from rollouts.formats.readers import (
+    BROKEN_UTF8,
+    JsonObject,
+    chat,
+    get_list,
+    get_object,
+    read_json_document,
+    render_content,
+)
 from rollouts.samples import LineProblem, Record, SkippedRow, describe_json_type, to_float, to_integer, to_text
 
 name = "rllm-episode"

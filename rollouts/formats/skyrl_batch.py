@@ -24,8 +24,7 @@ from typing import Any, BinaryIO
 from rolloutdeck.safe_pickle.batches import RolloutBatch, open_tensor_batch
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext, decode_texts
-from rollouts.formats.readers.seekable import provide_pickle_file
-from rollouts.formats.readers.values import set_batch_tokens
+from rollouts.formats.readers import provide_pickle_file, set_batch_tokens
 from rollouts.samples import Record, SkippedRow, to_float, to_integer
 
 name = "skyrl-batch"

@@ -13,8 +13,7 @@ from typing import BinaryIO
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.formats.flat_metrics import build_point
-from rollouts.formats.readers.json_document import read_json_document
-from rollouts.formats.readers.jsonl import BROKEN_UTF8
+from rollouts.formats.readers import BROKEN_UTF8, read_json_document
 from rollouts.samples import LineProblem, MetricPoint, SkippedRow, describe_json_type
 
 name = "trainer-state"

@@ -21,9 +21,7 @@ from typing import Any, BinaryIO
 
 from rollouts.formats.base import DumpContext
 from rollouts.formats.native import to_boolean, to_floats, to_object, to_token_ids
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import read_jsonl_rows
-from rollouts.formats.readers.values import JsonObject, get_list, get_object
+from rollouts.formats.readers import JsonObject, chat, get_list, get_object, read_jsonl_rows
 from rollouts.samples import LineProblem, Record, SkippedRow, is_number, to_float, to_integer, to_text
 
 name = "verifiers"

@@ -10,7 +10,7 @@ from datetime import datetime
 import numpy as np
 import numpy.typing as npt
 
-from rolloutdeck.trainers.timing_metrics import PHASES, TIMING_NAMES, TimingNames
+from rolloutdeck.trainer_api import PHASES, TimingMetrics, list_timings
 from rollouts.lib import CacheSize, cached
 from rollouts.metrics.attempts import AttemptIndex
 from rollouts.metrics.blocks import PointArrays
@@ -22,9 +22,9 @@ TOLERANCE = 0.02  # of a step: timers start and end at slightly different moment
 Seconds = npt.NDArray[np.float64]
 
 
-def find_timing_names(known: Collection[str]) -> TimingNames | None:
-    """Returns the names of the trainer of which the run has most; None if it has no phases."""
-    best = max(TIMING_NAMES, key=lambda names: (names.count_phases(known), names.has_total(known)))
+def find_timing(known: Collection[str]) -> TimingMetrics | None:
+    """Returns the metrics of the trainer of which the run has most; None if it has no phases."""
+    best = max(list_timings(), key=lambda names: (names.count_phases(known), names.has_total(known)))
     return best if best.count_phases(known) else None
 
 
@@ -79,7 +79,7 @@ def load_cached_step_times(run_id: int, created_at: datetime, version: int) -> S
     """The version rises with every visible change, so it names the content."""
     run = Run.objects.get(pk=run_id)
     known = set(list_metric_names(run))
-    names = find_timing_names(known)
+    names = find_timing(known)
     if names is None:
         return None
     attempts = AttemptIndex.load([run_id])
@@ -91,7 +91,7 @@ def load_cached_step_times(run_id: int, created_at: datetime, version: int) -> S
     return build_step_times(names, columns)
 
 
-def build_step_times(names: TimingNames, columns: dict[tuple[str, str], PointArrays]) -> StepTimes | None:
+def build_step_times(names: TimingMetrics, columns: dict[tuple[str, str], PointArrays]) -> StepTimes | None:
     """Builds the table from {(metric, step kind): points}, on the step kind of most phases."""
     counts: Counter[str] = Counter()
     for (_, kind), points in columns.items():
@@ -131,7 +131,7 @@ def align_values(steps: npt.NDArray[np.int64], points: PointArrays) -> Seconds:
 
 
 def fill_rest(
-    names: TimingNames, step_kind: str, steps: npt.NDArray[np.int64], total: Seconds, phases: Seconds
+    names: TimingMetrics, step_kind: str, steps: npt.NDArray[np.int64], total: Seconds, phases: Seconds
 ) -> StepTimes | None:
     """Computes `other` and the overlap, and leaves out steps of which nothing is known."""
     outside = [PHASES.index(phase) for phase in names.outside]

@@ -1,4 +1,8 @@
-"""The tables. Rules about one row are methods, queries are QuerySet methods. Other folders change rows."""
+"""The tables. Rules about one row are methods, queries are QuerySet methods.
+
+Depends on: `rollouts.lib` and `rolloutdeck.protocol`.
+Invariant: modules of a capability change rows; models do not call them.
+"""
 
 from rollouts.models.artifacts import Artifact, ArtifactQuerySet, Blob
 from rollouts.models.charts import ChartBoard, QueryCurve

@@ -1,4 +1,8 @@
-"""The comparison of two to six steps. Start in `views.py`; the numbers come from `rollouts.compare`."""
+"""The comparison of two to six steps. Start in `views.py`.
+
+Depends on: `dashboard.pages.common`; compare, query and samples.
+Invariant: the page only reads. All numbers come from `rollouts.compare`.
+"""
 
 from dashboard.pages.compare.views import build_shareable_context
 

@@ -1,4 +1,8 @@
-"""Findings, their evidence items and the form that adds one. Start in `views.py`, then `presenter.py`."""
+"""Findings, their evidence items and the form that adds one. Start in `views.py`, then `presenter.py`.
+
+Depends on: `dashboard.pages.common`; findings, metrics, samples and storage.
+Invariant: an evidence item shows its snapshot, not what the sample or the query shows now.
+"""
 
 from dashboard.pages.findings.presenter import PresentedItem, build_evidence_items, describe_sample, describe_score
 from dashboard.pages.findings.svg_chart import format_short_number

@@ -1,4 +1,8 @@
-"""One sample: text, turns, tokens, fields, diff, prefetched panes. Start in `views.py`, then `pane.py`."""
+"""One sample: text, turns, tokens, fields, diff, prefetched panes. Start in `views.py`, then `pane.py`.
+
+Depends on: `dashboard.pages.common`, the page `pins`; indexing, query and samples.
+Invariant: the page only reads. Texts of a model are escaped before they become markup.
+"""
 
 from dashboard.pages.sample.fields_view import render_field_buttons
 from dashboard.pages.sample.pane import (

@@ -1,4 +1,8 @@
-"""Projects, members, tokens, sign-in, language and display preferences. One module per page; start in `projects.py`."""
+"""Projects, members, tokens, sign-in, language and display preferences. One module per page.
+
+Depends on: `dashboard.pages.common`; projects, retention, indexing and runs; `workers.dispatch`.
+Invariant: every change of a project is in its audit log. Start in `projects.py`.
+"""
 
 from dashboard.pages.settings.sign_in import create_sign_in_link
 

@@ -15,7 +15,7 @@ from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.timeline.phase_chart import PHASE_NAMES, build_phase_chart
 from dashboard.pages.timeline.step_samples import build_samples_context, find_sample_step
-from rolloutdeck.trainers.timing_metrics import TIMING_SWITCHES
+from rolloutdeck.trainer_api import list_timings
 from rollouts.metrics import StepTimes, load_step_times
 from rollouts.models import Run
 
@@ -59,7 +59,12 @@ def build_timeline_context(request: HttpRequest, run: Run, panel: str) -> dict[s
         newest = run.steps.current().filter(split="train", step_kind=kind, samples__gt=0)
         step = wanted if wanted is not None else newest.order_by("-step").values_list("step", flat=True).first() or 0
     samples = build_samples_context(find_sample_step(run, kind, step))
-    return context | samples | {"times": times, "step": step, "shares": shares, "switches": TIMING_SWITCHES}
+    return context | samples | {"times": times, "step": step, "shares": shares, "setup_lines": list_setup_lines()}
+
+
+def list_setup_lines() -> list[tuple[str, str]]:
+    """Returns [(trainer, the line that makes it send its phases)]."""
+    return [(timing.trainer, timing.setup_line) for timing in list_timings() if timing.setup_line]
 
 
 def find_shown_row(times: StepTimes, wanted: int | None) -> int:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 from rolloutdeck.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from rolloutdeck.safe_pickle.rewrite.exclude import ExclusionResult as ExclusionResult
-    from rolloutdeck.safe_pickle.rewrite.exclude import exclude_prompts as exclude_prompts
-    from rolloutdeck.safe_pickle.rewrite.mask import mask_samples as mask_samples
-    from rolloutdeck.safe_pickle.rewrite.repair import columns_to_drop as columns_to_drop
-    from rolloutdeck.safe_pickle.rewrite.repair import drop_columns as drop_columns
-    from rolloutdeck.safe_pickle.rewrite.zero import zero_rows as zero_rows
+    from rolloutdeck.safe_pickle.rewrite.exclude import ExclusionResult, exclude_prompts
+    from rolloutdeck.safe_pickle.rewrite.mask import mask_samples
+    from rolloutdeck.safe_pickle.rewrite.repair import columns_to_drop, drop_columns
+    from rolloutdeck.safe_pickle.rewrite.zero import zero_rows
+
+__all__ = [
+    "ExclusionResult", "columns_to_drop", "drop_columns", "exclude_prompts", "mask_samples", "zero_rows",
+]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
     "exclude": ("ExclusionResult", "exclude_prompts"),

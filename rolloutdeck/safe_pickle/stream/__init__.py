@@ -1,4 +1,8 @@
-"""The byte stream of a pickle: its source, its opcodes, and the ZIP archive of torch."""
+"""The byte stream of a pickle: its source, its opcodes, and the ZIP archive of torch.
+
+Depends on: the errors of `rolloutdeck.safe_pickle`.
+Invariant: it only splits bytes: no opcode is executed and no object is built.
+"""
 
 from rolloutdeck.safe_pickle.stream.arguments import ByteSpan, PickleLimits
 from rolloutdeck.safe_pickle.stream.opcodes import Opcode, scan_opcodes

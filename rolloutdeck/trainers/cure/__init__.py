@@ -1,5 +1,8 @@
 """CURE: its files, settings checks and replay by `pull`. No file states its step: they are counted in its results.
 
+Depends on: `rolloutdeck.trainer_api`; replay on `rolloutdeck.replay`.
+Invariant: it runs no code inside CURE.
+
 Source: Gen-Verse/CURE 69fe174. sample.py begins a step with a line "code response length: …" in
 `results/results-rl-{model}-{data set}.txt`; then sample.py, execute.py and reward.py overwrite the files in
 `temp_data`. A folder that the user named `step3` states its step, too.
@@ -12,6 +15,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer, assume_split, match_step
+
+__all__ = ["TRAINER"]
 
 _STEP_FOLDER = re.compile(r"(?:step|iter)[_-]?(\d{1,9})\Z")
 OUTPUTS_FILE = re.compile(r"outputs-rl-(?P<run>.+)\.json\Z")

@@ -1,6 +1,7 @@
 """Files of evaluation harnesses that evaluate a checkpoint.
 
-The step is that of the checkpoint if a folder's name states it: `checkpoint-400`, `global_step_40`.
+Depends on: `rolloutdeck.trainer_api` and the names of steps in `rolloutdeck.trainers.tables`.
+Invariant: the step is that of the checkpoint if a folder's name states it: `checkpoint-400`, `global_step_40`.
 
 Source: lm-evaluation-harness with `--log_samples`, `samples_{task}_{time}.jsonl`
 (lm_eval/loggers/evaluation_tracker.py:344, 4e7e0d47); lighteval with `--save-details`, `details_{task}_{time}.parquet`
@@ -13,6 +14,8 @@ from pathlib import PurePath
 
 from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split
 from rolloutdeck.trainers.tables import parse_step_name
+
+__all__ = ["FILES"]
 
 
 def _step_of(path: PurePath) -> int | None:

@@ -1,12 +1,27 @@
 """ROLL: its files, settings checks and replay by `pull`, and `track()`, which records its metrics.
-Source: ROLL 8eb27cc2, `pipeline/{rlvr,agentic}/utils.py`, `distributed/scheduler/rollout_mock_mixin.py`."""
+
+Depends on: `rolloutdeck.trainer_api`; replay on `rolloutdeck.replay` and `rolloutdeck.safe_pickle`.
+Invariant: the tracker never raises into the training.
+
+Source: ROLL 8eb27cc2, `pipeline/{rlvr,agentic}/utils.py`, `distributed/scheduler/rollout_mock_mixin.py`.
+"""
 
 from __future__ import annotations
 
 import re
 
 from rolloutdeck.lazy import lazy_names
-from rolloutdeck.trainer_api import FileKind, FunctionReference, Trainer, assume_split, match_step
+from rolloutdeck.trainer_api import (
+    FileKind,
+    FunctionReference,
+    TimingMetrics,
+    Trainer,
+    assume_split,
+    map_phases,
+    match_step,
+)
+
+__all__ = ["TRAINER", "track"]
 
 __getattr__ = lazy_names(__name__, {"tracker": ("track",)})
 
@@ -28,8 +43,26 @@ KINDS = (
     ),
 )  # fmt: skip
 
+TIMING = TimingMetrics(
+    "ROLL",
+    ("time/step_total",),
+    map_phases(
+        "time/",
+        generation="step_generate step_rollout",
+        reward="reward_postprocess",
+        old_log_prob="old_log_probs",
+        reference="ref_log_probs_values cal_ref_log_probs",
+        advantage="compute_advantage",
+        update="step_train",
+        weight_sync="step_model_update step_stop_server",
+        evaluation="val_step val",
+    ),
+    setup_line="track_with: rolloutdeck",
+)
+
 TRAINER = Trainer(
     name="roll",
+    timing=TIMING,
     kinds=KINDS,
     others={"worker_state_pipeline.json": "states of a pipeline's checkpoints"},
     # A validation of RLVR is never dumped; that of agents has the file name of the training step.

@@ -1,5 +1,8 @@
 """SkyRL: the files that it writes; `main`, a start script that records a run live, and `record` for your own script.
 
+Depends on: `rolloutdeck.trainer_api`; the plug-in on `rolloutdeck.trainers.common`.
+Invariant: the plug-in never raises into the training.
+
 Training batches (`trainer.dump_data_batch`) and evaluations (`trainer.dump_eval_results`):
 `{export_path}/dumped_data/global_step_{N}_training_input.pkl` and `{export_path}/dumped_evals/global_step_{N}_evals/
 {data set}.jsonl`, with the metrics of the evaluation in `aggregated_results.jsonl`. An evaluation without a training is
@@ -13,7 +16,17 @@ import re
 from pathlib import PurePath
 
 from rolloutdeck.lazy import lazy_names
-from rolloutdeck.trainer_api import FileHead, FileKind, TrainerFiles, assume_split, match_step
+from rolloutdeck.trainer_api import (
+    FileHead,
+    FileKind,
+    TimingMetrics,
+    TrainerFiles,
+    assume_split,
+    map_phases,
+    match_step,
+)
+
+__all__ = ["FILES", "main", "record"]
 
 __getattr__ = lazy_names(__name__, {"plugin": ("main", "record")})
 
@@ -37,8 +50,25 @@ def _is_results(name: str, head: FileHead) -> bool:
     return any(key.startswith("eval/") for row in head.rows for key in row)
 
 
+TIMING = TimingMetrics(
+    "SkyRL",
+    ("timing/step",),
+    map_phases(
+        "timing/",
+        generation="generate",
+        old_log_prob="fwd_logprobs_values_reward",
+        advantage="compute_advantages_and_returns",
+        update="train_critic_and_policy",
+        weight_sync="sync_weights",
+        evaluation="eval",
+        checkpoint="save_checkpoints save_hf_model",
+    ),
+    frozenset(("evaluation",)),
+)
+
 FILES = TrainerFiles(
     name="skyrl",
+    timing=TIMING,
     kinds=(
         FileKind(
             "skyrl-batch", "a training batch", "*_training_input.pkl",

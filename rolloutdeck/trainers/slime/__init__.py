@@ -1,8 +1,9 @@
-"""slime: its files (`--dump-details`, `--save-debug-*-data`), settings checks, replay, and the entrance of its plug-in.
+"""slime: its files (`--dump-details`, `--save-debug-*-data`), settings checks, replay, and its plug-in.
 
-`rolloutdeck.trainers.slime.log_rollout` and the other functions are paths for slime's arguments, see `slime.plugin`.
+Depends on: `rolloutdeck.trainer_api`; replay on `rolloutdeck.replay` and `rolloutdeck.safe_pickle`.
+Invariant: public functions such as `log_rollout` are paths in users' arguments, so their names never change.
+
 A template without `{rollout_id}` gives a name without the step; then the file itself states it.
-
 Source: slime 624b824a: `observability/rollout_data_utils.py` and `observability/train_data_utils.py`.
 """
 
@@ -11,7 +12,20 @@ from __future__ import annotations
 import re
 
 from rolloutdeck.lazy import lazy_names
-from rolloutdeck.trainer_api import FileKind, FunctionReference, Trainer, assume_split, match_step
+from rolloutdeck.trainer_api import (
+    FileKind,
+    FunctionReference,
+    TimingMetrics,
+    Trainer,
+    assume_split,
+    map_phases,
+    match_step,
+)
+
+__all__ = [
+    "SLIME_HEAD_BYTES", "TRAINER", "all_samples", "generate_rollout", "is_slime_dump", "log_eval", "log_rollout",
+    "sample_hook",
+]  # fmt: skip
 
 __getattr__ = lazy_names(__name__, {
     "plugin.record": ("log_rollout", "log_eval", "all_samples", "sample_hook"),
@@ -50,8 +64,24 @@ KINDS = (
     ),
 )  # fmt: skip
 
+TIMING = TimingMetrics(
+    "slime",
+    ("perf/step_time",),
+    map_phases(
+        "perf/",
+        generation="rollout_time",
+        old_log_prob="log_probs_time",
+        reference="ref_log_probs_time",
+        update="actor_train_time",
+        weight_sync="update_weights_time",
+        checkpoint="save_model_time",
+    ),
+    setup_line="--custom-rollout-log-function-path rolloutdeck.trainers.slime.log_rollout",
+)
+
 TRAINER = Trainer(
     name="slime",
+    timing=TIMING,
     kinds=KINDS,
     others={
         "global_dataset_state_dict_*.pt": "states of a data source",

@@ -1,5 +1,8 @@
 """TRL: its files, settings checks, replay, and the callback `from rolloutdeck.trainers.trl import RolloutdeckCallback`.
 
+Depends on: `rolloutdeck.trainer_api`; replay on `rolloutdeck.replay`.
+Invariant: importing it does not import TRL.
+
 Source: TRL 1.16.0 and 1.9.2 (`GRPOTrainer.log` with `log_completions`). See `trl.plugin` for the callback.
 """
 
@@ -8,7 +11,17 @@ from __future__ import annotations
 import re
 
 from rolloutdeck.lazy import lazy_names
-from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer, assume_split, match_step
+from rolloutdeck.trainer_api import (
+    FileHead,
+    FileKind,
+    FunctionReference,
+    TimingMetrics,
+    Trainer,
+    assume_split,
+    match_step,
+)
+
+__all__ = ["TRAINER", "RolloutdeckCallback", "replay_rollout_func"]
 
 __getattr__ = lazy_names(
     __name__,
@@ -22,8 +35,16 @@ def _is_parquet(name: str, head: FileHead) -> bool:
     return head.start.startswith(b"PAR1")
 
 
+TIMING = TimingMetrics(
+    "TRL",
+    ("train/step_time", "step_time"),
+    {"timing_s/gen": "generation"},
+    setup_line="GRPOTrainer(..., callbacks=[RolloutdeckCallback()])",
+)
+
 TRAINER = Trainer(
     name="trl",
+    timing=TIMING,
     kinds=(
         FileKind(
             "trl-completions", "samples of a step", "completions_*.parquet", _is_parquet,

@@ -1,4 +1,7 @@
-"""verl: its files, settings checks and replay by `pull`, and the entrance of its plug-in.
+"""verl: its files, settings checks and replay by `pull`, and its plug-in.
+
+Depends on: `rolloutdeck.trainer_api`; replay on `rolloutdeck.replay` and `rolloutdeck.safe_pickle`.
+Invariant: the plug-in is installed only where verl is imported.
 
 Source: verl 0.9.1: `trainer/ppo/ray_trainer.py` and `trainer/ppo/v1/trainer_base.py` write `{step}.jsonl`,
 `utils/tracking.py` (FileLogger) the metrics, `utils/skip/` the rollout-skip dumps; older layouts from v0.6.1 on.
@@ -12,7 +15,18 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from rolloutdeck.trainer_api import FileHead, FileKind, FunctionReference, Trainer, match_step, parse_row_step
+from rolloutdeck.trainer_api import (
+    FileHead,
+    FileKind,
+    FunctionReference,
+    TimingMetrics,
+    Trainer,
+    map_phases,
+    match_step,
+    parse_row_step,
+)
+
+__all__ = ["TRAINER"]
 
 _STEP_FILE = re.compile(r"(\d{1,18})\.jsonl\Z")
 
@@ -58,8 +72,30 @@ def guess_split(heads: Sequence[FileHead], steps: Sequence[int]) -> tuple[str, s
     return "train", "it has no file of step 0"
 
 
+TIMING = TimingMetrics(
+    "verl",
+    ("timing_s/step", "perf/time_per_step"),
+    map_phases(
+        "timing_s/",
+        generation="gen generate_async",
+        reward="reward",
+        old_log_prob="old_log_prob",
+        reference="ref",
+        advantage="adv values",
+        update="update_critic update_actor",
+        weight_sync="update_weights sync_rollout_weights param_sync switch_to_rollout switch_to_trainer",
+        evaluation="testing",
+        checkpoint="save_checkpoint",
+        waiting="wait_for_enough_samples switch_wait",
+    ),
+    frozenset(("evaluation",)),
+    frozenset(("policy_version",)),
+    setup_line='\'trainer.logger=["console","rolloutdeck"]\'',
+)
+
 TRAINER = Trainer(
     name="verl",
+    timing=TIMING,
     kinds=KINDS,
     others={
         "train_step__gen_step.txt": "step tables of rollout-skip dumps",

@@ -23,9 +23,7 @@ from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.json_document import read_json_document
-from rollouts.formats.readers.jsonl import BROKEN_UTF8
-from rollouts.formats.readers.values import JsonObject, get_list
+from rollouts.formats.readers import BROKEN_UTF8, JsonObject, get_list, read_json_document
 from rollouts.samples import LineProblem, Record, describe_json_type, to_float, to_integer, to_json
 
 END = "<|im_end|>"

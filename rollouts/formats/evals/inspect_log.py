@@ -21,12 +21,18 @@ from typing import Any, BinaryIO
 
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.json_document import parse_json_document, read_json_document
-from rollouts.formats.readers.jsonl import render_content
-from rollouts.formats.readers.seekable import provide_local_file
-from rollouts.formats.readers.values import JsonObject, get_list, get_object
-from rollouts.formats.readers.zip_members import HEADER_MAGIC, ZipReader
+from rollouts.formats.readers import (
+    HEADER_MAGIC,
+    JsonObject,
+    ZipReader,
+    chat,
+    get_list,
+    get_object,
+    parse_json_document,
+    provide_local_file,
+    read_json_document,
+    render_content,
+)
 from rollouts.samples import LineProblem, Record, SkippedRow, describe_json_type, to_float, to_integer, to_text
 
 name = "inspect"

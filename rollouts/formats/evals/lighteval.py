@@ -20,11 +20,17 @@ from typing import Any, BinaryIO
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
 from rollouts.formats.native import to_token_ids
-from rollouts.formats.readers.jsonl import parse_prompt
-from rollouts.formats.readers.parquet import open_parquet, read_parquet_rows
-from rollouts.formats.readers.seekable import provide_local_file
-from rollouts.formats.readers.values import JsonObject, get_list, get_object, to_jsonable
-from rollouts.formats.table.mapping import parse_json_text
+from rollouts.formats.readers import (
+    JsonObject,
+    get_list,
+    get_object,
+    open_parquet,
+    parse_prompt,
+    provide_local_file,
+    read_parquet_rows,
+    to_jsonable,
+)
+from rollouts.formats.table import parse_json_text
 from rollouts.samples import LineProblem, Record, to_float, to_integer, to_text
 
 name = "lighteval"

@@ -18,9 +18,8 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.jsonl import parse_prompt, read_jsonl_rows
-from rollouts.formats.readers.values import JsonObject
-from rollouts.formats.table.mapping import parse_json_text
+from rollouts.formats.readers import JsonObject, parse_prompt, read_jsonl_rows
+from rollouts.formats.table import parse_json_text
 from rollouts.samples import LineProblem, Record, to_float, to_text
 
 name = "lm-eval"

@@ -17,9 +17,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import read_jsonl_rows, render_content
-from rollouts.formats.readers.values import JsonObject, get_list, get_object
+from rollouts.formats.readers import JsonObject, chat, get_list, get_object, read_jsonl_rows, render_content
 from rollouts.samples import LineProblem, Record, SkippedRow, to_integer, to_text
 
 name = "openai-batch"

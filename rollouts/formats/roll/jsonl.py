@@ -28,9 +28,17 @@ from typing import Any, BinaryIO
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.chat import is_conversation
-from rollouts.formats.readers.jsonl import parse_json_leniently, parse_prompt, parse_response_text, read_jsonl_rows
-from rollouts.formats.readers.values import JsonObject, collect_extras, get_object, to_jsonable
+from rollouts.formats.readers import (
+    JsonObject,
+    collect_extras,
+    get_object,
+    is_conversation,
+    parse_json_leniently,
+    parse_prompt,
+    parse_response_text,
+    read_jsonl_rows,
+    to_jsonable,
+)
 from rollouts.samples import LineProblem, Record, to_float, to_integer, to_text
 
 name = "roll-jsonl"

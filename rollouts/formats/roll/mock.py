@@ -23,9 +23,13 @@ from rolloutdeck.safe_pickle.batches import RolloutBatch, open_roll_batch
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext, decode_texts
-from rollouts.formats.readers.jsonl import parse_prompt_or_empty
-from rollouts.formats.readers.seekable import provide_pickle_file
-from rollouts.formats.readers.values import collect_extras, set_batch_tokens, to_jsonable
+from rollouts.formats.readers import (
+    collect_extras,
+    parse_prompt_or_empty,
+    provide_pickle_file,
+    set_batch_tokens,
+    to_jsonable,
+)
 from rollouts.formats.roll.jsonl import RLVR_COLUMNS, GroupAssigner, decode_json_text, decode_value
 from rollouts.samples import Record, to_float, to_integer, to_text
 

@@ -29,9 +29,14 @@ from rolloutdeck.trainers.slime import SLIME_HEAD_BYTES, is_slime_dump
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.jsonl import parse_prompt, parse_response_text
-from rollouts.formats.readers.seekable import provide_pickle_file
-from rollouts.formats.readers.values import collect_extras, summarize_value, to_jsonable
+from rollouts.formats.readers import (
+    collect_extras,
+    parse_prompt,
+    parse_response_text,
+    provide_pickle_file,
+    summarize_value,
+    to_jsonable,
+)
 from rollouts.samples import LineProblem, Record, is_number, to_float, to_integer, to_text
 
 name = "slime-rollout"

@@ -26,8 +26,7 @@ from rolloutdeck.trainers.slime import is_slime_dump
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext, decode_texts
-from rollouts.formats.readers.seekable import provide_pickle_file
-from rollouts.formats.readers.values import summarize_value, to_jsonable
+from rollouts.formats.readers import provide_pickle_file, summarize_value, to_jsonable
 from rollouts.formats.slime.rollout import SlimeSampleDict, TrajectoryAssigner, get_saved_samples, split_tokens
 from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integer
 

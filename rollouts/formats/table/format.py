@@ -18,8 +18,7 @@ from typing import Any, BinaryIO
 from rolloutdeck import protocol
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import HEAD_BYTES, DumpContext
-from rollouts.formats.readers.jsonl import BOM, NumberedRow
-from rollouts.formats.readers.values import JsonObject
+from rollouts.formats.readers import BOM, JsonObject, NumberedRow
 from rollouts.formats.table.mapping import TableMapping, read_column_mapping, resolve_column_mapping
 from rollouts.formats.table.rows import BINARY_MAGICS, is_csv, read_table_rows, rewind_stream, strip_start
 from rollouts.formats.table.unnest import ResponseUnnester, split_wide_row

@@ -11,8 +11,7 @@ from rolloutdeck import protocol
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import native
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.values import JsonObject, to_jsonable
+from rollouts.formats.readers import JsonObject, chat, to_jsonable
 from rollouts.formats.trl_completions import has_consistent_advantages, sum_rewards
 from rollouts.samples import Record, is_number, to_float, to_integer, to_text
 

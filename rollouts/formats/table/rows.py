@@ -17,13 +17,24 @@ import orjson
 from rolloutdeck.protocol import MAX_LINE_BYTES, guess_columns, has_generation_columns
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers import json_document, jsonl
-from rollouts.formats.readers.arrow import ARROW_STREAM_MAGIC, read_arrow_rows
-from rollouts.formats.readers.jsonl import NumberedRow
-from rollouts.formats.readers.memory import check_json_memory
-from rollouts.formats.readers.parquet import open_parquet, read_parquet_rows
-from rollouts.formats.readers.seekable import provide_local_file
-from rollouts.formats.readers.values import JsonObject, get_list, to_jsonable
+from rollouts.formats.readers import (
+    ARROW_STREAM_MAGIC,
+    BOM,
+    BROKEN_UTF8,
+    JsonObject,
+    NumberedRow,
+    check_json_memory,
+    get_list,
+    open_parquet,
+    parse_json_document,
+    provide_local_file,
+    read_arrow_rows,
+    read_document_bytes,
+    read_json_document,
+    read_jsonl_rows,
+    read_parquet_rows,
+    to_jsonable,
+)
 from rollouts.samples import LineProblem, describe_json_type
 
 PARQUET_MAGIC = b"PAR1"
@@ -44,14 +55,14 @@ def read_table_rows(stream: BinaryIO, head: bytes, context: DumpContext) -> Iter
         raise UnreadableDumpError("It is written in UTF-16; save it as UTF-8.")
     start = strip_start(head)
     if LOGGED_TABLE.match(start):
-        return read_logged_table(json_document.read_json_document(stream)[0])
+        return read_logged_table(read_json_document(stream)[0])
     if start.startswith(b"["):
         return read_json_list(stream)
     return read_json_objects(stream) if start.startswith(b"{") else read_csv(stream)
 
 
 def strip_start(head: bytes) -> bytes:
-    return head.removeprefix(jsonl.BOM).lstrip()
+    return head.removeprefix(BOM).lstrip()
 
 
 def is_csv(head: bytes) -> bool:
@@ -95,7 +106,7 @@ def read_csv(stream: BinaryIO) -> Iterator[NumberedRow]:
                 continue
             number = reader.line_num + 1
             if any("\ufffd" in cell for cell in cells):
-                yield LineProblem(number, jsonl.BROKEN_UTF8, repaired=True)
+                yield LineProblem(number, BROKEN_UTF8, repaired=True)
             if len(cells) == len(names):
                 yield number, {name: cell or None for name, cell in zip(names, cells, strict=True)}
             else:
@@ -110,7 +121,7 @@ def decode_lines(stream: BinaryIO) -> Iterator[str]:
     while line := stream.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
             raise UnreadableDumpError(f"It is not a readable CSV file: a line is over {MAX_LINE_BYTES >> 20} MiB long.")
-        yield (line.removeprefix(jsonl.BOM) if is_first else line).decode("utf-8", "replace")
+        yield (line.removeprefix(BOM) if is_first else line).decode("utf-8", "replace")
         is_first = False
 
 
@@ -140,23 +151,23 @@ def read_json_objects(stream: BinaryIO) -> Iterator[NumberedRow]:
     rewound = io.BufferedReader(ChainedStream(first + second, stream))
     has_more_lines = second.strip() and not first.rstrip().endswith(OPEN_ENDS)
     if has_more_lines or (not second and not is_json_object(first)):
-        return jsonl.read_jsonl_rows(rewound)
-    return read_json_object(json_document.read_json_document(rewound)[0])
+        return read_jsonl_rows(rewound)
+    return read_json_object(read_json_document(rewound)[0])
 
 
 def is_json_object(line: bytes) -> bool:
     try:
         check_json_memory(line)
-        return isinstance(orjson.loads(line.removeprefix(jsonl.BOM)), dict)
+        return isinstance(orjson.loads(line.removeprefix(BOM)), dict)
     except ValueError:
         return False
 
 
 def read_json_list(stream: BinaryIO) -> Iterator[NumberedRow]:
     """Yields the objects of a list. Of a truncated list, yields the complete ones, then a problem."""
-    body = json_document.read_document_bytes(stream)
+    body = read_document_bytes(stream)
     try:
-        yield from number_rows(json_document.parse_json_document(body)[0])
+        yield from number_rows(parse_json_document(body)[0])
         return
     except UnreadableDumpError as error:
         values, reason = list(parse_list_start(body.decode("utf-8", "replace"))), str(error)

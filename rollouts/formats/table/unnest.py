@@ -20,8 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rolloutdeck.protocol import find_samples_column, group_numbered_columns, guess_columns, is_generation_mapping
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.values import JsonObject, to_jsonable
+from rollouts.formats.readers import JsonObject, chat, to_jsonable
 from rollouts.lib import CacheSize, cached
 
 PLURAL_COLUMNS = ("responses", "completions", "generations", "predictions", "outputs")

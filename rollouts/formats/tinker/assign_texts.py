@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.values import JsonObject
+from rollouts.formats.readers import JsonObject, chat
 from rollouts.formats.tinker.trajectory_key import TrajectoryNumbers, Turn
 from rollouts.samples import to_float, to_integer
 

@@ -20,9 +20,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.jsonl import read_jsonl_rows
-from rollouts.formats.readers.values import JsonObject, get_list, get_object
+from rollouts.formats.readers import JsonObject, chat, get_list, get_object, read_jsonl_rows
 from rollouts.samples import LineProblem, Record, SkippedRow, to_float, to_integer, to_text
 
 name = "tinker-eval"

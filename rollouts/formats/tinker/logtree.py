@@ -21,9 +21,7 @@ from typing import BinaryIO
 
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.json_document import read_json_document
-from rollouts.formats.readers.jsonl import BROKEN_UTF8
+from rollouts.formats.readers import BROKEN_UTF8, chat, read_json_document
 from rollouts.formats.tinker.assign_texts import LoggedText, LoggedTrajectory, assign_texts
 from rollouts.formats.tinker.trajectory_key import GroupNamer
 from rollouts.formats.tinker.tree import TreeItem, iterate_tree

@@ -21,8 +21,7 @@ from itertools import groupby
 from typing import Any, BinaryIO
 
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.jsonl import read_jsonl_rows
-from rollouts.formats.readers.values import JsonObject, get_list, get_object
+from rollouts.formats.readers import JsonObject, get_list, get_object, read_jsonl_rows
 from rollouts.formats.tinker.trajectory_key import GroupNamer, TrajectoryNumbers, format_reward
 from rollouts.samples import LineProblem, Record, to_float, to_integer, to_text
 

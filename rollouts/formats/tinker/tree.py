@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
 
-from rollouts.formats.readers import chat
-from rollouts.formats.readers.values import JsonObject, get_list, get_object
+from rollouts.formats.readers import JsonObject, chat, get_list, get_object
 
 HEADER = re.compile(r"h[1-6]\Z")
 MAX_DEPTH = 200  # elements inside each other; rollouts have about 20

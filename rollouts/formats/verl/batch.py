@@ -26,8 +26,7 @@ from rolloutdeck.safe_pickle import SafePickleError
 from rolloutdeck.safe_pickle.batches import RolloutBatch, open_batch
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.base import DumpContext, decode_texts
-from rollouts.formats.readers.jsonl import parse_prompt_or_empty
-from rollouts.formats.readers.values import collect_extras, get_object, set_batch_tokens, to_jsonable
+from rollouts.formats.readers import collect_extras, get_object, parse_prompt_or_empty, set_batch_tokens, to_jsonable
 from rollouts.formats.verl.jsonl import assign_position
 from rollouts.samples import Record, SkippedRow, is_number, to_float, to_integer, to_text
 

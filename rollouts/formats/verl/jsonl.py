@@ -24,8 +24,7 @@ from typing import Any, BinaryIO
 
 from rolloutdeck.safe_pickle.batches import PADDING_KEY
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.jsonl import NumberedRow, parse_prompt, parse_response_text, read_jsonl_rows
-from rollouts.formats.readers.values import JsonObject
+from rollouts.formats.readers import JsonObject, NumberedRow, parse_prompt, parse_response_text, read_jsonl_rows
 from rollouts.samples import LineProblem, Record, SkippedRow, text_to_float, to_float, to_integer, to_text
 
 name = "verl-jsonl"

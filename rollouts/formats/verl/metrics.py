@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from rollouts.formats.base import DumpContext
-from rollouts.formats.readers.jsonl import read_jsonl_rows
+from rollouts.formats.readers import read_jsonl_rows
 from rollouts.samples import LineProblem, MetricPoint, is_number, to_float, to_integer
 
 name = "verl-metrics"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rolloutdeck.trainers.timing_metrics import PHASES, TIMING_NAMES
+from rolloutdeck.trainer_api import PHASES, list_timings
 from rollouts.metrics import series
-from rollouts.metrics.step_times import StepTimes, bin_step_times, find_timing_names, load_step_times
+from rollouts.metrics.step_times import StepTimes, bin_step_times, find_timing, load_step_times
 from rollouts.models import Run
 from rollouts.samples.record import MetricPoint
 from tests.support import builders
@@ -117,7 +117,7 @@ def test_many_steps_are_binned_by_median_and_slowest(run: Run) -> None:
 
 
 def test_no_metric_stands_for_two_phases_of_a_trainer() -> None:
-    assert {phase for names in TIMING_NAMES for phase in names.phases.values()} <= set(PHASES)
-    assert all(not set(names.total) & set(names.phases) for names in TIMING_NAMES)
-    for names in TIMING_NAMES:
-        assert find_timing_names({*names.total, *names.phases}) is names
+    assert {phase for names in list_timings() for phase in names.phases.values()} <= set(PHASES)
+    assert all(not set(names.total) & set(names.phases) for names in list_timings())
+    for names in list_timings():
+        assert find_timing({*names.total, *names.phases}) is names

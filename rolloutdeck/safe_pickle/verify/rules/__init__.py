@@ -1,9 +1,11 @@
 """The allowlist of the verifier: every global that a trainer's file may name, and what it may be called with.
 
 The list covers the dumps of verl's three skip roles, of RolloutSkip's two older layouts (0.8 to 0.10, numpy 1 and 2,
-tensordict 0.10), and of ROLL's `rollout_mock`. An allowed name is not enough: a rule checks the shape of every
-argument, so that no argument can make the global do anything that it does not do in those files (a numpy dtype with its
-object flag cleared, a tensor beyond its storage, an attribute set by name).
+tensordict 0.10), and of ROLL's `rollout_mock`.
+Depends on: the abstract values of `rolloutdeck.safe_pickle.verify`.
+Invariant: an allowed name is not enough. A rule checks the shape of every argument, so that no argument can make the
+global do anything that it does not do in those files (a numpy dtype with its object flag cleared, a tensor beyond its
+storage, an attribute set by name).
 """
 
 from __future__ import annotations

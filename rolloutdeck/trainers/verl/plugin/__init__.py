@@ -1,9 +1,12 @@
 """Rolloutdeck's plug-in for verl 0.9 and newer; installed by `rolloutdeck.trainers.verl`, which verl imports.
 
+Depends on: `rolloutdeck.trainers.common`, `rolloutdeck.client`, `rolloutdeck.replay` and `rolloutdeck.safe_pickle`.
+Invariant: nothing raises into the training, except if a replay plan stops the run.
+
 verl imports it at the end of `import verl`, in every process: by the entry point group `verl.plugins`, by
 VERL_USE_EXTERNAL_MODULES or by `actor_rollout_ref.model.external_lib`. verl hides errors of plug-ins, so this one logs
-what it could not patch. Nothing is recorded unless `trainer.logger` names `rolloutdeck`; nothing raises into the
-training, except if a replay plan stops the run. Names of verl are those of 0.9.1.
+what it could not patch. Nothing is recorded unless `trainer.logger` names `rolloutdeck`. Names of verl are those
+of 0.9.1.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import os
 
 from rolloutdeck.lib import logger
 from rolloutdeck.trainers.common import patch_when_imported
+
+__all__ = ["install_plugin"]
 
 # Module of verl -> module here whose `patch(module)` patches it; imported only after the module of verl.
 PATCHES = {

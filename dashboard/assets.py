@@ -37,7 +37,7 @@ def find_script_imports(*scripts: str) -> frozenset[str]:
     waiting = list(scripts)
     while waiting:
         name = waiting.pop()
-        paths = IMPORT_PATTERN.findall((STATIC_DIR / "js" / name).read_text())
+        paths = IMPORT_PATTERN.findall((STATIC_DIR / f"js/{name}").read_text())
         new = {posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) for path in paths} - imports
         imports |= new
         waiting += new

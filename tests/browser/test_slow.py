@@ -157,7 +157,7 @@ def test_the_search_of_a_list_that_is_still_loading_gets_the_next_keys(visit: Vi
 def test_keys_before_the_scripts_wait_for_them(visit: Visit, training: Training) -> None:
     training.pushed(1, 12)
     page = visit.page
-    scripts = Held(page, re.compile(r"/js/common/app\.js"))
+    scripts = Held(page, re.compile(r"/js/app\.js"))
     page.goto(f"{visit.site.url}/runs/{training.uid}/steps/1/", wait_until="commit")
     expect(page.locator("#sample article")).to_be_visible()
     ids = rows(page)
@@ -176,7 +176,7 @@ def test_keys_that_waited_too_long_for_the_scripts_are_named_and_not_used(visit:
     training.pushed(1, 6)
     page = visit.page
     page.clock.install()
-    scripts = Held(page, re.compile(r"/js/common/app\.js"))
+    scripts = Held(page, re.compile(r"/js/app\.js"))
     page.goto(f"{visit.site.url}/runs/{training.uid}/steps/1/", wait_until="commit")
     expect(page.locator("#sample article")).to_be_visible()
     ids = rows(page)

@@ -71,10 +71,10 @@ def test_pages_are_not_compressed(client: Client) -> None:
 
 
 def test_a_page_asks_at_once_for_all_that_its_scripts_import() -> None:
-    tags = assets.render_module_script("sample/index.js", preload="review/viewed.js")
+    tags = assets.render_module_script("sample_page.js", preload="review/viewed.js")
     requested = set(re.findall(r'modulepreload" href="[^"]*/js/([\w/]+\.js)"', tags))
     assert {"sample/reader.js", "sample/prefetch.js", "common/panel.js", "review/viewed.js"} <= requested
-    assert tags.endswith(f'<script src="{assets.build_asset_url("js/sample/index.js")}" type="module"></script>')
+    assert tags.endswith(f'<script src="{assets.build_asset_url("js/sample_page.js")}" type="module"></script>')
     for name in requested:
         text = (STATIC / "js" / name).read_text()
         assert {
@@ -82,21 +82,39 @@ def test_a_page_asks_at_once_for_all_that_its_scripts_import() -> None:
         } <= requested, name
 
 
-def test_scripts_have_no_import_cycle() -> None:
-    """Imports that run later, in `import("...")`, count too."""
+@pytest.fixture(scope="module")
+def script_imports() -> dict[Path, set[Path]]:
+    """{script: the scripts that it imports}. Imports that run later, in `import("...")`, count too."""
     graph = {
         path: {(path.parent / address).resolve() for address in ANY_IMPORT.findall(path.read_text())}
         for path in (STATIC / "js").rglob("*.js")
     }
     assert sum(len(imported) for imported in graph.values()) > 100
-    assert {path for imported in graph.values() for path in imported if not path.is_file()} == set()
+    return graph
+
+
+def test_scripts_have_no_import_cycle(script_imports: dict[Path, set[Path]]) -> None:
+    assert {path for imported in script_imports.values() for path in imported if not path.is_file()} == set()
+    TopologicalSorter(script_imports).prepare()
+
+
+def test_folders_of_scripts_have_no_import_cycle(script_imports: dict[Path, set[Path]]) -> None:
+    """Scripts directly in `js/` are entry scripts: they may import every folder, and no script imports them."""
+    top = STATIC / "js"
+    graph: dict[Path, set[Path]] = {}
+    for path, imported in script_imports.items():
+        folders = {other.parent for other in imported if other.is_relative_to(top)}
+        assert top not in folders, f"{path} imports an entry script"
+        if path.parent != top:
+            graph.setdefault(path.parent, set()).update(folders - {path.parent})
+    assert len(graph) > 10
     TopologicalSorter(graph).prepare()
 
 
 def test_folders_have_the_names_of_the_features() -> None:
     features = {path.parent.name for path in (ROOT / "dashboard" / "pages").glob("*/__init__.py")}
     assert {"runs", "step", "sample", "pins", "common"} <= features
-    assert {path.name for path in (STATIC / "js").iterdir()} <= features
+    assert {path.name for path in (STATIC / "js").iterdir() if path.is_dir()} <= features
     assert {path.name for path in (ROOT / "templates").iterdir() if path.is_dir()} <= features | {"api"}
 
 

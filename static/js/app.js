@@ -1,0 +1,38 @@
+// The script of every page. Pages work without it. It adds shortcuts, live panels and navigation without a page load.
+import { startKeys } from "./common/key_queue.js";
+import "./common/ui.js";
+import "./common/shortcuts.js";
+import "./common/roving.js";
+import "./common/act_at_once.js";
+import { startLiveUpdates } from "./common/live_updates.js";
+import "./findings/findings.js";
+import "./pins/pins.js";
+import "./palette/open.js";
+
+document.documentElement.classList.add("js");
+const scripts = [];
+if (document.getElementById("compare")) scripts.push(import("./compare/compare.js"));
+if (document.querySelector("[data-charts]")) scripts.push(import("./run/charts/index.js"));
+if (document.getElementById("result")) scripts.push(import("./step/query_box.js")); // a query that filters samples
+if (document.querySelector("[data-arrived]")) scripts.push(import("./step/newer_data.js"));
+if (document.querySelector("[data-history]")) scripts.push(import("./prompt/prompt.js"));
+if (document.querySelector("[data-feed-cards]")) scripts.push(import("./live/feed.js"));
+if (document.getElementById("board")) scripts.push(import("./group/group.js"));
+if (document.getElementById("flag-here")) scripts.push(import("./flags/inline_flag.js"));
+if (document.getElementById("sample")) scripts.push(import("./review/viewed.js"));
+if (document.querySelector("[data-decision-url]")) scripts.push(import("./review/review.js"));
+// Without its script a key would follow a link instead.
+Promise.allSettled(scripts).then(() => {
+  startKeys();
+  startLiveUpdates();
+});
+
+// Rarely used, so loaded on the first use.
+document.addEventListener("click", ({ target }) => {
+  const kind = target.closest("[data-link]")?.dataset.link;
+  if (kind) import("./common/copy_link.js").then((links) => links.copyLink(kind));
+});
+document.querySelector("[data-theme-switch]")?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  import("./common/theme.js").then((theme) => theme.switchTheme(event.target.querySelector("button")));
+});

@@ -1,5 +1,7 @@
 """The members of a project and their roles; new users get a link that signs them in once."""
 
+from typing import Any
+
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
@@ -66,8 +68,7 @@ def save_member_of_projects_view(request: HttpRequest) -> HttpResponse:
     messages.success(request, _("{name} is {role} of {projects}.").format(name=name, role=role, projects=names))
     if new is None:
         return redirect("settings")
-    invitation = {"name": new.get_username(), "link": create_sign_in_link(new)}
-    response = render(request, "settings/page.html", build_settings_context(request, invitation=invitation))
+    response = render(request, "settings/page.html", build_settings_context(request, invitation=build_invitation(new)))
     response["Cache-Control"] = "no-store"
     return response
 
@@ -91,8 +92,13 @@ def create_member_link_view(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def render_member_link(request: HttpRequest, project: Project, user: User) -> HttpResponse:
-    invitation = {"name": user.get_username(), "link": create_sign_in_link(user), "new": user.last_login is None}
-    return render(request, "settings/project.html", build_project_context(request, project, invitation=invitation))
+    context = build_project_context(request, project, invitation=build_invitation(user))
+    return render(request, "settings/project.html", context)
+
+
+def build_invitation(user: User) -> dict[str, Any]:
+    """What `settings/invitation.html` shows."""
+    return {"name": user.get_username(), "link": create_sign_in_link(user), "new": user.last_login is None}
 
 
 def create_account_if_missing(name: str) -> User | None:

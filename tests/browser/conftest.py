@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.measure import Site, Visit
-from tests.browser.training import PROJECT, Training
+from tests.browser.support.measure import Site, Visit
+from tests.browser.support.training import PROJECT, Training
 from tests.support.server import Product, follow, free_port
 
 FLAGS = [
@@ -43,7 +43,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         else:
             if not Path("/usr/sbin/nginx").exists():
                 pytest.skip("nginx is not installed")
-            from tests.browser.nginx import proxy
+            from tests.browser.support.nginx import proxy
 
             product = stack.enter_context(Product(f"http://127.0.0.1:{port}/a/b/"))
             stack.enter_context(proxy(tmp_path_factory.mktemp("nginx") / "n", product.url, port, stripping))

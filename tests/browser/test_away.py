@@ -6,10 +6,10 @@ import re
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.measure import Visit, rows, selected
-from tests.browser.sites import DIRECT
+from tests.browser.support.measure import Visit, rows, selected
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.training import Training
 from tests.browser.test_slow import flagged
-from tests.browser.training import Training
 
 pytestmark = DIRECT
 

@@ -8,10 +8,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from tests.browser.measure import Visit
-from tests.browser.sites import DIRECT
+from tests.browser.support.measure import Visit
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.training import PROJECT, Training
 from tests.browser.test_group import group
-from tests.browser.training import PROJECT, Training
 
 pytestmark = DIRECT
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.measure import Visit, overflow
-from tests.browser.sites import NGINX
+from tests.browser.support.measure import Visit, overflow
+from tests.browser.support.sites import NGINX
+from tests.browser.support.training import Training
 from tests.browser.test_sample_views import HOSTILE
-from tests.browser.training import Training
 
 pytestmark = NGINX
 

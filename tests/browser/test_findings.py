@@ -6,9 +6,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.measure import Visit, rows
-from tests.browser.sites import DIRECT
-from tests.browser.training import Training
+from tests.browser.support.measure import Visit, rows
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.training import Training
 
 pytestmark = DIRECT
 

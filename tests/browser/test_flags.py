@@ -8,8 +8,8 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from tests.browser.measure import Visit, rows, selected
-from tests.browser.training import Training
+from tests.browser.support.measure import Visit, rows, selected
+from tests.browser.support.training import Training
 
 
 def test_a_flag_by_two_keys_is_counted_moves_on_and_is_withdrawn(visit: Visit, training: Training) -> None:

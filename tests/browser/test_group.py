@@ -6,10 +6,10 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.measure import Visit, overflow
-from tests.browser.sites import NGINX
+from tests.browser.support.measure import Visit, overflow
+from tests.browser.support.sites import NGINX
+from tests.browser.support.training import Training
 from tests.browser.test_sample_views import HOSTILE
-from tests.browser.training import Training
 
 pytestmark = NGINX
 

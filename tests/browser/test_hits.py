@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.measure import Visit, rows, selected
-from tests.browser.sites import DIRECT
-from tests.browser.training import Training, generations
+from tests.browser.support.measure import Visit, rows, selected
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.training import Training, generations
 
 pytestmark = DIRECT
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.measure import Visit, rows, selected
-from tests.browser.sites import NGINX
+from tests.browser.support.measure import Visit, rows, selected
+from tests.browser.support.sites import NGINX
+from tests.browser.support.training import Training, generations
 from tests.browser.test_group import group
-from tests.browser.training import Training, generations
 from tests.rolloutdeck.support.fake_server import until
 
 pytestmark = NGINX

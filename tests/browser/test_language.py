@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from tests.browser.measure import Visit, rows
-from tests.browser.sites import NGINX
+from tests.browser.support.measure import Visit, rows
+from tests.browser.support.sites import NGINX
+from tests.browser.support.training import Training
 from tests.browser.test_axe import faults
 from tests.browser.test_keyboard import press_as
-from tests.browser.training import Training
 
 pytestmark = NGINX
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, Request, expect
 
-from tests.browser.measure import Site, Visit, rows, selected
-from tests.browser.training import Trainer, Training, generations
+from tests.browser.support.measure import Site, Visit, rows, selected
+from tests.browser.support.training import Trainer, Training, generations
 
 
 def count_of(page: Page) -> str:

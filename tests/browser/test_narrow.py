@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.measure import Visit, overflow, rows, selected
-from tests.browser.sites import DIRECT
+from tests.browser.support.measure import Visit, overflow, rows, selected
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.training import PROJECT, Training
 from tests.browser.test_group import group
 from tests.browser.test_run import log
-from tests.browser.training import PROJECT, Training
 
 pytestmark = DIRECT
 

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import sign_in
-from tests.browser.measure import Site, Visit, overflow
+from tests.browser.support.measure import Site, Visit, overflow
+from tests.browser.support.training import PROJECT, Training
 from tests.browser.test_sample_views import HOSTILE
-from tests.browser.training import PROJECT, Training
 
 HOST = "node7"
 

@@ -8,9 +8,9 @@ from itertools import cycle
 
 from playwright.sync_api import Request, Route, expect
 
-from tests.browser.measure import Visit, rows
-from tests.browser.sites import NGINX
-from tests.browser.training import Training
+from tests.browser.support.measure import Visit, rows
+from tests.browser.support.sites import NGINX
+from tests.browser.support.training import Training
 
 pytestmark = NGINX
 

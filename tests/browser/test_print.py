@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.measure import Visit, overflow
-from tests.browser.sites import DIRECT
-from tests.browser.training import Training
+from tests.browser.support.measure import Visit, overflow
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.training import Training
 
 pytestmark = DIRECT
 

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
 
-from tests.browser.measure import Visit, overflow, rows, selected
-from tests.browser.sites import NGINX
+from tests.browser.support.measure import Visit, overflow, rows, selected
+from tests.browser.support.sites import NGINX
+from tests.browser.support.training import Training
 from tests.browser.test_axe import faults
-from tests.browser.training import Training
 
 pytestmark = NGINX
 

@@ -7,12 +7,12 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.measure import Visit, rows, selected
-from tests.browser.sites import DIRECT
+from tests.browser.support.measure import Visit, rows, selected
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.training import PROJECT, Training
 from tests.browser.test_group import group
 from tests.browser.test_pins import plan_steps
 from tests.browser.test_slow import Held
-from tests.browser.training import PROJECT, Training
 
 pytestmark = DIRECT
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.measure import Visit
-from tests.browser.sites import NGINX
-from tests.browser.training import Training, generations
+from tests.browser.support.measure import Visit
+from tests.browser.support.sites import NGINX
+from tests.browser.support.training import Training, generations
 
 pytestmark = NGINX
 

@@ -6,9 +6,9 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.browser.measure import Visit
-from tests.browser.sites import DIRECT
-from tests.browser.training import Training, generations
+from tests.browser.support.measure import Visit
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.training import Training, generations
 
 pytestmark = DIRECT
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from playwright.sync_api import CDPSession, Locator, Page, Route, expect
 
-from tests.browser.measure import Visit
-from tests.browser.sites import NGINX
-from tests.browser.training import Training
+from tests.browser.support.measure import Visit
+from tests.browser.support.sites import NGINX
+from tests.browser.support.training import Training
 from tests.rolloutdeck.support.fake_server import until
 
 pytestmark = NGINX

@@ -9,10 +9,10 @@ from contextlib import suppress
 import pytest
 from playwright.sync_api import Error, Page, Route, expect
 
-from tests.browser.measure import Visit, rows, selected
-from tests.browser.sites import DIRECT
+from tests.browser.support.measure import Visit, rows, selected
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.training import Training, generations
 from tests.browser.test_group import group
-from tests.browser.training import Training, generations
 from tests.rolloutdeck.support.fake_server import until
 
 pytestmark = DIRECT

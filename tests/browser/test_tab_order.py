@@ -7,12 +7,12 @@ import json
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.measure import Visit
-from tests.browser.sites import DIRECT
-from tests.browser.tab_order import faults
+from tests.browser.support.measure import Visit
+from tests.browser.support.sites import DIRECT
+from tests.browser.support.tab_order import faults
+from tests.browser.support.training import PROJECT, Training
 from tests.browser.test_group import group
 from tests.browser.test_pins import plan_steps
-from tests.browser.training import PROJECT, Training
 
 pytestmark = DIRECT
 

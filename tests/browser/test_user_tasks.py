@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.measure import Site, Visit, rows, selected
-from tests.browser.training import PROJECT, Training, generations
+from tests.browser.support.measure import Site, Visit, rows, selected
+from tests.browser.support.training import PROJECT, Training, generations
 from tests.rolloutdeck.support.fake_server import until
 
 DATA = Path(__file__).parents[1] / "data"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-DEPLOY = Path(__file__).parents[2] / "docs" / "deployment.md"
+DEPLOY = Path(__file__).parents[3] / "docs" / "deployment.md"
 
 HEAD = """\
 worker_processes 1;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import rolloutdeck
-from tests.browser.training import generations
+from tests.browser.support.training import generations
 
 run = rolloutdeck.init(project=sys.argv[1], name=sys.argv[2], resume="allow")
 for line in sys.stdin:

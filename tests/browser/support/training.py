@@ -72,7 +72,7 @@ class Trainer:
     """The same run continued by a process of its own, which records through the public Python API."""
 
     def __init__(self, product: Product, name: str) -> None:
-        command = [sys.executable, "-m", "tests.browser.trainer", PROJECT, name]
+        command = [sys.executable, "-m", "tests.browser.support.trainer", PROJECT, name]
         self.process = subprocess.Popen(command, env=product.environ, stdin=subprocess.PIPE, text=True)
 
     def train(self, step: int, count: int) -> None:

@@ -21,6 +21,7 @@ from rollouts.findings import findings
 from rollouts.flags import bulk
 from rollouts.models import Flag, Project, Run, Token
 from rollouts.pins import pins
+from rollouts.retention import update_policy
 from rollouts.saved_views import save_view
 from rollouts.sharing import create_shared_link
 from tests.dashboard.support.api_client import Ask, filled, one_sample
@@ -77,6 +78,8 @@ FORMS: dict[str, dict[str, str]] = {
     "members-of-projects": {"user": "stan", "role": "viewer", "project": "math"},
     "save-view": {"page": "runs", "name": "New", "params": "q=a", "project": "math", "shared": "1"},
     "change-view": {"do": "rename", "name": "Other"},
+    "retention": {"train": "every", "every": "3"},
+    "retention-run": {},
 }
 ARTIFACT: dict[str, Any] = {"step": 9, "role": "rollout", "files": manifest_of({"a.json": b"1"})}
 # (method, address below /api/v1/, what is sent); `wanted/` notes who asked.
@@ -110,6 +113,8 @@ CALLS: list[tuple[str, str, Any]] = [
     ("PATCH", "projects/math/", {"correct": "score>0.5"}),
     ("POST", "projects/math/members/", {"user": "stan", "role": "viewer"}),
     ("PUT", "projects/math/replay-plan/", {"entries": []}),
+    ("PATCH", "projects/math/retention/", {"train": "every", "every": 3}),
+    ("POST", "projects/math/retention/", {}),
     ("POST", "tokens/", {"name": "x", "project": "math", "scopes": ["read"]}),
     ("DELETE", "tokens/{token}/", None),
     ("PATCH", "projects/math/charts/", {"version": 0, "pinned": ["score"]}),
@@ -136,6 +141,7 @@ def things(project: Project, owner: User) -> dict[str, str]:
     pin = pins.pin_step(run, 2, owner)[0]
     builders.token(owner, "read", on=project)
     project.memberships.create(user=User.objects.create_user("nora"), role="viewer")
+    update_policy(project, owner, {"train": "sample"})
     shared, _secret = create_shared_link(project, owner, kind="finding", title="Loops", html="x", days=7)
     ids = {
         "shared": shared,
@@ -312,5 +318,6 @@ def test_a_call_changes_something_with_the_role_and_the_scope_and_nothing_withou
 
 def test_pages_that_are_only_read_take_no_form(things: dict[str, str], owner: User) -> None:
     reading = PAGES.keys() - OPEN - FORMS.keys() - {"None", "settings", "password", "seen", "tidy", "load-demo"}
+    reading -= {"quota"}  # a form for server admins, see tests/dashboard/pages/settings/test_retention.py
     client = signed_in(owner)
     assert {name: client.post(page(name, things)).status_code for name in reading} == dict.fromkeys(reading, 405)

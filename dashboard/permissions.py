@@ -64,8 +64,13 @@ def authenticate_token(header: str) -> Token:
     if kind.lower() != "bearer" or not secret.strip():
         raise AuthenticationFailed("Send `Authorization: Bearer <token>`.")
     token = Token.find(secret.strip())
+    if token is None and (expired := Token.find_expired(secret.strip())):
+        raise AuthenticationFailed(
+            f"The token {expired.name!r} expired on {expired.expires_at:%Y-%m-%d}. Create another one: "
+            "`rolloutdeck token create`."
+        )
     if token is None:
-        raise AuthenticationFailed("This token is unknown, expired or revoked. Create one: `rolloutdeck token create`.")
+        raise AuthenticationFailed("This token is unknown or revoked. Create one: `rolloutdeck token create`.")
     count_token_request(token)
     return token
 

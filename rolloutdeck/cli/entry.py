@@ -147,6 +147,7 @@ def _add_token(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT; created if it does not exist")
     scope_help = f"one or more of {','.join(TOKEN_SCOPES)}; default: ingest. For replay use ingest,read"
     create.add_argument("--scope", action="append", help=scope_help)
+    create.add_argument("--days", type=int, metavar="N", help="it expires after N days; default: never")
     _add_server_arguments(create)
 
 

@@ -17,7 +17,12 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError(f"Unknown scope {unknown[0]!r}. Available: {', '.join(TOKEN_SCOPES)}.")
     if not scopes:
         raise UsageError(f"--scope is empty. Use one or more of {','.join(TOKEN_SCOPES)}.")
-    response = send_request(server, "POST", "tokens/", {"name": args.name, "project": project, "scopes": scopes})
+    if args.days is not None and args.days < 1:
+        raise UsageError("--days must be at least 1.")
+    body = {"name": args.name, "project": project, "scopes": scopes}
+    if args.days is not None:
+        body["days"] = args.days
+    response = send_request(server, "POST", "tokens/", body)
     token = response.json()
     secret = token.get("token") if isinstance(token, dict) else None
     if not isinstance(secret, str):
@@ -25,7 +30,8 @@ def main(args: argparse.Namespace) -> int:
     if token.get("project_created"):
         print_message(f"Created project {project}.")
     created = f"Created token {args.name} for project {project} with the scopes {', '.join(scopes)}."
-    print_message(f"{created} It is shown only once and does not expire.")
+    expiry = f"expires on {token['expires_at'][:10]}" if token.get("expires_at") else "does not expire"
+    print_message(f"{created} It is shown only once and {expiry}.")
     print_message("For a trainer, set ROLLOUTDECK_TOKEN, or save the token in a file and set ROLLOUTDECK_TOKEN_FILE.")
     print(secret)
     return 0

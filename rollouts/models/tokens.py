@@ -18,6 +18,8 @@ from rollouts.models.projects import Project
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
+WARNING_PERIOD = timedelta(days=14)  # before a token expires
+
 
 def hash_secret(secret: str) -> str:
     """Returns the stored form of a token: sha256, hex. The secret has 256 random bits, so no salt is needed."""
@@ -56,6 +58,20 @@ class Token(models.Model):
         if token and (token.used_at is None or now - token.used_at > timedelta(minutes=1)):
             cls.objects.filter(pk=token.pk).update(used_at=now)
         return token
+
+    @classmethod
+    def find_expired(cls, secret: str) -> Token | None:
+        """Returns the token with this secret if it is not valid only because it has expired."""
+        expired = {"revoked_at": None, "expires_at__lte": timezone.now(), "user__is_active": True}
+        return cls.objects.filter(digest=hash_secret(secret), **expired).first()
+
+    @property
+    def is_expired(self) -> bool:
+        return self.expires_at is not None and self.expires_at <= timezone.now()
+
+    @property
+    def expires_soon(self) -> bool:
+        return self.expires_at is not None and not self.is_expired and self.expires_at - timezone.now() < WARNING_PERIOD
 
     def allows(self, scope: str) -> bool:
         return scope in self.scopes.split(",")

@@ -5,9 +5,16 @@ Invariant: an operation that changes rights or removes something writes an audit
 """
 
 from rollouts.projects.audit import list_audit_entries, list_audit_users, list_audit_verbs
-from rollouts.projects.projects import create_project, create_token, record_audit_entry, revoke_token, set_role
+from rollouts.projects.projects import (
+    MAX_TOKEN_DAYS,
+    create_project,
+    create_token,
+    record_audit_entry,
+    revoke_token,
+    set_role,
+)
 
 __all__ = [
-    "create_project", "create_token", "list_audit_entries", "list_audit_users", "list_audit_verbs",
+    "MAX_TOKEN_DAYS", "create_project", "create_token", "list_audit_entries", "list_audit_users", "list_audit_verbs",
     "record_audit_entry", "revoke_token", "set_role",
 ]  # fmt: skip

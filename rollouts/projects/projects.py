@@ -59,6 +59,9 @@ def set_role(project: Project, username: str, role: str, by: User) -> Membership
         return Membership.objects.update_or_create(project=project, user=user, defaults={"role": role})[0]
 
 
+MAX_TOKEN_DAYS = 36_500
+
+
 def create_token(
     by: User, *, name: str, scopes: Any, project: Project | None, days: int | None = None
 ) -> tuple[Token, str]:

@@ -9,7 +9,7 @@ from dashboard import permissions
 from dashboard.api.base import ApiView
 from dashboard.api.serializers import serialize_token
 from rollouts.models import Membership, Project, Token
-from rollouts.projects import create_project, create_token, revoke_token
+from rollouts.projects import MAX_TOKEN_DAYS, create_project, create_token, revoke_token
 
 
 class Tokens(ApiView):
@@ -39,7 +39,7 @@ class Tokens(ApiView):
         Only this response has the secret."""
         data = self.parse_body()
         project, created = find_or_create_project(request, data.text("project", 80))
-        days = data.integer("days", minimum=1, maximum=36_500)
+        days = data.integer("days", minimum=1, maximum=MAX_TOKEN_DAYS)
         name, scopes = data.get("name") or "", data.get("scopes")
         token, secret = create_token(self.user, name=name, scopes=scopes, project=project, days=days)
         return Response({**serialize_token(token), "token": secret, "project_created": created}, status=201)

@@ -11,8 +11,8 @@ from django.views.decorators.http import require_POST
 from dashboard import permissions
 from dashboard.pages.common import get_signed_in_user
 from dashboard.pages.settings.projects import build_project_context
-from rollouts.errors import RolloutError
-from rollouts.projects import create_token, revoke_token
+from rollouts.errors import InvalidInputError, RolloutError
+from rollouts.projects import MAX_TOKEN_DAYS, create_token, revoke_token
 
 
 @login_required
@@ -25,7 +25,8 @@ def create_token_view(request: HttpRequest, slug: str) -> HttpResponse:
     if "admin" in scopes:
         permissions.require_role(request, project, "owner")
     try:
-        token, secret = create_token(user, name=name, scopes=scopes, project=project)
+        days = parse_days(request.POST.get("days", ""))
+        token, secret = create_token(user, name=name, scopes=scopes, project=project, days=days)
     except RolloutError as error:
         messages.error(request, str(error))
         return redirect("project", project.slug)
@@ -33,6 +34,17 @@ def create_token_view(request: HttpRequest, slug: str) -> HttpResponse:
     response = render(request, "settings/project.html", context)
     response["Cache-Control"] = "no-store"
     return response
+
+
+def parse_days(text: str) -> int | None:
+    """Days until a token expires; None for an empty text. Raises InvalidInputError."""
+    text = text.strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= MAX_TOKEN_DAYS:
+        message = _("Days until it expires must be a number from 1 to {most}, or empty.").format(most=MAX_TOKEN_DAYS)
+        raise InvalidInputError(message, "days")
+    return int(text)
 
 
 @login_required

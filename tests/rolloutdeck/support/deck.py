@@ -115,6 +115,8 @@ class DeckHandler(Handler):
         self.receiver.posts.append((self.path, result))
         if self.path.endswith("/tokens/"):
             created = result["project"] in self.receiver.new_projects
-            return self.answer(201, {"name": result["name"], "token": "rd_secret", "project_created": created})
+            expiry = "2026-12-06T10:00:00Z" if result.get("days") else None
+            token = {"name": result["name"], "token": "rd_secret", "expires_at": expiry}
+            return self.answer(201, {**token, "project_created": created})
         uid = result.get("uid") or "x"
         self.answer(201 if self.receiver.created else 200, {"id": uid, "name": result.get("name", "x"), "url": ""})

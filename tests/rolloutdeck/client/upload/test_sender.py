@@ -92,6 +92,20 @@ def test_a_server_that_fails_for_long_is_mentioned_once(
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
 
 
+def test_a_refused_token_is_mentioned_once_with_the_reason(
+    start: Start, at_receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An expired token, for example: the server's message has its name and the day."""
+    at_receiver.mode = "401"
+    run = start()
+    for step in range(3):
+        logged(run, range(step, step + 1))
+        time.sleep(0.1)
+    until(lambda: len(at_receiver.tokens) > 2)
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1 and "stays in" in warnings[0]
+
+
 @pytest.mark.parametrize("mode", ["400", "413", "415"])
 def test_what_the_server_refuses_for_good_is_put_aside_with_the_reason_and_the_rest_arrives(
     start: Start, at_receiver: Receiver, spool_root: Path, mode: str

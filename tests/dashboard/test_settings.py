@@ -1,0 +1,54 @@
+"""Settings that come from the environment: length of sessions, Strict-Transport-Security."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+SCRIPT = """
+import json
+from dashboard import settings
+print(json.dumps([settings.SESSION_COOKIE_AGE, settings.SECURE_HSTS_SECONDS, settings.SESSION_COOKIE_SECURE]))
+"""
+
+
+def read_settings(folder: Path, **variables: str) -> list[object]:
+    names = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTDECK_")}
+    env = {**names, "ROLLOUTDECK_DATA": str(folder), **variables}
+    return json.loads(subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, check=True).stdout)
+
+
+@pytest.mark.parametrize(
+    ("variables", "read"),
+    [
+        ({}, [30 * 86_400, 0, False]),
+        ({"ROLLOUTDECK_SESSION_DAYS": "0.5", "ROLLOUTDECK_PUBLIC_URL": "https://deck.example"}, [43_200, 0, True]),
+        ({"ROLLOUTDECK_HSTS_SECONDS": "600", "ROLLOUTDECK_PUBLIC_URL": "https://deck.example"}, [2_592_000, 600, True]),
+        ({"ROLLOUTDECK_HSTS_SECONDS": "600", "ROLLOUTDECK_PUBLIC_URL": "http://deck.example"}, [2_592_000, 0, False]),
+    ],
+)
+def test_the_environment_sets_the_session_and_hsts(
+    tmp_path: Path, variables: dict[str, str], read: list[object]
+) -> None:
+    assert read_settings(tmp_path, **variables) == read
+
+
+def test_a_session_lasts_as_long_as_the_setting_says(client: Client, mate: User, settings: object) -> None:
+    settings.SESSION_COOKIE_AGE = 3600  # type: ignore[attr-defined]
+    client.post("/sign-in/", {"username": "mina", "password": "mina-password"})
+    assert client.cookies["rolloutdeck_session"]["max-age"] == 3600
+    assert 3500 < client.session.get_expiry_age() <= 3600
+
+
+def test_https_pages_have_the_header_and_http_pages_do_not(settings: object) -> None:
+    """The middleware reads the setting when it is created."""
+    settings.SECURE_HSTS_SECONDS = 600  # type: ignore[attr-defined]
+    assert Client().get("/sign-in/", secure=True).headers["Strict-Transport-Security"] == "max-age=600"
+    assert "Strict-Transport-Security" not in Client().get("/sign-in/").headers

@@ -3,21 +3,27 @@
 Client: `{"topics": ["run:<uid>", "runs", "live", "pins", "findings"]}`, again after every change. Server: `{"topics",
 "split", "step", "version", "listeners"}`; `split step version` only for a run that the page shows. `listeners` is the
 number of pages of this process that get the same notification, so that they do not all send a request at once. The
-first notification follows the topics at once, so that a page that was asleep is updated.
+first notification follows the topics at once, so that a page that was asleep is updated. The connection closes with
+4401 if the session has ended: at the next message of the page, or at a notification half a minute later.
 """
 
+import time
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any, cast
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
+from django.contrib.auth import get_user
 from django.urls import path, re_path
 
+from dashboard.sessions import SessionStore
 from rollouts.live import ChangeNotification, get_channel_group
 from rollouts.models import Run
 
 OPEN_TOPICS = frozenset({"runs", "live", "pins", "findings"})
 MAX_TOPICS = 50
+SESSION_CHECK_SECONDS = 30.0  # notifications reach an ended session at most this long
 CLOSE_NOT_SIGNED_IN = 4401
 CLOSE_BAD_MESSAGE = 4400
 CLOSE_UNKNOWN_PATH = 4404
@@ -33,8 +39,17 @@ def filter_visible_topics(user: Any, topics: list[str]) -> set[str]:
     return {f"run:{uid}" for uid in runs} | (OPEN_TOPICS & set(topics))
 
 
+@database_sync_to_async
+def load_signed_in_user(scope: Any) -> Any:
+    """The user of the session as it is stored now: it may have ended since the page connected."""
+    key = scope["session"].session_key
+    request: Any = SimpleNamespace(session=SessionStore(key))
+    return get_user(request)
+
+
 class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
     topics: set[str] = set()
+    checked_at = 0.0  # when the session was last checked
 
     async def connect(self) -> None:
         await self.accept()
@@ -53,8 +68,22 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
         if not isinstance(topics, list) or not all(isinstance(topic, str) and "\0" not in topic for topic in topics):
             await self.close(CLOSE_BAD_MESSAGE)
             return
+        if not await self.is_signed_in():
+            return
         await self.set_topics(await filter_visible_topics(self.scope["user"], topics[:MAX_TOPICS]))
         await self.send_json({"topics": sorted(self.topics)})
+
+    async def is_signed_in(self, max_age: float = 0.0) -> bool:
+        """Closes the connection if the session has ended. Asks the database if the last check is older than `max_age`
+        seconds."""
+        now = time.monotonic()
+        if now - self.checked_at <= max_age:
+            return True
+        self.checked_at = now
+        if (await load_signed_in_user(self.scope)).is_authenticated:
+            return True
+        await self.close(CLOSE_NOT_SIGNED_IN)
+        return False
 
     async def set_topics(self, topics: set[str]) -> None:
         added, removed = topics - self.topics, self.topics - topics
@@ -75,7 +104,7 @@ class ChangeNotificationConsumer(AsyncJsonWebsocketConsumer):
     async def ring(self, event: ChangeNotification) -> None:
         """Sends only the topics of this page: a notification has the run's uid, which not every user may see."""
         topics = [topic for topic in event["topics"] if topic in self.topics]
-        if not topics:
+        if not topics or not await self.is_signed_in(SESSION_CHECK_SECONDS):
             return
         message: dict[str, Any] = {"topics": topics, "listeners": max(listener_counts[topic] for topic in topics)}
         if any(topic.startswith("run:") for topic in topics):

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from asgiref.sync import iscoroutinefunction
 from django.conf import settings
+from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import OperationalError
 from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase
 from django.middleware.locale import LocaleMiddleware
@@ -25,6 +26,7 @@ from dashboard.pages.common import (
     YEAR_SECONDS,
     render_error_page,
     render_unavailable_page,
+    replace_control_characters,
 )
 from dashboard.permissions import LAST_PROJECT
 from dashboard.search_limits import set_search_person
@@ -74,6 +76,22 @@ class LanguageMiddleware(LocaleMiddleware):
             return super().process_request(request)
         translation.activate(settings.LANGUAGE_CODE)
         request.LANGUAGE_CODE = settings.LANGUAGE_CODE
+
+
+class SignInSessionMiddleware(SessionMiddleware):
+    """Tells the session its browser and address, for the list of one's own sessions."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        super().process_request(request)
+        session: Any = request.session
+        session.address = str(request.META.get("REMOTE_ADDR", ""))
+        session.user_agent = replace_control_characters(request.headers.get("User-Agent", ""))
+
+    def process_response(self, request: HttpRequest, response: Any) -> Any:
+        response = super().process_response(request, response)
+        session: Any = request.session
+        session.record_use()
+        return response
 
 
 class LastProjectMiddleware(MiddlewareMixin):

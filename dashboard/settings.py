@@ -88,6 +88,9 @@ INSTALLED_APPS = [
     "channels",
     "rest_framework",
     "drf_spectacular",
+    "django_otp",
+    "django_otp.plugins.otp_totp",
+    "django_otp.plugins.otp_static",
     "rollouts",
     "dashboard",
 ]
@@ -95,7 +98,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.middleware.rolloutdeck_headers",
     "dashboard.middleware.StaticFilesMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
+    "dashboard.middleware.SignInSessionMiddleware",
     "dashboard.middleware.LanguageMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -135,6 +138,7 @@ AUTH_PASSWORD_VALIDATORS = [{"NAME": "django.contrib.auth.password_validation.Mi
 CACHES = {  # counts sign-ins, see pages/settings/sign_in.py; large, so that invented names do not remove a count
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 50_000}}
 }
+OTP_TOTP_ISSUER = f"Rolloutdeck {public.hostname}"
 SESSION_ENGINE = "dashboard.sessions"
 SESSION_COOKIE_AGE = int(float(env.str("ROLLOUTDECK_SESSION_DAYS", "") or 30) * 24 * 60 * 60)
 SECURE_HSTS_SECONDS = int(env.str("ROLLOUTDECK_HSTS_SECONDS", "") or 0) if public.scheme == "https" else 0

@@ -22,7 +22,18 @@ from dashboard.pages.sample import fields_view, prefetch
 from dashboard.pages.sample import views as sample
 from dashboard.pages.saved_views import views as saved_views
 from dashboard.pages.search import views as search
-from dashboard.pages.settings import audit, disk, members, preferences, projects, retention, sign_in, tokens
+from dashboard.pages.settings import (
+    audit,
+    disk,
+    members,
+    preferences,
+    projects,
+    retention,
+    second_factor,
+    sessions,
+    sign_in,
+    tokens,
+)
 from dashboard.pages.sharing import views as sharing
 from dashboard.pages.step import views as step
 from dashboard.pages.timeline import views as timeline
@@ -100,6 +111,10 @@ urlpatterns = [
     path("language/<str:language>.js", preferences.script_catalogue_view, name="catalogue"),
     path("theme/", preferences.set_theme_view, name="theme"),
     path("sign-in/", sign_in.sign_in_page, name="sign-in"),
+    path("sign-in/code/", sign_in.sign_in_code_view, name="sign-in-code"),
     path("sign-in/link/", sign_in.sign_in_link_page, name="sign-in-link"),
+    path("second-factor/", second_factor.second_factor_page, name="second-factor"),
+    path("sessions/end-others/", sessions.end_other_sessions_view, name="end-other-sessions"),
+    path("sessions/<str:handle>/end/", sessions.end_session_view, name="end-session"),
     path("sign-out/", sign_in.sign_out_view, name="sign-out"),
 ]

@@ -23,6 +23,11 @@ STEP_PAGES = 4096
 FILE_NAMES = {"sqlite": "database.sqlite3", "postgresql": "database.sql.gz"}
 RESTORE_TABLE = "rolloutdeck_restore"
 LOCK_NUMBER = 8460
+SESSION_TABLES = {"django_session", "rollouts_signinsession"}  # a copy of an older version lacks the second one
+END_SESSIONS = "".join(
+    f"SELECT 'DELETE FROM public.{table}' WHERE to_regclass('public.{table}') IS NOT NULL \\gexec\n"  # noqa: S608  ours
+    for table in sorted(SESSION_TABLES)
+)
 
 
 def get_engine() -> str:
@@ -109,7 +114,7 @@ def run_postgres_program(program: str, options: list[str]) -> None:
 def count_rows(alias: str) -> dict[str, int]:
     """Returns the number of rows of each table. Sessions are not counted: a restore ends them."""
     models = [model for model in apps.get_models(include_auto_created=True) if model._meta.managed]
-    tables = {model._meta.db_table: model for model in models if model._meta.app_label != "sessions"}
+    tables = {model._meta.db_table: model for model in models if model._meta.db_table not in SESSION_TABLES}
     return {table: tables[table]._base_manager.using(alias).count() for table in sorted(tables)}
 
 
@@ -128,7 +133,9 @@ def load_sqlite_copy(path: Path, target: Path) -> None:
     try:
         database.execute("PRAGMA secure_delete=ON")
         with database:
-            database.execute("DELETE FROM django_session")
+            names = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+            for table in sorted(names & SESSION_TABLES):
+                database.execute(f"DELETE FROM {table}")  # noqa: S608  our own name
         problems = [row[0] for row in database.execute("PRAGMA integrity_check(5)") if row[0] != "ok"]
     finally:
         database.close()
@@ -165,7 +172,7 @@ def load_postgres_copy(path: Path, restore_id: str) -> None:
             process.stdin.write(f"BEGIN;\nSELECT pg_advisory_xact_lock({LOCK_NUMBER});\n".encode())
             shutil.copyfileobj(dump, process.stdin, 1 << 20)
             mark = f"\nCREATE TABLE public.{RESTORE_TABLE} AS SELECT '{restore_id}'::text AS id;\n"
-            process.stdin.write(f"\nDELETE FROM public.django_session;{mark}COMMIT;\n".encode())
+            process.stdin.write(f"\n{END_SESSIONS}{mark}COMMIT;\n".encode())
         with suppress(BrokenPipeError):
             process.stdin.close()
         message = process.stderr.read().decode(errors="replace").strip()

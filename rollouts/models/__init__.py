@@ -28,6 +28,7 @@ from rollouts.models.runs import (
 )
 from rollouts.models.samples import BulkFlagAction, DuplicateSource, Flag, Sample, SampleQuerySet, ViewedSample
 from rollouts.models.saved_views import SavedView, SavedViewQuerySet
+from rollouts.models.sessions import SessionCutoff, SignInSession
 from rollouts.models.sharing import SharedLink, SharedLinkQuerySet
 from rollouts.models.steps import (
     STEP_POSITION,
@@ -46,7 +47,8 @@ __all__ = [
     "Finding", "FindingQuerySet", "Flag", "LaunchProcess", "MAX_TIMED_STEPS", "Membership", "MetricRow", "Pin",
     "Project", "ProjectQuerySet", "QueryCurve", "Replay", "ReplayPlan", "RetentionPolicy", "Revision", "Run",
     "RunAlias", "RunDiskUsage", "RunQuerySet", "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample",
-    "SampleQuerySet", "SavedView", "SavedViewQuerySet", "Segment", "Series", "SharedLink", "SharedLinkQuerySet", "Step",
-    "StepPrompts", "StepQuerySet", "StepTemplate", "Token", "ViewedSample", "compute_median_gap", "default_reasons",
-    "format_template_id", "get_step_position", "hash_secret", "parse_template_id",
+    "SampleQuerySet", "SavedView", "SavedViewQuerySet", "Segment", "Series", "SessionCutoff", "SharedLink",
+    "SharedLinkQuerySet", "SignInSession", "Step", "StepPrompts", "StepQuerySet", "StepTemplate", "Token",
+    "ViewedSample", "compute_median_gap", "default_reasons", "format_template_id", "get_step_position", "hash_secret",
+    "parse_template_id",
 ]  # fmt: skip

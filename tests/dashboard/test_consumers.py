@@ -11,10 +11,12 @@ from asgiref.sync import async_to_sync, sync_to_async
 from channels.routing import URLRouter
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser, User
+from django.test import Client
 
+from dashboard import consumers
 from dashboard.consumers import ChangeNotificationConsumer, listener_counts, websocket_urlpatterns
 from rollouts.live import notifications
-from rollouts.models import Run
+from rollouts.models import Run, SignInSession
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,9 +30,13 @@ def run(transactional_db: None) -> Run:
     return builders.run(project)
 
 
-def socket(user: Any) -> WebsocketCommunicator:
+async def socket(user: Any) -> WebsocketCommunicator:
     communicator = WebsocketCommunicator(ChangeNotificationConsumer.as_asgi(), "/ws/")
     communicator.scope["user"] = user
+    client = Client()
+    if user.is_authenticated:
+        await client.aforce_login(user)
+    communicator.scope["session"] = await client.asession()
     return communicator
 
 
@@ -46,7 +52,7 @@ def waited(test: Callable[[Run], Awaitable[None]]) -> Callable[[Run], None]:
 
 async def opened(name: str, topics: list[str]) -> tuple[WebsocketCommunicator, Any]:
     """A connected page, and its first ring."""
-    communicator = socket(await User.objects.aget(username=name))
+    communicator = await socket(await User.objects.aget(username=name))
     await communicator.connect()
     await communicator.send_json_to({"topics": topics})
     return communicator, await communicator.receive_json_from()
@@ -107,7 +113,7 @@ async def test_new_topics_replace_the_old(run: Run) -> None:
 
 @waited
 async def test_nobody_listens_without_signing_in(run: Run) -> None:
-    page = socket(AnonymousUser())
+    page = await socket(AnonymousUser())
     await page.connect()
     assert (await page.receive_output())["code"] == 4401
 
@@ -118,7 +124,7 @@ async def test_nobody_listens_without_signing_in(run: Run) -> None:
 def test_what_is_not_understood_ends_the_socket(run: Run, said: str) -> None:
     @async_to_sync
     async def asked() -> Any:
-        page = socket(await User.objects.aget(username="mina"))
+        page = await socket(await User.objects.aget(username="mina"))
         await page.connect()
         await page.send_to(text_data=said)
         return await page.receive_output()
@@ -128,7 +134,7 @@ def test_what_is_not_understood_ends_the_socket(run: Run, said: str) -> None:
 
 @waited
 async def test_bytes_end_the_socket(run: Run) -> None:
-    page = socket(await User.objects.aget(username="mina"))
+    page = await socket(await User.objects.aget(username="mina"))
     await page.connect()
     await page.send_to(bytes_data=b"\x00")
     assert (await page.receive_output())["code"] == 4400
@@ -139,6 +145,24 @@ async def test_a_deeply_nested_message_closes_the_connection(run: Run) -> None:
     page, _ = await opened("mina", [])
     await page.send_to(text_data="[" * 200_000)
     assert await page.receive_output() == {"type": "websocket.close", "code": 4400}
+
+
+@waited
+async def test_an_ended_session_is_told_so_at_its_next_message(run: Run) -> None:
+    page, _ = await opened("mina", [f"run:{run.uid}"])
+    await SignInSession.objects.all().adelete()
+    await page.send_json_to({"topics": [f"run:{run.uid}"]})
+    assert await page.receive_output() == {"type": "websocket.close", "code": 4401}
+
+
+@waited
+async def test_an_ended_session_hears_no_more_after_half_a_minute(run: Run) -> None:
+    page, _ = await opened("mina", [f"run:{run.uid}"])
+    await SignInSession.objects.all().adelete()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consumers, "SESSION_CHECK_SECONDS", 0.0)
+        await sync_to_async(notify)(run)
+        assert await page.receive_output() == {"type": "websocket.close", "code": 4401}
 
 
 @waited

@@ -8,12 +8,11 @@ from contextlib import AbstractContextManager, closing, contextmanager
 
 import pytest
 from django.contrib.auth.models import User
-from django.contrib.sessions.models import Session
 from django.db import OperationalError, connection
 from django.test import Client
 
 from rollouts.findings import findings
-from rollouts.models import Project
+from rollouts.models import Project, SignInSession
 from tests.dashboard.support.api_client import Ask
 
 pytestmark = [
@@ -95,7 +94,7 @@ def test_people_sign_in_on_a_full_disk_and_the_session_is_stored_later(
 
     form = {"username": owner.username, "password": "correct-horse"}
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "save", fail)
+        patch.setattr(SignInSession, "save", fail)
         patch.setattr(User, "save", fail)
         assert client.post("/sign-in/", form).status_code == 302
         assert client.cookies["rolloutdeck_session"].value.startswith("signed.")

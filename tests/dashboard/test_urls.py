@@ -31,8 +31,8 @@ from tests.support import builders
 pytestmark = pytest.mark.django_db
 
 # What anybody may ask: signing in, and what a browser keeps for itself.
-OPEN = {"sign-in", "sign-in-link", "sign-out", "language", "catalogue", "theme", "keys", "healthz", "metrics", "api"}
-OPEN |= {"shared"}  # see tests/dashboard/pages/sharing
+OPEN = {"sign-in", "sign-in-code", "sign-in-link", "sign-out", "language", "catalogue", "theme", "keys", "healthz"}
+OPEN |= {"metrics", "api", "shared"}  # see tests/dashboard/pages/sharing
 # Pages that show what the user may see, of any project.
 LISTS = {
     "runs",
@@ -46,6 +46,8 @@ LISTS = {
     "compare",
     "settings",
     "password",
+    "second-factor",
+    "end-other-sessions",
     "tidy",
 }
 # Pages that change something: what their form sends. `{run}` and its like stand for what `things` made.

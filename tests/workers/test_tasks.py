@@ -212,9 +212,11 @@ def test_an_idle_sweep_asks_little(db: None, sent: list[Any], django_assert_max_
 
 
 def test_the_hourly_cleanup_deletes_expired_sessions(db: None) -> None:
-    from django.contrib.sessions.models import Session
+    from rollouts.models import SignInSession
 
     for key, days in (("old", -1), ("new", 1)):
-        Session.objects.create(session_key=key, session_data="", expire_date=timezone.now() + timedelta(days=days))
+        SignInSession.objects.create(
+            session_key=key, session_data="", expire_date=timezone.now() + timedelta(days=days)
+        )
     tasks.hourly_cleanup()
-    assert [session.session_key for session in Session.objects.all()] == ["new"]
+    assert [session.session_key for session in SignInSession.objects.all()] == ["new"]

@@ -23,6 +23,7 @@ from dashboard.pages.settings.projects import (
     can_create_sign_in_link,
 )
 from dashboard.pages.settings.sign_in import create_sign_in_link
+from dashboard.sessions import end_other_sessions
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Project
 from rollouts.projects import record_audit_entry, set_role
@@ -120,7 +121,8 @@ def change_password_view(request: HttpRequest) -> HttpResponse:
     form = SetPasswordForm(get_signed_in_user(request), request.POST)
     if form.is_valid():
         update_session_auth_hash(request, form.save())
-        messages.success(request, _("Password changed."))
+        end_other_sessions(get_signed_in_user(request), request.session)  # type: ignore[arg-type]
+        messages.success(request, _("Password changed. You are signed out everywhere else."))
     else:
         messages.error(request, " ".join(str(message) for errors in form.errors.values() for message in errors))
     return redirect("settings")

@@ -16,6 +16,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from dashboard import permissions
 from dashboard.pages import common
+from dashboard.pages.settings.sessions import build_sessions_context
+from dashboard.second_factor import has_second_factor
 from rolloutdeck.protocol import TOKEN_SCOPES
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.indexing import change_correctness_rule, load_evaluation_progress
@@ -54,6 +56,8 @@ def build_settings_context(request: HttpRequest, **more: Any) -> dict[str, Any]:
         "roles": Membership.Role.values,
         "password": SetPasswordForm(user),
         "tab": "settings",
+        "second_factor": has_second_factor(user),
+        **build_sessions_context(request),
         **more,
     }
 
@@ -85,6 +89,7 @@ def build_project_context(request: HttpRequest, project: Project, **more: Any) -
     members = list(project.memberships.select_related("user").order_by("user__username"))
     tokens = project.tokens.filter(revoked_at=None).select_related("user").order_by("name", "pk")
     maintains = common.role_allows(role, "maintainer")
+    listed = list(tokens if maintains else tokens.filter(user=user))
     return {
         "project": project,
         "role": role,
@@ -92,7 +97,8 @@ def build_project_context(request: HttpRequest, project: Project, **more: Any) -
         "members": members,
         "linkable": {member.user_id for member in members if can_create_sign_in_link(user, member.user)},
         "roles": Membership.Role.values,
-        "tokens": list(tokens if maintains else tokens.filter(user=user)),
+        "tokens": listed,
+        "expiring": [token.name for token in listed if token.expires_soon],
         "scopes": TOKEN_SCOPES,
         "owner": common.role_allows(role, "owner"),
         "maintainer": maintains,

@@ -1,12 +1,6 @@
-"""Sign-in with a password, or with a link that works once.
+"""Sign-in with a password, or with a link that works once; then with a code, if the user has a second factor."""
 
-Attempts with a password are limited for ten minutes: for a name from one address, for a name, and for an address. The
-counters are in the memory of the web process: they work without Redis, and a restart resets them.
-"""
-
-from contextlib import suppress
-from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -16,21 +10,33 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
 from django.core import signing
-from django.core.cache import cache
 from django.db import OperationalError, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect, render, resolve_url
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
+from dashboard.pages.settings.second_factor import (
+    build_step_token,
+    get_wrong_code_text,
+    load_step_token,
+    render_code_step,
+)
+from dashboard.pages.settings.throttle import (
+    THROTTLE_SECONDS,
+    count_and_allow_login,
+    get_client_address,
+    record_login_success,
+)
+from dashboard.second_factor import has_second_factor, verify_code
 from rollouts.storage import is_disk_full
 
 SALT = "rolloutdeck.sign-in"
 LINK_SECONDS = 24 * 60 * 60
-THROTTLE_SECONDS = 600
-MAX_TOGETHER, MAX_BY_NAME, MAX_BY_ADDRESS = 10, 50, 50
+BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 class SignInView(LoginView):
@@ -50,6 +56,9 @@ class SignInView(LoginView):
         return response
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        user: Any = form.get_user()
+        if has_second_factor(user):  # the attempt stays counted until the code is right
+            return render_code_step(self.request, build_step_token(user, self.get_success_url()))
         record_login_success(self.request.POST.get("username", ""), get_client_address(self.request))
         try:
             return super().form_valid(form)
@@ -58,50 +67,6 @@ class SignInView(LoginView):
             if is_disk_full(error) and SESSION_KEY in self.request.session:
                 return redirect(self.get_success_url())
             raise
-
-
-class CounterKeys(NamedTuple):
-    """The cache keys of the three counts."""
-
-    together: str
-    by_name: str
-    by_address: str
-
-
-def build_counter_keys(name: str, address: str) -> CounterKeys:
-    """A name may have any length and characters; upper and lower case are the same."""
-    name = name.strip().casefold()
-    counted = (f"both {name}\0{address}", f"name {name}", f"address {address}")
-    return CounterKeys(*(f"sign-in-{sha256(key.encode(errors='replace')).hexdigest()}" for key in counted))
-
-
-def count_and_allow_login(name: str, address: str) -> bool:
-    """Counts an attempt before its password is checked, so parallel ones count too. False if there are too many."""
-    limits = (MAX_TOGETHER, MAX_BY_NAME, MAX_BY_ADDRESS)
-    counts = [count_login(key) for key in build_counter_keys(name, address)]
-    return all(count <= limit for count, limit in zip(counts, limits, strict=True))
-
-
-def count_login(key: str) -> int:
-    """The count restarts ten minutes after its first attempt."""
-    cache.add(key, 0, THROTTLE_SECONDS)
-    try:
-        return cache.incr(key)
-    except ValueError:  # the key has just expired
-        return 1
-
-
-def record_login_success(name: str, address: str) -> None:
-    """Resets the counts of the name. Lowers the address's count by one: earlier failures may be for other names."""
-    keys = build_counter_keys(name, address)
-    cache.delete_many([keys.together, keys.by_name])
-    with suppress(ValueError):
-        cache.decr(keys.by_address)
-
-
-def get_client_address(request: HttpRequest) -> str:
-    """Behind a trusted proxy, uvicorn has set it to the address that the proxy reports."""
-    return str(request.META.get("REMOTE_ADDR", ""))
 
 
 sign_in_page = SignInView.as_view()
@@ -144,9 +109,13 @@ def sign_in_with_link(request: HttpRequest, secret: str) -> HttpResponse:
     with transaction.atomic():  # of two requests at the same time, only one succeeds
         user = find_link_user(secret, User.objects.select_for_update())
         if user:
-            login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+            needs_code = has_second_factor(user)
+            if not needs_code:
+                login(request, user, backend=BACKEND)
     if user is None:
         return render_invalid_link(request)
+    if needs_code:  # the link stays valid until then
+        return render_code_step(request, build_step_token(user, resolve_url("runs")))
     if not user.has_usable_password():
         messages.info(request, _("You are signed in. Set a password in Settings so that you can sign in again."))
     return redirect("runs")
@@ -158,6 +127,30 @@ def render_invalid_link(request: HttpRequest) -> HttpResponse:
         return redirect("runs")
     error = _("This link is invalid, expired or already used. Sign in, or ask for a new link.")
     return render(request, "settings/sign_in.html", {"error": error}, status=403)
+
+
+@never_cache
+@sensitive_post_parameters()
+@require_POST
+def sign_in_code_view(request: HttpRequest) -> HttpResponse:
+    """The second step: `code`, and `t` from the first step."""
+    token = request.POST.get("t", "")
+    step = load_step_token(token)
+    if step is None:
+        error = _("The first step is too long ago. Sign in again.")
+        return render(request, "settings/sign_in.html", {"error": error}, status=403)
+    user, next_url = step
+    name, address = user.get_username(), get_client_address(request)
+    if not count_and_allow_login(name, address):
+        error = _("Too many failed sign-in attempts. Try again in ten minutes.")
+        response = render_code_step(request, token, error=error, status=429)
+        response["Retry-After"] = str(THROTTLE_SECONDS)
+        return response
+    if not verify_code(user, request.POST.get("code", "")):
+        return render_code_step(request, token, error=get_wrong_code_text(), status=400)
+    record_login_success(name, address)
+    login(request, user, backend=BACKEND)
+    return redirect(next_url)
 
 
 @require_POST

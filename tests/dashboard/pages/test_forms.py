@@ -15,7 +15,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.pages.settings import sign_in
+from dashboard.pages.settings import throttle
 from dashboard.pages.settings.sign_in import create_sign_in_link
 from rollouts.models import AuditEntry, Flag, Project, Run, Sample, Token
 from tests.rollouts.support.push import generation, indexed, lines
@@ -93,8 +93,8 @@ def test_a_right_password_forgives_what_was_mistyped(mate: User) -> None:
 def test_neither_many_addresses_nor_many_names_get_around_the_limit(
     mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sign_in, "MAX_BY_NAME", 5)
-    monkeypatch.setattr(sign_in, "MAX_BY_ADDRESS", 5)
+    monkeypatch.setattr(throttle, "MAX_BY_NAME", 5)
+    monkeypatch.setattr(throttle, "MAX_BY_ADDRESS", 5)
     matches = [tries("mina", "no", f"10.0.1.{n}").status_code for n in range(6)]
     assert matches == [200] * 5 + [429]
     matches = [tries(f"guess-{n}", "no", "10.0.2.1").status_code for n in range(6)]
@@ -350,6 +350,34 @@ def test_a_token_is_shown_once(client: Client, project: Project, owner: User) ->
     assert secret[0] not in client.get("/settings/math/").content.decode()
     client.post(f"/settings/math/tokens/{Token.objects.get().pk}/revoke/")
     assert Token.find(secret[0]) is None
+
+
+def test_a_token_of_the_page_expires_after_the_days_that_one_names(
+    client: Client, project: Project, owner: User
+) -> None:
+    client.force_login(owner)
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        form = {"name": "cluster", "scopes": ["read"], "days": "20"}
+        page = client.post("/settings/math/tokens/", form).content.decode()
+        secret = re.search(r"\brd_[\w-]+", page)
+        assert secret and f"{timezone.now() + timedelta(days=20):%Y-%m-%d}" in page
+        assert "Expires within two weeks" not in page
+        clock.shift(timedelta(days=7))
+        assert "Expires within two weeks: cluster." in client.get("/settings/math/").content.decode()
+        clock.shift(timedelta(days=13))
+        page = client.get("/settings/math/").content.decode()
+        assert ">expired</span>" in page and "Expires within" not in page
+        refused = Client().get("/api/v1/runs/", headers={"Authorization": f"Bearer {secret[0]}"})
+        message = f"The token 'cluster' expired on {timezone.now():%Y-%m-%d}"
+    assert refused.status_code == 401 and message in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "36501", "1.5", "x", "９"])
+def test_days_that_are_no_number_in_range_are_refused(client: Client, project: Project, owner: User, days: str) -> None:
+    client.force_login(owner)
+    form = {"name": "cluster", "scopes": ["read"], "days": days}
+    page = client.post("/settings/math/tokens/", form, follow=True).content.decode()
+    assert "must be a number from 1 to 36500" in page and not Token.objects.exists()
 
 
 def test_tokens_are_made_by_maintainers_and_admin_ones_by_owners(client: Client, project: Project, mate: User) -> None:

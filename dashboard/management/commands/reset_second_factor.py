@@ -1,0 +1,25 @@
+"""`manage.py reset_second_factor USER`: for a user who lost the authenticator app and the recovery codes."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError
+
+from dashboard.second_factor import remove_second_factor
+
+
+class Command(BaseCommand):
+    help = "Remove a user's second factor. The password and the API tokens stay valid."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("user", metavar="USER", help="name of the account")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        user = User.objects.filter(username=options["user"]).first()
+        if user is None:
+            raise CommandError(f"There is no account {options['user']!r}.")
+        if remove_second_factor(user):
+            self.stdout.write(f"The second factor of {user.get_username()} is removed. The next sign-in needs no code.")
+        else:
+            self.stdout.write(f"{user.get_username()} has no second factor. Nothing was changed.")

@@ -1,0 +1,128 @@
+"""The second factor: set up, new recovery codes and removal in the settings, and the second step of a sign-in."""
+
+from typing import Any
+
+import segno
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.core import signing
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+
+from dashboard import second_factor
+from dashboard.pages.common import get_signed_in_user
+from dashboard.pages.settings.throttle import count_and_allow_login, get_client_address
+
+STEP_SALT = "rolloutdeck.sign-in.second-step"
+STEP_SECONDS = 10 * 60
+
+
+@never_cache
+@sensitive_post_parameters()
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def second_factor_page(request: HttpRequest) -> HttpResponse:
+    """A post has `do`: `enable` with `setup` and `code`; `codes` or `remove` with `code`."""
+    user = get_signed_in_user(request)
+    if request.method != "POST":
+        return render_page(request, user)
+    if not count_and_allow_login(f"second factor {user.pk}", get_client_address(request)):
+        return render_page(request, user, error=_("Too many codes. Try again in ten minutes."), status=429)
+    do, code = request.POST.get("do", ""), request.POST.get("code", "")
+    if do == "enable" and not second_factor.has_second_factor(user):
+        return enable(request, user, code)
+    if do in ("codes", "remove") and not second_factor.verify_code(user, code):
+        return render_page(request, user, error=get_wrong_code_text(), status=400)
+    if do == "codes":
+        return render_page(request, user, codes=second_factor.replace_recovery_codes(user))
+    if do == "remove" and second_factor.remove_second_factor(user):
+        messages.success(request, _("The second factor is removed."))
+        return redirect("settings")
+    return redirect("second-factor")
+
+
+def enable(request: HttpRequest, user: User, code: str) -> HttpResponse:
+    setup = request.POST.get("setup", "")
+    device = second_factor.load_setup(user, setup)
+    if device is None:
+        return render_page(request, user, error=_("This form is too old. Scan the new code."), status=400)
+    codes = second_factor.enable_second_factor(device, code)
+    if not codes:
+        return render_page(
+            request, user, error=_("This is not the app's code. Try the next one."), setup=setup, status=400
+        )
+    return render_page(request, user, codes=codes)
+
+
+def render_page(
+    request: HttpRequest,
+    user: User,
+    *,
+    error: str = "",
+    codes: list[str] | None = None,
+    setup: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    enabled = second_factor.has_second_factor(user)
+    context: dict[str, Any] = {"tab": "settings", "enabled": enabled, "error": error, "codes": codes}
+    if enabled:
+        context["codes_left"] = second_factor.count_recovery_codes(user)
+    else:
+        setup = setup or second_factor.create_setup(user)
+        device = second_factor.load_setup(user, setup)
+        assert device is not None
+        context |= {
+            "setup": setup,
+            "secret": second_factor.format_secret(device),
+            "qr": draw_qr_code(device.config_url),
+        }
+    response = render(request, "settings/second_factor.html", context, status=status)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def draw_qr_code(text: str) -> str:
+    """An SVG, black on white in each theme, since many cameras do not read the inverse."""
+    svg = segno.make(text, error="m", micro=False).svg_inline(
+        scale=4, border=4, dark="#000", light="#fff", omitsize=True
+    )
+    return mark_safe(svg)
+
+
+def get_wrong_code_text() -> str:
+    return _("This code is wrong or was used before. After a wrong code, wait some seconds for the next one.")
+
+
+# --- sign-in ----------------------------------------------------------------------------------------------------------
+
+
+def build_step_token(user: User, next_url: str) -> str:
+    """Proves that the first step succeeded. It ends with the next sign-in and with a change of the password."""
+    return signing.dumps([user.pk, get_step_state(user), next_url], salt=STEP_SALT)
+
+
+def get_step_state(user: User) -> str:
+    last = user.last_login.isoformat() if user.last_login else ""
+    return f"{last} {user.get_session_auth_hash()[:16]}"
+
+
+def load_step_token(token: str) -> tuple[User, str] | None:
+    """The user and the address to open after the sign-in; None if the first step must be repeated."""
+    try:
+        pk, state, next_url = signing.loads(token, salt=STEP_SALT, max_age=STEP_SECONDS)
+    except (signing.BadSignature, ValueError, TypeError):
+        return None
+    user = User.objects.filter(pk=pk, is_active=True).first()
+    return (user, str(next_url)) if user and get_step_state(user) == state else None
+
+
+def render_code_step(request: HttpRequest, token: str, *, error: str = "", status: int = 200) -> HttpResponse:
+    response = render(request, "settings/sign_in_code.html", {"token": token, "error": error}, status=status)
+    response["Cache-Control"] = "no-store"
+    return response

@@ -1,0 +1,59 @@
+"""Limits of sign-in attempts.
+
+Attempts with a password or a code are limited for ten minutes: for a name from one address, for a name, and for an
+address. The counters are in the memory of the web process: they work without Redis, and a restart resets them.
+"""
+
+from contextlib import suppress
+from hashlib import sha256
+from typing import NamedTuple
+
+from django.core.cache import cache
+from django.http import HttpRequest
+
+THROTTLE_SECONDS = 600
+MAX_TOGETHER, MAX_BY_NAME, MAX_BY_ADDRESS = 10, 50, 50
+
+
+class CounterKeys(NamedTuple):
+    """The cache keys of the three counts."""
+
+    together: str
+    by_name: str
+    by_address: str
+
+
+def build_counter_keys(name: str, address: str) -> CounterKeys:
+    """A name may have any length and characters; upper and lower case are the same."""
+    name = name.strip().casefold()
+    counted = (f"both {name}\0{address}", f"name {name}", f"address {address}")
+    return CounterKeys(*(f"sign-in-{sha256(key.encode(errors='replace')).hexdigest()}" for key in counted))
+
+
+def count_and_allow_login(name: str, address: str) -> bool:
+    """Counts an attempt before its password is checked, so parallel ones count too. False if there are too many."""
+    limits = (MAX_TOGETHER, MAX_BY_NAME, MAX_BY_ADDRESS)
+    counts = [count_login(key) for key in build_counter_keys(name, address)]
+    return all(count <= limit for count, limit in zip(counts, limits, strict=True))
+
+
+def count_login(key: str) -> int:
+    """The count restarts ten minutes after its first attempt."""
+    cache.add(key, 0, THROTTLE_SECONDS)
+    try:
+        return cache.incr(key)
+    except ValueError:  # the key has just expired
+        return 1
+
+
+def record_login_success(name: str, address: str) -> None:
+    """Resets the counts of the name. Lowers the address's count by one: earlier failures may be for other names."""
+    keys = build_counter_keys(name, address)
+    cache.delete_many([keys.together, keys.by_name])
+    with suppress(ValueError):
+        cache.decr(keys.by_address)
+
+
+def get_client_address(request: HttpRequest) -> str:
+    """Behind a trusted proxy, uvicorn has set it to the address that the proxy reports."""
+    return str(request.META.get("REMOTE_ADDR", ""))

@@ -1,0 +1,143 @@
+"""The list of one's own sessions, and ending them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+import time_machine
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.core import signing
+from django.test import Client
+from django.utils import timezone
+
+from dashboard import sessions
+from dashboard.pages.settings.sessions import describe_device
+from rollouts.models import SignInSession
+
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+SAFARI = (
+    "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 "
+    "(KHTML, like Gecko) Version/18.0 Mobile/15E148 Safari/604.1"
+)
+
+
+def sign_in(name: str, agent: str = FIREFOX, address: str = "10.0.0.7") -> Client:
+    browser = Client(HTTP_USER_AGENT=agent, REMOTE_ADDR=address)
+    response = browser.post("/sign-in/", {"username": name, "password": f"{name}-password"})
+    assert response.status_code == 302
+    return browser
+
+
+def handle_of(browser: Client) -> str:
+    return sessions.get_handle(browser.cookies["rolloutdeck_session"].value)
+
+
+def is_in(browser: Client) -> bool:
+    return browser.get("/settings/").status_code == 200
+
+
+def test_the_settings_list_browser_and_address_of_each_session(mate: User) -> None:
+    here, phone = sign_in("mina"), sign_in("mina", SAFARI, "10.9.9.9")
+    page = here.get("/settings/").content.decode()
+    rows = re.findall(r"<tr>.*?</tr>", page.partition('id="sessions"')[2].partition("</section>")[0], re.S)[1:]
+    assert "Firefox on Linux" in rows[0] and "this browser" in rows[0] and "10.0.0.7" in rows[0]
+    assert "Safari on iPhone" in rows[1] and "this browser" not in rows[1] and "10.9.9.9" in rows[1]
+    assert "/end/" not in rows[0] and handle_of(phone) in rows[1]
+    assert not any(browser.cookies["rolloutdeck_session"].value in page for browser in (here, phone))
+
+
+def test_a_revoked_browser_is_sent_to_sign_in(mate: User) -> None:
+    here, phone = sign_in("mina"), sign_in("mina", SAFARI)
+    assert here.post(f"/sessions/{handle_of(phone)}/end/").status_code == 302
+    response = phone.get("/settings/")
+    assert response.status_code == 302 and response.headers["Location"].startswith("/sign-in/")
+    assert phone.get("/api/v1/runs/").status_code == 401
+    assert is_in(here)
+
+
+def test_a_session_of_another_person_is_404_like_one_that_does_not_exist(mate: User, owner: User) -> None:
+    here, other = sign_in("mina"), Client()
+    other.force_login(owner)
+    foreign, made_up = here.post(f"/sessions/{handle_of(other)}/end/"), here.post(f"/sessions/{'0' * 32}/end/")
+    assert foreign.status_code == made_up.status_code == 404
+    assert is_in(other)
+
+
+def test_ending_this_session_leads_to_sign_in(mate: User) -> None:
+    here = sign_in("mina")
+    assert here.post(f"/sessions/{handle_of(here)}/end/").headers["Location"] == "/sign-in/"
+    assert not is_in(here)
+
+
+def test_signing_out_everywhere_else_ends_the_others_of_this_person_only(mate: User, owner: User) -> None:
+    here, phone, other = sign_in("mina"), sign_in("mina"), Client()
+    other.force_login(owner)
+    here.post("/sessions/end-others/")
+    assert (is_in(here), is_in(phone), is_in(other)) == (True, False, True)
+    assert SignInSession.objects.filter(user=mate).count() == 1
+
+
+def test_a_signed_cookie_from_a_full_disk_ends_with_the_others(mate: User) -> None:
+    here, signed = sign_in("mina"), sign_in("mina")
+    data = {**signed.session.load(), "signed_at": timezone.now().timestamp()}
+    signed.cookies["rolloutdeck_session"] = sessions.PREFIX + signing.dumps(data, salt=sessions.SALT, compress=True)
+    assert is_in(signed)
+    assert "stored in your browser" in signed.get("/settings/").content.decode()
+    here.post("/sessions/end-others/")
+    assert (is_in(here), is_in(signed)) == (True, False)
+
+
+def test_a_new_password_ends_the_other_sessions(mate: User) -> None:
+    here, phone = sign_in("mina"), sign_in("mina")
+    here.post("/settings/password/", {"new_password1": "a-longer-word", "new_password2": "a-longer-word"})
+    assert (is_in(here), is_in(phone)) == (True, False)
+    assert [row.pk for row in SignInSession.objects.all()] == [here.cookies["rolloutdeck_session"].value]
+
+
+def test_the_last_use_is_saved_at_most_once_in_five_minutes(mate: User) -> None:
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        here = sign_in("mina")
+        first = SignInSession.objects.get()
+        clock.shift(240)
+        here.get("/settings/")
+        assert SignInSession.objects.get().seen_at == first.seen_at
+        clock.shift(120)
+        here.get("/settings/", REMOTE_ADDR="10.0.0.8")
+        row = SignInSession.objects.get()
+    assert row.seen_at == first.seen_at + timedelta(seconds=360) and row.created_at == first.created_at
+    assert row.address == "10.0.0.8"
+
+
+def test_a_session_from_before_the_list_stays_signed_in(mate: User) -> None:
+    """The migration moves its row."""
+    from importlib import import_module
+
+    from django.apps import apps
+
+    browser = sign_in("mina")
+    row = SignInSession.objects.get()
+    Session.objects.create(session_key=row.pk, session_data=row.session_data, expire_date=row.expire_date)
+    SignInSession.objects.all().delete()
+    assert not is_in(browser)
+    browser.cookies["rolloutdeck_session"] = row.pk
+    migration = import_module("rollouts.migrations.0017_sign_in_sessions")
+    migration.move_sessions(apps, None)
+    assert is_in(browser) and SignInSession.objects.get().user == mate and not Session.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "device"),
+    [
+        (FIREFOX, "Firefox on Linux"),
+        (SAFARI, "Safari on iPhone"),
+        (FIREFOX.replace("Firefox/140.0", "Chrome/140 Safari/537 Edg/140"), "Edge on Linux"),
+        ("curl/8.5", "curl"),
+        ("my-script", "my-script"),
+        ("", "unknown"),
+    ],
+)
+def test_a_browser_is_named_by_its_header(user_agent: str, device: str) -> None:
+    assert describe_device(user_agent) == device

@@ -18,7 +18,9 @@ MAX_NAME_CHARS: Final = 80
 MAX_PARAMS_CHARS: Final = 8000
 MAX_VIEWS: Final = 500  # of one user
 # What names a sample, a position or a request, and is no part of a view.
-PASSING_PARAMS: Final = frozenset({"sel", "start", "beyond", "export", "remember", "usual", "attempt", "open", "shut"})
+PASSING_PARAMS: Final = frozenset({"sel", "start", "beyond", "export", "remember", "usual", "attempt"})
+# Groups of runs that are folded or not. On an overview, `open` are sections of charts, which belong to a view.
+FOLDING_PARAMS: Final = frozenset({"open", "shut"})
 
 
 def save_view(
@@ -28,7 +30,7 @@ def save_view(
     page = parse_choice(page, "page", SavedView.Page.values, default="")
     if not page:
         raise InvalidInputError(_("`page` is missing."), "page")
-    name, params = clean_name(name), clean_params(params)
+    name, params = clean_name(name), clean_params(params, page)
     check_shared(project, shared=shared)
     if SavedView.objects.filter(owner=owner).count() >= MAX_VIEWS:
         raise InvalidInputError(_("You have {count} views. Delete some first.").format(count=MAX_VIEWS), "name")
@@ -43,7 +45,7 @@ def update_view(view: SavedView, by: User, **fields: Any) -> SavedView:
     if "name" in fields:
         view.name = clean_name(fields["name"])
     if "params" in fields:
-        view.params = clean_params(fields["params"])
+        view.params = clean_params(fields["params"], view.page)
     if "shared" in fields:
         view.shared = bool(fields["shared"])
         check_shared(view.project, shared=view.shared)
@@ -87,14 +89,15 @@ def clean_name(name: Any) -> str:
     return text
 
 
-def clean_params(params: Any) -> str:
+def clean_params(params: Any, page: str) -> str:
     """Returns a query string without parameters that are no part of a view."""
     text = parse_text(params, "params", max_chars=MAX_PARAMS_CHARS).removeprefix("?")
     try:
         pairs = parse_qsl(text, max_num_fields=200)
     except ValueError as error:
         raise InvalidInputError(_("`params` is not a query string."), "params") from error
-    kept = [(name, value) for name, value in pairs if name not in PASSING_PARAMS]
+    dropped = PASSING_PARAMS | (FOLDING_PARAMS if page == SavedView.Page.RUNS else frozenset())
+    kept = [(name, value) for name, value in pairs if name not in dropped]
     if any("\x00" in name + value for name, value in kept):
         raise InvalidInputError(_("`params` is not a query string."), "params")
     return urlencode(kept, errors="replace")

@@ -37,6 +37,14 @@ def test_a_view_is_saved_listed_with_its_count_and_opened(run: Run, mine: Client
     assert "grpo runs" in str(mine.get("/go/?q=grpo runs").json()["results"])
 
 
+def test_a_view_of_the_overview_keeps_its_sections_and_one_of_runs_no_folded_groups(run: Run, mine: Client) -> None:
+    params = "?open=actor,critic&closed=timing_s&shut=abc"
+    save(mine, "sections", "overview", params, project="math")
+    save(mine, "groups", "runs", "?open=abc&shut=def&sort=name")
+    views = dict(SavedView.objects.values_list("name", "params"))
+    assert views["sections"].startswith("open=actor%2Ccritic&closed=timing_s") and views["groups"] == "sort=name"
+
+
 def test_the_same_name_replaces_the_view(run: Run, mine: Client) -> None:
     save(mine, "best", params="q=score>0.5")
     save(mine, "best", params="q=score>0.9")

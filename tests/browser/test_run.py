@@ -207,7 +207,17 @@ def test_the_large_view_clips_zooms_names_what_is_outside_and_can_be_downloaded(
     expect(large.locator("[data-large=outside]")).to_contain_text(", step 7: 100")
     large.locator("[data-large=low]").fill("9")
     page.keyboard.press("Enter")
-    expect(large.locator("#range-error")).to_be_visible()
+    expect(large.locator("#range-error")).to_have_text("The first number must be smaller than the second.")
+    large.locator("[data-large=low]").fill("")  # an open end
+    page.keyboard.press("Enter")
+    page.wait_for_url("**y=..5**")
+    expect(large.locator("#range-error")).to_be_hidden()
+    large.locator("[data-large=low]").fill("0")
+    page.keyboard.press("Enter")
+    page.locator("#log").evaluate("(button) => button.click()")
+    expect(large.locator("#range-error")).to_contain_text("A logarithmic axis has no numbers from 0 down")
+    page.locator("#log").evaluate("(button) => button.click()")
+    expect(large.locator("#range-error")).to_be_hidden()
     plot = large.locator("[data-large=plot] .u-over")
     size = plot.bounding_box()
     assert size

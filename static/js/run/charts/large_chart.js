@@ -5,7 +5,7 @@ import { downloadCsv, downloadPng, findUnit } from "./export.js";
 import { loadFullCurves } from "./full_curves.js";
 import { makeElement, params, write } from "./page.js";
 import { buildOptions, buildPlotData } from "./plot.js";
-import { findOutside, findRange, parseRange } from "./range.js";
+import { findOutside, findRange, findRangeProblem, parseOpenRange, parseRange } from "./range.js";
 import { buildSide } from "./side.js";
 import { ZoomFrame } from "./zoom_frame.js";
 import { fill, gettext, ngettext } from "../../common/i18n.js";
@@ -136,9 +136,10 @@ export class LargeChart {
     const { mode } = this;
     for (const button of this.box.querySelectorAll("[data-range]"))
       button.setAttribute("aria-pressed", button.dataset.range === mode);
-    const [low, high] = parseRange(mode) ?? ["", ""];
-    if (document.activeElement !== this.part("low")) this.part("low").value = low;
-    if (document.activeElement !== this.part("high")) this.part("high").value = high;
+    const [low, high] = parseOpenRange(mode) ?? [];
+    if (document.activeElement !== this.part("low")) this.part("low").value = low ?? "";
+    if (document.activeElement !== this.part("high")) this.part("high").value = high ?? "";
+    this.showRangeProblem(findRangeProblem(mode, this.plotted.log));
     this.part("reset").disabled = !params().get("zoom");
     this.showOutside();
     const { lines, raw } = this.plotted;
@@ -231,10 +232,16 @@ export class LargeChart {
 
   readFields() {
     const low = this.part("low"), high = this.part("high");
-    const range = parseRange(`${low.value}..${high.value}`);
-    const wrong = low.value !== "" && high.value !== "" && !range;
-    for (const field of [low, high]) field.toggleAttribute("aria-invalid", wrong);
-    this.part("range-error").hidden = !wrong;
-    if (range) this.setMode(range.join(".."));
+    const isEmpty = low.value === "" && high.value === "";
+    const range = parseOpenRange(`${low.value}..${high.value}`);
+    if (range || isEmpty) this.setMode(isEmpty ? "" : range.map((end) => end ?? "").join(".."));
+    else this.showRangeProblem(gettext("The first number must be smaller than the second."));
+  }
+
+  showRangeProblem(text) {
+    const error = this.part("range-error");
+    error.textContent = text;
+    error.hidden = !text;
+    for (const name of ["low", "high"]) this.part(name).setAttribute("aria-invalid", String(Boolean(text)));
   }
 }

@@ -15,6 +15,7 @@ from django.db import OperationalError
 from rollouts import demo, indexing, pins  # the tasks have the names of the functions that they call
 from rollouts.errors import RolloutError
 from rollouts.indexing import evaluate_due_steps, find_projects_to_evaluate
+from rollouts.ingest import recheck_concurrent_attempts
 from rollouts.maintenance import (
     compact_body_files,
     delete_orphan_blobs,
@@ -114,6 +115,7 @@ def sweep() -> None:
         dispatch.send_now("compact_series", run_id)
     for run_id, split in find_due_body_files():
         dispatch.send_now("compact_bodies", run_id, split)
+    recheck_concurrent_attempts()
     delete_stale_uploads()
     empty_trash()
 

@@ -27,15 +27,15 @@ def _read_machine_id() -> str:
     return f"{get_host_name()} {read_machine_id()}".strip()
 
 
-def acquire_lease(folder: Path, url: str, name: str = "") -> None:
+def acquire_lease(folder: Path, url: str, name: str = "", attempt: str = "") -> None:
     """Makes this process the owner.
 
     `url` is the server that the spool is for, "" if unknown. `name` is the spool's own name, which stays the same after
-    a takeover.
+    a takeover. `attempt` is that of the owner, "" after a takeover.
     """
     pid = os.getpid()
     process = {"host": get_host_name(), "pid": pid, "machine": _read_machine_id(), "started": read_start_time(pid)}
-    text = json.dumps({**process, "url": url, "name": name or folder.name}) + "\n"
+    text = json.dumps({**process, "url": url, "name": name or folder.name, "attempt": attempt}) + "\n"
     temporary = folder / f".{LEASE_FILE}-{uuid.uuid4().hex[:8]}"
     try:
         temporary.write_text(text, "utf-8")
@@ -73,6 +73,14 @@ def read_spool_server(folder: Path) -> str:
 def read_spool_name(folder: Path) -> str:
     """Returns the name under which the spool's dropped data is counted."""
     return str(_read_lease(folder / LEASE_FILE).get("name") or folder.name)
+
+
+def read_running_attempt(folder: Path) -> str:
+    """Returns the attempt of the process that owns the folder, if it runs on this machine; else ""."""
+    note = _read_lease(folder / LEASE_FILE)
+    pid, attempt = note.get("pid"), str(note.get("attempt") or "")
+    is_here = note.get("machine") == _read_machine_id() and isinstance(pid, int)
+    return attempt if is_here and _is_alive(pid, str(note.get("started", ""))) else ""  # type: ignore[arg-type]
 
 
 def is_abandoned(folder: Path) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolloutdeck.client import artifact, launch, process_identity, serialize, spool, writer
+from rolloutdeck.client import artifact, launch, process_identity, running_attempts, serialize, spool, writer
 from rolloutdeck.client.arguments import check_choice, check_columns, guard_call, parse_step
 from rolloutdeck.client.rows import RowBatch
 from rolloutdeck.client.status import RunStatus, build_status, report_status
@@ -349,6 +349,10 @@ class Run:
             self.url, self._shown_name = data["url"], str(data.get("name") or self.name)
             log = log_or_print if self._is_lead() else logger.info
             log("Rolloutdeck shows the run %s at %s", self._shown_name, self.url)
+            if running := data.get("running"):
+                running_attempts.report_running_attempts(
+                    running, self._spool_root, self._shown_name, self.attempt, self._connect_run
+                )
 
     def at_exit(self) -> None:
         """Writes everything to disk, uploads what the time allows, and logs how many files remain."""

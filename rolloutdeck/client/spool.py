@@ -58,9 +58,9 @@ class SpoolFile:
     size: int
 
 
-def compute_file_age(file: SpoolFile) -> int:
-    """Returns the full seconds since the file was written."""
-    return int(max(0, time.time_ns() - int(file.path.stem)) // 10**9)
+def compute_file_age(file: SpoolFile) -> float:
+    """Returns the seconds since the file was written."""
+    return max(0, time.time_ns() - int(file.path.stem)) / 10**9
 
 
 def list_spool_files(folder: Path) -> list[SpoolFile]:
@@ -129,7 +129,7 @@ class Spool:
     """
 
     def __init__(self, root: Path, uid: str, attempt: str, url: str = "", limit: int = DEFAULT_SPOOL_BYTES) -> None:
-        self.root, self.uid, self.url, self.limit = root, uid, url, limit
+        self.root, self.uid, self.attempt, self.url, self.limit = root, uid, attempt, url, limit
         host = _UNSAFE_CHARACTERS.sub("-", get_host_name())[:24]
         self.name = f"{uid}~{_UNSAFE_CHARACTERS.sub('-', attempt)[:24]}~{host}~{os.getpid()}~{uuid.uuid4().hex[:8]}"
         self.dropped: Counter[str] = Counter()
@@ -162,7 +162,7 @@ class Spool:
             prepared.mkdir(mode=0o700)
             name = self.name if not (self.root / self.name).exists() else f"{self.name}-{uuid.uuid4().hex[:8]}"
             try:
-                lease.acquire_lease(prepared, self.url, self.name)
+                lease.acquire_lease(prepared, self.url, self.name, self.attempt)
                 _write_reserve(prepared / RESERVE_FILE)
                 self.folder = prepared.rename(self.root / name)
             except OSError:

@@ -25,6 +25,7 @@ RUN_HEADER = "X-Rolloutdeck-Run"
 PROJECT_HEADER = "X-Rolloutdeck-Project"
 RESUME_HEADER = "X-Rolloutdeck-Resume"
 WIRE_HEADER = "X-Rolloutdeck-Wire"
+WAITED_HEADER = "X-Rolloutdeck-Waited"  # seconds that the end of an attempt waited in a spool; older servers ignore it
 
 HEARTBEAT_SECONDS = 30
 MAX_PART_BYTES = 8 << 20  # larger bodies are uploaded in resumable parts

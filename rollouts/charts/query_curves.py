@@ -17,7 +17,8 @@ from django.utils.translation import gettext as _
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.charts.step_counts import StepCounts, StoredCounts
 from rollouts.errors import InvalidInputError
-from rollouts.metrics import downsample_points, find_copied_steps
+from rollouts.ingest import find_copied_steps
+from rollouts.metrics import downsample_points
 from rollouts.models import Run, Step
 from rollouts.query import And, Query, parse_query
 

@@ -27,7 +27,8 @@ from rollouts.indexing import artifact_dumps, correctness, split_steps
 from rollouts.indexing.reading import BAD_LINE, ClaimLostError, DumpReading, clean_message
 from rollouts.indexing.reconcile import reconcile_step
 from rollouts.indexing.renamed_samples import find_renamed_samples, move_user_records
-from rollouts.indexing.step_stats import mark_superseded_steps, recompute_step_stats
+from rollouts.indexing.step_stats import recompute_step_stats
+from rollouts.ingest import mark_superseded_steps
 from rollouts.live import notify_run_changed
 from rollouts.metrics import append_points
 from rollouts.models import Dump, Run, Segment, Step

@@ -1,4 +1,4 @@
-"""Computes the statistics of a step from its visible samples, and marks steps that a later attempt superseded."""
+"""Computes the statistics of a step from its visible samples."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import orjson
-from django.db.models import Min
 from django.utils import timezone
 
-from rollouts.metrics import find_copied_steps, find_generated_count
-from rollouts.models import Flag, Run, Sample, Step
+from rollouts.metrics import find_generated_count
+from rollouts.models import Flag, Sample, Step
 from rollouts.samples import FIELD_POSITIONS, TEXT_PROPERTY_BITS, IndexRow
 
 SCORE_FIELDS = ("score_mean", "score_min", "score_max", "score_std", "score_p10", "score_p50", "score_p90")
@@ -171,29 +170,3 @@ def compute_part_stats(final: Sequence[SampleStats]) -> dict[str, dict[str, Any]
                     differing.add(name)
     names = sorted(values, key=lambda name: (-len(values[name]), name))[:MAX_PARTS]
     return {name: {"mean": float(np.mean(values[name])), "is_score": name not in differing} for name in names}
-
-
-def mark_superseded_steps(run: Run) -> None:
-    """Marks the steps that a later attempt repeated: from its own first step on, for each step kind.
-
-    Training steps are superseded from the later attempt's first training step on, evaluations from its first step of
-    either split. The caller holds the run's row lock, so two attempts that arrive together see each other.
-    """
-    copies = find_copied_steps(run)
-    rows = run.steps.filter(samples__gt=0).exclude(pk__in=copies).order_by()
-    firsts = rows.values_list("attempt__number", "step_kind", "split").annotate(first=Min("step"))
-    if copies:
-        run.steps.filter(pk__in=copies).update(superseded=True)
-    if len({number for number, *_ in firsts}) < 2:
-        return
-    starts: dict[tuple[int, str, str], int] = {}  # where the attempt supersedes earlier ones
-    for number, kind, split, step in firsts:
-        for affected in ("train", "eval") if split == "train" else ("eval",):
-            starts[number, kind, affected] = min(step, starts.get((number, kind, affected), step))
-    for number, kind, split, _ in firsts:
-        later = [step for (other, *axis), step in starts.items() if other > number and axis == [kind, split]]
-        own = run.steps.filter(attempt__number=number, step_kind=kind, split=split)
-        repeated = own.filter(step__gte=min(later)) if later else own.none()
-        repeated.filter(superseded=False).update(superseded=True)
-        restored = own.filter(superseded=True).exclude(pk__in=copies)
-        restored.exclude(pk__in=repeated.values("pk")).update(superseded=False)

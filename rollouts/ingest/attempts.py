@@ -1,6 +1,5 @@
 """Attempts of a run: created, numbered in order, updated by heartbeats, finished. Safe to call twice."""
 
-import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,8 +8,13 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from rolloutdeck.protocol import HEARTBEAT_SECONDS
 from rollouts.errors import InvalidInputError
+from rollouts.ingest.concurrency import (
+    FILES_ATTEMPT_PATTERN,
+    LATE_UPDATE_WINDOW,
+    find_running_peers,
+    update_concurrent_attempts,
+)
 from rollouts.ingest.launches import add_process, find_attempt, find_shared_attempt, parse_launch_key
 from rollouts.lib import parse_choice, parse_integer, parse_text, redact_secrets
 from rollouts.live import notify_run_changed
@@ -18,8 +22,6 @@ from rollouts.models import Attempt, Run
 
 # An attempt that waited less than this gets the next number; its start time is ignored.
 MIN_REPORT_DELAY = timedelta(seconds=5)
-LATE_UPDATE_WINDOW = timedelta(seconds=2 * HEARTBEAT_SECONDS)  # an update this soon after the end was sent before it
-FILES_ATTEMPT_PATTERN = re.compile(r"^files(-[0-9]+)?$")
 FILES_ATTEMPT_KEY = "files"  # the attempt of dumps without a known attempt
 
 
@@ -84,9 +86,11 @@ def get_or_create_attempt(
                         "job": parse_text(job, "job", max_chars=120),
                     }
                     attempt = Attempt.objects.create(run=run, key=key, number=number, **names)
-                    Attempt.objects.filter(pk=attempt.pk).update(created_at=started_at)
+                    Attempt.objects.filter(pk=attempt.pk).update(created_at=started_at, alive_at=started_at)
                     if not has_later_attempt(attempt):
                         Run.objects.filter(pk=run.pk).update(outcome="", finished_at=None)
+                    update_concurrent_attempts(run)
+                    attempt.refresh_from_db()
                 if process:
                     add_process(attempt, process)
         except IntegrityError:
@@ -126,7 +130,7 @@ def record_heartbeat(
     """Stores the heartbeat of an attempt: its phase and `dropped`, {spool: {reason: count so far}}.
 
     A heartbeat reopens a run that finished some time ago, unless it only reports what an old spool dropped or is from
-    an older attempt.
+    an attempt that a later one superseded.
     """
     reporting_attempt = get_or_create_attempt(run, attempt)
     with transaction.atomic():
@@ -140,30 +144,21 @@ def record_heartbeat(
             row.outcome, row.finished_at = "", None
         row.save(update_fields=["phase", "dropped", "outcome", "finished_at"])
         record_activity(row, reporting_attempt)
-        is_concurrent = is_alive and not is_newest and mark_concurrent(reporting_attempt)
-        if is_concurrent or before != (row.outcome, row.phase, row.dropped):
+        if before != (row.outcome, row.phase, row.dropped):
             notify_run_changed(row)
+    if is_alive:
+        Attempt.objects.filter(pk=reporting_attempt.pk).update(alive_at=timezone.now())
+        update_concurrent_attempts(run)
 
 
-def mark_concurrent(attempt: Attempt) -> bool:
-    """Marks an attempt that is alive long after a later one started, and returns whether this is new.
-
-    Both attempts are processes that run at the same time, and the later one hides steps of the other.
-    """
-    if attempt.concurrent or not has_later_attempt(attempt, timezone.now() - LATE_UPDATE_WINDOW):
-        return False
-    Attempt.objects.filter(pk=attempt.pk).update(concurrent=True)
-    return True
-
-
-def has_later_attempt(attempt: Attempt, before: datetime | None = None) -> bool:
-    """Returns whether there is a later attempt, that started before a time.
+def has_later_attempt(attempt: Attempt) -> bool:
+    """Returns whether there is a later attempt, other than those that run at the same time.
 
     Attempts of watched or imported files do not count.
     """
     later = Attempt.objects.filter(run=attempt.run_id, number__gt=attempt.number)
-    if before is not None:
-        later = later.filter(created_at__lt=before)
+    if attempt.concurrent_with_id is not None:
+        later = later.exclude(concurrent_with=attempt.concurrent_with_id)
     if not FILES_ATTEMPT_PATTERN.match(attempt.key):
         later = later.exclude(key__regex=FILES_ATTEMPT_PATTERN.pattern)
     return later.exists()
@@ -184,11 +179,19 @@ def parse_drop_counts(dropped: Any) -> dict[str, dict[str, int]]:
     }
 
 
-def finish_attempt(run: Run, attempt: str, outcome: str = "finished") -> None:
-    """Marks the run as ended. A late end of an older attempt does not end a newer one. Raises InvalidInputError."""
+def finish_attempt(run: Run, attempt: str, outcome: str = "finished", waited: timedelta = timedelta(0)) -> None:
+    """Marks the attempt as ended, and the run if no other attempt runs.
+
+    A late end of an older attempt does not end a newer one. `waited` is the time that the request spent in a spool.
+    Raises InvalidInputError.
+    """
     ended_attempt = get_or_create_attempt(run, attempt)
     outcome = parse_choice(outcome, "outcome", [Run.Outcome.FINISHED, Run.Outcome.FAILED], default=Run.Outcome.FINISHED)
-    if has_later_attempt(ended_attempt):
+    ended_at = max(timezone.now() - waited, ended_attempt.alive_at)  # a slow server opens the run after its end
+    Attempt.objects.filter(pk=ended_attempt.pk).update(ended_at=ended_at)
+    update_concurrent_attempts(run)
+    ended_attempt.refresh_from_db()
+    if has_later_attempt(ended_attempt) or find_running_peers(ended_attempt):
         return
     Run.objects.filter(pk=run.pk).update(outcome=outcome, finished_at=timezone.now(), seen_at=timezone.now())
     notify_run_changed(run)

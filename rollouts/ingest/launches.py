@@ -7,10 +7,10 @@ launch of the same program.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rolloutdeck.protocol import HEARTBEAT_SECONDS, LAUNCH_KEY_PATTERN
+from rolloutdeck.protocol import LAUNCH_KEY_PATTERN
+from rollouts.ingest.concurrency import MAX_SILENCE
 from rollouts.models import Attempt, LaunchProcess, Project, Run
 
-MAX_SILENCE = timedelta(seconds=3 * HEARTBEAT_SECONDS)  # of the launch that a process joins
 MAX_START_DELAY = timedelta(minutes=30)  # between two processes of a launch that were reported later than they started
 
 

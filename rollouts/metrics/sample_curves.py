@@ -15,9 +15,10 @@ from django.db.models import Avg, BigIntegerField, Case, F, Max, OuterRef, Query
 from django.db.models.functions import Cast
 
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
+from rollouts.ingest import find_copied_steps
 from rollouts.lib import CacheSize, cached
 from rollouts.metrics.blocks import PointArrays, ValueArray
-from rollouts.models import Dump, Run, Step
+from rollouts.models import Run, Step
 from rollouts.samples import PROPERTY_CATALOG, TEXT_PROPERTY_BITS
 
 PREFIX: Final = "samples/"
@@ -167,21 +168,6 @@ def divide(part: ValueArray, total: ValueArray) -> ValueArray:
     """Returns the shares, NaN if the total is 0."""
     shares: ValueArray = np.divide(part, total, out=np.full(len(part), np.nan), where=total > 0)
     return shares
-
-
-def find_copied_steps(run: Run) -> list[int]:
-    """Returns the ids of steps with only artifact dumps whose text another attempt has, because of an import."""
-    if not run.artifacts.exists():
-        return []
-    fields = ("attempt", "split", "step_kind", "step")
-    dumps = run.dumps.filter(segment__isnull=False)
-    from_artifacts = set(dumps.filter(source__startswith=Dump.ARTIFACT_PREFIX).values_list(*fields))
-    others = dumps.filter(step__in={step for *_, step in from_artifacts})
-    with_text = set(others.exclude(source__startswith=Dump.ARTIFACT_PREFIX).values_list(*fields))
-    axes = {position[1:] for position in with_text}
-    copies = {position for position in from_artifacts - with_text if position[1:] in axes}
-    rows = run.steps.filter(step__in={step for *_, step in copies}).values_list("pk", *fields) if copies else ()
-    return [pk for pk, *position in rows if tuple(position) in copies]
 
 
 def load_sparklines(runs: Sequence[Run]) -> dict[str, list[float]]:

@@ -87,8 +87,15 @@ def load_cached_step_times(run_id: int, created_at: datetime, version: int) -> S
     for (_, name, kind), pieces in load_points([run_id], names.list_names(known), newest=False).items():
         current = [points for _, points in attempts.select(pieces, kind, "current") if len(points[0])]
         if current:
-            columns[name, kind] = tuple(map(np.concatenate, zip(*current, strict=True)))  # type: ignore[assignment]
+            columns[name, kind] = join_pieces(current)
     return build_step_times(names, columns)
+
+
+def join_pieces(pieces: list[PointArrays]) -> PointArrays:
+    """Returns the points of all attempts in step order. Of several values for a step, the last is used."""
+    steps, values = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
+    last = len(steps) - 1 - np.unique(steps[::-1], return_index=True)[1]
+    return steps[last], values[last]
 
 
 def build_step_times(names: TimingMetrics, columns: dict[tuple[str, str], PointArrays]) -> StepTimes | None:

@@ -124,9 +124,13 @@ class Attempt(models.Model):
     host = models.CharField(max_length=120, blank=True, default="")
     job = models.CharField(max_length=120, blank=True, default="")
     config_changes = models.JSONField(default=dict, blank=True, help_text="{key: [before, now]} since the last attempt")
-    concurrent = models.BooleanField(default=False, help_text="it was alive long after a later attempt had started")
+    concurrent_with = models.ForeignKey(
+        "self", models.SET_NULL, null=True, blank=True, related_name="+", help_text="first of those that run together"
+    )
     created_at = models.DateTimeField(auto_now_add=True)
-    seen_at = models.DateTimeField(default=timezone.now)
+    seen_at = models.DateTimeField(default=timezone.now, help_text="when its data last arrived")
+    alive_at = models.DateTimeField(default=timezone.now, help_text="its start or last heartbeat")
+    ended_at = models.DateTimeField(null=True, blank=True, help_text="when a process of it ended last")
 
     class Meta:
         constraints = [

@@ -11,9 +11,17 @@ from rest_framework.response import Response
 from dashboard import permissions
 from dashboard.api.base import ApiView, Params, filter_by_owner
 from dashboard.api.serializers import build_public_url, serialize_full_run, serialize_run
-from rolloutdeck.protocol import UID_PATTERN
+from rolloutdeck.protocol import UID_PATTERN, WAITED_HEADER
 from rollouts.errors import InvalidInputError
-from rollouts.ingest import finish_attempt, open_run, parse_tags, record_context, record_heartbeat
+from rollouts.ingest import (
+    end_attempts,
+    finish_attempt,
+    list_running_attempts,
+    open_run,
+    parse_tags,
+    record_context,
+    record_heartbeat,
+)
 from rollouts.lib import redact_secrets
 from rollouts.live import notify_run_changed
 from rollouts.models import AttemptContext, Run
@@ -60,7 +68,10 @@ class Runs(ApiView):
         return self.paginate(find_requested_runs(request, self.parse_query()), serialize_run)
 
     def post(self, request: Request) -> Response:
-        """Open a run: the one with this `uid`, else a new one; a taken `name` continues only with `resume: allow`."""
+        """Open a run: the one with this `uid`, else a new one; a taken `name` continues only with `resume: allow`.
+
+        `running` in the response: other attempts of the run that run at the same time, or ended a moment ago.
+        """
         data = self.parse_body()
         names = {name: data.text(name, 200) for name in ("uid", "name", "attempt", "resume")}
         details = {name: data.text(name, 120) for name in ("framework", "host", "job")}
@@ -82,7 +93,10 @@ class Runs(ApiView):
             default_name=is_default,
         )
         url = build_public_url(f"/runs/{run.uid}/")
-        body = {"id": run.uid, "name": run.name, "url": url, "attempt": names["attempt"]}
+        body: dict[str, object] = {"id": run.uid, "name": run.name, "url": url, "attempt": names["attempt"]}
+        if names["attempt"] and not created:
+            running = list_running_attempts(run, names["attempt"])
+            body["running"] = [{"attempt": row.key, "host": row.host, "keys": row.process_keys} for row in running]
         return Response(body, status=201 if created else 200)
 
 
@@ -204,15 +218,21 @@ class Heartbeat(ApiView):
             **ATTEMPT_FIELDS,
             "host": "Of this attempt.",
             "job": "Of this attempt.",
+            "ended": "Keys of attempts on the same host whose processes have ended.",
         }
     }
 
     def post(self, request: Request, uid: str) -> Response:
         """The `attempt` is alive, at `step` and in `phase`. `dropped`: data that its spools have dropped."""
         data = self.parse_body()
+        ended = data.get("ended") or []
+        if not isinstance(ended, list) or not all(isinstance(key, str) for key in ended):
+            raise InvalidInputError("`ended` must be a list of attempt keys.", "ended")
         run = permissions.find_or_open_run(request, uid, request.headers)
         step, attempt = data.integer("step"), data.text("attempt", 120)
         record_heartbeat(run, attempt=attempt, step=step, phase=data.get("phase"), dropped=data.get("dropped"))
+        if ended:
+            end_attempts(run, ended)
         return build_status_response(run)
 
 
@@ -228,8 +248,17 @@ class Finish(ApiView):
         """The `attempt` has ended with `outcome` finished or failed."""
         data = self.parse_body()
         run = permissions.find_or_open_run(request, uid, request.headers)
-        finish_attempt(run, data.text("attempt", 120), data.get("outcome", ""))
+        waited = parse_waited_seconds(request.headers.get(WAITED_HEADER, ""))
+        finish_attempt(run, data.text("attempt", 120), data.get("outcome", ""), waited)
         return build_status_response(run)
+
+
+def parse_waited_seconds(text: str) -> timedelta:
+    """Returns how long a request waited in a spool. A malformed header counts as none."""
+    try:
+        return timedelta(seconds=min(max(float(text), 0.0), MAX_WAITED_SECONDS))
+    except ValueError:
+        return timedelta(0)
 
 
 class Context(ApiView):

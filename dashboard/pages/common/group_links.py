@@ -16,15 +16,17 @@ GROUP_NAME_PLACEHOLDER = "-"
 
 
 class GroupLinks:
-    """The links of one page about one run. Superseded steps cost one query."""
+    """The links of one page about one run. They cost one query."""
 
     def __init__(self, run: Run, url_state: StepUrlState) -> None:
         self.run, self.url_state = run, url_state
         self.queries: dict[int, str] = {}  # by step id
 
     @cached_property
-    def attempts(self) -> dict[int, str]:
-        return dict(self.run.attempts.values_list("pk", "key"))
+    def attempts(self) -> dict[int, tuple[str, bool]]:
+        """The key of each attempt, and whether another one ran at the same time, which may have the same step."""
+        rows = self.run.attempts.values_list("pk", "key", "concurrent_with")
+        return {pk: (key, first is not None) for pk, key, first in rows}
 
     def link(self, sample: Sample) -> str:
         return self.build_link(sample.step, sample.group)
@@ -44,6 +46,7 @@ class GroupLinks:
     def build_query(self, step: Step) -> str:
         split = "" if step.split == find_default_split(self.run) else step.split
         attempt = "" if self.url_state.attempt == "all" else self.url_state.attempt
-        if step.superseded:
-            attempt = self.attempts.get(step.attempt_id, "")
+        key, is_concurrent = self.attempts.get(step.attempt_id, ("", False))
+        if step.superseded or is_concurrent:
+            attempt = key
         return self.url_state.link(split=split, attempt=attempt, sel="", view="raw")

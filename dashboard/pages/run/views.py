@@ -106,11 +106,10 @@ def build_notices_context(run: Run) -> dict[str, Any]:
     rejected = run.dumps.filter(rejected__gt=0).aggregate(total=Sum("rejected"))["total"] or 0
     unsafe = run.artifacts.filter(state=Artifact.State.UNSAFE).order_by("-created_at")
     attempts = list(run.attempts.order_by("number"))
-    concurrent = sum(attempt.concurrent for attempt in attempts)
     listed = list(failed[: MAX_FAILED_DUMPS + 1])
     return {
         "attempts": attempts,
-        "concurrent": concurrent and concurrent + 1,  # the newest is not marked
+        "concurrent": sum(attempt.concurrent_with_id is not None for attempt in attempts),
         "failed": listed,
         "replayable": list_replayable_files(run, {dump.step for dump in listed}),
         "unsafe": list(unsafe[:MAX_UNSAFE_ARTIFACTS]),

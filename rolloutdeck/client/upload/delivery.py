@@ -12,7 +12,7 @@ from typing import Any, Literal
 from rolloutdeck.client import artifact, spool
 from rolloutdeck.client.upload import artifact_uploads
 from rolloutdeck.lib import FileSlice, RunClient, ServerClient, ServerResponse, ServerUnreachableError
-from rolloutdeck.protocol import MAX_PART_BYTES, SpoolHeader
+from rolloutdeck.protocol import MAX_PART_BYTES, WAITED_HEADER, SpoolHeader
 
 # The keys of the body that `log_artifact` writes.
 ARTIFACT_KEYS = ("path", "role", "step", "step_kind", "split", "files", "facts", "send_now")
@@ -78,7 +78,7 @@ def _upload(
     elif header["kind"] == "run":
         body = _read_json_body(files[0].path)
         if isinstance(body, dict):
-            body["waited"] = spool.compute_file_age(files[0])
+            body["waited"] = int(spool.compute_file_age(files[0]))
         response = server.send_json("POST", "runs/", body, headers=client.headers, timeout=UPLOAD_TIMEOUT)
     elif header["kind"] == "context":
         response = client.send_json("POST", "context/", _read_json_body(files[0].path))
@@ -86,6 +86,7 @@ def _upload(
             return UploadOutcome("sent")
     else:
         path = "replays/" if header["kind"] == "replay" else "finish/"
+        client.headers[WAITED_HEADER] = f"{spool.compute_file_age(files[0]):.3f}"
         response = client.send_json("POST", path, _read_json_body(files[0].path))
     return UploadOutcome("sent", data=response.json()) if response.is_success else classify_response(response)
 

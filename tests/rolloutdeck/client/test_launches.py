@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 
 from rolloutdeck.protocol import LAUNCH_KEY_PATTERN
 from rollouts.indexing.indexer import index_dump
@@ -64,6 +66,17 @@ def train(number, **options):
     run.finish()
 """
 NAMED, UNNAMED = TRAIN.format(name='name="grpo",'), TRAIN.format(name="")
+ALLOWED = NAMED.replace('name="grpo"', 'name="grpo", resume="allow"')
+# Sends its rows, then waits for a line.
+WAITING = ALLOWED.replace(
+    "    run.finish()\n",
+    """    run._threads.writer.flush(30)
+    run._threads.sender.wait_until_empty(30)
+    print("sent", flush=True)
+    sys.stdin.readline()
+    run.finish()
+""",
+)
 ALONE = "train(sys.argv[1])"
 WITH_RANK = "train(sys.argv[1], rank=int(sys.argv[1]), world_size=3)"
 # `mode` is fork, spawn or forkserver; `before` and `after` run in the parent.
@@ -152,12 +165,51 @@ def test_children_of_multiprocessing_are_one_run(tmp_path: Path, mode: str, part
 
 
 def test_a_relaunch_is_a_new_attempt_that_supersedes_the_first() -> None:
-    program = NAMED.replace('name="grpo"', 'name="grpo", resume="allow"') + ALONE
+    program = ALLOWED + ALONE
     launch(DEEPSPEED, program)
     launch(DEEPSPEED, program)
     run = Run.objects.get()
     assert (run.attempts.count(), visible_rows(run)) == (2, 9)
     assert Sample.objects.filter(step__run=run, visible=True).count() == 18
+
+
+def start_waiting(count: int) -> list[subprocess.Popen[str]]:
+    """Starts processes as a loop of a shell does, without ranks. They have sent their rows, and wait for a line."""
+    options = {
+        "cwd": ROOT,
+        "text": True,
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
+    command = [sys.executable, "-c", WAITING + ALONE]
+    processes = [subprocess.Popen([*command, str(number)], **options) for number in range(count)]  # type: ignore[call-overload]
+    for process in processes:
+        assert process.stdout.readline() == "sent\n"
+    return processes
+
+
+def test_processes_of_an_unknown_launch_show_all_rows_and_a_warning(client: Client, owner: User) -> None:
+    processes = start_waiting(SIZE)
+    messages = [process.communicate("\n", timeout=60)[1] for process in processes]
+    run = Run.objects.get()
+    assert (run.attempts.count(), visible_rows(run), run.outcome) == (3, 9, "finished")
+    assert sorted(text.count("as a separate attempt") for text in messages) == [0, 1, 1]
+    client.force_login(owner)
+    assert "3 processes reported as separate attempts" in client.get(f"/runs/{run.uid}/").content.decode()
+
+
+def test_a_restart_of_a_killed_process_supersedes_it_at_once() -> None:
+    killed = start_waiting(1)[0]
+    killed.kill()
+    killed.communicate()
+    assert visible_rows(Run.objects.get()) == 3
+    [restarted] = start_waiting(1)
+    _, message = restarted.communicate("\n", timeout=60)
+    run = Run.objects.get()
+    assert (run.attempts.count(), visible_rows(run)) == (2, 3)
+    assert Sample.objects.filter(step__superseded=False).first().step.attempt.number == 2
+    assert "separate attempt" not in message
 
 
 def test_a_relaunch_without_resume_is_a_new_run() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
 from django.utils import timezone
 
 from rollouts.ingest import launches, runs
-from rollouts.ingest.attempts import get_or_create_attempt, record_heartbeat
+from rollouts.ingest.attempts import get_or_create_attempt
 from rollouts.models import Attempt, LaunchProcess, Project, Run
 from tests.support import builders
 
@@ -107,30 +105,3 @@ def test_the_config_of_another_rank_is_used_only_if_there_is_none(project: Proje
 @pytest.mark.parametrize("text", ["first", "launch-", key(1) + "0", key(1).replace("a", "G")])
 def test_other_keys_are_no_launch_keys(text: str) -> None:
     assert launches.parse_launch_key(text) is None
-
-
-def test_an_attempt_that_is_alive_long_after_a_later_one_started_is_marked(project: Project) -> None:
-    run = builders.run(project)
-    first, _ = builders.attempt(run, "a"), builders.attempt(run, "b")
-    record_heartbeat(run, attempt="a", step=3)
-    first.refresh_from_db()
-    assert not first.concurrent
-    Attempt.objects.filter(key="b").update(created_at=timezone.now() - timedelta(minutes=3))
-    record_heartbeat(run, attempt="a", dropped={"spool": {"rows": 1}})  # of a process that ended
-    first.refresh_from_db()
-    assert not first.concurrent
-    version = Run.objects.get().version
-    record_heartbeat(run, attempt="a", step=4)
-    first.refresh_from_db()
-    assert first.concurrent and Run.objects.get().version > version
-
-
-def test_the_page_warns_of_attempts_that_are_alive_at_the_same_time(project: Project, owner: User) -> None:
-    run, reader = builders.run(project), Client()
-    reader.force_login(owner)
-    for name in "abc":
-        builders.attempt(run, name)
-    assert "separate attempts" not in reader.get(f"/runs/{run.uid}/").content.decode()
-    Attempt.objects.filter(run=run).exclude(key="c").update(concurrent=True)
-    page = reader.get(f"/runs/{run.uid}/").content.decode()
-    assert "3 processes reported as separate attempts" in page and "ROLLOUTDECK_ATTEMPT" in page

@@ -17,7 +17,7 @@ from rolloutdeck.trainers.common import patching, session, token_selection
 from tests.rolloutdeck.support.fake_server import Receiver
 from tests.support.patching import patch_everywhere
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 class Held(session.TrainerSession):

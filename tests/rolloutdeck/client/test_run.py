@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import process_identity, spool, start
+from rolloutdeck.client import start
 from rolloutdeck.client.run import Run
 from rolloutdeck.lib import log
 from tests.rolloutdeck.support.fake_server import Receiver, until
@@ -271,111 +271,6 @@ def test_a_word_to_a_closed_stderr_is_lost_and_harms_nobody(monkeypatch: pytest.
     with (tmp_path / "closed").open("w") as closed:
         monkeypatch.setattr(sys, "stderr", closed)
     log.log_or_print("Run %s", "grpo")
-
-
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        ({}, True), ({"RANK": "0", "SLURM_PROCID": "0"}, True),
-        ({"RANK": "3"}, False), ({"SLURM_PROCID": "1"}, False), ({"RAY_JOB_ID": "01000000"}, True),
-        ({"OMPI_COMM_WORLD_RANK": "0"}, True), ({"OMPI_COMM_WORLD_RANK": "1"}, False), ({"PMI_RANK": "2"}, False),
-    ],
-)  # fmt: skip
-def test_of_many_processes_one_speaks_for_the_launch(environ: dict[str, str], expected: bool) -> None:
-    assert process_identity.is_lead_process(environ) is expected
-
-
-def test_two_calls_of_init_are_one_run_and_after_finish_another(start: Start) -> None:
-    first = start()
-    assert start() is first
-    first.finish()
-    second = start()
-    assert second.uid != first.uid and second.attempt == first.attempt
-
-
-def test_processes_of_one_launch_find_the_same_run_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
-    torchrun = {"TORCHELASTIC_RUN_ID": "abc", "TORCHELASTIC_RESTART_COUNT": "2", "SLURM_JOB_ID": "9"}
-    launched = process_identity.detect_attempt(dict(torchrun))
-    assert launched.attempt == "torchrun-abc-2"
-    assert process_identity.derive_run_uid("p", "n", launched) == process_identity.derive_run_uid(
-        "p", "n", process_identity.detect_attempt(dict(torchrun))
-    )
-    assert process_identity.derive_run_uid("p", "n", launched) != process_identity.derive_run_uid("p", "m", launched)
-
-
-@pytest.mark.parametrize(
-    ("environ", "attempt"),
-    [
-        ({"ROLLOUTDECK_ATTEMPT": "mine", "SLURM_JOB_ID": "9"}, "mine"),
-        ({"SLURM_JOB_ID": "9", "SLURM_RESTART_COUNT": "1"}, "slurm-9-1"),
-        ({"SLURM_JOB_ID": "9", "TORCHELASTIC_RUN_ID": "none"}, "slurm-9-0"),
-        ({"RAY_JOB_ID": "01000000"}, "ray-01000000"),
-    ],
-)
-def test_the_attempt_is_what_the_launcher_calls_it(environ: dict[str, str], attempt: str) -> None:
-    assert process_identity.detect_attempt(environ).attempt == attempt
-
-
-def test_two_ray_clusters_that_both_count_from_one_are_two_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts = set()
-    for session in ("session_2026-11-02_10-00-00_1_22", "session_2026-11-02_11-00-00_1_23"):
-        monkeypatch.setattr(sys, "argv", ["default_worker.py", f"--session-name={session}"])
-        attempts.add(process_identity.detect_attempt({"RAY_JOB_ID": "01000000"}).attempt)
-    assert len(attempts) == 2
-
-
-def test_ranks_that_torchrun_starts_without_a_name_share_an_attempt_that_its_next_start_has_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    torchrun = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "GROUP_WORLD_SIZE": "1"}
-    ranks = [dict(torchrun), dict(torchrun)]
-    first, second = (process_identity.detect_attempt(environ) for environ in ranks)
-    assert first == second and ranks[0]["ROLLOUTDECK_ATTEMPT"] == first.attempt
-    again = process_identity.detect_attempt({**torchrun, "TORCHELASTIC_RESTART_COUNT": "1"})
-    two = {**torchrun, "GROUP_WORLD_SIZE": "2", "WORLD_SIZE": "2"}
-    machines = [process_identity.detect_attempt({**two, "RANK": rank}) for rank in "01"]
-    monkeypatch.setattr(process_identity.os, "getppid", lambda: 1)
-    other = process_identity.detect_attempt(dict(torchrun))
-    assert len({result.attempt for result in (first, again, other, *machines)}) == 5
-
-
-def test_without_a_launcher_an_attempt_is_made_and_left_to_children() -> None:
-    environ: dict[str, str] = {}
-    launched = process_identity.detect_attempt(environ)
-    assert environ["ROLLOUTDECK_ATTEMPT"] == launched.attempt == process_identity.detect_attempt(environ).attempt
-
-
-def test_a_restart_from_the_same_checkpoints_is_the_same_run(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = start(checkpoint_dir=tmp_path / "checkpoints")
-    first.finish()
-    monkeypatch.setenv("ROLLOUTDECK_ATTEMPT", "second")
-    assert start(checkpoint_dir=tmp_path / "checkpoints").uid == first.uid
-    copied = start(name="another", checkpoint_dir=tmp_path / "checkpoints")
-    assert copied.uid != first.uid
-
-
-def test_of_two_first_processes_at_one_checkpoint_folder_one_names_the_run(tmp_path: Path) -> None:
-    one, other = (process_identity.RunIdentity(uid, "p", "n") for uid in ("one", "other"))
-    (tmp_path / "temporary").write_text(json.dumps({"uid": "other", "project": "p", "name": "n"}))
-    assert process_identity.claim_checkpoint_folder(tmp_path, "p", "n", one) == one
-    assert process_identity._link_run_file(tmp_path / "temporary", tmp_path / process_identity.RUN_FILE, other) == one
-
-
-def test_the_run_id_of_the_environment_wins(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROLLOUTDECK_RUN_ID", "given-1")
-    assert start(checkpoint_dir=tmp_path).uid == "given-1"
-    assert not (tmp_path / process_identity.RUN_FILE).exists()
-
-
-def test_the_spool_lies_beside_the_checkpoints_unless_told(
-    start: Start, tmp_path: Path, at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("ROLLOUTDECK_SPOOL")
-    at_receiver.mode = "500"
-    start(checkpoint_dir=tmp_path / "checkpoints")
-    until(lambda: spool.find_spool_folders(tmp_path / "checkpoints"))
 
 
 def test_importing_loads_the_standard_library_alone() -> None:

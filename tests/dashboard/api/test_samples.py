@@ -1,0 +1,165 @@
+"""Steps and samples in the API: lists, one sample, tokens, flags, exports."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts.ingest.dumps import DumpHeader
+from rollouts.models import Project, Run, Step
+from tests.dashboard.support.api_client import Ask, dumped, filled, line, one_sample
+from tests.support import builders
+
+pytestmark = pytest.mark.django_db
+
+
+STEP_KEYS = {
+    "step", "step_kind", "split", "attempt", "samples", "groups", "score_mean", "score_min", "score_max", "score_std",
+    "truncated", "zero_variance_groups", "facets", "flags", "replay", "dumps",
+}  # fmt: skip
+
+
+@pytest.fixture
+def ask(owner: User) -> Ask:
+    return Ask.with_token(owner, "ingest", "read", "annotate", "admin")
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    return filled(project)
+
+
+def test_steps_have_the_keys_of_the_contract_and_their_dumps(ask: Ask, run: Run) -> None:
+    result = ask("GET", f"runs/{run.uid}/steps/?split=train").json()["results"]
+    assert [(row["step"], row["samples"], row["score_max"]) for row in result] == [(1, 4, 0.75), (2, 4, 0.75)]
+    assert set(result[0]) >= STEP_KEYS
+    assert set(result[0]["dumps"][0]) == {"id", "source", "state", "message", "rows", "left_out", "problems"}
+    assert result[0]["dumps"][0]["rows"] == 4
+
+
+def test_superseded_steps_are_listed_only_when_asked_for(ask: Ask, run: Run) -> None:
+    dumped(run, 2, [line(2, 9, 1.0)], attempt="b")
+
+    def listed(attempt: str) -> list[tuple[int, str]]:
+        rows = ask("GET", f"runs/{run.uid}/steps/?attempt={attempt}").json()["results"]
+        return [(row["step"], row["attempt"]) for row in rows]
+
+    assert listed("current") == [(1, "a"), (2, "b")]
+    assert listed("all") == [(1, "a"), (2, "a"), (2, "b")]
+    assert listed("a") == [(1, "a"), (2, "a")]
+
+
+def test_steps_cost_the_same_number_of_queries_however_many_there_are(
+    ask: Ask, project: Project, django_assert_max_num_queries: Any
+) -> None:
+    run = filled(project, "many")
+    for step in range(3, 9):
+        dumped(run, step, [line(step, 0, 1.0)])
+    with django_assert_max_num_queries(8):
+        assert len(ask("GET", f"runs/{run.uid}/steps/").json()["results"]) == 8
+
+
+def test_samples_are_previewed_in_order_and_filtered_by_the_query(ask: Ask, run: Run) -> None:
+    data = ask("GET", f"samples/?run={run.uid}&split=train&step=2&ordering=-score&q=score>0.3").json()
+    assert (data["count"], [row["score"] for row in data["results"]]) == (2, [0.75, 0.5])
+    assert {"prompt", "response"}.isdisjoint(data["results"][0])
+    assert ask("GET", f"samples/?run={run.uid}&step=latest").json()["count"] == 4
+    assert ask("GET", f"samples/?run={run.uid}").json()["count"] == 8
+    assert ask("GET", f"samples/?run={run.uid}&q=%22step%201%22").json()["count"] == 4
+
+
+def test_a_sample_is_whole_with_its_dumps_and_flags(ask: Ask, run: Run) -> None:
+    sample = one_sample(run)
+    ask("POST", "flags/", {"sample": sample.pk, "label": "bad", "reason": "repetition", "text": "again"})
+    data = ask("GET", f"samples/{sample.pk}/").json()
+    assert (data["prompt"], data["response"], data["score"]) == ("What is 0+1?", "It is 0 at step 1.", 0.0)
+    assert data["ground_truth"] == "0"
+    assert [dump["source"] for dump in data["seen_in"]] == ["train/1.jsonl"]
+    assert [(flag["reason"], flag["user"]) for flag in data["flags"]] == [("repetition", "olga")]
+
+
+def test_a_prompts_history_goes_over_the_steps(ask: Ask, run: Run) -> None:
+    result = ask("GET", f"samples/{one_sample(run).pk}/history/").json()["results"]
+    assert [(row["step"], row["score"]) for row in result] == [(1, 0.0), (1, 0.25), (2, 0.0), (2, 0.25)]
+
+
+def test_tokens_come_in_slices_of_what_was_recorded(ask: Ask, project: Project) -> None:
+    run = builders.run(project)
+    row = {
+        "prompt": "p",
+        "response": "r",
+        "prompt_ids": [1, 2],
+        "response_ids": [5, 6, 7],
+        "logprobs": [-0.5, None, -2.0],
+    }
+    make_native(run, [row])
+    data = ask("GET", f"samples/{one_sample(run).pk}/tokens/?start=1&count=1").json()
+    assert (data["start"], data["count"], data["total"]) == (1, 1, 3)
+    assert (data["prompt_ids"], data["response_ids"], data["logprobs"]) == ([1, 2], [6], [None])
+    assert data["advantages"] is None
+
+
+def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
+    import hashlib
+
+    from rollouts.indexing import indexer
+    from rollouts.ingest import dumps
+    from rollouts.storage import files
+
+    body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    plain = files.create_incoming_path()
+    plain.write_bytes(body)
+    header = DumpHeader("a", "train", 1, source="x", format="native")
+    dump, _ = dumps.accept_dump(run, header, hashlib.sha256(body).hexdigest(), plain, len(body))
+    indexer.index_dump(dump.pk)
+
+
+def test_a_flag_is_raised_replaced_listed_and_withdrawn(ask: Ask, run: Run) -> None:
+    sample = one_sample(run)
+    values = {"sample": sample.pk, "label": "bad", "reason": "repetition"}
+    first = ask("POST", "flags/", values)
+    again = ask("POST", "flags/", {**values, "label": "unsure"})
+    assert (first.status_code, again.status_code, again.json()["label"]) == (201, 200, "unsure")
+    address = f"flags/{first.json()['id']}/"
+    assert ask("PATCH", address, {"text": "hm"}).json()["text"] == "hm"
+    assert Step.objects.get(pk=sample.step_id).flags == 1
+    assert ask("PATCH", address, {"withdrawn": True}).json()["withdrawn_at"]
+    assert Step.objects.get(pk=sample.step_id).flags == 0
+    assert ask("GET", f"flags/?run={run.uid}").json()["count"] == 0
+    assert ask("GET", f"flags/?run={run.uid}&withdrawn=true&reason=repetition&user=olga").json()["count"] == 1
+
+
+def test_only_maintainers_withdraw_somebody_elses_flag_and_nobody_rewrites_it(
+    ask: Ask, run: Run, owner: User, mate: User
+) -> None:
+    mates = Ask.with_token(mate, "annotate", "read")
+    hers = ask("POST", "flags/", {"sample": one_sample(run).pk}).json()["id"]
+    his = mates("POST", "flags/", {"sample": one_sample(run).pk}).json()["id"]
+    assert mates("PATCH", f"flags/{hers}/", {"withdrawn": True}).status_code == 403
+    assert ask("PATCH", f"flags/{his}/", {"text": "not mine"}).status_code == 403
+    assert ask("PATCH", f"flags/{his}/", {"withdrawn": True}).status_code == 200
+
+
+def test_samples_are_exported_as_lines_and_as_parquet(ask: Ask, run: Run) -> None:
+    lines = exported(ask("GET", f"exports/samples/?run={run.uid}&q=score>0.3&ordering=-score")).splitlines()
+    assert [json.loads(item)["score"] for item in lines] == [0.75, 0.75, 0.5, 0.5]
+    assert json.loads(lines[0])["response"].startswith("It is 3 at step")
+    by_score = exported(ask("GET", f"exports/samples/?run={run.uid}&ordering=")).splitlines()
+    assert [json.loads(item)["score"] for item in by_score] == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
+    table = pq.read_table(io.BytesIO(exported(ask("GET", f"exports/samples/?run={run.uid}&format=parquet"))))
+    assert (table.num_rows, sorted(table["step"].to_pylist())) == (8, [1] * 4 + [2] * 4)
+
+
+def exported(response: Any) -> bytes:
+    assert response.status_code == 200
+    return b"".join(response)
+
+
+def test_an_empty_export_is_still_a_parquet_file(ask: Ask, run: Run) -> None:
+    body = exported(ask("GET", f"exports/samples/?run={run.uid}&format=parquet&q=score>100"))
+    assert pq.read_table(io.BytesIO(body)).num_rows == 0

@@ -1,0 +1,177 @@
+"""Projects, members, tokens and reasons in the settings, without script."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+import time_machine
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from rollouts.models import Project, Token
+from tests.dashboard.support.sign_in import by_link
+from tests.support import builders
+
+
+def test_a_project_is_made_and_its_maker_owns_it(client: Client, stranger: User) -> None:
+    client.force_login(stranger)
+    assert client.post("/settings/", {"slug": "code"}).headers["Location"] == "/settings/code/"
+    assert Project.objects.get(slug="code").role_of(stranger) == "owner"
+
+
+def test_a_project_of_others_is_not_entered_by_its_name(client: Client, project: Project, stranger: User) -> None:
+    client.force_login(stranger)
+    client.post("/settings/", {"slug": project.slug})
+    assert project.role_of(stranger) == ""
+
+
+def test_an_owner_invites_a_new_person_by_a_link(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    page = client.post("/settings/math/members/", {"user": "nora", "role": "annotator"}).content.decode()
+    link = re.search(r"<pre>(http[^<]*)</pre>", page)
+    assert link
+    new = Client()
+    by_link(new, link[1])
+    assert new.get("/settings/math/").status_code == 200
+
+
+def test_a_link_that_was_lost_is_made_again_by_an_owner(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    client.post("/settings/math/members/", {"user": "nora", "role": "annotator"})
+    page = client.post("/settings/math/members/link/", {"user": "nora"}).content.decode()
+    link = re.search(r"<pre>(http[^<]*)</pre>", page)
+    assert link
+    new = Client()
+    by_link(new, link[1])
+    assert new.get("/settings/math/").status_code == 200
+    assert (
+        "<pre>http" not in client.post("/settings/math/members/link/", {"user": "nora"}, follow=True).content.decode()
+    )
+
+
+def test_a_link_into_projects_of_others_is_made_by_an_admin_only(
+    client: Client, project: Project, owner: User, mate: User, stranger: User
+) -> None:
+    other = Project.objects.create(slug="code")
+    other.memberships.create(user=mate, role="viewer")
+    client.force_login(owner)
+    answer = client.post("/settings/math/members/link/", {"user": mate.username}, follow=True).content.decode()
+    assert "<pre>http" not in answer and "Only a server admin can create a sign-in link for mina" in answer
+    client.force_login(User.objects.create_superuser("root"))
+    mate.last_login = timezone.now()
+    mate.save()
+    assert "<pre>http" in client.post("/settings/math/members/link/", {"user": mate.username}).content.decode()
+    assert client.post("/settings/math/members/link/", {"user": stranger.username}).status_code == 404
+
+
+def test_roles_are_changed_by_owners_only(client: Client, project: Project, owner: User, mate: User) -> None:
+    client.force_login(mate)
+    assert client.post("/settings/math/members/", {"user": "mina", "role": "owner"}).status_code == 403
+    client.force_login(owner)
+    client.post("/settings/math/members/", {"user": "mina", "role": "viewer"})
+    assert project.role_of(mate) == "viewer"
+    client.post("/settings/math/members/", {"user": "mina", "role": ""})
+    assert project.role_of(mate) == ""
+
+
+def test_the_last_owner_stays(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    response = client.post("/settings/math/members/", {"user": "olga", "role": "viewer"}, follow=True)
+    assert "last owner" in response.content.decode()
+
+
+def test_no_account_is_made_for_a_role_that_does_not_exist(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    client.post("/settings/math/members/", {"user": "nora", "role": "queen"})
+    assert not User.objects.filter(username="nora").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a b", "A name can contain only letters"),
+        ("a\0b", "A name can contain only letters"),
+        ("n" * 151, "A name can have at most 150 characters"),
+    ],
+)
+def test_a_name_that_no_account_can_have_is_refused_in_a_sentence(
+    client: Client, project: Project, owner: User, name: str, said: str
+) -> None:
+    client.force_login(owner)
+    response = client.post("/settings/math/members/", {"user": name, "role": "viewer"}, follow=True)
+    assert said in response.content.decode()
+    assert not User.objects.exclude(pk=owner.pk).exists()
+
+
+def test_a_token_is_shown_once(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    page = client.post("/settings/math/tokens/", {"name": "cluster", "scopes": ["ingest", "read"]}).content.decode()
+    secret = re.search(r"\brd_[\w-]+", page)
+    assert secret
+    assert Token.find(secret[0])
+    assert secret[0] not in client.get("/settings/math/").content.decode()
+    client.post(f"/settings/math/tokens/{Token.objects.get().pk}/revoke/")
+    assert Token.find(secret[0]) is None
+
+
+def test_a_token_of_the_page_expires_after_the_days_that_one_names(
+    client: Client, project: Project, owner: User
+) -> None:
+    client.force_login(owner)
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        form = {"name": "cluster", "scopes": ["read"], "days": "20"}
+        page = client.post("/settings/math/tokens/", form).content.decode()
+        secret = re.search(r"\brd_[\w-]+", page)
+        assert secret and f"{timezone.now() + timedelta(days=20):%Y-%m-%d}" in page
+        assert "Expires within two weeks" not in page
+        clock.shift(timedelta(days=7))
+        assert "Expires within two weeks: cluster." in client.get("/settings/math/").content.decode()
+        clock.shift(timedelta(days=13))
+        page = client.get("/settings/math/").content.decode()
+        assert ">expired</span>" in page and "Expires within" not in page
+        refused = Client().get("/api/v1/runs/", headers={"Authorization": f"Bearer {secret[0]}"})
+        message = f"The token 'cluster' expired on {timezone.now():%Y-%m-%d}"
+    assert refused.status_code == 401 and message in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "36501", "1.5", "x", "９"])
+def test_days_that_are_no_number_in_range_are_refused(client: Client, project: Project, owner: User, days: str) -> None:
+    client.force_login(owner)
+    form = {"name": "cluster", "scopes": ["read"], "days": days}
+    page = client.post("/settings/math/tokens/", form, follow=True).content.decode()
+    assert "must be a number from 1 to 36500" in page and not Token.objects.exists()
+
+
+def test_tokens_are_made_by_maintainers_and_admin_ones_by_owners(client: Client, project: Project, mate: User) -> None:
+    client.force_login(mate)
+    assert client.post("/settings/math/tokens/", {"name": "x", "scopes": ["read"]}).status_code == 403
+    client.force_login(builders.member(project, "mark", "maintainer"))
+    assert client.post("/settings/math/tokens/", {"name": "x", "scopes": ["admin"]}).status_code == 403
+    assert client.post("/settings/math/tokens/", {"name": "x", "scopes": ["read"]}).status_code == 200
+
+
+def test_a_reason_that_stays_keeps_its_key(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    client.post("/settings/math/reasons/", {"reasons": "reward hack\ntoo short\n\ntoo short"})
+    project.refresh_from_db()
+    assert project.reasons == [
+        {"key": "reward-hack", "name": "reward hack"},
+        {"key": "too-short", "name": "too short"},
+    ]
+
+
+def test_reasons_that_sound_alike_have_keys_of_their_own(client: Client, project: Project, owner: User) -> None:
+    client.force_login(owner)
+    long = "a" * 50
+    client.post("/settings/math/reasons/", {"reasons": f"Reward Hack\nreward\0 hack!\nreward hack\n{long}\n{long}b"})
+    project.refresh_from_db()
+    assert {reason["name"]: reason["key"] for reason in project.reasons} == {
+        "Reward Hack": "reward-hack-2",
+        "reward hack!": "reward-hack-3",
+        "reward hack": "reward-hack",
+        long: "a" * 40,
+        f"{long}b": "a" * 38 + "-2",
+    }

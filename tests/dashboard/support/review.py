@@ -1,0 +1,34 @@
+"""What tests of the review read from its pages."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.test import Client
+
+from rollouts.models import Run, Sample
+
+
+def samples(run: Run, **which: Any) -> list[str]:
+    result = Sample.objects.filter(step__run=run, **which).order_by("step__step", "ordinal")
+    return list(result.values_list("pk", flat=True))
+
+
+def page(client: Client, path: str) -> str:
+    answer = client.get(path, follow=True)
+    assert answer.status_code == 200, answer.content
+    return str(answer.content.decode())
+
+
+def listed(html: str) -> list[str]:
+    return re.findall(r'<tr id="r-\w+" data-id="(\w+)"', html)
+
+
+def open_(client: Client, run: Run, query: str = "") -> str:
+    return page(client, f"/review/?run={run.uid}{query}")
+
+
+def find_sample(html: str) -> str:
+    result = re.search(r'<article class="sample" data-id="(\w+)"', html)
+    return result[1] if result else ""

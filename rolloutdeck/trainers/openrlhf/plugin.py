@@ -163,6 +163,7 @@ def build_sample(batch: Mapping[str, Any], row: int, decode: Callable[[Any], str
     fields: dict[str, Any] = {
         "prompt": pick(batch, "prompts", row),
         "ground_truth": pick(batch, "labels", row),
+        "images": pick_images(batch, row),
         "score": first_number(batch["info"].get("reward"), batch.get("rewards"), row=row),
         "truncated": None if batch.get("truncated") is None else bool(batch["truncated"][row]),
         "advantages": advantages and advantages[start:],
@@ -176,6 +177,15 @@ def pick(batch: Mapping[str, Any], name: str, row: int) -> Any:
     values = batch.get(name)
     value = values[row] if values is not None and row < len(values) else None
     return value if value is None or isinstance(value, str) else str(value)
+
+
+def pick_images(batch: Mapping[str, Any], row: int) -> list[str] | None:
+    """Returns the paths or URLs of the images of a row's prompt; they are shown as names."""
+    column = batch.get("images") or ()
+    images = column[row] if row < len(column) else None
+    return [
+        image for image in ([images] if isinstance(images, str) else images or ()) if isinstance(image, str)
+    ] or None
 
 
 def first_number(*columns: Any, row: int) -> float | None:

@@ -21,11 +21,15 @@ from rolloutdeck.trainer_api import (
     match_step,
 )
 
-__all__ = ["TRAINER", "RolloutdeckCallback", "replay_rollout_func"]
+__all__ = ["TRAINER", "RolloutdeckCallback", "record_reward", "replay_rollout_func"]
 
 __getattr__ = lazy_names(
     __name__,
-    {"plugin.callback": ("RolloutdeckCallback",), "plugin.replay_func": ("replay_rollout_func",)},
+    {
+        "plugin.callback": ("RolloutdeckCallback",),
+        "plugin.replay_func": ("replay_rollout_func",),
+        "plugin.reward_function": ("record_reward",),
+    },
 )
 
 _FILE = re.compile(r"completions_(\d{1,18})\.parquet\Z")

@@ -14,7 +14,9 @@
 |                                       | `rollout_id`, which is not the step, and its samples are turns             |
 | label, status, weight_versions        | ground truth, finish reason and truncated, policy version                  |
 
-All other keys that are not empty become extras, also those of a custom generate function. Long lists of numbers
+The images and videos of `multimodal_inputs` are extras of these names; `multimodal_train_inputs`, the tensors that the
+model gets of them, is not stored. All other keys that are not empty become extras, also those of a custom generate
+function. Long lists of numbers
 (experts, log-probs of the teacher) are summarized, not copied.
 Source: `save_debug_rollout_data` and `Sample` of slime 624b824a.
 """
@@ -31,6 +33,7 @@ from rollouts.formats import native
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import (
     collect_extras,
+    get_object,
     parse_prompt,
     parse_response_text,
     provide_pickle_file,
@@ -47,7 +50,8 @@ SOURCE_KEYS = ("source_name", "data_source", "dataset", "dataset_name")  # of `m
 # Keys that are stored in fields of the record.
 KNOWN_KEYS = frozenset(
     ("group_index", "index", "rollout_id", "prompt", "tokens", "response", "response_length", "label", "reward",
-     "loss_mask", "rollout_log_probs", "status", "non_generation_time", "weight_versions")
+     "loss_mask", "rollout_log_probs", "status", "non_generation_time", "weight_versions", "multimodal_inputs",
+     "multimodal_train_inputs")
 )  # fmt: skip
 
 SlimeSampleDict = dict[Any, Any]
@@ -108,6 +112,7 @@ def build_record(row: SlimeSampleDict) -> Record:
     if isinstance(metadata, dict):
         record.data_source = next((native.to_label(metadata[key]) for key in SOURCE_KEYS if metadata.get(key)), None)
     record.extras |= collect_extras(row, KNOWN_KEYS, summarize_value)
+    record.extras |= collect_extras(get_object(row, "multimodal_inputs"), (), summarize_value)
     if record.extras.get("remove_sample") is False:  # slime's default
         del record.extras["remove_sample"]
     return record

@@ -21,7 +21,7 @@ FOLDERS = ("rolloutdeck", "rollouts", "workers", "dashboard", "templates", "stat
 NO_PATH = re.compile(r"rolloutdeck/(_server|generated|trained|left_out/)")  # in the wheel only; names of metrics
 MAX_LINE = 160  # of Markdown source; a row of a table may be longer
 COLUMNS = "trainer metrics|train samples|eval samples|tokens|images|live|pin|replay|exclude flagged"
-REASONS = ("not written", "not read", "not recorded", "no loader", "not tested")  # explained above the table
+REASONS = ("not written", "no loader")  # explained above the table; every other cell has a link
 LINK = re.compile(r"\[[^]]+\]\(([^)\s]+)\)")
 
 

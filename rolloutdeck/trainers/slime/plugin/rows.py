@@ -17,7 +17,7 @@ MAPPED_KEYS = frozenset(
     ("group_index", "index", "rollout_id", "prompt", "tokens", "response", "response_length", "label", "reward",
      "loss_mask", "rollout_log_probs", "status", "non_generation_time", "weight_versions")
 )  # fmt: skip
-# Large, and used by the trainer only: images, tensors, experts, distributions.
+# Large, and used by the trainer only: tensors, experts, distributions. Images have a key of their own.
 SKIPPED_KEYS = frozenset(
     ("multimodal_inputs", "multimodal_train_inputs", "rollout_routed_experts", "rollout_top_p_token_ids",
      "rollout_top_p_token_offsets", "teacher_log_probs")
@@ -65,6 +65,7 @@ def build_slime_row(fields: Mapping[str, Any], key: str = "", source: str = "") 
     group, status = fields.get("group_index"), fields.get("status")
     row: SlimeRow = {
         **read_extras(fields),
+        **read_images(fields.get("multimodal_inputs")),
         **split_reward(fields.get("reward"), key),
         "prompt": fields.get("prompt"),
         "response": fields.get("response"),
@@ -105,6 +106,12 @@ def read_extras(fields: Mapping[str, Any]) -> SlimeRow:
     others = fields.keys() - MAPPED_KEYS - SKIPPED_KEYS
     converted = {name: convert_extra(value) for name, value in fields.items() if name in others}
     return {name: value for name, value in converted.items() if value not in (None, False, "")}
+
+
+def read_images(inputs: Any) -> SlimeRow:
+    """Returns the images of the prompt, objects of Pillow, under the name that the server gives those of a dump."""
+    images = inputs.get("images") if isinstance(inputs, Mapping) else None
+    return {"images": list(images)} if isinstance(images, (list, tuple)) and images else {}
 
 
 def convert_extra(value: Any) -> Any:

@@ -64,6 +64,7 @@ def experience(**options: Any) -> SimpleNamespace:
         "rollout_log_probs": np.array([[0.0, -0.5, -0.25, 0.0], [0.0, 0.0, -0.125, -1.0]]),
         "advantages": np.array([[0.0, 0.5, 0.5, 0.0], [0.0, 0.0, -0.5, -0.5]]),
         "prompts": ["What?", "Who?"], "labels": ["3 4", 7], "rewards": None, "truncated": np.array([False, True]),
+        "images": [None, ["7.png"]],
         "info": {"reward": np.array([1.0, 0.0]), "kl": np.array([0.25, 0.5])},
     }  # fmt: skip
     return SimpleNamespace(**{**values, **options})
@@ -108,6 +109,7 @@ def test_the_samples_of_a_step_have_the_number_of_its_metrics(openrlhf: SimpleNa
         },
         {
             "prompt": "Who?", "response": "7 8", "response_length": 2, "ground_truth": "7", "score": 0.0,
+            "images": ["7.png"],
             "truncated": True, "metrics": {"kl": 0.5, "reward": 0.0}, "advantages": [-0.5, -0.5], "prompt_ids": [5, 6],
             "response_ids": [7, 8], "response_mask": [1, 1], "logprobs": [-0.125, -1.0],
         },

@@ -43,6 +43,16 @@ def any_in(value: Any) -> bool:
     return any(value.values()) if isinstance(value, dict) else bool(value)
 
 
+def test_the_images_of_a_prompt_have_the_name_that_the_server_gives_those_of_a_dump() -> None:
+    image = object()
+    row = rows.build_slime_row(vars(Sample(multimodal_inputs={"images": [image], "videos": None})))
+    assert row["images"] == [image] and "multimodal_inputs" not in row
+    assert "images" not in rows.build_slime_row(vars(Sample(multimodal_inputs={"images": None, "videos": None})))
+    path = DATA.parents[1] / "slime_vision/rollout_data/0.pt"
+    with path.open("rb") as file:
+        assert [len(record.extras["images"]) for record in read(slime_rollout, file, path.name)] == [1, 1, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("reward", "key", "score", "parts"),
     [

@@ -30,7 +30,8 @@ def read_verifiers(path: Path) -> Rows:
             nodes = trace["nodes"]
             leaves = set(range(len(nodes))) - {node.get("parent") for node in nodes}
             for turn, leaf in enumerate(sorted(leaves)):
-                branch, at = [], leaf
+                branch: list[dict[str, Any]] = []
+                at: int | None = leaf
                 while at is not None:
                     branch.insert(0, nodes[at])
                     at = nodes[at].get("parent")
@@ -51,7 +52,7 @@ def read_branch(branch: list[dict[str, Any]]) -> dict[str, Any]:
     tokens = [token for node in branch for token in node["token_ids"]]
     mask = [int(sampled) for node in branch for sampled in node["mask"]]
     start = mask.index(1)
-    row = {
+    row: dict[str, Any] = {
         "prompt": render(messages[:first]),
         "response": render_response(messages[first:]),
         "messages": messages,

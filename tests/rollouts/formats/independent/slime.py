@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from tests.rollouts.formats.independent.pickled import read_torch
+from tests.rollouts.formats.independent.pixels import convert_images
 from tests.rollouts.formats.independent.rows import Rows, filled, integers, number, numbers, prompt
 
 SAMPLE_KEYS = ("group_index", "index", "rollout_id", "prompt", "tokens", "response", "response_length", "label",
                "reward", "loss_mask", "rollout_log_probs", "status", "non_generation_time",
-               "weight_versions")  # fmt: skip
+               "weight_versions", "multimodal_inputs", "multimodal_train_inputs")  # fmt: skip
 
 
 def read_rollout(path: Path) -> Rows:
@@ -68,6 +69,7 @@ def read_rollout(path: Path) -> Rows:
         if sample["non_generation_time"]:
             row["timing"] = {"non_generation": sample["non_generation_time"]}
         row["data_source"] = sample["metadata"].get("source_name") or sample["metadata"].get("data_source")
+        extras |= convert_images(sample.get("multimodal_inputs") or {})
         row["extras"] = filled(extras)
         rows.append(row)
     return rows

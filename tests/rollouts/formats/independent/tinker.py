@@ -40,7 +40,8 @@ def read_summaries(path: Path) -> Rows:
 def read_eval(path: Path) -> Rows:
     rows: Rows = []
     for line in read_lines(path):
-        messages, before = [], ""
+        messages: list[dict[str, Any]] = []
+        before = ""
         for turn in line["turns"]:  # a later observation repeats the conversation
             content = turn["content"]
             if turn["role"] != "assistant":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from rollouts.errors import UnreadableDumpError
 from rollouts.formats import select_format
 from rollouts.formats.slime import rollout as slime_rollout
 from rollouts.formats.slime import train as slime_train
+from rollouts.samples import extract_images, list_images
 from rollouts.samples.record import LineProblem
 from tests.rollouts.support.trainer_dumps import DATA, SLIME, read, read_records, rollout, sample, torch_file, trained
 
@@ -20,6 +22,14 @@ def test_prompts_are_texts_in_one_rollout_and_messages_in_another() -> None:
     text, chat = (read_records(slime_rollout, (SLIME / f"rollout_data/{step}.pt").read_bytes())[0] for step in (0, 2))
     assert text.messages is None and text.prompt.startswith("<|im_start|>system")
     assert chat.messages and chat.prompt.startswith("system\n")
+
+
+def test_the_images_of_a_prompt_are_shown_and_the_tensors_made_of_them_are_not_stored(data_dir: Path) -> None:
+    first, *_, last = read_records(slime_rollout, (DATA / "slime_vision/rollout_data/0.pt").read_bytes())
+    images = list_images(extract_images(last, "run"))
+    assert [(image.origin, image.kind, image.width, image.height) for image in images] == [("images", "png", 12, 8)] * 2
+    assert len(list_images(extract_images(first, "run"))) == 1
+    assert not {"multimodal_inputs", "multimodal_train_inputs", "videos"} & set(last.extras)
 
 
 @pytest.mark.parametrize(

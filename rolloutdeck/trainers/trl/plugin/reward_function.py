@@ -1,0 +1,42 @@
+"""Records what a reward function of TRL scores: for trainers with TRL's classes that the callback does not fit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rolloutdeck.client import Run
+from rolloutdeck.trainers.common import catch_errors
+
+# What TRL passes to a reward function besides the columns of the data set. `completion_ids` is recorded.
+CALLBACKS = ("trainer_state", "log_extra", "log_metric", "environments")
+
+
+def record_reward(run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a reward function with the same name and results, for `reward_funcs`, that records each call.
+
+    Its samples have prompt, completion, tokens, score and the columns of the data set, with the step of the trainer.
+    TRL does not tell a reward function that it evaluates: a column `split` with the value `eval` does.
+    """
+
+    @functools.wraps(function)
+    def score(*args: Any, **columns: Any) -> Any:
+        scores = function(*args, **columns)
+        record_scores(run, columns, scores)
+        return scores
+
+    return score
+
+
+@catch_errors
+def record_scores(run: Run, columns: Mapping[str, Any], scores: Any) -> None:
+    rows = {name: values for name, values in columns.items() if name not in CALLBACKS and len(values) == len(scores)}
+    splits = set(rows.pop("split", ()))
+    rows["prompt"], rows["response"] = rows.pop("prompts"), rows.pop("completions")
+    rows["response_ids"] = rows.pop("completion_ids", None)
+    run.log_samples(
+        {name: values for name, values in {**rows, "score": scores}.items() if values is not None},
+        columns["trainer_state"].global_step + 1,
+        "eval" if splits == {"eval"} else "train",
+    )

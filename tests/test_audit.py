@@ -1,0 +1,65 @@
+"""The audit fails on what it finds, and says what it could not check."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import audit
+
+
+def test_all_packages_of_the_server_are_listed_and_none_of_development() -> None:
+    packages = {name.lower() for name in audit.list_server_packages()}
+    assert {"django", "celery", "redis", "kombu", "psycopg-binary", "asgiref"} <= packages
+    assert not packages & {"pytest", "mypy", "rolloutdeck", "torch"}
+
+
+REPORT = {
+    "dependencies": [
+        {"name": "a", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]},
+        {"name": "b", "version": "1", "vulns": []},
+        {"name": "c", "skip_reason": "not found"},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("stdout", "clean", "texts"),
+    [
+        (
+            json.dumps(REPORT),
+            False,
+            ["vulnerability: a 1: CVE-1, fixed in 2", "NOT CHECKED, 1 of 3", "1 in 2 packages"],
+        ),
+        ("", True, ["NOT CHECKED, 3 packages: the service did not answer (refused)"]),
+    ],
+)
+def test_a_vulnerability_fails_and_an_outage_is_told(
+    stdout: str, clean: bool, texts: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(*args: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], 1, stdout, "trying\nrefused\n")
+
+    monkeypatch.setattr(subprocess, "run", answer)
+    assert audit.audit_packages({"a": "1", "b": "1", "c": "1"}) is clean
+    printed = capsys.readouterr().out
+    assert [text for text in texts if text not in printed] == []
+
+
+def test_a_new_secret_fails_and_an_accepted_one_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True)
+
+    git("init", "-q")
+    (tmp_path / "a.py").write_text('password = "correct-horse-1"\n')
+    git("add", "a.py")
+    audit.accept_secrets(tmp_path)
+    assert audit.scan_secrets(tmp_path)
+    (tmp_path / "b.py").write_text('x = 1\naws = "AKIA' + 'QWERTYUIOPASDFGH"\n')
+    git("add", "b.py")
+    assert not audit.scan_secrets(tmp_path)
+    assert "secret: b.py:2: AWS Access Key" in capsys.readouterr().out

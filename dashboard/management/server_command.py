@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
-from rollouts.backup import describe_bytes
+from rollouts.backup import check_data_version, describe_bytes
 from rollouts.errors import RolloutError
 
 PROGRESS_SECONDS = 2.0
@@ -17,12 +17,15 @@ class ServerCommand(BaseCommand):
     """Subclasses define `run`, which returns the exit status. Errors are one sentence and exit status 2."""
 
     requires_system_checks = []
+    needs_database = True  # of this version or an older one
 
     def run(self, options: dict[str, Any]) -> int:
         raise NotImplementedError
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
+            if self.needs_database:
+                check_data_version()
             status = self.run(options)
         except (RolloutError, OSError) as error:
             self.stderr.write(str(error))

@@ -6,13 +6,12 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from django.db import connection
-from django.db.migrations.loader import MigrationLoader
 
 from rolloutdeck.up import RESTORE_MARKER
 from rollouts.backup import database
 from rollouts.backup.errors import BackupError
 from rollouts.backup.manifest import POOL_NAME, Manifest, compute_sha256, list_backups, lock_destination
-from rollouts.lib import read_version
+from rollouts.lib import find_unknown_migrations, read_version
 from rollouts.storage import get_data_root
 
 Progress = Callable[[int, int, int], None]  # files done, files in total, bytes copied
@@ -62,10 +61,7 @@ def select_backup(backups: Sequence[Manifest], name: str, destination: Path) -> 
 
 def check_version(manifest: Manifest) -> None:
     """Raises BackupError if a newer version made the backup."""
-    known = {f"{app}.{name}" for app, name in MigrationLoader(None).disk_migrations}
-    # Migrations of packages that are not installed any more do no harm.
-    own_apps = {migration.partition(".")[0] for migration in known}
-    unknown = [name for name in manifest.migrations if name not in known and name.partition(".")[0] in own_apps]
+    unknown = find_unknown_migrations(manifest.migrations)
     if unknown:
         message = (
             f"Backup {manifest.name} was made by Rolloutdeck {manifest.version}, which is newer than this version "

@@ -15,10 +15,10 @@ from rollouts.lib.validation import (
     parse_multiline_text,
     parse_text,
 )
-from rollouts.lib.version import read_version
+from rollouts.lib.version import find_unknown_migrations, read_version
 
 __all__ = [
-    "Cache", "CacheSize", "MAX_INT64", "cached", "get_current_process_id", "has_process_ended", "parse_boolean",
-    "parse_choice", "parse_integer", "parse_multiline_text", "parse_text", "read_version", "redact_command",
-    "redact_secrets", "redact_text", "replace_unstorable",
+    "Cache", "CacheSize", "MAX_INT64", "cached", "find_unknown_migrations", "get_current_process_id",
+    "has_process_ended", "parse_boolean", "parse_choice", "parse_integer", "parse_multiline_text", "parse_text",
+    "read_version", "redact_command", "redact_secrets", "redact_text", "replace_unstorable",
 ]  # fmt: skip

@@ -5,11 +5,11 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management import call_command
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from dashboard.pages.settings import create_sign_in_link
 from rolloutdeck.protocol import TOKEN_SCOPES
+from rollouts.backup import UpgradeError, migrate_database
 from rollouts.models import Token
 
 ADMIN = "admin"
@@ -20,7 +20,10 @@ class Command(BaseCommand):
     help = "Migrate, create the first admin and the local token; print {user, token, link} as JSON."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        call_command("migrate", interactive=False, stdout=self.stderr)
+        try:
+            migrate_database(self.stderr)
+        except UpgradeError as error:
+            raise CommandError(str(error)) from error
         user = find_or_create_admin()
         token, link = read_or_create_token(user), create_sign_in_link(user)
         self.stdout.write(json.dumps({"user": user.get_username(), "token": token, "link": link}))

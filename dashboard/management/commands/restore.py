@@ -13,6 +13,7 @@ from rollouts.backup import describe_bytes, restore_backup
 
 class Command(ServerCommand):
     help = "Restore a backup into an empty data folder and an empty database."
+    needs_database = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_restore_arguments(parser)

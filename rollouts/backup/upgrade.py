@@ -1,0 +1,154 @@
+"""Migrates the database to this version so that a failure leaves it as it was, and refuses one of a newer version."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from django.core.management import call_command
+from django.core.management.base import OutputWrapper
+from django.db import connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+
+from rollouts.backup.database import copy_sqlite_file, get_engine, list_migrations
+from rollouts.errors import RolloutError
+from rollouts.lib import find_unknown_migrations, read_version
+from rollouts.storage import get_data_root
+
+VERSION_FILE = "version"  # in the data folder: the last version that used it
+
+
+class UpgradeError(RolloutError):
+    """The database cannot be used by this version. It was not changed. The message says why and what to do."""
+
+    code = "upgrade"
+
+
+def check_data_version() -> None:
+    """Raises UpgradeError if a newer version has changed the tables."""
+    if get_engine() == "sqlite" and not Path(connection.settings_dict["NAME"]).exists():
+        return
+    if unknown := find_unknown_migrations(list_migrations("default")):
+        message = (
+            f"This data folder was used by Rolloutdeck {read_data_version() or 'of a newer version'}, and this is "
+            f"{read_version()}: the database has {unknown[-1]}. Install that version or a newer one."
+        )
+        raise UpgradeError(message)
+
+
+def migrate_database(log: OutputWrapper) -> None:
+    """Creates or changes the tables, all or none, and records the version. Raises UpgradeError.
+
+    SQLite: a copy is migrated and then replaces the database; the old one stays as `<name>.before-<version>`.
+    PostgreSQL: one transaction.
+    """
+    check_data_version()
+    try:
+        if get_engine() == "sqlite":
+            migrate_sqlite(log)
+        else:
+            with transaction.atomic():
+                call_command("migrate", interactive=False, stdout=log)
+    except UpgradeError:
+        raise
+    except Exception as error:
+        message = (
+            f"The database was not upgraded to Rolloutdeck {read_version()}, nothing was changed: {error}. "
+            "The version that used it before still works."
+        )
+        raise UpgradeError(message) from error
+    record_data_version()
+
+
+def migrate_sqlite(log: OutputWrapper) -> None:
+    path = Path(connection.settings_dict["NAME"])
+    if not path.exists() or not has_pending_migrations() or not list_migrations("default"):
+        call_command("migrate", interactive=False, stdout=log)
+        return
+    copy = path.with_name(f".{path.name}.upgrade")
+    connection.close()
+    reserve_sqlite_file(path)
+    remove_sqlite_files(copy)
+    try:
+        copy_sqlite_file(path, copy)
+        with use_sqlite_file(copy):
+            call_command("migrate", interactive=False, stdout=log)
+        with closing(sqlite3.connect(copy)) as migrated:
+            migrated.execute("PRAGMA journal_mode=DELETE")  # one file, without a log next to it
+        replace_sqlite_file(path, copy)
+    finally:
+        remove_sqlite_files(copy)
+
+
+def has_pending_migrations() -> bool:
+    executor = MigrationExecutor(connection)
+    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+
+
+def reserve_sqlite_file(path: Path) -> None:
+    """Writes the log into the file. Raises UpgradeError if another process has the database open: what it writes from
+    now on would be lost."""
+    with closing(sqlite3.connect(path, timeout=5)) as database:
+        try:
+            mode = database.execute("PRAGMA journal_mode=DELETE").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            raise UpgradeError(f"Another process uses {path} ({error}). Stop it, then start again.") from error
+    if mode != "delete":
+        raise UpgradeError(f"Another process uses {path}. Stop it, then start again.")
+
+
+@contextmanager
+def use_sqlite_file(path: Path) -> Iterator[None]:
+    """Lets the default connection, which migrations use, read and write another file."""
+    name = connection.settings_dict["NAME"]
+    connection.settings_dict["NAME"] = str(path)
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = name
+
+
+def replace_sqlite_file(path: Path, copy: Path) -> None:
+    """Replaces the database by the copy in one step, and keeps the old one. The copy is on the disk before."""
+    shutil.copymode(path, copy)
+    for written in (copy, path):
+        sync(written)
+    kept = path.with_name(f"{path.name}.before-{read_version()}")
+    kept.unlink(missing_ok=True)
+    try:
+        kept.hardlink_to(path)
+    except OSError:  # a file system without hard links
+        shutil.copy2(path, kept)
+    copy.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_sqlite_files(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def read_data_version() -> str:
+    try:
+        return (get_data_root() / VERSION_FILE).read_text(encoding="utf-8").strip()[:40]
+    except (OSError, ValueError):
+        return ""
+
+
+def record_data_version() -> None:
+    path = get_data_root() / VERSION_FILE
+    if read_data_version() != read_version():
+        temporary = path.with_name(f".{VERSION_FILE}.new")
+        temporary.write_text(f"{read_version()}\n", encoding="utf-8")
+        temporary.replace(path)

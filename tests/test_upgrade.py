@@ -1,0 +1,109 @@
+"""An upgrade that fails changes nothing; tables of a newer version are refused. On a data folder of version 0.1.0."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from django.db.migrations.loader import MigrationLoader
+
+from rollouts.lib import find_unknown_migrations, read_version
+
+ROOT = Path(__file__).parents[1]
+ARCHIVE = ROOT / "tests/data/versions/0.1.0.tar.gz"
+LATER = ("rollouts", "9999_later", "2030-01-01")
+FAILING = """
+from django.db import migrations, models
+
+def fail(apps, schema_editor):
+    raise ValueError("the disk is on fire")
+
+class Migration(migrations.Migration):
+    operations = [
+        migrations.CreateModel("Thing", [("id", models.AutoField(primary_key=True))]),
+        migrations.RunPython(fail),
+    ]
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def manage(data: Path, *words: str, failing: bool = False) -> subprocess.CompletedProcess[str]:
+    """Runs a command of manage.py; `failing` adds a migration that fails after it has created a table."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("ROLLOUTDECK_", "DATABASE"))}
+    environment = {**plain, "ROLLOUTDECK_DATA": str(data), "PYTHONPATH": f"{data.parent}:{ROOT}"}
+    if failing:
+        migrations = data.parent / "late_app" / "migrations"
+        migrations.mkdir(parents=True, exist_ok=True)
+        for name, text in {"../__init__.py": "", "__init__.py": "", "0001_initial.py": FAILING}.items():
+            (migrations / name).write_text(text)
+        (data.parent / "late_settings.py").write_text(
+            "from dashboard.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'late_app']\n"
+        )
+        environment["DJANGO_SETTINGS_MODULE"] = "late_settings"
+    command = [sys.executable, str(ROOT / "manage.py"), *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=150)
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return list(database.iterdump())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_failed_upgrade_changes_nothing_and_the_next_one_keeps_the_old_database(data: Path) -> None:
+    database = data / "db.sqlite3"
+    before = dump(database)
+
+    done = manage(data, "bootstrap", failing=True)
+    assert done.returncode and "nothing was changed: the disk is on fire" in done.stderr
+    assert dump(database) == before
+
+    with closing(sqlite3.connect(database)) as other:  # such as a server that still runs
+        other.execute("PRAGMA journal_mode=WAL")
+        other.execute("SELECT count(*) FROM django_migrations").fetchone()
+        done = manage(data, "bootstrap")
+        assert done.returncode and "Another process uses" in done.stderr
+    assert dump(database) == before
+
+    done = manage(data, "bootstrap")
+    assert done.returncode == 0, done.stderr
+    assert dump(data / f"db.sqlite3.before-{read_version()}") == before
+    assert (data / "version").read_text().strip() == read_version()
+    assert [path.name for path in data.glob(".db.sqlite3*")] == []
+
+    with closing(sqlite3.connect(database)) as newer, newer:
+        newer.execute(
+            "INSERT INTO django_migrations (app, name, applied) VALUES ('rollouts', '9999_later', '2030-01-01')"
+        )
+    (data / "version").write_text("9.0.0\n")
+    upgraded = dump(database)
+    for command in (["bootstrap"], ["fsck"], ["backup", str(data.parent / "backup")]):
+        done = manage(data, *command)
+        assert done.returncode, command
+        assert "This data folder was used by Rolloutdeck 9.0.0" in done.stderr
+        assert "the database has rollouts.9999_later. Install that version or a newer one." in done.stderr
+    assert dump(database) == upgraded
+
+
+def test_migrations_of_removed_packages_are_no_newer_version() -> None:
+    assert find_unknown_migrations(["old_package.0001_initial", "auth.0001_initial"]) == []
+    assert find_unknown_migrations(["rollouts.9999_later"]) == ["rollouts.9999_later"]
+
+
+def test_all_migrations_fit_into_one_transaction_of_postgres() -> None:
+    migrations = MigrationLoader(None).disk_migrations
+    assert [name for name, migration in migrations.items() if not migration.atomic] == []

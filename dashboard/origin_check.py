@@ -1,4 +1,4 @@
-"""The ASGI entry for everything that uvicorn serves: checks Host and Origin, and removes the URL prefix."""
+"""The ASGI entry of everything that uvicorn serves: checks Host, Origin, protocol version; removes the URL prefix."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from django.conf import settings
 from dashboard import permissions
 from dashboard.api import build_error_body
 from dashboard.uploads import handle_upload, is_upload_request, start_json_response
+from rolloutdeck.protocol import WIRE_HEADER, describe_wire_mismatch
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -19,6 +20,8 @@ App = Any  # an ASGI application; Django, Channels and uvicorn have different ty
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 HEALTH_PATHS = ("/healthz", "/readyz")  # a load balancer uses the IP address as the Host
 CLOSE_FORBIDDEN = 4403
+API_PATH = "/api/v1/"
+WIRE_NAME = WIRE_HEADER.lower().encode()
 
 
 def get_header(scope: Scope, name: bytes) -> str:
@@ -70,6 +73,8 @@ class HostOriginCheck:
             scope = {**scope, "headers": [(b"host", host.encode())]}
         if not permissions.is_own_host(host):
             await send_wrong_host(send, host)
+        elif mismatch := path.startswith(API_PATH) and describe_wire_mismatch(get_header(scope, WIRE_NAME)):
+            await send_refusal(send, 426, "wire_version", mismatch)
         elif is_upload_request(scope, path):
             await handle_upload(scope, receive, send, path)
         else:
@@ -90,5 +95,9 @@ async def send_wrong_host(send: Send, host: str) -> None:
         f"This server has the URL {settings.PUBLIC_URL}, not the host {host[:100]!r}. "
         "Set ROLLOUTDECK_PUBLIC_URL to the URL that users open."
     )
-    await start_json_response(send, 400, build_error_body("wrong_host", message), "GET")
+    await send_refusal(send, 400, "wrong_host", message)
+
+
+async def send_refusal(send: Send, status: int, code: str, message: str) -> None:
+    await start_json_response(send, status, build_error_body(code, message), "GET")
     await send({"type": "http.response.body", "body": b""})

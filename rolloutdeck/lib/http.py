@@ -18,11 +18,13 @@ from typing import Any, BinaryIO, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 from rolloutdeck import protocol
+from rolloutdeck.lib.log import logger
 from rolloutdeck.protocol import SpoolHeader
 
 API_PATH = "api/v1/"
 MAX_RESPONSE_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 18
+_newer_servers: set[str] = set()  # that were warned of
 
 
 class ServerUnreachableError(Exception):
@@ -142,7 +144,19 @@ class ServerClient:
                 response = _read_response(connection.getresponse(), time.monotonic() + 10 * timeout)
             finally:
                 connection.close()
+        self._warn_of_newer_server(response)
         return response
+
+    def _warn_of_newer_server(self, response: ServerResponse) -> None:
+        """Logs once per server that it speaks a newer version than this client. It accepts older ones."""
+        version = response.headers.get(protocol.SERVER_HEADER.lower(), "")
+        if version.isdecimal() and int(version[:9]) > protocol.WIRE_VERSION and self.url not in _newer_servers:
+            _newer_servers.add(self.url)
+            logger.warning(
+                "The server %s speaks version %s of the protocol, this client version %d. What is new in it is not "
+                "available here. Upgrade the client: pip install --upgrade rolloutdeck.",
+                self.url, version[:9], protocol.WIRE_VERSION,
+            )  # fmt: skip
 
     def send_json(self, method: str, path: str, data: Any, **options: Any) -> ServerResponse:
         headers = {**options.pop("headers", {}), "Content-Type": "application/json"}

@@ -1,11 +1,12 @@
-"""The wire contract between client and server. A server accepts every released wire version."""
+"""The wire contract between client and server, and the range of its versions that a server accepts."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, TypedDict
 
-WIRE_VERSION = 1
+WIRE_VERSION = 1  # what this client sends, and the newest that this server accepts
+MIN_WIRE_VERSION = 1  # the oldest that this server accepts: every released one
 
 SPLITS = ("train", "eval")
 STEP_KINDS = ("global_step", "rollout_id", "policy_version", "feed_index", "iteration")
@@ -77,3 +78,13 @@ class Receipt(TypedDict):
 
     sha256: str
     bytes: int
+
+
+def describe_wire_mismatch(header: str) -> str:
+    """Returns why a server does not accept a client with this WIRE_HEADER, "" if it does. Without one it does."""
+    if not header or (header.isdecimal() and MIN_WIRE_VERSION <= int(header[:9]) <= WIRE_VERSION):
+        return ""
+    accepted = f"{MIN_WIRE_VERSION}" if MIN_WIRE_VERSION == WIRE_VERSION else f"{MIN_WIRE_VERSION} to {WIRE_VERSION}"
+    is_newer = header.isdecimal() and int(header[:9]) > WIRE_VERSION
+    older = "Upgrade the server." if is_newer else "Upgrade the client: pip install --upgrade rolloutdeck."
+    return f"The client speaks version {header[:9]} of the protocol, this server accepts {accepted}. {older}"

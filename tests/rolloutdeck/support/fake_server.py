@@ -19,6 +19,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self.mode = "ok"
+        self.version = "0.1.0"  # of the server, in each answer
         self.only = ""  # the mode holds for bodies with these bytes, "" for all
         self.dumps: list[tuple[str, dict[str, str], bytes]] = []
         self.parts: dict[str, bytes] = {}
@@ -125,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
     def raw(self, status: int, body: bytes, *, ours: bool) -> None:
         self.send_response(status)
         if ours:
-            self.send_header("X-Rolloutdeck", "0.1.0")
+            self.send_header("X-Rolloutdeck", self.receiver.version)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

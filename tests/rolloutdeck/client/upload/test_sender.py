@@ -50,6 +50,7 @@ def logged(run: Run, steps: range) -> list[bytes]:
         "401",
         "403",
         "404",
+        "426",
         "login",
         "302",
         "502 proxy",
@@ -201,6 +202,34 @@ def test_a_renewed_token_file_is_used_without_a_restart(
     until(lambda: "Bearer old" in at_receiver.tokens)
     token.write_text("new\n")
     until(lambda: "Bearer new" in at_receiver.tokens)
+
+
+def test_a_server_that_is_too_old_is_named_once_and_nothing_is_rejected(
+    start: Start, at_receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    at_receiver.mode = "426"
+    run = start()
+    bodies = logged(run, range(3))
+    until(lambda: len(at_receiver.tokens) > 5)  # it has tried several times
+    folder = run._threads.spool.folder
+    assert not (folder / spool.REJECTED_FOLDER).exists()
+    warnings = [record.getMessage() for record in caplog.records if "because of a test" in record.getMessage()]
+    assert warnings == [f"Data stays in {folder} until this is fixed: No, because of a test."]
+    at_receiver.mode = "ok"
+    until(lambda: sorted(at_receiver.bodies()) == sorted(bodies))
+
+
+def test_a_server_of_a_newer_version_is_named_once_and_used(
+    start: Start, at_receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    at_receiver.version = str(wire.WIRE_VERSION + 1)
+    bodies = logged(start(), range(3))
+    until(lambda: sorted(at_receiver.bodies()) == sorted(bodies))
+    assert [record.getMessage() for record in caplog.records if "version" in record.getMessage()] == [
+        f"The server {at_receiver.url} speaks version {wire.WIRE_VERSION + 1} of the protocol, this client version "
+        f"{wire.WIRE_VERSION}. What is new in it is not available here. Upgrade the client: pip install --upgrade "
+        "rolloutdeck."
+    ]
 
 
 def test_a_body_over_the_part_size_travels_in_parts_and_goes_on_where_it_stopped(

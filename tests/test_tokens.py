@@ -28,8 +28,8 @@ def brought(product: Product, run: str, *words: object) -> str:
     """Imports into the run; its uid."""
     command = product.command("import", *map(str, words), "--project", "tokens", "--run", run)
     assert command.wait(120) == 0
-    (one,) = (item for item in product.get("runs/")["results"] if item["name"] == run)
-    return str(one["id"])
+    (row,) = (item for item in product.get("runs/")["results"] if item["name"] == run)
+    return str(row["id"])
 
 
 def with_tokens(product: Product, uid: str, count: int) -> dict[str, Any]:

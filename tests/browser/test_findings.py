@@ -35,9 +35,9 @@ def test_a_selected_quote_becomes_a_finding_and_its_file_runs_and_asks_for_nothi
     )  # one without a finding: it asks for a title
     training.pushed(1, 4)
     page = visit.go(f"/runs/{training.uid}/steps/latest/?q=score<2")
-    one = rows(page)[1]
+    row = rows(page)[1]
     page.keyboard.press("j")
-    expect(page.locator(f"#sample article[data-id='{one}']")).to_be_visible()
+    expect(page.locator(f"#sample article[data-id='{row}']")).to_be_visible()
     quote = select(page)
     page.keyboard.press("q")
     box = page.locator("#adding")
@@ -95,10 +95,10 @@ def test_a_block_for_a_chat_is_copied_with_the_selected_quote(visit: Visit, trai
     visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
     training.pushed(1, 2)
     page = visit.go(f"/runs/{training.uid}/steps/latest/")
-    one = rows(page)[0]
+    row = rows(page)[0]
     quote = select(page)
     page.keyboard.press("Shift+Q")
     expect(page.locator(".toast")).to_have_text("Copied with quote")
     copied = str(page.evaluate("navigator.clipboard.readText()")).split("\n")
-    assert copied[1:] == [f"> {quote}", f"{visit.site.url}/samples/{one}/"]
+    assert copied[1:] == [f"> {quote}", f"{visit.site.url}/samples/{row}/"]
     assert "train step 1 · score" in copied[0]

@@ -29,7 +29,7 @@ def pressed(visit: Visit, training: Training) -> Page:
 def press_as(page: Page, **event: Any) -> None:
     """A key as another keyboard or an input method reports it."""
     page.evaluate(
-        "told => document.body.dispatchEvent(new KeyboardEvent('keydown', {bubbles: true, cancelable: true, ...told}))",
+        "init => document.body.dispatchEvent(new KeyboardEvent('keydown', {bubbles: true, cancelable: true, ...init}))",
         event,
     )
 

@@ -117,7 +117,7 @@ def test_nothing_is_cut(visit: Visit, trained: Training) -> None:
         page = opened(visit, path)
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
-            cut += [f"{path} at {width}: {one}" for one in page.evaluate(CUT)]
+            cut += [f"{path} at {width}: {cut_element}" for cut_element in page.evaluate(CUT)]
             if (wide := overflow(page)) > 0:
                 cut.append(f"{path} at {width}: the page is {wide} px wider than the window")
     assert cut == [], "\n".join(cut)

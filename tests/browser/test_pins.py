@@ -122,11 +122,11 @@ def test_of_two_people_who_plan_at_once_the_second_is_told_and_keeps_what_they_d
     page.keyboard.press("Enter")
     expect(page.locator("#pin summary")).to_contain_text("pinned")
     mine, theirs = visit.go(plan_of("at-once")), person(planner).go(plan_of("at-once"))
-    for one, target in ((mine, "4"), (theirs, "7")):
-        add(one, stepped, 1)
-        one.locator("#plan input[name=target]").fill(target)
-        one.keyboard.press("Tab")
-        expect(one.locator("#plan-strip")).to_contain_text(f"step {target}: {stepped.name} step 1")
+    for pin, target in ((mine, "4"), (theirs, "7")):
+        add(pin, stepped, 1)
+        pin.locator("#plan input[name=target]").fill(target)
+        pin.keyboard.press("Tab")
+        expect(pin.locator("#plan-strip")).to_contain_text(f"step {target}: {stepped.name} step 1")
     mine.get_by_role("button", name="Save as revision 1").click()
     expect(mine.locator("main")).to_contain_text("Saved revision 1")
     expect(theirs.locator(".conflict")).to_contain_text("admin saved revision 1")

@@ -93,15 +93,15 @@ def test_a_shut_group_stays_shut_and_a_point_of_a_chart_leads_to_its_step(visit:
     page.reload()
     expect(chart(page, "actor/up")).to_be_hidden()
     page.locator("details.chart-group summary", has_text="actor").click()
-    one = chart(page, "actor/up")
-    expect(one).to_have_attribute(
+    curve = chart(page, "actor/up")
+    expect(curve).to_have_attribute(
         "aria-label", "actor/up: 20. Press the arrow keys to move between steps, Enter to enlarge the chart."
     )
-    one.focus()
+    curve.focus()
     page.keyboard.press("ArrowLeft")
-    expect(one).to_contain_text("20: 20")
+    expect(curve).to_contain_text("20: 20")
     page.keyboard.press("ArrowLeft")
-    expect(one).to_contain_text("19: 19")
+    expect(curve).to_contain_text("19: 19")
     expect(page.locator(".chart-tip")).to_contain_text("actor/up · step 19")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")

@@ -33,7 +33,7 @@ class Hands:
         self.acts += 1
         target.click()
 
-    def ask(self, q: str) -> None:
+    def enter_query(self, q: str) -> None:
         """A typed query is one act."""
         self.acts += 1
         self.page.keyboard.press("/")
@@ -106,7 +106,7 @@ def test_t3_all_responses_of_a_group_are_seen_without_an_act_and_read_with_one_k
 
 def test_t4_truncated_samples_of_low_reward_are_one_query_away(at_step: Callable[..., Hands]) -> None:
     hands = at_step(name="kept")
-    hands.ask("is:truncated score<0.2")
+    hands.enter_query("is:truncated score<0.2")
     expect(hands.page.locator("#found b").first).to_have_text("2")
     expect(hands.page.locator("#rows tr[data-id]")).to_have_count(2)
     assert hands.acts <= 1
@@ -114,7 +114,7 @@ def test_t4_truncated_samples_of_low_reward_are_one_query_away(at_step: Callable
 
 def test_t5_a_phrase_is_one_query_away_and_marked_in_list_and_pane(at_step: Callable[..., Hands]) -> None:
     hands = at_step()
-    hands.ask('"double check"')
+    hands.enter_query('"double check"')
     with_it = [row for row in read_lines(V0 / "rollout" / "5.jsonl") if "double check" in row["output"]]
     expect(hands.page.locator("#found b").first).to_have_text(str(len(with_it)))
     expect(hands.page.locator("#rows .snippet mark.hit")).to_have_count(len(with_it))

@@ -119,14 +119,14 @@ async def test_nobody_listens_without_signing_in(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["no json", "[]", "{}", '{"topics": "runs"}', '{"topics": [1]}', '{"topics": ["\\u0000"]}']
+    "message", ["no json", "[]", "{}", '{"topics": "runs"}', '{"topics": [1]}', '{"topics": ["\\u0000"]}']
 )
-def test_what_is_not_understood_ends_the_socket(run: Run, said: str) -> None:
+def test_what_is_not_understood_ends_the_socket(run: Run, message: str) -> None:
     @async_to_sync
     async def asked() -> Any:
         page = await socket(await User.objects.aget(username="mina"))
         await page.connect()
-        await page.send_to(text_data=said)
+        await page.send_to(text_data=message)
         return await page.receive_output()
 
     assert asked()["code"] == 4400

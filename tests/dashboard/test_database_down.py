@@ -13,7 +13,7 @@ from django.test import Client
 
 from rollouts.findings import findings
 from rollouts.models import Project, SignInSession
-from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.api_client import ApiClient
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -56,23 +56,23 @@ def person(owner: User) -> Client:
 
 
 def test_a_page_and_the_api_say_that_the_disk_is_full(person: Client, owner: User, project: Project) -> None:
-    ask = Ask.signed_in(owner)
+    api = ApiClient.signed_in(owner)
     finding = findings.create_finding(project, owner, title="x")
     with full():
-        response = ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
+        response = api("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
         while response.status_code == 201:  # some pages lay free
-            response = ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
+            response = api("POST", "findings/", {"project": "math", "title": "x", "note": NOTE})
         page = person.post(f"/findings/{finding.pk}/edit/", {"title": "y", "note": NOTE, "version": "1"})
     assert (response.status_code, response.json()["error"]["code"]) == (507, "database_unavailable")
     assert "is full" in response.json()["error"]["message"]
     assert page.status_code == 507 and "The disk is full" in page.content.decode()
-    assert ask("POST", "findings/", {"project": "math", "title": "x", "note": NOTE}).status_code == 201
+    assert api("POST", "findings/", {"project": "math", "title": "x", "note": NOTE}).status_code == 201
 
 
 def test_a_page_and_the_api_say_that_the_database_is_busy(person: Client, owner: User, project: Project) -> None:
-    ask = Ask.signed_in(owner)
+    api = ApiClient.signed_in(owner)
     with busy():
-        response = ask("POST", "findings/", {"project": "math", "title": "x"})
+        response = api("POST", "findings/", {"project": "math", "title": "x"})
         page = person.post("/settings/math/correct/", {"correct": "score>0.5"})
         assert person.get("/").status_code == 200
     assert (response.status_code, response.json()["error"]["code"]) == (503, "database_unavailable")

@@ -13,7 +13,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.api_client import ApiClient
 from tests.dashboard.support.translations import Entry, entries
 from tests.support.html import squeeze
 
@@ -47,8 +47,8 @@ def test_the_catalogue_holds_every_text_and_no_other(extracted: Path, domain: st
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_every_text_is_translated_with_its_holes(domain: str) -> None:
-    def wrong(one: Entry) -> bool:
-        return one.fuzzy or not all(one.translations) or one.holes_differ()
+    def wrong(first: Entry) -> bool:
+        return first.fuzzy or not all(first.translations) or first.holes_differ()
 
     assert [item.text for item in entries(ROOT / FOLDER / f"{domain}.po") if wrong(item)] == []
 
@@ -111,7 +111,7 @@ def test_scripts_get_their_texts_from_an_address_that_may_be_kept(client: Client
 
 
 def test_programs_are_answered_in_english(mate: User) -> None:
-    answer = Ask.with_token(mate, "read")("GET", "runs/nobody/", headers=CHINESE)
+    answer = ApiClient.with_token(mate, "read")("GET", "runs/nobody/", headers=CHINESE)
     assert answer.json()["error"]["message"] == "Run 'nobody' not found, or you have no access to it."
 
 

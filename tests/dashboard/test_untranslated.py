@@ -107,10 +107,10 @@ def paths(run: Run, later: Run, owner: User, project: Project) -> list[str]:
     """Every page in its states."""
     builders.run(project, "empty", uid="empty")
     at_two = {item.index: item for item in Sample.objects.filter(step__run=run, step__step=2, step__split="train")}
-    one = at_two[1]
-    builders.flag(one.pk, owner, reason=project.reasons[0]["key"], text="坏")
+    first = at_two[1]
+    builders.flag(first.pk, owner, reason=project.reasons[0]["key"], text="坏")
     finding = findings.create_finding(project, owner, title="循环", note="**多**")
-    names = {"finding": finding.pk, "one": one.pk, "key": one.prompt_key, "unscored": at_two[11].prompt_key}
+    names = {"finding": finding.pk, "one": first.pk, "key": first.prompt_key, "unscored": at_two[11].prompt_key}
     odd = {"talk": at_two[9].pk, "cut": at_two[10].pk, "blank": at_two[11].pk, "tokens": at_two[12].pk}
     return [path.format(**names, **odd) for path in PATHS.split()]
 

@@ -24,7 +24,7 @@ from rollouts.pins import pins
 from rollouts.retention import update_policy
 from rollouts.saved_views import save_view
 from rollouts.sharing import create_shared_link
-from tests.dashboard.support.api_client import Ask, filled, one_sample
+from tests.dashboard.support.api_client import ApiClient, filled, one_sample
 from tests.rollouts.support.artifacts import manifest_of, registered
 from tests.support import builders
 
@@ -133,7 +133,7 @@ MATCH = {"If-Match": '"0"'}
 def things(project: Project, owner: User) -> dict[str, str]:
     """A run with a flagged sample, a finding that shows it and a pin; an `other` run that nothing holds; Nora, who
     never signed in."""
-    run, other = filled(project), builders.run(project, "other")
+    run, right = filled(project), builders.run(project, "other")
     sample = one_sample(run)
     bulk.flag_samples(run, [sample.pk], owner)
     finding = findings.create_finding(project, owner, title="Loops")
@@ -154,7 +154,12 @@ def things(project: Project, owner: User) -> dict[str, str]:
         "token": Token.objects.get(),
         "view": save_view(owner, page="runs", name="Low", params="q=score<0.2", project=project, shared=True),
     }
-    return {"run": run.uid, "other": other.uid, "sample": sample.pk, **{name: str(one.pk) for name, one in ids.items()}}
+    return {
+        "run": run.uid,
+        "other": right.uid,
+        "sample": sample.pk,
+        **{name: str(left.pk) for name, left in ids.items()},
+    }
 
 
 def placed(value: Any, things: dict[str, str]) -> Any:
@@ -171,7 +176,7 @@ def patterns(found: Any = None, prefix: str = "") -> Iterator[tuple[str, URLPatt
             yield prefix + str(item.pattern), item
 
 
-PAGES = {str(one.name): route for route, one in patterns() if not route.startswith("api/")}
+PAGES = {str(left.name): route for route, left in patterns() if not route.startswith("api/")}
 HOLES = {
     "<str:uid>": "{run}", "<str:step>": "1", "<path:group>": "g", "<str:key>": "k", "<str:slug>": "math",
     "<str:language>": "en",
@@ -222,10 +227,10 @@ def viewer(project: Project) -> User:
 def test_every_call_that_writes_is_listed() -> None:
     methods = {
         (method.upper(), route.removeprefix("api/v1/"))
-        for route, one in patterns()
+        for route, left in patterns()
         if route.startswith("api/v1/")
         for method in ("post", "put", "patch", "delete")
-        if hasattr(one.callback.view_class, method)  # type: ignore[union-attr]
+        if hasattr(left.callback.view_class, method)  # type: ignore[union-attr]
     }
     requested = {(method, path.partition("?")[0]) for method, path, _ in CALLS if method != "GET"}
     assert len(methods) == len(requested)
@@ -242,11 +247,11 @@ def test_nobody_gets_past_the_door_without_an_account(things: dict[str, str]) ->
         for method in ("get", "post"):
             answer = getattr(Client(), method)(page(name, things), placed(FORMS.get(name, {}), things))
             assert answer.status_code in (302, 405) and "sign-in" in answer.headers.get("Location", "sign-in"), name
-    for route, one in patterns():
+    for route, left in patterns():
         if route.startswith("api/v1/"):
             for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
                 requested = Client().generic(method, "/" + route.replace("<int:", "1").replace("<str:", "x"))
-                assert requested.status_code in (401, 404), (method, route, one)
+                assert requested.status_code in (401, 404), (method, route, left)
     assert state() == before
 
 
@@ -267,7 +272,7 @@ def test_a_stranger_finds_nothing_at_any_address_of_a_project(things: dict[str, 
         client.post(page(name, things), placed(FORMS[name], things))
     for method, path, body in CALLS:
         if (method, path) not in OWN:
-            assert Ask(client)(method, placed(path, things), placed(body, things)).status_code in (404, 428), path
+            assert ApiClient(client)(method, placed(path, things), placed(body, things)).status_code in (404, 428), path
     assert state() == before
 
 
@@ -308,13 +313,16 @@ def test_a_form_changes_something_for_an_owner_and_nothing_for_a_viewer(
 def test_a_call_changes_something_with_the_role_and_the_scope_and_nothing_without(
     things: dict[str, str], owner: User, viewer: User, stranger: User
 ) -> None:
-    full = Ask.with_token(owner, *SCOPES)
-    without = [Ask.with_token(owner, "read")]
-    others = [Ask.with_token(viewer, *SCOPES), Ask.with_token(owner, *SCOPES, on=builders.project("elsewhere"))]
+    full = ApiClient.with_token(owner, *SCOPES)
+    without = [ApiClient.with_token(owner, "read")]
+    others = [
+        ApiClient.with_token(viewer, *SCOPES),
+        ApiClient.with_token(owner, *SCOPES, on=builders.project("elsewhere")),
+    ]
     for method, path, body in CALLS:
         address, result = placed(path, things), placed(body, things)
         request_data = [*without, *([] if (method, path) in OWN else others)]
-        changed = [changes(partial(ask, method, address, result, headers=MATCH)) for ask in (full, *request_data)]
+        changed = [changes(partial(api, method, address, result, headers=MATCH)) for api in (full, *request_data)]
         assert changed == [True, *[False] * len(request_data)], (method, path)
 
 

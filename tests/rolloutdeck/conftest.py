@@ -127,9 +127,9 @@ def others(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     result = SimpleNamespace(first=None, objections=[], asked=0)
     accelerate = ModuleType("accelerate.utils")
 
-    def gathered(said: list[Any]) -> list[Any]:
+    def gathered(existing: list[Any]) -> list[Any]:
         result.asked += 1
-        return [*said, *result.objections]
+        return [*existing, *result.objections]
 
     vars(accelerate)["broadcast_object_list"] = lambda message, from_process: [result.first or message[from_process]]
     vars(accelerate)["gather_object"] = gathered

@@ -13,34 +13,36 @@ JAGGED = ("_values", "_offsets", "_lengths")
 TENSOR = ("dtype", "shape", "layout", "device", "requires_grad")
 
 
-def compare(one: Any, other: Any, where: str) -> None:
+def compare(left: Any, right: Any, where: str) -> None:
     """Raises AssertionError unless both are equal in every value, type (numpy's included) and order, but for the order
     of the fields of a TensorDict."""
-    assert type(one) is type(other), f"{where}: {type(one)}, {type(other)}"
-    parts = PARTS.get(type(one))
+    assert type(left) is type(right), f"{where}: {type(left)}, {type(right)}"
+    parts = PARTS.get(type(left))
     if parts is not None:
-        compare(parts(one), parts(other), where)
-    elif isinstance(one, dict):
-        assert list(one) == list(other), f"{where}: {list(one)}, {list(other)}"
-        for name, value in one.items():
-            compare(value, other[name], f"{where}.{name}")
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other), where
-        for position, pair in enumerate(zip(one, other, strict=True)):
+        compare(parts(left), parts(right), where)
+    elif isinstance(left, dict):
+        assert list(left) == list(right), f"{where}: {list(left)}, {list(right)}"
+        for name, value in left.items():
+            compare(value, right[name], f"{where}.{name}")
+    elif isinstance(left, (list, tuple)):
+        assert len(left) == len(right), where
+        for position, pair in enumerate(zip(left, right, strict=True)):
             compare(*pair, f"{where}[{position}]")
-    elif isinstance(one, torch.Tensor):
-        compare_tensors(one, other, where)
+    elif isinstance(left, torch.Tensor):
+        compare_tensors(left, right, where)
     else:
-        same = one.tobytes() == other.tobytes() if isinstance(one, np.generic) else one == other
-        assert same or (one != one and other != other), where
+        same = left.tobytes() == right.tobytes() if isinstance(left, np.generic) else left == right
+        assert same or (left != left and right != right), where
 
 
-def compare_tensors(one: torch.Tensor, other: torch.Tensor, where: str) -> None:
-    for name in TENSOR if not one.is_nested else ("dtype", "layout", "_min_seqlen", "_max_seqlen"):
-        assert getattr(one, name) == getattr(other, name), f"{where}: {name}"
-    if one.is_nested:
-        return compare(*({name: getattr(item, name) for name in JAGGED} for item in (one, other)), where)
-    same = torch.equal(*(item.contiguous().reshape(-1).view(torch.uint8) for item in (one, other)))  # NaN equals itself
+def compare_tensors(left: torch.Tensor, right: torch.Tensor, where: str) -> None:
+    for name in TENSOR if not left.is_nested else ("dtype", "layout", "_min_seqlen", "_max_seqlen"):
+        assert getattr(left, name) == getattr(right, name), f"{where}: {name}"
+    if left.is_nested:
+        return compare(*({name: getattr(item, name) for name in JAGGED} for item in (left, right)), where)
+    same = torch.equal(
+        *(item.contiguous().reshape(-1).view(torch.uint8) for item in (left, right))
+    )  # NaN equals itself
     assert same, where
 
 

@@ -34,7 +34,7 @@ class Visit:
         self.faults: list[str] = []
         context.on("request", self.asked)
         context.on("response", self.answered)
-        context.on("console", self.said)
+        context.on("console", self.record_message)
         context.on("dialog", self.opened)
         context.on("weberror", lambda error: self.faults.append(f"error {error.error}"))
         self.page = context.new_page()
@@ -47,7 +47,7 @@ class Visit:
         if response.status >= 400:
             self.faults.append(f"{response.status} {response.url}")
 
-    def said(self, message: ConsoleMessage) -> None:
+    def record_message(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.faults.append(f"{message.type} {message.text}")
 

@@ -53,12 +53,13 @@ def faults(page: Page, max_stops: int | None = None) -> list[str]:
         page.keyboard.press("Tab")
     result: dict[str, Any] = page.evaluate("window.tabbed")
     met = list(dict.fromkeys(result["met"]))
-    said = [("is not reached", result["all"][at]) for at in range(stops) if at not in met]
+    found = [("is not reached", result["all"][at]) for at in range(stops) if at not in met]
     back = [at for before, at in zip(met, met[1:], strict=False) if at < before]
-    said += [("is met out of order", result["all"][at]) for at in back[1:]]  # one: Tab went on where the focus had been
+    # Tab starts where the focus was, so it goes back once.
+    found += [("is met out of order", result["all"][at]) for at in back[1:]]
     for what, key in (("jumps the order", "jumping"), ("has no name", "nameless"), ("has focus unseen", "unseen")):
-        said += [(what, item) for item in result[key]]
-    said += [("is hidden from screen readers", item) for item in result["hidden"]]
+        found += [(what, item) for item in result[key]]
+    found += [("is hidden from screen readers", item) for item in result["hidden"]]
     if max_stops is not None and stops > max_stops:
-        said.append(("has too many tab stops", str(stops)))
-    return [f"{page.url}: {what}: {one}" for what, one in said]
+        found.append(("has too many tab stops", str(stops)))
+    return [f"{page.url}: {what}: {element}" for what, element in found]

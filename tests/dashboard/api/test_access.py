@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Run
-from tests.dashboard.support.api_client import Ask, filled, one_sample
+from tests.dashboard.support.api_client import ApiClient, filled, one_sample
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -66,19 +66,19 @@ def test_what_belongs_to_a_project_is_there_for_its_people_only(
     path: str, run: Run, owner: User, mate: User, stranger: User
 ) -> None:
     address = placed(path, run)
-    callers = [Ask.with_token(person, "read") for person in (owner, mate, stranger)]
-    callers += [Ask.signed_in(person) for person in (owner, mate, stranger)]
-    assert [ask("GET", address).status_code for ask in callers] == [200, 200, 404, 200, 200, 404]
-    assert Ask(Client())("GET", address).status_code == 401
+    callers = [ApiClient.with_token(person, "read") for person in (owner, mate, stranger)]
+    callers += [ApiClient.signed_in(person) for person in (owner, mate, stranger)]
+    assert [api("GET", address).status_code for api in callers] == [200, 200, 404, 200, 200, 404]
+    assert ApiClient(Client())("GET", address).status_code == 401
 
 
 @pytest.mark.parametrize("path", LISTS)
 def test_a_list_of_all_holds_nothing_for_a_stranger(path: str, run: Run, mate: User, stranger: User) -> None:
-    Ask.signed_in(mate)("POST", "flags/", {"sample": one_sample(run).pk})
-    Ask.signed_in(mate)("POST", "findings/", {"project": "math", "title": "Loops"})
-    assert Ask.signed_in(mate)("GET", path).json()["count"] == 1
-    assert Ask.signed_in(stranger)("GET", path).json()["count"] == 0
-    assert Ask(Client())("GET", path).status_code == 401
+    ApiClient.signed_in(mate)("POST", "flags/", {"sample": one_sample(run).pk})
+    ApiClient.signed_in(mate)("POST", "findings/", {"project": "math", "title": "Loops"})
+    assert ApiClient.signed_in(mate)("GET", path).json()["count"] == 1
+    assert ApiClient.signed_in(stranger)("GET", path).json()["count"] == 0
+    assert ApiClient(Client())("GET", path).status_code == 401
 
 
 @pytest.mark.parametrize(("method", "path", "body", "scope", "for_owner", "for_mate"), WRITES)
@@ -96,13 +96,13 @@ def test_writing_needs_the_role(
 ) -> None:
     address, result = placed(path, run), placed(body, run)
 
-    def status(ask: Ask) -> int:
-        return int(ask(method, address, result).status_code)
+    def status(api: ApiClient) -> int:
+        return int(api(method, address, result).status_code)
 
-    assert status(Ask.signed_in(stranger)) == 404
-    assert status(Ask.signed_in(mate)) == for_mate
-    assert status(Ask.with_token(mate, *SCOPES)) in ({403} if for_mate == 403 else {200, 201})
-    assert status(Ask.signed_in(owner)) == for_owner
+    assert status(ApiClient.signed_in(stranger)) == 404
+    assert status(ApiClient.signed_in(mate)) == for_mate
+    assert status(ApiClient.with_token(mate, *SCOPES)) in ({403} if for_mate == 403 else {200, 201})
+    assert status(ApiClient.signed_in(owner)) == for_owner
 
 
 @pytest.mark.parametrize(("method", "path", "body", "scope", "for_owner", "for_mate"), WRITES)
@@ -111,17 +111,17 @@ def test_writing_needs_the_scope(
 ) -> None:
     address, result = placed(path, run), placed(body, run)
     others = [other for other in SCOPES if other != scope]
-    assert Ask.with_token(owner, *others)(method, address, result).status_code == 403
-    assert Ask.with_token(owner, scope)(method, address, result).status_code == for_owner
+    assert ApiClient.with_token(owner, *others)(method, address, result).status_code == 403
+    assert ApiClient.with_token(owner, scope)(method, address, result).status_code == for_owner
 
 
 @pytest.mark.parametrize("path", [*READS, *LISTS])
 def test_reading_needs_the_scope_read(path: str, run: Run, owner: User) -> None:
-    assert Ask.with_token(owner, "ingest", "annotate", "admin")("GET", placed(path, run)).status_code == 403
+    assert ApiClient.with_token(owner, "ingest", "annotate", "admin")("GET", placed(path, run)).status_code == 403
 
 
 def test_a_token_without_a_scope_is_told_how_one_with_it_is_made(owner: User) -> None:
-    message = Ask.with_token(owner, "ingest")("GET", "runs/").content.decode()
+    message = ApiClient.with_token(owner, "ingest")("GET", "runs/").content.decode()
     assert "needs read" in message and "rolloutdeck token create NAME --scope ingest,read`" in message
 
 
@@ -129,42 +129,43 @@ def test_a_token_without_a_scope_is_told_how_one_with_it_is_made(owner: User) ->
 def test_a_token_for_one_project_reaches_no_other(path: str, run: Run, owner: User) -> None:
     other = builders.project("code")
     other.memberships.create(user=owner, role="owner")
-    ask = Ask.with_token(owner, *SCOPES, on=other)
-    assert ask("GET", placed(path, run)).status_code == 404
-    assert ask("GET", "runs/").json()["count"] == 0
+    api = ApiClient.with_token(owner, *SCOPES, on=other)
+    assert api("GET", placed(path, run)).status_code == 404
+    assert api("GET", "runs/").json()["count"] == 0
 
 
 def test_a_token_for_one_project_makes_no_token_for_another(run: Run, owner: User) -> None:
     builders.project("code").memberships.create(user=owner, role="owner")
-    ask = Ask.with_token(owner, "admin", on=run.project)
-    assert ask("POST", "tokens/", {"name": "x", "project": "code", "scopes": "read"}).status_code == 404
-    assert ask("POST", "tokens/", {"name": "x", "project": "fresh", "scopes": "read"}).status_code == 404
-    assert ask("POST", "tokens/", {"name": "x", "scopes": "read"}).json()["project"] == "math"
-    assert ask("POST", "projects/", {"slug": "fresh"}).status_code == 403
+    api = ApiClient.with_token(owner, "admin", on=run.project)
+    assert api("POST", "tokens/", {"name": "x", "project": "code", "scopes": "read"}).status_code == 404
+    assert api("POST", "tokens/", {"name": "x", "project": "fresh", "scopes": "read"}).status_code == 404
+    assert api("POST", "tokens/", {"name": "x", "scopes": "read"}).json()["project"] == "math"
+    assert api("POST", "projects/", {"slug": "fresh"}).status_code == 403
 
 
 def test_a_browser_needs_its_csrf_token_to_write(run: Run, owner: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(owner)
-    answer = Ask(client)("POST", "flags/", {"sample": one_sample(run).pk})
+    answer = ApiClient(client)("POST", "flags/", {"sample": one_sample(run).pk})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "permission_denied")
 
 
 def test_someone_who_left_the_project_takes_no_token_along(run: Run, mate: User, owner: User) -> None:
-    ask = Ask.with_token(mate, "read")
-    assert ask("GET", f"runs/{run.uid}/").status_code == 200
-    Ask.signed_in(owner)("POST", "projects/math/members/", {"user": "mina", "role": ""})
-    assert ask("GET", f"runs/{run.uid}/").status_code == 404
+    api = ApiClient.with_token(mate, "read")
+    assert api("GET", f"runs/{run.uid}/").status_code == 200
+    ApiClient.signed_in(owner)("POST", "projects/math/members/", {"user": "mina", "role": ""})
+    assert api("GET", f"runs/{run.uid}/").status_code == 404
 
 
 def test_only_owners_see_and_revoke_the_tokens_of_a_project(run: Run, owner: User, mate: User) -> None:
-    created = Ask.signed_in(owner)("POST", "tokens/", {"name": "x", "project": "math", "scopes": "read"}).json()["id"]
-    assert Ask.signed_in(mate)("GET", "tokens/").json()["count"] == 0
-    assert Ask.signed_in(mate)("DELETE", f"tokens/{created}/").status_code == 404
-    assert Ask.signed_in(owner)("DELETE", f"tokens/{created}/").status_code == 204
+    fields = {"name": "x", "project": "math", "scopes": "read"}
+    created = ApiClient.signed_in(owner)("POST", "tokens/", fields).json()["id"]
+    assert ApiClient.signed_in(mate)("GET", "tokens/").json()["count"] == 0
+    assert ApiClient.signed_in(mate)("DELETE", f"tokens/{created}/").status_code == 404
+    assert ApiClient.signed_in(owner)("DELETE", f"tokens/{created}/").status_code == 204
 
 
 def test_the_description_is_for_people_with_an_account(owner: User) -> None:
-    assert Ask(Client())("GET", "/api/schema/").status_code == 401
-    assert Ask(Client())("GET", "/api/docs/").status_code == 302
-    assert Ask.signed_in(owner)("GET", "/api/schema/").status_code == 200
+    assert ApiClient(Client())("GET", "/api/schema/").status_code == 401
+    assert ApiClient(Client())("GET", "/api/docs/").status_code == 302
+    assert ApiClient.signed_in(owner)("GET", "/api/schema/").status_code == 200

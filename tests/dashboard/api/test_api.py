@@ -13,15 +13,15 @@ from dashboard.api.views import health
 from dashboard.api.views.runs import RUN_STATUSES
 from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Token
-from tests.dashboard.support.api_client import Ask, dumped, filled, line, one_sample
+from tests.dashboard.support.api_client import ApiClient, dumped, filled, line, one_sample
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def ask(owner: User) -> Ask:
-    return Ask.with_token(owner, "ingest", "read", "annotate", "admin")
+def api(owner: User) -> ApiClient:
+    return ApiClient.with_token(owner, "ingest", "read", "annotate", "admin")
 
 
 @pytest.fixture
@@ -32,17 +32,17 @@ def run(project: Project) -> Run:
 def test_runs_are_found_and_completed_by_a_query(project: Project, owner: User, stranger: User) -> None:
     for n in range(3):
         builders.run(project, f"run-{n}", config={"lr": n})
-    ask = Ask.with_token(owner, "read")
-    assert [run["name"] for run in ask("GET", "runs/?q=lr>0 run").json()["results"]] == ["run-2", "run-1"]
-    assert "Did you mean" in ask("GET", "runs/?q=lrr>0").content.decode()
-    choices = ask("GET", "completions/?kind=runs&project=math&q=lr=").json()["choices"]
+    api = ApiClient.with_token(owner, "read")
+    assert [run["name"] for run in api("GET", "runs/?q=lr>0 run").json()["results"]] == ["run-2", "run-1"]
+    assert "Did you mean" in api("GET", "runs/?q=lrr>0").content.decode()
+    choices = api("GET", "completions/?kind=runs&project=math&q=lr=").json()["choices"]
     assert [(choice["text"], choice["count"]) for choice in choices] == [("lr=0", 1), ("lr=1", 1), ("lr=2", 1)]
-    assert Ask.with_token(stranger, "read")("GET", "completions/?kind=runs&q=lr=").json()["choices"] == []
+    assert ApiClient.with_token(stranger, "read")("GET", "completions/?kind=runs&q=lr=").json()["choices"] == []
 
 
-def test_opening_a_run_answers_its_id_name_and_link(ask: Ask, project: Project) -> None:
+def test_opening_a_run_answers_its_id_name_and_link(api: ApiClient, project: Project) -> None:
     values = {"project": "math", "name": "grpo", "framework": "x", "config": {"lr": 1}, "attempt": "a", "host": "n1"}
-    response = ask("POST", "runs/", values)
+    response = api("POST", "runs/", values)
     run = Run.objects.get()
     assert response.status_code == 201
     assert response.json() == {
@@ -51,17 +51,17 @@ def test_opening_a_run_answers_its_id_name_and_link(ask: Ask, project: Project) 
         "url": f"http://127.0.0.1:8460/runs/{run.uid}/",
         "attempt": "a",
     }
-    again = ask("POST", "runs/", {**values, "uid": run.uid})
+    again = api("POST", "runs/", {**values, "uid": run.uid})
     assert (again.status_code, again.json()["id"]) == (200, run.uid)
 
 
-def test_a_run_is_listed_and_found_by_project_name_status_and_tag(ask: Ask, project: Project) -> None:
+def test_a_run_is_listed_and_found_by_project_name_status_and_tag(api: ApiClient, project: Project) -> None:
     builders.attempt(builders.run(project, "grpo-small", tags=["small"]))
     builders.run(project, "grpo-large", outcome="finished")
     builders.run(project, "grpo-next")
 
     def names(query: str) -> list[str]:
-        return sorted(result["name"] for result in ask("GET", f"runs/?{query}").json()["results"])
+        return sorted(result["name"] for result in api("GET", f"runs/?{query}").json()["results"])
 
     assert names("project=math") == ["grpo-large", "grpo-next", "grpo-small"]
     assert names("name=LARGE") == ["grpo-large"]
@@ -71,110 +71,110 @@ def test_a_run_is_listed_and_found_by_project_name_status_and_tag(ask: Ask, proj
     assert names("tag=small") == ["grpo-small"]
 
 
-def test_lists_come_in_pages_that_link_to_each_other(ask: Ask, project: Project) -> None:
+def test_lists_come_in_pages_that_link_to_each_other(api: ApiClient, project: Project) -> None:
     for n in range(5):
         builders.run(project, f"run-{n}")
-    first = ask("GET", "runs/?page_size=2").json()
+    first = api("GET", "runs/?page_size=2").json()
     assert (first["count"], first["previous"], len(first["results"])) == (5, None, 2)
-    second = ask("GET", first["next"].partition("testserver")[2]).json()
+    second = api("GET", first["next"].partition("testserver")[2]).json()
     assert {row["id"] for row in first["results"]}.isdisjoint(row["id"] for row in second["results"])
 
 
-def test_a_run_shows_its_dumps_by_state_and_the_message_of_a_failed_one(ask: Ask, run: Run) -> None:
+def test_a_run_shows_its_dumps_by_state_and_the_message_of_a_failed_one(api: ApiClient, run: Run) -> None:
     dump = dumped(run, 9, [line(9, 0, 1.0)])
     Dump.objects.filter(pk=dump.pk).update(state="failed", message="Nothing in it can be read.")
-    data = ask("GET", f"runs/{run.uid}/").json()
+    data = api("GET", f"runs/{run.uid}/").json()
     assert data["dumps"] == {"failed": 1, "indexed": 2}
     assert [item["message"] for item in data["failed"]] == ["Nothing in it can be read."]
-    listed = ask("GET", f"runs/{run.uid}/dumps/?state=failed&step=9").json()
+    listed = api("GET", f"runs/{run.uid}/dumps/?state=failed&step=9").json()
     assert [item["source"] for item in listed["results"]] == ["train/9.jsonl"]
-    assert ask("GET", f"runs/{run.uid}/dumps/{dump.sha256}/").json()["results"][0]["state"] == "failed"
+    assert api("GET", f"runs/{run.uid}/dumps/{dump.sha256}/").json()["results"][0]["state"] == "failed"
 
 
-def test_a_run_is_renamed_and_tagged_but_not_to_a_taken_name(ask: Ask, run: Run, project: Project) -> None:
+def test_a_run_is_renamed_and_tagged_but_not_to_a_taken_name(api: ApiClient, run: Run, project: Project) -> None:
     builders.run(project, "taken")
-    response = ask("PATCH", f"runs/{run.uid}/", {"name": "better", "tags": ["a", "b"], "config": {"api_key": "s"}})
+    response = api("PATCH", f"runs/{run.uid}/", {"name": "better", "tags": ["a", "b"], "config": {"api_key": "s"}})
     assert (response.json()["name"], response.json()["tags"]) == ("better", ["a", "b"])
     assert response.json()["config"] == {"api_key": "***"}
-    refused = ask("PATCH", f"runs/{run.uid}/", {"name": "taken"})
+    refused = api("PATCH", f"runs/{run.uid}/", {"name": "taken"})
     assert (refused.status_code, refused.json()["error"]["field"]) == (400, "name")
 
 
-def test_a_deleted_run_is_in_the_bin_and_comes_back_whole(ask: Ask, run: Run) -> None:
-    assert ask("DELETE", f"runs/{run.uid}/").status_code == 204
-    assert ask("GET", f"runs/{run.uid}/").status_code == 404
-    assert ask("GET", f"samples/{one_sample(run).pk}/").status_code == 404
-    assert [row["id"] for row in ask("GET", "runs/?deleted=true").json()["results"]] == [run.uid]
-    assert ask("PATCH", f"runs/{run.uid}/", {"deleted": False}).status_code == 200
-    assert ask("GET", f"samples/{one_sample(run).pk}/").status_code == 200
+def test_a_deleted_run_is_in_the_bin_and_comes_back_whole(api: ApiClient, run: Run) -> None:
+    assert api("DELETE", f"runs/{run.uid}/").status_code == 204
+    assert api("GET", f"runs/{run.uid}/").status_code == 404
+    assert api("GET", f"samples/{one_sample(run).pk}/").status_code == 404
+    assert [row["id"] for row in api("GET", "runs/?deleted=true").json()["results"]] == [run.uid]
+    assert api("PATCH", f"runs/{run.uid}/", {"deleted": False}).status_code == 200
+    assert api("GET", f"samples/{one_sample(run).pk}/").status_code == 200
     assert set(AuditEntry.objects.values_list("verb", flat=True)) >= {"run.delete", "run.restore"}
 
 
-def test_a_heartbeat_and_a_finish_change_the_status(ask: Ask, project: Project) -> None:
+def test_a_heartbeat_and_a_finish_change_the_status(api: ApiClient, project: Project) -> None:
     run = builders.run(project)
-    beat = ask("POST", f"runs/{run.uid}/heartbeat/", {"attempt": "a", "step": 3, "phase": "generate", "now": 1.5})
+    beat = api("POST", f"runs/{run.uid}/heartbeat/", {"attempt": "a", "step": 3, "phase": "generate", "now": 1.5})
     assert beat.json() == {"id": run.uid, "status": "running"}
-    ended = ask("POST", f"runs/{run.uid}/finish/", {"attempt": "a", "outcome": "failed"})
+    ended = api("POST", f"runs/{run.uid}/finish/", {"attempt": "a", "outcome": "failed"})
     assert ended.json()["status"] == "failed"
 
 
-def test_a_heartbeat_of_an_unknown_run_makes_it_from_the_headers(ask: Ask, project: Project) -> None:
+def test_a_heartbeat_of_an_unknown_run_makes_it_from_the_headers(api: ApiClient, project: Project) -> None:
     headers = {"X-Rolloutdeck-Project": "math", "X-Rolloutdeck-Run": "gr%20po"}
-    assert ask("POST", "runs/u9/heartbeat/", {"attempt": "a"}, headers=headers).status_code == 200
+    assert api("POST", "runs/u9/heartbeat/", {"attempt": "a"}, headers=headers).status_code == 200
     assert Run.objects.get(uid="u9").name == "gr po"
 
 
-def test_metrics_come_back_as_curves_with_null_where_nan_was_logged(ask: Ask, project: Project) -> None:
+def test_metrics_come_back_as_curves_with_null_where_nan_was_logged(api: ApiClient, project: Project) -> None:
     run = builders.run(project)
     points = b'{"step":1,"time":1.0,"values":{"loss":NaN,"kl":-Infinity}},{"step":2,"values":{"loss":0.5}}'
     body = b'{"attempt":"a","points":[' + points + b"]}"
-    assert ask("POST", f"runs/{run.uid}/metrics/", body).json() == {"points": 2}
-    result = ask("GET", f"runs/{run.uid}/metrics/?name=loss&name=kl").json()["series"]
+    assert api("POST", f"runs/{run.uid}/metrics/", body).json() == {"points": 2}
+    result = api("GET", f"runs/{run.uid}/metrics/?name=loss&name=kl").json()["series"]
     assert [(curve["steps"], curve["values"]) for curve in result["loss"]] == [([1, 2], [None, 0.5])]
     assert result["kl"][0]["values"] == [None]
-    assert ask("GET", f"runs/{run.uid}/metrics/").json() == {"names": ["kl", "loss"]}
+    assert api("GET", f"runs/{run.uid}/metrics/").json() == {"names": ["kl", "loss"]}
 
 
-def test_a_token_is_shown_once_works_and_ends_when_revoked(ask: Ask, project: Project) -> None:
-    created = ask("POST", "tokens/", {"name": "cluster", "project": "math", "scopes": ["ingest", "read"], "days": 3})
+def test_a_token_is_shown_once_works_and_ends_when_revoked(api: ApiClient, project: Project) -> None:
+    created = api("POST", "tokens/", {"name": "cluster", "project": "math", "scopes": ["ingest", "read"], "days": 3})
     secret = created.json()["token"]
     assert created.status_code == 201
-    new = Ask(ask.client, secret)
+    new = ApiClient(api.client, secret)
     assert new("GET", "runs/").status_code == 200
-    assert secret not in ask("GET", "tokens/").content.decode()
-    assert ask("DELETE", f"tokens/{created.json()['id']}/").status_code == 204
+    assert secret not in api("GET", "tokens/").content.decode()
+    assert api("DELETE", f"tokens/{created.json()['id']}/").status_code == 204
     assert new("GET", "runs/").status_code == 401
     Token.objects.update(revoked_at=None, expires_at=timezone.now())
     assert new("GET", "runs/").status_code == 401
 
 
-def test_making_a_token_makes_the_project(ask: Ask, owner: User) -> None:
+def test_making_a_token_makes_the_project(api: ApiClient, owner: User) -> None:
     body = {"name": "cluster", "project": "fresh", "scopes": "ingest"}
-    assert ask("POST", "tokens/", body).json()["project_created"] is True
-    assert ask("POST", "tokens/", body).json()["project_created"] is False
+    assert api("POST", "tokens/", body).json()["project_created"] is True
+    assert api("POST", "tokens/", body).json()["project_created"] is False
     assert Project.objects.get(slug="fresh").role_of(owner) == "owner"
 
 
-def test_a_project_gets_people_reasons_and_a_rule(ask: Ask, project: Project, stranger: User) -> None:
-    assert ask("POST", "projects/", {"slug": "code"}).status_code == 201
-    people = ask("POST", "projects/code/members/", {"user": "stan", "role": "viewer"}).json()["members"]
+def test_a_project_gets_people_reasons_and_a_rule(api: ApiClient, project: Project, stranger: User) -> None:
+    assert api("POST", "projects/", {"slug": "code"}).status_code == 201
+    people = api("POST", "projects/code/members/", {"user": "stan", "role": "viewer"}).json()["members"]
     assert people == [{"user": "olga", "role": "owner"}, {"user": "stan", "role": "viewer"}]
-    changed = ask(
+    changed = api(
         "PATCH", "projects/code/", {"reasons": [{"key": "odd", "name": "odd one"}], "correct": "acc=1"}
     ).json()
     assert (changed["reasons"], changed["correct"]) == ([{"key": "odd", "name": "odd one"}], "acc=1")
-    last = ask("POST", "projects/code/members/", {"user": "olga", "role": ""})
+    last = api("POST", "projects/code/members/", {"user": "olga", "role": ""})
     assert (last.status_code, "last owner" in last.json()["error"]["message"]) == (400, True)
 
 
-def test_every_answer_says_that_it_is_ours(ask: Ask, run: Run) -> None:
-    nobody = Ask(ask.client)
+def test_every_answer_says_that_it_is_ours(api: ApiClient, run: Run) -> None:
+    nobody = ApiClient(api.client)
     answers = [
-        ask("GET", "runs/"),
-        ask("GET", "nowhere/"),
+        api("GET", "runs/"),
+        api("GET", "nowhere/"),
         nobody("GET", "runs/"),
-        ask("PUT", "runs/"),
-        ask("GET", "/healthz"),
+        api("PUT", "runs/"),
+        api("GET", "/healthz"),
     ]
     assert [answer.status_code for answer in answers] == [200, 404, 401, 405, 200]
     assert all("X-Rolloutdeck" in answer for answer in answers)
@@ -182,20 +182,20 @@ def test_every_answer_says_that_it_is_ours(ask: Ask, run: Run) -> None:
 
 
 def test_a_database_that_is_away_is_told_to_the_log_not_to_everybody(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away() -> None:
         raise OperationalError("could not connect to db.internal as rolloutdeck")
 
     monkeypatch.setattr(health.connection, "cursor", away)
-    answer = Ask(ask.client)("GET", "/healthz")
+    answer = ApiClient(api.client)("GET", "/healthz")
     assert (answer.status_code, answer.json()["status"]) == (503, "down")
     assert "internal" not in answer.content.decode()
     assert "db.internal" in caplog.text
 
 
-def test_the_api_describes_itself(ask: Ask, owner: User) -> None:
-    paths = json.loads(ask("GET", "/api/schema/").content)["paths"]
+def test_the_api_describes_itself(api: ApiClient, owner: User) -> None:
+    paths = json.loads(api("GET", "/api/schema/").content)["paths"]
     assert {"/api/v1/runs/", "/api/v1/samples/{id}/history/", "/api/v1/runs/{uid}/dumps/{sha256}/"} <= set(paths)
     taken = {item["name"] for item in paths["/api/v1/runs/{uid}/dumps/{sha256}/"]["put"]["parameters"]}
     assert taken == {"uid", "sha256", *DumpHeader.__dataclass_fields__}
@@ -209,18 +209,18 @@ def test_the_api_describes_itself(ask: Ask, owner: User) -> None:
         ("/api/v1/samples/", "get"), ("/api/v1/exports/samples/", "get"), ("/api/v1/search/", "get"),
         ("/api/v1/runs/{uid}/query-curve/", "get"), ("/api/v1/findings/{id}/exhibits/", "post"),
     }  # fmt: skip
-    page = Ask.signed_in(owner)("GET", "/api/docs/")
+    page = ApiClient.signed_in(owner)("GET", "/api/docs/")
     assert page.status_code == 200
     assert "/api/v1/samples/{id}/history/" in page.content.decode()
 
 
-def test_metrics_for_prometheus_count_what_waits(ask: Ask, run: Run, settings: Any) -> None:
-    text = ask("GET", "/metrics").content.decode()
+def test_metrics_for_prometheus_count_what_waits(api: ApiClient, run: Run, settings: Any) -> None:
+    text = api("GET", "/metrics").content.decode()
     assert 'rolloutdeck_dumps{state="indexed"} 2\n' in text
     assert "rolloutdeck_samples 8\n" in text
     settings.PUBLIC_URL = "https://deck.example.org"
-    assert Ask(ask.client)("GET", "/metrics").status_code == 401
-    assert ask("GET", "/metrics").status_code == 200
+    assert ApiClient(api.client)("GET", "/metrics").status_code == 401
+    assert api("GET", "/metrics").status_code == 200
 
 
 def test_the_statuses_that_can_be_asked_for_are_those_that_runs_have(project: Project) -> None:
@@ -228,9 +228,9 @@ def test_the_statuses_that_can_be_asked_for_are_those_that_runs_have(project: Pr
     assert Flag.objects.count() == 0
 
 
-def test_a_config_with_a_huge_number_is_answered(ask: Ask, project: Project) -> None:
+def test_a_config_with_a_huge_number_is_answered(api: ApiClient, project: Project) -> None:
     run = builders.run(project, "odd", uid="odd", config={"seed": 2**70})
-    response = ask("GET", f"runs/{run.uid}/")
+    response = api("GET", f"runs/{run.uid}/")
     assert (response.status_code, response.json()["config"]) == (200, {"seed": 2**70})
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rolloutdeck.protocol import wire
 from rollouts.models import Project, Run
-from tests.dashboard.support.api_client import Ask, filled, one_sample
+from tests.dashboard.support.api_client import ApiClient, filled, one_sample
 from tests.support.patching import patch_everywhere
 
 pytestmark = pytest.mark.django_db
@@ -173,8 +173,8 @@ def run(project: Project) -> Run:
 
 
 @pytest.fixture
-def ask(owner: User) -> Ask:
-    return Ask.with_token(owner, "ingest", "read", "annotate", "admin")
+def api(owner: User) -> ApiClient:
+    return ApiClient.with_token(owner, "ingest", "read", "annotate", "admin")
 
 
 def named(value: Any, run: Run) -> Any:
@@ -183,10 +183,10 @@ def named(value: Any, run: Run) -> Any:
     return value.replace("{run}", run.uid).replace("{sample}", one_sample(run).pk) if isinstance(value, str) else value
 
 
-def test_bad_input_is_refused_in_one_sentence(ask: Ask, run: Run) -> None:
+def test_bad_input_is_refused_in_one_sentence(api: ApiClient, run: Run) -> None:
     wrong = []
     for method, path, body in BAD:
-        response = ask(method, named(path, run), named(body, run))
+        response = api(method, named(path, run), named(body, run))
         if not 400 <= response.status_code < 500 or not has_error_message(response):
             wrong.append((method, path[:80], str(body)[:80], response.status_code, response.content[:200]))
     assert wrong == []
@@ -197,14 +197,14 @@ def has_error_message(answer: Any) -> bool:
     return set(error) in ({"code", "message"}, {"code", "message", "field"}) and bool(error["message"].strip())
 
 
-def test_a_body_that_is_too_large_is_413(ask: Ask, run: Run, monkeypatch: Any) -> None:
+def test_a_body_that_is_too_large_is_413(api: ApiClient, run: Run, monkeypatch: Any) -> None:
     patch_everywhere(monkeypatch, wire, "MAX_JSON_BYTES", 100)
-    response = ask("POST", f"runs/{run.uid}/metrics/", {"points": [POINT] * 50})
+    response = api("POST", f"runs/{run.uid}/metrics/", {"points": [POINT] * 50})
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
 
 
-def test_a_body_that_is_not_json_by_its_type_is_415(ask: Ask, run: Run) -> None:
-    assert ask("POST", "runs/", b"project=math", content_type="application/x-www-form-urlencoded").status_code == 415
+def test_a_body_that_is_not_json_by_its_type_is_415(api: ApiClient, run: Run) -> None:
+    assert api("POST", "runs/", b"project=math", content_type="application/x-www-form-urlencoded").status_code == 415
 
 
 WORDS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers(), max_size=2))
@@ -226,9 +226,9 @@ FIELDS = st.sampled_from(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=st.sampled_from(POSTS), body=st.dictionaries(FIELDS, WORDS, max_size=4))
-def test_no_body_makes_the_server_fail(ask: Ask, run: Run, path: str, body: dict[str, Any]) -> None:
+def test_no_body_makes_the_server_fail(api: ApiClient, run: Run, path: str, body: dict[str, Any]) -> None:
     known = {"project": "math"} if path == "runs/" else {}
-    response = ask("POST", named(path, run), {**known, **body})
+    response = api("POST", named(path, run), {**known, **body})
     assert response.status_code < 500
 
 
@@ -265,9 +265,9 @@ NAMES = [
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=st.sampled_from(GETS), query=st.dictionaries(st.sampled_from(NAMES), st.text(max_size=12), max_size=2))
-def test_no_query_makes_the_server_fail(ask: Ask, run: Run, path: str, query: dict[str, str]) -> None:
+def test_no_query_makes_the_server_fail(api: ApiClient, run: Run, path: str, query: dict[str, str]) -> None:
     from urllib.parse import urlencode
 
     query = {key: value.encode("utf-8", "replace").decode() for key, value in query.items()}
     known = {"run": run.uid} if path in ("samples/", "exports/samples/", "completions/") else {}
-    assert ask("GET", f"{named(path, run)}?{urlencode({**known, **query})}").status_code < 500
+    assert api("GET", f"{named(path, run)}?{urlencode({**known, **query})}").status_code < 500

@@ -11,7 +11,7 @@ from rollouts.findings import findings
 from rollouts.metrics import series
 from rollouts.models import Finding, Flag, Project, Run
 from rollouts.samples.record import MetricPoint
-from tests.dashboard.support.api_client import Ask, filled, one_sample
+from tests.dashboard.support.api_client import ApiClient, filled, one_sample
 from tests.support import builders
 
 
@@ -23,8 +23,8 @@ def run(project: Project) -> Run:
 
 
 @pytest.fixture
-def ask(mate: User) -> Ask:
-    return Ask.with_token(mate, "read", "annotate")
+def api(mate: User) -> ApiClient:
+    return ApiClient.with_token(mate, "read", "annotate")
 
 
 @pytest.fixture
@@ -32,30 +32,30 @@ def finding(project: Project, mate: User) -> Finding:
     return findings.create_finding(project, mate, title="Loops")
 
 
-def test_a_finding_is_begun_filled_changed_removed_and_restored(ask: Ask, run: Run) -> None:
-    begun = ask("POST", "findings/", {"project": "math", "title": "Loops", "note": "late"})
+def test_a_finding_is_begun_filled_changed_removed_and_restored(api: ApiClient, run: Run) -> None:
+    begun = api("POST", "findings/", {"project": "math", "title": "Loops", "note": "late"})
     assert begun.status_code == 201
     here = f"findings/{begun.json()['id']}/"
-    one = one_sample(run)
+    shown = one_sample(run)
     exhibits: list[dict[str, Any]] = [
-        {"sample": one.pk, "quotes": ["It is", {"field": "prompt", "start": 0, "end": 4}], "words": "see"},
+        {"sample": shown.pk, "quotes": ["It is", {"field": "prompt", "start": 0, "end": 4}], "words": "see"},
         {"run": run.uid, "q": "score>0", "step": 1},
         {"run": run.uid, "names": ["loss"]},
     ]
-    assert [ask("POST", f"{here}exhibits/", data).status_code for data in exhibits] == [201] * 3
-    sample, query, chart = ask("GET", here).json()["exhibits"]
+    assert [api("POST", f"{here}exhibits/", data).status_code for data in exhibits] == [201] * 3
+    sample, query, chart = api("GET", here).json()["exhibits"]
     assert [quote["text"] for quote in sample["held"]["quotes"]] == ["It is", "What"]
     assert (query["held"]["total"], chart["held"]["curves"][0]["values"]) == (3, [0.0, 1.0, 2.0])
-    assert ask("PATCH", f"{here}exhibits/{chart['id']}/", {"move": -2, "words": "flat"}).json()["words"] == "flat"
-    assert ask("DELETE", f"{here}exhibits/{query['id']}/").status_code == 204
-    assert [item["kind"] for item in ask("GET", here).json()["exhibits"]] == ["chart", "sample"]
-    assert ask("PATCH", here, {"note": "early", "version": 1}).json()["version"] == 2
-    assert ask("PATCH", here, {"note": "mine", "version": 1}).status_code == 412
-    assert ask("DELETE", here).status_code == 204
-    assert [ask("GET", f"findings/?removed={word}").json()["count"] for word in ("false", "true")] == [0, 1]
-    assert ask("PATCH", here, {"removed": True}).status_code == 400, "DELETE does that"
-    assert ask("PATCH", here, {"removed": False}).json()["removed_at"] is None
-    assert ask("GET", "findings/?project=math&name=EARL").json()["results"][0]["title"] == "Loops"
+    assert api("PATCH", f"{here}exhibits/{chart['id']}/", {"move": -2, "words": "flat"}).json()["words"] == "flat"
+    assert api("DELETE", f"{here}exhibits/{query['id']}/").status_code == 204
+    assert [item["kind"] for item in api("GET", here).json()["exhibits"]] == ["chart", "sample"]
+    assert api("PATCH", here, {"note": "early", "version": 1}).json()["version"] == 2
+    assert api("PATCH", here, {"note": "mine", "version": 1}).status_code == 412
+    assert api("DELETE", here).status_code == 204
+    assert [api("GET", f"findings/?removed={word}").json()["count"] for word in ("false", "true")] == [0, 1]
+    assert api("PATCH", here, {"removed": True}).status_code == 400, "DELETE does that"
+    assert api("PATCH", here, {"removed": False}).json()["removed_at"] is None
+    assert api("GET", "findings/?project=math&name=EARL").json()["results"][0]["title"] == "Loops"
 
 
 @pytest.mark.parametrize(
@@ -76,30 +76,30 @@ def test_a_finding_is_begun_filled_changed_removed_and_restored(ask: Ask, run: R
     ],
 )
 def test_what_cannot_be_shown_is_refused(
-    ask: Ask, run: Run, finding: Finding, data: dict[str, Any], status: int
+    api: ApiClient, run: Run, finding: Finding, data: dict[str, Any], status: int
 ) -> None:
-    assert ask("POST", f"findings/{finding.pk}/exhibits/", data).status_code == status
+    assert api("POST", f"findings/{finding.pk}/exhibits/", data).status_code == status
     assert finding.exhibits.count() == 0
 
 
 @pytest.mark.parametrize(
     "quotes", ["text", ["nowhere said"], [{"field": "response"}], [{"field": "x", "start": 0, "end": 1}], [5]]
 )
-def test_a_quote_must_be_in_the_sample(ask: Ask, run: Run, finding: Finding, quotes: Any) -> None:
+def test_a_quote_must_be_in_the_sample(api: ApiClient, run: Run, finding: Finding, quotes: Any) -> None:
     data = {"sample": one_sample(run).pk, "quotes": quotes}
-    assert ask("POST", f"findings/{finding.pk}/exhibits/", data).status_code == 400
+    assert api("POST", f"findings/{finding.pk}/exhibits/", data).status_code == 400
 
 
-def test_a_finding_shows_nothing_of_another_project(ask: Ask, run: Run, mate: User, finding: Finding) -> None:
+def test_a_finding_shows_nothing_of_another_project(api: ApiClient, run: Run, mate: User, finding: Finding) -> None:
     other = builders.project("other")
     other.memberships.create(user=mate, role="annotator")
     elsewhere, theirs = findings.create_finding(other, mate, title="Theirs"), builders.run(other, "theirs")
     for rendered in ({"sample": one_sample(run).pk}, {"run": run.uid, "q": ""}, {"run": run.uid, "names": ["loss"]}):
-        refused = ask("POST", f"findings/{elsewhere.pk}/exhibits/", rendered)
+        refused = api("POST", f"findings/{elsewhere.pk}/exhibits/", rendered)
         assert (refused.status_code, elsewhere.exhibits.count()) == (400, 0)
         assert "belongs to other, grpo does not" in refused.content.decode()
     neighbours = {"run": run.uid, "names": ["loss"], "runs": [theirs.uid]}
-    assert ask("POST", f"findings/{finding.pk}/exhibits/", neighbours).status_code == 400
+    assert api("POST", f"findings/{finding.pk}/exhibits/", neighbours).status_code == 400
 
 
 def test_viewers_read_readers_tokens_do_not_write_and_strangers_find_nothing(
@@ -115,8 +115,8 @@ def test_viewers_read_readers_tokens_do_not_write_and_strangers_find_nothing(
         ("PATCH", f"{here}exhibits/{exhibit.pk}/", {"words": "x"}),
         ("DELETE", f"{here}exhibits/{exhibit.pk}/", None),
     ]
-    viewer = Ask.with_token(builders.member(project, "vera", "viewer"), "read", "annotate")
-    reader, nobody = Ask.with_token(mate, "read"), Ask.with_token(stranger, "read", "annotate")
+    viewer = ApiClient.with_token(builders.member(project, "vera", "viewer"), "read", "annotate")
+    reader, nobody = ApiClient.with_token(mate, "read"), ApiClient.with_token(stranger, "read", "annotate")
     for who, sees, does in ((viewer, 200, 403), (reader, 200, 403), (nobody, 404, 404)):
         assert who("GET", here).status_code == sees
         for method, path, data in writes:
@@ -124,20 +124,20 @@ def test_viewers_read_readers_tokens_do_not_write_and_strangers_find_nothing(
 
 
 def test_words_that_have_changed_since_they_were_read_are_not_overwritten(
-    ask: Ask, run: Run, mate: User, finding: Finding
+    api: ApiClient, run: Run, mate: User, finding: Finding
 ) -> None:
     here = f"findings/{finding.pk}/exhibits/{findings.add_query_evidence(finding, run, mate).pk}/"
-    assert ask("PATCH", here, {"words": "first", "began": ""}).json()["words"] == "first"
-    assert ask("PATCH", here, {"words": "second", "began": ""}).status_code == 412
-    assert ask("PATCH", here, {"words": "second", "began": 5}).status_code == 400
-    assert ask("PATCH", here, {"words": "third"}).json()["words"] == "third"
+    assert api("PATCH", here, {"words": "first", "began": ""}).json()["words"] == "first"
+    assert api("PATCH", here, {"words": "second", "began": ""}).status_code == 412
+    assert api("PATCH", here, {"words": "second", "began": 5}).status_code == 400
+    assert api("PATCH", here, {"words": "third"}).json()["words"] == "third"
 
 
-def test_many_samples_are_flagged_all_or_none(ask: Ask, run: Run) -> None:
-    ids = [row["id"] for row in ask("GET", f"samples/?run={run.uid}").json()["results"]]
-    response = ask("POST", "flags/", {"samples": ids, "reason": "other"})
+def test_many_samples_are_flagged_all_or_none(api: ApiClient, run: Run) -> None:
+    ids = [row["id"] for row in api("GET", f"samples/?run={run.uid}").json()["results"]]
+    response = api("POST", "flags/", {"samples": ids, "reason": "other"})
     assert (response.status_code, response.json()) == (200, {"samples": 8, "changed": 8})
-    assert ask("POST", "flags/", {"samples": ids, "reason": "other"}).json()["changed"] == 0
+    assert api("POST", "flags/", {"samples": ids, "reason": "other"}).json()["changed"] == 0
     for wrong, status in (([ids[0], "nowhere"], 404), ([], 400), ("x", 400), ([5], 400)):
-        assert ask("POST", "flags/", {"samples": wrong}).status_code == status
+        assert api("POST", "flags/", {"samples": wrong}).status_code == status
     assert Flag.objects.filter(withdrawn_at=None).count() == 8

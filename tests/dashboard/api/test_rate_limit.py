@@ -16,7 +16,7 @@ from tests.support import builders
 pytestmark = pytest.mark.django_db
 
 
-def ask(secret: str) -> Any:
+def list_runs(secret: str) -> Any:
     return Client().get("/api/v1/runs/", HTTP_AUTHORIZATION=f"Bearer {secret}")
 
 
@@ -27,20 +27,20 @@ def test_a_token_is_limited_and_the_next_minute_it_is_not(
     settings.MAX_TOKEN_REQUESTS = 3
     busy, other = (builders.token(owner, "read", on=project) for _ in range(2))
     time_machine.move_to("2026-11-23 12:00:20+00:00", tick=False)
-    assert [ask(busy).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
-    refused = ask(busy)
+    assert [list_runs(busy).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+    refused = list_runs(busy)
     assert refused.headers["Retry-After"] == "40"
     assert "more than 3 requests" in refused.json()["error"]["message"]
-    assert ask(other).status_code == 200
+    assert list_runs(other).status_code == 200
     time_machine.move_to("2026-11-23 12:01:01+00:00", tick=False)
-    assert ask(busy).status_code == 200
+    assert list_runs(busy).status_code == 200
 
 
 def test_0_is_no_limit(owner: User, project: Project, settings: Any) -> None:
     cache.clear()
     secret = builders.token(owner, "read", on=project)
     settings.MAX_TOKEN_REQUESTS = 0
-    assert {ask(secret).status_code for _ in range(5)} == {200}
+    assert {list_runs(secret).status_code for _ in range(5)} == {200}
 
 
 def test_the_schema_names_the_answer(owner: User) -> None:

@@ -26,19 +26,19 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "storage_probe", health.StorageProbe())
 
 
-def ask() -> tuple[int, Any]:
+def read_readiness() -> tuple[int, Any]:
     response = Client().get("/readyz")
     return response.status_code, response.json()
 
 
 def test_all_parts_answer() -> None:
     parts = dict.fromkeys(("status", "database", "storage", "redis", "worker"), "ok")
-    assert ask() == (200, parts)
+    assert read_readiness() == (200, parts)
 
 
 def test_a_missing_worker_is_named() -> None:
     liveness.connect_redis().delete(liveness.KEY)
-    status, answer = ask()
+    status, answer = read_readiness()
     assert status == 503 and answer["worker"] == "none reported within 30 s" and answer["redis"] == "ok"
     assert Client().get("/healthz").status_code == 200
 
@@ -48,7 +48,7 @@ def test_redis_without_an_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         raise RedisError
 
     monkeypatch.setattr(liveness, "connect_redis", fail)
-    status, answer = ask()
+    status, answer = read_readiness()
     assert status == 503 and answer["redis"] == "no answer"
 
 
@@ -57,7 +57,7 @@ def test_storage_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(health, "create_incoming_path", fail)
-    assert ask()[1]["storage"] == "not writable"
+    assert read_readiness()[1]["storage"] == "not writable"
 
 
 def test_many_requests_write_to_the_disk_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,8 +68,8 @@ def test_many_requests_write_to_the_disk_once(monkeypatch: pytest.MonkeyPatch) -
         return written[-1]
 
     monkeypatch.setattr(health, "create_incoming_path", create)
-    assert [ask()[1]["storage"] for _ in range(20)] == ["ok"] * 20
+    assert [read_readiness()[1]["storage"] for _ in range(20)] == ["ok"] * 20
     assert len(written) == 1 and not written[0].exists()
     health.storage_probe.checked_at -= health.StorageProbe.SECONDS
-    ask()
+    read_readiness()
     assert len(written) == 2

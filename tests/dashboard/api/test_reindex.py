@@ -8,7 +8,7 @@ from django.test import Client
 
 from rollouts.indexing import indexer
 from rollouts.models import AuditEntry, Dump, Project, Run, Sample
-from tests.dashboard.support.api_client import Ask, filled
+from tests.dashboard.support.api_client import ApiClient, filled
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -58,7 +58,7 @@ def test_the_list_offers_it_to_maintainers_and_not_in_the_bin(run: Run, at: Clie
 
 
 def test_the_api_says_how_many_dumps_wait(run: Run, owner: User) -> None:
-    ask = Ask.with_token(owner, "ingest")
-    assert ask("POST", f"runs/{run.uid}/index/").json() == {"dumps": 2}
-    assert ask("POST", f"runs/{run.uid}/index/").json() == {"dumps": 0}
-    assert ask("POST", f"runs/{run.uid}/index/", {"step": 1}).status_code == 400
+    api = ApiClient.with_token(owner, "ingest")
+    assert api("POST", f"runs/{run.uid}/index/").json() == {"dumps": 2}
+    assert api("POST", f"runs/{run.uid}/index/").json() == {"dumps": 0}
+    assert api("POST", f"runs/{run.uid}/index/", {"step": 1}).status_code == 400

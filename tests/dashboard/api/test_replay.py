@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from rollouts.models import Artifact, AuditEntry, Project, Run
 from rollouts.pins import artifact_check
-from tests.dashboard.support.api_client import Ask, dumped, line
+from tests.dashboard.support.api_client import ApiClient, dumped, line
 from tests.rollouts.support.artifacts import brought, key_of, manifest_of, meta, registered
 from tests.support import builders
 
@@ -29,8 +29,8 @@ def run(project: Project) -> Run:
 
 
 @pytest.fixture
-def ask(owner: User) -> Ask:
-    return Ask.with_token(owner, "read", "ingest", "admin")
+def api(owner: User) -> ApiClient:
+    return ApiClient.with_token(owner, "read", "ingest", "admin")
 
 
 def manifest(step: int = 3, files: dict[str, bytes] | None = None, **more: Any) -> dict[str, Any]:
@@ -45,26 +45,26 @@ def ready(run: Run, step: int = 3, **more: Any) -> Artifact:
     return artifact
 
 
-def test_a_node_tells_of_a_step_and_hears_what_is_missing(ask: Ask, run: Run) -> None:
-    first = ask("PUT", "runs/u1/artifacts/", manifest(facts=FACTS))
+def test_a_node_tells_of_a_step_and_hears_what_is_missing(api: ApiClient, run: Run) -> None:
+    first = api("PUT", "runs/u1/artifacts/", manifest(facts=FACTS))
     sha256 = manifest_of(FILES)["meta.json"]["sha256"]
     assert first.status_code == 201
     assert first.json() == {"id": key_of(FILES), "state": "waiting", "step": 3, "missing": [sha256]}
-    again = ask("PUT", "runs/u1/artifacts/", manifest(facts=FACTS))
+    again = api("PUT", "runs/u1/artifacts/", manifest(facts=FACTS))
     assert (again.status_code, again.json()) == (200, first.json())
 
 
-def test_a_run_that_the_server_never_saw_is_made_by_its_first_artifact(ask: Ask, project: Project) -> None:
+def test_a_run_that_the_server_never_saw_is_made_by_its_first_artifact(api: ApiClient, project: Project) -> None:
     headers = {"X-Rolloutdeck-Project": "math", "X-Rolloutdeck-Run": "offline"}
-    assert ask("PUT", "runs/fresh/artifacts/", manifest(), headers=headers).status_code == 201
+    assert api("PUT", "runs/fresh/artifacts/", manifest(), headers=headers).status_code == 201
     assert Run.objects.get(uid="fresh").name == "offline"
 
 
-def test_artifacts_are_listed_by_step_role_and_state(ask: Ask, run: Run) -> None:
+def test_artifacts_are_listed_by_step_role_and_state(api: ApiClient, run: Run) -> None:
     ready(run, 3)
     registered(run, 4, attempt="b", origin=HERE)
     registered(run, 0, {"tokenizer.json": b"{}"}, role="tokenizer")
-    rows = ask("GET", "runs/u1/artifacts/").json()["results"]
+    rows = api("GET", "runs/u1/artifacts/").json()["results"]
     assert [(row["step"], row["role"], row["state"]) for row in rows] == [
         (0, "tokenizer", "waiting"),
         (3, "rollout", "ready"),
@@ -72,80 +72,80 @@ def test_artifacts_are_listed_by_step_role_and_state(ask: Ask, run: Run) -> None
     ]
     assert rows[2]["origin"] == HERE and rows[1]["received"] == rows[1]["bytes"] == len(meta(3))
     for query, steps in {"step=4": [4], "role=tokenizer": [0], "state=ready": [3], "split=eval": []}.items():
-        assert [row["step"] for row in ask("GET", f"runs/u1/artifacts/?{query}").json()["results"]] == steps
+        assert [row["step"] for row in api("GET", f"runs/u1/artifacts/?{query}").json()["results"]] == steps
 
 
-def test_a_pin_makes_the_bytes_wanted_from_the_node_that_has_them(ask: Ask, run: Run) -> None:
-    ask("PUT", "runs/u1/artifacts/", manifest())
-    assert ask("GET", "runs/u1/wanted/?host=node-1").json() == {"files": []}
-    pin = ask("POST", "pins/", {"run": "u1", "step": 3, "note": "good"})
+def test_a_pin_makes_the_bytes_wanted_from_the_node_that_has_them(api: ApiClient, run: Run) -> None:
+    api("PUT", "runs/u1/artifacts/", manifest())
+    assert api("GET", "runs/u1/wanted/?host=node-1").json() == {"files": []}
+    pin = api("POST", "pins/", {"run": "u1", "step": 3, "note": "good"})
     assert (pin.status_code, pin.json()["state"], pin.json()["note"]) == (201, "waiting", "good")
-    [expected] = ask("GET", "runs/u1/wanted/?host=node-1").json()["files"]
+    [expected] = api("GET", "runs/u1/wanted/?host=node-1").json()["files"]
     file = manifest_of(FILES)["meta.json"]
     assert expected == {"artifact": key_of(FILES), "path": "meta.json", **file, "received": 0}
-    assert ask("GET", "runs/u1/wanted/?host=node-2").json() == {"files": []}
-    [sender] = ask("GET", f"pins/{pin.json()['id']}/").json()["senders"]
+    assert api("GET", "runs/u1/wanted/?host=node-2").json() == {"files": []}
+    [sender] = api("GET", f"pins/{pin.json()['id']}/").json()["senders"]
     assert (sender["host"], sender["command"], sender["quiet"]) == ("node-1", HERE["command"], False)
 
 
-def test_a_pin_is_listed_noted_and_removed(ask: Ask, run: Run) -> None:
+def test_a_pin_is_listed_noted_and_removed(api: ApiClient, run: Run) -> None:
     ready(run)
-    pin = ask("POST", "pins/", {"run": "u1", "step": 3}).json()
-    assert ask("POST", "pins/", {"run": "u1", "step": 3, "note": "why"}).status_code == 200
+    pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()
+    assert api("POST", "pins/", {"run": "u1", "step": 3, "note": "why"}).status_code == 200
     for query in ("", "?run=u1", "?project=math", "?step=3"):
-        [row] = ask("GET", f"pins/{query}").json()["results"]
+        [row] = api("GET", f"pins/{query}").json()["results"]
         assert (row["id"], row["state"], row["note"], row["run"]) == (pin["id"], "ready", "why", "u1")
-    assert ask("GET", "pins/?step=4").json()["count"] == 0
-    assert ask("PATCH", f"pins/{pin['id']}/", {"note": "because"}).json()["note"] == "because"
-    assert ask("DELETE", f"pins/{pin['id']}/").status_code == 204
-    assert ask("GET", "pins/").json()["count"] == 0
-    assert ask("GET", "pins/?removed=true").json()["count"] == 1
+    assert api("GET", "pins/?step=4").json()["count"] == 0
+    assert api("PATCH", f"pins/{pin['id']}/", {"note": "because"}).json()["note"] == "because"
+    assert api("DELETE", f"pins/{pin['id']}/").status_code == 204
+    assert api("GET", "pins/").json()["count"] == 0
+    assert api("GET", "pins/?removed=true").json()["count"] == 1
     assert set(AuditEntry.objects.values_list("verb", flat=True)) == {"pin.create", "pin.note", "pin.remove"}
 
 
-def test_a_pin_in_a_plan_is_not_removed_and_the_answer_says_what_to_do(ask: Ask, run: Run) -> None:
+def test_a_pin_in_a_plan_is_not_removed_and_the_answer_says_what_to_do(api: ApiClient, run: Run) -> None:
     ready(run)
-    pin = ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1, "plan": "nightly"}).json()
-    refused = ask("DELETE", f"pins/{pin['id']}/")
+    pin = api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1, "plan": "nightly"}).json()
+    refused = api("DELETE", f"pins/{pin['id']}/")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
     assert "Remove it from the plan first" in refused.json()["error"]["message"]
 
 
-def plan(ask: Ask, match: str | None, **body: Any) -> Any:
+def plan(api: ApiClient, match: str | None, **body: Any) -> Any:
     headers = {} if match is None else {"If-Match": match}
-    return ask("PUT", "projects/math/replay-plan/?plan=default", body, headers=headers)
+    return api("PUT", "projects/math/replay-plan/?plan=default", body, headers=headers)
 
 
-def test_a_plan_is_saved_only_upon_the_revision_that_was_looked_at(ask: Ask, run: Run) -> None:
+def test_a_plan_is_saved_only_upon_the_revision_that_was_looked_at(api: ApiClient, run: Run) -> None:
     ready(run)
-    pin = ask("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
-    empty = ask("GET", "projects/math/replay-plan/")
+    pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
+    empty = api("GET", "projects/math/replay-plan/")
     assert (empty.json()["revision"], empty["ETag"], empty.json()["entries"]) == (0, '"0"', [])
-    assert plan(ask, None, entries=[]).status_code == 428
-    first = plan(ask, empty["ETag"], action="repeat", entries=[{"pin": pin, "target_step": 2}])
+    assert plan(api, None, entries=[]).status_code == 428
+    first = plan(api, empty["ETag"], action="repeat", entries=[{"pin": pin, "target_step": 2}])
     assert (first.status_code, first["ETag"], first.json()["action"]) == (200, '"1"', "repeat")
     assert first.json()["strip"] == [[1, None], [2, 2]]
-    late = plan(ask, '"0"', action="cache", entries=[])
+    late = plan(api, '"0"', action="cache", entries=[])
     assert (late.status_code, late.json()["error"]["code"]) == (412, "outdated")
-    assert plan(ask, first["ETag"], action="cache", entries=[]).json()["revision"] == 2
-    old = ask("GET", "projects/math/replay-plan/?revision=1").json()
+    assert plan(api, first["ETag"], action="cache", entries=[]).json()["revision"] == 2
+    old = api("GET", "projects/math/replay-plan/?revision=1").json()
     assert [entry["target_step"] for entry in old["entries"]] == [2]
-    assert ask("GET", "projects/math/replay-plan/?revision=9").status_code == 404
+    assert api("GET", "projects/math/replay-plan/?revision=9").status_code == 404
 
 
 @pytest.mark.parametrize(
     "entries", [{}, [3], [{"pin": 1}], [{"pin": 99, "target_step": 1}], [{"pin": "x", "target_step": 1}]]
 )
-def test_entries_that_are_none_are_refused(ask: Ask, project: Project, entries: Any) -> None:
-    assert plan(ask, '"0"', entries=entries).status_code in (400, 404)
+def test_entries_that_are_none_are_refused(api: ApiClient, project: Project, entries: Any) -> None:
+    assert plan(api, '"0"', entries=entries).status_code in (400, 404)
 
 
-def test_a_run_binds_and_hears_what_to_load_from_where_and_what_differs(ask: Ask, run: Run) -> None:
+def test_a_run_binds_and_hears_what_to_load_from_where_and_what_differs(api: ApiClient, run: Run) -> None:
     artifact = ready(run)
-    pin = ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1}).json()["id"]
+    pin = api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1}).json()["id"]
     builders.run(run.project, "next", uid="u2")
     facts = {**FACTS, "role": "rollout", "rows": 64}
-    data = ask("POST", "runs/u2/replay-plan/", {"plan": "default", "facts": facts, "bind": True}).json()
+    data = api("POST", "runs/u2/replay-plan/", {"plan": "default", "facts": facts, "bind": True}).json()
     assert (data["plan"], data["revision"], data["bound"]["revision"]) == ("default", 1, "default@1")
     [entry] = data["entries"]
     assert (entry["target_step"], entry["pin"], entry["role"]) == (1, pin, "rollout")
@@ -158,86 +158,86 @@ def test_a_run_binds_and_hears_what_to_load_from_where_and_what_differs(ask: Ask
         (item["fact"], item["pinned"], item["asking"]) for item in entry["differences"] if item["verdict"] == "refuse"
     ]
     assert strict == [("rows", 32, 64)]
-    assert ask("GET", "runs/u2/replay-plan/").json() == data
+    assert api("GET", "runs/u2/replay-plan/").json() == data
 
 
-def test_only_asking_binds_nothing(ask: Ask, run: Run) -> None:
+def test_only_asking_binds_nothing(api: ApiClient, run: Run) -> None:
     ready(run)
-    ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1})
-    data = ask("POST", "runs/u1/replay-plan/", {"bind": False}).json()
+    api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1})
+    data = api("POST", "runs/u1/replay-plan/", {"bind": False}).json()
     assert (data["revision"], data["bound"], len(data["entries"])) == (1, None, 1)
-    assert ask("GET", "runs/u1/replay-plan/").json()["revision"] == 0
+    assert api("GET", "runs/u1/replay-plan/").json()["revision"] == 0
 
 
-def test_a_running_run_keeps_its_revision_when_the_plan_is_saved_anew(ask: Ask, run: Run) -> None:
+def test_a_running_run_keeps_its_revision_when_the_plan_is_saved_anew(api: ApiClient, run: Run) -> None:
     ready(run)
-    pin = ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1}).json()["id"]
+    pin = api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1}).json()["id"]
     next_run = builders.run(run.project, "next", uid="u2")
-    ask("POST", "runs/u2/replay-plan/", {})
+    api("POST", "runs/u2/replay-plan/", {})
     dumped(next_run, 1, [line(1, n, 1.0) for n in range(2)])
-    plan(ask, '"1"', entries=[{"pin": pin, "target_step": 7}])
-    data = ask("POST", "runs/u2/replay-plan/", {"plan": "default"}).json()
+    plan(api, '"1"', entries=[{"pin": pin, "target_step": 7}])
+    data = api("POST", "runs/u2/replay-plan/", {"plan": "default"}).json()
     assert (data["revision"], [entry["target_step"] for entry in data["entries"]]) == (1, [1])
 
 
-def test_the_projects_plan_beside_a_run_says_what_it_means_for_it(ask: Ask, run: Run) -> None:
+def test_the_projects_plan_beside_a_run_says_what_it_means_for_it(api: ApiClient, run: Run) -> None:
     ready(run)
-    ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 2})
-    data = ask("GET", "projects/math/replay-plan/?run=u1&steps=4").json()
+    api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 2})
+    data = api("GET", "projects/math/replay-plan/?run=u1&steps=4").json()
     assert data["strip"] == [[1, None], [2, 2], [3, None], [4, None]]
     assert (data["run"], data["bound"], data["facts"]) == ("u1", None, {**FACTS, "role": "rollout"})
     assert {item["verdict"] for item in data["entries"][0]["differences"]} == {"warn"}
     builders.run(builders.project("code"), "theirs", uid="u9")
-    assert ask("GET", "projects/math/replay-plan/?run=u9").status_code == 404
+    assert api("GET", "projects/math/replay-plan/?run=u9").status_code == 404
 
 
-def test_flagged_samples_of_a_pinned_step_are_counted(ask: Ask, run: Run, owner: User) -> None:
+def test_flagged_samples_of_a_pinned_step_are_counted(api: ApiClient, run: Run, owner: User) -> None:
     from rollouts.models import Sample
 
     dumped(run, 3, [line(3, n, 1.0) for n in range(3)])
     ready(run)
-    ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 2})
+    api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 2})
     for sample, label in zip(Sample.objects.all(), ("bad", "good"), strict=False):
         builders.flag(sample.pk, owner, label=label)
-    [entry] = ask("GET", "projects/math/replay-plan/").json()["entries"]
+    [entry] = api("GET", "projects/math/replay-plan/").json()["entries"]
     assert entry["source"]["flagged"] == 1
 
 
-def test_a_replay_is_told_listed_and_stands_at_its_step(ask: Ask, run: Run) -> None:
+def test_a_replay_is_told_listed_and_stands_at_its_step(api: ApiClient, run: Run) -> None:
     ready(run)
-    pin = ask("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
+    pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
     next_run = builders.run(run.project, "next", uid="u2")
     dumped(next_run, 1, [line(1, n, 1.0) for n in range(2)])
     body = {"attempt": "a", "step": 1, "outcome": "hit", "pin": pin, "rows": 32, "seconds": 0.5}
-    assert [ask("POST", "runs/u2/replays/", body).status_code for _ in range(2)] == [201, 200]
-    [row] = ask("GET", "runs/u2/replays/").json()["results"]
+    assert [api("POST", "runs/u2/replays/", body).status_code for _ in range(2)] == [201, 200]
+    [row] = api("GET", "runs/u2/replays/").json()["results"]
     assert (row["outcome"], row["source"]["run"], row["source"]["step"], row["rows"]) == ("hit", "u1", 3, 32)
-    [step] = ask("GET", "runs/u2/steps/").json()["results"]
+    [step] = api("GET", "runs/u2/steps/").json()["results"]
     assert step["replay"] == row
-    strip = ask("GET", "runs/u2/replays/?strip=true").json()
+    strip = api("GET", "runs/u2/replays/?strip=true").json()
     assert [(cell["step"], cell["state"]) for cell in strip["cells"]] == [(1, "replayed")]
     assert strip["totals"]["rows"] == 32
-    assert ask("GET", "runs/u2/replays/?outcome=miss").json()["count"] == 0
+    assert api("GET", "runs/u2/replays/?outcome=miss").json()["count"] == 0
 
 
-def test_a_run_with_pins_is_deleted_by_force_only(ask: Ask, run: Run) -> None:
+def test_a_run_with_pins_is_deleted_by_force_only(api: ApiClient, run: Run) -> None:
     ready(run)
-    ask("POST", "pins/", {"run": "u1", "step": 3})
-    assert ask("DELETE", "runs/u1/").status_code == 409
-    assert ask("DELETE", "runs/u1/?force=true").status_code == 204
-    assert ask("GET", "pins/").json()["count"] == 0
+    api("POST", "pins/", {"run": "u1", "step": 3})
+    assert api("DELETE", "runs/u1/").status_code == 409
+    assert api("DELETE", "runs/u1/?force=true").status_code == 204
+    assert api("GET", "pins/").json()["count"] == 0
 
 
-def test_a_project_loosens_a_refusal_in_writing(ask: Ask, project: Project) -> None:
-    response = ask("PATCH", "projects/math/", {"loosened": {"rows": "half a batch will do"}})
+def test_a_project_loosens_a_refusal_in_writing(api: ApiClient, project: Project) -> None:
+    response = api("PATCH", "projects/math/", {"loosened": {"rows": "half a batch will do"}})
     assert response.json()["loosened"]["rows"]["note"] == "half a batch will do"
-    assert ask("PATCH", "projects/math/", {"loosened": {"rows": ""}}).status_code == 400
-    assert ask("PATCH", "projects/math/", {"loosened": {"model": "why"}}).status_code == 400
-    assert ask("PATCH", "projects/math/", {"loosened": {"rows": None}}).json()["loosened"] == {}
+    assert api("PATCH", "projects/math/", {"loosened": {"rows": ""}}).status_code == 400
+    assert api("PATCH", "projects/math/", {"loosened": {"model": "why"}}).status_code == 400
+    assert api("PATCH", "projects/math/", {"loosened": {"rows": None}}).json()["loosened"] == {}
 
 
-def test_the_api_describes_all_of_it(ask: Ask) -> None:
-    paths = json.loads(ask("GET", "/api/schema/").content)["paths"]
+def test_the_api_describes_all_of_it(api: ApiClient) -> None:
+    paths = json.loads(api("GET", "/api/schema/").content)["paths"]
     methods = {
         "runs/{uid}/artifacts/": {"get", "put"},
         "runs/{uid}/artifacts/{key}/files/{sha256}/": {"get", "put"},
@@ -251,33 +251,33 @@ def test_the_api_describes_all_of_it(ask: Ask) -> None:
     assert {path: set(paths[f"/api/v1/{path}"]) for path in methods} == methods
 
 
-def test_a_plan_that_replays_a_pin_at_a_thousand_steps_asks_the_database_a_few_times(ask: Ask, run: Run) -> None:
+def test_a_plan_that_replays_a_pin_at_a_thousand_steps_asks_the_database_a_few_times(api: ApiClient, run: Run) -> None:
     ready(run)
-    pin = ask("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
+    pin = api("POST", "pins/", {"run": "u1", "step": 3}).json()["id"]
     entries = [{"pin": pin, "target_step": step} for step in range(1, 1001)]
     with CaptureQueriesContext(connection) as requested:
-        assert plan(ask, '"0"', entries=entries).status_code == 200
+        assert plan(api, '"0"', entries=entries).status_code == 200
     assert len(requested) < 60
 
 
-def test_a_number_with_two_signs_is_none(ask: Ask, run: Run, owner: User) -> None:
-    assert ask("GET", "pins/?step=--5").status_code == 400
-    assert ask("PUT", "runs/u1/artifacts/", {**manifest(), "step": "--5"}).status_code == 400
+def test_a_number_with_two_signs_is_none(api: ApiClient, run: Run, owner: User) -> None:
+    assert api("GET", "pins/?step=--5").status_code == 400
+    assert api("PUT", "runs/u1/artifacts/", {**manifest(), "step": "--5"}).status_code == 400
     for word in ("--5", "%C2%B2"):
-        assert Ask.signed_in(owner)("GET", f"/runs/u1/steps/{word}/").status_code == 404
+        assert ApiClient.signed_in(owner)("GET", f"/runs/u1/steps/{word}/").status_code == 404
 
 
 def test_a_run_in_the_bin_gives_its_bytes_to_the_runs_that_replay_it_until_they_end(
-    ask: Ask, run: Run, owner: User, stranger: User
+    api: ApiClient, run: Run, owner: User, stranger: User
 ) -> None:
     artifact = ready(run)
-    ask("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1})
+    api("POST", "pins/", {"run": "u1", "step": 3, "target_step": 1})
     bound = builders.run(run.project, "next", uid="u2")
-    [entry] = ask("POST", "runs/u2/replay-plan/", {}).json()["entries"]
+    [entry] = api("POST", "runs/u2/replay-plan/", {}).json()["entries"]
     address = entry["artifacts"][0]["url"] + artifact.files["meta.json"]["sha256"] + "/"
-    assert ask("DELETE", "runs/u1/?force=true").status_code == 204
-    assert ask("GET", address).status_code == 200
-    assert ask("GET", "runs/u1/").status_code == 404
-    assert Ask.with_token(stranger, "read")("GET", address).status_code == 404
+    assert api("DELETE", "runs/u1/?force=true").status_code == 204
+    assert api("GET", address).status_code == 200
+    assert api("GET", "runs/u1/").status_code == 404
+    assert ApiClient.with_token(stranger, "read")("GET", address).status_code == 404
     Run.objects.filter(pk=bound.pk).update(outcome="finished")
-    assert ask("GET", address).status_code == 404
+    assert api("GET", address).status_code == 404

@@ -10,7 +10,7 @@ from django.test import Client
 
 from rollouts.models import Membership, Project, Run
 from rollouts.pins import pins
-from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.artifacts import manifest_of, registered
 from tests.support import builders
 
@@ -72,16 +72,16 @@ def test_what_is_reused_is_there_for_the_people_of_the_project_only(
     path: str, run: Run, owner: User, mate: User, stranger: User
 ) -> None:
     address = placed(path, run)
-    callers = [Ask.with_token(person, "read") for person in (owner, mate, stranger)]
-    callers += [Ask.signed_in(person) for person in (owner, mate, stranger)]
-    assert [ask("GET", address).status_code for ask in callers] == [200, 200, 404, 200, 200, 404]
-    assert Ask(Client())("GET", address).status_code == 401
-    assert Ask.with_token(owner, "ingest", "annotate", "admin")("GET", address).status_code == 403
+    callers = [ApiClient.with_token(person, "read") for person in (owner, mate, stranger)]
+    callers += [ApiClient.signed_in(person) for person in (owner, mate, stranger)]
+    assert [api("GET", address).status_code for api in callers] == [200, 200, 404, 200, 200, 404]
+    assert ApiClient(Client())("GET", address).status_code == 401
+    assert ApiClient.with_token(owner, "ingest", "annotate", "admin")("GET", address).status_code == 403
 
 
 def test_the_list_of_pins_holds_nothing_for_a_stranger(run: Run, mate: User, stranger: User) -> None:
-    assert [Ask.signed_in(person)("GET", "pins/").json()["count"] for person in (mate, stranger)] == [1, 0]
-    assert Ask(Client())("GET", "pins/").status_code == 401
+    assert [ApiClient.signed_in(person)("GET", "pins/").json()["count"] for person in (mate, stranger)] == [1, 0]
+    assert ApiClient(Client())("GET", "pins/").status_code == 401
 
 
 @pytest.mark.parametrize(("method", "path", "body", "scope", "status"), WRITES)
@@ -99,31 +99,31 @@ def test_keeping_and_replaying_is_for_maintainers(
 ) -> None:
     address, result = placed(path, run), placed(body, run)
 
-    def answer(ask: Ask) -> int:
-        return int(ask(method, address, result, headers=MATCH).status_code)
+    def answer(api: ApiClient) -> int:
+        return int(api(method, address, result, headers=MATCH).status_code)
 
-    assert [answer(Ask.signed_in(person)) for person in (stranger, mate)] == [404, 403]
-    assert answer(Ask.with_token(mate, *SCOPES)) == 403
+    assert [answer(ApiClient.signed_in(person)) for person in (stranger, mate)] == [404, 403]
+    assert answer(ApiClient.with_token(mate, *SCOPES)) == 403
     others = [other for other in SCOPES if other != scope]
-    assert answer(Ask.with_token(keeper, *others)) == 403
-    assert answer(Ask.with_token(keeper, scope)) == status
+    assert answer(ApiClient.with_token(keeper, *others)) == 403
+    assert answer(ApiClient.with_token(keeper, scope)) == status
 
 
 def test_a_token_for_one_project_reaches_no_pin_and_no_plan_of_another(run: Run, owner: User) -> None:
     Membership.objects.create(project=builders.project("code"), user=owner, role="owner")
-    ask = Ask.with_token(owner, *SCOPES, on=Project.objects.get(slug="code"))
-    assert ask("GET", "pins/").json()["count"] == 0
+    api = ApiClient.with_token(owner, *SCOPES, on=Project.objects.get(slug="code"))
+    assert api("GET", "pins/").json()["count"] == 0
     for path in READS:
         if path != "pins/":
-            assert ask("GET", placed(path, run)).status_code == 404
-    assert ask("POST", "pins/", {"run": run.uid, "step": 4}).status_code == 404
+            assert api("GET", placed(path, run)).status_code == 404
+    assert api("POST", "pins/", {"run": run.uid, "step": 4}).status_code == 404
 
 
 def test_a_pin_of_another_project_enters_no_plan(run: Run, owner: User) -> None:
     Membership.objects.create(project=builders.project("code"), user=owner, role="owner")
     body = {"entries": [{"pin": run.pins.get().pk, "target_step": 1}]}
-    ask = Ask.with_token(owner, *SCOPES)
-    assert ask("PUT", "projects/code/replay-plan/", body, headers=MATCH).status_code == 404
+    api = ApiClient.with_token(owner, *SCOPES)
+    assert api("PUT", "projects/code/replay-plan/", body, headers=MATCH).status_code == 404
 
 
 BAD: list[tuple[str, str, Any]] = [
@@ -215,8 +215,8 @@ BAD: list[tuple[str, str, Any]] = [
 def test_what_makes_no_sense_is_refused_in_one_sentence(
     method: str, path: str, body: Any, run: Run, owner: User
 ) -> None:
-    ask = Ask.with_token(owner, *SCOPES)
-    response = ask(method, placed(path, run), placed(body, run), headers=MATCH)
+    api = ApiClient.with_token(owner, *SCOPES)
+    response = api(method, placed(path, run), placed(body, run), headers=MATCH)
     assert 400 <= response.status_code < 500
     result = response.json()["error"]
     assert set(result) <= {"code", "message", "field"} and result["message"]
@@ -224,6 +224,6 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
 
 @pytest.mark.parametrize("match", ["", "*", "abc", '"1', "-1"])
 def test_a_save_without_a_revision_to_match_is_refused(match: str, run: Run, owner: User) -> None:
-    ask = Ask.with_token(owner, *SCOPES)
-    response = ask("PUT", "projects/math/replay-plan/", {"entries": []}, headers={"If-Match": match})
+    api = ApiClient.with_token(owner, *SCOPES)
+    response = api("PUT", "projects/math/replay-plan/", {"entries": []}, headers={"If-Match": match})
     assert (response.status_code, response.json()["error"]["code"]) in [(428, "match_required"), (412, "outdated")]

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 
 from rollouts.ingest.dumps import DumpHeader
 from rollouts.models import Project, Run, Step
-from tests.dashboard.support.api_client import Ask, dumped, filled, line, one_sample
+from tests.dashboard.support.api_client import ApiClient, dumped, filled, line, one_sample
 from tests.support import builders
 
 pytestmark = pytest.mark.django_db
@@ -25,8 +25,8 @@ STEP_KEYS = {
 
 
 @pytest.fixture
-def ask(owner: User) -> Ask:
-    return Ask.with_token(owner, "ingest", "read", "annotate", "admin")
+def api(owner: User) -> ApiClient:
+    return ApiClient.with_token(owner, "ingest", "read", "annotate", "admin")
 
 
 @pytest.fixture
@@ -34,19 +34,19 @@ def run(project: Project) -> Run:
     return filled(project)
 
 
-def test_steps_have_the_keys_of_the_contract_and_their_dumps(ask: Ask, run: Run) -> None:
-    result = ask("GET", f"runs/{run.uid}/steps/?split=train").json()["results"]
+def test_steps_have_the_keys_of_the_contract_and_their_dumps(api: ApiClient, run: Run) -> None:
+    result = api("GET", f"runs/{run.uid}/steps/?split=train").json()["results"]
     assert [(row["step"], row["samples"], row["score_max"]) for row in result] == [(1, 4, 0.75), (2, 4, 0.75)]
     assert set(result[0]) >= STEP_KEYS
     assert set(result[0]["dumps"][0]) == {"id", "source", "state", "message", "rows", "left_out", "problems"}
     assert result[0]["dumps"][0]["rows"] == 4
 
 
-def test_superseded_steps_are_listed_only_when_asked_for(ask: Ask, run: Run) -> None:
+def test_superseded_steps_are_listed_only_when_asked_for(api: ApiClient, run: Run) -> None:
     dumped(run, 2, [line(2, 9, 1.0)], attempt="b")
 
     def listed(attempt: str) -> list[tuple[int, str]]:
-        rows = ask("GET", f"runs/{run.uid}/steps/?attempt={attempt}").json()["results"]
+        rows = api("GET", f"runs/{run.uid}/steps/?attempt={attempt}").json()["results"]
         return [(row["step"], row["attempt"]) for row in rows]
 
     assert listed("current") == [(1, "a"), (2, "b")]
@@ -55,40 +55,40 @@ def test_superseded_steps_are_listed_only_when_asked_for(ask: Ask, run: Run) -> 
 
 
 def test_steps_cost_the_same_number_of_queries_however_many_there_are(
-    ask: Ask, project: Project, django_assert_max_num_queries: Any
+    api: ApiClient, project: Project, django_assert_max_num_queries: Any
 ) -> None:
     run = filled(project, "many")
     for step in range(3, 9):
         dumped(run, step, [line(step, 0, 1.0)])
     with django_assert_max_num_queries(8):
-        assert len(ask("GET", f"runs/{run.uid}/steps/").json()["results"]) == 8
+        assert len(api("GET", f"runs/{run.uid}/steps/").json()["results"]) == 8
 
 
-def test_samples_are_previewed_in_order_and_filtered_by_the_query(ask: Ask, run: Run) -> None:
-    data = ask("GET", f"samples/?run={run.uid}&split=train&step=2&ordering=-score&q=score>0.3").json()
+def test_samples_are_previewed_in_order_and_filtered_by_the_query(api: ApiClient, run: Run) -> None:
+    data = api("GET", f"samples/?run={run.uid}&split=train&step=2&ordering=-score&q=score>0.3").json()
     assert (data["count"], [row["score"] for row in data["results"]]) == (2, [0.75, 0.5])
     assert {"prompt", "response"}.isdisjoint(data["results"][0])
-    assert ask("GET", f"samples/?run={run.uid}&step=latest").json()["count"] == 4
-    assert ask("GET", f"samples/?run={run.uid}").json()["count"] == 8
-    assert ask("GET", f"samples/?run={run.uid}&q=%22step%201%22").json()["count"] == 4
+    assert api("GET", f"samples/?run={run.uid}&step=latest").json()["count"] == 4
+    assert api("GET", f"samples/?run={run.uid}").json()["count"] == 8
+    assert api("GET", f"samples/?run={run.uid}&q=%22step%201%22").json()["count"] == 4
 
 
-def test_a_sample_is_whole_with_its_dumps_and_flags(ask: Ask, run: Run) -> None:
+def test_a_sample_is_whole_with_its_dumps_and_flags(api: ApiClient, run: Run) -> None:
     sample = one_sample(run)
-    ask("POST", "flags/", {"sample": sample.pk, "label": "bad", "reason": "repetition", "text": "again"})
-    data = ask("GET", f"samples/{sample.pk}/").json()
+    api("POST", "flags/", {"sample": sample.pk, "label": "bad", "reason": "repetition", "text": "again"})
+    data = api("GET", f"samples/{sample.pk}/").json()
     assert (data["prompt"], data["response"], data["score"]) == ("What is 0+1?", "It is 0 at step 1.", 0.0)
     assert data["ground_truth"] == "0"
     assert [dump["source"] for dump in data["seen_in"]] == ["train/1.jsonl"]
     assert [(flag["reason"], flag["user"]) for flag in data["flags"]] == [("repetition", "olga")]
 
 
-def test_a_prompts_history_goes_over_the_steps(ask: Ask, run: Run) -> None:
-    result = ask("GET", f"samples/{one_sample(run).pk}/history/").json()["results"]
+def test_a_prompts_history_goes_over_the_steps(api: ApiClient, run: Run) -> None:
+    result = api("GET", f"samples/{one_sample(run).pk}/history/").json()["results"]
     assert [(row["step"], row["score"]) for row in result] == [(1, 0.0), (1, 0.25), (2, 0.0), (2, 0.25)]
 
 
-def test_tokens_come_in_slices_of_what_was_recorded(ask: Ask, project: Project) -> None:
+def test_tokens_come_in_slices_of_what_was_recorded(api: ApiClient, project: Project) -> None:
     run = builders.run(project)
     row = {
         "prompt": "p",
@@ -98,7 +98,7 @@ def test_tokens_come_in_slices_of_what_was_recorded(ask: Ask, project: Project) 
         "logprobs": [-0.5, None, -2.0],
     }
     make_native(run, [row])
-    data = ask("GET", f"samples/{one_sample(run).pk}/tokens/?start=1&count=1").json()
+    data = api("GET", f"samples/{one_sample(run).pk}/tokens/?start=1&count=1").json()
     assert (data["start"], data["count"], data["total"]) == (1, 1, 3)
     assert (data["prompt_ids"], data["response_ids"], data["logprobs"]) == ([1, 2], [6], [None])
     assert data["advantages"] is None
@@ -119,39 +119,39 @@ def make_native(run: Run, rows: list[dict[str, Any]]) -> None:
     indexer.index_dump(dump.pk)
 
 
-def test_a_flag_is_raised_replaced_listed_and_withdrawn(ask: Ask, run: Run) -> None:
+def test_a_flag_is_raised_replaced_listed_and_withdrawn(api: ApiClient, run: Run) -> None:
     sample = one_sample(run)
     values = {"sample": sample.pk, "label": "bad", "reason": "repetition"}
-    first = ask("POST", "flags/", values)
-    again = ask("POST", "flags/", {**values, "label": "unsure"})
+    first = api("POST", "flags/", values)
+    again = api("POST", "flags/", {**values, "label": "unsure"})
     assert (first.status_code, again.status_code, again.json()["label"]) == (201, 200, "unsure")
     address = f"flags/{first.json()['id']}/"
-    assert ask("PATCH", address, {"text": "hm"}).json()["text"] == "hm"
+    assert api("PATCH", address, {"text": "hm"}).json()["text"] == "hm"
     assert Step.objects.get(pk=sample.step_id).flags == 1
-    assert ask("PATCH", address, {"withdrawn": True}).json()["withdrawn_at"]
+    assert api("PATCH", address, {"withdrawn": True}).json()["withdrawn_at"]
     assert Step.objects.get(pk=sample.step_id).flags == 0
-    assert ask("GET", f"flags/?run={run.uid}").json()["count"] == 0
-    assert ask("GET", f"flags/?run={run.uid}&withdrawn=true&reason=repetition&user=olga").json()["count"] == 1
+    assert api("GET", f"flags/?run={run.uid}").json()["count"] == 0
+    assert api("GET", f"flags/?run={run.uid}&withdrawn=true&reason=repetition&user=olga").json()["count"] == 1
 
 
 def test_only_maintainers_withdraw_somebody_elses_flag_and_nobody_rewrites_it(
-    ask: Ask, run: Run, owner: User, mate: User
+    api: ApiClient, run: Run, owner: User, mate: User
 ) -> None:
-    mates = Ask.with_token(mate, "annotate", "read")
-    hers = ask("POST", "flags/", {"sample": one_sample(run).pk}).json()["id"]
+    mates = ApiClient.with_token(mate, "annotate", "read")
+    hers = api("POST", "flags/", {"sample": one_sample(run).pk}).json()["id"]
     his = mates("POST", "flags/", {"sample": one_sample(run).pk}).json()["id"]
     assert mates("PATCH", f"flags/{hers}/", {"withdrawn": True}).status_code == 403
-    assert ask("PATCH", f"flags/{his}/", {"text": "not mine"}).status_code == 403
-    assert ask("PATCH", f"flags/{his}/", {"withdrawn": True}).status_code == 200
+    assert api("PATCH", f"flags/{his}/", {"text": "not mine"}).status_code == 403
+    assert api("PATCH", f"flags/{his}/", {"withdrawn": True}).status_code == 200
 
 
-def test_samples_are_exported_as_lines_and_as_parquet(ask: Ask, run: Run) -> None:
-    lines = exported(ask("GET", f"exports/samples/?run={run.uid}&q=score>0.3&ordering=-score")).splitlines()
+def test_samples_are_exported_as_lines_and_as_parquet(api: ApiClient, run: Run) -> None:
+    lines = exported(api("GET", f"exports/samples/?run={run.uid}&q=score>0.3&ordering=-score")).splitlines()
     assert [json.loads(item)["score"] for item in lines] == [0.75, 0.75, 0.5, 0.5]
     assert json.loads(lines[0])["response"].startswith("It is 3 at step")
-    by_score = exported(ask("GET", f"exports/samples/?run={run.uid}&ordering=")).splitlines()
+    by_score = exported(api("GET", f"exports/samples/?run={run.uid}&ordering=")).splitlines()
     assert [json.loads(item)["score"] for item in by_score] == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
-    table = pq.read_table(io.BytesIO(exported(ask("GET", f"exports/samples/?run={run.uid}&format=parquet"))))
+    table = pq.read_table(io.BytesIO(exported(api("GET", f"exports/samples/?run={run.uid}&format=parquet"))))
     assert (table.num_rows, sorted(table["step"].to_pylist())) == (8, [1] * 4 + [2] * 4)
 
 
@@ -160,6 +160,6 @@ def exported(response: Any) -> bytes:
     return b"".join(response)
 
 
-def test_an_empty_export_is_still_a_parquet_file(ask: Ask, run: Run) -> None:
-    body = exported(ask("GET", f"exports/samples/?run={run.uid}&format=parquet&q=score>100"))
+def test_an_empty_export_is_still_a_parquet_file(api: ApiClient, run: Run) -> None:
+    body = exported(api("GET", f"exports/samples/?run={run.uid}&format=parquet&q=score>100"))
     assert pq.read_table(io.BytesIO(body)).num_rows == 0

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Project, Run, Sample
-from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
@@ -29,7 +29,7 @@ def test_a_query_that_cannot_be_read_is_said_in_the_language_of_who_asks(run: Ru
     client.force_login(mate)
     page = client.get(f"/runs/{run.uid}/steps/1/?q=is:trunkated", headers=CHINESE).content.decode()
     assert "未知的值 <code>is:trunkated</code>。你是否想输入 <code>truncated</code>？" in page
-    data = Ask.with_token(mate, "read")("GET", f"samples/?run={run.uid}&q=is:trunkated", headers=CHINESE).json()
+    data = ApiClient.with_token(mate, "read")("GET", f"samples/?run={run.uid}&q=is:trunkated", headers=CHINESE).json()
     assert data["error"]["message"].startswith("Unknown value `is:trunkated`. Did you mean `truncated`?")
 
 

@@ -91,8 +91,8 @@ def test_the_list_of_runs_asks_as_often_for_one_run_as_for_thirty(
 ) -> None:
     client.force_login(mate)
     for at in range(30):
-        one = builders.run(run.project, f"other-{at}")
-        Step.objects.create(run=one, attempt=builders.attempt(one), split="train", step=1, score_mean=0.5)
+        other_run = builders.run(run.project, f"other-{at}")
+        Step.objects.create(run=other_run, attempt=builders.attempt(other_run), split="train", step=1, score_mean=0.5)
     with django_assert_max_num_queries(11):
         assert "other-29" in body(client, "/")
 

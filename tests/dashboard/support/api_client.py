@@ -55,18 +55,18 @@ def one_sample(run: Run) -> Sample:
 
 
 @dataclass(frozen=True)
-class Ask:
+class ApiClient:
     """A caller: a token, or a person signed in to a browser, or nobody."""
 
     client: Client
     token: str = ""
 
     @classmethod
-    def with_token(cls, user: User, *scopes: str, on: Project | None = None) -> Ask:
+    def with_token(cls, user: User, *scopes: str, on: Project | None = None) -> ApiClient:
         return cls(Client(), builders.token(user, *scopes, on=on))
 
     @classmethod
-    def signed_in(cls, user: User) -> Ask:
+    def signed_in(cls, user: User) -> ApiClient:
         client = Client()
         client.force_login(user)
         return cls(client)

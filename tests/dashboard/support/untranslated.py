@@ -35,9 +35,9 @@ def marked() -> Iterator[None]:
 
 
 def fenced(real: Any) -> Any:
-    def asked(*told: Any) -> str:
-        message = real(*told)
-        if translation.get_language() == "en" or message in told:
+    def asked(*messages: Any) -> str:
+        message = real(*messages)
+        if translation.get_language() == "en" or message in messages:
             return str(message)
         between = f"{OPEN}{message}{CLOSE}"
         return SafeString(between) if isinstance(message, SafeData) else between

@@ -83,11 +83,11 @@ def test_a_plan_that_was_named_is_waited_for_longer(
 ) -> None:
     given: list[float] = []
 
-    def ask(client: RunClient, *words: Any) -> PlanRevision:
+    def request_plan(client: RunClient, *words: Any) -> PlanRevision:
         given.append(client.timeout)
         return PlanRevision()
 
-    monkeypatch.setattr(replay_plan, "request_plan", ask)
+    monkeypatch.setattr(replay_plan, "request_plan", request_plan)
     training.replay_plan(name)
     assert waited - 4 < given[0] <= waited
 

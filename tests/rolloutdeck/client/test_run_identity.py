@@ -78,8 +78,8 @@ def test_ranks_that_torchrun_starts_without_a_name_share_an_attempt_that_its_nex
     two = {**torchrun, "GROUP_WORLD_SIZE": "2", "WORLD_SIZE": "2"}
     machines = [process_identity.detect_attempt({**two, "RANK": rank}) for rank in "01"]
     monkeypatch.setattr(process_identity.os, "getppid", lambda: 1)
-    other = process_identity.detect_attempt(dict(torchrun))
-    assert len({result.attempt for result in (first, again, other, *machines)}) == 5
+    right = process_identity.detect_attempt(dict(torchrun))
+    assert len({result.attempt for result in (first, again, right, *machines)}) == 5
 
 
 def test_without_a_launcher_an_attempt_is_made_and_left_to_children() -> None:
@@ -100,10 +100,10 @@ def test_a_restart_from_the_same_checkpoints_is_the_same_run(
 
 
 def test_of_two_first_processes_at_one_checkpoint_folder_one_names_the_run(tmp_path: Path) -> None:
-    one, other = (process_identity.RunIdentity(uid, "p", "n") for uid in ("one", "other"))
+    left, right = (process_identity.RunIdentity(uid, "p", "n") for uid in ("one", "other"))
     (tmp_path / "temporary").write_text(json.dumps({"uid": "other", "project": "p", "name": "n"}))
-    assert process_identity.claim_checkpoint_folder(tmp_path, "p", "n", one) == one
-    assert process_identity._link_run_file(tmp_path / "temporary", tmp_path / process_identity.RUN_FILE, other) == one
+    assert process_identity.claim_checkpoint_folder(tmp_path, "p", "n", left) == left
+    assert process_identity._link_run_file(tmp_path / "temporary", tmp_path / process_identity.RUN_FILE, right) == left
 
 
 def test_the_run_id_of_the_environment_wins(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,15 +19,15 @@ def test_the_key_is_the_sha256_of_sorted_compact_json_in_utf8():
 
 
 def test_the_order_of_files_does_not_change_the_key_and_every_byte_of_meaning_does():
-    one, two = ("a", {"sha256": SHA, "bytes": 1}), ("b", {"sha256": "ef" * 32, "bytes": 2})
-    key = manifest.compute_artifact_key(dict([one, two]))
-    assert manifest.compute_artifact_key(dict([two, one])) == key
+    first, second = ("a", {"sha256": SHA, "bytes": 1}), ("b", {"sha256": "ef" * 32, "bytes": 2})
+    key = manifest.compute_artifact_key(dict([first, second]))
+    assert manifest.compute_artifact_key(dict([second, first])) == key
     others = [{"sha256": "cd" * 32, "bytes": 2}, {"sha256": "ef" * 32, "bytes": 3}]
     assert (
         len(
             {
                 key,
-                manifest.compute_artifact_key(dict([one, ("c", two[1])])),
+                manifest.compute_artifact_key(dict([first, ("c", second[1])])),
                 *(manifest.compute_artifact_key({"b": o}) for o in others),
             }
         )

@@ -44,8 +44,8 @@ def group_placements(found: list[Placement]) -> dict[int, Any]:
     return {placement.number: placement.entry.source["step"] for placement in found}
 
 
-def lay(told: PlanRevision, most: int | None = None, fits: VerlRequirements = V0) -> dict[int, Any]:
-    return group_placements(build_placements(told, fits, find_layout_steps(told, fits, most))[0])
+def lay(revision: PlanRevision, most: int | None = None, fits: VerlRequirements = V0) -> dict[int, Any]:
+    return group_placements(build_placements(revision, fits, find_layout_steps(revision, fits, most))[0])
 
 
 def test_cache_lies_at_its_targets_only() -> None:

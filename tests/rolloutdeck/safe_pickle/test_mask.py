@@ -96,10 +96,10 @@ def test_the_checksum_of_a_file_that_is_written_in_blocks_is_of_all_of_it(tmp_pa
 
 
 def test_of_two_samples_that_are_one_object_only_the_marked_one_changes(tmp_path: Path) -> None:
-    one = {"reward": 1.0}
-    torch.save({"samples": [one, one, one]}, tmp_path / "0.pt")
+    first = {"reward": 1.0}
+    torch.save({"samples": [first, first, first]}, tmp_path / "0.pt")
     mask_samples(tmp_path / "0.pt", tmp_path / "out.pt", [1])
-    assert loaded(tmp_path / "out.pt")["samples"] == [one, {**one, "remove_sample": True}, one]
+    assert loaded(tmp_path / "out.pt")["samples"] == [first, {**first, "remove_sample": True}, first]
 
 
 @pytest.mark.parametrize(

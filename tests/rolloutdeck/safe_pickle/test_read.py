@@ -97,9 +97,9 @@ def test_v2_s_new_batch_has_columns_and_no_tensors() -> None:
 
 
 def test_both_serialisations_of_a_step_hold_the_same_tensors() -> None:
-    one, other = summary(MAIN), summary(NUMPY)
-    same = set(one["fields"]) - {"rollout_log_probs"}  # drawn anew in each of the two runs
-    assert {name: one["fields"][name] for name in same} == {name: other["fields"][name] for name in same}
+    left, right = summary(MAIN), summary(NUMPY)
+    same = set(left["fields"]) - {"rollout_log_probs"}  # drawn anew in each of the two runs
+    assert {name: left["fields"][name] for name in same} == {name: right["fields"][name] for name in same}
 
 
 def test_one_row_costs_its_own_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

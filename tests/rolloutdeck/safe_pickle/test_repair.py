@@ -104,11 +104,11 @@ def test_every_type_of_value_survives_being_written(pickled: Any, tmp_path: Path
     columns = {"uid": objects("a", "b", "c"), "extras": rows, "pred": np.array(["", "中", "three"]), "n": np.arange(3)}
     source = pickled(None, columns, {"m": np.float64(0.5), "b": np.bool_(True)})
     drop_columns(source, tmp_path / "out", ["uid"])
-    with open_batch(source) as one, open_batch(tmp_path / "out") as other:
-        assert [other.column(name) for name in other.columns] == [
-            one.column(name) for name in one.columns if name != "uid"
+    with open_batch(source) as left, open_batch(tmp_path / "out") as right:
+        assert [right.column(name) for name in right.columns] == [
+            left.column(name) for name in left.columns if name != "uid"
         ]
-        assert other.meta == one.meta == {"m": 0.5, "b": True}
+        assert right.meta == left.meta == {"m": 0.5, "b": True}
 
 
 def test_an_ordered_dict_is_written_as_one(pickled: Any, tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ class Session(NamedTuple):
     folder: Path
     outcomes: dict[str, dict[str, Any]]
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
-        return [one for path, one in self.outcomes.items() if Path(path).parent.name == kind]
+    def list_results(self, kind: str) -> list[dict[str, Any]]:
+        return [first for path, first in self.outcomes.items() if Path(path).parent.name == kind]
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> list[Path]:
@@ -91,7 +91,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 
 def test_the_canary_sees_what_a_hostile_file_runs(session: Session) -> None:
-    ran = [item for item in session.told("hostile") if item["ran"]]
+    ran = [item for item in session.list_results("hostile") if item["ran"]]
     assert len(ran) > 15
     assert {event for item in ran for event in item["ran"]} == {"os.system", "subprocess.Popen"}
 
@@ -103,13 +103,13 @@ def test_no_file_that_really_runs_something_was_judged_loadable(session: Session
 
 
 def test_every_dump_that_we_judged_loadable_loads_and_nothing_runs(session: Session) -> None:
-    matches = [session.outcomes[str(path)] for path in (*DUMPS, *OF_ROLL)] + session.told("seeds")
+    matches = [session.outcomes[str(path)] for path in (*DUMPS, *OF_ROLL)] + session.list_results("seeds")
     assert len(matches) == len(DUMPS) + len(OF_ROLL) + len(SEEDS)
     assert [item for item in matches if item["error"] or item["ran"]] == []
 
 
 def test_nothing_runs_in_what_random_changes_leave_loadable(session: Session) -> None:
-    result = session.told("changed")
+    result = session.list_results("changed")
     assert len(result) > 100
     assert [item for item in result if item["ran"]] == []
 

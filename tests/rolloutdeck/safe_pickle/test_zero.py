@@ -49,7 +49,7 @@ def test_only_the_mask_and_its_checksums_differ_and_the_checksums_are_right(
     with open_roll_batch(STEP) as batch:
         weighed = sum(batch.numbers(MASK, 1) or [])
     assert len(before) == len(after)
-    assert weighed < sum(one != other for one, other in zip(before, after, strict=True)) <= weighed + 8
+    assert weighed < sum(left != right for left, right in zip(before, after, strict=True)) <= weighed + 8
     assert inner(tmp_path / "made.pkl").testzip() is None
 
 

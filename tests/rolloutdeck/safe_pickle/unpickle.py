@@ -67,10 +67,10 @@ class Rollout:
 Rollout.__name__ = "DataProto"
 
 
-def tensor_of(told: Any) -> Any:
-    if len(told) == 2:
-        return [tensor_of(item) for item in told[1]]
-    dtype, shape, content = told
+def tensor_of(description: Any) -> Any:
+    if len(description) == 2:
+        return [tensor_of(item) for item in description[1]]
+    dtype, shape, content = description
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(getattr(torch, dtype)).view(shape)
 
 

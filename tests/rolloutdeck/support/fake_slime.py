@@ -30,8 +30,8 @@ class Sample:
         self.status = Status(self.status)
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Sample:
-        return cls(**told)
+    def from_dict(cls, values: Mapping[str, Any]) -> Sample:
+        return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "status": self.status.value}

@@ -40,12 +40,12 @@ def fail(*_: Any, **__: Any) -> Any:
 
 
 def awaited(original: Callable[..., Any]) -> Callable[..., Any]:
-    def fetched(*told: Any, **named: Any) -> Any:
+    def fetched(*args: Any, **named: Any) -> Any:
         (FOLDER / "asked").touch()
         end = time.monotonic() + 100
         while not (FOLDER / "gone").exists() and time.monotonic() < end:
             time.sleep(0.01)
-        return original(*told, **named)
+        return original(*args, **named)
 
     return fetched
 

@@ -41,7 +41,7 @@ def sent(run: Run, deck: Receiver) -> list[tuple[int, str, list[dict[str, Any]]]
     run.finish()
     calls = [(query, [json.loads(line) for line in body.splitlines()]) for _, query, body in deck.dumps]
     return sorted(
-        ((int(query["step"]), query.get("step_kind", ""), rows) for query, rows in calls), key=lambda one: one[0]
+        ((int(query["step"]), query.get("step_kind", ""), rows) for query, rows in calls), key=lambda entry: entry[0]
     )
 
 
@@ -68,23 +68,26 @@ def test_torchforge_has_episodes_with_completions(deck: Receiver) -> None:
 
 
 def correct(completions: Any, answer: Any, **columns: Any) -> list[float]:
-    return [float(right in said[0]["content"]) for said, right in zip(completions, answer, strict=True)]
+    return [float(right in messages[0]["content"]) for messages, right in zip(completions, answer, strict=True)]
 
 
 def test_unsloth_calls_a_reward_function_as_trl_does(deck: Receiver) -> None:
     """With the keywords of `_calculate_rewards` in TRL 1.16.0."""
     names = recipe("unsloth", correct=correct)
     (function,) = names["reward_funcs"]
-    asked, said = [[{"role": "user", "content": "2+2?"}]] * 2, [[{"role": "assistant", "content": n}] for n in "45"]
+    conversations = [[{"role": "user", "content": "2+2?"}]] * 2
+    answers = [[{"role": "assistant", "content": n}] for n in "45"]
     for split in ("train", "eval"):
         scores = function(
-            prompts=asked, completions=said, completion_ids=[[1], [2]], answer=["4", "4"], split=[split] * 2,
+            prompts=conversations, completions=answers, completion_ids=[[1], [2]], answer=["4", "4"], split=[split] * 2,
             trainer_state=SimpleNamespace(global_step=2), log_extra=None, log_metric=None,
         )  # fmt: skip
         assert scores == [1.0, 0.0] and function.__name__ == "correct"
     ((step, _, rows), (_, _, evaluated)) = sent(names["run"], deck)
     assert step == 3 and [(row["score"], row["answer"]) for row in rows] == [(1.0, "4"), (0.0, "4")]
-    assert rows[1]["prompt"] == asked[1] and rows[1]["response"] == said[1] and rows[1]["response_ids"] == [2]
+    assert (
+        rows[1]["prompt"] == conversations[1] and rows[1]["response"] == answers[1] and rows[1]["response_ids"] == [2]
+    )
     assert sorted(query["split"] for _, query, _ in deck.dumps) == ["eval", "train"] and len(evaluated) == 2
 
 

@@ -154,8 +154,8 @@ def test_columns_are_known_however_people_spell_them(tmp_path: Path, name: str) 
 def test_columns_that_a_person_maps_make_any_table_one_of_generations(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("frage,antwort\n1+1?,2\n")
     form, columns = resolve_table_format("prompt=frage,response=antwort", "")
-    (one,) = survey(tmp_path, ScanOptions(format=form, columns=columns)).files
-    assert (one.kind.format, one.columns) == ("table", "prompt=frage,response=antwort")
+    (only,) = survey(tmp_path, ScanOptions(format=form, columns=columns)).files
+    assert (only.kind.format, only.columns) == ("table", "prompt=frage,response=antwort")
 
 
 @pytest.mark.parametrize(

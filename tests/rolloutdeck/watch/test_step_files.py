@@ -136,14 +136,14 @@ def test_an_interrupted_file_goes_on_where_it_was(
     turns(follow)
     pinned(1, owner)
     spans: list[str] = []
-    ask = follow.target.request_run
+    request_run = follow.target.request_run
 
     def breaking(method: str, path: str, **options: Any) -> Any:
         if span := options.get("headers", {}).get("Content-Range"):
             spans.append(span)
             if len(spans) == 3:
                 raise RetryLaterError("the server does not answer")
-        return ask(method, path, **options)
+        return request_run(method, path, **options)
 
     monkeypatch.setattr(follow.target, "request_run", breaking)
     with pytest.raises(RetryLaterError):

@@ -98,7 +98,7 @@ def test_a_pattern_that_no_folder_fits_is_said_to_fit_none(
 def test_without_split_in_the_pattern_all_below_a_run_is_its(tmp_path: Path) -> None:
     sample(tmp_path / "a" / "dumps" / "rollout")
     runs = TreePattern.parse(f"{tmp_path}/{{run}}/dumps", project="math").find_runs()
-    assert {one: [root.path for root in roots] for one, roots in runs.items()} == {
+    assert {run_name: [root.path for root in roots] for run_name, roots in runs.items()} == {
         TreeRun("math", "a"): [tmp_path / "a" / "dumps"]
     }
 

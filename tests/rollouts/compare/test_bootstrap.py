@@ -21,11 +21,11 @@ def test_the_interval_of_a_mean_is_about_two_standard_errors_wide_and_the_same_e
 def test_columns_are_drawn_together_and_unknown_values_left_out() -> None:
     known = np.random.default_rng(2).normal(size=200)
     holes = np.where(np.arange(200) % 2, np.nan, known)
-    one, same, half, single, nothing = compute_intervals(
+    spread, same, half, single, nothing = compute_intervals(
         np.column_stack([known, known, holes, [1.0] + [np.nan] * 199, [np.nan] * 200])
     )
-    assert one == same and one is not None and half is not None
-    assert half[1] - half[0] > 1.2 * (one[1] - one[0])
+    assert spread == same and spread is not None and half is not None
+    assert half[1] - half[0] > 1.2 * (spread[1] - spread[0])
     assert single is None and nothing is None
 
 

@@ -113,8 +113,8 @@ def test_rounding_to_single_precision_is_no_significant_difference(run: Run) -> 
 
 
 def test_the_majority_decides_where_answers_are_known(run: Run) -> None:
-    def votes(*said: tuple[str, int]) -> list[Row]:
-        return [{"prompt": "a", "response": f"{n} {text}", "score": score} for n, (text, score) in enumerate(said)]
+    def votes(*answers: tuple[str, int]) -> list[Row]:
+        return [{"prompt": "a", "response": f"{n} {text}", "score": score} for n, (text, score) in enumerate(answers)]
 
     evaluated(run, 1, *votes(("#### 4", 1), ("#### 4", 1), ("#### 5", 0), ("no idea", 0)), *build_rows("b", 1, 0, 0))
     evaluated(run, 2, *votes(("#### 4", 1), ("\\boxed{5}", 0), ("#### 5", 0)), *build_rows("b", 1, 0, 0))
@@ -130,7 +130,7 @@ def test_one_answer_per_prompt_has_neither_a_majority_nor_a_pass_at_more(run: Ru
 
 
 @pytest.mark.parametrize(
-    ("tail", "said"),
+    ("tail", "answers"),
     [
         ("so #### 1,234.", "1234"),
         ("#### 7 it is, I am sure", "7"),
@@ -140,8 +140,8 @@ def test_one_answer_per_prompt_has_neither_a_majority_nor_a_pass_at_more(run: Ru
         ("\\boxed{" * 60, ""),
     ],
 )
-def test_the_answer_is_read_from_the_end_that_rows_keep(tail: str, said: str) -> None:
-    assert extract_tail_answer(tail) == said
+def test_the_answer_is_read_from_the_end_that_rows_keep(tail: str, answers: str) -> None:
+    assert extract_tail_answer(tail) == answers
 
 
 def test_lengths_are_in_tokens_only_where_every_sample_has_them(run: Run) -> None:

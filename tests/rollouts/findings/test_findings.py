@@ -42,8 +42,8 @@ def sample(run: Run, ordinal: int = 0) -> Sample:
     return Sample.objects.select_related("step__run", "step__attempt", "dump").get(step__run=run, ordinal=ordinal)
 
 
-def quote(one: Sample, said: str, near: int = 0) -> exhibits.Quote:
-    return exhibits.find_quote(bodies.load_body(one), said, near)
+def quote(shown: Sample, text: str, near: int = 0) -> exhibits.Quote:
+    return exhibits.find_quote(bodies.load_body(shown), text, near)
 
 
 def test_a_finding_has_a_title_a_note_and_a_version_that_guards_both(finding: Finding, owner: User) -> None:
@@ -63,9 +63,9 @@ def test_what_a_finding_cannot_hold_is_refused(project: Project, mate: User, wro
 
 
 def test_a_shown_sample_holds_its_texts_score_flags_and_quote(run: Run, finding: Finding, mate: User) -> None:
-    one = sample(run)
-    builders.flag(one.pk, mate, reason="repetition")
-    findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, "#### 4")], words="see the end")
+    shown = sample(run)
+    builders.flag(shown.pk, mate, reason="repetition")
+    findings.add_sample_evidence(finding, shown, mate, quotes=[quote(shown, "#### 4")], words="see the end")
     rendered = finding.exhibits.get().shown
     assert (rendered["response"], rendered["prompt"], rendered["score"], rendered["step"]) == (LOOP, "2+2?", -0.5, 1)
     assert rendered["run"] == {"uid": run.uid, "name": "grpo"}
@@ -77,11 +77,11 @@ def test_a_shown_sample_holds_its_texts_score_flags_and_quote(run: Run, finding:
 def test_later_data_a_reindex_and_the_end_of_the_run_change_nothing(
     run: Run, finding: Finding, mate: User, owner: User
 ) -> None:
-    one = sample(run)
-    findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, "Wait")])
+    shown = sample(run)
+    findings.add_sample_evidence(finding, shown, mate, quotes=[quote(shown, "Wait")])
     findings.add_query_evidence(finding, run, mate, split="train", step=1, q="score<0.3")
     before = list(finding.exhibits.values_list("held", flat=True))
-    bulk.flag_samples(run, [one.pk], mate)
+    bulk.flag_samples(run, [shown.pk], mate)
     indexed(run, lines(generation("other", "rows", 0.1)))
     reindex_run(run)
     assert list(finding.exhibits.values_list("held", flat=True)) == before
@@ -94,9 +94,9 @@ def test_later_data_a_reindex_and_the_end_of_the_run_change_nothing(
 def test_a_sample_that_is_shown_again_gets_further_quotes_and_stays_one_exhibit(
     run: Run, finding: Finding, mate: User
 ) -> None:
-    one = sample(run)
+    shown = sample(run)
     for message in ("#### 4", "2+2?", "#### 4"):
-        findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, message)], words="why")
+        findings.add_sample_evidence(finding, shown, mate, quotes=[quote(shown, message)], words="why")
     exhibit = finding.exhibits.get()
     assert [(result["field"], result["text"]) for result in exhibit.shown["quotes"]] == [
         ("response", "#### 4"),
@@ -106,11 +106,11 @@ def test_a_sample_that_is_shown_again_gets_further_quotes_and_stays_one_exhibit(
 
 
 def test_a_selection_is_found_where_it_was_made_whatever_the_browser_did_to_white_space(run: Run) -> None:
-    one = sample(run)
+    shown = sample(run)
     line = "Wait, let me check."
     starts = [LOOP.index(line), LOOP.index(line, 5)]
-    assert [quote(one, line, near).start for near in (0, 18)] == starts
-    assert quote(one, "check.\n\nWait, let", 30).text == "check.\r\n\u200bWait,\x00 let"
+    assert [quote(shown, line, near).start for near in (0, 18)] == starts
+    assert quote(shown, "check.\n\nWait, let", 30).text == "check.\r\n\u200bWait,\x00 let"
 
 
 def test_a_text_that_the_sample_does_not_have_is_no_quote(run: Run) -> None:
@@ -132,8 +132,8 @@ def test_a_very_long_text_is_held_up_to_a_bound_that_is_said_and_quoted_beyond_i
 ) -> None:
     long = "x" * exhibits.MAX_SNAPSHOT_CHARS + " the end"
     indexed(run, lines(generation("long", long)), step=2)
-    one = Sample.objects.select_related("step__run", "step__attempt").get(step__step=2)
-    findings.add_sample_evidence(finding, one, mate, quotes=[quote(one, "the end")])
+    shown = Sample.objects.select_related("step__run", "step__attempt").get(step__step=2)
+    findings.add_sample_evidence(finding, shown, mate, quotes=[quote(shown, "the end")])
     rendered = EvidenceItem.objects.get().shown
     assert (len(rendered["response"]), rendered["lengths"]["response"]) == (exhibits.MAX_SNAPSHOT_CHARS, len(long))
     assert rendered["quotes"][0]["text"] == "the end"
@@ -152,9 +152,9 @@ def test_a_shown_query_holds_its_counts_its_figures_and_its_first_rows(run: Run,
 
 def test_shown_charts_hold_points_of_the_runs_that_have_them(run: Run, finding: Finding, mate: User) -> None:
     other = builders.run(run.project, "gspo")
-    for one, scale in ((run, 1.0), (other, 2.0)):
+    for shown, scale in ((run, 1.0), (other, 2.0)):
         points = [MetricPoint(step, {"score/mean": step * scale, "loss": None}) for step in range(3)]
-        series.append_points(one, builders.attempt(one), points)
+        series.append_points(shown, builders.attempt(shown), points)
     findings.add_chart_evidence(finding, [run, other], ["score/mean"], mate)
     curves = finding.exhibits.get().shown["curves"]
     assert [(curve["run"]["name"], curve["steps"], curve["values"]) for curve in curves] == [

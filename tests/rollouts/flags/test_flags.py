@@ -106,7 +106,7 @@ def test_a_flag_follows_its_sample_into_a_superseding_dump_and_the_others_are_no
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"label": "ugly"}, "`label` must be one of bad, good, unsure"),
         ({"reason": "bored"}, "`reason` must be one of reward-hack, wrong-grader"),
@@ -116,8 +116,8 @@ def test_a_flag_follows_its_sample_into_a_superseding_dump_and_the_others_are_no
         ({"text": "\ud800"}, "NUL or an unpaired surrogate"),
     ],
 )
-def test_what_a_flag_cannot_hold_is_refused(run: Run, mate: User, wrong: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidInputError, match=said):
+def test_what_a_flag_cannot_hold_is_refused(run: Run, mate: User, wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
         builders.flag(sample(run), mate, **wrong)
     assert Flag.objects.count() == 0
 

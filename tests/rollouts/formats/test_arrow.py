@@ -41,9 +41,9 @@ def read_records(body: bytes) -> list[Any]:
 def test_text_ids_images_and_dictionaries_are_read() -> None:
     image = pa.array([{"bytes": b"\x89PNG", "path": None}], pa.struct({"bytes": pa.binary(), "path": pa.string()}))
     table = build_table(1, ids=[[1, 2]], image=image, kind=pa.array(["x"]).dictionary_encode(), none=pa.nulls(1))
-    (one,) = read_records(stream(table))
-    assert (one.prompt, one.response) == ("q", "a0")
-    assert one.extras == {"ids": [1, 2], "image": {"bytes": "<4 bytes>", "path": None}, "kind": "x"}
+    (record,) = read_records(stream(table))
+    assert (record.prompt, record.response) == ("q", "a0")
+    assert record.extras == {"ids": [1, 2], "image": {"bytes": "<4 bytes>", "path": None}, "kind": "x"}
 
 
 def test_of_a_stream_that_breaks_off_the_rows_before_are_read() -> None:

@@ -184,9 +184,9 @@ def test_metrics_lines_are_points_and_nan_is_null() -> None:
     body = (
         b'{"step":1,"data":{"a":0.5,"b":null,"c":NaN,"d":true,"e":"text"}}\n{"step":1,"data":{"f":2}}\n{"step":"x"}\n'
     )
-    one, two, problem = read(verl_metrics, body)
-    assert one == MetricPoint(1, {"a": 0.5, "b": None, "c": None, "d": 1.0})
-    assert two == MetricPoint(1, {"f": 2.0})
+    point, other_point, problem = read(verl_metrics, body)
+    assert point == MetricPoint(1, {"a": 0.5, "b": None, "c": None, "d": 1.0})
+    assert other_point == MetricPoint(1, {"f": 2.0})
     assert problem.line == 3
 
 

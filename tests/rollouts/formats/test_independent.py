@@ -72,7 +72,7 @@ def test_every_row_and_field_is_that_of_the_dump(path: Path) -> None:
 
 def are_same_labels(pairs: list[tuple[Any, Any]]) -> bool:
     """Whether both sides put the same rows together, whatever they call them."""
-    return len(set(pairs)) == len({one for one, _ in pairs}) == len({other for _, other in pairs})
+    return len(set(pairs)) == len({left for left, _ in pairs}) == len({other for _, other in pairs})
 
 
 def compare(number: int, record: Record, row: dict[str, Any]) -> list[Any]:

@@ -20,7 +20,7 @@ def rollout(*output: dict[str, Any], given: Any = "q", **more: Any) -> bytes:
     return json.dumps(row).encode()
 
 
-def said(text: str, **more: Any) -> dict[str, Any]:
+def build_message(text: str, **more: Any) -> dict[str, Any]:
     return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}], **more}
 
 
@@ -57,7 +57,7 @@ def test_a_rollout_with_a_tool_shows_its_turns_and_has_the_tokens_of_the_model()
 
 def test_tokens_whose_prompts_do_not_continue_are_left_out() -> None:
     """As after a summary of the history."""
-    body = rollout(said("a", **generated([1, 2], [3])), said("b", **generated([1, 9], [4])))
+    body = rollout(build_message("a", **generated([1, 2], [3])), build_message("b", **generated([1, 9], [4])))
     (record,) = read_records(nemo_gym, body)
     assert (record.prompt_ids, record.response_ids, record.response) == (None, None, "a\nb")
 
@@ -65,13 +65,13 @@ def test_tokens_whose_prompts_do_not_continue_are_left_out() -> None:
 def test_texts_that_the_trainer_decoded_are_the_texts() -> None:
     """NeMo-RL replaces the ids by them."""
     turns = [("<s>q<a>", "look"), ("<s>q<a>look<t>4<a>", "It is 4")]
-    body = rollout(*(said(text, prompt_str=prompt, generation_str=text) for prompt, text in turns))
+    body = rollout(*(build_message(text, prompt_str=prompt, generation_str=text) for prompt, text in turns))
     (record,) = read_records(nemo_gym, body)
     assert (record.prompt, record.response) == ("<s>q<a>", "look<t>4<a>It is 4")
 
 
 def test_a_failed_rollout_is_skipped_and_counted_and_a_strange_line_is_reported() -> None:
-    body = b'{"_ng_failure_class": "agent_error"}\n{"a": 1}\n' + rollout(said("a"))
+    body = b'{"_ng_failure_class": "agent_error"}\n{"a": 1}\n' + rollout(build_message("a"))
     failed, problem, record = read(nemo_gym, body)
     assert failed == SkippedRow("a rollout that failed")
     assert isinstance(problem, LineProblem) and record.response == "a"
@@ -79,7 +79,7 @@ def test_a_failed_rollout_is_skipped_and_counted_and_a_strange_line_is_reported(
 
 def test_components_of_the_reward_and_other_numbers_are_its_parts() -> None:
     (record,) = read_records(
-        nemo_gym, rollout(said("a"), reward_components={"style": 0.5}, correct=True, info={"a": 1})
+        nemo_gym, rollout(build_message("a"), reward_components={"style": 0.5}, correct=True, info={"a": 1})
     )
     assert (record.rewards, record.extras) == ({"style": 0.5, "correct": 1.0}, {"info": {"a": 1}})
 
@@ -94,8 +94,8 @@ def test_any_output_gives_a_sample(output: Any) -> None:
 def test_items_that_follow_each_other_are_one_turn() -> None:
     items = [
         {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
-        said("a"),
-        said("b"),
+        build_message("a"),
+        build_message("b"),
         {"type": "reasoning", "summary": [{"text": "and"}]},
         {"type": "function_call", "name": "f", "arguments": "{}"},
         {"type": "web_search_call", "status": "completed"},

@@ -47,11 +47,11 @@ def test_what_is_listed_with_the_responses_is_of_each_and_the_rest_of_all() -> N
         "question": "2+2?", "responses": ["4", "5", "6"], "rewards": [1, 0, 0], "levels": ["a", "b"], "ids": [7, 8, 9],
         "response_ids": [[4], [5], [6]], "prompt_ids": [1, 2, 3], "parts": {"acc": [1, 0, 0]},
     }  # fmt: skip
-    one, two, three = records(row)
-    assert [one.response, two.response, three.response] == ["4", "5", "6"]
-    assert [one.score, two.score, three.score] == [1, 0, 0]
-    assert (two.index, two.response_ids, two.prompt_ids) == (1, [5], [1, 2, 3])
-    assert two.extras == {"levels": ["a", "b"], "ids": 8, "parts": {"acc": 0}}
+    first, second, third = records(row)
+    assert [first.response, second.response, third.response] == ["4", "5", "6"]
+    assert [first.score, second.score, third.score] == [1, 0, 0]
+    assert (second.index, second.response_ids, second.prompt_ids) == (1, [5], [1, 2, 3])
+    assert second.extras == {"levels": ["a", "b"], "ids": 8, "parts": {"acc": 0}}
 
 
 def test_a_list_that_is_as_long_by_chance_stays_whole() -> None:
@@ -66,9 +66,9 @@ def test_responses_to_nothing_known_are_a_group_by_their_row() -> None:
 
 def test_conversations_may_be_listed_too() -> None:
     row = {"prompt": ASKED, "completions": [TURNS, [{"role": "assistant", "content": "7"}]], "reward": [1, 0]}
-    one, two = records(row)
-    assert (two.response, two.messages) == ("7", ASKED)
-    assert one.messages == [*ASKED, *TURNS]
+    first, second = records(row)
+    assert (second.response, second.messages) == ("7", ASKED)
+    assert first.messages == [*ASKED, *TURNS]
 
 
 @pytest.mark.parametrize("form", ["native", "table", "trl-completions"])
@@ -179,11 +179,11 @@ def test_the_rewards_of_a_table_as_trl_logs_it_stand_before_the_advantage() -> N
         "step": ["3"] * 2, "prompt": ["q"] * 2, "completion": ["a", "b"], "Accuracy": [1.0, 0.0], "tone": [0.5, 0.5],
         "advantages": [1.0, -1.0], "entropy": [0.1, 0.2],
     }  # fmt: skip
-    one, two = records(rows)
-    assert (one.rewards, one.score, two.score) == ({"Accuracy": 1.0, "tone": 0.5}, 1.5, 0.5)
-    assert one.extras == {"entropy": 0.1, "step": 3}
-    one, two = records(rows | {"advantages": [-1.0, 1.0]})
-    assert (one.rewards, one.score) == ({"Accuracy": 1.0, "tone": 0.5}, None)
+    first, second = records(rows)
+    assert (first.rewards, first.score, second.score) == ({"Accuracy": 1.0, "tone": 0.5}, 1.5, 0.5)
+    assert first.extras == {"entropy": 0.1, "step": 3}
+    first, second = records(rows | {"advantages": [-1.0, 1.0]})
+    assert (first.rewards, first.score) == ({"Accuracy": 1.0, "tone": 0.5}, None)
 
 
 def test_ms_swift_counts_what_it_generated_where_megatron_trains() -> None:
@@ -214,9 +214,9 @@ def sample(**more: Any) -> dict[str, Any]:
 
 def test_repeats_of_a_document_are_a_group_and_filters_are_no_more_samples() -> None:
     rows = [sample(filter=name, acc=value) for name, value in (("strict", 0.0), ("loose", 1.0))]
-    one, two = records(b"\n".join(json.dumps(row).encode() for row in rows))
-    assert (one.response, two.response, one.group, two.index) == ("4", "5", "1", 1)
-    assert (one.score, one.rewards) == (0.0, {"acc,strict": 0.0, "acc,loose": 1.0})
+    first, second = records(b"\n".join(json.dumps(row).encode() for row in rows))
+    assert (first.response, second.response, first.group, second.index) == ("4", "5", "1", 1)
+    assert (first.score, first.rewards) == (0.0, {"acc,strict": 0.0, "acc,loose": 1.0})
 
 
 @pytest.mark.parametrize("change", [{"resps": []}, {"arguments": []}, {"resps": [[["nan", "False"]]]}])

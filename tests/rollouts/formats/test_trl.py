@@ -51,10 +51,10 @@ def test_the_score_is_the_sum_of_the_rewards_where_the_advantages_agree() -> Non
         step=[1] * 3, prompt=["q"] * 3, completion=list("abc"), acc=[1.0, 0.0, None], style=[0.5, 0.25, None],
         pred=["x", "y", "z"], advantage=[1.0, -1.0, None],
     )  # fmt: skip
-    one, two, three = read_records(trl_completions, body)
-    assert [one.score, two.score, three.score] == [1.5, 0.25, None]
-    assert (one.rewards, one.advantages, three.advantages) == ({"acc": 1.0, "style": 0.5}, [1.0], None)
-    assert (one.extras, three.rewards) == ({"pred": "x"}, {"acc": None, "style": None})
+    first, second, third = read_records(trl_completions, body)
+    assert [first.score, second.score, third.score] == [1.5, 0.25, None]
+    assert (first.rewards, first.advantages, third.advantages) == ({"acc": 1.0, "style": 0.5}, [1.0], None)
+    assert (first.extras, third.rewards) == ({"pred": "x"}, {"acc": None, "style": None})
 
 
 @pytest.mark.parametrize("advantages", [[-1.0, 1.0], [0.0, 0.0]])

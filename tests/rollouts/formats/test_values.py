@@ -31,8 +31,8 @@ def list_paths(value: Any, here: Place = ()) -> Iterator[Place]:
     if here:
         yield here
     inner: Any = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
-    for key, one in inner:
-        yield from list_paths(one, (*here, key))
+    for key, entry in inner:
+        yield from list_paths(entry, (*here, key))
 
 
 def changed(value: Any, place: Place, other: Any) -> Any:

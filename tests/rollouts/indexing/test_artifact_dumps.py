@@ -87,7 +87,7 @@ def test_a_reward_functions_own_word_decides_what_is_correct_wherever_it_stands(
     assert all(item.correct for item in rows(run) if item.score == pytest.approx(0.1))
     ready(run, V1, role="rollout_tq")
     worked(run)
-    result = {one.id: body.rewards["acc"] for one, body in zip(rows(run), read_in_order(run), strict=True)}
+    result = {row.id: body.rewards["acc"] for row, body in zip(rows(run), read_in_order(run), strict=True)}
     assert [item.correct for item in rows(run)] == [result[item.id] == 1 for item in rows(run)]
     assert not any(item.correct for item in rows(run) if item.score == pytest.approx(0.1))
 
@@ -102,7 +102,7 @@ def test_samples_are_found_by_what_only_the_batch_says_of_them(run: Run) -> None
     indexed(run, V1_TEXT)
     ready(run, V1, role="rollout_tq")
     worked(run)
-    right = {one.id for one, body in zip(rows(run), read_in_order(run), strict=True) if body.rewards["acc"] == 1}
+    right = {row.id for row, body in zip(rows(run), read_in_order(run), strict=True) if body.rewards["acc"] == 1}
     assert 0 < len(right) < 32
     assert {sample.id for sample in search.find_samples(run, step=1, q="acc=1").samples} == right
     assert {sample.id for sample in search.find_samples(run, q="acc=0").samples} == set(listed(run)) - right
@@ -151,11 +151,11 @@ def test_a_step_with_one_body_a_sample_is_asked_in_one_pass(run: Run, monkeypatc
     requests: list[object] = []
     matching = body_scan.scan_bodies
 
-    def told(scope: Any, node: Any, *more: Any) -> list[str]:
+    def record_scan(scope: Any, node: Any, *more: Any) -> list[str]:
         requests.append(node)
         return matching(scope, node, *more)
 
-    monkeypatch.setattr(body_scan, "scan_bodies", told)
+    monkeypatch.setattr(body_scan, "scan_bodies", record_scan)
     indexed(run, V1_TEXT)
     search_ids(run, '"*" -(index=1 or -user) score>0')
     assert len(requests) == 2  # of the step, and of the run

@@ -53,7 +53,7 @@ def test_a_column_that_was_not_mapped_stays_what_it_is_in_a_step_that_lacks_the_
     body = b"prompt,response,gold,label,step\n1+1?,2,2,good,4\n2+2?,4,,bad,5\n"
     indexed(run, body, tmp_path, columns="ground_truth=gold")
     full = {row.step.step: bodies.load_bodies([row])[row.id] for row in Sample.objects.all()}
-    assert {step: (one.ground_truth, one.extras["label"]) for step, one in full.items()} == {
+    assert {step: (sample.ground_truth, sample.extras["label"]) for step, sample in full.items()} == {
         4: ("2", "good"), 5: (None, "bad"),
     }  # fmt: skip
 
@@ -82,19 +82,19 @@ def test_tokens_without_text_are_samples_without_text_of_their_steps(run: Run, t
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "message"),
     [
         ("response=ansver", "no column `ansver`; it has `question`, `answer`"),
         ("respons=answer", "`respons=answer` is not a column mapping"),
         ("", "--map prompt=COLUMN,response=COLUMN"),
     ],
 )
-def test_a_table_that_cannot_be_read_says_what_to_tell(run: Run, tmp_path: Path, columns: str, said: str) -> None:
+def test_a_table_that_cannot_be_read_says_what_to_tell(run: Run, tmp_path: Path, columns: str, message: str) -> None:
     from rollouts.errors import UnreadableDumpError
 
     with pytest.raises(UnreadableDumpError):
         indexed(run, CSV, tmp_path, columns=columns, format="table")
-    assert said in Dump.objects.get().message
+    assert message in Dump.objects.get().message
 
 
 def test_a_step_that_was_told_counts_for_all_rows(run: Run, tmp_path: Path) -> None:

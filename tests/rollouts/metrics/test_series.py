@@ -263,7 +263,7 @@ def test_appended_points_change_the_last_bucket_only(values: list[float], more: 
 def test_a_wider_bucket_is_made_of_two(values: list[float], shift: int) -> None:
     wide = thin(points(values), shift + 1)
     again = thin(thin(points(values), shift), shift + 1)
-    assert all(np.array_equal(one, two, equal_nan=True) for one, two in zip(wide, again, strict=True))
+    assert all(np.array_equal(curve, other, equal_nan=True) for curve, other in zip(wide, again, strict=True))
 
 
 def test_a_spike_survives_thinning_over_attempts(run: Run) -> None:

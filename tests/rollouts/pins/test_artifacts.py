@@ -120,10 +120,10 @@ def test_only_the_hosts_that_asked_last_are_remembered(run: Run) -> None:
 
 
 def test_a_file_that_two_artifacts_share_is_sent_once_and_is_there_for_both(run: Run) -> None:
-    one = registered(run, 1, {"a.json": b"{}"}, send_now=True)
+    row = registered(run, 1, {"a.json": b"{}"}, send_now=True)
     two = registered(run, 2, {"b.json": b"{}"}, send_now=True)
     assert len(artifacts.list_requested_files(run)) == 1
-    brought(one, {"a.json": b"{}"})
+    brought(row, {"a.json": b"{}"})
     assert artifacts.list_requested_files(run) == []
     assert artifacts.refresh_artifact(two).due
 
@@ -156,10 +156,10 @@ def test_files_that_many_steps_share_do_not_make_it_look_as_if_it_were_being_sen
 
 def test_a_manifest_that_lies_about_a_size_waits_for_bytes_that_do_not_exist(run: Run) -> None:
     brought(registered(run, 3, FILES), FILES)
-    [one] = manifest_of({"meta.json": meta(3)}).values()
-    lies = {"role": "rollout", "step": 4, "files": {"meta.json": {**one, "bytes": 99}}, "send_now": True}
+    [row] = manifest_of({"meta.json": meta(3)}).values()
+    lies = {"role": "rollout", "step": 4, "files": {"meta.json": {**row, "bytes": 99}}, "send_now": True}
     artifact, _ = artifacts.register_artifact(run, "files", artifacts.ArtifactManifest.from_request(lies))
-    assert (artifact.due, artifacts.list_missing_hashes(artifact)) == (False, [one["sha256"]])
+    assert (artifact.due, artifacts.list_missing_hashes(artifact)) == (False, [row["sha256"]])
     assert [file.bytes for file in artifacts.list_requested_files(run)] == [99]
 
 

@@ -31,11 +31,16 @@ def states(run: Run, *wanted: str) -> None:
 
 
 def test_a_pin_holds_all_artifacts_of_its_step_and_nothing_else(run: Run, owner: User) -> None:
-    one = registered(run, 3)
+    known = registered(run, 3)
     registered(run, 4)
     registered(run, 3, {"tokenizer.json": b"{}"}, role="tokenizer")
     row, created = pins.pin_step(run, 3, owner, note="the good one")
-    assert (created, row.note, row.user, list(row.artifacts.all())) == (True, "the good one", owner, [one])
+    assert (created, row.note, row.user, list(row.artifacts.all())) == (
+        True,
+        "the good one",
+        owner,
+        [known],
+    )
 
 
 def test_a_run_whose_steps_count_something_else_says_what(run: Run, owner: User) -> None:
@@ -86,9 +91,9 @@ def test_a_step_without_files_to_load_cannot_be_pinned_and_the_sentence_says_why
 
 def test_files_that_were_watched_beside_a_launch_belong_to_its_step(run: Run, owner: User) -> None:
     dumped(run, 3, [line(3, n, 1.0) for n in range(2)], attempt="launch")
-    one = registered(run, 3, attempt="files")
+    known = registered(run, 3, attempt="files")
     row = pinned(run, owner)
-    assert (row.attempt.key, list(row.artifacts.all())) == ("launch", [one])
+    assert (row.attempt.key, list(row.artifacts.all())) == ("launch", [known])
 
 
 def test_after_a_resume_each_launch_has_a_pin_of_its_own_and_the_shown_one_is_meant(run: Run, owner: User) -> None:
@@ -212,7 +217,7 @@ def test_a_sender_that_has_not_asked_for_a_minute_is_quiet(run: Run, owner: User
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("reported", "shown"),
     [
         (("ready", "ready"), "ready"),
         (("ready", "waiting"), "uploading"),
@@ -222,14 +227,14 @@ def test_a_sender_that_has_not_asked_for_a_minute_is_quiet(run: Run, owner: User
         (("gone", "ready"), "ready"),
     ],
 )
-def test_of_many_prompts_what_can_be_used_counts(run: Run, owner: User, told: tuple[str, str], shown: str) -> None:
+def test_of_many_prompts_what_can_be_used_counts(run: Run, owner: User, reported: tuple[str, str], shown: str) -> None:
     fed(run, 7, 8)
     grouped(run, 3, "uid_sample_0_7", "uid_sample_0_8")
     row = pinned(run, owner)
-    states(run, *told)
+    states(run, *reported)
     standing = status.load_pin_status(row)
     assert standing.state == shown
-    assert standing.available == sum(state in ("ready", "waiting") for state in told)
+    assert standing.available == sum(state in ("ready", "waiting") for state in reported)
 
 
 @pytest.mark.parametrize(

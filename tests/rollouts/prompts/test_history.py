@@ -75,17 +75,16 @@ def test_earlier_attempts_and_other_runs_of_the_project_have_lines_of_their_own(
     index_responses(binned, 1, [1])
     Run.objects.filter(pk=binned.pk).update(deleted_at=binned.created_at)
     found = history_of(run).histories
-    assert [(line.run.name, line.attempt and line.attempt.key, [one.step for one in line.steps]) for line in found] == [
-        ("grpo", None, [1, 2, 3]), ("grpo", "a", [3]), ("other", None, [7]),
-    ]  # fmt: skip
-    assert [one.correct for one in found[0].steps] == [0, 0, 1]
+    steps = [(line.run.name, line.attempt and line.attempt.key, [point.step for point in line.steps]) for line in found]
+    assert steps == [("grpo", None, [1, 2, 3]), ("grpo", "a", [3]), ("other", None, [7])]
+    assert [point.correct for point in found[0].steps] == [0, 0, 1]
 
 
 def test_a_trajectory_counts_once_and_a_split_by_itself(run: Run) -> None:
     turns = [{"prompt": "2+2?", "response": str(n), "trajectory": "t", "turn": n, "score": n} for n in range(3)]
     indexed(run, lines(*turns), format="native")
     index_responses(run, 1, [1], split="eval")
-    assert [(one.answers, one.mean) for one in own(run).steps] == [(1, 2.0)]
+    assert [(point.answers, point.mean) for point in own(run).steps] == [(1, 2.0)]
     assert [line.steps[0].answers for line in history_of(run, "eval").histories] == [1]
 
 

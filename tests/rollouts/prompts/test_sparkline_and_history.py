@@ -161,10 +161,15 @@ def test_the_words_of_each_trainer_lead_its_overview(logged: list[str], led: lis
 
 
 def test_metrics_that_never_change_are_collapsed_with_their_value() -> None:
-    one = {"actor/lr": flat(1e-6, 1e-6), "actor/entropy": flat(1.0, 0.5), "once": flat(3.0), "nan": flat(None, None)}
+    by_name = {
+        "actor/lr": flat(1e-6, 1e-6),
+        "actor/entropy": flat(1.0, 0.5),
+        "once": flat(3.0),
+        "nan": flat(None, None),
+    }
     other = {"actor/lr": flat(1e-6, 1e-6), "kept": flat(1.0, 1.0)}
     layout = arrange_charts(
-        ["actor/lr", "actor/entropy", "once", "nan", "kept"], [one, other, {"kept": flat(2.0, 2.0)}]
+        ["actor/lr", "actor/entropy", "once", "nan", "kept"], [by_name, other, {"kept": flat(2.0, 2.0)}]
     )
     assert layout.constant == {"actor/lr": 1e-6, "nan": None}
     assert [chart.title for chart in layout.default] == ["entropy"]

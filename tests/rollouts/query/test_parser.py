@@ -121,7 +121,7 @@ def test_inferred_truncation_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("q", "said", "bad"),
+    ("q", "message", "bad"),
     [
         ("sorce:gsm8k", "Did you mean `source`", "sorce:gsm8k"),
         ("is:trncated", "Did you mean `truncated`", "is:trncated"),
@@ -150,8 +150,8 @@ def test_inferred_truncation_is_said() -> None:
         ("n=99999999999999999999", "needs a whole number", "99999999999999999999"),
     ],
 )
-def test_a_mistake_is_answered_by_a_sentence_that_points_at_it(q: str, said: str, bad: str | None) -> None:
-    with pytest.raises(InvalidQueryError, match=said.replace("(", r"\(")) as caught:
+def test_a_mistake_is_answered_by_a_sentence_that_points_at_it(q: str, message: str, bad: str | None) -> None:
+    with pytest.raises(InvalidQueryError, match=message.replace("(", r"\(")) as caught:
         parse_query(q)
     if bad is not None:
         start, end = caught.value.span

@@ -184,9 +184,9 @@ def test_a_flagged_sample_that_a_filter_of_slimes_dropped_stands_in_the_way_of_n
 ) -> None:
     """slime's file holds what was trained on, so it would never load that sample."""
     artifact = rollout(run, "4", "5", came=False)
-    told = line({"prompt": "2+2?", "response": "5", "score": 1.0, "group": "0"})
-    told += line({"prompt": "3+3?", "response": "7", "score": 0.0, "group": "1", **more})
-    indexed(run, told, step=0, step_kind="rollout_id", source="call:1", format="native")
+    body = line({"prompt": "2+2?", "response": "5", "score": 1.0, "group": "0"})
+    body += line({"prompt": "3+3?", "response": "7", "score": 0.0, "group": "1", **more})
+    indexed(run, body, step=0, step_kind="rollout_id", source="call:1", format="native")
     pin = pins.pin_step(run, 0, owner, step_kind="rollout_id")[0]
     flag(Sample.objects.get(tail="7"), owner)
     assert exclusion.find_exclusions([pin]).get(pin.pk, exclusion.NO_EXCLUSION).not_found == expected[1]

@@ -288,10 +288,13 @@ def test_bytes_of_a_bound_revision_are_kept_until_its_run_ends(
     bindings.bind_run(run)
     saved(project, owner, 1)
     pins.remove_pin(good[0], owner)
-    one = good[0].artifacts.get()
-    assert one in Artifact.objects.in_use() and artifacts.list_requested_files(good[0].run)[0].artifact == one.key
+    artifact = good[0].artifacts.get()
+    assert (
+        artifact in Artifact.objects.in_use()
+        and artifacts.list_requested_files(good[0].run)[0].artifact == artifact.key
+    )
     Run.objects.filter(pk=run.pk).update(outcome="finished")
-    assert one not in Artifact.objects.in_use()
+    assert artifact not in Artifact.objects.in_use()
 
 
 @pytest.mark.django_db(transaction=True)

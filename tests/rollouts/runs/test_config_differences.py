@@ -34,20 +34,20 @@ def test_equal_values_may_be_written_differently(left: Any, right: Any, equal: b
 
 @pytest.mark.django_db
 def test_differences_to_another_run_and_between_attempts(project: Project) -> None:
-    one = builders.run(project, "one", config={"actor": {"lr": 1e-6, "clip": 0.2}, "n": 8})
-    two = builders.run(project, "two", config={"actor": {"lr": "0.000001", "clip": 0.3}, "m": 1})
-    builders.attempt(one, "a")
-    later = builders.attempt(one, "b")
+    first = builders.run(project, "one", config={"actor": {"lr": 1e-6, "clip": 0.2}, "n": 8})
+    second = builders.run(project, "two", config={"actor": {"lr": "0.000001", "clip": 0.3}, "m": 1})
+    builders.attempt(first, "a")
+    later = builders.attempt(first, "b")
     later.config_changes = {"actor": [{"lr": 8e-7, "clip": 0.2}, {"lr": 1e-6, "clip": 0.2}], "n": [None, 8]}
     later.save()
-    keys = {key.name: key for key in load_config_keys(one, two)}
+    keys = {key.name: key for key in load_config_keys(first, second)}
     assert [name for name, key in keys.items() if key.differs] == ["actor.clip", "m", "n"]
     assert keys["m"].value is MISSING and keys["n"].other is MISSING
     changes = {name: [(each.attempt, each.before, each.after) for each in key.changes] for name, key in keys.items()}
     assert changes["actor.lr"] == [(2, 8e-7, 1e-6)]
     assert changes["n"] == [(2, MISSING, 8)]
     assert changes["actor.clip"] == []
-    assert not any(key.differs for key in load_config_keys(one))
+    assert not any(key.differs for key in load_config_keys(first))
     assert Attempt.objects.count() == 2 and Run.objects.count() == 2
 
 

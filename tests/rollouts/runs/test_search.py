@@ -94,7 +94,7 @@ def test_mine_is_about_the_user_who_asks(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("q", "said", "bad"),
+    ("q", "message", "bad"),
     [
         ("ok scor<0.2", "Did you mean `score`?", "scor<0.2"),
         ("foo:bar", "No run here has `foo`, neither in its config nor as a metric. To search", "foo:bar"),
@@ -110,11 +110,11 @@ def test_mine_is_about_the_user_who_asks(project: Project) -> None:
         ("lr<fast", "needs a number", "lr<fast"),
     ],
 )
-def test_a_mistake_is_explained(runs: list[Run], q: str, said: str, bad: str) -> None:
+def test_a_mistake_is_explained(runs: list[Run], q: str, message: str, bad: str) -> None:
     with pytest.raises(InvalidQueryError) as caught:
         find(q)
     start, end = caught.value.span
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert q[start:end] == bad
 
 

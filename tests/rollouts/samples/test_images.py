@@ -37,7 +37,7 @@ def extracted(content: Any, **extras: Any) -> Record:
 )
 def test_an_image_of_a_message_is_stored_and_named_by_its_hash(part: dict[str, Any]) -> None:
     record = extracted([part, {"type": "text", "text": "What colour?"}])
-    assert [(one.origin, one.sha256, one.kind, one.width, one.height) for one in list_images(record)] == [
+    assert [(item.origin, item.sha256, item.kind, item.width, item.height) for item in list_images(record)] == [
         ("user", DIGEST, "png", 3, 2)
     ]
     assert read_image("run-1", DIGEST) == PNG and "base64," not in repr(record.messages)
@@ -48,7 +48,7 @@ def test_images_under_keys_of_the_trainer_are_stored_and_listed_once() -> None:
     record = extracted(
         [{"type": "image"}], images=[{"bytes": URL, "path": None}, {"bytes": URL}], pic={"raw": URL}, n=3
     )
-    assert [(one.origin, one.sha256) for one in list_images(record)] == [("images", DIGEST)]
+    assert [(item.origin, item.sha256) for item in list_images(record)] == [("images", DIGEST)]
     assert record.extras["n"] == 3 and record.extras["images"][0]["bytes"].startswith(f"image:{DIGEST}:png:3x2:")
 
 
@@ -69,12 +69,12 @@ def test_a_record_without_images_is_not_changed() -> None:
     ],
 )
 def test_a_path_or_url_is_shown_as_text(part: dict[str, Any], location: str) -> None:
-    assert [(one.location, one.sha256) for one in list_images(extracted([part]))] == [(location, "")]
+    assert [(item.location, item.sha256) for item in list_images(extracted([part]))] == [(location, "")]
 
 
 def test_a_key_for_images_may_name_a_container_instead() -> None:
     record = extracted("hi", image="python:3.11", image_path="a/b.jpg", image_url="https://example.org/x")
-    assert [one.location for one in list_images(record)] == ["a/b.jpg", "https://example.org/x"]
+    assert [item.location for item in list_images(record)] == ["a/b.jpg", "https://example.org/x"]
 
 
 @pytest.mark.parametrize("data", [SVG, b"<html>", b""])
@@ -100,5 +100,5 @@ def test_a_sample_has_a_limited_number_of_images(monkeypatch: pytest.MonkeyPatch
 def test_shared_images_are_those_of_all_samples() -> None:
     both, own = (list_images(extracted([{"image": URL}, *more])) for more in ([], [{"image": data_url(IMAGES["gif"])}]))
     shared, rest = images.split_shared_images([both, own])
-    assert ([one.kind for one in shared], [[one.kind for one in some] for some in rest]) == (["png"], [[], ["gif"]])
+    assert ([item.kind for item in shared], [[item.kind for item in some] for some in rest]) == (["png"], [[], ["gif"]])
     assert images.split_shared_images([]) == ([], [])

@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 
 from rollouts.models import Project, Sample
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned
+from tests.rolloutdeck.replay.pull.imported import RunCommand, arrived, build_command_runner, flag, pinned
 from tests.rolloutdeck.replay.pull.plans import plan
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA
 from tests.support import builders
@@ -58,13 +58,15 @@ def first(tmp_path: Path) -> Cure:
 
 
 @pytest.fixture
-def deck(first: Cure, site: Site, owner: User, project: Project, tmp_path: Path) -> Ask:
-    ask = asker(site, builders.token(owner, "ingest", "read", on=project), tmp_path / "into", "cure")
-    arrived(ask, first.folder)
-    return ask
+def deck(first: Cure, site: Site, owner: User, project: Project, tmp_path: Path) -> RunCommand:
+    run_command = build_command_runner(
+        site, builders.token(owner, "ingest", "read", on=project), tmp_path / "into", "cure"
+    )
+    arrived(run_command, first.folder)
+    return run_command
 
 
-def replayed(deck: Ask, owner: User, into: Path, capsys: pytest.CaptureFixture[str], **more: Any) -> Cure:
+def replayed(deck: RunCommand, owner: User, into: Path, capsys: pytest.CaptureFixture[str], **more: Any) -> Cure:
     """A second folder of CURE's after the first command that `pull` says, and what it says of scoring."""
     plan(owner, (pinned(0, owner, step_kind="iteration"), 0), **more)
     capsys.readouterr()
@@ -78,7 +80,7 @@ def replayed(deck: Ask, owner: User, into: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_step_is_trained_on_and_scored_again_as_it_was(
-    first: Cure, deck: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    first: Cure, deck: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     second = replayed(deck, owner, tmp_path / "second", capsys)
     assert second.rewards() == first.rewards()
@@ -87,7 +89,7 @@ def test_a_step_is_trained_on_and_scored_again_as_it_was(
 
 
 def test_without_flagged_answers_reward_py_normalises_what_is_left(
-    first: Cure, deck: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    first: Cure, deck: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = Sample.objects.filter(visible=True).order_by("ordinal")
     flag(owner, rows[0], rows[4])  # of the first task a program and a test

@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 
 from rollouts.models import Project, Sample
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned
+from tests.rolloutdeck.replay.pull.imported import RunCommand, arrived, build_command_runner, flag, pinned
 from tests.rolloutdeck.replay.pull.plans import plan
 from tests.support import builders
 from tests.trainers.verl.process import ROOT, python
@@ -51,16 +51,18 @@ def ran(script: Path, folder: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def deck(site: Site, owner: User, project: Project, tmp_path: Path) -> Ask:
+def deck(site: Site, owner: User, project: Project, tmp_path: Path) -> RunCommand:
     """Steps 0 and 1 as ROLL dumped them have arrived, and 7, of agents."""
     roll("dump", tmp_path / "out", 0, 1, 7)
-    ask = asker(site, builders.token(owner, "ingest", "read", on=project), tmp_path / "into", "roll")
-    arrived(ask, tmp_path / "out")
-    return ask
+    run_command = build_command_runner(
+        site, builders.token(owner, "ingest", "read", on=project), tmp_path / "into", "roll"
+    )
+    arrived(run_command, tmp_path / "out")
+    return run_command
 
 
 def test_roll_loads_what_it_dumped_at_the_steps_that_the_plan_says_and_ends_behind_them(
-    deck: Ask, owner: User, tmp_path: Path
+    deck: RunCommand, owner: User, tmp_path: Path
 ) -> None:
     before = roll("load", tmp_path / "out", 0, 1, 7)
     plan(owner, (pinned(1, owner), 0), (pinned(0, owner), 1), (pinned(7, owner), 2))
@@ -70,7 +72,9 @@ def test_roll_loads_what_it_dumped_at_the_steps_that_the_plan_says_and_ends_behi
     assert after["3"]["error"].startswith("FileNotFoundError: [RolloutMock] Mock file not found")
 
 
-def test_roll_trains_on_no_token_of_a_flagged_row_and_holds_all_else(deck: Ask, owner: User, tmp_path: Path) -> None:
+def test_roll_trains_on_no_token_of_a_flagged_row_and_holds_all_else(
+    deck: RunCommand, owner: User, tmp_path: Path
+) -> None:
     before = roll("load", tmp_path / "out", 1)["1"]
     rows = Sample.objects.filter(step__step=1, visible=True).order_by("ordinal")
     flag(owner, rows[2], rows[5])

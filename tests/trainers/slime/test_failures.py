@@ -48,9 +48,9 @@ def test_a_server_that_is_gone_when_a_pin_is_fetched(alone: Training, tmp_path: 
         killer = threading.Thread(target=kill, daemon=True)
         killer.start()
         (tmp_path / "found").mkdir()
-        told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
-        told |= {"ROLLOUTDECK_RUN": "again", "ROLLOUTDECK_PLAN": "again", "BREAKS": "wait", "SLIME": slime()}
-        result = train(BREAKING, "again", folder=tmp_path / "found", **told)
+        environ = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
+        environ |= {"ROLLOUTDECK_RUN": "again", "ROLLOUTDECK_PLAN": "again", "BREAKS": "wait", "SLIME": slime()}
+        result = train(BREAKING, "again", folder=tmp_path / "found", **environ)
         killer.join(60)
     assert (tmp_path / "found" / "done").exists() and samples(source, 1) != samples(alone, 1)
     assert result.json("made.json") == alone.json("made.json")

@@ -13,7 +13,7 @@ from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.slime.test_slime import slime
 from tests.trainers.verl.process import Training, python, train
-from tests.trainers.verl.test_replay import ask, events, reason, run_of
+from tests.trainers.verl.test_replay import call_api, events, reason, run_of
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
@@ -50,11 +50,11 @@ def planned(product: Product, plan: str, run: str, targets: dict[int, int], **mo
     """A plan that replays at each target the rollout of `run` that it is given for."""
     values = {"run": run, "step_kind": "rollout_id", "note": ""}
     entries = [
-        {"pin": ask(product, "POST", "pins/", {**values, "step": step})["id"], "target_step": target}
+        {"pin": call_api(product, "POST", "pins/", {**values, "step": step})["id"], "target_step": target}
         for target, step in targets.items()
     ]
     body = {"plan": plan, "action": "cache", "entries": entries, **more}
-    ask(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"0"'})
+    call_api(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"0"'})
 
 
 def samples(found: Training, rollout: int) -> list[dict[str, Any]]:
@@ -82,10 +82,10 @@ def test_flagged_samples_of_a_replayed_rollout_keep_their_place_and_train_nothin
     run = run_of(product, "source")
     first = product.get(f"samples/?run={run}&step=2&split=train")["results"][0]
     flagged = product.get(f"samples/{first['id']}/")
-    ask(product, "POST", "flags/", {"sample": flagged["id"], "label": "bad", "reason": "repetition"})
+    call_api(product, "POST", "flags/", {"sample": flagged["id"], "label": "bad", "reason": "repetition"})
     planned(product, "clean", run, {0: 2, 1: 1, 2: 2}, exclude_flagged=True)
-    (position,) = [at for at, one in enumerate(samples(source, 2)) if one["response"] == flagged["response"]]
-    marked = [{**one, "remove_sample": at == position} for at, one in enumerate(samples(source, 2))]
+    (position,) = [at for at, sample in enumerate(samples(source, 2)) if sample["response"] == flagged["response"]]
+    marked = [{**sample, "remove_sample": at == position} for at, sample in enumerate(samples(source, 2))]
 
     result = training(product, tmp_path / "by itself", "clean", "third", plan="clean")
     assert samples(result, 2) == samples(result, 0) == marked

@@ -38,5 +38,5 @@ def test_what_check_says_of_the_logging_interval_is_what_trl_does(tmp_path: Path
         issues = trl.check_settings({**given, "trl_version": "1.16.0"}, complete=False)
         assert not [issue for issue in issues if issue.possible_loss]
         found.append(any(issue.lost_data for issue in issues))
-    assert found == [written < generated for generated, written in done.said()]
-    assert done.said()[4] == [64, 16], "4 steps of 16 rows, of which a file has the last 4"
+    assert found == [written < generated for generated, written in done.read_output()]
+    assert done.read_output()[4] == [64, 16], "4 steps of 16 rows, of which a file has the last 4"

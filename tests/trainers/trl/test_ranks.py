@@ -28,9 +28,9 @@ def product() -> Iterator[Product]:
 
 
 def training(product: Product, folder: Path, name: str, *words: str, **environ: str) -> Training:
-    told = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
-    told |= {"ROLLOUTDECK_RUN": name, "OMP_NUM_THREADS": "1", **environ}
-    return train(SCRIPT, "grpo", *words, folder=folder, processes=RANKS, **told)
+    variables = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
+    variables |= {"ROLLOUTDECK_RUN": name, "OMP_NUM_THREADS": "1", **environ}
+    return train(SCRIPT, "grpo", *words, folder=folder, processes=RANKS, **variables)
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +115,8 @@ def test_one_process_with_the_batch_of_two_replays_what_two_kept(
     values = {"ROLLOUTDECK_URL": product.url, "ROLLOUTDECK_TOKEN": product.token, "ROLLOUTDECK_PROJECT": "default"}
     words = ("grpo", "replay", "other", "wide")
     result = train(SCRIPT, *words, folder=tmp_path, **values, ROLLOUTDECK_RUN="wide", ROLLOUTDECK_PLAN="wide")
-    (one,) = (item for item in result.json("seen.json") if (item["split"], item["step"]) == ("train", 1))
-    assert one["ids"] == [ids for held in generation(source, 1) for ids in held["ids"]]
-    assert one["advantages"] == [value for held in generation(source, 1) for value in held["advantages"]]
+    (step_info,) = (item for item in result.json("seen.json") if (item["split"], item["step"]) == ("train", 1))
+    assert step_info["ids"] == [ids for held in generation(source, 1) for ids in held["ids"]]
+    assert step_info["advantages"] == [value for held in generation(source, 1) for value in held["advantages"]]
     until(lambda: events(product, "wide"), 60)
     assert events(product, "wide") == [(1, "hit", 16)]

@@ -13,7 +13,7 @@ from rolloutdeck.replay.folder import PULL_MANIFEST
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.verl.process import Training, python, train
-from tests.trainers.verl.test_replay import ask, events, planned, reason, run_of
+from tests.trainers.verl.test_replay import call_api, events, planned, reason, run_of
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
@@ -56,8 +56,8 @@ def replayed(product: Product, source: Training, tmp_path_factory: pytest.TempPa
 
 
 def generation(found: Training, step: int) -> dict[str, Any]:
-    (one,) = [item for item in found.json("seen.json") if (item["split"], item["step"]) == ("train", step)]
-    return dict(one)
+    (step_info,) = [item for item in found.json("seen.json") if (item["split"], item["step"]) == ("train", step)]
+    return dict(step_info)
 
 
 def outcome(found: Training, step: int, names: tuple[str, ...] = OUTCOME) -> list[float]:
@@ -129,7 +129,7 @@ def test_a_flagged_step_is_refused_and_a_plan_that_says_stop_ends_the_run_with_t
 ) -> None:
     run = run_of(product, "source")
     flagged = product.get(f"samples/?run={run}&step=1&split=train")["results"][0]
-    ask(product, "POST", "flags/", {"sample": flagged["id"], "label": "bad", "reason": "repetition"})
+    call_api(product, "POST", "flags/", {"sample": flagged["id"], "label": "bad", "reason": "repetition"})
     planned(product, "clean", run, {1: 1}, exclude_flagged=True, on_mismatch="stop")
     result = training(product, tmp_path, "clean", "replay", plan="clean", may_fail="yes")
     why = "the plan leaves out what is flagged, and a step of TRL is replayed whole or not at all"
@@ -197,7 +197,7 @@ def test_a_run_that_crashed_among_its_replayed_steps_goes_on_with_them_by_the_re
     training(product, tmp_path, "long", *words, plan="long", CRASH="2", may_fail="yes", ROLLOUTDECK_ATTEMPT="first")
     until(lambda: events(product, "long") == [(1, "hit", 8), (2, "hit", 8)], 60)
     body = {"plan": "long", "action": "cache", "entries": []}
-    ask(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"1"'})
+    call_api(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"1"'})
     result = training(product, tmp_path, "long", *words, "resumed", plan="long", ROLLOUTDECK_ATTEMPT="second")
     assert [item["step"] for item in result.json("seen.json") if item["split"] == "train"] == [2, 3]
     assert repr(generation(result, 2)) == repr(generation(source, 2))

@@ -88,19 +88,19 @@ def keep(found: dict[str, Any], into: Path, step: int, *, write: bool) -> None:
     print(f"step {step} is equal")
 
 
-def compare(one: Any, other: Any, where: str) -> None:
-    assert type(one) is type(other), where
-    if isinstance(one, torch.Tensor):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape), where
-        same = torch.equal(*(item.contiguous().view(torch.uint8) for item in (one, other)))  # NaN equals itself
+def compare(left: Any, right: Any, where: str) -> None:
+    assert type(left) is type(right), where
+    if isinstance(left, torch.Tensor):
+        assert (left.dtype, left.shape) == (right.dtype, right.shape), where
+        same = torch.equal(*(item.contiguous().view(torch.uint8) for item in (left, right)))  # NaN equals itself
         assert same, where
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys(), f"{where}: {one.keys() ^ other.keys()}"
-        for name, value in one.items():
-            compare(value, other[name], f"{where}, {name}")
-    elif isinstance(one, list):
-        assert len(one) == len(other), where
-        for row, pair in enumerate(zip(one, other, strict=True)):
+    elif isinstance(left, dict):
+        assert left.keys() == right.keys(), f"{where}: {left.keys() ^ right.keys()}"
+        for name, value in left.items():
+            compare(value, right[name], f"{where}, {name}")
+    elif isinstance(left, list):
+        assert len(left) == len(right), where
+        for row, pair in enumerate(zip(left, right, strict=True)):
             compare(*pair, f"{where} [{row}]")
     else:
-        assert one == other, where
+        assert left == right, where

@@ -20,6 +20,6 @@ with initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"
     for overrides in json.loads(sys.argv[1]):
         config = compose("ppo_trainer", overrides=overrides)
         SkipManager.init(config)
-        folders = {role: str(one._get_step_dump_dir(7)) for role, one in SkipManager.skip_instances.items()}
+        folders = {role: str(manager._get_step_dump_dir(7)) for role, manager in SkipManager.skip_instances.items()}
         found.append({"config": OmegaConf.to_container(config, resolve=True), "folders": folders})
 print(json.dumps(found))

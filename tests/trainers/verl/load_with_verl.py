@@ -19,7 +19,7 @@ def plain(value):
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
     if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(part) for key, part in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
@@ -45,8 +45,8 @@ def of_queue(saved):
     values = {name: batch.get(name) for name in batch.keys()}  # noqa: SIM118
     return {
         "rows": len(saved["keys"]),
-        "fields": {name: tensor(one) for name, one in values.items() if isinstance(one, torch.Tensor)},
-        "columns": {name: text(one.tolist()) for name, one in values.items() if not isinstance(one, torch.Tensor)},
+        "fields": {name: tensor(part) for name, part in values.items() if isinstance(part, torch.Tensor)},
+        "columns": {name: text(part.tolist()) for name, part in values.items() if not isinstance(part, torch.Tensor)},
         "meta": text({"global_steps": saved["global_steps"]}),
         "keys": text(saved["keys"]),
         "tags": text(saved["tags"]),

@@ -49,7 +49,7 @@ class Training:
     def outcomes(self) -> list[str]:
         return [body["outcome"] for body in self.deck.posted("/finish/")]
 
-    def said(self) -> Any:
+    def read_output(self) -> Any:
         return json.loads(self.done.stdout.splitlines()[-1])
 
     def json(self, path: str) -> Any:

@@ -33,11 +33,11 @@ def of_queue(whole: str, written: str, keep: list[int]) -> None:
     for name in ("keys", "tags"):
         compare([expected[name][row] for row in keep], result[name], name)
     compare(expected["global_steps"], result["global_steps"], "global_steps")
-    one, other = index_select_tensor_dict(expected["tensordict"], keep), result["tensordict"]
-    assert set(one.keys()) == set(other.keys()) and one.batch_size == other.batch_size == (len(keep),)
-    for name in one.keys():  # noqa: SIM118 - of a TensorDict
-        compare(*(rows(item.get(name)) for item in (one, other)), name)
-    index_select_tensor_dict(other, list(range(len(keep))))  # as verl loads it
+    left, right = index_select_tensor_dict(expected["tensordict"], keep), result["tensordict"]
+    assert set(left.keys()) == set(right.keys()) and left.batch_size == right.batch_size == (len(keep),)
+    for name in left.keys():  # noqa: SIM118 - of a TensorDict
+        compare(*(rows(item.get(name)) for item in (left, right)), name)
+    index_select_tensor_dict(right, list(range(len(keep))))  # as verl loads it
 
 
 def rows(field: Any) -> Any:

@@ -70,8 +70,8 @@ def padded(kind: str, config: Any, steps: list[int], into: Path, *, write: bool)
         SkipManager.set_step(step)
         uid = objects([f"uid_sample_0_{step}"])
         prompts = DataProto.from_dict(tensors={"x": torch.zeros(1, 1)}, non_tensors={"uid": uid})
-        ask = generator.generate_sequences if kind == "rollout" else generator.generate_sequences_single
-        keep(load_safely(ask(prompts)), into, step, write=write)
+        generate = generator.generate_sequences if kind == "rollout" else generator.generate_sequences_single
+        keep(load_safely(generate(prompts)), into, step, write=write)
 
 
 def queued(config: Any, steps: list[int], into: Path, *, write: bool) -> None:

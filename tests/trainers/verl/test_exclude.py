@@ -20,7 +20,7 @@ from tests.trainers.verl.process import ROOT, Training, python
 from tests.trainers.verl.test_replay import (
     DUMPS,
     answers,
-    ask,
+    call_api,
     events,
     planned,
     product,
@@ -68,7 +68,7 @@ def flag(product: Product, run: str, response: str, step: int = 1) -> None:
     """The sample of a step with this response is flagged bad."""
     result = product.get(f"samples/?run={run}&split=train&step={step}&page_size=50")["results"]
     (sample,) = [item["id"] for item in result if product.get(f"samples/{item['id']}/")["response"] == response]
-    ask(product, "POST", "flags/", {"sample": sample, "label": "bad", "reason": "", "text": ""})
+    call_api(product, "POST", "flags/", {"sample": sample, "label": "bad", "reason": "", "text": ""})
 
 
 def test_v1_replays_the_prompts_without_a_flag_and_says_what_it_left_out(
@@ -117,21 +117,21 @@ def test_fully_async_replays_a_prompt_and_generates_the_one_that_is_flagged(
 ) -> None:
     first, second = tmp_path_factory.mktemp("fed"), tmp_path_factory.mktemp("fed-again")
     dumps = [word.replace("rollout.", "async_rollout.").replace("[1,2]", "[2,3]") for word in DUMPS]
-    told = {"ROLLOUTDECK_ATTEMPT": "job"}
-    training(product, "fully_async.py", "fed", first, "rollouter", "", *dumps, **told)
+    environ = {"ROLLOUTDECK_ATTEMPT": "job"}
+    training(product, "fully_async.py", "fed", first, "rollouter", "", *dumps, **environ)
     upload_steps(product, "fed", first / "dumps")
-    training(product, "fully_async.py", "fed", first, "trainer", "", *dumps, **told)
+    training(product, "fully_async.py", "fed", first, "trainer", "", *dumps, **environ)
     run = run_of(product, "fed")
     until(lambda: product.get(f"samples/?run={run}&split=train&step=1")["results"])
     flag(product, run, "wrong 4")  # of the prompt that was fed as number 2; 3 has none
-    pin = ask(product, "POST", "pins/", {"run": run, "step": 1, "note": ""})
+    pin = call_api(product, "POST", "pins/", {"run": run, "step": 1, "note": ""})
     assert (pin["available"], pin["prompts"]) == (2, 4)
     plan = {"plan": "fed", "action": "cache", "exclude_flagged": True}
     entries = [{"pin": pin["id"], "target_step": 1}]
-    ask(product, "PUT", "projects/default/replay-plan/", {**plan, "entries": entries}, **{"If-Match": '"0"'})
-    told |= {"ROLLOUTDECK_PLAN": "fed"}
-    training(product, "fully_async.py", "fed-again", second, "rollouter", "plus", **told)
-    result = training(product, "fully_async.py", "fed-again", second, "trainer", "plus", **told)
+    call_api(product, "PUT", "projects/default/replay-plan/", {**plan, "entries": entries}, **{"If-Match": '"0"'})
+    environ |= {"ROLLOUTDECK_PLAN": "fed"}
+    training(product, "fully_async.py", "fed-again", second, "rollouter", "plus", **environ)
+    result = training(product, "fully_async.py", "fed-again", second, "trainer", "plus", **environ)
     assert result.json("said-1.json") == ["sum is 3 plus", "wrong 4", "sum is 4", "wrong 5"]
     until(lambda: len(events(product, "fed-again")) == 2)
     assert events(product, "fed-again") == [(2, "refused", None), (3, "hit", 2)]

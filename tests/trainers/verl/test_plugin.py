@@ -26,26 +26,26 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Training:
 def test_verl_finds_the_plugin_by_its_entry_point(tmp_path: Path) -> None:
     installed(tmp_path)
     training = train("tracking.py", "0", folder=tmp_path, VERL_USE_EXTERNAL_MODULES="")
-    assert training.said()["loaded"] is True
+    assert training.read_output()["loaded"] is True
     assert training.values(2)["critic/score/mean"] == 0.5
 
 
 def test_the_plugin_is_installed_once_however_often_it_is_loaded(tmp_path: Path) -> None:
     installed(tmp_path)
     training = train("tracking.py", "0", folder=tmp_path)
-    assert training.said()["backends"] == 1
+    assert training.read_output()["backends"] == 1
     assert len(training.deck.points()) == 2
     assert training.outcomes() == ["finished"]
 
 
 def test_the_plugin_works_when_a_models_external_lib_loads_it_after_verl(tmp_path: Path) -> None:
     training = train("tracking.py", "0", "late", folder=tmp_path, VERL_USE_EXTERNAL_MODULES="")
-    assert training.said()["loaded"] is False
+    assert training.read_output()["loaded"] is False
     assert training.values(2)["critic/score/mean"] == 0.5
 
 
 def test_the_plugin_takes_at_most_15_ms_to_import(tmp_path: Path) -> None:
-    milliseconds = train("importing.py", folder=tmp_path, VERL_USE_EXTERNAL_MODULES="").said()
+    milliseconds = train("importing.py", folder=tmp_path, VERL_USE_EXTERNAL_MODULES="").read_output()
     assert min(milliseconds) <= 15
 
 
@@ -103,11 +103,11 @@ def test_log_probs_and_advantages_of_v0_equal_the_trainers_tensors(v0: Training,
 
 
 def test_token_fields_can_be_kept_of_whole_groups_or_of_none(tmp_path: Path) -> None:
-    one = train("v0.py", folder=tmp_path, ROLLOUTDECK_TOKENS="groups:1")
-    stored = [row for row in one.rows("train", 1) if "response_ids" in row]
+    done = train("v0.py", folder=tmp_path, ROLLOUTDECK_TOKENS="groups:1")
+    stored = [row for row in done.rows("train", 1) if "response_ids" in row]
     assert len(stored) == 2
     assert len({row["group"] for row in stored}) == 1
-    assert sum("response_ids" in row for row in one.rows("eval", 0)) == 1
+    assert sum("response_ids" in row for row in done.rows("eval", 0)) == 1
     none = train("v0.py", folder=tmp_path, ROLLOUTDECK_TOKENS="none")
     assert not any("response_ids" in row for row in none.rows("train", 1))
     assert all(isinstance(row["advantages"], float) for row in none.rows("train", 1))

@@ -91,7 +91,7 @@ def command(product: Product, *words: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def ask(product: Product, method: str, path: str, body: Any, **headers: str) -> Any:
+def call_api(product: Product, method: str, path: str, body: Any, **headers: str) -> Any:
     sent = {"Authorization": f"Bearer {product.token}", "Content-Type": "application/json", **headers}
     request = urllib.request.Request(f"{product.url}/api/v1/{path}", json.dumps(body).encode(), sent, method=method)
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -104,11 +104,11 @@ def planned(product: Product, run: str, pins: dict[int, int], kind: str, **plan:
     (result,) = product.get(f"runs/?name={run}&project=math")["results"]
     entries = []
     for step, target in pins.items():
-        pin = ask(product, "POST", "pins/", {"run": result["id"], "step": step, "step_kind": axis})
+        pin = call_api(product, "POST", "pins/", {"run": result["id"], "step": step, "step_kind": axis})
         assert pin["state"] == "ready", pin
         entries.append({"pin": pin["id"], "target_step": target})
     body = {"plan": f"of-{run}", "entries": entries, **plan}
-    ask(product, "PUT", "projects/math/replay-plan/", body, **{"If-Match": "0"})
+    call_api(product, "PUT", "projects/math/replay-plan/", body, **{"If-Match": "0"})
     return f"of-{run}"
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
 from tests.trainers.verl.process import Training, python
-from tests.trainers.verl.test_replay import DUMPS, answers, ask, events, planned, run_of, training, upload_steps
+from tests.trainers.verl.test_replay import DUMPS, answers, call_api, events, planned, run_of, training, upload_steps
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
@@ -55,7 +55,7 @@ def test_a_run_that_is_resumed_within_a_round_goes_on_in_it_by_the_revision_it_b
 ) -> None:
     until(lambda: len(events(product, "round")) >= 4)
     body = {"plan": "round", "action": "cache", "entries": []}
-    ask(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"1"'})
+    call_api(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"1"'})
     values = {**EPOCHS, "RESUMED": "3", "ROLLOUTDECK_PLAN": "round", "ROLLOUTDECK_ATTEMPT": "second"}
     result = training(product, "v0.py", "round", tmp_path, *WORDS, **values)
     assert [step["step"] for step in result.json("seen.json")] == [4, 5]

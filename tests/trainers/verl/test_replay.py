@@ -26,7 +26,7 @@ def product() -> Iterator[Product]:
         yield product
 
 
-def ask(product: Product, method: str, path: str, body: Any = None, **headers: str) -> Any:
+def call_api(product: Product, method: str, path: str, body: Any = None, **headers: str) -> Any:
     values = {"Authorization": f"Bearer {product.token}", "Content-Type": "application/json", **headers}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{product.url}/api/v1/{path}", data, values, method=method)
@@ -58,11 +58,11 @@ def upload_steps(product: Product, name: str, folder: Path) -> None:
 def planned(product: Product, plan: str, run: str, targets: dict[int, int], **more: Any) -> None:
     """A plan that replays at each target the step of `run` that it is given for."""
     entries = [
-        {"pin": ask(product, "POST", "pins/", {"run": run, "step": step, "note": ""})["id"], "target_step": target}
+        {"pin": call_api(product, "POST", "pins/", {"run": run, "step": step, "note": ""})["id"], "target_step": target}
         for target, step in targets.items()
     ]
     body = {"plan": plan, "action": "cache", "entries": entries, **more}
-    ask(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"0"'})
+    call_api(product, "PUT", "projects/default/replay-plan/", body, **{"If-Match": '"0"'})
 
 
 @pytest.fixture(scope="module")
@@ -196,9 +196,9 @@ def test_a_pinned_prompt_of_fully_async_is_replayed(product: Product, tmp_path_f
     training(product, "fully_async.py", "async", first, "rollouter", "", *dumps, **values)
     upload_steps(product, "async", first / "dumps")
     body = {"run": run_of(product, "async"), "step": 2, "step_kind": "feed_index", "note": ""}
-    pin = ask(product, "POST", "pins/", body)["id"]
+    pin = call_api(product, "POST", "pins/", body)["id"]
     plan = {"plan": "feed", "action": "cache", "entries": [{"pin": pin, "target_step": 2}]}
-    ask(product, "PUT", "projects/default/replay-plan/", plan, **{"If-Match": '"0"'})
+    call_api(product, "PUT", "projects/default/replay-plan/", plan, **{"If-Match": '"0"'})
     values = {**values, "ROLLOUTDECK_PLAN": "feed"}
     training(product, "fully_async.py", "async-hit", second, "rollouter", "plus", **values)
     result = training(product, "fully_async.py", "async-hit", second, "trainer", "plus", **values)

@@ -21,7 +21,7 @@ def runs(project: Project, client: Client) -> list[Run]:
     for other, role in zip(projects[1:], ("annotator", "owner"), strict=True):
         other.memberships.create(user=owner, role=role)
     client.force_login(owner)
-    return [builders.run(one, f"run-{one.slug}", uid=f"uid-{one.slug}") for one in projects]
+    return [builders.run(owned, f"run-{owned.slug}", uid=f"uid-{owned.slug}") for owned in projects]
 
 
 def find_project(client: Client, url: str) -> str:

@@ -101,13 +101,13 @@ def test_a_long_sample_whose_body_is_gone_says_so_and_shows_once_it_is_back(
         assert "8999. so the number" in answer.read().decode()
 
 
-@pytest.mark.parametrize("told", [{}, {"HX-Request": "true", "HX-Target": "sample"}], ids=["page", "pane"])
+@pytest.mark.parametrize("extra", [{}, {"HX-Request": "true", "HX-Target": "sample"}], ids=["page", "pane"])
 def test_a_long_text_is_whole_and_in_the_readers_language(
-    site: Site, sample: Sample, client: Client, mate: User, told: dict[str, Any]
+    site: Site, sample: Sample, client: Client, mate: User, extra: dict[str, Any]
 ) -> None:
     client.force_login(mate)
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "zh-hans"
-    with open_response(site, client, f"/samples/{sample.pk}/", **told) as answer:
+    with open_response(site, client, f"/samples/{sample.pk}/", **extra) as answer:
         page = answer.read().decode()
     assert '<span class="show">展开</span>' in page and 'aria-label="回答"' in page
     assert text_of(page).count("8999. so the number") == 2

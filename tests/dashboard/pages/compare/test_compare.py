@@ -16,7 +16,7 @@ from pytest_django import DjangoAssertNumQueries
 from dashboard.pages.compare import table
 from rollouts.compare.compare import ComparedMean
 from rollouts.models import Membership, Project, Run
-from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 from tests.support.html import squeeze
@@ -127,7 +127,7 @@ def test_a_server_without_runs_has_a_picker_too(client: Client, mate: User) -> N
 
 
 @pytest.mark.parametrize(
-    ("of", "said"),
+    ("of", "message"),
     [
         ("nobody@1,{uid}@1", "Run 'nobody' not found, or you have no access to it."),
         ("{uid}@1,{uid}@99", "grpo has no eval step 99."),
@@ -137,10 +137,10 @@ def test_a_server_without_runs_has_a_picker_too(client: Client, mate: User) -> N
         ("%00@1,{uid}@1", "Run '@1' not found"),
     ],
 )
-def test_a_mistake_is_a_sentence_beside_the_picker(run: Run, client: Client, mate: User, of: str, said: str) -> None:
+def test_a_mistake_is_a_sentence_beside_the_picker(run: Run, client: Client, mate: User, of: str, message: str) -> None:
     client.force_login(mate)
     rendered = html.unescape(page(client, f"of={of.format(uid=run.uid)}"))
-    assert said in rendered and 'class="picker' in rendered
+    assert message in rendered and 'class="picker' in rendered
 
 
 def test_nobody_compares_with_a_run_that_they_may_not_see(run: Run, client: Client, stranger: User) -> None:
@@ -149,7 +149,7 @@ def test_nobody_compares_with_a_run_that_they_may_not_see(run: Run, client: Clie
     client.force_login(stranger)
     assert f"Run '{run.uid}' not found" in html.unescape(page(client, f"of={run.uid}@1,{run.uid}@2"))
     assert run.name not in page(client, "")
-    answer = Ask.with_token(stranger, "read")("GET", f"compare/?of={run.uid}@1,{run.uid}@2")
+    answer = ApiClient.with_token(stranger, "read")("GET", f"compare/?of={run.uid}@1,{run.uid}@2")
     assert answer.status_code == 404 and f"Run '{run.uid}' not found" in answer.json()["error"]["message"]
     assert Client().get("/compare/").headers["Location"].startswith("/sign-in/")
 
@@ -176,8 +176,8 @@ def test_a_page_asked_again_is_not_made_again(run: Run, client: Client, mate: Us
 
 
 def test_the_api_gives_the_figures_and_the_prompts(run: Run, mate: User) -> None:
-    ask = Ask.with_token(mate, "read")
-    data = ask("GET", f"compare/?of={run.uid}@1,{run.uid}@latest&page_size=3").json()
+    api = ApiClient.with_token(mate, "read")
+    data = api("GET", f"compare/?of={run.uid}@1,{run.uid}@latest&page_size=3").json()
     assert [cell["step"] for cell in data["cells"]] == [1, 2] and data["cells"][1]["letter"] == "B"
     assert data["outcomes"] == {"AB": 2, "A": 4, "B": 2, "none": 4} and data["unpaired"] == [0, 0]
     full, even, odd = data["sources"]
@@ -189,14 +189,14 @@ def test_the_api_gives_the_figures_and_the_prompts(run: Run, mate: User) -> None
     assert data["count"] == 12 and len(data["results"]) == 3 and "page=2" in data["next"]
     row = data["results"][0]
     assert row["right"] in ("A", "B") and len(row["cells"][0]["samples"]) == 1
-    only = ask("GET", f"compare/?of={run.uid}@1,{run.uid}@latest&only=none").json()
+    only = api("GET", f"compare/?of={run.uid}@1,{run.uid}@latest&only=none").json()
     assert only["count"] == 4 and {item["right"] for item in only["results"]} == {"none"}
 
 
 def test_the_api_says_what_it_cannot_compare(run: Run, mate: User) -> None:
-    ask = Ask.with_token(mate, "read")
+    api = ApiClient.with_token(mate, "read")
     for query, field in (("", "of"), (f"of={run.uid}@1", "of"), (f"of={run.uid},{run.uid}&only=Z", "only")):
-        response = ask("GET", f"compare/?{query}")
+        response = api("GET", f"compare/?{query}")
         assert response.status_code == 400 and response.json()["error"]["field"] == field
 
 

@@ -12,7 +12,7 @@ from django.test import Client
 
 from rollouts.compare import compare as compare_module
 from rollouts.models import Project, Run
-from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 from tests.support.html import squeeze
@@ -77,13 +77,13 @@ def test_a_bar_opens_exactly_its_samples(run: Run, client: Client, mate: User) -
     rendered = page(client, run, "&as=all&by=source")
     marks = re.findall(r'<a id="m-\d+-\d+" href="([^"]+)"[^>]*aria-label="([^"]+)"', rendered)
     assert len(marks) > 10
-    ask = Ask.with_token(mate, "read")
+    api = ApiClient.with_token(mate, "read")
     for link, text in marks:
         address = urlsplit(html.unescape(link))
         asked = parse_qs(address.query)
         query = urlencode({"run": run.uid, "step": address.path.split("/")[-2], "q": asked["q"][0], "split": "train"})
         count = re.search(r", ([\d,]+) samples", html.unescape(text))
-        assert count and int(count[1]) == ask("GET", f"samples/?{query}").json()["count"], (text, link)
+        assert count and int(count[1]) == api("GET", f"samples/?{query}").json()["count"], (text, link)
         assert client.get(html.unescape(link)).status_code == 200
 
 
@@ -110,7 +110,7 @@ def test_steps_too_large_for_pairs_are_compared_by_all_samples(
     client.force_login(mate)
     rendered = page(client, run)
     assert "You can compare at most 50 at once" in rendered and "mean score" in rendered
-    data = Ask.with_token(mate, "read")("GET", f"compare/?of={run.uid}@1,{run.uid}@2").json()
+    data = ApiClient.with_token(mate, "read")("GET", f"compare/?of={run.uid}@1,{run.uid}@2").json()
     assert "at most 50" in data["pairs_skipped"] and data["count"] == 0 and data["all_samples"]["figures"]
 
 
@@ -127,7 +127,7 @@ def test_odd_states_are_read_as_the_default(run: Run, client: Client, mate: User
 
 
 def test_the_api_gives_the_same_figures(run: Run, mate: User) -> None:
-    data = Ask.with_token(mate, "read")("GET", f"compare/?of={run.uid}@1,{run.uid}@2&split=train").json()
+    data = ApiClient.with_token(mate, "read")("GET", f"compare/?of={run.uid}@1,{run.uid}@2&split=train").json()
     everything = data["all_samples"]
     score = next(row for row in everything["figures"] if row["name"] == "score")
     assert score["same_mix"][1]["change"] == pytest.approx(0.19, abs=0.01)

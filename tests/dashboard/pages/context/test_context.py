@@ -26,11 +26,11 @@ def at(client: Client, mate: User) -> Client:
 @pytest.fixture
 def runs(project: Project) -> list[Run]:
     common = {"actor": {"lr": 1e-6, "clip": 0.2, "n": 8}, "prompt": "x" * 500, "key": "<b>"}
-    one = builders.run(project, "one", config={**common, "reward": "any"})
-    two = builders.run(
+    first = builders.run(project, "one", config={**common, "reward": "any"})
+    second = builders.run(
         project, "two", config={**common, "actor": {"lr": "1e-06", "clip": 0.3, "n": 8}, "reward": "last"}
     )
-    return [one, two]
+    return [first, second]
 
 
 def report(run: Run, **more: Any) -> None:
@@ -49,10 +49,10 @@ def open_page(at: Client, run: Run, query: str = "") -> str:
 
 
 def test_command_code_and_versions_are_shown_with_those_of_the_other_run(runs: list[Run], at: Client) -> None:
-    one, two = runs
-    report(one)
-    report(two, packages={"torch": "2.6.0", "numpy": "2.0.0"})
-    page = open_page(at, one, f"?against={two.uid}")
+    first, second = runs
+    report(first)
+    report(second, packages={"torch": "2.6.0", "numpy": "2.0.0"})
+    page = open_page(at, first, f"?against={second.uid}")
     for text in ("python -m train lr=1e-6", "a41c9e200000 main 3 files changed", "node-14, 8 × H100", "2.7.1", "2.6.0"):
         assert text in page, text
     assert page.count("2.0.0") == 1  # the same in both
@@ -67,12 +67,12 @@ def test_a_long_command_is_one_line_that_a_shell_accepts(runs: list[Run], at: Cl
 
 
 def test_equal_keys_fold_and_differing_ones_are_marked(runs: list[Run], at: Client) -> None:
-    one, two = runs
-    page = open_page(at, one, f"?against={two.uid}")
+    first, second = runs
+    page = open_page(at, first, f"?against={second.uid}")
     assert "differs<b>2</b>" in page.replace(" <b>", "<b>")
     assert '<span class="changed">0.3' in page and '<span class="changed">last' in page
     assert "2 keys, the same" in page
-    only = open_page(at, one, f"?against={two.uid}&show=differs")
+    only = open_page(at, first, f"?against={second.uid}&show=differs")
     assert "actor.clip" in only and "actor.n" not in only
 
 

@@ -57,11 +57,13 @@ def add(client: Client, status: int = 303, **fields: Any) -> str:
 
 
 def test_a_sample_with_its_quote_and_the_query_become_a_new_finding(run: Run, reader: Client) -> None:
-    one = sample(run, 1)
+    shown = sample(run, 1)
     query = {"step": "1", "split": "train", "q": "score<0.5"}
-    form = page(reader, f"/findings/add/?sample={one.pk}&step=1&q=score<0.5")
+    form = page(reader, f"/findings/add/?sample={shown.pk}&step=1&q=score<0.5")
     assert "2 of 4, step 1" in form and "score&lt;0.5" in form
-    add(reader, sample=one.pk, title="Wrong", quote="is 1\r\n#### 1", show=["sample", "query"], words="*see*", **query)
+    add(
+        reader, sample=shown.pk, title="Wrong", quote="is 1\r\n#### 1", show=["sample", "query"], words="*see*", **query
+    )
     rendered = page(reader, f"/findings/{Finding.objects.get().pk}/")
     for message in ("Wrong", "is 1\n#### 1</blockquote>", "<em>see</em>", "expected", "of 4</span>", "train step 1"):
         assert message in rendered, message
@@ -89,7 +91,7 @@ def test_charts_are_added_from_the_overview_and_drawn_without_script(
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({"title": ""}, "A finding needs a title"),
         ({"title": "x", "quote": "never said"}, "The selected text is not in the recorded sample"),
@@ -101,11 +103,11 @@ def test_charts_are_added_from_the_overview_and_drawn_without_script(
     ],
 )
 def test_what_cannot_be_added_is_said_with_what_was_typed_and_leaves_nothing(
-    run: Run, reader: Client, fields: dict[str, str], said: str
+    run: Run, reader: Client, fields: dict[str, str], expected: str
 ) -> None:
-    text = add(reader, 400 if said else 404, sample=sample(run).pk, words="mine", **{"show": "sample", **fields})
-    assert said in text
-    assert not said or "mine</textarea>" in text
+    text = add(reader, 400 if expected else 404, sample=sample(run).pk, words="mine", **{"show": "sample", **fields})
+    assert expected in text
+    assert not expected or "mine</textarea>" in text
     assert not Finding.objects.exists()
 
 
@@ -243,13 +245,13 @@ def test_the_block_for_a_chat_says_run_step_score_quote_and_link(
     run: Run, reader: Client, finding: Finding, mate: User, settings: Any
 ) -> None:
     settings.PUBLIC_URL = "https://deck.example"
-    one = sample(run, 1)
-    add(reader, sample=one.pk, finding=finding.pk, quote="so it is 1\n#### 1")
+    shown = sample(run, 1)
+    add(reader, sample=shown.pk, finding=finding.pk, quote="so it is 1\n#### 1")
     rendered = unescape(page(reader, f"/findings/{finding.pk}/"))
-    link = f"https://deck.example/samples/{one.pk}/"
+    link = f"https://deck.example/samples/{shown.pk}/"
     assert f"grpo · train step 1 · score 0.25 · expected 1 · 17 chars\n> so it is 1\n> #### 1\n{link}</pre>" in rendered
     assert "Loops\n\n**mostly** late\n\ngrpo · train step 1" in rendered
-    pane = unescape(page(reader, f"/samples/{one.pk}/"))
+    pane = unescape(page(reader, f"/samples/{shown.pk}/"))
     assert 'data-chat="grpo · train step 1 · score 0.25 · expected 1 · 17 chars"' in pane
 
 

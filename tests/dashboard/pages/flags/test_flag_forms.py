@@ -43,10 +43,10 @@ def test_a_flag_is_withdrawn_by_its_person_and_stays_in_the_records(
 ) -> None:
     client.force_login(mate)
     flag(client, sample, reason="other")
-    one = Flag.objects.get()
-    assert client.post(f"/flags/{one.pk}/withdraw/").status_code == 303
-    one.refresh_from_db()
-    assert one.withdrawn_at
+    raised = Flag.objects.get()
+    assert client.post(f"/flags/{raised.pk}/withdraw/").status_code == 303
+    raised.refresh_from_db()
+    assert raised.withdrawn_at
     assert AuditEntry.objects.filter(verb="flag.withdraw").exists()
 
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Flag, Project, Run, Sample
-from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
@@ -65,7 +65,7 @@ def test_all_of_a_query_is_flagged_within_its_step_or_in_all_steps(run: Run, rea
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         (
             {"all": "1", "q": "score>=0.5", "split": "train", "step": "2", "seen": "1"},
@@ -81,9 +81,9 @@ def test_all_of_a_query_is_flagged_within_its_step_or_in_all_steps(run: Run, rea
     ],
 )
 def test_what_cannot_be_flagged_is_said_and_nothing_is_flagged(
-    run: Run, reader: Client, fields: dict[str, str], said: str
+    run: Run, reader: Client, fields: dict[str, str], message: str
 ) -> None:
-    assert said in post(reader, f"/runs/{run.uid}/flags/", 400, **fields)["message"]
+    assert message in post(reader, f"/runs/{run.uid}/flags/", 400, **fields)["message"]
     assert flagged() == []
 
 
@@ -99,24 +99,24 @@ def test_a_viewer_cannot_flag_many_and_a_stranger_does_not_see_the_run(
 
 
 def test_a_flag_on_the_sample_and_its_withdrawal_are_undone_without_script(run: Run, reader: Client) -> None:
-    one = samples(run)[0]
-    page = f"/samples/{one}/"
+    chosen = samples(run)[0]
+    page = f"/samples/{chosen}/"
     reader.post(f"{page}flags/", {"reason": "other", "next": page})
     reader.post(f"/flags/{Flag.objects.get().pk}/withdraw/")
     seen = []
     for _ in range(3):
         response = reader.post(f"/runs/{run.uid}/flags/undo/", {"next": page}, follow=True)
         assert response.redirect_chain == [(page, 303)]
-        seen.append((flagged() == [one], "Undone" in response.content.decode()))
+        seen.append((flagged() == [chosen], "Undone" in response.content.decode()))
     assert seen == [(True, True), (False, True), (False, False)]
 
 
 def test_what_a_program_flagged_for_somebody_they_can_undo(run: Run, owner: User, client: Client) -> None:
-    ask = Ask.with_token(owner, "annotate")
+    api = ApiClient.with_token(owner, "annotate")
     pk = Sample.objects.earliest("pk").pk
-    flag = ask("POST", "flags/", {"sample": pk, "reason": "other"}).json()
-    ask("PATCH", f"flags/{flag['id']}/", {"text": "loops"})
-    ask("PATCH", f"flags/{flag['id']}/", {"withdrawn": True})
+    flag = api("POST", "flags/", {"sample": pk, "reason": "other"}).json()
+    api("PATCH", f"flags/{flag['id']}/", {"text": "loops"})
+    api("PATCH", f"flags/{flag['id']}/", {"withdrawn": True})
     client.force_login(owner)
     states = []
     for _act in range(3):
@@ -129,8 +129,8 @@ def test_what_a_program_flagged_for_somebody_they_can_undo(run: Run, owner: User
 def test_new_reasons_are_there_when_a_page_that_the_browser_knows_is_asked_again(
     run: Run, project: Project, reader: Client
 ) -> None:
-    one = Sample.objects.filter(step__run=run)[0]
-    for path in (f"/runs/{run.uid}/steps/{one.step.step}/", f"/samples/{one.pk}/"):
+    chosen = Sample.objects.filter(step__run=run)[0]
+    for path in (f"/runs/{run.uid}/steps/{chosen.step.step}/", f"/samples/{chosen.pk}/"):
         known = reader.get(path).headers["ETag"]
         assert reader.get(path, headers={"If-None-Match": known}).status_code == 304
         project.reasons = [{"key": path, "name": f"odd at {path}"}]

@@ -76,8 +76,10 @@ def test_responses_without_tests_show_no_matrix(reader: Client, run: Run) -> Non
 
 def test_a_response_that_was_run_with_fewer_tests_stays_in_the_matrix(reader: Client, run: Run) -> None:
     ran = ([True, False, True], [False])
-    values = [{"prompt": "q", "response": f"{at}", "group": "g", "index": at, "tests": {"passed": one}} for at, one in
-            enumerate(ran)]  # fmt: skip
+    values = [
+        {"prompt": "q", "response": f"{index}", "group": "g", "index": index, "tests": {"passed": passed}}
+        for index, passed in enumerate(ran)
+    ]
     indexed(run, lines(*values), 1)
     html = get_group_page(reader, Sample.objects.earliest("ordinal"))
     assert verdicts(html) == ["+-+", "-.."]

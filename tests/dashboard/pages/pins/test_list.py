@@ -72,11 +72,11 @@ def test_a_command_is_one_call_of_ours_whatever_a_machine_tells(signed: Client, 
     assert "rolloutdeck import &#x27;/d; rm -rf ~&#x27; --project math --run grpo" in rendered
 
 
-@pytest.mark.parametrize(("state", "said"), [("unsafe", "UNSAFE"), ("gone", "UNAVAILABLE")])
-def test_what_cannot_be_replayed_says_why(signed: Client, pin: Pin, state: str, said: str) -> None:
+@pytest.mark.parametrize(("state", "label"), [("unsafe", "UNSAFE"), ("gone", "UNAVAILABLE")])
+def test_what_cannot_be_replayed_says_why(signed: Client, pin: Pin, state: str, label: str) -> None:
     pin.artifacts.update(state=state, message="gen_batch.dp: a REDUCE of os.system.")
     page = body(signed, "/pins/")
-    assert said in page and "a REDUCE of os.system." in page
+    assert label in page and "a REDUCE of os.system." in page
 
 
 def test_an_upload_shows_its_share(signed: Client, pin: Pin, run: Run) -> None:

@@ -153,7 +153,7 @@ def test_neighbours_that_say_the_same_fold_to_one_line(signed: Client, run: Run,
     for step in range(3, 9):
         remote_artifact(run, step)
     made = [pins.pin_step(run, step, keeper)[0] for step in range(3, 9)]
-    query = "&".join(f"pin={one.pk}&target={step}" for step, one in enumerate(made, 11))
+    query = "&".join(f"pin={chosen.pk}&target={step}" for step, chosen in enumerate(made, 11))
     page = squeeze(body(signed, f"/pins/?base=0&action=cache&{query}"))
     assert "11–16" in page and "step 3–8" in page and page.count('class="member"') == 6
     page = squeeze(body(signed, f"/pins/?base=0&action=cache&{query.replace('target=13', 'target=30')}"))
@@ -305,12 +305,12 @@ def test_a_run_that_has_told_only_its_config_is_compared_by_it(signed: Client, p
     assert re.search(r"INCOMPATIBLE.*?prompts</span>.*?>4<.*?>16<", table, re.DOTALL)
 
 
-@pytest.mark.parametrize(("state", "said"), [("unsafe", "unsafe"), ("gone", "unavailable")])
-def test_what_a_plan_cannot_load_is_not_drawn_as_replayed(signed: Client, pin: Pin, state: str, said: str) -> None:
+@pytest.mark.parametrize(("state", "message"), [("unsafe", "unsafe"), ("gone", "unavailable")])
+def test_what_a_plan_cannot_load_is_not_drawn_as_replayed(signed: Client, pin: Pin, state: str, message: str) -> None:
     pin.artifacts.update(state=state)
     page = body(signed, f"/pins/?base=0&action=cache&pin={pin.pk}&target=3&on_mismatch=stop")
     assert (count_segments(page, "hit"), count_segments(page, "miss")) == (0, 1)
-    assert f"will generate: its files are {said}; the run stops" in page
+    assert f"will generate: its files are {message}; the run stops" in page
 
 
 def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(

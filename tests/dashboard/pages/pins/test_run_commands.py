@@ -16,7 +16,7 @@ pytestmark = pytest.mark.one_database
 
 
 @pytest.mark.parametrize(
-    ("format", "said"),
+    ("format", "command"),
     [
         ("trl-rollout", "rollout_func=replay_rollout_func())"),
         ("slime-rollout", "--rollout-function-path rolloutdeck.trainers.slime.generate_rollout"),
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.one_database
     ],
 )
 def test_a_trainer_that_fetches_pins_by_itself_is_told_by_which_of_its_own_lines(
-    signed: Client, pin: Pin, run: Run, keeper: User, format: str, said: str
+    signed: Client, pin: Pin, run: Run, keeper: User, format: str, command: str
 ) -> None:
     """`pin`: the project has one more, which stands in no plan."""
     remote_artifact(run, 7, facts={**FACTS, "format": format}, files={"7": {"sha256": "7" * 64, "bytes": 9}})
     plans.add_plan_entry(run.project, plans.DEFAULT_PLAN_NAME, keeper, pins.pin_step(run, 7, keeper)[0], 7)
     page = body(signed, "/pins/?project=math")
-    assert ("export ROLLOUTDECK_PLAN" in page, "Also pass to the trainer:" in page) == (bool(said), bool(said))
-    assert escape(said) in page
+    assert ("export ROLLOUTDECK_PLAN" in page, "Also pass to the trainer:" in page) == (bool(command), bool(command))
+    assert escape(command) in page
 
 
 def test_what_goes_together_stands_in_one_column(signed: Client, pin: Pin, run: Run, keeper: User) -> None:

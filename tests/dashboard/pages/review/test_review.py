@@ -154,9 +154,9 @@ def test_the_run_that_is_shown_is_the_one_that_is_chosen(run: Run, project: Proj
 
 
 def test_a_sample_of_another_run_is_not_here(run: Run, project: Project, reader: Client) -> None:
-    other = builders.run(project, "other")
-    indexed(other, lines(generation("a", "b")), 1)
-    assert reader.get(f"/review/?run={run.uid}&upto=7&batch=1&sel={samples(other)[0]}").status_code == 404
+    right = builders.run(project, "other")
+    indexed(right, lines(generation("a", "b")), 1)
+    assert reader.get(f"/review/?run={run.uid}&upto=7&batch=1&sel={samples(right)[0]}").status_code == 404
 
 
 # --- a batch stands still ---------------------------------------------------------------------------------------------
@@ -199,9 +199,9 @@ def test_ids_that_name_nothing_are_an_empty_queue(run: Run, reader: Client, ids:
 
 
 def test_ids_in_capitals_name_the_same_samples(run: Run, reader: Client) -> None:
-    one, other = samples(run)[:2]
-    html = page(reader, f"/review/?run={run.uid}&q=is:unseen&upto=7&batch=1&ids={other[:10].upper()},{one[:10]}")
-    assert listed(html) == [other, one]
+    left, right = samples(run)[:2]
+    html = page(reader, f"/review/?run={run.uid}&q=is:unseen&upto=7&batch=1&ids={right[:10].upper()},{left[:10]}")
+    assert listed(html) == [right, left]
 
 
 def test_where_a_query_finds_nothing_the_queue_says_so(run: Run, reader: Client) -> None:

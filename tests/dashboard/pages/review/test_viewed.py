@@ -12,7 +12,7 @@ from django.test import Client
 
 from rollouts.models import Flag, Project, Run, Sample, ViewedSample
 from rollouts.review import viewed
-from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.api_client import ApiClient
 from tests.dashboard.support.review import listed, open_, page, samples
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -112,9 +112,9 @@ def test_too_many_at_once_are_refused_in_a_sentence(run: Run, reader: Client) ->
 def test_a_token_asks_for_its_owner(run: Run, mate: User, owner: User) -> None:
     viewed.mark_viewed(run, samples(run)[:3], mate)
     requested = f"samples/?run={run.uid}&step=all&q=is:seen"
-    mine, theirs = (Ask.with_token(user, "read")("GET", requested).json()["results"] for user in (mate, owner))
+    mine, theirs = (ApiClient.with_token(user, "read")("GET", requested).json()["results"] for user in (mate, owner))
     assert (len(mine), len(theirs)) == (3, 0)
-    full = Ask.with_token(mate, "read")("GET", f"exports/samples/?run={run.uid}&q=is:seen&format=jsonl")
+    full = ApiClient.with_token(mate, "read")("GET", f"exports/samples/?run={run.uid}&q=is:seen&format=jsonl")
     assert len(b"".join(full).splitlines()) == 3
 
 

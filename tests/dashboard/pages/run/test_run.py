@@ -39,18 +39,18 @@ def at(client: Client, mate: User) -> Client:
 
 
 def test_another_run_lies_over_with_its_own_points(runs: list[Run], at: Client) -> None:
-    one, two = runs
-    data = at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()
+    left, right = runs
+    data = at.get(f"/runs/{left.uid}/charts.json?runs={right.uid}").json()
     assert data["curves"]["loss"][0]["values"] == [1, 2, 3]
     (over,) = data["over"]
-    assert (over["uid"], over["name"]) == (two.uid, "two")
+    assert (over["uid"], over["name"]) == (right.uid, "two")
     assert over["curves"]["loss"][0]["values"] == [2, 4, 6]
 
 
 def test_a_metric_that_differs_between_the_runs_is_not_constant(runs: list[Run], at: Client) -> None:
-    one, two = runs
-    assert at.get(f"/runs/{one.uid}/charts.json").json()["constant"] == {"lr": 1}
-    assert at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()["constant"] == {}
+    left, right = runs
+    assert at.get(f"/runs/{left.uid}/charts.json").json()["constant"] == {"lr": 1}
+    assert at.get(f"/runs/{left.uid}/charts.json?runs={right.uid}").json()["constant"] == {}
 
 
 def test_a_run_that_one_may_not_see_is_not_laid_over(runs: list[Run], at: Client) -> None:
@@ -136,10 +136,10 @@ def test_a_group_of_runs_is_a_line_with_a_band_or_its_single_runs(project: Proje
 
 
 def test_the_picker_offers_runs_and_takes_them_off_again(runs: list[Run], at: Client) -> None:
-    one, two = runs
-    ask = {"HX-Request": "true", "HX-Target": "overlay"}
-    assert f'href="?m=kl&amp;runs={two.uid}"' in at.get(f"/runs/{one.uid}/?m=kl", headers=ask).content.decode()
-    assert 'href="?m=kl"' in at.get(f"/runs/{one.uid}/?m=kl&runs={two.uid}", headers=ask).content.decode()
+    left, right = runs
+    overlay = {"HX-Request": "true", "HX-Target": "overlay"}
+    assert f'href="?m=kl&amp;runs={right.uid}"' in at.get(f"/runs/{left.uid}/?m=kl", headers=overlay).content.decode()
+    assert 'href="?m=kl"' in at.get(f"/runs/{left.uid}/?m=kl&runs={right.uid}", headers=overlay).content.decode()
 
 
 def test_the_three_lines_of_a_fan_stay_together_though_one_lies_still() -> None:

@@ -13,7 +13,7 @@ from dashboard.api.views.runs import update_run
 from rollouts.models import AuditEntry, Pin, Project, Run
 from rollouts.runs import actions
 from tests.dashboard.pages.runs.support import body, names
-from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.api_client import ApiClient
 from tests.support import builders
 from tests.support.html import squeeze
 
@@ -111,23 +111,23 @@ def test_an_annotator_changes_no_run_and_a_stranger_finds_none(
 
 def test_selected_runs_are_compared_and_drawn_together(runs: list[Run], at: Client) -> None:
     two = {"run": [run.uid for run in runs[:2]]}
-    one, other = (run.uid for run in runs[:2])
+    left, right = (run.uid for run in runs[:2])
     assert (
-        at.post("/tidy/", {"do": "compare", **two}).headers["Location"] == f"/compare/?of={one}@latest,{other}@latest"
+        at.post("/tidy/", {"do": "compare", **two}).headers["Location"] == f"/compare/?of={left}@latest,{right}@latest"
     )
-    assert at.post("/tidy/", {"do": "overlay", **two}).headers["Location"] == f"/runs/{one}/?runs={other}"
+    assert at.post("/tidy/", {"do": "overlay", **two}).headers["Location"] == f"/runs/{left}/?runs={right}"
 
 
 def test_the_api_archives_a_run_and_names_its_owner(project: Project, owner: User) -> None:
-    ask = Ask.with_token(owner, "read", "ingest")
-    data = ask("POST", "runs/", {"project": "math", "name": "grpo"}).json()
-    assert ask("GET", f"runs/{data['id']}/").json()["owner"] == "olga"
-    body_data = ask("PATCH", f"runs/{data['id']}/", {"archived": True}).json()
+    api = ApiClient.with_token(owner, "read", "ingest")
+    data = api("POST", "runs/", {"project": "math", "name": "grpo"}).json()
+    assert api("GET", f"runs/{data['id']}/").json()["owner"] == "olga"
+    body_data = api("PATCH", f"runs/{data['id']}/", {"archived": True}).json()
     assert body_data["archived_at"]
-    assert ask("GET", "runs/?archived=false").json()["count"] == 0
-    assert ask("GET", "runs/?archived=true").json()["results"][0]["id"] == data["id"]
-    assert ask("PATCH", f"runs/{data['id']}/", {"archived": False}).json()["archived_at"] is None
-    assert ask("PATCH", f"runs/{data['id']}/", {"archived": "perhaps"}).status_code == 400
+    assert api("GET", "runs/?archived=false").json()["count"] == 0
+    assert api("GET", "runs/?archived=true").json()["results"][0]["id"] == data["id"]
+    assert api("PATCH", f"runs/{data['id']}/", {"archived": False}).json()["archived_at"] is None
+    assert api("PATCH", f"runs/{data['id']}/", {"archived": "perhaps"}).status_code == 400
 
 
 def test_a_change_leaves_alone_what_it_does_not_tell(project: Project, owner: User) -> None:

@@ -31,7 +31,7 @@ def test_a_query_says_what_is_listed(runs: list[Run], at: Client, words: str, fo
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("scor>0.5", "Did you mean `score`?"),
         ("foo:bar", "No run here has `foo`"),
@@ -42,16 +42,16 @@ def test_a_query_says_what_is_listed(runs: list[Run], at: Client, words: str, fo
         ("updated<5", "needs an age, for example `updated<2h`"),
     ],
 )
-def test_a_mistake_in_a_query_is_explained(runs: list[Run], at: Client, words: str, said: str) -> None:
+def test_a_mistake_in_a_query_is_explained(runs: list[Run], at: Client, words: str, message: str) -> None:
     """A page shows the message with all runs; a list that is on a page already stays as it is."""
-    said = re.sub("`([^`]*)`", r"<code>\1</code>", said)
+    message = re.sub("`([^`]*)`", r"<code>\1</code>", message)
     words = words.replace("&lt;", "<")
     page = unescape(body(at, f"/?q={quote(words)}"))
-    assert said in page and 'aria-invalid="true"' in page
+    assert message in page and 'aria-invalid="true"' in page
     assert len(names(page)) == 6
     panel = at.get(f"/?q={quote(words)}", headers={"HX-Request": "true", "HX-Target": "runs"})
     assert panel.headers["HX-Retarget"] == "#q-error"
-    assert said in unescape(panel.content.decode())
+    assert message in unescape(panel.content.decode())
 
 
 def test_a_query_without_matches_says_which_word_excludes_all(runs: list[Run], at: Client) -> None:

@@ -67,21 +67,21 @@ def test_a_run_has_its_swatch_on_every_page(runs: list[Run], at: Client) -> None
 
 
 def test_a_compared_step_has_the_colour_of_its_run_whatever_its_letter(runs: list[Run], at: Client) -> None:
-    one, two = (f"c{run.colour}" for run in runs)
+    left, right = (f"c{run.colour}" for run in runs)
     for of in (runs, runs[::-1]):
         cells = ",".join(f"{run.uid}@latest" for run in of)
-        assert badges(at, f"/compare/?of={cells}&split=train") == {one, two}
+        assert badges(at, f"/compare/?of={cells}&split=train") == {left, right}
     checkpoints = f"{runs[0].uid}@1,{runs[0].uid}@2"
     shown = badges(at, f"/compare/?of={checkpoints}&split=train")
-    assert one in shown and len(shown) == 2  # the second step has a free colour
+    assert left in shown and len(shown) == 2  # the second step has a free colour
 
 
 def test_charts_draw_each_run_in_its_colour(runs: list[Run], at: Client) -> None:
-    for one, two in (runs, runs[::-1]):
-        data = at.get(f"/runs/{one.uid}/charts.json?runs={two.uid}").json()
-        assert (data["colour"], data["over"][0]["colour"]) == (one.colour, two.colour)
-        held = exhibits.snapshot_charts([one, two], ["loss"])
-        assert [line.colour for line in svg_chart.build_svg_chart(held["curves"]).lines] == [one.colour, two.colour]
+    for left, right in (runs, runs[::-1]):
+        data = at.get(f"/runs/{left.uid}/charts.json?runs={right.uid}").json()
+        assert (data["colour"], data["over"][0]["colour"]) == (left.colour, right.colour)
+        held = exhibits.snapshot_charts([left, right], ["loss"])
+        assert [line.colour for line in svg_chart.build_svg_chart(held["curves"]).lines] == [left.colour, right.colour]
 
 
 def test_a_second_run_of_one_colour_gets_a_free_one(project: Project) -> None:

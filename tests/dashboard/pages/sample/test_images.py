@@ -23,12 +23,12 @@ pytestmark = pytest.mark.one_database
 IMAGE = re.compile(r'<img src="(/[^"]+)" width="3" height="2" loading="lazy" decoding="async"\s+alt="([^"]+)">')
 
 
-def ask(*parts: dict[str, Any]) -> list[dict[str, Any]]:
+def build_question(*parts: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"role": "user", "content": [*parts, {"type": "text", "text": "What colour?"}]}]
 
 
 def row(index: int, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
-    prompt = ask({"type": "image_url", "image_url": {"url": data_url(PNG)}}, *parts)
+    prompt = build_question({"type": "image_url", "image_url": {"url": data_url(PNG)}}, *parts)
     return {"prompt": prompt, "response": f"red {index}", "score": index / 2, "group": "a", "index": index, **more}
 
 
@@ -148,6 +148,6 @@ def test_a_finding_has_copies_that_survive_the_run(
 def test_a_drawing_with_scripts_is_never_an_image(project: Project, reader: Client) -> None:
     run = builders.run(project)
     parts = {"type": "image", "image": data_url(SVG, "image/svg+xml")}
-    indexed(run, lines({"prompt": ask(parts), "response": "b", "index": 0}), format="native")
+    indexed(run, lines({"prompt": build_question(parts), "response": "b", "index": 0}), format="native")
     page = read(reader, f"/samples/{sample_of(run, 0).pk}/")
     assert "not shown: only PNG, JPEG, GIF and WebP" in page and "<img" not in page

@@ -75,8 +75,8 @@ def test_a_sample_that_its_file_lacks_says_what_brings_it_back(
     run = builders.run(project)
     indexed(run, lines(generation("ask", "apples", 1.0, 1)), 1)
     Sample.objects.update(ordinal=7)
-    one = Sample.objects.get()
-    answer = reader.get(path.format(pk=one.pk, run=run.uid, prompt=one.prompt_key))
+    row = Sample.objects.get()
+    answer = reader.get(path.format(pk=row.pk, run=run.uid, prompt=row.prompt_key))
     assert (answer.status_code, "Re-index the run to restore it" in answer.content.decode()) == (status, True)
 
 

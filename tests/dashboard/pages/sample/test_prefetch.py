@@ -52,11 +52,11 @@ def test_more_panes_cost_no_more_queries(
     run: Run, client: Client, mate: User, django_assert_max_num_queries: Any
 ) -> None:
     client.force_login(mate)
-    one, *more = Sample.objects.filter(step__run=run, step__step=1).values_list("pk", flat=True)
+    first, *more = Sample.objects.filter(step__run=run, step__step=1).values_list("pk", flat=True)
     with django_assert_max_num_queries(14) as alone:
-        panes(client, one)
+        panes(client, first)
     with django_assert_max_num_queries(len(alone.captured_queries)):
-        assert len(panes(client, one, *more)) == 4
+        assert len(panes(client, first, *more)) == 4
 
 
 def test_what_a_person_may_not_see_is_left_out(run: Run, client: Client, mate: User, db: None) -> None:

@@ -66,9 +66,9 @@ def test_calls_of_messages_are_paired_by_their_ids() -> None:
     ]
     result = turns_view.build_turns(Record(messages=messages), "s1")
     assert [turn.role for turn in result] == ["user", "assistant", "tool", "assistant"]
-    thought, one, two = result[1].parts
+    thought, first, second = result[1].parts
     assert (thought.kind, thought.text) == ("reasoning", "both")
-    assert (one.result, one.failed, two.result) == ("Error: first", True, "second")
+    assert (first.result, first.failed, second.result) == ("Error: first", True, "second")
 
 
 def test_reasoning_that_the_prompt_began_is_reasoning() -> None:

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import AuditEntry, Membership, Project, Run, SavedView
-from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.api_client import ApiClient
 from tests.support import builders
 
 
@@ -101,7 +101,7 @@ def test_the_owner_of_the_view_or_of_the_project_changes_it(
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"name": " "}, "Enter a name for the view."),
         ({"shared": "1"}, "Choose a project to share the view with."),
@@ -109,8 +109,8 @@ def test_the_owner_of_the_view_or_of_the_project_changes_it(
         ({"project": "nowhere"}, ""),
     ],
 )
-def test_what_cannot_be_saved_is_explained(mine: Client, fields: dict[str, str], said: str) -> None:
-    assert said in save(mine, **{"name": "x", **fields})
+def test_what_cannot_be_saved_is_explained(mine: Client, fields: dict[str, str], message: str) -> None:
+    assert message in save(mine, **{"name": "x", **fields})
     assert not SavedView.objects.exists()
 
 
@@ -121,15 +121,15 @@ def test_a_viewer_saves_for_oneself_and_shares_nothing(project: Project, client:
 
 
 def test_the_api_has_the_views(run: Run, mate: User, owner: User, stranger: User) -> None:
-    ask = Ask.with_token(mate, "read", "annotate")
+    api = ApiClient.with_token(mate, "read", "annotate")
     body = {"page": "step", "name": "short", "params": "q=len<9", "project": "math", "shared": True}
-    made = ask("POST", "views/", body).json()
+    made = api("POST", "views/", body).json()
     assert (made["params"], made["owner"], made["project"]) == ("q=len%3C9", mate.username, "math")
-    assert ask("GET", "views/?project=math&on=step").json()["count"] == 1
-    assert ask("PATCH", f"views/{made['id']}/", {"name": "tiny"}).json()["name"] == "tiny"
-    assert ask("PATCH", f"views/{made['id']}/", {"params": 3}).status_code == 400
-    assert Ask.with_token(stranger, "read")("GET", "views/").json()["count"] == 0
-    assert Ask.with_token(stranger, "read")("GET", f"views/{made['id']}/").status_code == 404
-    other = Ask.with_token(builders.member(run.project, "anna", "annotator"), "read", "annotate")
+    assert api("GET", "views/?project=math&on=step").json()["count"] == 1
+    assert api("PATCH", f"views/{made['id']}/", {"name": "tiny"}).json()["name"] == "tiny"
+    assert api("PATCH", f"views/{made['id']}/", {"params": 3}).status_code == 400
+    assert ApiClient.with_token(stranger, "read")("GET", "views/").json()["count"] == 0
+    assert ApiClient.with_token(stranger, "read")("GET", f"views/{made['id']}/").status_code == 404
+    other = ApiClient.with_token(builders.member(run.project, "anna", "annotator"), "read", "annotate")
     assert other("DELETE", f"views/{made['id']}/").status_code == 403
-    assert Ask.with_token(owner, "read", "annotate")("DELETE", f"views/{made['id']}/").status_code == 204
+    assert ApiClient.with_token(owner, "read", "annotate")("DELETE", f"views/{made['id']}/").status_code == 204

@@ -16,7 +16,7 @@ from dashboard.pages.search import views
 from rollouts.models import Project, Run, SavedView
 from rollouts.query import project_completion
 from rollouts.runs import search_runs
-from tests.dashboard.support.api_client import Ask
+from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 
@@ -114,7 +114,7 @@ def test_nobody_finds_samples_of_a_project_of_others(runs: list[Run], client: Cl
     client.force_login(stranger)
     get(client, "/search/?project=math&q=quokka", 404)
     assert "run-2" not in get(client, "/search/?q=quokka")
-    assert Ask.with_token(stranger, "read")("GET", "search/?project=math&q=quokka").status_code == 404
+    assert ApiClient.with_token(stranger, "read")("GET", "search/?project=math&q=quokka").status_code == 404
 
 
 def test_a_mistake_is_explained_and_a_key_of_some_runs_is_none(runs: list[Run], client: Client, mate: User) -> None:
@@ -128,11 +128,11 @@ def test_a_mistake_is_explained_and_a_key_of_some_runs_is_none(runs: list[Run], 
 def test_the_api_streams_a_line_for_each_run(runs: list[Run], mate: User) -> None:
     found = list(api_search.iter_lines(Run.objects.all(), "quokka", mate.pk, 1))
     assert len(found) == 3 and b'"count":2' in found[0] and found[0].count(b'"tail"') == 1
-    ask = Ask.with_token(mate, "read")
-    answer = ask("GET", "search/?project=math&q=quokka")
+    api = ApiClient.with_token(mate, "read")
+    answer = api("GET", "search/?project=math&q=quokka")
     assert isinstance(answer, StreamingHttpResponse)
-    assert ask("GET", "search/?project=math").status_code == 400
-    assert ask("GET", "search/?project=math&q=score>").status_code == 400
+    assert api("GET", "search/?project=math").status_code == 400
+    assert api("GET", "search/?project=math&q=score>").status_code == 400
 
 
 def test_a_search_that_is_left_searches_no_further_run(runs: list[Run], mate: User) -> None:

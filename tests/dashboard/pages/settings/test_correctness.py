@@ -11,7 +11,7 @@ from django.test import Client
 
 from rollouts.indexing import correctness
 from rollouts.models import Project, Run
-from tests.dashboard.support.api_client import Ask, filled
+from tests.dashboard.support.api_client import ApiClient, filled
 from tests.support import builders
 from tests.support.html import squeeze
 from workers.celery import app
@@ -130,12 +130,12 @@ def test_a_query_for_correct_says_what_correct_is(client: Client, owner: User, r
 
 def test_the_api_changes_the_rule_and_says_how_far_the_judging_is(project: Project, run: Run, sent: list[int]) -> None:
     maintainer = builders.member(project, "maria", "maintainer")
-    ask = Ask.with_token(maintainer, "read", "admin", on=project)
-    changed = ask("PATCH", "projects/math/", {"correct": " score>=0.5 "}).json()
+    api = ApiClient.with_token(maintainer, "read", "admin", on=project)
+    changed = api("PATCH", "projects/math/", {"correct": " score>=0.5 "}).json()
     assert changed["correct"] == "score>=0.5"
     assert changed["judging"] == {"rule": "score>=0.5", "steps": 2, "judged": 0}
     assert sent == [project.pk]
     correctness.evaluate_due_steps(project.pk)
-    assert ask("GET", "projects/math/").json()["judging"]["judged"] == 2
-    refused = ask("PATCH", "projects/math/", {"correct": "is:wrong"})
+    assert api("GET", "projects/math/").json()["judging"]["judged"] == 2
+    refused = api("PATCH", "projects/math/", {"correct": "is:wrong"})
     assert (refused.status_code, refused.json()["error"]["field"]) == (400, "correct")

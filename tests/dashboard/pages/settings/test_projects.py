@@ -90,7 +90,7 @@ def test_no_account_is_made_for_a_role_that_does_not_exist(client: Client, proje
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("a b", "A name can contain only letters"),
         ("a\0b", "A name can contain only letters"),
@@ -98,11 +98,11 @@ def test_no_account_is_made_for_a_role_that_does_not_exist(client: Client, proje
     ],
 )
 def test_a_name_that_no_account_can_have_is_refused_in_a_sentence(
-    client: Client, project: Project, owner: User, name: str, said: str
+    client: Client, project: Project, owner: User, name: str, message: str
 ) -> None:
     client.force_login(owner)
     response = client.post("/settings/math/members/", {"user": name, "role": "viewer"}, follow=True)
-    assert said in response.content.decode()
+    assert message in response.content.decode()
     assert not User.objects.exclude(pk=owner.pk).exists()
 
 

@@ -285,7 +285,7 @@ def test_the_settings_list_links_with_creator_expiry_and_use(finding: Finding, o
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({}, "Choose what to share"),
         ({"finding": "x"}, "finding"),
@@ -297,12 +297,12 @@ def test_the_settings_list_links_with_creator_expiry_and_use(finding: Finding, o
     ],
 )
 def test_a_mistake_is_a_sentence(
-    params: dict[str, str], said: str, finding: Finding, run: Run, owner: User, client: Client
+    params: dict[str, str], message: str, finding: Finding, run: Run, owner: User, client: Client
 ) -> None:
     client.force_login(owner)
     filled = {name: value.format(pk=finding.pk, uid=run.uid) for name, value in params.items()}
     response = client.post("/share/", filled)
-    assert response.status_code in (400, 404) and said in html.unescape(response.content.decode())
+    assert response.status_code in (400, 404) and message in html.unescape(response.content.decode())
     assert SharedLink.objects.count() == 0
 
 

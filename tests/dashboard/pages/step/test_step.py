@@ -166,15 +166,15 @@ def test_the_strip_marks_the_steps_that_were_replayed(run: Run, client: Client, 
 
 
 @pytest.mark.parametrize(
-    ("q", "said"),
+    ("q", "missing"),
     [
         ("adv<0", ["adv"]), ("score>9", []), ("tokens>1 adv<0 or tokens>2", ["tokens", "adv"]), ("-adv<0 score>9", []),
         ("source:gsm8k", ["source"]), ("group:zz", []), ("score<1", []), ("score<<", []),
     ],
 )  # fmt: skip
-def test_a_query_for_what_was_not_recorded_is_told_so(run: Run, reader: Client, q: str, said: list[str]) -> None:
+def test_a_query_for_what_was_not_recorded_is_told_so(run: Run, reader: Client, q: str, missing: list[str]) -> None:
     page = reader.get(f"/runs/{run.uid}/steps/2/", {"q": q}).content.decode()
-    assert re.findall(r"No sample of this step has <code>(\w+)</code>", page) == said
+    assert re.findall(r"No sample of this step has <code>(\w+)</code>", page) == missing
     assert "the run did not record it" not in reader.get(f"/runs/{run.uid}/steps/all/", {"q": q}).content.decode()
 
 

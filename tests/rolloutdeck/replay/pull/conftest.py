@@ -9,7 +9,7 @@ import pytest
 from rolloutdeck.cli.entry import main
 from rollouts.models import Project, Run
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.replay.pull.plans import CONFIG, Ask
+from tests.rolloutdeck.replay.pull.plans import CONFIG, RunCommand
 from tests.support import builders
 
 
@@ -24,9 +24,9 @@ def new(project: Project) -> Run:
 
 
 @pytest.fixture
-def pull(site: Site, secret: str, tmp_path: Path) -> Ask:
-    def ask(*words: str, run: str = "grpo-2") -> int:
+def pull(site: Site, secret: str, tmp_path: Path) -> RunCommand:
+    def run_pull(*words: str, run: str = "grpo-2") -> int:
         values = ["pull", "--project", "math", "--run", run, "--into", str(tmp_path / "into"), "--trainer", "verl"]
         return main([*values, *words, "--url", f"http://127.0.0.1:{site.port}", "--token", secret])
 
-    return ask
+    return run_pull

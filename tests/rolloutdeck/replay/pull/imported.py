@@ -15,24 +15,24 @@ from rollouts.models import Artifact, Dump, Flag, Pin, Run, Sample
 from rollouts.pins import artifact_check, pins
 from tests.dashboard.support.asgi_server import Site
 
-Ask = Callable[..., int]
+RunCommand = Callable[..., int]
 
 
-def asker(site: Site, secret: str, into: Path, trainer: str) -> Ask:
+def build_command_runner(site: Site, secret: str, into: Path, trainer: str) -> RunCommand:
     """`pull` and other commands, the first for the run `new`."""
 
-    def ask(command: str, *words: object) -> int:
+    def run_command(command: str, *words: object) -> int:
         if command == "pull":
             words = ("--run", "new", "--into", into, "--trainer", trainer, *words)
         values = ["--project", "math", "--url", f"http://127.0.0.1:{site.port}", "--token", secret]
         return main([command, *map(str, words), *values])
 
-    return ask
+    return run_command
 
 
-def arrived(ask: Ask, folder: Path) -> None:
+def arrived(run_command: RunCommand, folder: Path) -> None:
     """The files below a folder, imported; a worker judges and indexes what came."""
-    assert ask("import", folder, "--run", "old", "--no-wait") == 0
+    assert run_command("import", folder, "--run", "old", "--no-wait") == 0
     for row in Artifact.objects.order_by("pk"):
         artifact_check.check_artifact(row.pk)
     for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):

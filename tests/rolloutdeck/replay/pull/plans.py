@@ -23,7 +23,7 @@ CONFIG = {
     "data": {"max_prompt_length": 128, "max_response_length": 256, "train_batch_size": 8},
 }
 TREE = "grpo-2_math/GBS8_N4_in128_out256"
-Ask = Callable[..., int]
+RunCommand = Callable[..., int]
 
 
 def pinned(run: Run, step: int, by: User, path: Path = V0, role: str = "rollout", **facts: Any) -> Pin:

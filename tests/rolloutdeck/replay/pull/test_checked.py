@@ -13,7 +13,7 @@ from rolloutdeck.replay.folder import PULL_MANIFEST
 from rollouts.models import Artifact, Binding, Run
 from rollouts.pins import artifact_check, pins
 from rollouts.storage import blobs
-from tests.rolloutdeck.replay.pull.plans import FACTS, TREE, Ask, dumped, hash_files, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import FACTS, TREE, RunCommand, dumped, hash_files, pinned, plan
 from tests.rollouts.support.artifacts import brought, meta, registered
 from tests.rollouts.support.verl_batches import COLOCATED, V0, V1, files_of
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 
 def test_a_dump_that_would_end_the_trainer_is_mended_and_that_is_said(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 3, owner, COLOCATED), 3), (pinned(old, 4, owner, COLOCATED), 5))
     assert pull() == 0
@@ -35,7 +35,7 @@ def test_a_dump_that_would_end_the_trainer_is_mended_and_that_is_said(
 
 
 def test_bytes_that_are_elsewhere_are_said_to_be(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     registered(old, 1, files_of(V0), facts={"role": "rollout", **FACTS})
     plan(owner, (pins.pin_step(old, 1, owner)[0], 3))
@@ -45,7 +45,7 @@ def test_bytes_that_are_elsewhere_are_said_to_be(
 
 
 def test_an_unsafe_dump_is_not_given_to_a_trainer(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {"gen_batch.dp": b"cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
     artifact = brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files)
@@ -57,7 +57,7 @@ def test_an_unsafe_dump_is_not_given_to_a_trainer(
 
 
 def test_what_the_server_calls_ready_is_judged_again_here(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {"gen_batch.dp": b"cos\nsystem\n(S'true'\ntR.", "meta.json": b"{}"}
     artifact = brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files)
@@ -70,7 +70,7 @@ def test_what_the_server_calls_ready_is_judged_again_here(
 
 
 def test_bytes_that_rotted_on_the_server_are_not_put(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     blob = blobs.get_blob_path(old.project_id, hashlib.sha256((V0 / "gen_batch.dp").read_bytes()).hexdigest())
@@ -84,7 +84,7 @@ def test_bytes_that_rotted_on_the_server_are_not_put(
 
 
 def test_a_file_that_is_not_what_its_name_says_is_not_put(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {"gen_batch.dp": files_of(V1)["0/tq_batch.pt"], "meta.json": meta(1)}
     artifact_check.check_artifact(brought(registered(old, 1, files, facts={"role": "rollout", **FACTS}), files).pk)

@@ -14,7 +14,7 @@ from dashboard.pages.pins import run_commands
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned, sha256
+from tests.rolloutdeck.replay.pull.imported import RunCommand, arrived, build_command_runner, flag, pinned, sha256
 from tests.rolloutdeck.replay.pull.plans import hash_files, plan
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA
 
@@ -26,13 +26,13 @@ SOURCE = DATA / "step0/temp_data"
 
 
 @pytest.fixture
-def cure_plan(site: Site, secret: str, project: Project, tmp_path: Path) -> Ask:
-    ask = asker(site, secret, tmp_path / "into", "cure")
+def cure_plan(site: Site, secret: str, project: Project, tmp_path: Path) -> RunCommand:
+    run_command = build_command_runner(site, secret, tmp_path / "into", "cure")
     (tmp_path / "out/step4/temp_data").mkdir(parents=True)
     for name in (BASE, CODE, CASE):
         shutil.copy(SOURCE / name, tmp_path / "out/step4/temp_data")
-    arrived(ask, tmp_path / "out")
-    return ask
+    arrived(run_command, tmp_path / "out")
+    return run_command
 
 
 def steps(by: User, **more: Any) -> None:
@@ -40,7 +40,7 @@ def steps(by: User, **more: Any) -> None:
 
 
 def test_a_step_is_laid_out_byte_for_byte_under_the_names_of_the_next_run(
-    cure_plan: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cure_plan: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (row,) = Artifact.objects.all()
     assert (row.step, row.step_kind, row.state) == (4, "iteration", "ready")
@@ -63,7 +63,7 @@ def test_a_step_is_laid_out_byte_for_byte_under_the_names_of_the_next_run(
 
 
 def test_flagged_answers_are_left_out_of_the_rewards_and_of_the_answers(
-    cure_plan: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cure_plan: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = Sample.objects.filter(visible=True).order_by("ordinal")
     program, test = rows[1], rows[6]
@@ -86,7 +86,7 @@ def test_flagged_answers_are_left_out_of_the_rewards_and_of_the_answers(
 
 
 def test_the_command_on_the_plans_page_asks_for_model_and_data_set(
-    cure_plan: Ask, owner: User, project: Project
+    cure_plan: RunCommand, owner: User, project: Project
 ) -> None:
     steps(owner)
     ((rendered,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
@@ -94,7 +94,7 @@ def test_the_command_on_the_plans_page_asks_for_model_and_data_set(
 
 
 def test_a_run_that_does_not_name_model_and_data_set_is_asked_for_them(
-    cure_plan: Ask, owner: User, capsys: pytest.CaptureFixture[str]
+    cure_plan: RunCommand, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps(owner)
     capsys.readouterr()

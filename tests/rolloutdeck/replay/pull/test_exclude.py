@@ -12,7 +12,7 @@ from rolloutdeck.replay.folder import PULL_MANIFEST
 from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rollouts.indexing import indexer
 from rollouts.models import Flag, Run, Sample
-from tests.rolloutdeck.replay.pull.plans import TREE, Ask, dumped, hash_files, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import TREE, RunCommand, dumped, hash_files, pinned, plan
 from tests.rollouts.support.push import generation, indexed, line, rows
 from tests.rollouts.support.verl_batches import COLOCATED, V0, V1
 
@@ -35,7 +35,7 @@ def left(folder: Path) -> list[list[int]]:
 
 
 def test_flagged_rows_that_no_file_has_leave_the_pin_out(
-    pull: Ask, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     indexed(old, line(generation(step=1)))
     plan(owner, (pinned(old, 1, owner), 3), exclude_flagged=True)
@@ -48,7 +48,7 @@ def test_flagged_rows_that_no_file_has_leave_the_pin_out(
 
 
 def test_v1_replays_a_step_without_the_prompts_that_hold_a_flagged_row(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3), exclude_flagged=True)
     flag(old, owner, 0, 9)
@@ -66,7 +66,7 @@ def test_v1_replays_a_step_without_the_prompts_that_hold_a_flagged_row(
 
 
 def test_v0_takes_a_shorter_batch_only_where_the_run_asks_for_so_few(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 1), exclude_flagged=True)
     flag(old, owner, 5, 6)
@@ -82,7 +82,7 @@ def test_v0_takes_a_shorter_batch_only_where_the_run_asks_for_so_few(
 
 
 def test_v0_gets_no_shorter_batch_either_where_nobody_knew_how_many_prompts_it_has(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 3, owner, COLOCATED, prompts=None), 1), exclude_flagged=True)
     flag(old, owner, 1)
@@ -96,7 +96,7 @@ def test_v0_gets_no_shorter_batch_either_where_nobody_knew_how_many_prompts_it_h
 
 
 def test_a_plan_that_says_to_stop_lays_nothing_out_when_a_step_cannot_be_cut(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entries = (pinned(old, 3, owner, COLOCATED, prompts=None), 1), (pinned(old, 2, owner), 2)
     plan(owner, *entries, exclude_flagged=True, on_mismatch="stop")
@@ -108,7 +108,7 @@ def test_a_plan_that_says_to_stop_lays_nothing_out_when_a_step_cannot_be_cut(
 
 
 def test_a_plan_that_replays_what_is_flagged_gives_the_very_bytes(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 1))
     flag(old, owner, 5, 6)
@@ -117,7 +117,7 @@ def test_a_plan_that_replays_what_is_flagged_gives_the_very_bytes(
 
 
 def test_a_step_of_which_every_prompt_is_flagged_is_generated(
-    pull: Ask, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 1), exclude_flagged=True)
     flag(old, owner, *range(0, 32, 4))
@@ -125,7 +125,7 @@ def test_a_step_of_which_every_prompt_is_flagged_is_generated(
     assert "is skipped: all its prompts are flagged" in capsys.readouterr().err
 
 
-def test_a_second_pull_follows_the_flags(pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path) -> None:
+def test_a_second_pull_follows_the_flags(pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path) -> None:
     plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3), exclude_flagged=True)
     flag(old, owner, 0)
     assert pull("--set", "trainer.use_v1=true") == 0

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.replay.folder import PULL_MANIFEST
 from rollouts.models import Binding, Project, Run
-from tests.rolloutdeck.replay.pull.plans import CONFIG, TREE, Ask, dumped, hash_files, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import CONFIG, TREE, RunCommand, dumped, hash_files, pinned, plan
 from tests.rollouts.support.push import generation, indexed, line
 from tests.rollouts.support.verl_batches import ASYNC, V0, V1, V2
 from tests.support import builders
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
 
 def test_a_pinned_step_lies_at_its_target_byte_for_byte_and_the_flags_say_so(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     assert pull() == 0
@@ -45,7 +45,7 @@ def test_a_pinned_step_lies_at_its_target_byte_for_byte_and_the_flags_say_so(
 
 
 def test_the_list_beside_the_steps_says_whose_they_are(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     pull()
@@ -60,7 +60,7 @@ def test_the_list_beside_the_steps_says_whose_they_are(
 
 
 def test_repeat_is_laid_out_per_step_as_one_file(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 2), action="repeat")
     assert pull("--steps", "5") == 0
@@ -70,7 +70,7 @@ def test_repeat_is_laid_out_per_step_as_one_file(
 
 
 def test_a_v1_step_keeps_its_inner_folders(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner, V1, "rollout_tq", parameter_sync_step=1), 1))
     assert pull("--set", "trainer.use_v1=True") == 0
@@ -79,7 +79,7 @@ def test_a_v1_step_keeps_its_inner_folders(
 
 
 def test_a_fully_async_prompt_lies_at_its_feed_index(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner, ASYNC, "async_rollout", prompts=1, rows=4), 7))
     assert pull("--set", "async_training.require_batches=1") == 0
@@ -88,7 +88,7 @@ def test_a_fully_async_prompt_lies_at_its_feed_index(
 
 
 def test_verl_0_8_gets_its_own_folders(
-    pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = {**CONFIG, "actor_rollout_ref": {"rollout": {"n": 4, "skip": {"enable": False}}}}
     builders.run(project, "older", config=config)
@@ -99,7 +99,7 @@ def test_verl_0_8_gets_its_own_folders(
 
 
 def test_steps_of_verl_0_8_without_known_settings_get_its_folders(
-    pull: Ask, old: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner, V2), 1))
     assert pull(run="grpo-8") == 0
@@ -110,7 +110,7 @@ def test_steps_of_verl_0_8_without_known_settings_get_its_folders(
 
 
 def test_a_folder_with_other_files_is_refused_and_nothing_is_bound(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "into").mkdir()
     (tmp_path / "into" / "thesis.tex").write_text("x")
@@ -121,7 +121,7 @@ def test_a_folder_with_other_files_is_refused_and_nothing_is_bound(
 
 
 def test_a_second_pull_follows_the_plan_and_fetches_only_what_is_new(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pin = pinned(old, 1, owner)
     plan(owner, (pin, 3))
@@ -133,7 +133,7 @@ def test_a_second_pull_follows_the_plan_and_fetches_only_what_is_new(
 
 
 def test_a_run_that_has_begun_keeps_its_revision(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pin = pinned(old, 1, owner)
     plan(owner, (pin, 3))

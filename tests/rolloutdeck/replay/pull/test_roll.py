@@ -14,7 +14,7 @@ from rolloutdeck.safe_pickle.batches.batch import open_roll_batch
 from rollouts.models import Artifact, Project, Run, Sample
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.replay.pull.imported import Ask, arrived, asker, flag, pinned, sha256
+from tests.rolloutdeck.replay.pull.imported import RunCommand, arrived, build_command_runner, flag, pinned, sha256
 from tests.rolloutdeck.replay.pull.plans import hash_files, plan
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
@@ -25,19 +25,19 @@ SHAPE = ("--set", "rollout_batch_size=8", "num_return_sequences_in_group=4", "pr
 
 
 @pytest.fixture
-def roll(site: Site, secret: str, project: Project, tmp_path: Path) -> Ask:
-    ask = asker(site, secret, tmp_path / "into", "roll")
+def roll(site: Site, secret: str, project: Project, tmp_path: Path) -> RunCommand:
+    run_command = build_command_runner(site, secret, tmp_path / "into", "roll")
     for name in ("mock/train/step_000001.pkl", "mock/val/step_000001.pkl"):
         (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(STEP, tmp_path / "out" / name)
     (tmp_path / "out/rows").mkdir()
     shutil.copy(DATA / "rlvr_jsonl/rollout_dump_data.step_1.jsonl", tmp_path / "out/rows")
-    arrived(ask, tmp_path / "out")
-    return ask
+    arrived(run_command, tmp_path / "out")
+    return run_command
 
 
 def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
-    roll: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    roll: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (row,) = Artifact.objects.all()
     assert (row.step, row.split, row.state, row.facts["rows"]) == (1, "train", "ready", 32)
@@ -61,14 +61,14 @@ def test_every_step_that_the_plan_repeats_lies_in_one_folder_byte_for_byte(
     assert Run.objects.get(name="new").framework == "roll"
 
 
-def test_its_samples_are_there_before_anything_is_pinned(roll: Ask) -> None:
+def test_its_samples_are_there_before_anything_is_pinned(roll: RunCommand) -> None:
     train = Run.objects.get(name="old").steps.get(split="train", step=1)
     assert train.samples == 32
     assert train.facets["tokens"] == 32  # of the batch; the text is of the rows
 
 
 def test_flagged_rows_stay_without_weight_and_nothing_else_changes(
-    roll: Ask, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    roll: RunCommand, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = Sample.objects.filter(step__split="train", visible=True).order_by("ordinal")
     flag(owner, rows[3], rows[9])
@@ -87,7 +87,7 @@ def test_flagged_rows_stay_without_weight_and_nothing_else_changes(
 
 
 def test_a_run_of_another_shape_is_refused_with_the_fact_that_differs(
-    roll: Ask, owner: User, capsys: pytest.CaptureFixture[str]
+    roll: RunCommand, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(1, owner), 0))
     capsys.readouterr()
@@ -96,7 +96,7 @@ def test_a_run_of_another_shape_is_refused_with_the_fact_that_differs(
 
 
 def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(
-    roll: Ask, owner: User, capsys: pytest.CaptureFixture[str]
+    roll: RunCommand, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(1, owner), 0), (pinned(1, owner), 2))
     assert plans.find_current_revision(Project.objects.get()) is not None
@@ -108,7 +108,7 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_as_the_batch(
 
 
 def test_the_command_on_the_plans_page_lays_it_out(
-    roll: Ask, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    roll: RunCommand, owner: User, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan(owner, (pinned(1, owner), 0))
     ((rendered,),) = run_commands.build_run_commands(project, "default", plans.find_current_revision(project), 1)
@@ -119,6 +119,6 @@ def test_the_command_on_the_plans_page_lays_it_out(
     assert hash_files(tmp_path / "replay") == {"train/step_000000.pkl": sha256(STEP)}
 
 
-def test_validation_is_no_step_to_pin(roll: Ask, owner: User) -> None:
+def test_validation_is_no_step_to_pin(roll: RunCommand, owner: User) -> None:
     assert not Artifact.objects.filter(split="eval").exists()
     assert Run.objects.get(name="old").steps.filter(split="eval", step=1).exists()

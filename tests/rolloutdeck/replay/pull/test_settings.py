@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.models import Binding, Project, Run
-from tests.rolloutdeck.replay.pull.plans import CONFIG, Ask, dumped, hash_files, pinned, plan
+from tests.rolloutdeck.replay.pull.plans import CONFIG, RunCommand, dumped, hash_files, pinned, plan
 from tests.rollouts.support.verl_batches import V0, V1
 from tests.support import builders
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_settings_on_the_command_line_name_the_folder(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     assert pull("--set", "trainer.experiment_name=other", "data.gen_batch_size=8") == 0
@@ -26,7 +26,7 @@ def test_settings_on_the_command_line_name_the_folder(
 
 
 def test_a_config_that_names_no_folder_is_asked_for(
-    pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     builders.run(project, "bare", config={"data": {"train_batch_size": 8}})
     plan(owner, (pinned(old, 1, owner), 3))
@@ -37,7 +37,7 @@ def test_a_config_that_names_no_folder_is_asked_for(
 
 
 def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_one(
-    pull: Ask, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = {"experiment_name": "qwen", "project_name": "own-project", "use_v1": False}
     source = builders.run(project, "grpo-1", config={**CONFIG, "trainer": names})
@@ -52,7 +52,7 @@ def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_one(
 
 
 def test_what_the_user_gives_is_no_assumption(
-    pull: Ask, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(new, 1, owner), 3))
     assert pull("--set", "trainer.experiment_name=other", "trainer.project_name=new project", run="grpo-3") == 0
@@ -62,7 +62,7 @@ def test_what_the_user_gives_is_no_assumption(
 
 
 def test_without_any_config_the_pinned_batch_tells_its_shape(
-    pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, project: Project, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner, V1, "rollout_tq", parameter_sync_step=1), 3))
     assert pull("--set", "trainer.experiment_name=other", run="grpo-3") == 0
@@ -71,7 +71,7 @@ def test_without_any_config_the_pinned_batch_tells_its_shape(
 
 
 def test_a_run_that_has_not_begun_is_made_with_what_it_will_be_started_with(
-    pull: Ask, old: Run, project: Project, owner: User, tmp_path: Path
+    pull: RunCommand, old: Run, project: Project, owner: User, tmp_path: Path
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     (tmp_path / "next.json").write_text(json.dumps(CONFIG))
@@ -81,7 +81,7 @@ def test_a_run_that_has_not_begun_is_made_with_what_it_will_be_started_with(
     assert Binding.objects.filter(run=created).exists()
 
 
-def test_a_run_that_pull_made_can_be_pulled_for_again(pull: Ask, old: Run, owner: User, tmp_path: Path) -> None:
+def test_a_run_that_pull_made_can_be_pulled_for_again(pull: RunCommand, old: Run, owner: User, tmp_path: Path) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     for _ in range(2):
         assert pull("--set", "trainer.experiment_name=other", run="grpo-9") == 0
@@ -89,7 +89,7 @@ def test_a_run_that_pull_made_can_be_pulled_for_again(pull: Ask, old: Run, owner
 
 
 def test_a_role_of_another_trainer_is_said_and_nothing_is_put(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner, V1, "rollout_tq"), 3))
     assert pull() == 2
@@ -101,7 +101,7 @@ def test_a_role_of_another_trainer_is_said_and_nothing_is_put(
 
 
 def test_a_step_that_does_not_fit_is_left_to_be_generated_or_stops(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entries = (pinned(old, 1, owner, rows=64), 2), (pinned(old, 2, owner), 3)
     plan(owner, *entries)
@@ -119,13 +119,13 @@ def test_a_step_that_does_not_fit_is_left_to_be_generated_or_stops(
     assert "The plan default@2 stops at a mismatch" in capsys.readouterr().err
 
 
-def test_an_empty_plan_says_how_to_fill_it(pull: Ask, new: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_plan_says_how_to_fill_it(pull: RunCommand, new: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert pull() == 2
     assert "Pin a step, then add it to the plan" in capsys.readouterr().err
 
 
 def test_an_unknown_plan_is_an_error_that_names_the_others_and_creates_no_run(
-    pull: Ask, old: Run, owner: User, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 3))
     for name in ("typo", "typo@1"):
@@ -136,10 +136,10 @@ def test_an_unknown_plan_is_an_error_that_names_the_others_and_creates_no_run(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(("--trainer", "rllm"), "Unknown trainer 'rllm'"), (("--steps", "0"), "at least 1")]
+    ("words", "expected"), [(("--trainer", "rllm"), "Unknown trainer 'rllm'"), (("--steps", "0"), "at least 1")]
 )
 def test_what_cannot_be_meant_is_told(
-    pull: Ask, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, words: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert pull(*words) == 2
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err

@@ -19,7 +19,7 @@ from rollouts.pins import artifact_check, pins
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.cli.test_import_trainers import copied
-from tests.rolloutdeck.replay.pull.plans import Ask, hash_files, plan
+from tests.rolloutdeck.replay.pull.plans import RunCommand, hash_files, plan
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
 
@@ -28,18 +28,18 @@ SHAPE = ("--set", "rollout_batch_size=8", "n_samples_per_prompt=4")
 
 
 @pytest.fixture
-def slime(site: Site, secret: str, project: Project, tmp_path: Path) -> Ask:
-    def ask(command: str, *words: object) -> int:
+def slime(site: Site, secret: str, project: Project, tmp_path: Path) -> RunCommand:
+    def run_command(command: str, *words: object) -> int:
         if command == "pull":
             words = ("--run", "new", "--into", tmp_path / "into", "--trainer", "slime", *words)
         values = ["--project", "math", "--url", f"http://127.0.0.1:{site.port}", "--token", secret]
         return main([command, *map(str, words), *values])
 
-    return ask
+    return run_command
 
 
 @pytest.fixture
-def pinned(slime: Ask, owner: User, tmp_path: Path) -> Callable[[int], Pin]:
+def pinned(slime: RunCommand, owner: User, tmp_path: Path) -> Callable[[int], Pin]:
     """Pins a rollout of the run `old`, of which slime's own files were imported."""
     assert slime("import", copied("slime", tmp_path / "out"), "--run", "old", "--no-wait") == 0
     for row in Artifact.objects.order_by("pk"):
@@ -69,7 +69,7 @@ def removed(path: Path) -> list[int]:
 
 
 def test_a_rollout_lies_under_the_number_that_replays_it_byte_for_byte(
-    slime: Ask, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    slime: RunCommand, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert [(row.step, row.state, row.facts["prompts"]) for row in Artifact.objects.order_by("step")] == [
         (0, "ready", 8), (1, "ready", 8), (2, "ready", 8),
@@ -94,7 +94,7 @@ def test_a_rollout_lies_under_the_number_that_replays_it_byte_for_byte(
 
 
 def test_the_other_way_keeps_the_engines_and_says_what_a_gap_means(
-    slime: Ask, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    slime: RunCommand, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(0), 1), (pinned(1), 3))
     capsys.readouterr()
@@ -114,7 +114,7 @@ def test_the_other_way_keeps_the_engines_and_says_what_a_gap_means(
 
 
 def test_a_plan_that_goes_round_is_laid_out_for_the_whole_run_and_taken_back(
-    slime: Ask, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    slime: RunCommand, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(0), 0), (pinned(1), 1), action="repeat")
     assert slime("pull", *SHAPE, "num_rollout=5") == 0
@@ -129,7 +129,7 @@ def test_a_plan_that_goes_round_is_laid_out_for_the_whole_run_and_taken_back(
 
 
 def test_flagged_samples_keep_their_place_and_train_nothing(
-    slime: Ask, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    slime: RunCommand, pinned: Callable[[int], Pin], owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(0), 0), (pinned(2), 1), exclude_flagged=True)
     flag(owner, 0, 5, 9)
@@ -148,7 +148,7 @@ def test_flagged_samples_keep_their_place_and_train_nothing(
 
 
 def test_a_rollout_of_another_shape_or_all_flagged_is_left_out(
-    slime: Ask, pinned: Callable[[int], Pin], owner: User, capsys: pytest.CaptureFixture[str]
+    slime: RunCommand, pinned: Callable[[int], Pin], owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(0), 0), (pinned(1), 1), exclude_flagged=True)
     flag(owner, 0, *range(32))
@@ -160,7 +160,7 @@ def test_a_rollout_of_another_shape_or_all_flagged_is_left_out(
 
 
 def test_a_run_of_which_nothing_is_known_is_taken_to_be_like_the_pinned_rollouts(
-    slime: Ask, pinned: Callable[[int], Pin], owner: User, capsys: pytest.CaptureFixture[str]
+    slime: RunCommand, pinned: Callable[[int], Pin], owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(1), 0))
     assert plans.find_plan_trainer(plans.find_current_revision(Project.objects.get())) == "slime"

@@ -15,7 +15,7 @@ from rolloutdeck.replay.folder import PULL_MANIFEST
 from rolloutdeck.trainers import trl
 from rollouts.models import Flag, Pin, Project, Run
 from rollouts.pins import artifact_check, pins
-from tests.rolloutdeck.replay.pull.plans import Ask, hash_files, plan
+from tests.rolloutdeck.replay.pull.plans import RunCommand, hash_files, plan
 from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, line, rows
 from tests.support import builders
@@ -57,7 +57,7 @@ def new(project: Project) -> Run:
 
 
 def test_a_step_lies_at_its_target_with_the_line_that_replays_it(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 2), (pin := pinned(old, 3, owner), 3))
     assert pull("--trainer", "trl") == 0
@@ -75,7 +75,7 @@ def test_a_step_lies_at_its_target_with_the_line_that_replays_it(
 
 
 def test_a_script_gives_the_settings_of_a_run_that_has_not_begun(
-    pull: Ask, old: Run, owner: User, tmp_path: Path
+    pull: RunCommand, old: Run, owner: User, tmp_path: Path
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 2))
     arguments = ", ".join(f"{name}={value!r}" for name, value in CONFIG.items())
@@ -87,7 +87,7 @@ def test_a_script_gives_the_settings_of_a_run_that_has_not_begun(
 
 
 def test_the_last_step_goes_on_to_the_end_of_the_training(
-    pull: Ask, old: Run, new: Run, owner: User, tmp_path: Path
+    pull: RunCommand, old: Run, new: Run, owner: User, tmp_path: Path
 ) -> None:
     plan(owner, (pinned(old, 1, owner), 1), action="repeat_last")
     assert pull("--trainer", "trl") == 0
@@ -95,7 +95,7 @@ def test_the_last_step_goes_on_to_the_end_of_the_training(
 
 
 def test_a_step_with_a_flagged_row_or_of_another_shape_is_left_out(
-    pull: Ask, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
+    pull: RunCommand, old: Run, new: Run, owner: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
     indexed(old, line(generation(step=1)))
     sample = rows(old)[0]

@@ -28,9 +28,9 @@ class Held(session.TrainerSession):
 @pytest.fixture
 def held_session(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     patch_everywhere(monkeypatch, patching, "once_logger", patching.OnceLogger())
-    one = Held(start.init(project="math", name="waits"))
-    yield one
-    one.run.finish(timeout=0)
+    held = Held(start.init(project="math", name="waits"))
+    yield held
+    held.run.finish(timeout=0)
     start._runs.clear()
 
 

@@ -39,9 +39,9 @@ def deck(at_receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rec
 
 def wait_for_deliveries(deck: Receiver, split: str) -> list[tuple[int, list[dict[str, Any]]]]:
     """(step, rows) of each delivery, once all have arrived."""
-    (one,) = shared._sessions.values()
-    one.flush(60)
-    one.run.finish(timeout=60)
+    (trainer_session,) = shared._sessions.values()
+    trainer_session.flush(60)
+    trainer_session.run.finish(timeout=60)
     matches = [(int(query["step"]), body) for _, query, body in deck.dumps if query["split"] == split]
     return [(step, [json.loads(line) for line in body.splitlines()]) for step, body in matches]
 
@@ -229,8 +229,8 @@ def test_a_run_is_named_as_slime_names_it_and_holds_its_arguments_without_its_ke
     save = str(tmp_path / "checkpoints")
     values = {"wandb_project": "sums", "wandb_group": "qwen", "wandb_key": "a secret", "save": save, "load": save}
     slime.log_rollout(0, arguments(**values), read_samples("0.pt")[:4], None, 1.0)
-    (one,) = shared._sessions.values()
-    one.run.finish(timeout=60)
+    (trainer_session,) = shared._sessions.values()
+    trainer_session.run.finish(timeout=60)
     assert deck.abouts[0] == ("sums", "qwen", "allow")
     (opened,) = [body for path, body in deck.posts if path.endswith("/runs/") and "config" in body]
     assert opened["config"]["wandb_project"] == "sums" and "wandb_key" not in opened["config"]

@@ -23,7 +23,7 @@ from rolloutdeck.trainers.common import session as shared
 from rolloutdeck.trainers.slime.plugin import replay
 from rollouts.models import Project, Replay, Run, Sample
 from tests.dashboard.support.asgi_server import Site
-from tests.rolloutdeck.replay.pull.imported import arrived, asker, flag, pinned
+from tests.rolloutdeck.replay.pull.imported import arrived, build_command_runner, flag, pinned
 from tests.rolloutdeck.replay.pull.plans import plan
 from tests.rolloutdeck.support import fake_slime
 from tests.rolloutdeck.support.fake_server import until
@@ -40,7 +40,7 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
     (node / "dumps").mkdir()
     for name in ("0.pt", "2.pt"):
         shutil.copy(fake_slime.DATA / name, node / "dumps")
-    arrived(asker(site, secret, node, "slime"), node / "dumps")
+    arrived(build_command_runner(site, secret, node, "slime"), node / "dumps")
     for name, module in fake_slime.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("ROLLOUTDECK_PLAN", "default")
@@ -55,7 +55,7 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
     replay._plans.clear()
     source = Prompts()
 
-    def ask(step: int, evaluation: bool = False, **options: Any) -> Any:
+    def call_replay(step: int, evaluation: bool = False, **options: Any) -> Any:
         args = arguments(rolloutdeck_rollout_function_path="tests.rolloutdeck.support.fake_slime.generate", **options)
         result = slime.generate_rollout(args, step, source, evaluation=evaluation)
         return (
@@ -66,7 +66,7 @@ def roll(site: Site, secret: str, project: Project, node: Path, monkeypatch: pyt
             else source.count
         )
 
-    yield ask
+    yield call_replay
     for item in shared._sessions.values():
         item.run.finish(timeout=0)
     shared._sessions.clear()
@@ -169,7 +169,7 @@ def entry(names: tuple[str, ...] = ("0.pt",), **options: Any) -> PlanEntry:
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("fields", "why"),
     [
         ({"flagged": 2, "unplaced": 1}, "1 of its flagged samples can't be found"),
         ({"flagged": 2}, "2 of its flagged samples can't be found"),
@@ -178,9 +178,9 @@ def entry(names: tuple[str, ...] = ("0.pt",), **options: Any) -> PlanEntry:
         ({"names": ("gen_batch.dp",)}, "the pin has 0 rollout files of slime"),
     ],
 )
-def test_what_is_flagged_and_not_all_known_is_not_replayed(told: dict[str, Any], why: str) -> None:
+def test_what_is_flagged_and_not_all_known_is_not_replayed(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(NotReplayableError, match=why):
-        replay.find_flagged_samples(entry(**told))
+        replay.find_flagged_samples(entry(**fields))
     assert replay.find_flagged_samples(entry(flagged=2, unplaced=0, found={"0.pt": [1, 5]})) == [1, 5]
 
 

@@ -79,13 +79,13 @@ def test_tokens_are_not_read_against_arrays_of_another_length() -> None:
 
 def test_samples_are_found_however_deep_a_rollout_nests_them() -> None:
     """Groups of executions that were cut into several samples."""
-    one, two, three = read_samples("0.pt")[:3]
+    first, second, third = read_samples("0.pt")[:3]
     assert (
-        rows.flatten_samples([[one, [two]], [[[three]]]])
-        == [one, two, three]
-        == rows.flatten_samples((one, (two, three)))
+        rows.flatten_samples([[first, [second]], [[[third]]]])
+        == [first, second, third]
+        == rows.flatten_samples((first, (second, third)))
     )
-    assert rows.flatten_samples(one) == [one] and rows.flatten_samples([]) == []
+    assert rows.flatten_samples(first) == [first] and rows.flatten_samples([]) == []
 
 
 def test_samples_of_one_execution_are_the_turns_of_one_trajectory_and_those_of_an_eval_name_none() -> None:
@@ -118,7 +118,7 @@ def test_numbers_of_numpy_are_numbers_and_what_is_large_is_not_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("versions", "expected"),
     [
         (["12"], (12, None)),
         (["12", "12"], (12, None)),
@@ -129,12 +129,12 @@ def test_numbers_of_numpy_are_numbers_and_what_is_large_is_not_told() -> None:
     ],
 )
 def test_weights_that_changed_under_way_or_have_a_name_are_told_as_slimes_own_file_tells_them(
-    told: Any, expected: tuple[Any, Any]
+    versions: Any, expected: tuple[Any, Any]
 ) -> None:
-    row = rows.build_slime_row(vars(Sample(weight_versions=told)))
+    row = rows.build_slime_row(vars(Sample(weight_versions=versions)))
     assert (row.get("policy_version"), row.get("weight_versions")) == expected
     read = Record("", "")
-    set_policy_version(read, told)
+    set_policy_version(read, versions)
     assert (read.policy_version, read.extras.get("weight_versions")) == expected
 
 

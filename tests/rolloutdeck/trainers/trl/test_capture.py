@@ -193,9 +193,9 @@ def test_messages_are_the_same_prompt_in_any_order_of_their_keys() -> None:
 
 @pytest.mark.parametrize(("accumulated", "per_generation", "rows"), [(2, 2, 8), (4, 2, 16), (1, 4, 8)])
 def test_the_facts_of_a_step_count_every_generation_of_it(accumulated: int, per_generation: int, rows: int) -> None:
-    told = {"gradient_accumulation_steps": accumulated, "steps_per_generation": per_generation}
-    told |= {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": True}
-    args = SimpleNamespace(to_dict=lambda: told)
+    arguments = {"gradient_accumulation_steps": accumulated, "steps_per_generation": per_generation}
+    arguments |= {"generation_batch_size": 8, "max_completion_length": 12, "num_generations": 4, "use_vllm": True}
+    args = SimpleNamespace(to_dict=lambda: arguments)
     model = SimpleNamespace(config=SimpleNamespace(_name_or_path=""))
     facts = step_files.build_trl_step_facts(SimpleNamespace(args=args, model=model), "abc")
     assert (facts["rows"], facts["prompts"], facts["samples_per_prompt"]) == (rows, rows // 4, 4)

@@ -83,7 +83,7 @@ def test_the_calls_of_a_step_are_counted_by_the_first_of_several_processes(
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("arguments", "why"),
     [
         ({"tools": [len]}, "tools: add pinned, len requested"),
         ({"tools": [add, len]}, "tools: add pinned, add, len requested"),
@@ -95,9 +95,9 @@ def test_the_calls_of_a_step_are_counted_by_the_first_of_several_processes(
     ],
 )
 def test_other_tools_and_environments_are_refused_with_the_reason(
-    trl: SimpleNamespace, step_folder: Path, caplog: pytest.LogCaptureFixture, told: dict[str, Any], why: str
+    trl: SimpleNamespace, step_folder: Path, caplog: pytest.LogCaptureFixture, arguments: dict[str, Any], why: str
 ) -> None:
-    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generated), **told)
+    trainer = Calling(rollout_func=trl.replaying(folder=step_folder, otherwise=generated), **arguments)
     assert trainer.rollout_func(["1+1?", "1+1?", "2+2?", "2+2?"], trainer)["completion_ids"] == IDS
     assert trainer.generated == 1 and f"Step 1 is not replayed: {why}" in caplog.text
 
@@ -127,7 +127,7 @@ def test_a_file_that_does_not_say_what_the_tools_gave_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("arguments", "why"),
     [
         ({"gives": {3}}, "a tool's call or result is not plain JSON"),
         ({"gives": [{"type": "image", "image": "a.png"}]}, "or is an image"),
@@ -136,10 +136,15 @@ def test_a_file_that_does_not_say_what_the_tools_gave_is_refused(
     ],
 )
 def test_a_step_whose_tools_gave_what_a_replay_could_not_is_counted_and_not_kept(
-    trl: SimpleNamespace, at_receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, told: Any, why: str
+    trl: SimpleNamespace,
+    at_receiver: Receiver,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    arguments: Any,
+    why: str,
 ) -> None:
     trainer = Calling()
-    vars(trainer).update(told)
+    vars(trainer).update(arguments)
     assert not keeping(trl, trainer, tmp_path / "kept").exists()
     assert "steps that could be pinned: " in caplog.text and why in caplog.text
     assert at_receiver.dumps  # its rows are told nevertheless

@@ -103,9 +103,9 @@ def test_the_facts_count_a_batch_as_the_trainer_does() -> None:
     assert asks(V0, **numpy).facts["serialisation"] == "numpy"
 
 
-@pytest.mark.parametrize(("value", "told"), [("token", True), (None, False)])
-def test_a_rollout_correction_is_a_fact(value: str | None, told: bool) -> None:
-    assert asks(NAMED, algorithm__rollout_correction__rollout_is=value).facts["rollout_correction"] is told
+@pytest.mark.parametrize(("value", "expected"), [("token", True), (None, False)])
+def test_a_rollout_correction_is_a_fact(value: str | None, expected: bool) -> None:
+    assert asks(NAMED, algorithm__rollout_correction__rollout_is=value).facts["rollout_correction"] is expected
     assert "rollout_correction" not in asks(NAMED).facts
 
 

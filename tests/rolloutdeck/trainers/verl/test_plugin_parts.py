@@ -20,9 +20,9 @@ from rolloutdeck.trainers.verl.plugin import evictions, rows
 GROUPS = [name for name in "abcdefghij" for _ in range(3)]
 
 
-@pytest.mark.parametrize(("told", "groups"), [("", 8), ("none", 0), ("groups:3", 3), ("all", None)])
-def test_tokens_are_kept_as_the_environment_says(told: str, groups: int | None) -> None:
-    assert TokenSelection.parse(told).groups == groups
+@pytest.mark.parametrize(("value", "groups"), [("", 8), ("none", 0), ("groups:3", 3), ("all", None)])
+def test_tokens_are_kept_as_the_environment_says(value: str, groups: int | None) -> None:
+    assert TokenSelection.parse(value).groups == groups
 
 
 def test_another_word_keeps_the_default_and_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -29,10 +29,10 @@ class Reports:
 
     def __init__(self) -> None:
         self.run = self
-        self.told: list[tuple[int, str, Any, str]] = []
+        self.reported: list[tuple[int, str, Any, str]] = []
 
     def report_replay(self, step: int, outcome: str, pin: Any = None, reason: str = "", **_: Any) -> None:
-        self.told.append((step, outcome, pin, reason))
+        self.reported.append((step, outcome, pin, reason))
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def replay(*, flagged: int = 0, differences: Any = (), **plan: Any) -> VerlRepla
 def outcome(asked: VerlReplay) -> tuple[str, Any, str]:
     """What was reported when step 3 came, and the run generated."""
     assert asked.load_step(3) is None
-    ((step, result, pin, reason),) = asked.session.told  # type: ignore[attr-defined]
+    ((step, result, pin, reason),) = asked.session.reported  # type: ignore[attr-defined]
     assert step == 3
     return result, pin, reason
 
@@ -97,7 +97,7 @@ def test_a_prompt_of_fully_async_that_is_flagged_is_generated_and_told_and_stops
     requested = VerlReplay(Reports(), read_requirements(settings), parse_plan({**values, "entries": [entry]}))  # type: ignore[arg-type]
     assert [feed for feed in range(10) if requested.has_step(feed)] == [6, 7]
     assert requested.load_step(6) is None
-    assert requested.session.told == [(6, "refused", 5, FLAGGED_REASON)]  # type: ignore[attr-defined]
+    assert requested.session.reported == [(6, "refused", 5, FLAGGED_REASON)]  # type: ignore[attr-defined]
 
 
 def test_a_plan_that_says_stop_is_the_only_thing_that_raises() -> None:

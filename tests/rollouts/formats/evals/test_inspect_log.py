@@ -23,8 +23,8 @@ STORED, DEFLATED, LZMA, ZSTD = 0, 8, 14, 93
 CUT = "the zip is truncated here: the samples that followed are lost"
 
 
-def sample(said: str = "4", **more: Any) -> dict[str, Any]:
-    output = {"model": "m", "choices": [{"stop_reason": "stop"}], "completion": said}
+def sample(message: str = "4", **more: Any) -> dict[str, Any]:
+    output = {"model": "m", "choices": [{"stop_reason": "stop"}], "completion": message}
     return {"id": 1, "epoch": 1, "input": "2+2?", "target": "4", "output": output, **more}
 
 
@@ -80,32 +80,32 @@ def torn(method: int) -> bytes:
 @pytest.mark.parametrize("method", [STORED, DEFLATED, ZSTD])
 def test_a_log_is_read_however_it_is_packed(method: int) -> None:
     header = {"version": 2, "status": "success", "eval": {"task": "sums"}}
-    one, two = read_records(
+    first, second = read_records(
         log(*((f"samples/{at}_epoch_1.json", sample(f"{at}", id=at), method) for at in (1, 2)),
             ("header.json", header, method))
     )  # fmt: skip
-    assert (one.response, two.response, one.group, one.data_source) == ("1", "2", "1", "sums")
+    assert (first.response, second.response, first.group, first.data_source) == ("1", "2", "1", "sums")
 
 
 def test_of_a_sample_that_was_run_again_the_last_counts() -> None:
-    (one,) = read_records(log(("samples/1_epoch_1.json", sample("5")), ("samples/1_epoch_1.json", sample("4"))))
-    assert one.response == "4"
+    (first,) = read_records(log(("samples/1_epoch_1.json", sample("5")), ("samples/1_epoch_1.json", sample("4"))))
+    assert first.response == "4"
 
 
 def test_a_torn_sample_takes_no_other_with_it() -> None:
     name = "samples/{}_epoch_1.json"
     body = log((name.format(1), sample("1")), (name.format(2), sample("2" * 99), STORED), (name.format(3), sample("3")))
     broken = body.replace(b"2" * 99, b"7" * 99)
-    one, problem, three = read_records(broken)
-    assert (one.response, three.response) == ("1", "3")
+    first, problem, third = read_records(broken)
+    assert (first.response, third.response) == ("1", "3")
     assert problem == LineProblem(2, "samples/2_epoch_1.json is damaged: its checksum differs")
 
 
 @pytest.mark.parametrize("zip64", [False, True])
 def test_of_a_log_that_breaks_off_what_came_before_is_read(zip64: bool) -> None:
     parts = [entry(f"samples/{at}_epoch_1.json", sample(f"{at}"), zip64=zip64)[0] for at in (1, 2, 3)]
-    one, two, problem = read_records(b"".join(parts)[:-5])
-    assert (one.response, two.response, problem) == ("1", "2", LineProblem(3, CUT))
+    first, second, problem = read_records(b"".join(parts)[:-5])
+    assert (first.response, second.response, problem) == ("1", "2", LineProblem(3, CUT))
 
 
 def test_a_sample_that_failed_before_an_answer_is_no_empty_answer() -> None:
@@ -118,12 +118,12 @@ def test_a_sample_that_failed_before_an_answer_is_no_empty_answer() -> None:
 
 def test_a_scorer_of_several_values_gives_a_part_each() -> None:
     scores = {"judge": {"value": {"style": 0.5, "right": "C"}}, "match": {"value": "I"}}
-    (one,) = read_records(log(("samples/1_epoch_1.json", sample(scores=scores))))
-    assert one.rewards == {"judge/style": 0.5, "judge/right": 1.0, "match": 0.0}
+    (first,) = read_records(log(("samples/1_epoch_1.json", sample(scores=scores))))
+    assert first.rewards == {"judge/style": 0.5, "judge/right": 1.0, "match": 0.0}
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"PK\x03\x04", "is truncated"),
         (b"PK\x03\x04" + b"\0" * 64, "is truncated"),
@@ -137,8 +137,8 @@ def test_a_scorer_of_several_values_gives_a_part_each() -> None:
         (b"PK\x05\x06" + b"\0" * 18, "The log has no samples"),
     ],
 )
-def test_a_zip_that_is_no_log_is_refused(body: bytes, said: str) -> None:
-    with pytest.raises(UnreadableDumpError, match=said):
+def test_a_zip_that_is_no_log_is_refused(body: bytes, message: str) -> None:
+    with pytest.raises(UnreadableDumpError, match=message):
         read_records(body)
 
 
@@ -166,8 +166,8 @@ def test_a_member_that_unpacks_to_more_than_it_says_is_damaged() -> None:
 
 def test_a_log_that_is_one_json_is_read_sample_by_sample() -> None:
     log_ = {"version": 2, "status": "success", "eval": {"task": "sums"}, "samples": [sample(), "torn", sample("5")]}
-    one, problem, three = read_records(json.dumps(log_).encode(), "a.json")
-    assert isinstance(one, Record) and problem == LineProblem(2, "is a text, not an object") and three.response == "5"
+    first, problem, third = read_records(json.dumps(log_).encode(), "a.json")
+    assert isinstance(first, Record) and problem == LineProblem(2, "is a text, not an object") and third.response == "5"
 
 
 def test_a_member_that_is_not_where_the_zip_says_is_told() -> None:

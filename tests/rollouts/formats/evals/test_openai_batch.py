@@ -37,8 +37,8 @@ def test_each_choice_is_a_sample_of_its_request_and_failures_are_counted() -> No
 
 def test_what_a_request_used_is_told_once() -> None:
     body = {"model": "m", "usage": {"total_tokens": 9}, "choices": [{"text": "a"}, {"text": "b"}]}
-    one, two = read(openai_batch, line(body))
-    assert (one.extras, two.extras) == ({"model": "m", "usage": {"total_tokens": 9}}, {})
+    first, second = read(openai_batch, line(body))
+    assert (first.extras, second.extras) == ({"model": "m", "usage": {"total_tokens": 9}}, {})
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "requests.jsonl", "batch.jsonl"])

@@ -17,12 +17,12 @@ def test_one_line_of_columns_is_a_record_per_row() -> None:
         responses=["a", "b", ""], scores=[1.0, 0.0, 0.5], ground_truth=["4"] * 3, source=["gsm8k"] * 3,
         sampling_params=['{"top_p": 0.9}'] * 3, difficulty=["0.5"] * 3, case_type=[""] * 3, global_step=[1] * 3,
     )  # fmt: skip
-    one, two, three = read_records(roll_jsonl, body)
-    assert [(x.group, x.index, x.response, x.score) for x in (one, two, three)] == [
+    first, second, third = read_records(roll_jsonl, body)
+    assert [(x.group, x.index, x.response, x.score) for x in (first, second, third)] == [
         ("7", 0, "a", 1.0), ("7", 1, "b", 0.0), ("8", 0, "", 0.5),
     ]  # fmt: skip
-    assert (one.ground_truth, one.data_source) == ("4", "gsm8k")
-    assert one.extras == {"domain": "math", "sampling_params": {"top_p": 0.9}, "difficulty": "0.5"}
+    assert (first.ground_truth, first.data_source) == ("4", "gsm8k")
+    assert first.extras == {"domain": "math", "sampling_params": {"top_p": 0.9}, "difficulty": "0.5"}
 
 
 def test_prompts_of_two_domains_with_one_id_are_two_groups() -> None:

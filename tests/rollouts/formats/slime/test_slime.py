@@ -99,19 +99,21 @@ def test_arrays_of_another_length_than_the_response_are_not_read_against_its_tok
 
 
 def test_every_other_key_is_kept_and_a_list_that_nobody_reads_is_counted() -> None:
-    one = sample(custom="mine", remove_sample=True, rollout_routed_experts=[[1, 2]] * 900, session_id="s", spec_info={})
-    (record,) = read_records(slime_rollout, rollout(one))
+    first = sample(
+        custom="mine", remove_sample=True, rollout_routed_experts=[[1, 2]] * 900, session_id="s", spec_info={}
+    )
+    (record,) = read_records(slime_rollout, rollout(first))
     assert record.extras == {
         "custom": "mine", "remove_sample": True, "rollout_routed_experts": "<1,800 values>", "session_id": "s",
     }  # fmt: skip
 
 
 def test_weights_that_changed_under_way_are_all_told() -> None:
-    one, two = read_records(
+    first, second = read_records(
         slime_rollout, rollout(sample(weight_versions=["3", "4"]), sample(weight_versions=["default"]))
     )
-    assert (one.policy_version, one.extras) == (3, {"weight_versions": ["3", "4"]})
-    assert (two.policy_version, two.extras) == (None, {"weight_versions": ["default"]})
+    assert (first.policy_version, first.extras) == (3, {"weight_versions": ["3", "4"]})
+    assert (second.policy_version, second.extras) == (None, {"weight_versions": ["default"]})
 
 
 def test_what_is_no_sample_is_told_and_the_others_are_kept() -> None:
@@ -147,8 +149,8 @@ def test_a_train_dump_names_its_samples_as_their_rollout_does() -> None:
 
 
 def test_a_train_dump_tells_advantages_the_raw_reward_and_the_normalised_one() -> None:
-    one = {"sample_index": 0, "rollout_position": 0, "advantages": [0.5], "values": [2.0], "mine": "x"}
-    (record,) = read_records(slime_train, trained(one, raw_reward=[1.0]))
+    values = {"sample_index": 0, "rollout_position": 0, "advantages": [0.5], "values": [2.0], "mine": "x"}
+    (record,) = read_records(slime_train, trained(values, raw_reward=[1.0]))
     assert (record.score, record.advantages, record.textless) == (1.0, [0.5], True)
     assert record.extras == {"normalized_reward": 0.5, "values_mean": 2.0, "mine": "x"}
 

@@ -58,12 +58,12 @@ def test_decoded_batches_are_the_texts_that_verl_wrote(folder: Path, form: Any, 
 def test_a_row_of_v0_has_its_place_its_scores_and_its_tokens_without_padding() -> None:
     result = read(V0 / "gen_batch.dp")
     assert [(item.group, item.index) for item in result[:5]] == [("0", 0), ("0", 1), ("0", 2), ("0", 3), ("1", 0)]
-    one = result[0]
-    assert one.score == pytest.approx(0.1) and one.rewards == {"score": 0.1, "acc": 0.0, "format": 1.0}
-    assert one.extras == {"pred": "447", "num_turns": 2, "min_global_steps": 1, "max_global_steps": 1}
-    assert (one.truncated, one.textless, one.policy_version) == (False, True, 1)
-    assert one.response_ids and 0 not in one.response_ids and len(one.response_ids) == len(one.logprobs or ())
-    assert one.messages and [message["role"] for message in one.messages] == ["system", "user"]
+    first = result[0]
+    assert first.score == pytest.approx(0.1) and first.rewards == {"score": 0.1, "acc": 0.0, "format": 1.0}
+    assert first.extras == {"pred": "447", "num_turns": 2, "min_global_steps": 1, "max_global_steps": 1}
+    assert (first.truncated, first.textless, first.policy_version) == (False, True, 1)
+    assert first.response_ids and 0 not in first.response_ids and len(first.response_ids) == len(first.logprobs or ())
+    assert first.messages and [message["role"] for message in first.messages] == ["system", "user"]
 
 
 def test_responses_as_long_as_the_run_allows_are_truncated() -> None:
@@ -75,12 +75,12 @@ def test_responses_as_long_as_the_run_allows_are_truncated() -> None:
 
 
 def test_a_row_of_v1_has_the_place_that_its_key_names_and_its_labels() -> None:
-    one = read(V1 / "0/tq_batch.pt", TQ)[0]
-    assert (one.trajectory, one.index, one.turn) == (f"{one.group}_0", 0, 0)
-    assert (one.ground_truth, one.data_source) == ("448", "openai/gsm8k")
-    assert set(one.rewards) == {"score", "acc", "format"} and one.metrics and "compute_score" in one.metrics
-    assert set(one.extras["extra_info"]) == {"split", "language", "question", "answer"}
-    assert one.extras["dataset_index"] == 0
+    first = read(V1 / "0/tq_batch.pt", TQ)[0]
+    assert (first.trajectory, first.index, first.turn) == (f"{first.group}_0", 0, 0)
+    assert (first.ground_truth, first.data_source) == ("448", "openai/gsm8k")
+    assert set(first.rewards) == {"score", "acc", "format"} and first.metrics and "compute_score" in first.metrics
+    assert set(first.extras["extra_info"]) == {"split", "language", "question", "answer"}
+    assert first.extras["dataset_index"] == 0
 
 
 def test_extra_info_is_stored_but_for_what_the_record_has() -> None:
@@ -154,20 +154,20 @@ def batch(pickled: Any) -> Iterator[Any]:
 
 
 def test_tools_tokens_keep_their_mask(batch: Any) -> None:
-    one, two = read(batch({}))
-    assert (one.prompt_ids, one.response_ids, one.response_mask) == ([5], [8, 9], [1, 0])
-    assert (two.prompt_ids, two.response_ids) == ([6, 7], [10])
+    first, second = read(batch({}))
+    assert (first.prompt_ids, first.response_ids, first.response_mask) == ([5], [8, 9], [1, 0])
+    assert (second.prompt_ids, second.response_ids) == ([6, 7], [10])
 
 
 def test_numbers_that_are_none_are_missing(batch: Any) -> None:
     logprobs = np.array([[np.nan, -0.5, 0], [-np.inf, 0, 0]], np.float32)
     scores = np.array([[0, np.nan, 0], [1, 0, 0]], np.float32)
     columns = {"acc": [float("nan"), True], "odd": ["a", None]}
-    one, two = read(batch(columns, rollout_log_probs=logprobs, rm_scores=scores))
-    assert (one.logprobs, two.logprobs) == ([None, -0.5], [None])
-    assert (one.score, two.score) == (None, 1.0)
-    assert (one.rewards, two.rewards) == ({"acc": None}, {"acc": 1.0})
-    assert (one.extras, two.extras) == ({"odd": "a"}, {})
+    first, second = read(batch(columns, rollout_log_probs=logprobs, rm_scores=scores))
+    assert (first.logprobs, second.logprobs) == ([None, -0.5], [None])
+    assert (first.score, second.score) == (None, 1.0)
+    assert (first.rewards, second.rewards) == ({"acc": None}, {"acc": 1.0})
+    assert (first.extras, second.extras) == ({"odd": "a"}, {})
 
 
 def test_ids_that_no_vocabulary_has_make_a_batch_unreadable(batch: Any) -> None:
@@ -187,11 +187,14 @@ def test_values_that_are_no_json_are_named_or_left_out(batch: Any) -> None:
         "own": [{"deep": deep, "bytes": b"abc", 1: (1, 2)}, 2**70],
         "empty": [[], {}],
     }
-    one, two = read(batch(columns))
-    assert one.prompt == "user\n<image>what?\nassistant\n" and (two.prompt, two.messages) == ("no messages", None)
-    assert (one.data_source, two.data_source, two.ground_truth) == (None, "gsm8k", '{"a":1}')
-    assert one.extras["own"]["bytes"] == "<3 bytes>" and one.extras["own"]["1"] == [1, 2]
-    assert "…" in json.dumps(one.extras, ensure_ascii=False) and two.extras == {"own": str(2**70)}
+    first, second = read(batch(columns))
+    assert first.prompt == "user\n<image>what?\nassistant\n" and (second.prompt, second.messages) == (
+        "no messages",
+        None,
+    )
+    assert (first.data_source, second.data_source, second.ground_truth) == (None, "gsm8k", '{"a":1}')
+    assert first.extras["own"]["bytes"] == "<3 bytes>" and first.extras["own"]["1"] == [1, 2]
+    assert "…" in json.dumps(first.extras, ensure_ascii=False) and second.extras == {"own": str(2**70)}
 
 
 def test_rows_that_fill_up_a_batch_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

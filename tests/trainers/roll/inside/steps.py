@@ -78,8 +78,10 @@ def turns(step: int) -> DataProto:
 
 
 def read_batch(found: DataProto) -> dict[str, Any]:
-    tensors = {name: hashlib.sha256(one.numpy().tobytes()).hexdigest() for name, one in sorted(found.batch.items())}
-    columns = {name: list(map(str, one)) for name, one in sorted(found.non_tensor_batch.items())}
+    tensors = {
+        name: hashlib.sha256(column.numpy().tobytes()).hexdigest() for name, column in sorted(found.batch.items())
+    }
+    columns = {name: list(map(str, column)) for name, column in sorted(found.non_tensor_batch.items())}
     final = []
     if "responses" in found.batch:
         left, _ = get_sample_level_mask(found, NO_FILTER)

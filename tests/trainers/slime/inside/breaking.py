@@ -20,12 +20,12 @@ def fail(*_: Any, **__: Any) -> Any:
     raise RuntimeError("a mistake of ours")
 
 
-def wait(*told: Any, **named: Any) -> Any:
+def wait(*args: Any, **named: Any) -> Any:
     (FOLDER / "asked").touch()
     end = time.monotonic() + 100
     while not (FOLDER / "done").exists() and time.monotonic() < end:
         time.sleep(0.05)
-    return brought(*told, **named)
+    return brought(*args, **named)
 
 
 if os.environ["BREAKS"] == "raise":

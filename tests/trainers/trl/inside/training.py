@@ -91,13 +91,13 @@ def turns(prompts: list[str], trainer: Any) -> dict[str, Any]:
     second, _ = trainer._generate_single_turn(
         [[*a, *b, *received] for a, b in zip(ids, messages, strict=True)], None, {}, 1
     )
-    pairs = [(one, list(other)) for one, other in zip(messages, second, strict=True)]
+    pairs = [(turn, list(other)) for turn, other in zip(messages, second, strict=True)]
     return {
         "prompt_ids": ids,
-        "completion_ids": [[*one, *received, *other] for one, other in pairs],
+        "completion_ids": [[*turn, *received, *other] for turn, other in pairs],
         "logprobs": None,
-        "env_mask": [[1] * len(one) + [0] * len(received) + [1] * len(other) for one, other in pairs],
-        "points": [{"heard": len(one), "of": None} for one, _ in pairs],
+        "env_mask": [[1] * len(turn) + [0] * len(received) + [1] * len(other) for turn, other in pairs],
+        "points": [{"heard": len(turn), "of": None} for turn, _ in pairs],
         "world": "small",
     }
 

@@ -22,10 +22,10 @@ from verl.experimental.fully_async_policy.fully_async_trainer import FullyAsyncT
 from verl.utils.skip import SkipManager
 
 into, who, mood, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
-told = config(validation_data_dir=str(into / "val"), rollout_data_dir=str(into / "rollout"))
-told.async_training = {"use_trainer_do_validate": False, "require_batches": 1}
-told.data.gen_batch_size = 1
-told = OmegaConf.merge(told, OmegaConf.from_dotlist(overrides))
+settings = config(validation_data_dir=str(into / "val"), rollout_data_dir=str(into / "rollout"))
+settings.async_training = {"use_trainer_do_validate": False, "require_batches": 1}
+settings.data.gen_batch_size = 1
+settings = OmegaConf.merge(settings, OmegaConf.from_dotlist(overrides))
 
 
 def modified(actor):
@@ -54,7 +54,7 @@ class Worker:
 
 def manager(mood):
     created = FullyAsyncAgentLoopManager.__new__(FullyAsyncAgentLoopManager)
-    created.config, created.agent_loop_workers = told, [Worker(mood)]
+    created.config, created.agent_loop_workers = settings, [Worker(mood)]
     return created
 
 
@@ -80,9 +80,9 @@ async def answers(first, mood):
 
 
 def rollout():
-    SkipManager.init(told)
+    SkipManager.init(settings)
     rollouter = modified(FullyAsyncRollouter).__new__(modified(FullyAsyncRollouter))
-    rollouter.config, rollouter.tokenizer, rollouter.global_steps, rollouter.use_rm = told, TOKENIZER, 1, False
+    rollouter.config, rollouter.tokenizer, rollouter.global_steps, rollouter.use_rm = settings, TOKENIZER, 1, False
     rollouter.val_dataloader = [prompts(10, 2, "test")]
     rollouter._init_dump_executor()
     rollouter.async_rollout_manager = Model()
@@ -98,13 +98,13 @@ def rollout():
 
 def train():
     trainer = modified(FullyAsyncTrainer).__new__(modified(FullyAsyncTrainer))
-    trainer.config, trainer.tokenizer, trainer.global_steps, trainer.current_param_version = told, TOKENIZER, 1, 5
+    trainer.config, trainer.tokenizer, trainer.global_steps, trainer.current_param_version = settings, TOKENIZER, 1, 5
     trainer.use_critic = trainer.use_reference_policy = trainer.use_rm = False
     trainer.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
     trainer._init_dump_executor()
     from verl.utils.tracking import Tracking
 
-    trainer.logger = Tracking("math", "qwen", told.trainer.logger, OmegaConf.to_container(told))
+    trainer.logger = Tracking("math", "qwen", settings.trainer.logger, OmegaConf.to_container(settings))
     with limit_disk():
         batches = list(trained(trainer))
         trainer._shutdown_dump_executor()
@@ -122,7 +122,7 @@ def trained(trainer):
     """The tensors of each batch that the trainer updates the actor with."""
     for number in (1, 2):
         samples = [ray.cloudpickle.loads(item) for item in pickle.loads((into / f"batch-{number}.pickle").read_bytes())]
-        batch = assemble_batch_from_rollout_samples(samples, TOKENIZER, told)
+        batch = assemble_batch_from_rollout_samples(samples, TOKENIZER, settings)
         batch.batch["old_log_probs"] = log_probs(batch.batch["responses"])
         trainer.metrics, trainer.timing_raw = {}, {"step": 1.0}
         batch = trainer._fit_compute_advantage(trainer._fit_compute_reward(batch))

@@ -36,10 +36,10 @@ class Loops:
 
 
 class Trainer(WithoutWorkers, OneStepOffRayTrainer):
-    def __init__(self, told):
+    def __init__(self, settings):
         self.is_last_step, self.epoch, self.metrics, self.timing_raw = False, 0, {}, {}
         self.crash = int(mood == "crash")
-        self.begin(told, Loops(), [prompts(first, 2, "train") for first in (0, 2, 4)])
+        self.begin(settings, Loops(), [prompts(first, 2, "train") for first in (0, 2, 4)])
 
 
 folders = {"validation_data_dir": str(into / "val"), "rollout_data_dir": str(into / "rollout")}

@@ -152,19 +152,19 @@ class Model:
         return f"sum is {number} {self.mood}".strip() if before == 0 else f"wrong {number + before}"
 
 
-def generated(asked, said):
+def generated(asked, answers):
     """What verl's own post-processing makes of a batch of answers."""
     left = [ids(text, PROMPT, "left") for text in asked]
-    right = [ids(text, RESPONSE, "right") for text in said]
+    right = [ids(text, RESPONSE, "right") for text in answers]
     scores = torch.zeros(len(asked), RESPONSE)
-    for position, (text, (_, mask)) in enumerate(zip(said, right, strict=True)):
+    for position, (text, (_, mask)) in enumerate(zip(answers, right, strict=True)):
         scores[position, max(0, sum(mask) - 1)] = 1.0 if text.startswith("sum") else 0.0
-    attention = torch.tensor([one[1] + other[1] for one, other in zip(left, right, strict=True)])
+    attention = torch.tensor([left_part[1] + other[1] for left_part, other in zip(left, right, strict=True)])
     tensors = {
         "prompts": torch.tensor([item[0] for item in left]),
         "responses": torch.tensor([item[0] for item in right]),
         "response_mask": torch.tensor([item[1] for item in right]),
-        "input_ids": torch.tensor([one[0] + other[0] for one, other in zip(left, right, strict=True)]),
+        "input_ids": torch.tensor([left_part[0] + other[0] for left_part, other in zip(left, right, strict=True)]),
         "attention_mask": attention,
         "position_ids": attention.cumsum(-1) - 1,
         "rm_scores": scores,
@@ -175,8 +175,8 @@ def generated(asked, said):
     empty[:] = [{} for _ in asked]
     arrays = {
         "__num_turns__": np.full(len(asked), 2, dtype=np.int32),
-        "acc": np.array([text.startswith("sum") for text in said]),
-        "pred": np.array(said, dtype=object),
+        "acc": np.array([text.startswith("sum") for text in answers]),
+        "pred": np.array(answers, dtype=object),
         "raw_prompt": raw,
         "multi_modal_inputs": empty,
         "min_global_steps": np.full(len(asked), 3, dtype=object),
@@ -213,9 +213,9 @@ class WithoutWorkers:
 
     crash = 0
 
-    def begin(self, told, model, train):
+    def begin(self, settings, model, train):
         """In the place of verl's own `__init__`. `model` answers; `train` are the training batches."""
-        self.config, self.tokenizer, self.total_training_steps, self.seen = told, TOKENIZER, STEPS, []
+        self.config, self.tokenizer, self.total_training_steps, self.seen = settings, TOKENIZER, STEPS, []
         self.use_rm = self.use_critic = self.use_reference_policy = False
         self.async_rollout_manager, self.train_dataloader = model, Batches(train)
         self.val_dataloader = [prompts(10, 2, "test"), prompts(12, 1, "test")]

@@ -19,13 +19,13 @@ mood, overrides = (sys.argv[2], sys.argv[3:]) if len(sys.argv) > 2 else ("", [])
 
 
 class Trainer(WithoutWorkers, RayPPOTrainer):
-    def __init__(self, told):
+    def __init__(self, settings):
         model, first = Model(), 6 if mood == "shifted" else 0
         model.odd = mood == "odd"
         model.mood = {"silent": "silent", "other": "plus", "late": "plus"}.get(mood, "")
         self.crash = int(os.environ.get("CRASH", mood == "crash"))
         batches = [prompts(first, 2, "train"), prompts(first + 2, 2, "train")]
-        self.begin(told, model, batches[1:] if mood == "late" else batches)
+        self.begin(settings, model, batches[1:] if mood == "late" else batches)
 
 
 folders = {"validation_data_dir": str(into / "val"), "rollout_data_dir": str(into / "rollout")}

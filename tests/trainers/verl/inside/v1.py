@@ -172,11 +172,11 @@ def main():
     class Trainer(get_trainer_cls(mode)):
         """Without workers: only what needs a GPU is another."""
 
-        def __init__(self, told):
-            self.config, self.tokenizer = told, TOKENIZER
+        def __init__(self, configuration):
+            self.config, self.tokenizer = configuration, TOKENIZER
             self.total_training_steps = int(os.environ.get("STEPS", "2"))
             self.use_critic = self.use_reference_policy = self.use_teacher_policy = self.ref_in_actor = False
-            self.trainer_mode, self.parameter_sync_step = mode, told.trainer.v1[mode].parameter_sync_step
+            self.trainer_mode, self.parameter_sync_step = mode, configuration.trainer.v1[mode].parameter_sync_step
             self.local_trigger_step = self._restored_tq_prompt_count = self.global_steps = 0
             self.replay_buffer = self._build_replay_buffer()
             self.replay_buffer.poll_interval = 0.05

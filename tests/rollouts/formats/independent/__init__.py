@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.rollouts.formats.independent import cure, episodes, nemo, roll, skyrl, slime, tinker, trl, verl
+from tests.rollouts.formats.independent import cure, episodes, nemo, roll, skyrl, slime, tables, tinker, trl, verl
 from tests.rollouts.formats.independent.rows import SKIP, Rows
 
 __all__ = ["SKIP", "has_reader", "read_rows"]
@@ -18,7 +18,7 @@ __all__ = ["SKIP", "has_reader", "read_rows"]
 # The end of a path below tests/data, and its reader.
 READERS: list[tuple[str, Callable[[Path], Rows]]] = [
     *verl.READERS, *trl.READERS, *slime.READERS, *roll.READERS, *cure.READERS, *nemo.READERS, *skyrl.READERS,
-    *episodes.READERS, *tinker.READERS,
+    *episodes.READERS, *tinker.READERS, *tables.READERS,
 ]  # fmt: skip
 
 

@@ -64,7 +64,8 @@ class ApiSchema(AutoSchema):
 
     def get_operation_id(self) -> str:
         view = type(self.view)
-        return f"{view.__module__.rpartition('.')[2]}_{view.__name__}_{self.method}".lower()
+        resource = getattr(view, "resource", view.__module__.rpartition(".")[2])
+        return f"{resource}_{view.__name__}_{self.method}".lower()
 
 
 def add_upload_operations(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:

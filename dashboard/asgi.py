@@ -28,12 +28,12 @@ def keep_database_open() -> sqlite3.Connection | None:
     if not database["ENGINE"].endswith("sqlite3"):
         return None
     try:
-        kept = sqlite3.connect(str(database["NAME"]), isolation_level=None, check_same_thread=False)
-        kept.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        connection = sqlite3.connect(str(database["NAME"]), isolation_level=None, check_same_thread=False)
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error:
         return None
-    return kept
+    return connection
 
 
-kept_connection = keep_database_open()
+database_connection = keep_database_open()
 application = HostOriginCheck(SearchLimits(django), AuthMiddlewareStack(URLRouter(consumers.websocket_urlpatterns)))

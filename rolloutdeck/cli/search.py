@@ -80,11 +80,11 @@ class SearchOutput:
             print_samples(self.server, rows, self.args)
 
     def load_samples(self, run: dict[str, Any]) -> list[dict[str, Any]]:
-        wanted = min(run["count"], self.args.limit - len(self.rows))
-        if wanted <= len(run["samples"]):
-            return list(run["samples"][:wanted])
+        count = min(run["count"], self.args.limit - len(self.rows))
+        if count <= len(run["samples"]):
+            return list(run["samples"][:count])
         query = {"run": run["run"], "step": "all", "q": self.args.q, "ordering": "-step"}
-        return list(load_pages(self.server, query, wanted)["results"])
+        return list(load_pages(self.server, query, count)["results"])
 
     def finish(self, project: str) -> None:
         """Raises UsageError if the query asks for a key that no run has logged."""

@@ -14,7 +14,7 @@ from rolloutdeck.trainers.tables import parse_step_name
 _PARAMETERS = "responses_create_params"
 
 
-def _step_of(path: PurePath) -> int | None:
+def _parse_step(path: PurePath) -> int | None:
     steps = (parse_step_name(name) for name in (path.stem, path.parent.name))
     return next((step for step in steps if step is not None), None)
 
@@ -28,7 +28,7 @@ def _is_rollouts(name: str, head: FileHead) -> bool:
 FILES = TrainerFiles(
     name="nemo_gym",
     kinds=(
-        FileKind("nemo-gym", "rollouts", "*.jsonl", _is_rollouts, grows=True, step=_step_of, stepless=True),
+        FileKind("nemo-gym", "rollouts", "*.jsonl", _is_rollouts, grows=True, step=_parse_step, stepless=True),
     ),
     guess_split=assume_split("eval", "NeMo-Gym collects rollouts without a training"),
     others={

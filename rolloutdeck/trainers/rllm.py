@@ -13,7 +13,7 @@ _EVAL_FILE = re.compile(r"episode_\d{6}_.*\.json\Z")
 _EVAL_START = re.compile(rb'\s*\{\s*"id"\s*:\s*"[^"]*"\s*,\s*"task"\s*:')
 
 
-def _split_of(path: PurePath) -> str:
+def _parse_split(path: PurePath) -> str:
     match = _FOLDER.match(path.parent.name)
     if not match:
         return "eval" if _EVAL_FILE.match(path.name) else ""
@@ -29,7 +29,7 @@ FILES = TrainerFiles(
     kinds=(
         FileKind(
             "rllm-episode", "an episode", "episode_*.json", _is_episode,
-            step=lambda path: match_step(_FOLDER, path.parent.name), split=_split_of, stepless=True,
+            step=lambda path: match_step(_FOLDER, path.parent.name), split=_parse_split, stepless=True,
         ),
     ),
     guess_split=assume_split("train", "no folder is named as a validation"),

@@ -25,7 +25,7 @@ _METADATA_FILES = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json
 _STEP_ONLY = re.compile(r"\d{1,7}\Z")  # longer ones are dates and times
 
 
-def _step_of(path: PurePath) -> int | None:
+def _parse_step(path: PurePath) -> int | None:
     stem = path.name.partition(".")[0]
     if _STEP_ONLY.match(stem):
         return int(stem)
@@ -54,12 +54,12 @@ def parse_step_name(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _shard_of(path: PurePath) -> str:
+def _parse_shard(path: PurePath) -> str:
     """Returns the shard: equal rows of two shards are two samples, like equal rows in one file."""
     return match[1] if (match := _SHARD.search(path.name)) else ""
 
 
-def _split_of(path: PurePath) -> str:
+def _parse_split(path: PurePath) -> str:
     """Returns `eval` if the file is named after an evaluation, whatever its folder is named."""
     return "eval" if _EVAL.search(path.name.partition(".")[0]) else ""
 
@@ -117,11 +117,11 @@ def _is_logged(name: str, head: FileHead) -> bool:
 
 
 _BATCH = FileKind(
-    "openai-batch", "answers of a batch", "*.jsonl", _is_batch, step=_step_of, stepless=True, split=_split_of
+    "openai-batch", "answers of a batch", "*.jsonl", _is_batch, step=_parse_step, stepless=True, split=_parse_split
 )
 KINDS = (_BATCH, *(
-    FileKind("table", "a table of samples", pattern, matches, step=_step_of, rows_have_step=_rows_have_step,
-             stepless=True, guessed=True, split=_split_of, producer=_shard_of)
+    FileKind("table", "a table of samples", pattern, matches, step=_parse_step, rows_have_step=_rows_have_step,
+             stepless=True, guessed=True, split=_parse_split, producer=_parse_shard)
     for pattern, matches in (
         ("*.csv", _is_csv), ("*.tsv", _is_csv), ("*.jsonl", _is_rows), ("*.parquet", _is_parquet),
         ("*.arrow", _is_arrow), ("*.table.json", _is_logged), ("*.json", _is_json),

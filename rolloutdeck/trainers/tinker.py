@@ -25,21 +25,21 @@ _ITERATION = re.compile(r"iteration_(\d{1,18})\Z")
 _MAX_PARENTS = 3  # folders above the trajectories: benchmark, run, runs
 
 
-def _iteration_of(path: PurePath) -> int | None:
+def _parse_iteration(path: PurePath) -> int | None:
     return match_step(_ITERATION, path.parent.name)
 
 
-def _split_of(path: PurePath) -> str:
+def _parse_split(path: PurePath) -> str:
     return "eval" if path.name.startswith("eval") else "train"
 
 
-def _eval_set_of(path: PurePath) -> str:
+def _parse_eval_set(path: PurePath) -> str:
     """Returns the name of the eval set, `eval_test`: sets of one iteration have equal rows without text."""
     name = re.sub(r"_(rollout_summaries|logtree)\Z", "", path.stem)
     return name if name.startswith("eval") else ""
 
 
-def _checkpoint_of(path: PurePath) -> int | None:
+def _parse_checkpoint(path: PurePath) -> int | None:
     steps = (parse_step_name(folder.name) for folder in list(path.parents)[:_MAX_PARENTS])
     return next((step for step in steps if step is not None), None)
 
@@ -67,15 +67,15 @@ FILES = TrainerFiles(
         FileKind(
             "tinker-rollouts", "rollouts of an iteration", "*_rollout_summaries.jsonl",
             lambda name, head: head.has_key("traj_idx") or head.first_key == "schema_version",
-            step=_iteration_of, split=_split_of, stepless=True, producer=_eval_set_of,
+            step=_parse_iteration, split=_parse_split, stepless=True, producer=_parse_eval_set,
         ),
         FileKind(
             "tinker-logtree", "texts of an iteration", "*_logtree.json", lambda name, head: b'"lt-root"' in head.start,
-            step=_iteration_of, split=_split_of, adds_columns=True, producer=_eval_set_of,
+            step=_parse_iteration, split=_parse_split, adds_columns=True, producer=_parse_eval_set,
         ),
         FileKind(
             "tinker-eval", "trajectories of an evaluation", "trajectories.jsonl", _is_trajectories, grows=True,
-            step=_checkpoint_of, split=lambda path: "eval", stepless=True, producer=lambda path: path.parent.name,
+            step=_parse_checkpoint, split=lambda path: "eval", stepless=True, producer=lambda path: path.parent.name,
         ),
     ),
     guess_split=assume_split("train", "only the names of files say it"),

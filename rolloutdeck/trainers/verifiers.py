@@ -19,7 +19,7 @@ from rolloutdeck.trainer_api import FileHead, FileKind, TimingMetrics, TrainerFi
 _FOLDER = re.compile(r"step_(\d{1,18})\Z")
 
 
-def _step_of(path: PurePath) -> int | None:
+def _parse_step(path: PurePath) -> int | None:
     steps = (match_step(_FOLDER, folder.name) for folder in path.parents)
     return next((step for step in steps if step is not None), None)
 
@@ -36,7 +36,7 @@ def _is_stream(name: str, head: FileHead) -> bool:
 
 
 KINDS = (
-    FileKind("verifiers", "episodes", "traces.jsonl", _is_episodes, grows=True, step=_step_of, stepless=True),
+    FileKind("verifiers", "episodes", "traces.jsonl", _is_episodes, grows=True, step=_parse_step, stepless=True),
     FileKind(
         "verifiers", "episodes of a training", "[0-9][0-9][0-9][0-9][0-9].jsonl", _is_stream, grows=True,
         stepless=True, split=lambda path: "train",

@@ -4,7 +4,7 @@ Depends on: metrics, query and samples.
 Invariant: a project's arrangement changes nothing but the order, size and place of charts.
 """
 
-from rollouts.charts.board import Board, load_board, save_board
+from rollouts.charts.arrangement import Arrangement, load_arrangement, save_arrangement
 from rollouts.charts.query_curves import MEASURES, ChartQuery, QueryCurveResult, load_query_curve
 from rollouts.charts.run_groups import (
     MAX_GROUP_RUNS,
@@ -15,6 +15,6 @@ from rollouts.charts.run_groups import (
 )
 
 __all__ = [
-    "Board", "ChartQuery", "MAX_GROUP_RUNS", "MEASURES", "QueryCurveResult", "RunGroup", "compute_group_curves",
-    "find_run_group", "list_group_names", "load_board", "load_query_curve", "save_board",
+    "Arrangement", "ChartQuery", "MAX_GROUP_RUNS", "MEASURES", "QueryCurveResult", "RunGroup", "compute_group_curves",
+    "find_run_group", "list_group_names", "load_arrangement", "load_query_curve", "save_arrangement",
 ]  # fmt: skip

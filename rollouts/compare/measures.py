@@ -63,15 +63,15 @@ def build_mean_measure(name: str, arrays: Sequence[FloatArray | None], loaded: S
 def build_pass_at_k(loaded: Sequence[Side]) -> tuple[int, Measure]:
     """`k` is the largest number of answers that nine of ten prompts of every side have; the others are left out."""
     correct: list[FloatArray] = []
-    judged: list[FloatArray] = []
+    evaluated: list[FloatArray] = []
     for side in loaded:
         values = side.values["correct"]
         known = np.isfinite(values)
-        judged.append(sum_by_prompt(side, known.astype(np.float64)))
+        evaluated.append(sum_by_prompt(side, known.astype(np.float64)))
         correct.append(sum_by_prompt(side, np.where(known, values, 0)))
-    k = int(min((np.percentile(counts[counts > 0], 10) if counts.any() else 0 for counts in judged), default=0))
+    k = int(min((np.percentile(counts[counts > 0], 10) if counts.any() else 0 for counts in evaluated), default=0))
     parts, wholes = [], []
-    for right, counts in zip(correct, judged, strict=True):
+    for right, counts in zip(correct, evaluated, strict=True):
         enough = counts >= max(k, 1)
         pairs = zip(right.astype(int).tolist(), counts.astype(int).tolist(), enough.tolist(), strict=True)
         parts.append(np.array([bootstrap.compute_pass_at_k(k, got, n) if has else 0.0 for got, n, has in pairs]))

@@ -29,7 +29,7 @@ IntArray = npt.NDArray[np.int64]
 
 MIN_SOURCE_PROMPTS = 10  # on each side; smaller sources are weighted together, as `OTHER_SOURCES`
 MAX_SOURCES = 30
-MAX_FACETS = 4
+MAX_BREAKDOWN_PARTS = 4
 OTHER_SOURCES = "\0other"
 ALL, SAME_MIX = "all", "mix"
 
@@ -56,7 +56,8 @@ class SourceRow:
 @dataclass(slots=True)
 class UnpairedComparison:
     """`small_sources` are those in `OTHER_SOURCES`; `left_out` those that some side lacks, without weight in the same
-    mix. `charts` holds the distributions by view (`ALL`, `SAME_MIX`), `facets` those of the score by kind and view."""
+    mix. `charts` holds the distributions by view (`ALL`, `SAME_MIX`), `breakdowns` those of the score by
+    view and kind."""
 
     totals: list[int]
     counted: list[int]
@@ -71,7 +72,7 @@ class UnpairedComparison:
     small_sources: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     charts: dict[str, list[Distribution]] = field(default_factory=dict)
-    facets: dict[str, dict[str, list[Distribution]]] = field(default_factory=dict)
+    breakdowns: dict[str, dict[str, list[Distribution]]] = field(default_factory=dict)
 
     @property
     def has_mix(self) -> bool:
@@ -112,21 +113,21 @@ def compare_sides(loaded: Sequence[Side]) -> UnpairedComparison:
         small_sources=small,
     )
     counts = np.array(
-        [count_by_code(code[side.prompts], len(categories)) for side, code in zip(loaded, codes, strict=True)]
+        [np.bincount(code[side.prompts], minlength=len(categories)) for side, code in zip(loaded, codes, strict=True)]
     )
     on_all = np.array([bool(column.all()) for column in (counts > 0).T])
     result.left_out = [name for number, name in enumerate(categories) if not on_all[number]]
     mix = counts[0] * on_all / max(1, (counts[0] * on_all).sum())
     possible = len(categories) > 1 and np.count_nonzero(on_all) > 0
     usable = find_usable_sources(measures, codes, len(categories))
-    draws = [draw_means(measures, at, code, mix, usable) for at, code in enumerate(codes)]
+    means = [resample_means(measures, at, code, mix, usable) for at, code in enumerate(codes)]
     for number, measure in enumerate(measures):
-        known = [int(np.count_nonzero(whole)) for whole in measure.wholes]
-        in_all = build_means([draw.all[:, number] for draw in draws], known)
-        in_mix = build_means([draw.mix[:, number] for draw in draws], known) if possible else None
+        known = [int(np.count_nonzero(counted)) for counted in measure.wholes]
+        in_all = build_means([side.all[:, number] for side in means], known)
+        in_mix = build_means([side.mix[:, number] for side in means], known) if possible else None
         result.rows.append(MeasureRow(measure.name, in_all, in_mix))
     if len(categories) > 1:
-        result.sources = build_source_rows(loaded, categories, codes, counts, draws)
+        result.sources = build_source_rows(loaded, categories, codes, counts, means)
     add_distributions(result, loaded, categories, codes, counts, mix if possible else None)
     return result
 
@@ -149,12 +150,8 @@ def group_sources(loaded: Sequence[Side]) -> tuple[list[str], list[IntArray], li
     return categories, codes, small
 
 
-def count_by_code(codes: IntArray, size: int) -> IntArray:
-    return np.bincount(codes, minlength=size)
-
-
 @dataclass(frozen=True, slots=True)
-class DrawnMeans:
+class ResampledMeans:
     """Means of one side, shape (1 + draws, measures); the first row is of the data itself. `by_source` has the mean
     score, shape (1 + draws, sources)."""
 
@@ -163,9 +160,9 @@ class DrawnMeans:
     by_source: FloatArray
 
 
-def draw_means(
+def resample_means(
     measures: Sequence[Measure], at: int, codes: IntArray, mix: FloatArray, usable: npt.NDArray[np.bool_]
-) -> DrawnMeans:
+) -> ResampledMeans:
     """Of side number `at`, whose prompts have the sources `codes`."""
     prompts = len(codes)
     columns = [*(measure.parts[at] for measure in measures), *(measure.wholes[at] for measure in measures)]
@@ -182,7 +179,7 @@ def draw_means(
             in_all.append(sums.sum(axis=1) / sizes.sum(axis=1))
             in_mix.append(np.nansum(means * shares, axis=1) / shares.sum(axis=1))
         by_source.append(means[:, :, 0])
-    return DrawnMeans(np.concatenate(in_all), np.concatenate(in_mix), np.concatenate(by_source))
+    return ResampledMeans(np.concatenate(in_all), np.concatenate(in_mix), np.concatenate(by_source))
 
 
 def find_usable_sources(measures: Sequence[Measure], codes: Sequence[IntArray], sources: int) -> npt.NDArray[np.bool_]:
@@ -195,18 +192,18 @@ def find_usable_sources(measures: Sequence[Measure], codes: Sequence[IntArray], 
     return usable
 
 
-def build_means(drawn: Sequence[FloatArray], prompts: Sequence[int]) -> list[ComparedMean]:
+def build_means(resampled: Sequence[FloatArray], prompts: Sequence[int]) -> list[ComparedMean]:
     """The mean of each side, and its difference from the first side with a 95 % interval. `prompts` have the value on
     each side; one alone has no interval."""
-    means = [to_known(values[0]) for values in drawn]
+    means = [to_known(values[0]) for values in resampled]
     first = means[0]
     result = [ComparedMean(first)]
-    for values, mean, count in zip(drawn[1:], means[1:], prompts[1:], strict=True):
+    for values, mean, count in zip(resampled[1:], means[1:], prompts[1:], strict=True):
         if mean is None or first is None:
             result.append(ComparedMean(mean))
             continue
-        length = min(len(values), len(drawn[0]))
-        changes = values[1:length] - drawn[0][1:length]
+        length = min(len(values), len(resampled[0]))
+        changes = values[1:length] - resampled[0][1:length]
         changes = changes[np.isfinite(changes)]
         interval = None
         if min(count, prompts[0]) > 1 and len(changes):
@@ -225,14 +222,14 @@ def build_source_rows(
     categories: Sequence[str],
     codes: Sequence[IntArray],
     counts: IntArray,
-    draws: Sequence[DrawnMeans],
+    means: Sequence[ResampledMeans],
 ) -> list[SourceRow]:
     rows = []
     for number, name in enumerate(categories):
         prompts = [int(np.count_nonzero(code == number)) for code in codes]
         shares = [int(count[number]) / max(1, len(side.prompts)) for count, side in zip(counts, loaded, strict=True)]
         rows.append(
-            SourceRow(name, prompts, shares, build_means([draw.by_source[:, number] for draw in draws], prompts))
+            SourceRow(name, prompts, shares, build_means([side.by_source[:, number] for side in means], prompts))
         )
     return rows
 
@@ -256,30 +253,30 @@ def add_distributions(
             ratios = [np.nan_to_num(mix / count, posinf=0.0) for count in counts]
         weights[SAME_MIX] = [ratio[code[side.prompts]] for ratio, code, side in zip(ratios, codes, loaded, strict=True)]
     everything = [np.ones(len(side.prompts), bool) for side in loaded]
-    facets = find_facets(result, loaded, categories, codes)
+    breakdowns = find_breakdowns(result, loaded, categories, codes)
     for view, view_weights in weights.items():
         result.charts[view] = [
             distributions.build_distribution(name, bins[name], arrays, view_weights, everything)
             for name, arrays in columns.items()
             if bins[name]
         ]
-        result.facets[view] = {
+        result.breakdowns[view] = {
             kind: [
                 distributions.build_distribution(name, bins["score"], columns["score"], view_weights, masks)
                 for name, masks in parts
             ]
-            for kind, parts in facets.items()
+            for kind, parts in breakdowns.items()
             if parts and bins["score"]
         }
 
 
-def find_facets(
+def find_breakdowns(
     result: UnpairedComparison, loaded: Sequence[Side], categories: Sequence[str], codes: Sequence[IntArray]
 ) -> dict[str, list[tuple[str, list[npt.NDArray[np.bool_]]]]]:
     """Parts of the samples by source, by third of the lengths, and by mark."""
     by_source = [
         (name, [code[side.prompts] == number for code, side in zip(codes, loaded, strict=True)])
-        for number, name in enumerate(categories[:MAX_FACETS])
+        for number, name in enumerate(categories[:MAX_BREAKDOWN_PARTS])
         if len(categories) > 1
     ]
     lengths = [side.values[result.unit] for side in loaded]
@@ -288,10 +285,10 @@ def find_facets(
     by_length = []
     if ends and ends[0] < ends[1]:
         for low, high in ((None, ends[0]), (ends[0], ends[1]), (ends[1], None)):
-            place = distributions.Bin(low, high)
-            masks = [distributions.select_bin(values, place) & np.isfinite(values) for values in lengths]
+            length_bin = distributions.Bin(low, high)
+            masks = [distributions.select_bin(values, length_bin) & np.isfinite(values) for values in lengths]
             by_length.append((f"{'' if low is None else low}–{'' if high is None else high}", masks))
-    marks = [row.name for row in result.rows if row.name.startswith(sides.MARK)][: MAX_FACETS - 1]
+    marks = [row.name for row in result.rows if row.name.startswith(sides.MARK)][: MAX_BREAKDOWN_PARTS - 1]
     by_mark = [
         (name, [side.values[name] > 0 for side in loaded])
         for name in [*marks, "truncated"]

@@ -147,7 +147,7 @@ def arrange_charts(names: Iterable[str], curves: Iterable[Mapping[str, Sequence[
 def keep_whole_charts(names: Sequence[str], constant: dict[str, float | None]) -> dict[str, float | None]:
     """Returns the constant metrics without those whose chart needs all its metrics: the fan, and stacks of parts."""
     stacks = [patterns for title, patterns in DEFAULTS if KINDS.get(title) == "stack"]
-    parts = [[name for name in names if any(fnmatchcase(name, one) for one in patterns)] for patterns in stacks]
+    parts = [[name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)] for patterns in stacks]
     whole = [own for own in (SCORE_FAN_METRICS, *parts) if not constant.keys() >= set(own)]
     return {name: value for name, value in constant.items() if not any(name in own for own in whole)}
 

@@ -9,11 +9,11 @@ from rollouts.models.projects import Project
 from rollouts.models.runs import Run
 
 
-class ChartBoard(models.Model):
+class ChartArrangement(models.Model):
     """How a project arranges the charts of all its runs. Charts are named by their keys. `queries` are the charts of
     queries that the project keeps, as the text of `ChartQuery`."""
 
-    project = models.OneToOneField(Project, models.CASCADE, related_name="chart_board")
+    project = models.OneToOneField(Project, models.CASCADE, related_name="chart_arrangement")
     pinned = models.JSONField(default=list, blank=True)
     order = models.JSONField(default=list, blank=True)
     wide = models.JSONField(default=list, blank=True)
@@ -21,6 +21,9 @@ class ChartBoard(models.Model):
     version = models.PositiveIntegerField(default=0, help_text="increases with each change")
     updated_at = models.DateTimeField(auto_now=True)
     updated_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+")
+
+    class Meta:
+        db_table = "rollouts_chartboard"
 
     def __str__(self) -> str:
         return f"charts of {self.project_id}"

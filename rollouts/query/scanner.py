@@ -56,7 +56,7 @@ class Scanner:
                 continue
         return status
 
-    def ask(
+    def request_frames(
         self, plans: Sequence[bytes], request: ScanRequest, may_be_slow: bool
     ) -> tuple[dict[str, Any], list[bytes]] | None:
         """Returns the answer; None if the process ended. Raises QueryLimitError and SearchCancelledError."""
@@ -119,7 +119,7 @@ def collect_frames(queries: Sequence[pl.LazyFrame], may_be_slow: bool = True) ->
         scanner = take_scanner()
         answer = None
         try:
-            answer = scanner.ask(plans, request, may_be_slow)
+            answer = scanner.request_frames(plans, request, may_be_slow)
         finally:
             if answer is None or answer[0]["slow"]:
                 status = scanner.stop()

@@ -74,19 +74,15 @@ def find_plan_facts(entries: Sequence[Mapping[str, Any]], requested: Mapping[str
     same = list(entries)
     plan: dict[str, Any] = {}
     for fact in FACT_NAMES:
-        values = [hash_fact(facts[fact]) for facts in same if facts.get(fact) is not None]
+        values = [repr(facts[fact]) for facts in same if facts.get(fact) is not None]
         if not values:
             continue
-        chosen = hash_fact(requested.get(fact))
+        chosen = repr(requested.get(fact))
         if chosen not in values:
             chosen = Counter(values).most_common(1)[0][0]  # equal counts keep the order of the entries
-        same = [facts for facts in same if facts.get(fact) is None or hash_fact(facts[fact]) == chosen]
+        same = [facts for facts in same if facts.get(fact) is None or repr(facts[fact]) == chosen]
         plan[fact] = next(facts[fact] for facts in same if facts.get(fact) is not None)
     return plan
-
-
-def hash_fact(value: Any) -> str:
-    return repr(value)
 
 
 def explain_conflict(facts: Mapping[str, Any], plan: Mapping[str, Any], overridden: Collection[str]) -> str:

@@ -117,11 +117,11 @@ def move_entries(
     by: User,
     *,
     if_match: int,
-    kept: Sequence[tuple[Pin, int]],
+    remaining: Sequence[tuple[Pin, int]],
     moved: Sequence[tuple[Pin, int]],
     **settings: Any,
 ) -> tuple[Revision, Revision]:
-    """Saves the plan with the entries `kept`, and a new plan with those that were `moved`. Returns both revisions.
+    """Saves the plan with the `remaining` entries, and a new plan with those that were `moved`. Returns both revisions.
 
     `settings` are those of `save_plan`, for both plans. Raises OutdatedError if `if_match` is not the newest revision.
     """
@@ -132,7 +132,7 @@ def move_entries(
     if (last.number if last else 0) != if_match:
         raise build_outdated_error(name, last, if_match)
     new_name = choose_free_name(project, name)
-    rest = save_plan(project, name, by, if_match=if_match, entries=kept, **settings)
+    rest = save_plan(project, name, by, if_match=if_match, entries=remaining, **settings)
     return rest, save_plan(project, new_name, by, if_match=0, entries=moved, **settings)
 
 

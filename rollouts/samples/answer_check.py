@@ -125,12 +125,12 @@ def read_number(match: re.Match[str]) -> Fraction:
     return -value if sign in ("-", "−") else value
 
 
-def is_equal(one: Fraction, other: Fraction) -> bool:
+def is_equal(left: Fraction, right: Fraction) -> bool:
     """Numbers that differ in rounding, by a factor of 100 (a percentage) or in the sign's writing are equal enough."""
-    if one == other or one == other * 100 or one * 100 == other:
+    if left == right or left == right * 100 or left * 100 == right:
         return True
-    near = max(abs(one), abs(other)) / 1000
-    return (one.denominator > 1 or other.denominator > 1) and abs(one - other) <= near
+    near = max(abs(left), abs(right)) / 1000
+    return (left.denominator > 1 or right.denominator > 1) and abs(left - right) <= near
 
 
 class AnswerChecker:

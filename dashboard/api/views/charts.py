@@ -15,9 +15,9 @@ from rollouts.charts import (
     compute_group_curves,
     find_run_group,
     list_group_names,
-    load_board,
+    load_arrangement,
     load_query_curve,
-    save_board,
+    save_arrangement,
 )
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_text
@@ -103,7 +103,7 @@ class Charts(ApiView):
     def get(self, request: Request, slug: str) -> Response:
         """{pinned, order, wide, queries, version}. A chart's key is its English title or the name of its metric."""
         self.parse_query()
-        return Response(load_board(permissions.project_or_404(request, slug)).serialize())
+        return Response(load_arrangement(permissions.project_or_404(request, slug)).serialize())
 
     def patch(self, request: Request, slug: str) -> Response:
         """Replace some of the lists. Needs the role maintainer. 412 if another user changed them since `version`."""
@@ -112,4 +112,4 @@ class Charts(ApiView):
         version = data.integer("version")
         if version is None:
             raise InvalidInputError("`version` is missing.", "version")
-        return Response(save_board(project, data, version, self.user).serialize())
+        return Response(save_arrangement(project, data, version, self.user).serialize())

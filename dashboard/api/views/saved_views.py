@@ -70,7 +70,7 @@ class OneSavedView(ApiView):
     def patch(self, request: Request, pk: int) -> Response:
         """Change `name`, `params` or `shared`: the owner of the view or of the project."""
         data = self.parse_body()
-        view = changeable_view_or_404(request, pk)
+        view = get_changeable_view_or_404(request, pk)
         fields: dict[str, Any] = {name: data[name] for name in ("name", "params") if name in data}
         if "shared" in data:
             fields["shared"] = data.boolean("shared")
@@ -81,7 +81,7 @@ class OneSavedView(ApiView):
     def delete(self, request: Request, pk: int) -> Response:
         """Delete a view: the owner of the view or of the project."""
         self.parse_query()
-        delete_view(changeable_view_or_404(request, pk), self.user)
+        delete_view(get_changeable_view_or_404(request, pk), self.user)
         return Response(status=204)
 
 
@@ -92,7 +92,7 @@ def visible_views(request: Request) -> QuerySet[SavedView]:
     return views.filter(project=token.project_id) if token and token.project_id else views
 
 
-def changeable_view_or_404(request: Request, pk: int) -> SavedView:
+def get_changeable_view_or_404(request: Request, pk: int) -> SavedView:
     view = row_or_404(visible_views(request), pk, "view")
     if not may_change_view(view, permissions.require_user(request)):
         raise PermissionDenied("Only the owner of the view or of the project can change it.")

@@ -77,11 +77,11 @@ class ChartBuilder:
         key = "score" if chart.name == "score" else "tokens" if self.unit == "tokens" else "len"
         return self.draw(chart, chart.name, titles[chart.name], summary, key, "", WIDTH, HEIGHT)
 
-    def build_facet(self, chart: Distribution, kind: str) -> DistributionChart:
-        title, term = self.describe_facet(chart.name, kind)
+    def build_breakdown(self, chart: Distribution, kind: str) -> DistributionChart:
+        title, term = self.describe_breakdown(chart.name, kind)
         return self.draw(chart, f"{kind}-{chart.name}", title, "", "score", term, SMALL_WIDTH, SMALL_HEIGHT)
 
-    def describe_facet(self, name: str, kind: str) -> tuple[str, str]:
+    def describe_breakdown(self, name: str, kind: str) -> tuple[str, str]:
         """The name of a part of the samples, and the query term that finds it (empty if there is none)."""
         if kind == "source":
             if name == compare.OTHER_SOURCES:
@@ -108,13 +108,13 @@ class ChartBuilder:
         for at, target in enumerate(self.targets):
             classes = self.classes[target.letter]
             points = []
-            for number, place in enumerate(chart.bins):
+            for number, edges in enumerate(chart.bins):
                 count, share = chart.counts[at][number], chart.shares[at][number]
                 size = (base - TOP) * share / highest
                 text = _("{letter}: {name}, {count} samples, {share} %").format(
-                    letter=target.letter, name=name_bin(place), count=f"{count:,}", share=f"{100 * share:.1f}"
+                    letter=target.letter, name=name_bin(edges), count=f"{count:,}", share=f"{100 * share:.1f}"
                 )
-                link = self.link_samples(target, f"{term} {build_bin_terms(place, column)}".strip())
+                link = self.link_samples(target, f"{term} {build_bin_terms(edges, column)}".strip())
                 mark_key = f"{key}-{target.letter}-{number}".replace("\0", "")
                 if sides == 2:
                     x = LEFT + slot * number + slot * (0.08 + 0.42 * at)
@@ -134,13 +134,13 @@ class ChartBuilder:
 
     def build_rows(self, chart: Distribution, column: str, term: str) -> list[TableLine]:
         rows = []
-        for number, place in enumerate(chart.bins):
-            terms = f"{term} {build_bin_terms(place, column)}".strip()
+        for number, edges in enumerate(chart.bins):
+            terms = f"{term} {build_bin_terms(edges, column)}".strip()
             cells = [
                 (chart.counts[at][number], f"{100 * chart.shares[at][number]:.1f} %", self.link_samples(target, terms))
                 for at, target in enumerate(self.targets)
             ]
-            rows.append(TableLine(name_bin(place), cells))
+            rows.append(TableLine(name_bin(edges), cells))
         return rows
 
     def link_samples(self, target: ComparisonTarget, terms: str) -> str:
@@ -148,12 +148,12 @@ class ChartBuilder:
         return f"{reverse('step', args=[target.run.uid, target.step.step])}?{query}"
 
 
-def build_bin_terms(place: Bin, column: str) -> str:
+def build_bin_terms(edges: Bin, column: str) -> str:
     """The query terms of the values in a bin."""
-    if place.low is not None and place.low == place.high:
-        return f"{column}={format_edge(place.low)}"
-    low = f"{column}>={format_edge(place.low)}" if place.low is not None else ""
-    high = f"{column}<{format_edge(place.high)}" if place.high is not None else ""
+    if edges.low is not None and edges.low == edges.high:
+        return f"{column}={format_edge(edges.low)}"
+    low = f"{column}>={format_edge(edges.low)}" if edges.low is not None else ""
+    high = f"{column}<{format_edge(edges.high)}" if edges.high is not None else ""
     return f"{low} {high}".strip()
 
 
@@ -162,8 +162,8 @@ def format_edge(value: float) -> str:
     return repr(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
 
 
-def name_bin(place: Bin) -> str:
-    low, high = (None if edge is None else format_value(edge) for edge in (place.low, place.high))
+def name_bin(edges: Bin) -> str:
+    low, high = (None if edge is None else format_value(edge) for edge in (edges.low, edges.high))
     if low is not None and low == high:
         return low
     return f"≥ {low}" if high is None else f"< {high}" if low is None else f"{low} – {high}"
@@ -177,5 +177,5 @@ def place_labels(bins: Sequence[Bin], slot: float, width: int) -> list[tuple[flo
     """(x, text) of as many values as there is room for: below its bar, or below the edge between two bins."""
     exact = bins[0].low == bins[0].high
     every = -(-len(bins) // max(2, MAX_LABELS * width // WIDTH))
-    lows = [(number, place.low) for number, place in enumerate(bins) if place.low is not None][::every]
+    lows = [(number, edges.low) for number, edges in enumerate(bins) if edges.low is not None][::every]
     return [(round(LEFT + slot * (number + exact / 2), 1), format_value(low)) for number, low in lows]

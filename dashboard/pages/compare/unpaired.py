@@ -14,7 +14,7 @@ from rollouts.compare import ComparedMean, ComparisonTarget, UnpairedComparison
 
 PAIRED = "paired"
 VIEWS = (compare.ALL, compare.SAME_MIX, PAIRED)
-FACETS = ("source", "length", "marks")
+BREAKDOWNS = ("source", "length", "marks")
 MIN_PAIRS = 30  # with fewer, and prompts without a pair, the page opens on all samples
 DRAWING_WIDTH = 100
 
@@ -50,8 +50,8 @@ def build_unpaired_context(
     }
     if view == PAIRED:
         return context
-    facets = {kind: drawn for kind, drawn in unpaired.facets[view].items() if drawn}
-    by = state.by if state.by in facets else next(iter(facets), "")
+    breakdowns = {kind: parts for kind, parts in unpaired.breakdowns[view].items() if parts}
+    by = state.by if state.by in breakdowns else next(iter(breakdowns), "")
     labels = {"source": _("source"), "length": _("length"), "marks": _("marks")}
     builder = charts.ChartBuilder(targets, unpaired.unit)
     return context | {
@@ -59,8 +59,8 @@ def build_unpaired_context(
         "measure_rows": build_measure_rows(unpaired, view),
         "source_rows": build_source_rows(unpaired),
         "charts": [builder.build(chart) for chart in unpaired.charts[view]],
-        "facet_charts": [builder.build_facet(chart, by) for chart in facets.get(by, [])],
-        "facet_kinds": [(labels[kind], link(**{"as": view, "by": kind}), kind == by) for kind in facets],
+        "breakdown_charts": [builder.build_breakdown(chart, by) for chart in breakdowns.get(by, [])],
+        "breakdown_kinds": [(labels[kind], link(**{"as": view, "by": kind}), kind == by) for kind in breakdowns],
         "by": by,
         "as_table": state.table,
         "table_link": link(**{"as": view, "by": by, "table": "" if state.table else "1"}),
@@ -141,7 +141,7 @@ def build_measure_rows(unpaired: UnpairedComparison, view: str) -> list[MeasureL
     for row in unpaired.rows:
         means = (row.mix if view == compare.SAME_MIX else row.all) or row.all
         formatted = [table.format_statistic(row.name, mean) for mean in means]
-        drawings = draw_intervals(means[1:])
+        drawings = render_intervals(means[1:])
         cells = [
             SideCell(compare.TARGET_LETTERS[at], shown, drawing)
             for at, (shown, drawing) in enumerate(zip(formatted[1:], drawings, strict=True), 1)
@@ -164,14 +164,14 @@ def name_measure(name: str, unpaired: UnpairedComparison) -> str:
     return names.get(name, name)
 
 
-def draw_intervals(means: Sequence[ComparedMean]) -> list[IntervalDrawing | None]:
+def render_intervals(means: Sequence[ComparedMean]) -> list[IntervalDrawing | None]:
     """One scale for all sides of a row."""
     ends = [abs(end) for mean in means for end in (*(mean.interval or ()), mean.change or 0)]
     scale = max(ends, default=0) * 1.1
-    return [draw_interval(mean, scale) for mean in means]
+    return [render_interval(mean, scale) for mean in means]
 
 
-def draw_interval(mean: ComparedMean, scale: float) -> IntervalDrawing | None:
+def render_interval(mean: ComparedMean, scale: float) -> IntervalDrawing | None:
     if mean.change is None or mean.interval is None or not scale:
         return None
     places = [round(DRAWING_WIDTH / 2 * (1 + value / scale), 1) for value in (0.0, mean.change, *mean.interval)]

@@ -65,7 +65,7 @@ class CompareUrlState:
         of, split, only, start, sel, nth, diff, view, by, table_ = (clean_param(params.get(name, "")) for name in names)
         split = split if split in SPLITS else ""
         view = view if view in unpaired.VIEWS else ""
-        by = by if by in unpaired.FACETS else ""
+        by = by if by in unpaired.BREAKDOWNS else ""
         rows = parse_row_offset(start), sel, parse_row_offset(nth)
         return cls(of, split, only, *rows, diff == "1", view, by, table_ == "1")
 

@@ -58,7 +58,7 @@ class PlanDraft:
     def from_query(cls, query: QueryDict, saved: PlanDraft) -> PlanDraft:
         """The draft in the parameters, `saved` if there is none; then `add=PIN` and `remove=POSITIONS` are applied."""
         draft = cls.parse_draft(query) if is_number(query.get("base", "")) else saved
-        return draft.without_entries(query.get("remove", "")).with_pin(query.get("add", ""))
+        return draft.remove_entries(query.get("remove", "")).with_pin(query.get("add", ""))
 
     @classmethod
     def parse_draft(cls, query: QueryDict) -> PlanDraft:
@@ -75,15 +75,15 @@ class PlanDraft:
         excludes_flagged = bool(query.get("exclude_flagged"))
         return cls(int(query.get("base", "0")), action, mismatch, excludes_flagged, tuple(entries[:MAX_DRAFT_ENTRIES]))
 
-    def without_entries(self, positions: str) -> PlanDraft:
-        """Removes the entries at these positions: numbers with commas between them."""
+    def remove_entries(self, positions: str) -> PlanDraft:
+        """Returns the draft without the entries at these positions: numbers with commas between them."""
         removed = parse_positions(positions)
         return replace(self, entries=tuple(row for number, row in enumerate(self.entries) if number not in removed))
 
-    def only_entries(self, positions: str) -> PlanDraft:
-        """Keeps only the entries at these positions."""
-        kept = parse_positions(positions)
-        return replace(self, entries=tuple(row for number, row in enumerate(self.entries) if number in kept))
+    def select_entries(self, positions: str) -> PlanDraft:
+        """Returns the draft with only the entries at these positions."""
+        selected = parse_positions(positions)
+        return replace(self, entries=tuple(row for number, row in enumerate(self.entries) if number in selected))
 
     def with_pin(self, pin: str) -> PlanDraft:
         """Adds the pin after the last target, or at its trainer's first step."""

@@ -134,11 +134,11 @@ def save_draft(page: PlanPageState, user: User) -> str:
 def move_lines(page: PlanPageState, user: User, positions: str) -> SafeString:
     """Moves the lines at these positions to a new plan and returns the message. Raises RolloutError."""
     draft = page.draft
-    kept, moved = (
-        load_entries(page.project, part) for part in (draft.without_entries(positions), draft.only_entries(positions))
+    remaining, moved = (
+        load_entries(page.project, part) for part in (draft.remove_entries(positions), draft.select_entries(positions))
     )
     rest, new = move_entries(
-        page.project, page.plan, user, if_match=draft.base, kept=kept, moved=moved, **draft.settings
+        page.project, page.plan, user, if_match=draft.base, remaining=remaining, moved=moved, **draft.settings
     )
     link = f"{reverse('pins')}?{urlencode({'project': page.project.slug, 'plan': new.plan.name})}"
     count = len(moved)

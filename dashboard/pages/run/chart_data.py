@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.run import overlays
-from rollouts.charts import RunGroup, compute_group_curves, load_board
+from rollouts.charts import RunGroup, compute_group_curves, load_arrangement
 from rollouts.lib import Cache, CacheSize
 from rollouts.metrics import ChartLayout, add_time_axis, arrange_charts, list_metric_names, load_curves
 from rollouts.models import Run
@@ -41,7 +41,7 @@ def chart_data_view(request: HttpRequest, uid: str) -> HttpResponse:
     url_state = common.StepUrlState.from_query(request.GET)
     common.attempt_or_404(run, url_state.attempt)
     overlay_runs, groups = overlays.find_overlay_runs(request, run), overlays.find_overlay_groups(request, run)
-    board = load_board(run.project)
+    board = load_arrangement(run.project)
     shown = [run, *overlay_runs, *(each for group in groups for each in group.runs)]
     etag = common.compute_etag(request, "charts", ([(each.pk, each.version) for each in shown], board.version))
     if request.headers.get("If-None-Match", "") == etag:

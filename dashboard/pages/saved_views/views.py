@@ -49,7 +49,7 @@ def find_run(request: HttpRequest) -> Run | None:
 @require_safe
 def open_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Redirects to the page: of `?run=`, else of the most recently updated run of the project."""
-    view = view_or_404(request, pk)
+    view = get_view_or_404(request, pk)
     run = find_run(request)
     if run is None and view.page not in PAGES_WITHOUT_RUN:
         runs = permissions.visible_runs(request).filter(project=view.project, archived_at=None)
@@ -87,7 +87,7 @@ def save_view_view(request: HttpRequest) -> HttpResponse:
 @require_POST
 def change_view_view(request: HttpRequest, pk: int) -> HttpResponse:
     """`do`: rename (`name`), replace (`params`), share, unshare, delete."""
-    user, view, data = get_signed_in_user(request), view_or_404(request, pk), request.POST
+    user, view, data = get_signed_in_user(request), get_view_or_404(request, pk), request.POST
     if not may_change_view(view, user):
         raise PermissionDenied(_("Only the owner of the view or of the project can change it."))
     try:
@@ -117,7 +117,7 @@ def change_view(request: HttpRequest, view: SavedView, action: str) -> str:
     return _("View {name} saved.")
 
 
-def view_or_404(request: HttpRequest, pk: int) -> SavedView:
+def get_view_or_404(request: HttpRequest, pk: int) -> SavedView:
     views = SavedView.objects.visible_to(get_signed_in_user(request)).select_related("project", "owner")
     view: SavedView | None = views.filter(pk=min(pk, MAX_INT64)).first()
     if view is None:

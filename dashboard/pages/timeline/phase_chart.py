@@ -95,7 +95,7 @@ def build_paths(
         heights = np.nan_to_num(times.column(phase)[rows]) * scale
         ends = np.minimum(base + heights, 1.0)
         parts = [
-            draw_bar(at * width, 0.9 * width, low, high)
+            render_bar(at * width, 0.9 * width, low, high)
             for at, (low, high) in enumerate(zip(base.tolist(), ends.tolist(), strict=True))
             if high > low
         ]
@@ -111,13 +111,13 @@ def build_peak_path(
 ) -> str:
     """A thin line up to the slowest step of each column."""
     return "".join(
-        draw_bar((at + 0.35) * width, 0.2 * width, low, min(high, 1.0))
+        render_bar((at + 0.35) * width, 0.2 * width, low, min(high, 1.0))
         for at, (low, high) in enumerate(zip(totals.tolist(), peaks.tolist(), strict=True))
         if high > low * 1.001 and low < 1
     )
 
 
-def draw_bar(x: float, width: float, low: float, high: float) -> str:
+def render_bar(x: float, width: float, low: float, high: float) -> str:
     return f"M{x:.1f} {HEIGHT * (1 - low):.1f}h{width:.2f}V{HEIGHT * (1 - high):.1f}h-{width:.2f}z"
 
 

@@ -48,16 +48,17 @@ def build_timeline_context(request: HttpRequest, run: Run, panel: str) -> dict[s
     if panel in {"strip", "alive"}:
         return context
     shares = request.GET.get("show") == "share"
-    wanted = common.parse_step_number(request.GET.get("step", ""))
+    requested = common.parse_step_number(request.GET.get("step", ""))
     times = load_step_times(run)
     if times is not None:
-        row = find_shown_row(times, wanted)
+        row = find_shown_row(times, requested)
         kind, step = times.step_kind, int(times.steps[row])
         context |= build_phases_context(run, times, row, shares=shares)
     else:
         kind = common.find_step_kind(run, "train")
         newest = run.steps.current().filter(split="train", step_kind=kind, samples__gt=0)
-        step = wanted if wanted is not None else newest.order_by("-step").values_list("step", flat=True).first() or 0
+        newest_step = newest.order_by("-step").values_list("step", flat=True).first() or 0
+        step = newest_step if requested is None else requested
     samples = build_samples_context(find_sample_step(run, kind, step))
     return context | samples | {"times": times, "step": step, "shares": shares, "setup_lines": list_setup_lines()}
 
@@ -67,12 +68,12 @@ def list_setup_lines() -> list[tuple[str, str]]:
     return [(timing.trainer, timing.setup_line) for timing in list_timings() if timing.setup_line]
 
 
-def find_shown_row(times: StepTimes, wanted: int | None) -> int:
-    """The row of the wanted step, or of the nearest one; without it the newest."""
-    if wanted is None:
+def find_shown_row(times: StepTimes, requested: int | None) -> int:
+    """The row of the requested step, or of the nearest one; without it the newest."""
+    if requested is None:
         return len(times) - 1
-    row = times.find_row(wanted)
-    return int(np.argmin(np.abs(times.steps - wanted))) if row is None else row
+    row = times.find_row(requested)
+    return int(np.argmin(np.abs(times.steps - requested))) if row is None else row
 
 
 def build_phases_context(run: Run, times: StepTimes, row: int, *, shares: bool) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def build_phases_context(run: Run, times: StepTimes, row: int, *, shares: bool) 
         "earlier_link": link(int(times.steps[row - 1])) if row else "",
         "later_link": link(int(times.steps[row + 1])) if row + 1 < len(times) else "",
         "mode_links": (f"{base}?step={int(times.steps[row])}", f"{base}?step={int(times.steps[row])}&show=share"),
-        "sentence": describe_step(times, row),
+        "step_summary": describe_step(times, row),
         "phase_rows": build_phase_rows(times, row),
         "overlap": build_overlap_rows(times, row),
     }
@@ -119,12 +120,12 @@ def describe_step(times: StepTimes, row: int) -> str:
     text = _("{phase} took {seconds} of {total}.")
     if name == "waiting":
         text = _("the trainer waited {seconds} of {total} for samples.")
-    sentence = text.format(phase=_(PHASE_NAMES[name]), seconds=seconds(phases.get(name)), total=seconds(total))
+    summary = text.format(phase=_(PHASE_NAMES[name]), seconds=seconds(phases.get(name)), total=seconds(total))
     median = float(np.median(times.total))
     if median > 0 and total >= SLOW_RATIO * median:
         ratio = _("{ratio} × the median step.").format(ratio=f"{total / median:.1f}")
-        return f"{sentence} {ratio}"
-    return sentence
+        return f"{summary} {ratio}"
+    return summary
 
 
 def build_phase_rows(times: StepTimes, row: int) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ __all__ = ["FILES", "record"]
 __getattr__ = lazy_names(__name__, {"plugin": ("record",)})
 
 
-def _step_of(path: PurePath) -> int | None:
+def _parse_step(path: PurePath) -> int | None:
     version, task = path.parent.name, path.stem
     return int(version) if version.isdecimal() and task.isdecimal() and len(version) < 19 else None
 
@@ -50,7 +50,7 @@ FILES = TrainerFiles(
     timing=TIMING,
     kinds=(
         FileKind(
-            "areal", "samples of a version", "*.jsonl", _is_samples, grows=True, step=_step_of,
+            "areal", "samples of a version", "*.jsonl", _is_samples, grows=True, step=_parse_step,
             step_kind="policy_version",
         ),
     ),

@@ -101,7 +101,7 @@ def catch_errors(function: Callable[P, T]) -> Callable[P, T | None]:
         except Exception as error:
             name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
             description = f"{type(error).__name__}: {error}"
-            message = "Training goes on, but Rolloutdeck lost something in %s: %s"
+            message = "Training continues, but Rolloutdeck lost something in %s: %s"
             once_logger.log_once(f"{name} {description}", message, name, description)
             return None
 

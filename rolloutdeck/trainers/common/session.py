@@ -111,7 +111,7 @@ class TrainerSession:
     def count_lost(self, reason: str, count: int = 1) -> None:
         """Counts `count` lost items on the run and logs a warning once."""
         self.run.lose(f"{self.log_name}: {reason}", count)
-        message = "Training goes on, but Rolloutdeck leaves out %s. It is counted on the run."
+        message = "Training continues, but Rolloutdeck leaves out %s. It is counted on the run."
         patching.once_logger.log_once(reason, message, reason)
 
     def flush(self, seconds: float) -> None:

@@ -18,7 +18,7 @@ from rolloutdeck.trainers.tables import parse_step_name
 __all__ = ["FILES"]
 
 
-def _step_of(path: PurePath) -> int | None:
+def _parse_step(path: PurePath) -> int | None:
     steps = (parse_step_name(folder.name) for folder in path.parents)
     return next((step for step in steps if step is not None), None)
 
@@ -36,7 +36,7 @@ def _is_log(name: str, head: FileHead) -> bool:
 
 
 KINDS = tuple(
-    FileKind(format, description, pattern, matches, step=_step_of, stepless=True, split=lambda path: "eval")
+    FileKind(format, description, pattern, matches, step=_parse_step, stepless=True, split=lambda path: "eval")
     for format, description, pattern, matches in (
         ("lm-eval", "samples of an evaluation", "samples_*.jsonl", _is_samples),
         ("lighteval", "details of an evaluation", "details_*.parquet", _is_details),

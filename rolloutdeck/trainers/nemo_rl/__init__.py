@@ -29,7 +29,7 @@ __getattr__ = lazy_names(__name__, {"plugin": ("record",)})
 DUMP_FILE = re.compile(r"(train|val)_data_step(\d{1,18})\.jsonl\Z")
 
 
-def _split_of(path: PurePath) -> str:
+def _parse_split(path: PurePath) -> str:
     match = DUMP_FILE.match(path.name)
     return "eval" if match and match[1] == "val" else "train"
 
@@ -61,7 +61,7 @@ FILES = TrainerFiles(
     kinds=(
         FileKind(
             "nemo-rl", "samples of a step", "*_data_step*.jsonl", _is_samples,
-            step=lambda path: match_step(DUMP_FILE, path.name), split=_split_of,
+            step=lambda path: match_step(DUMP_FILE, path.name), split=_parse_split,
         ),
     ),
     guess_split=assume_split("train", "NeMo-RL names its validations"),

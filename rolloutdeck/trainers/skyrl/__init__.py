@@ -36,7 +36,7 @@ _COLUMNS = ("input_prompt", "output_response", "env_class")
 _CLASS = b"training_batch"
 
 
-def _eval_step_of(path: PurePath) -> int | None:
+def _parse_eval_step(path: PurePath) -> int | None:
     return 0 if path.parent.name == "eval_only" else match_step(_EVAL_FOLDER, path.parent.name)
 
 
@@ -76,11 +76,11 @@ FILES = TrainerFiles(
             step=lambda path: match_step(_BATCH, path.name), split=lambda path: "train",
         ),
         FileKind(
-            "skyrl", "samples of an evaluation", "*.jsonl", _is_evaluation, step=_eval_step_of, stepless=True,
+            "skyrl", "samples of an evaluation", "*.jsonl", _is_evaluation, step=_parse_eval_step, stepless=True,
             split=lambda path: "eval", producer=lambda path: path.stem,
         ),
         FileKind(
-            "metrics", "results of an evaluation", "aggregated_results.jsonl", _is_results, step=_eval_step_of,
+            "metrics", "results of an evaluation", "aggregated_results.jsonl", _is_results, step=_parse_eval_step,
             content="metrics",
         ),
     ),

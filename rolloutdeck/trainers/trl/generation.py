@@ -23,8 +23,8 @@ class GenerationEstimate:
     per_step: the least number of generations in one step. unknown: the settings without a known value, `name=value`.
     """
 
-    at_least: float
-    at_most: float
+    lowest: float
+    highest: float
     per_step: float
     unknown: tuple[str, ...]
 
@@ -41,8 +41,8 @@ def estimate_generations_per_file(settings: TrainerSettings, *, some_unread: boo
     every, per_step = _read_logging_steps(settings), _read_generations_per_step(settings, some_unread)
     iterations = _read_count(settings, "num_iterations", 1, some_unread)
     return GenerationEstimate(
-        at_least=every.low * per_step.low / iterations.high,
-        at_most=every.high * per_step.high / iterations.low,
+        lowest=every.low * per_step.low / iterations.high,
+        highest=every.high * per_step.high / iterations.low,
         per_step=per_step.low / iterations.high,
         unknown=(*every.unknown, *per_step.unknown, *iterations.unknown),
     )

@@ -24,12 +24,12 @@ FIRST_PARQUET_VERSION = (0, 28)  # writes files
 FIRST_ROLLOUT_FUNC_VERSION = (0, 29)  # calls rollout_func without vLLM
 # A key that only a checkpoint's trainer_state.json has; that file has no arguments of GRPO.
 STATE_KEY = "log_history"
-JUDGED = ("log_completions", "logging_steps", "eval_strategy")
+CHECKED_SETTINGS = ("log_completions", "logging_steps", "eval_strategy")
 # Settings that only trainers with a reward have: without one of them, a file may be of any trainer.
 GENERATION_SETTINGS = (
-    *JUDGED[:1], "num_generations", "max_completion_length", "num_iterations", "steps_per_generation", "rollout_func",
-    "generation_batch_size", "reward_funcs", "reward_weights", "use_vllm", "vllm_mode", "epsilon", "scale_rewards",
-    "loss_type", "trl_version", "callbacks", STATE_KEY,
+    "log_completions", "num_generations", "max_completion_length", "num_iterations", "steps_per_generation",
+    "rollout_func", "generation_batch_size", "reward_funcs", "reward_weights", "use_vllm", "vllm_mode", "epsilon",
+    "scale_rewards", "loss_type", "trl_version", "callbacks", STATE_KEY,
 )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def _has_config_elsewhere(settings: TrainerSettings, trainer: str) -> bool:
     """Returns whether a script creates a trainer and leaves its config to a command line."""
     creates = [name for name in settings if name.endswith(("Config()", "Arguments()"))]
     has_config = any(trainer.removesuffix("Trainer") in name or "TrainingArguments" in name for name in creates)
-    return bool(trainer) and not has_config and not any(name in settings for name in JUDGED)
+    return bool(trainer) and not has_config and not any(name in settings for name in CHECKED_SETTINGS)
 
 
 def _has_generation_settings(settings: TrainerSettings) -> bool:
@@ -117,7 +117,7 @@ def _list_groups(settings: TrainerSettings) -> list[str]:
 
 
 def _check_unread_arguments(settings: TrainerSettings) -> list[SettingsIssue]:
-    missing = [name for name in JUDGED if name not in settings]
+    missing = [name for name in CHECKED_SETTINGS if name not in settings]
     if not missing or not (groups := _list_groups(settings)):
         return []
     lost = f"They may be in {groups[0]}. Give them as key=value to check them."
@@ -150,9 +150,9 @@ def _check_logging_interval(settings: TrainerSettings) -> list[SettingsIssue]:
         return []
     estimate = estimate_generations_per_file(settings, some_unread=bool(groups))
     lost = "A file has the last generation before the trainer logs: earlier ones are lost."
-    if estimate.at_most <= 1:
+    if estimate.highest <= 1:
         return []
-    if estimate.at_least <= 1:
+    if estimate.lowest <= 1:
         unknown = ", ".join(estimate.unknown)
         return [build_undetermined_issue(unknown, f"If the trainer logs less often than it generates: {lost}", lines)]
     if estimate.per_step > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.models import User
 
 from rollouts.metrics import append_points
-from rollouts.models import ChartBoard, Project
+from rollouts.models import ChartArrangement, Project
 from rollouts.samples.record import MetricPoint
 from tests.dashboard.support.api_client import ApiClient, filled
 from tests.support import builders
@@ -54,4 +54,4 @@ def test_maintainers_arrange_the_charts_and_everybody_sees_it(project: Project, 
     ):
         assert api("PATCH", "projects/math/charts/", {"version": 1, **wrong}).status_code == 400, wrong
     assert api("PATCH", "projects/math/charts/", {"pinned": []}).status_code == 400
-    assert ChartBoard.objects.get().version == 1
+    assert ChartArrangement.objects.get().version == 1

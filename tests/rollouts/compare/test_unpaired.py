@@ -128,8 +128,8 @@ def test_distributions_of_all_sides_have_the_same_bins_and_count_every_sample(ru
     score, length = result.charts["all"]
     assert [sum(counts) for counts in score.counts] == [40, 80, 40] == [sum(counts) for counts in length.counts]
     assert all(sum(shares) == pytest.approx(1) for shares in score.shares + result.charts[SAME_MIX][0].shares)
-    assert {chart.name for chart in result.facets["all"]["source"]} == {"a", "b"}
-    of_sources = [sum(map(sum, (chart.counts[at] for chart in result.facets["all"]["source"]))) for at in range(3)]
+    assert {chart.name for chart in result.breakdowns["all"]["source"]} == {"a", "b"}
+    of_sources = [sum(map(sum, (chart.counts[at] for chart in result.breakdowns["all"]["source"]))) for at in range(3)]
     assert of_sources == [40, 80, 40]
 
 

@@ -54,5 +54,5 @@ def test_hooks_that_raise(alone: Training, tmp_path: Path) -> None:
     assert not result.deck.dumps
     assert result.deck.points()
     for hook in ("capture._capture", "replay._replayed"):
-        assert f"Training goes on, but Rolloutdeck lost something in {hook}: NameError" in result.done.stderr
+        assert f"Training continues, but Rolloutdeck lost something in {hook}: NameError" in result.done.stderr
     assert same(result, alone)

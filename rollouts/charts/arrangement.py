@@ -13,14 +13,14 @@ from django.utils.translation import gettext as _
 from rollouts.charts.query_curves import MAX_QUERY_CHARS, ChartQuery
 from rollouts.errors import InvalidInputError, OutdatedError
 from rollouts.lib import parse_text
-from rollouts.models import ChartBoard, Project
+from rollouts.models import ChartArrangement, Project
 
 MAX_KEYS: Final = {"pinned": 40, "order": 1000, "wide": 200, "queries": 40}
 MAX_KEY_CHARS: Final = 10 + 2 * MAX_QUERY_CHARS
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class Arrangement:
     """`version` identifies the state that a change is based on."""
 
     pinned: tuple[str, ...] = ()
@@ -33,21 +33,21 @@ class Board:
         return asdict(self)
 
 
-def load_board(project: Project) -> Board:
-    row = ChartBoard.objects.filter(project=project).first()
-    return build_board(row) if row else Board()
+def load_arrangement(project: Project) -> Arrangement:
+    row = ChartArrangement.objects.filter(project=project).first()
+    return build_arrangement(row) if row else Arrangement()
 
 
-def build_board(row: ChartBoard) -> Board:
-    return Board(tuple(row.pinned), tuple(row.order), tuple(row.wide), tuple(row.queries), row.version)
+def build_arrangement(row: ChartArrangement) -> Arrangement:
+    return Arrangement(tuple(row.pinned), tuple(row.order), tuple(row.wide), tuple(row.queries), row.version)
 
 
 @transaction.atomic
-def save_board(project: Project, changes: Mapping[str, Any], version: int, by: User) -> Board:
-    """Replaces the lists in `changes`. Raises InvalidInputError, and OutdatedError if another user changed the board
+def save_arrangement(project: Project, changes: Mapping[str, Any], version: int, by: User) -> Arrangement:
+    """Replaces the lists in `changes`. Raises InvalidInputError, and OutdatedError if another user changed the charts
     since `version`."""
     values = {name: parse_keys(name, changes[name]) for name in MAX_KEYS if name in changes}
-    row = ChartBoard.objects.select_for_update().get_or_create(project=project)[0]
+    row = ChartArrangement.objects.select_for_update().get_or_create(project=project)[0]
     if row.version != version:
         message = _("Another user changed the charts of this project. Yours were not saved; the page shows theirs now.")
         raise OutdatedError(message, "version")
@@ -56,7 +56,7 @@ def save_board(project: Project, changes: Mapping[str, Any], version: int, by: U
     row.version += 1
     row.updated_by = by
     row.save()
-    return build_board(row)
+    return build_arrangement(row)
 
 
 def parse_keys(name: str, value: Any) -> list[str]:

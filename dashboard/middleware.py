@@ -32,6 +32,7 @@ from dashboard.permissions import LAST_PROJECT
 from dashboard.search_limits import set_search_person
 from rolloutdeck.protocol import SERVER_HEADER, WIRE_VERSION
 from rollouts.errors import QueryLimitError, SearchCancelledError, StorageUnavailableError, TooManySearchesError
+from rollouts.lib import clear_outdated
 from rollouts.storage import is_disk_full
 
 log = logging.getLogger(__name__)
@@ -54,15 +55,18 @@ def add_server_headers(response: HttpResponseBase) -> HttpResponseBase:
 
 @sync_and_async_middleware
 def rolloutdeck_headers(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Adds the header without which a client does not trust a response, and the content security policy."""
+    """Adds the header without which a client does not trust a response, and the content security policy. Clears the
+    caches first if they may have a prompt that was forgotten."""
     if iscoroutinefunction(get_response):
 
         async def respond_async(request: HttpRequest) -> HttpResponseBase:
+            clear_outdated()
             return add_server_headers(await get_response(request))
 
         return respond_async
 
     def respond(request: HttpRequest) -> HttpResponseBase:
+        clear_outdated()
         return add_server_headers(get_response(request))
 
     return respond

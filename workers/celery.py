@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_embedded_init, worker_process_init
+from celery.signals import beat_embedded_init, task_prerun, worker_process_init
 
 from rolloutdeck.up import end_with_parent
 
@@ -21,6 +21,13 @@ app.autodiscover_tasks(["workers"])
 def end_with_worker(**_: Any) -> None:
     """Ends the pool and beat when their worker is killed. Otherwise two beats would run after a restart."""
     end_with_parent(PARENT_PID)
+
+
+@task_prerun.connect
+def clear_forgotten_prompts(**_: Any) -> None:
+    from rollouts.lib import clear_outdated  # needs Django's settings
+
+    clear_outdated()
 
 
 @worker_process_init.connect

@@ -5,6 +5,11 @@ Invariant: results are printed to standard output, messages to standard error.
 """
 
 from rolloutdeck.cli.entry import main
-from rolloutdeck.cli.server_arguments import add_backup_arguments, add_fsck_arguments, add_restore_arguments
+from rolloutdeck.cli.server_arguments import (
+    add_backup_arguments,
+    add_forget_arguments,
+    add_fsck_arguments,
+    add_restore_arguments,
+)
 
-__all__ = ["add_backup_arguments", "add_fsck_arguments", "add_restore_arguments", "main"]
+__all__ = ["add_backup_arguments", "add_forget_arguments", "add_fsck_arguments", "add_restore_arguments", "main"]

@@ -13,7 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rolloutdeck.cli.server_arguments import add_backup_arguments, add_fsck_arguments, add_restore_arguments
+from rolloutdeck.cli.server_arguments import (
+    add_backup_arguments,
+    add_forget_arguments,
+    add_fsck_arguments,
+    add_restore_arguments,
+)
 from rolloutdeck.errors import UsageError
 from rolloutdeck.protocol import COLUMN_PRESETS, SPLITS, STEP_KINDS, TOKEN_SCOPES
 from rolloutdeck.trainer_api import TRAINERS
@@ -190,6 +195,7 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "backup": ("rolloutdeck.cli.server_commands", "back up a running server", add_backup_arguments),
     "restore": ("rolloutdeck.cli.server_commands", "restore a backup into a new data folder", add_restore_arguments),
     "fsck": ("rolloutdeck.cli.server_commands", "find and repair lost or damaged files", add_fsck_arguments),
+    "forget": ("rolloutdeck.cli.server_commands", "remove a prompt and its samples everywhere", add_forget_arguments),
     "check": ("rolloutdeck.cli.check", "find trainer settings that would lose samples", _add_check),
 }
 

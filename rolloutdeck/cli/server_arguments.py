@@ -35,6 +35,16 @@ def add_fsck_arguments(parser: argparse.ArgumentParser) -> None:
     _add_data_argument(parser)
 
 
+def add_forget_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--project", required=True, help="the project; others keep the prompt")
+    key_help = "key of the prompt: the last part of the URL of its page, 26 letters and digits"
+    add("--prompt", required=True, metavar="KEY", help=key_help)
+    add("--containing", action="store_true", help="also remove samples of other prompts that contain the text")
+    add("--apply", action="store_true", help="remove; without it the command only says what it would remove")
+    _add_data_argument(parser)
+
+
 def _parse_percent(text: str) -> float:
     value = float(text.removesuffix("%"))
     if not 0 <= value <= 100:

@@ -1,4 +1,4 @@
-"""The commands `backup`, `restore` and `fsck`, which run on the server's machine."""
+"""The commands `backup`, `restore`, `fsck` and `forget`, which run on the server's machine."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ from rollouts import storage
 from rollouts.errors import RolloutError, StorageUnavailableError, UnreadableDumpError, UnsafeDumpError
 from rollouts.formats import HEAD_BYTES, METRIC_FORMATS, find_table_format, select_format
 from rollouts.indexing import artifact_dumps, correctness, split_steps
-from rollouts.indexing.reading import BAD_LINE, ClaimLostError, DumpReading, clean_message
+from rollouts.indexing.forgotten import drop_forgotten_artifact, drop_forgotten_bytes
+from rollouts.indexing.reading import BAD_LINE, FORGOTTEN, ClaimLostError, DumpReading, clean_message
 from rollouts.indexing.reconcile import reconcile_step
 from rollouts.indexing.renamed_samples import find_renamed_samples, move_user_records
 from rollouts.indexing.step_stats import recompute_step_stats
@@ -152,7 +153,7 @@ def read_head(dump: Dump) -> bytes:
 
 def index_steps(reading: DumpReading, records: Iterator[Record]) -> None:
     """Creates a dump for each step and indexes it. If this worker is killed, the sweep finds the other dumps."""
-    step_dumps = split_steps.split_by_step(reading.dump, records)
+    step_dumps = split_steps.split_by_step(reading.dump, reading.leave_out_forgotten(records))
     with transaction.atomic():
         finish_dump(reading)
     for dump in step_dumps:
@@ -166,19 +167,24 @@ def index_samples(reading: DumpReading, records: Iterator[Record]) -> None:
     with storage.delete_on_failure(body):
         reading.write_body(records)
     with transaction.atomic(), storage.delete_on_failure(body):
-        publish_samples(reading, body.stat().st_size)
+        publish_samples(reading, body.stat().st_size if reading.writer else None)
 
 
-def publish_samples(reading: DumpReading, size: int) -> None:
-    """Makes the samples visible, all at once. Locks the step's row first, then the dump's, then the run's."""
+def publish_samples(reading: DumpReading, size: int | None) -> None:
+    """Makes the samples visible, all at once. Locks the step's row first, then the dump's, then the run's.
+
+    `size` is that of the body file, None if all records were left out, so there is none.
+    """
     dump = reading.dump
     assert dump.step is not None
     step = Step.objects.get_locked(dump.run, dump.attempt, dump.split, dump.step_kind, dump.step)
     old_segment, count = dump.segment, reading.index_rows.count
     move_user_records(find_renamed_samples(dump, count, reading.index_rows.ids()))
-    dump.segment = Segment.objects.create(
-        run=dump.run, split=dump.split, path=reading.path, rows=count, bytes=size, schema=BODY_SCHEMA_VERSION
-    )
+    dump.segment = None
+    if size is not None:
+        dump.segment = Segment.objects.create(
+            run=dump.run, split=dump.split, path=reading.path, rows=count, bytes=size, schema=BODY_SCHEMA_VERSION
+        )
     dump.segment_offset, dump.rows = 0, count
     rows = reconcile_step(step, dump, reading.index_rows)
     finish_dump(reading)
@@ -208,4 +214,9 @@ def finish_dump(reading: DumpReading) -> None:
         indexed_at=timezone.now(),
     ):
         raise ClaimLostError("Another worker has taken it over.")
+    if reading.forgotten and not dump.is_final:
+        if dump.is_from_artifact:
+            drop_forgotten_artifact(dump)
+        elif reading.skipped[FORGOTTEN]:
+            drop_forgotten_bytes(dump)
     notify_run_changed(dump.run, split=dump.split, step=dump.step)

@@ -50,6 +50,16 @@ def update_outdated_steps(max_seconds: float = MAX_SECONDS) -> int:
     return updated
 
 
+def rebuild_step(step: Step) -> None:
+    """Computes rows and statistics of a step from the bodies of its dumps. The caller holds the step's lock.
+
+    Raises StorageUnavailableError if a body is missing.
+    """
+    reconcile_step_again(step)
+    apply_correctness_rule(step)
+    recompute_step_stats(step)
+
+
 @transaction.atomic
 def update_step(step_id: int) -> None:
     """Rewrites the rows of a step unless another worker did. Raises StorageUnavailableError."""
@@ -57,8 +67,8 @@ def update_step(step_id: int) -> None:
     if step is None or (step.properties or 0) >= PROPERTIES_VERSION:
         return
     if (step.properties or 0) < ROWS_VERSION:
-        reconcile_step_again(step)
-        apply_correctness_rule(step)
-    recompute_step_stats(step)
+        rebuild_step(step)
+    else:
+        recompute_step_stats(step)
     Step.objects.filter(pk=step.pk).update(properties=PROPERTIES_VERSION)  # also if no dump has a body
     notify_run_changed(step.run, split=step.split, step=step.step)

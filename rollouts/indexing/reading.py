@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rollouts import samples
 from rollouts.errors import RolloutError, UnreadableDumpError
-from rollouts.models import Dump
+from rollouts.models import Dump, ForgottenPrompt
 from rollouts.samples import IndexRowBuilder, LineProblem, MetricPoint, Record, SkippedRow
 from rollouts.storage import get_body_file_path
 
@@ -21,6 +21,7 @@ BATCH_CHARS = 16 << 20
 BATCH_BYTES = 8 << 20  # of the dump: limits the memory of records that have few texts and many other values
 TOKEN_CHARS = 32  # memory of a token with its mask and log-prob, in characters of text
 MAX_PROBLEMS = 20
+FORGOTTEN = "forgotten"  # the record has a prompt that the project has forgotten
 BAD_LINE = "bad line"  # a line or row that could not be used
 MAX_MESSAGE_CHARS = 2000
 
@@ -39,7 +40,7 @@ def clean_message(message: str) -> str:
 @dataclass(slots=True)
 class DumpReading:
     """`path` is the new body file, `get_position` the number of bytes read of the dump, `skipped` is {reason: count},
-    and `problems` is [[line, reason], …]."""
+    and `problems` is [[line, reason], …]. Records with a key in `forgotten` are left out."""
 
     dump: Dump
     path: str
@@ -50,9 +51,13 @@ class DumpReading:
     id_generator: samples.SampleIdGenerator | None = None
     layout: samples.BodyLayout | None = None
     writer: samples.BodyWriter | None = None
+    forgotten: frozenset[str] = frozenset()
     get_prompt_key: Callable[[str], str] = field(
         default_factory=lambda: lru_cache(BATCH_ROWS)(samples.compute_prompt_key)
     )
+
+    def __post_init__(self) -> None:
+        self.forgotten = ForgottenPrompt.objects.load_keys(self.dump.run.project_id)
 
     def record_skipped(self, item: LineProblem | SkippedRow) -> None:
         if isinstance(item, SkippedRow):
@@ -81,11 +86,27 @@ class DumpReading:
         """Writes the body and builds the index rows, in batches that limit the memory."""
         try:
             owner = self.dump.run.image_owner
-            for batch in iter_batches((samples.extract_images(record, owner) for record in records), self.get_position):
+            kept = self.leave_out_forgotten(self.find_step(records))
+            for batch in iter_batches((samples.extract_images(record, owner) for record in kept), self.get_position):
                 self.write_batch(batch)
         finally:
             if self.writer:
                 self.writer.close()
+
+    def find_step(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yields the records. The first one may say which step this is, also if it is left out."""
+        for record in records:
+            if self.id_generator is None:
+                self.id_generator = create_id_generator(self.dump, record)
+            yield record
+
+    def leave_out_forgotten(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yields the other records and counts the forgotten ones. Their images are not stored."""
+        for record in records:
+            if self.forgotten and self.get_prompt_key(samples.get_identity_texts(record)[0]) in self.forgotten:
+                self.skipped[FORGOTTEN] += 1
+            else:
+                yield record
 
     def write_batch(self, batch: list[Record]) -> None:
         if self.writer and not self.dump.renew():
@@ -97,8 +118,7 @@ class DumpReading:
 
     def build_table(self, batch: list[Record]) -> tuple[pa.Table, list[str], list[str]]:
         """Returns the rows of the body, the sample ids and the prompt keys. Batches come in the order of the dump."""
-        if self.id_generator is None:
-            self.id_generator = create_id_generator(self.dump, batch[0])
+        assert self.id_generator
         drop_step(batch, self.dump.step)
         texts = [samples.get_identity_texts(record) for record in batch]
         ids = self.id_generator.generate_ids(texts)

@@ -74,6 +74,10 @@ def reconcile_step_again(step: Step) -> None:
     """
     if last := find_step_dumps(step).order_by("-pk").first():
         reconcile_step(step, last, load_index_rows(last))
+    else:
+        Sample.objects.filter(step=step).delete()
+        DuplicateSource.objects.filter(dump__in=Dump.objects.filter(**get_step_position(step))).delete()
+        store_templates(step, [])
 
 
 def find_step_dumps(row: Step | Dump) -> QuerySet[Dump]:

@@ -31,7 +31,8 @@ def find_body_difference(dump: Dump) -> str:
             reading = DumpReading(dump, "", stream.tell)
             records = reading.select(Record, form.read(stream, build_dump_context(dump)))
             owner = dump.run.image_owner
-            return compare_rows(dump, reading, (samples.extract_images(record, owner) for record in records))
+            kept = reading.leave_out_forgotten(reading.find_step(records))
+            return compare_rows(dump, reading, (samples.extract_images(record, owner) for record in kept))
     except MemoryError:
         return "reading it again needs more memory than a worker may use"
     except (RolloutError, OSError, pa.ArrowException) as error:

@@ -127,6 +127,8 @@ def rebuild_body(dump: Dump) -> bool:
     old, dump.segment_id = dump.segment_id, None
     dump.refresh_from_db()
     segment = dump.segment
+    if segment is None and dump.state == Dump.State.INDEXED and dump.is_final:
+        return True  # all its samples have a prompt that was forgotten meanwhile
     return segment is not None and segment.pk != old and get_body_file_path(segment.path).exists()
 
 

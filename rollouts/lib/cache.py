@@ -1,16 +1,20 @@
 """Caches in memory: the size of each, a class with a lock, and one call that clears them all.
 
-What is cached never changes: its key holds the version of the run, or names a file that is never rewritten.
+What is cached never changes: its key holds the version of the run, or names a file that is never rewritten. Only a
+prompt that is forgotten has to leave them: `clear_all_processes` touches a file, and every process compares its time
+before a request or a task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import cachetools
+from django.conf import settings
 
 P = ParamSpec("P")
 Key = TypeVar("Key", bound=Hashable)
@@ -100,3 +104,30 @@ def clear() -> None:
     """Clears every cache of this process."""
     for cache in CACHES:
         cache.clear()
+
+
+cleared_at: int | None = None  # time of the file when this process looked last
+
+
+def get_clear_path() -> Path:
+    return Path(settings.DATA_DIR) / "run" / "caches_cleared"
+
+
+def clear_all_processes() -> None:
+    """Clears the caches of this process now, and those of every other one before its next request or task."""
+    path = get_clear_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    clear()
+
+
+def clear_outdated() -> None:
+    """Clears the caches of this process if `clear_all_processes` was called anywhere since the last look."""
+    global cleared_at
+    try:
+        now = get_clear_path().stat().st_mtime_ns
+    except OSError:
+        now = 0
+    if cleared_at is not None and now != cleared_at:
+        clear()
+    cleared_at = now

@@ -8,6 +8,7 @@ from rollouts.models.artifacts import Artifact, ArtifactQuerySet, Blob
 from rollouts.models.charts import ChartArrangement, QueryCurve
 from rollouts.models.dumps import Dump, DumpQuerySet, Segment
 from rollouts.models.findings import EvidenceItem, Finding, FindingQuerySet
+from rollouts.models.forgotten import ForgottenPrompt, ForgottenPromptQuerySet
 from rollouts.models.metrics import Block, MetricRow, Series
 from rollouts.models.pins import Binding, Entry, Pin, Replay, ReplayPlan, Revision, StepPrompts
 from rollouts.models.projects import AuditEntry, Membership, Project, ProjectQuerySet, default_reasons
@@ -43,12 +44,13 @@ from rollouts.models.tokens import Token, hash_secret
 
 __all__ = [
     "Artifact", "ArtifactQuerySet", "Attempt", "AttemptContext", "AuditEntry", "Binding", "Blob", "Block",
-    "BulkFlagAction", "COLOUR_COUNT", "ChartArrangement", "Dump", "DumpQuerySet", "DuplicateSource", "Entry",
-    "EvidenceItem", "Finding", "FindingQuerySet", "Flag", "LaunchProcess", "MAX_TIMED_STEPS", "Membership",
-    "MetricRow", "Pin", "Project", "ProjectQuerySet", "QueryCurve", "Replay", "ReplayPlan", "RetentionPolicy",
-    "Revision", "Run", "RunAlias", "RunDiskUsage", "RunQuerySet", "SILENT_AFTER", "SILENT_AFTER_STEPS",
-    "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView", "SavedViewQuerySet", "Segment", "Series",
-    "SessionCutoff", "SharedLink", "SharedLinkQuerySet", "SignInSession", "Step", "StepPrompts",
-    "StepQuerySet", "StepTemplate", "Token", "ViewedSample", "compute_median_gap", "default_reasons",
-    "format_template_id", "get_step_position", "hash_secret", "parse_template_id",
+    "BulkFlagAction", "COLOUR_COUNT", "ChartArrangement", "Dump", "DumpQuerySet", "DuplicateSource",
+    "Entry", "EvidenceItem", "Finding", "FindingQuerySet", "Flag", "ForgottenPrompt",
+    "ForgottenPromptQuerySet", "LaunchProcess", "MAX_TIMED_STEPS", "Membership", "MetricRow", "Pin",
+    "Project", "ProjectQuerySet", "QueryCurve", "Replay", "ReplayPlan", "RetentionPolicy", "Revision",
+    "Run", "RunAlias", "RunDiskUsage", "RunQuerySet", "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION",
+    "Sample", "SampleQuerySet", "SavedView", "SavedViewQuerySet", "Segment", "Series", "SessionCutoff",
+    "SharedLink", "SharedLinkQuerySet", "SignInSession", "Step", "StepPrompts", "StepQuerySet",
+    "StepTemplate", "Token", "ViewedSample", "compute_median_gap", "default_reasons", "format_template_id",
+    "get_step_position", "hash_secret", "parse_template_id",
 ]  # fmt: skip

@@ -90,6 +90,7 @@ class Artifact(models.Model):
     due_at = models.DateTimeField(default=timezone.now)
     created_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(null=True, blank=True)
+    forgotten_at = models.DateTimeField(null=True, blank=True, help_text="its files had a prompt that was forgotten")
 
     objects: ClassVar = ArtifactQuerySet.as_manager()
 

@@ -14,7 +14,8 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
 from rolloutdeck import protocol
-from rollouts.errors import InvalidInputError
+from rollouts.errors import ConflictError, InvalidInputError
+from rollouts.indexing import FORGOTTEN_MESSAGE
 from rollouts.ingest import get_or_create_attempt, record_activity
 from rollouts.lib import parse_boolean, parse_choice, parse_integer, parse_text, redact_secrets
 from rollouts.live import notify_run_changed
@@ -109,6 +110,8 @@ def parse_origin(origin: Any) -> dict[str, str]:
 def register_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tuple[Artifact, bool]:
     """Returns the artifact with these files, created if it is new, and whether it was created.
 
+    An artifact whose files had a prompt that was forgotten stays gone, and so does a new one of the same step.
+
     A repeated report updates the origin and the facts. `send_now` remains true once it was true. A gone artifact waits
     for its bytes again. The step and the role remain those of the first report. Raises InvalidInputError.
     """
@@ -126,13 +129,26 @@ def register_artifact(run: Run, attempt: str, manifest: ArtifactManifest) -> tup
     artifact.origin = manifest.origin or artifact.origin
     artifact.facts = merge_facts(artifact.facts, {**(manifest.facts or {}), "role": artifact.role})
     artifact.send_now = artifact.send_now or manifest.send_now
-    update_gone_state(artifact, manifest.gone)
-    artifact.save(update_fields=["origin", "facts", "send_now", "state", "message"])
+    if has_forgotten_prompt(artifact):
+        artifact.state, artifact.message = State.GONE, FORGOTTEN_MESSAGE
+        artifact.forgotten_at = artifact.forgotten_at or timezone.now()
+    else:
+        update_gone_state(artifact, manifest.gone)
+    artifact.save(update_fields=["origin", "facts", "send_now", "state", "message", "forgotten_at"])
     refresh_artifact(artifact)
     record_activity(run, reporting_attempt)
     if created or manifest.gone:
         notify_run_changed(run, split=artifact.split, step=artifact.step, topics=("pins",))
     return artifact, created
+
+
+def has_forgotten_prompt(artifact: Artifact) -> bool:
+    """Whether it must not come back. If each prompt has an artifact, the others of its step may."""
+    if artifact.forgotten_at or artifact.role in (PER_PROMPT_ROLE, "tokenizer"):
+        return artifact.forgotten_at is not None
+    same_step = Artifact.objects.filter(run=artifact.run_id, split=artifact.split, step_kind=artifact.step_kind)
+    same_step = same_step.filter(attempt=artifact.attempt_id, step=artifact.step, role=artifact.role)
+    return bool(same_step.filter(forgotten_at__isnull=False).exists())
 
 
 def update_gone_state(artifact: Artifact, reason: str) -> None:
@@ -200,8 +216,12 @@ def mark_upload_started(artifact: Artifact) -> None:
 def store_artifact_file(artifact: Artifact, sha256: str, plain: Any, size: int) -> Artifact:
     """Stores one file of the artifact. `plain` is a path; the caller has checked its hash. The file is moved.
 
-    Afterwards `artifact.due` says whether to check the artifact. Raises StorageUnavailableError.
+    Afterwards `artifact.due` says whether to check the artifact. Raises StorageUnavailableError, and ConflictError if
+    its files had a prompt that was forgotten; the file is removed then.
     """
+    if Artifact.objects.filter(pk=artifact.pk, forgotten_at__isnull=False).exists():
+        plain.unlink(missing_ok=True)
+        raise ConflictError(FORGOTTEN_MESSAGE)
     blob = store_blob(artifact.run.project_id, sha256, plain, size)
     row = Artifact.objects.select_for_update(no_key=True).get(pk=artifact.pk)
     if row.state in (State.WAITING, State.GONE):

@@ -31,11 +31,11 @@ from rollouts.models import (
     get_step_position,
 )
 from rollouts.retention.protection import load_protection
-from rollouts.retention.raw_dumps import delete_unused_raw_files, drop_split_sources
+from rollouts.retention.raw_dumps import drop_split_sources
 from rollouts.retention.selection import Limits, StepDecision, decide_step
 from rollouts.retention.sizes import measure_raw_dump
 from rollouts.samples import BODY_SCHEMA_VERSION, BodyWriter, open_body_file, scan_dump_rows_in_file
-from rollouts.storage import get_body_file_path, retire_body_file, write_atomically
+from rollouts.storage import delete_unused_raw_files, get_body_file_path, retire_body_file, write_atomically
 
 
 class StepChangedError(Exception):
@@ -67,7 +67,7 @@ def drop_step_samples(decision: StepDecision, policy: RetentionPolicy, limits: L
         with transaction.atomic():
             hashes = publish_kept_rows(decision, policy, limits, kept)
             files.pop_all()  # from here, an orphaned file is better than a row without its file
-    delete_unused_raw_files(policy.project, hashes)
+    delete_unused_raw_files(policy.project_id, hashes)
     return decision.dropped
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
-from contextlib import suppress
 from datetime import timedelta
 
 from django.db import transaction
@@ -19,15 +17,15 @@ from django.utils import timezone
 from rollouts.formats import METRIC_FORMATS, TOKEN_ONLY_FORMATS
 from rollouts.indexing import find_body_difference
 from rollouts.live import notify_run_changed
-from rollouts.models import Dump, Project, RetentionPolicy, Run
+from rollouts.models import Dump, RetentionPolicy, Run
 from rollouts.retention.protection import KEEP_TAG
 from rollouts.retention.sizes import find_raw_dumps, measure_raw_dump
-from rollouts.storage import allow_deletion, get_data_root, get_raw_dump_path, skip_during_backup
+from rollouts.storage import delete_unused_raw_files, get_data_root, skip_during_backup
 
 log = logging.getLogger(__name__)
 
-MIN_FILE_AGE_SECONDS = 60  # an upload of the same bytes may write its row just now
 ORPHAN_LIFETIME_SECONDS = 3600
+DROPPED_LIFETIME_SECONDS = 60  # its row says that the file goes; an upload of the same bytes may use it just now
 DONE_STATES = (Dump.State.INDEXED, Dump.State.SUPERSEDED)
 
 
@@ -84,7 +82,7 @@ def drop_raw_dump(dump: Dump) -> int:
         if not unchanged.update(raw_dropped_at=timezone.now(), raw_dropped_bytes=size):
             return 0
         notify_run_changed(dump.run)
-    delete_unused_raw_files(dump.run.project, [dump.sha256, *drop_split_sources(dump)])
+    delete_unused_raw_files(dump.run.project_id, [dump.sha256, *drop_split_sources(dump)])
     return size
 
 
@@ -104,23 +102,6 @@ def drop_split_sources(dump: Dump) -> list[str]:
     return [file.sha256 for file in files]
 
 
-def delete_unused_raw_files(project: Project, hashes: Iterable[str]) -> None:
-    """Removes the files that no dump of the project needs. The rows say so already. While a backup runs, they stay for
-    the hourly cleanup."""
-    with allow_deletion() as allowed:
-        for sha256 in set(hashes) if allowed else ():
-            delete_unused_raw_file(project, sha256)
-
-
-def delete_unused_raw_file(project: Project, sha256: str) -> None:
-    if find_raw_dumps(Dump.objects.filter(run__project=project, sha256=sha256)).exists():
-        return
-    path = get_raw_dump_path(project.pk, sha256)
-    with suppress(FileNotFoundError):
-        if path.stat().st_mtime < time.time() - MIN_FILE_AGE_SECONDS:
-            path.unlink()
-
-
 @skip_during_backup
 def delete_orphan_raw_files() -> int:
     """Removes raw files that no row needs: a worker died before it removed them, or before it wrote the row.
@@ -134,11 +115,13 @@ def delete_orphan_raw_files() -> int:
         if not project.isdigit():
             continue
         names = {path.stem for path in folder.glob("*.zst")}
-        needed = find_raw_dumps(Dump.objects.filter(run__project=int(project), sha256__in=names))
-        for sha256 in names - set(needed.values_list("sha256", flat=True)):
+        known = Dump.objects.filter(run__project=int(project), sha256__in=names)
+        dropped = set(known.exclude(raw_dropped_at=None).values_list("sha256", flat=True))
+        for sha256 in names - set(find_raw_dumps(known).values_list("sha256", flat=True)):
             path = folder / f"{sha256}.zst"
+            lifetime = DROPPED_LIFETIME_SECONDS if sha256 in dropped else ORPHAN_LIFETIME_SECONDS
             try:
-                if path.stat().st_mtime < time.time() - ORPHAN_LIFETIME_SECONDS:
+                if path.stat().st_mtime < time.time() - lifetime:
                     path.unlink()
                     deleted += 1
             except FileNotFoundError:

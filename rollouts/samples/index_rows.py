@@ -138,6 +138,8 @@ class IndexRowBuilder:
 
     def rows(self, step_id: int, dump_id: int) -> Iterator[IndexRow]:
         """Yields every row, all visible, with the fields in the order of `FIELDS`. Sets `templates`."""
+        if not self.batches:
+            return
         bits = self.compute_property_bits()
         edges = find_templates(*(self.read_all(name) for name in ("opening", "ending", "group", "score")))
         self.templates = edges.templates

@@ -61,8 +61,8 @@ def open_shared_link(secret: str) -> SharedLink | None:
     return link
 
 
-def revoke_shared_link(link: SharedLink, by: User) -> None:
-    """Deletes the content too. A second call changes nothing."""
+def revoke_shared_link(link: SharedLink, by: User | None) -> None:
+    """`by` is None for a command on the server. Deletes the content too. A second call changes nothing."""
     with transaction.atomic():
         revoked = SharedLink.objects.filter(pk=link.pk, revoked_at=None)
         if revoked.update(revoked_at=timezone.now(), content=b""):

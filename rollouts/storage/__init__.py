@@ -30,11 +30,13 @@ from rollouts.storage.files import (
     store_raw_dump,
     write_atomically,
 )
-from rollouts.storage.images import copy_image, delete_images, get_image_folder, read_image, store_image
+from rollouts.storage.images import copy_image, delete_image, delete_images, get_image_folder, read_image, store_image
+from rollouts.storage.raw_dumps import delete_unused_raw_files
 
 __all__ = [
     "RESERVED_BYTES", "allow_deletion", "copy_image", "count_free_bytes", "count_part_bytes", "create_incoming_path",
-    "delete_images", "delete_on_failure", "delete_unused_blobs", "ensure_parts_folder", "forbid_deletion",
+    "delete_image", "delete_images", "delete_on_failure", "delete_unused_blobs", "delete_unused_raw_files",
+    "ensure_parts_folder", "forbid_deletion",
     "get_blob_part_path", "get_blob_path", "get_body_file_path", "get_data_root", "get_image_folder",
     "get_raw_dump_path", "is_disk_full", "open_blob", "open_decompressed", "open_raw_dump", "read_image",
     "retire_body_file", "skip_during_backup", "store_blob", "store_image", "store_raw_dump", "write_atomically",

@@ -58,5 +58,9 @@ def read_image(owner: str, digest: str) -> bytes | None:
         raise StorageUnavailableError(f"The image {digest[:12]} cannot be read: {error.strerror}.") from error
 
 
+def delete_image(owner: str, digest: str) -> None:
+    get_image_path(owner, digest).unlink(missing_ok=True)
+
+
 def delete_images(owner: str) -> None:
     shutil.rmtree(get_image_folder(owner), ignore_errors=True)

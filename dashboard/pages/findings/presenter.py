@@ -59,13 +59,22 @@ class PresentedItem:
     @property
     def position(self) -> str:
         """Runs and step: `grpo · train step 12`."""
-        runs = self.snapshot.get("runs") or [self.snapshot["run"]]
+        runs = self.snapshot.get("runs") or [self.snapshot.get("run", {"name": ""})]
         names = ", ".join(str(run["name"]) for run in runs)
         if "split" not in self.snapshot:
             return names
         split, step = self.snapshot["split"], self.snapshot["step"]
         text = _("{runs} · {split} all steps") if step is None else _("{runs} · {split} step {step}")
         return text.format(runs=names, split=split, step=step).replace("  ", " ")
+
+    @property
+    def forgotten(self) -> bool:
+        """The text was removed by `rolloutdeck forget`. Only run and step remain."""
+        return bool(self.snapshot.get("forgotten"))
+
+    @property
+    def removal_notice(self) -> str:
+        return _("The server's administrator removed this text everywhere.")
 
     @property
     def facts(self) -> list[str]:
@@ -127,7 +136,9 @@ class PresentedItem:
     def message(self) -> str:
         """A block to paste in a chat: run and step, score, quotes, link."""
         snapshot = self.snapshot
-        if self.row.kind == Kind.SAMPLE:
+        if self.forgotten:
+            lines = [self.position, self.removal_notice]
+        elif self.row.kind == Kind.SAMPLE:
             answer = " ".join((snapshot.get("ground_truth") or "").split())[:60]
             expected = _("expected {answer}").format(answer=answer) if answer else ""
             head = [self.position, describe_score(snapshot["score"]), expected, *self.facts]
@@ -156,7 +167,7 @@ def build_evidence_items(finding: Finding, *, embedded: bool = False) -> list[Pr
 def build_source_path(row: EvidenceItem, snapshot: dict[str, Any]) -> str:
     """The page of which the item is a snapshot; empty if the run is deleted or in the trash."""
     run = row.run
-    if run is None or run.deleted_at is not None:
+    if run is None or run.deleted_at is not None or snapshot.get("forgotten"):
         return ""
     if row.kind == Kind.SAMPLE:
         return reverse("sample", args=[row.sample])

@@ -70,6 +70,18 @@ def test_a_sample_with_its_quote_and_the_query_become_a_new_finding(run: Run, re
     assert [item.kind for item in EvidenceItem.objects.all()] == ["sample", "query"]
 
 
+def test_a_forgotten_item_keeps_its_place_and_says_why_it_is_empty(run: Run, reader: Client) -> None:
+    query = {"step": "1", "split": "train", "q": "score<0.5"}
+    add(reader, sample=sample(run, 1).pk, title="Wrong", show=["sample", "query"], words="*see*", **query)
+    held = {"forgotten": True, "run": {"uid": run.uid, "name": run.name}, "split": "train", "step": 1}
+    EvidenceItem.objects.filter(kind="sample").update(held=json.dumps(held))
+    EvidenceItem.objects.filter(kind="query").update(held=json.dumps({"forgotten": True}))
+    for path in (f"/findings/{Finding.objects.get().pk}/", f"/findings/{Finding.objects.get().pk}/export/"):
+        rendered = page(reader, path)
+        assert rendered.count("administrator removed this text") >= 2 and "<em>see</em>" in rendered, path
+        assert "train step 1" in rendered and "run deleted" not in rendered
+
+
 def test_the_finding_used_last_is_offered_first(run: Run, project: Project, mate: User, reader: Client) -> None:
     first, second = (findings.create_finding(project, mate, title=title) for title in ("first", "second"))
     assert '" selected>' not in page(reader, f"/findings/add/?sample={sample(run).pk}")

@@ -1,0 +1,194 @@
+"""Removes samples from the bodies and rows of a step, in one transaction per step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import ExitStack
+from typing import Any
+from uuid import uuid4
+
+from django.db import transaction
+from django.utils import timezone
+
+from rollouts.errors import ConflictError, StorageUnavailableError
+from rollouts.forgetting.bodies import BodyMatches, find_body_matches
+from rollouts.forgetting.pending import add_pending
+from rollouts.forgetting.raw_dumps import drop_raw_dumps
+from rollouts.forgetting.texts import SearchText
+from rollouts.indexing import rebuild_step
+from rollouts.live import notify_run_changed
+from rollouts.maintenance import remove_unused_rows
+from rollouts.models import (
+    BulkFlagAction,
+    Dump,
+    Flag,
+    ForgottenPrompt,
+    QueryCurve,
+    Sample,
+    Segment,
+    Step,
+    StepTemplate,
+    ViewedSample,
+    get_step_position,
+)
+from rollouts.samples import BODY_SCHEMA_VERSION, BodyWriter, open_body_file, scan_dump_rows_in_file
+from rollouts.storage import get_body_file_path, write_atomically
+
+MAX_TRIES = 5  # while workers change the step
+IDS_PER_QUERY = 500
+
+
+class StepChangedError(Exception):
+    """The step changed while its remaining rows were copied."""
+
+
+def remove_samples(forgotten: ForgottenPrompt, matches: BodyMatches, text: SearchText | None) -> None:
+    """Removes the rows step by step. Those that only contain the text go first: while a row with the key remains, a
+    command that was killed finds the text again. Raises ConflictError if workers change a step again and again."""
+    keys = forgotten.all_keys()
+    with_key = {dump for dump, ordinals in matches.ordinals.items() if ordinals - matches.added.get(dump, set())}
+    steps = group_by_step(matches.dumps[pk] for pk, ordinals in matches.ordinals.items() if ordinals)
+    for dumps in sorted(steps, key=lambda dumps: any(dump.pk in with_key for dump in dumps)):
+        found = matches
+        for _try in range(MAX_TRIES):
+            try:
+                remove_step_rows(forgotten, dumps, found.ordinals)
+                break
+            except StepChangedError:
+                position = get_step_position(dumps[0])
+                paths = Segment.objects.filter(dumps__in=Dump.objects.filter(**position)).values_list("path", flat=True)
+                found = find_body_matches(forgotten.project, keys, text, list(paths))
+                changed = [dump for dump in found.dumps.values() if get_step_position(dump) == position]
+                dumps = [dump for dump in changed if found.ordinals.get(dump.pk)]
+                if not dumps:
+                    break
+        else:
+            raise ConflictError(f"Step {dumps[0].step} of {dumps[0].run} changes all the time. Run the command again.")
+
+
+def remove_step_rows(forgotten: ForgottenPrompt, dumps: Collection[Dump], ordinals: dict[int, set[int]]) -> None:
+    """Removes rows of the dumps of one step, which are given by dump. Raises StepChangedError.
+
+    `dumps` were read before the rows were found. The paths of the old files are added to `forgotten.pending`.
+    """
+    with ExitStack() as files:
+        kept = {dump.pk: copy_other_rows(dump, ordinals[dump.pk], files) for dump in dumps}
+        with transaction.atomic():
+            publish_other_rows(forgotten, dumps, kept)
+            files.pop_all()  # from here, an orphaned file is better than a row without its file
+
+
+def copy_other_rows(dump: Dump, removed: set[int], files: ExitStack) -> tuple[str, int]:
+    """Writes the remaining rows to a new file. Returns its path and their number; ("", 0) if none remain."""
+    if len(removed) >= dump.rows:
+        return "", 0
+    path = f"{dump.run_id}/{dump.split}/{dump.pk}-{uuid4().hex[:8]}.parquet"
+    target = get_body_file_path(path)
+    files.callback(target.unlink, missing_ok=True)
+    try:
+        with write_atomically(target) as temporary, open_body_file(dump) as file:
+            writer = BodyWriter(temporary, file.schema_arrow)
+            first = 0
+            for table in scan_dump_rows_in_file(dump, file, None):
+                rows = [row for row in range(table.num_rows) if first + row not in removed]
+                if rows:
+                    writer.write(table.take(rows))
+                first += table.num_rows
+            writer.close()
+    except FileNotFoundError as error:  # compaction moved the rows
+        raise StepChangedError from error
+    return path, writer.rows
+
+
+def publish_other_rows(forgotten: ForgottenPrompt, dumps: Collection[Dump], kept: dict[int, tuple[str, int]]) -> None:
+    """Points the dumps to the new files and computes the rows of the step again. Locks the step."""
+    first = next(iter(dumps))
+    assert first.step is not None
+    step = Step.objects.get_locked(first.run, first.attempt, first.split, first.step_kind, first.step)
+    before = set(Sample.objects.filter(step=step).values_list("pk", flat=True))
+    edges = Sample.objects.filter(step=step).values_list("pk", "opening", "ending")
+    templates = {pk: (opening, ending) for pk, opening, ending in edges} if step.dropped else {}
+    old = {dump.segment for dump in dumps if dump.segment}
+    for dump in dumps:
+        point_dump(dump, *kept[dump.pk])
+    drop_raw_dumps(forgotten, dumps)
+    try:
+        rebuild_step(step)
+    except StorageUnavailableError as error:
+        raise StepChangedError from error
+    gone = before - set(Sample.objects.filter(step=step).values_list("pk", flat=True))
+    delete_user_records(step, gone)
+    if step.dropped:  # the templates remain those of all samples, but not those of the removed ones
+        keys = {key for pk in gone for key in templates[pk] if key is not None}
+        StepTemplate.objects.filter(step=step, key__in=keys).delete()
+    QueryCurve.objects.filter(run=step.run_id).delete()
+    for segment in old:
+        if not segment.dumps.exists():
+            add_pending(forgotten, [f"bodies/{segment.path}"])
+            segment.delete()
+    notify_run_changed(step.run, split=step.split, step=step.step)
+
+
+def point_dump(dump: Dump, path: str, rows: int) -> None:
+    """Points a dump to its new file. It is never indexed again, since its raw bytes go. Raises StepChangedError."""
+    target = None
+    if path:
+        target = Segment.objects.create(
+            run=dump.run, split=dump.split, path=path, rows=rows, bytes=get_body_file_path(path).stat().st_size,
+            schema=dump.segment.schema if dump.segment else BODY_SCHEMA_VERSION,
+        )  # fmt: skip
+    unchanged = Dump.objects.filter(
+        pk=dump.pk, state=dump.state, rows=dump.rows, segment=dump.segment_id, segment_offset=dump.segment_offset
+    )
+    now = timezone.now()
+    values: dict[str, Any] = {} if dump.is_from_artifact else {"raw_dropped_at": dump.raw_dropped_at or now}
+    left_out = {**dump.left_out, "forgotten": dump.left_out.get("forgotten", 0) + dump.rows - rows}
+    if not unchanged.update(
+        segment=target, segment_offset=0, rows=rows, samples_dropped_at=dump.samples_dropped_at or now,
+        left_out=left_out, problems=[], message="", **values,
+    ):  # fmt: skip
+        raise StepChangedError
+
+
+def delete_user_records(step: Step, samples: Iterable[str]) -> None:
+    """Deletes flags and viewed marks, and what bulk flag actions remember of these flags."""
+    ids = sorted(samples)
+    flags: set[int] = set()
+    for start in range(0, len(ids), IDS_PER_QUERY):
+        part = ids[start : start + IDS_PER_QUERY]
+        rows = Flag.objects.filter(sample__in=part)
+        flags |= set(rows.values_list("pk", flat=True))
+        rows.delete()
+        ViewedSample.objects.filter(sample__in=part).delete()
+    if not flags:
+        return
+    for action in BulkFlagAction.objects.filter(run=step.run_id):
+        was = [entry for entry in action.before["was"] if entry[0] not in flags]
+        if not was:
+            action.delete()
+        elif len(was) < len(action.before["was"]):
+            BulkFlagAction.objects.filter(pk=action.pk).update(before={**action.before, "was": was})
+    Flag.objects.recount(step)
+
+
+def rewrite_segments(forgotten: ForgottenPrompt, paths: Iterable[str]) -> list[str]:
+    """Removes the rows that no dump uses from body files. Returns the paths of those that are still in use."""
+    remaining = []
+    for segment in Segment.objects.filter(path__in=list(paths)):
+        with transaction.atomic():
+            add_pending(forgotten, [f"bodies/{segment.path}"])
+        if segment.dumps.exists():
+            remove_unused_rows(segment)
+        else:
+            segment.delete()
+        if Segment.objects.filter(path=segment.path).exists():
+            remaining.append(segment.path)
+    return remaining
+
+
+def group_by_step(dumps: Iterable[Dump]) -> list[list[Dump]]:
+    """Returns the dumps of each step together."""
+    steps: dict[tuple[Any, ...], list[Dump]] = {}
+    for dump in dumps:
+        steps.setdefault(tuple(get_step_position(dump).values()), []).append(dump)
+    return list(steps.values())

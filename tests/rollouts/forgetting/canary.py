@@ -1,0 +1,113 @@
+"""Plants a text in every place that can have it, and looks for it in every stored byte."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import zstandard
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import connection
+
+from rollouts.findings import add_query_evidence, add_sample_evidence, create_finding
+from rollouts.maintenance import compact_body_files
+from rollouts.models import Dump, Project, Run, Sample, SavedView, SharedLink, ViewedSample
+from rollouts.samples import compute_prompt_key
+from rollouts.sharing import create_shared_link
+from tests.rollouts.support.artifacts import brought, registered
+from tests.rollouts.support.push import generation, indexed, lines, push
+from tests.support import builders
+
+CANARY = "Where does Zebedee-4711 keep his blue umbrella?"
+KEY = compute_prompt_key(CANARY)
+CHAT = f"<|im_start|>user\n{CANARY}<|im_end|>\n<|im_start|>assistant\n"
+RESPONSE = "Zebedee-4711 says: in the hall, behind the coats, next to the lamp."
+NEEDLES = (CANARY, "Zebedee-4711")
+
+
+def body(step: int, prompt: str = CANARY, source: str = "") -> bytes:
+    """A dump of three prompts, two responses each."""
+    texts = [(f"plain {step}", "yes"), (prompt, RESPONSE), (f"other {step}", "no")]
+    return lines(*(generation(text, f"{answer} {k}", float(k), step) for text, answer in texts for k in range(2)))
+
+
+def plant(project: Project, run: Run, owner: User) -> None:
+    """Steps 1 to 4 in one shared body file; step 2 sent twice; a file of two steps; an artifact; findings; links."""
+    for step in range(1, 5):
+        indexed(run, body(step), step)
+    indexed(run, lines(generation("calm 20", "calm", 1.0, 20)), 20)  # shares their body file and stays in it
+    indexed(run, body(2, CHAT), 2)  # the same source again: the first dump is superseded
+    assert compact_body_files(run.pk, "train")
+    indexed(run, body(5) + body(6), None, source="both.jsonl")
+    indexed(run, lines(generation("calm", "calm", 1.0, 8)) + b'{"input": "' + CANARY.encode() + b'", "outp\n', 8)
+    push_failed(run)
+    files = {"batch.json": json.dumps({"text": CANARY}).encode()}
+    brought(registered(run, 1, files), files)
+    sample = Sample.objects.filter(step__run=run, prompt_key=KEY, step__step=3).first()
+    assert sample
+    builders.flag(sample.pk, owner, reason="other", text="Zebedee-4711 again")
+    ViewedSample.objects.create(sample=sample.pk, run=run, user=owner)
+    finding = create_finding(project, owner, title="Umbrellas")
+    add_sample_evidence(finding, sample, owner)
+    add_query_evidence(finding, run, owner, split="train", step=4)
+    html = f"<p>{CANARY.replace('blue', '<b>blue</b>')}</p>"
+    create_shared_link(project, owner, kind="finding", title="shared", html=html, days=7)
+    create_shared_link(project, owner, kind="chart", title="innocent", html="<p>calm</p>", days=7)
+    params = f"q={CANARY.replace(' ', '+')}"
+    SavedView.objects.create(owner=owner, project=project, page="step", name="own", params=params)
+    SavedView.objects.create(owner=owner, page="runs", name="all", params=params)
+
+
+def push_failed(run: Run) -> Dump:
+    """A dump that no format reads."""
+    dump = push(run, b"\x01 no format \n" + CANARY.encode() + b"\n", 7)
+    Dump.objects.filter(pk=dump.pk).update(state=Dump.State.FAILED)
+    return dump
+
+
+def find_canary(needles: tuple[str, ...] = NEEDLES) -> list[str]:
+    """Returns the places that have the text: stored files, and the database."""
+    places = [name for name, content in iterate_contents(Path(settings.DATA_DIR)) if has_any(content, needles)]
+    return [*places, *find_in_database(needles)]
+
+
+def has_any(content: bytes, needles: tuple[str, ...]) -> bool:
+    return any(needle.encode() in content for needle in needles)
+
+
+def iterate_contents(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            data = path.read_bytes()
+            yield path.relative_to(folder).as_posix(), data
+            yield f"{path.name} (plain)", decompress(path, data)
+
+
+def decompress(path: Path, data: bytes) -> bytes:
+    if path.suffix == ".zst":
+        return zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)).read()
+    if path.suffix == ".parquet" and data.startswith(b"PAR1"):
+        return repr(pq.read_table(io.BytesIO(data)).to_pylist()).encode()
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else b""
+
+
+def find_in_database(needles: tuple[str, ...]) -> list[str]:
+    """Looks in every column of every table, in the content of shared links, and in the bytes of SQLite's files."""
+    places = []
+    tables = connection.introspection.table_names()
+    with connection.cursor() as cursor:
+        for table in tables:
+            cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
+            places += [f"table {table}" for row in cursor.fetchall() if has_any(repr(row).encode(), needles)]
+    places += ["link" for link in SharedLink.objects.exclude(content=b"") if has_any(link.html.encode(), needles)]
+    if connection.vendor == "sqlite":
+        name = str(connection.settings_dict["NAME"])
+        for path in (Path(name), Path(f"{name}-wal")):
+            if path.exists() and has_any(path.read_bytes(), needles):
+                places.append(path.name)
+    return places

@@ -1,0 +1,231 @@
+"""A forgotten prompt is nowhere on the server, does not come back, and nothing else is lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts.forgetting import find_traces, forget_prompt
+from rollouts.indexing import reindex_run
+from rollouts.indexing.indexer import index_dump
+from rollouts.integrity import CheckOptions, check_integrity, repair_problems
+from rollouts.models import (
+    Artifact,
+    AuditEntry,
+    Dump,
+    EvidenceItem,
+    Flag,
+    ForgottenPrompt,
+    Project,
+    Run,
+    Sample,
+    SavedView,
+    SharedLink,
+    Step,
+    ViewedSample,
+)
+from rollouts.samples import compute_prompt_key, load_bodies
+from rollouts.storage import get_raw_dump_path
+from tests.rollouts.forgetting.canary import CANARY, KEY, body, find_canary, plant
+from tests.rollouts.support.artifacts import brought, registered
+from tests.rollouts.support.push import generation, indexed, lines
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def planted(project: Project, run: Run, owner: User, data_dir: Path) -> Run:
+    plant(project, run, owner)
+    make_files_old(data_dir)
+    return run
+
+
+def make_files_old(data: Path) -> None:
+    """An upload of the same bytes may be in progress for a minute."""
+    for path in (data / "raw").rglob("*.zst"):
+        os.utime(path, (0, 0))
+
+
+def load_texts(run: Run) -> dict[str, set[str]]:
+    rows = list(Sample.objects.current_and_visible().filter(step__run=run).select_related("step"))
+    texts: dict[str, set[str]] = {}
+    for found in load_bodies(rows).values():
+        texts.setdefault(found.prompt, set()).add(found.response)
+    return texts
+
+
+def test_the_text_is_nowhere_and_other_prompts_remain(project: Project, planted: Run) -> None:
+    before = load_texts(planted)
+    assert find_canary()
+    result = forget_prompt(project, KEY, user="root")
+    assert result.is_complete and result.found.counts["samples"] == 14
+    assert find_canary() == []
+    others = {prompt: texts for prompt, texts in before.items() if "Zebedee" not in prompt}
+    assert load_texts(planted) == others and len(others) == 14
+    problems = check_integrity(CheckOptions(grace=0)).problems
+    assert [problem for problem in problems if problem.problem != "orphan"] == []
+
+
+def test_rows_and_statistics_are_those_of_the_other_samples(project: Project, planted: Run) -> None:
+    forget_prompt(project, KEY)
+    step = Step.objects.get(run=planted, step=3)
+    assert (step.samples, step.groups, step.flags) == (4, 2, 0)
+    assert not Sample.objects.filter(prompt_key=KEY).exists()
+    assert not Flag.objects.exists() and not ViewedSample.objects.exists()
+    dumps = Dump.objects.filter(run=planted, step__in=[1, 2, 3, 4])
+    assert {(dump.rows, dump.left_out["forgotten"]) for dump in dumps} == {(4, 2)}
+
+
+def test_evidence_links_and_views_with_the_text_go_and_others_stay(project: Project, planted: Run) -> None:
+    forget_prompt(project, KEY)
+    sample, query = EvidenceItem.objects.order_by("place")
+    assert sample.shown["forgotten"] and "response" not in sample.shown
+    assert {row["prompt_key"] for row in query.shown["rows"]} == {
+        compute_prompt_key(f"{word} 4") for word in ("plain", "other")
+    }
+    assert list(SharedLink.objects.exclude(content=b"").values_list("title", flat=True)) == ["innocent"]
+    assert not SavedView.objects.exists()
+    entry = AuditEntry.objects.get(verb="prompt.forget")
+    assert entry.subject == KEY and "Zebedee" not in repr(entry.detail)
+
+
+def test_a_dry_run_counts_and_changes_nothing(project: Project, planted: Run) -> None:
+    places = find_canary()
+    counts = find_traces(project, KEY).counts
+    assert counts["samples"] == 14 and counts["steps"] == 6 and counts["runs"] == 1
+    assert counts["artifacts"] == 1 and counts["evidence items"] == 2
+    assert counts["shared links"] == 1 and counts["saved views"] == 2
+    assert find_canary() == places and not ForgottenPrompt.objects.exists()
+
+
+def test_it_does_not_come_back_when_the_dump_is_sent_again(project: Project, planted: Run, data_dir: Path) -> None:
+    forget_prompt(project, KEY)
+    same = indexed(planted, body(3), 3)  # the receipt of the first time
+    assert same.rows == 4
+    other = indexed(planted, body(3), 3, source="elsewhere.jsonl")
+    assert other.rows == 4 and other.left_out == {"forgotten": 2} and other.is_final
+    only = indexed(planted, lines(generation(CANARY, "hm", step=9)), 9)
+    assert only.rows == 0 and only.segment is None and not Sample.objects.filter(dump=only).exists()
+    several = indexed(planted, body(11) + body(12), None, source="several.jsonl")
+    assert several.left_out == {"forgotten": 4} and several.raw_dropped_at
+    make_files_old(data_dir)
+    from rollouts.retention import delete_orphan_raw_files
+
+    assert delete_orphan_raw_files() == 3
+    assert find_canary() == []
+
+
+def test_re_index_and_repair_do_not_bring_it_back(project: Project, planted: Run, data_dir: Path) -> None:
+    forget_prompt(project, KEY)
+    reindex_run(planted)
+    for dump in Dump.objects.filter(run=planted, state=Dump.State.RECEIVED):
+        index_dump(dump.pk)
+    for path in (data_dir / "bodies").rglob("*.parquet"):
+        path.write_bytes(b"damaged")
+    repair_problems(check_integrity(CheckOptions(grace=0)).problems, 0)
+    assert not Sample.objects.filter(prompt_key=KEY).exists() and find_canary() == []
+
+
+def test_an_artifact_of_the_step_stays_gone(project: Project, planted: Run) -> None:
+    forget_prompt(project, KEY)
+    old = Artifact.objects.get()
+    assert old.state == Artifact.State.GONE and not old.blobs.exists()
+    files = {"batch.json": b'{"text": "rewritten"}'}
+    assert registered(planted, 1, files).state == Artifact.State.GONE
+    with pytest.raises(Exception, match="forgotten"):
+        brought(Artifact.objects.get(pk=old.pk), files)
+    assert registered(planted, 99, {"batch.json": b"{}"}).state == Artifact.State.WAITING
+
+
+def test_only_its_project_forgets(project: Project, planted: Run) -> None:
+    from tests.support import builders
+
+    foreign = builders.run(builders.project("other"), "grpo")
+    forget_prompt(project, KEY)
+    assert indexed(foreign, body(1), 1).rows == 6
+
+
+def test_turns_of_a_trajectory_go_and_texts_elsewhere_only_if_asked(project: Project, run: Run, data_dir: Path) -> None:
+    later = f"{CANARY} In the hall. Are you sure?"
+    rows = [
+        {"prompt": CANARY, "response": "In the hall.", "trajectory": "t", "turn": 1},
+        {"prompt": later, "response": "Yes.", "trajectory": "t", "turn": 2},
+        {"prompt": "plain", "response": "yes", "trajectory": "u", "turn": 1},
+    ]
+    indexed(run, lines(*rows), 1, format="native")
+    quoting = f"Somebody asked: {CANARY}"
+    indexed(
+        run, lines({"prompt": quoting, "response": "Who?"}, {"prompt": "calm", "response": "yes"}), 2, format="native"
+    )
+    make_files_old(data_dir)
+    report = find_traces(project, KEY)
+    assert report.counts["samples"] == 2 and sum(map(len, report.bodies.others.values())) == 1
+    assert forget_prompt(project, KEY).is_complete
+    assert set(load_texts(run)) == {"plain", "calm", quoting}
+    again = indexed(run, lines(*rows), 1, format="native", source="again")
+    assert again.rows == 1, "the later turn is left out too"
+
+
+def test_containing_removes_other_prompts_with_the_text(project: Project, run: Run, data_dir: Path) -> None:
+    quoting = f"Somebody asked: {CANARY}"
+    rows = [{"prompt": quoting, "response": "Who?"}, {"prompt": "calm", "response": "yes"}]
+    indexed(run, lines(*rows), 2, format="native")
+    indexed(run, lines({"prompt": CANARY, "response": "In the hall."}), 1, format="native")
+    make_files_old(data_dir)
+    assert forget_prompt(project, KEY, containing=True).is_complete
+    assert set(load_texts(run)) == {"calm"} and find_canary() == []
+    assert indexed(run, lines(*rows), 2, format="native", source="again").rows == 1
+
+
+def test_raw_bytes_that_an_upload_may_use_are_waited_for(
+    project: Project, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump = indexed(run, body(1), 1)
+    path = get_raw_dump_path(project.pk, dump.sha256)
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        os.utime(path, (0, 0))
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert forget_prompt(project, KEY).is_complete
+    assert waits and not path.exists()
+
+
+class KilledError(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "forget.remove_evidence", "rows.rebuild_step", "rows.remove_unused_rows", "files.delete_unused_raw_files",
+        "forget.erase_database_pages",
+    ],
+)  # fmt: skip
+def test_a_killed_command_continues(
+    project: Project, planted: Run, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    import importlib
+
+    before = {prompt for prompt in load_texts(planted) if "Zebedee" not in prompt}
+    module_name, _, name = moment.partition(".")
+    module: Any = importlib.import_module(f"rollouts.forgetting.{module_name}")
+
+    def kill(*args: Any, **kwargs: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, kill)
+        with pytest.raises(KilledError):
+            forget_prompt(project, KEY)
+    assert ForgottenPrompt.objects.get().finished_at is None
+    assert forget_prompt(project, KEY).is_complete
+    assert find_canary() == [] and set(load_texts(planted)) == before
+    assert ForgottenPrompt.objects.get().finished_at

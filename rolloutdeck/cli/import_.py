@@ -312,8 +312,8 @@ def _print_problems(dumps: Sequence[dict[str, Any]], replayable_files: Collectio
     for reason, count in skipped.items():
         print(f"Skipped by the server, {format_count(count, 'row')}: {reason}")
     for dump in dumps:
-        for line, reason in (dump["problems"] or [])[:MAX_EXAMPLES]:
-            print_message(f"{dump['source']}, line {line}: {reason}")
+        for reason, lines in _group_problems(dump["problems"] or []).items():
+            print_message(f"{dump['source']}, {_format_lines(lines)}: {reason}")
     bad = [dump for dump in dumps if dump["state"] in ("failed", "unsafe")]
     for dump in bad:
         is_replayable = dump["sha256"] in replayable_files
@@ -323,6 +323,19 @@ def _print_problems(dumps: Sequence[dict[str, Any]], replayable_files: Collectio
     if unfinished:
         print_message(f"{format_count(unfinished, 'file')} not indexed yet. Is a worker running?")
     return 1 if bad or unfinished else 0
+
+
+def _group_problems(problems: Sequence[tuple[int, str]]) -> dict[str, list[int]]:
+    """Returns the lines of each reason. The server stores each reason of a file, and the first lines."""
+    lines: dict[str, list[int]] = {}
+    for line, reason in problems:
+        lines.setdefault(reason, []).append(line)
+    return lines
+
+
+def _format_lines(lines: Sequence[int]) -> str:
+    shown = ", ".join(map(str, lines[:MAX_EXAMPLES])) + (", …" if len(lines) > MAX_EXAMPLES else "")
+    return f"line{'s' * (len(lines) > 1)} {shown}"
 
 
 def _wait_until_indexed(target: watch.UploadTarget, steps: ArtifactImport) -> None:

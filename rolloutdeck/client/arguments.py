@@ -27,7 +27,7 @@ def guard_call(method: Callable[P, None]) -> Callable[P, None]:
             logger.debug("%s() failed.", name, exc_info=True)
             reason = _describe_error(error, method, args, kwargs)
             run._once_logger.log_once(f"{name} {reason}", "The call of %s() is ignored: %s", name, reason)
-            run._threads.spool.count_dropped(f"{name}(): a call that could not be understood")
+            run._count_failed_call(name, "a call that could not be understood", reason)
 
     return call
 
@@ -43,13 +43,29 @@ def _describe_error(error: Exception, method: Callable[..., None], args: Any, kw
     except TypeError:
         names = ", ".join(name for name in inspect.signature(method).parameters if name != "self")
         return f"wrong arguments. It takes ({names})."
-    return f"an argument has an unexpected type ({type(error).__name__})."
+    given = inspect.signature(method).bind(*args, **kwargs).arguments
+    types = ", ".join(f"{name} is {_describe_type(value)}" for name, value in given.items() if name != "self")
+    return f"it cannot use these arguments: {types}."
+
+
+def _describe_type(value: Any) -> str:
+    """Returns the type of a value as users write it, with an article."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise CallError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
     return value
+
+
+def check_values(values: Any) -> dict[str, Any]:
+    """Returns a copy of the metrics. Raises CallError."""
+    try:
+        return dict(values)
+    except (TypeError, ValueError):
+        raise CallError(f"the values must be a dict of numbers by name, not {_describe_type(values)}") from None
 
 
 def check_columns(columns: str) -> None:

@@ -1,13 +1,14 @@
 """The rows of one `log_samples` call, in the shapes that people have.
 
 These are an iterable of rows, a dict of columns, one row, or a table of pyarrow, pandas, polars or datasets. A row is a
-dict, a dataclass, a named tuple or a pydantic model. None of these libraries is imported; their objects are recognized
-by their methods.
+dict, a dataclass, a named tuple or a pydantic model. A stream is read at once, up to a limit. None of these libraries
+is imported; their objects are recognized by their methods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rolloutdeck.errors import CallError
@@ -15,16 +16,24 @@ from rolloutdeck.protocol import RESPONSE_PARTS, guess_columns
 
 ROWS_PER_READ = 64  # rows of a table converted to dicts at once, which holds the interpreter lock
 PROBED_ROWS = 16
+MAX_STREAMED_ROWS = 200_000  # of a generator, an iterable data set or a lazy frame, which may have no end
+MAX_ERROR_CHARS = 200
+TOO_MANY_ROWS = f"a stream has at most {MAX_STREAMED_ROWS:,} rows; log the others in further calls"
 SHAPES = "a list of dicts, a dict of columns, or a table of pyarrow, pandas, polars or datasets"
 
 RowReader = Callable[[int, int], Sequence[Any]]  # returns the rows from start to end
 
 
 class RowBatch:
-    """Rows of one call: `count` of them, about `size` bytes as JSON. A row that is no dict is passed on as it is."""
+    """Rows of one call: `count` of them, about `size` bytes as JSON. A row that is no dict is passed on as it is.
+
+    `error`: why the rows of a stream are not all of its rows; "" if they are.
+    """
 
     def __init__(self, rows: Any) -> None:
-        self._read, self.count, self._is_table = _build_reader(rows)
+        stream = _read_stream(rows)
+        self.error = stream.error if stream else ""
+        self._read, self.count, self._is_table = _build_reader(stream.rows if stream else rows)
         self.size = self._estimate_size()
 
     def __iter__(self) -> Iterator[Any]:
@@ -74,11 +83,52 @@ def _build_reader(rows: Any) -> tuple[RowReader, int, bool]:
     return lambda start, end: copies[start:end], len(copies), False
 
 
+@dataclass(frozen=True, slots=True)
+class _StreamRows:
+    """The rows of a stream up to its end, an error or the limit."""
+
+    rows: Any
+    error: str = ""
+
+
+def _read_stream(rows: Any) -> _StreamRows | None:
+    """Returns what a stream has; None for other objects. Raises CallError if it fails before its first row."""
+    if hasattr(rows, "collect") and hasattr(rows, "collect_schema"):  # a lazy frame of polars
+        return _collect_frame(rows)
+    is_iterable_dataset = hasattr(rows, "features") and not hasattr(rows, "__len__")
+    if not hasattr(rows, "__iter__") or not (hasattr(rows, "__next__") or is_iterable_dataset):
+        return None
+    found: list[Any] = []
+    try:
+        for row in rows:
+            if len(found) == MAX_STREAMED_ROWS:
+                return _StreamRows(found, TOO_MANY_ROWS)
+            found.append(row)
+    except Exception as error:  # the code of the user
+        if not found:
+            raise CallError(_describe_failure(error)) from error
+        return _StreamRows(found, _describe_failure(error))
+    return _StreamRows(found)
+
+
+def _collect_frame(lazy: Any) -> _StreamRows:
+    try:
+        frame = lazy.head(MAX_STREAMED_ROWS + 1).collect()
+    except Exception as error:  # its query
+        raise CallError(_describe_failure(error)) from error
+    is_all = len(frame) <= MAX_STREAMED_ROWS
+    return _StreamRows(frame.head(MAX_STREAMED_ROWS), "" if is_all else TOO_MANY_ROWS)
+
+
+def _describe_failure(error: Exception) -> str:
+    """Returns the error of the user's code."""
+    return f"the rows raised {type(error).__name__}: {str(error).partition(chr(10))[0][:MAX_ERROR_CHARS]}"
+
+
 def _list_rows(rows: Any) -> list[Any]:
     if isinstance(row := _copy_row(rows), Mapping):
         return _split_columns(row)
-    is_iterable = hasattr(rows, "__iter__") and (hasattr(rows, "__len__") or hasattr(rows, "__next__"))
-    if isinstance(rows, (str, bytes, bytearray)) or not is_iterable:
+    if isinstance(rows, (str, bytes, bytearray)) or not (hasattr(rows, "__iter__") and hasattr(rows, "__len__")):
         raise CallError(f"the rows must be {SHAPES}, not {type(rows).__name__}")
     return list(rows)
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolloutdeck.client import artifact, launch, process_identity, running_attempts, serialize, spool, writer
-from rolloutdeck.client.arguments import check_choice, check_columns, guard_call, parse_step
+from rolloutdeck.client.arguments import check_choice, check_columns, check_values, guard_call, parse_step
 from rolloutdeck.client.rows import RowBatch
-from rolloutdeck.client.status import RunStatus, build_status, report_status
+from rolloutdeck.client.status import MAX_PROBLEMS, RunStatus, build_status, report_status
 from rolloutdeck.client.threads import RunThreads, connect_server
 from rolloutdeck.errors import CallError
 from rolloutdeck.lib import OnceLogger, RunClient, Settings, log_or_print, logger
@@ -87,6 +87,7 @@ class Run:
         )
         self._started, self._start_lock = False, threading.Lock()
         self._calls: dict[str, int] = {}  # rows by source, one source for each call of `log_samples`
+        self._call_problems: dict[str, None] = {}  # why calls were ignored or cut short
         self._call_prefix = f"call:{uuid.uuid4().hex[:16]}-"
 
     def enqueue_run_data(self, run_data: Mapping[str, Any]) -> None:
@@ -107,7 +108,7 @@ class Run:
         now. Values may be 0-d arrays or tensors. Another thread reads them a moment later: don't change them in place.
         """
         seconds = _now() if time is None or not math.isfinite(time) else float(time)
-        point = {"values": dict(values), "time": seconds, **self._build_step_fields(step, step_kind)}
+        point = {"values": check_values(values), "time": seconds, **self._build_step_fields(step, step_kind)}
         self._enqueue(writer.MetricsItem(self.attempt, [point]))
 
     @guard_call
@@ -123,8 +124,9 @@ class Run:
     ) -> None:
         """Logs generations of one step.
 
-        `rows` are dicts, a dict of columns, or a table of pyarrow, pandas, polars or datasets. Their keys are those of
-        `wire.SAMPLE_KEYS` or common names such as `completion` and `reward`, as for `rolloutdeck import`. `columns`
+        `rows` are dicts, a dict of columns, or a table of pyarrow, pandas, polars or datasets. Of a stream (generator,
+        `IterableDataset`, `LazyFrame`) at most 200,000 are read; if it raises, the rows before are kept. Keys are those
+        of `wire.SAMPLE_KEYS` or common names such as `completion` and `reward`, as for `rolloutdeck import`. `columns`
         names others, `prompt=question,response=answer`; with "native" only the keys of `SAMPLE_KEYS` have a meaning.
         Other keys are stored too. Each call adds rows; NaN stays NaN. A row without a response costs only itself.
         Another thread reads arrays and tensors in the rows a moment later, so don't change them in place.
@@ -138,6 +140,10 @@ class Run:
         if batch.count:
             self._enqueue(writer.SamplesItem(batch, query))
             self._calls[query["source"]] = batch.count
+        if batch.error:
+            message = "The call of log_samples(step=%s) is cut short after %d rows: %s"
+            self._once_logger.log_once(f"rows {batch.error}", message, step, batch.count, batch.error)
+            self._count_failed_call("log_samples", "a call that was cut short", batch.error)
 
     @guard_call
     def log_file(
@@ -287,7 +293,14 @@ class Run:
 
     def _build_status(self, seconds: float) -> RunStatus:
         client = self._connect_run(seconds) if self._calls else None
-        return build_status(self._threads.spool, client, self._calls, self._call_prefix, self.url)
+        problems = tuple(self._call_problems)
+        return build_status(self._threads.spool, client, self._calls, self._call_prefix, self.url, problems)
+
+    def _count_failed_call(self, method: str, kind: str, reason: str) -> None:
+        """Counts a call that was ignored or cut short. Of many reasons, the first are kept."""
+        self._threads.spool.count_dropped(f"{method}(): {kind}")
+        if len(self._call_problems) < MAX_PROBLEMS:
+            self._call_problems[f"{method}(): {reason}"] = None
 
     def _connect_run(self, seconds: float) -> RunClient | None:
         server = connect_server()
@@ -378,7 +391,7 @@ class Run:
     def _close(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         is_durable = self._threads.close(seconds)
-        if self._calls:
+        if self._calls or self._threads.spool.dropped:
             report_status(self._shown_name, self._build_status, end, is_lead=self._is_lead())
         own = self._threads.spool
         folder = own.folder

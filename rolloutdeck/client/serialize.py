@@ -28,11 +28,23 @@ def convert_for_json(value: Any) -> Any:
         return list(value)
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         return vars(value)
+    if hasattr(value, "model_dump") and not isinstance(value, type):  # pydantic, such as the messages of OpenAI
+        return value.model_dump()
     if hasattr(value, "tolist"):
         return value.tolist()
     if hasattr(value, "item"):
         return value.item()
     return str(value)
+
+
+def has_json_form(value: Any) -> bool:
+    """Whether a value is JSON, or `convert_for_json` converts it to more than its text for people."""
+    if value is None or isinstance(value, (str, int, float, list, tuple, Mapping, bytes, bytearray, set, frozenset)):
+        return True
+    if isinstance(value, type):
+        return False
+    names = ("__dataclass_fields__", "model_dump", "tolist", "item", "getbands")
+    return any(hasattr(value, name) for name in names)
 
 
 class RowSerializer:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rolloutdeck.client import spool
 from rolloutdeck.lib import RunClient, ServerUnreachableError, log_or_print, logger
 
-MAX_PROBLEMS = 5
+MAX_PROBLEMS = 50  # different reasons
 INDEX_SECONDS = 5.0  # how long the end of a run waits for the index
 POLL_SECONDS = 0.1
 MIN_REQUEST_SECONDS = 0.2
@@ -20,14 +20,17 @@ SAMPLES_LABEL = "samples: "  # the start of the reasons for which the client dro
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """Numbers of rows of `log_samples` in this process.
+    """What became of the calls in this process. Except for the last two, these are rows of `log_samples`.
 
     logged: given to `log_samples`.
     sent: uploaded. The others wait in the spool or were dropped.
     indexed: samples that the server shows; None if it did not answer.
-    rejected: rows that the server can't use; `problems` says why.
+    rejected: rows that the server can't use.
     waiting: not uploaded yet. They are in the spool.
     dropped: never written to the spool, by reason.
+    failed_calls: calls of any method that were ignored or cut short.
+    lost: other data that was not written, such as files and metric points, by kind and reason.
+    `problems` has each reason for rejected rows and failed calls once, with an example.
     """
 
     url: str = ""
@@ -37,6 +40,8 @@ class RunStatus:
     rejected: int = 0
     waiting: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
+    failed_calls: int = 0
+    lost: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     is_indexing: bool = False
 
@@ -46,32 +51,54 @@ class RunStatus:
         parts += [f"{self.rejected:,} rejected"]
         parts += [f"{self.waiting:,} wait in the spool"] if self.waiting else []
         parts += [f"{sum(self.dropped.values()):,} dropped"] if self.dropped else []
+        parts += [f"{self.failed_calls:,} call{'s' * (self.failed_calls > 1)} failed"] if self.failed_calls else []
+        parts += [f"{count:,} {reason}" for reason, count in self.lost.items()]
         parts += ["the server is still indexing"] if self.is_indexing else []
         return ", ".join(parts)
 
 
 def build_status(
-    own: spool.Spool, client: RunClient | None, calls: Mapping[str, int], prefix: str, url: str
+    own: spool.Spool,
+    client: RunClient | None,
+    calls: Mapping[str, int],
+    prefix: str,
+    url: str,
+    call_problems: tuple[str, ...] = (),
 ) -> RunStatus:
     """`calls` is {source: rows}; all sources start with `prefix`. Never raises for a server that does not answer."""
-    dropped = {
-        reason.removeprefix(SAMPLES_LABEL): count
-        for reason, count in own.dropped.items()
-        if reason.startswith(SAMPLES_LABEL)
-    }
+    dropped, lost, failed_calls = _split_dropped(own.dropped)
     waiting = sum(calls.get(source, 0) for source in _list_sources(own, ""))
     refused = sum(calls.get(source, 0) for source in _list_sources(own, spool.REJECTED_FOLDER))
     logged = sum(calls.values())
     sent = max(0, logged - waiting - sum(dropped.values()))
+    status = RunStatus(
+        url, logged, sent, None if sent else 0, refused, waiting, dropped, failed_calls, lost, call_problems
+    )
     answer = _fetch_ingest(client, prefix) if client and sent else None
     if answer is None:
-        return RunStatus(url, logged, sent, None if sent else 0, refused, waiting, dropped)
+        return status
     failed = {str(dump["source"]): str(dump["message"]) for dump in answer["failed"]}
     rejected = refused + int(answer["rejected"]) + sum(calls.get(source, 0) for source in failed)
-    rows = {str(row["reason"]): f"step {row['step']}, row {row['line']}: {row['reason']}" for row in answer["problems"]}
-    problems = (*rows.values(), *dict.fromkeys(failed.values()))[:MAX_PROBLEMS]
+    rows: dict[str, str] = {}
+    for row in answer["problems"]:
+        rows.setdefault(str(row["reason"]), f"step {row['step']}, row {row['line']}: {row['reason']}")
+    problems = (*rows.values(), *dict.fromkeys(failed.values()), *call_problems)[:MAX_PROBLEMS]
     is_indexing = bool(answer["waiting"])
-    return RunStatus(url, logged, sent, int(answer["rows"]), rejected, waiting, dropped, problems, is_indexing)
+    return replace(status, indexed=int(answer["rows"]), rejected=rejected, problems=problems, is_indexing=is_indexing)
+
+
+def _split_dropped(counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int], int]:
+    """Returns rows by reason, other lost data by kind and reason, and the number of failed calls."""
+    dropped, lost, failed_calls = {}, {}, 0
+    for reason, count in list(counts.items()):
+        label = reason.partition(": ")[0]
+        if reason.startswith(SAMPLES_LABEL):
+            dropped[reason.removeprefix(SAMPLES_LABEL)] = count
+        elif label.endswith("()"):
+            failed_calls += count
+        else:
+            lost[reason] = count
+    return dropped, lost, failed_calls
 
 
 def report_status(name: str, build: Callable[[float], RunStatus], end: float, *, is_lead: bool = True) -> None:
@@ -86,9 +113,10 @@ def report_status(name: str, build: Callable[[float], RunStatus], end: float, *,
         if not status.is_indexing or time.monotonic() >= end:
             break
         time.sleep(POLL_SECONDS)
-    reasons = f" Examples: {'; '.join(status.problems)}." if status.problems else ""
-    log = logger.warning if status.rejected else log_or_print if is_lead else logger.info
-    log("Run %s: %s.%s", name, status, reasons)
+    reasons = "".join(f"\n- {problem}" for problem in status.problems)
+    is_incomplete = status.rejected or status.failed_calls or status.dropped or status.lost
+    log = logger.warning if is_incomplete else log_or_print if is_lead else logger.info
+    log("Run %s: %s.%s", name, status, f" Each reason once:{reasons}" if reasons else "")
 
 
 def _list_sources(own: spool.Spool, folder: str) -> Iterator[str]:

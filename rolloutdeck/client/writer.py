@@ -17,7 +17,9 @@ from rolloutdeck.client.redaction import Redactor, UnredactableError
 from rolloutdeck.client.rows import RowBatch
 from rolloutdeck.lib import OnceLogger, logger
 from rolloutdeck.protocol import (
+    JSON_TEXTS,
     MAX_DUMP_BYTES,
+    NATIVE_COLUMNS,
     SpoolHeader,
     choose_row_format,
     find_row_problem,
@@ -31,6 +33,7 @@ CHUNK_BYTES = 1 << 20
 YIELD_BYTES = 1 << 18  # of JSON, about 3 ms; then a busy trainer thread gets the interpreter lock
 MAX_POINTS_PER_FILE = 1000
 MAX_EXAMPLE_BYTES = 200  # of a row in a warning
+MAX_PROBLEMS = 50  # different reasons why rows of a call are no samples
 MAX_COPY_TRIES = 3  # of a file that changes while it is copied
 
 
@@ -75,11 +78,21 @@ class MetricsItem:
 
 
 @dataclass
+class RowProblem:
+    """Why some rows of a call are no samples, with the first of them: its number, from 1, and its JSON."""
+
+    reason: str
+    number: int
+    example: str
+    count: int = 0
+
+
+@dataclass
 class SamplesItem:
     """Rows of one `log_samples` call.
 
     The parts of the samples are the columns that `query` maps, or that have a common name. All rows are sent, since the
-    server counts those without a response; `problem` describes the first one.
+    server counts those that are no samples; `problems` describes them by reason.
     """
 
     rows: RowBatch
@@ -87,9 +100,9 @@ class SamplesItem:
     kind: str = "dump"
     label: str = "samples"
     invalid_count: int = 0
-    problem: str = ""
-    problem_count: int = 0
-    columns: dict[str, str] | None = None  # None: rows may hold several samples, and are not checked
+    problems: dict[str, RowProblem] = field(default_factory=dict)
+    columns: Mapping[str, str] | None = None  # None: rows may hold several samples, and are not checked
+    is_native: bool = False
 
     @property
     def size(self) -> int:
@@ -101,14 +114,16 @@ class SamplesItem:
 
     def find_columns(self) -> None:
         """Sets the format and the columns. Called in the writer's thread, since it reads all rows."""
-        if self.query.get("format") == "native":
-            self.columns = {"response": "response"}
-            return
-        names, known = self.rows.list_names(), parse_column_mapping(self.query.get("columns", ""))
-        columns = guess_columns(names, known)
-        form = "table" if known else choose_row_format(names, self.rows.find_example())
-        self.query = {**self.query, "format": form}
-        self.columns = columns if form == "native" or has_response_part(columns) else None
+        self.is_native = self.query.get("format") == "native"
+        if not self.is_native:
+            names, known = self.rows.list_names(), parse_column_mapping(self.query.get("columns", ""))
+            form = "table" if known else choose_row_format(names, self.rows.find_example())
+            self.query = {**self.query, "format": form}
+            self.is_native = form == "native"
+            columns = guess_columns(names, known)
+            self.columns = columns if has_response_part(columns) else None
+        if self.is_native:
+            self.columns = NATIVE_COLUMNS
 
     def body(self) -> Iterator[bytes]:
         """Yields JSON lines in chunks.
@@ -119,15 +134,20 @@ class SamplesItem:
         """
         lines: list[bytes] = []
         serializer = serialize.RowSerializer()
-        size = yielded_at = self.invalid_count = self.problem_count = 0
-        response = (self.columns or {}).get("response", "")  # nearly all rows have it
-        for row in self.rows:
+        size = yielded_at = self.invalid_count = 0
+        self.problems = {}
+        columns = self.columns or {}
+        prompt, response = columns.get("prompt", ""), columns.get("response", "")
+        tokens = columns.get("response_ids", "") if self.query.get("format") == "token-table" else ""
+        for number, row in enumerate(self.rows, 1):
+            is_plain = type(row) is dict and _is_plain_text(row.get(prompt, ""))
+            is_plain = is_plain and (row.get(tokens) is not None if tokens else _is_plain_text(row.get(response)))
             try:
-                lines.append(serializer.serialize_row(row))
+                lines.append(serializer.serialize_row(row if is_plain else _mark_objects(row, (prompt, response))))
             except (TypeError, ValueError, RecursionError):
                 self.invalid_count += 1
                 continue
-            if (type(row) is not dict or response not in row) and self._has_problem(row, lines[-1]):
+            if not is_plain and self._has_problem(number, lines[-1]):
                 serializer.forget_last_row()  # the server does not read it
             size += len(lines[-1])
             if size >= CHUNK_BYTES:
@@ -140,14 +160,32 @@ class SamplesItem:
             raise UnwritableItemError("no JSON form")
         yield b"".join(lines)
 
-    def _has_problem(self, row: Any, line: bytes) -> bool:
-        problem = "" if self.columns is None else find_row_problem(row, self.columns)
-        if not problem:
+    def _has_problem(self, number: int, line: bytes) -> bool:
+        reason = (
+            "" if self.columns is None else find_row_problem(json.loads(line), self.columns, is_native=self.is_native)
+        )
+        if not reason:
             return False
-        self.problem_count += 1
-        if self.problem_count == 1:
-            self.problem = f"{problem}. Example: {line[:MAX_EXAMPLE_BYTES].decode('utf-8', 'replace').strip()}"
+        if reason in self.problems or len(self.problems) < MAX_PROBLEMS:
+            example = line[:MAX_EXAMPLE_BYTES].decode("utf-8", "replace").strip()
+            self.problems.setdefault(reason, RowProblem(reason, number, example)).count += 1
         return True
+
+
+def _is_plain_text(value: Any) -> bool:
+    """Whether a prompt or response needs no check: most are texts, and not JSON."""
+    return type(value) is str and not value.startswith(JSON_TEXTS)
+
+
+def _mark_objects(row: Any, columns: Iterable[str]) -> Any:
+    """Returns the row with a description of each prompt or response that is an object of Python.
+
+    Its text would be `<Completion object at 0x7f...>`. The server rejects the description, which is an object of JSON.
+    """
+    if not isinstance(row, Mapping):
+        return row if serialize.has_json_form(row) else {"object": type(row).__name__}
+    marked = {name: row[name] for name in columns if name in row and not serialize.has_json_form(row[name])}
+    return {**row, **{name: {"object": type(value).__name__} for name, value in marked.items()}} if marked else row
 
 
 @dataclass
@@ -304,7 +342,7 @@ class SpoolWriter:
         else:
             if isinstance(item, (SamplesItem, MetricsItem)) and item.invalid_count:
                 self._drop(item, "no JSON form", item.invalid_count)
-            if isinstance(item, SamplesItem) and item.problem_count:
+            if isinstance(item, SamplesItem):
                 self._warn_about_rows(item)
             if self.redactor and self.redactor.failed_count and item.kind == "dump":
                 self._drop(item, "a text was removed, because ROLLOUTDECK_REDACT failed", self.redactor.failed_count)
@@ -320,9 +358,17 @@ class SpoolWriter:
         return lambda: redactor.redact_lines(item.body())
 
     def _warn_about_rows(self, item: SamplesItem) -> None:
-        message = "%d of %d rows of log_samples(step=%s) are no samples; the first: %s. The run page counts such rows."
-        values = (item.problem_count, item.count, item.query.get("step"), item.problem)
-        self._once_logger.log_once(f"rows {item.problem.partition('. Example')[0]}", message, *values)
+        message = "%d of %d rows of log_samples(step=%s) cannot be used; the first, row %d, %s. Example: %s"
+        for problem in item.problems.values():
+            values = (
+                problem.count,
+                item.count,
+                item.query.get("step"),
+                problem.number,
+                problem.reason,
+                problem.example,
+            )
+            self._once_logger.log_once(f"rows {problem.reason}", message, *values)
 
     def _drop(self, item: QueueItem, reason: str, count: int = 0) -> None:
         """Counts the dropped data. The next header and heartbeat report the count."""

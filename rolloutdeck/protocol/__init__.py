@@ -14,7 +14,6 @@ from rolloutdeck.protocol.columns import (
     REWARD_PREFIX,
     choose_row_format,
     find_row_keys,
-    find_row_problem,
     find_samples_column,
     format_column_names,
     group_numbered_columns,
@@ -49,6 +48,18 @@ from rolloutdeck.protocol.metric_rows import (
     METRIC_STEP_KEYS,
     find_metric_step,
     is_metric_row,
+)
+from rolloutdeck.protocol.sample_texts import (
+    NATIVE_COLUMNS,
+    describe_json_type,
+    describe_missing_response,
+    describe_wrong_row,
+    find_row_problem,
+    find_text_problem,
+    is_conversation,
+    is_message,
+    normalize_messages,
+    parse_json_text,
 )
 from rolloutdeck.protocol.schedule import format_step_ranges, resolve_target, resolve_targets
 from rolloutdeck.protocol.tokenizer import compute_tokenizer_fingerprint, find_tokenizer_file, load_vocabulary
@@ -86,19 +97,20 @@ from rolloutdeck.protocol.wire import (
 )
 
 __all__ = [
-    "ARTIFACT_ROLES", "COLUMN_PRESETS", "COMMON_COLUMN_NAMES", "COMPATIBILITY_FACTS", "DATA_URL_START",
-    "FLAG_LABELS", "FactDifference", "HEARTBEAT_SECONDS", "ImageInfo", "JSON_TEXTS", "JSON_TOKEN",
-    "LAUNCH_KEY_PATTERN", "MAX_ARTIFACT_FILE_BYTES", "MAX_DUMP_BYTES", "MAX_EXPANSION_RATIO", "MAX_IMAGE_BYTES",
-    "MAX_IMAGE_PIXELS", "MAX_JSON_BYTES", "MAX_LINE_BYTES", "MAX_PART_BYTES", "METRIC_STEP_KEYS",
-    "MIN_WIRE_VERSION", "MISMATCH_ACTIONS", "PLAN_ACTIONS", "PROJECT_HEADER", "REFUSE_FACTS", "REPLAY_OUTCOMES",
-    "RESPONSE_PARTS", "RESUME_HEADER", "REWARD_COLUMN", "REWARD_PREFIX", "RUN_HEADER", "Receipt", "SAMPLE_KEYS",
-    "SERVER_HEADER", "SHA256_PATTERN", "SPLITS", "STEP_KINDS", "SpoolHeader", "TOKEN_SCOPES", "UID_PATTERN",
-    "UNLIMITED_LENGTH", "WAITED_HEADER", "WIRE_HEADER", "WIRE_VERSION", "build_image_reference", "check_manifest",
-    "choose_row_format", "compare_facts", "compute_artifact_key", "compute_tokenizer_fingerprint",
-    "count_manifest_bytes", "decode_data_url", "describe_wire_mismatch", "detect_image", "encode_data_url",
-    "find_metric_step", "find_row_keys", "find_row_problem", "find_samples_column", "find_tokenizer_file",
-    "format_column_names", "format_step_ranges", "group_numbered_columns", "guess_columns",
-    "has_generation_columns", "has_only_tokens", "has_response_part", "is_generation_mapping", "is_incompatible",
-    "is_metric_row", "load_vocabulary", "parse_column_mapping", "parse_logged_columns", "resolve_target",
+    "ARTIFACT_ROLES", "COLUMN_PRESETS", "COMMON_COLUMN_NAMES", "COMPATIBILITY_FACTS", "DATA_URL_START", "FLAG_LABELS",
+    "FactDifference", "HEARTBEAT_SECONDS", "ImageInfo", "JSON_TEXTS", "JSON_TOKEN", "LAUNCH_KEY_PATTERN",
+    "MAX_ARTIFACT_FILE_BYTES", "MAX_DUMP_BYTES", "MAX_EXPANSION_RATIO", "MAX_IMAGE_BYTES", "MAX_IMAGE_PIXELS",
+    "MAX_JSON_BYTES", "MAX_LINE_BYTES", "MAX_PART_BYTES", "METRIC_STEP_KEYS", "MIN_WIRE_VERSION", "MISMATCH_ACTIONS",
+    "NATIVE_COLUMNS", "PLAN_ACTIONS", "PROJECT_HEADER", "REFUSE_FACTS", "REPLAY_OUTCOMES", "RESPONSE_PARTS",
+    "RESUME_HEADER", "REWARD_COLUMN", "REWARD_PREFIX", "RUN_HEADER", "Receipt", "SAMPLE_KEYS", "SERVER_HEADER",
+    "SHA256_PATTERN", "SPLITS", "STEP_KINDS", "SpoolHeader", "TOKEN_SCOPES", "UID_PATTERN", "UNLIMITED_LENGTH",
+    "WAITED_HEADER", "WIRE_HEADER", "WIRE_VERSION", "build_image_reference", "check_manifest", "choose_row_format",
+    "compare_facts", "compute_artifact_key", "compute_tokenizer_fingerprint", "count_manifest_bytes",
+    "decode_data_url", "describe_json_type", "describe_missing_response", "describe_wire_mismatch",
+    "describe_wrong_row", "detect_image", "encode_data_url", "find_metric_step", "find_row_keys", "find_row_problem",
+    "find_samples_column", "find_text_problem", "find_tokenizer_file", "format_column_names", "format_step_ranges",
+    "group_numbered_columns", "guess_columns", "has_generation_columns", "has_only_tokens", "has_response_part",
+    "is_conversation", "is_generation_mapping", "is_incompatible", "is_message", "is_metric_row", "load_vocabulary",
+    "normalize_messages", "parse_column_mapping", "parse_json_text", "parse_logged_columns", "resolve_target",
     "resolve_targets",
 ]  # fmt: skip

@@ -129,18 +129,6 @@ def has_only_tokens(columns: Mapping[str, str]) -> bool:
     return "response_ids" in columns and "response" not in columns and "messages" not in columns
 
 
-def find_row_problem(row: Any, columns: Mapping[str, str]) -> str:
-    """Returns why a row is not a sample: it is no dict, or all its columns of a response are absent; "" if it is one.
-
-    `columns` is {part: column} of the table. The server finds further problems, such as a response that is a number.
-    """
-    if not isinstance(row, Mapping):
-        return f"it is {type(row).__name__}, not a dict"
-    if any(part in columns and columns[part] in row for part in RESPONSE_PARTS):
-        return ""
-    return f"it has no response; its keys are {format_column_names([str(name) for name in row])}"
-
-
 def is_generation_mapping(columns: Mapping[str, str]) -> bool:
     """Whether a table without an explicit mapping contains generations. Text alone is a data set."""
     if any(part in columns for part in ("prompt", "score", "advantages", "prompt_ids")):

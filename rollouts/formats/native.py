@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from rolloutdeck.protocol import format_column_names
+from rolloutdeck.protocol import describe_missing_response
 from rollouts.formats.base import DumpContext
 from rollouts.formats.readers import JsonObject, chat, convert_rows, read_jsonl_rows
 from rollouts.samples import LineProblem, Record, is_number, to_float, to_integer, to_json, to_text
@@ -28,7 +28,7 @@ def build_native_record(row: JsonObject) -> Record:
     """Converts a row. Raises ValueError if there is no response, or if prompt or response is no text. A value of the
     wrong type goes into `extras`, unchanged."""
     if "response" not in row:
-        raise ValueError(f"has no response; its keys are {format_column_names(list(row))}")
+        raise ValueError(describe_missing_response(row))
     record = Record(*chat.parse_prompt_response(row.get("prompt", ""), row["response"]))
     for key, value in row.items():
         if value is None or key in ("prompt", "response"):

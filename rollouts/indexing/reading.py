@@ -20,8 +20,9 @@ BATCH_ROWS = 2048
 BATCH_CHARS = 16 << 20
 BATCH_BYTES = 8 << 20  # of the dump: limits the memory of records that have few texts and many other values
 TOKEN_CHARS = 32  # memory of a token with its mask and log-prob, in characters of text
-MAX_PROBLEMS = 20
 FORGOTTEN = "forgotten"  # the record has a prompt that the project has forgotten
+MAX_PROBLEMS = 20  # stored of a dump
+MAX_REASONS = 60  # stored of a dump, even if this makes more problems
 BAD_LINE = "bad line"  # a line or row that could not be used
 MAX_MESSAGE_CHARS = 2000
 
@@ -64,8 +65,11 @@ class DumpReading:
             self.skipped[item.reason] += 1
             return
         self.skipped["mended line" if item.repaired else BAD_LINE] += 1
-        if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append([item.line, clean_message(item.reason)[:500]])
+        if len(self.problems) >= MAX_REASONS:
+            return
+        reason = clean_message(item.reason)[:500]
+        if len(self.problems) < MAX_PROBLEMS or all(reason != known for _, known in self.problems):
+            self.problems.append([item.line, reason])
 
     def select(self, kind: type[T], items: Iterable[Item]) -> Iterator[T]:
         """Yields the records, or the points, among the items."""

@@ -8,7 +8,8 @@ from django.db.models import Count, Sum
 
 from rollouts.models import Dump, Run
 
-MAX_PROBLEMS = 20
+MAX_PROBLEMS = 60  # different reasons
+MAX_READ_DUMPS = 500  # the newest with rejected rows, whose reasons are read
 MAX_FAILED_DUMPS = 100
 WAITING_STATES = (Dump.State.RECEIVED, Dump.State.INDEXING)
 FAILED_STATES = (Dump.State.FAILED, Dump.State.UNSAFE)
@@ -31,7 +32,7 @@ class RowProblem:
 
 @dataclass(frozen=True, slots=True)
 class IngestSummary:
-    """Counts of dumps (`waiting`, `failed`) and of rows (`rows` indexed, `rejected`), with the first problems."""
+    """Counts of dumps (`waiting`, `failed`) and of rows (`rows` indexed, `rejected`), with a row for each reason."""
 
     waiting: int
     rows: int
@@ -59,11 +60,11 @@ def summarize_ingest(run: Run, source: str = "") -> IngestSummary:
 
 
 def list_row_problems(run: Run, source: str = "") -> list[RowProblem]:
-    """Returns the first problems of the newest dumps with rejected rows."""
+    """Returns a row for each reason, from the newest dumps with rejected rows."""
     dumps = run.dumps.filter(rejected__gt=0, source__startswith=source).order_by("-pk")
-    problems = [
-        RowProblem(dump.source, dump.step, line, reason)
-        for dump in dumps.only("source", "step", "problems")[:MAX_PROBLEMS]
-        for line, reason in dump.problems
-    ]
-    return problems[:MAX_PROBLEMS]
+    rows: dict[str, RowProblem] = {}
+    for dump in dumps.only("source", "step", "problems")[:MAX_READ_DUMPS]:
+        for line, reason in dump.problems:
+            if len(rows) < MAX_PROBLEMS:
+                rows.setdefault(reason, RowProblem(dump.source, dump.step, line, reason))
+    return list(rows.values())

@@ -5,6 +5,7 @@ Invariant: the id of a sample depends only on what was recorded, so it survives 
 to another database.
 """
 
+from rolloutdeck.protocol import describe_json_type
 from rollouts.samples.answer_check import extract_text_answer, read_ground_truth
 from rollouts.samples.bodies import (
     MISSING_BODY_MESSAGE,
@@ -73,7 +74,7 @@ from rollouts.samples.text_properties import (
 )
 from rollouts.samples.timing import SampleTiming, read_timing
 from rollouts.samples.unit_tests import UnitTestCase, UnitTestResults, parse_unit_tests
-from rollouts.samples.values import describe_json_type, is_number, text_to_float, to_float, to_integer, to_json, to_text
+from rollouts.samples.values import is_number, text_to_float, to_float, to_integer, to_json, to_text
 
 __all__ = [
     "BODY_SCHEMA_VERSION", "BodyLayout", "BodyWriter", "FIELD_POSITIONS", "FIXED_FIELDS", "IMAGE_PART_TYPES",

@@ -6,16 +6,6 @@ from typing import Any
 
 import orjson
 
-JSON_TYPE_NAMES = {
-    dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number",
-    type(None): "null",
-}  # fmt: skip
-
-
-def describe_json_type(value: Any) -> str:
-    """Returns the JSON type of a value for an error message, e.g. "a list"."""
-    return JSON_TYPE_NAMES[type(value)]
-
 
 def to_float(value: Any) -> float | None:
     """Returns a finite float, or None. Accepts numbers, booleans and text as `json.dumps(default=str)` writes it."""

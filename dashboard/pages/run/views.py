@@ -36,7 +36,6 @@ CHART_PARAMS = ("attempt", "runs", "groups", "band", "x")  # of the request for 
 SHOW_VALUES = ("", "table", "prompts")
 MAX_FAILED_DUMPS = 20
 MAX_UNSAFE_ARTIFACTS = 5
-MAX_ROW_PROBLEMS = 5
 DELAY_BEFORE_NOTICE = timedelta(seconds=10)  # an active run always has a dump or two that are being indexed
 
 
@@ -117,7 +116,7 @@ def build_notices_context(run: Run) -> dict[str, Any]:
         "rejected": rejected,
         "retention": load_run_drops(run),
         "quota": load_quota_status(run.project),
-        "row_problems": list_row_problems(run)[:MAX_ROW_PROBLEMS] if rejected else [],
+        "row_problems": list_row_problems(run) if rejected else [],
     }
 
 

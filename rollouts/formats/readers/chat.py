@@ -3,42 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rolloutdeck.protocol import is_conversation, is_message, normalize_messages
 from rollouts.formats.readers.jsonl import parse_prompt, parse_response_text, render_content
 from rollouts.formats.readers.values import JsonObject, get_list
 from rollouts.samples import to_json
 
+__all__ = [
+    "find_response_start", "is_conversation", "is_message", "normalize_messages", "parse_prompt_response",
+    "render_conversation", "render_message", "render_prompt", "render_response", "render_tool_call", "render_turn",
+]  # fmt: skip
+
 REASONING_KEYS = ("reasoning_content", "reasoning")
-
-# Roles of the speakers in ShareGPT conversations. Every other name is a role itself.
-SPEAKER_ROLES = {
-    "human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant", "chatgpt": "assistant",
-    "bing": "assistant", "bard": "assistant", "function_call": "assistant", "observation": "tool",
-    "function_response": "tool", "function": "tool",
-}  # fmt: skip
-
-
-def is_message(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("role"), str)
-
-
-def is_conversation(value: Any) -> bool:
-    return isinstance(value, list) and all(map(is_message, value))
-
-
-def normalize_messages(value: Any) -> Any:
-    """Converts ShareGPT turns (`from`, `value`), OpenAI choices and one message to messages; returns other values
-    unchanged."""
-    if is_message(value):
-        return [value]
-    if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
-        return value
-    if all(isinstance(item.get("from"), str) and "value" in item for item in value):
-        return [
-            {"role": SPEAKER_ROLES.get(item["from"], item["from"]), "content": item["value"]}
-            | {key: inner for key, inner in item.items() if key not in ("from", "value")}
-            for item in value
-        ]
-    return [item["message"] if isinstance(item.get("message"), dict) else item for item in value]
 
 
 def render_message(message: JsonObject) -> str:

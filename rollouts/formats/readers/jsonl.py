@@ -9,11 +9,11 @@ from typing import Any, BinaryIO, TypeVar
 
 import orjson
 
-from rolloutdeck.protocol import MAX_LINE_BYTES
+from rolloutdeck.protocol import MAX_LINE_BYTES, describe_wrong_row, find_text_problem
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats.readers.memory import check_json_memory
 from rollouts.formats.readers.values import JsonObject
-from rollouts.samples import LineProblem, describe_json_type, to_json
+from rollouts.samples import LineProblem, to_json
 
 BOM = b"\xef\xbb\xbf"
 BROKEN_UTF8 = "not valid UTF-8; invalid bytes are shown as U+FFFD"
@@ -86,7 +86,7 @@ def parse_row(line: bytes | None) -> tuple[JsonObject, bool]:
     except MemoryError:
         raise ValueError(OUT_OF_MEMORY) from None
     if not isinstance(row, dict):
-        raise ValueError(f"holds {describe_json_type(row)} where an object is expected")
+        raise ValueError(describe_wrong_row(row))
     return row, is_utf8
 
 
@@ -140,7 +140,7 @@ def parse_prompt(value: Any) -> tuple[str, list[JsonObject] | None]:
     if isinstance(value, list) and (text := render_messages(value)) is not None:
         needs_answer = value and value[-1]["role"] != "assistant"
         return text + "assistant\n" if needs_answer else text, value
-    raise ValueError(f"its prompt is {describe_json_type(value)}, neither a text nor a list of messages")
+    raise ValueError(find_text_problem("prompt", value))
 
 
 def parse_prompt_or_empty(value: Any) -> tuple[str, list[JsonObject] | None]:
@@ -163,4 +163,4 @@ def parse_response_text(value: Any) -> str:
             return render_content(value[0].get("content"))
         if (text := render_messages(value)) is not None:
             return text
-    raise ValueError(f"its response is {describe_json_type(value)}, neither a text nor a list of messages")
+    raise ValueError(find_text_problem("response", value))

@@ -4,7 +4,7 @@ Depends on: samples, the readers of `rollouts.formats`, `native` and `trl_comple
 Invariant: the columns are recognised by the first rows, and the same for all rows of a file.
 """
 
+from rolloutdeck.protocol import parse_json_text
 from rollouts.formats.table.format import FORMATS, TOKEN_ONLY_TABLE_FORMATS, find_table_format
-from rollouts.formats.table.mapping import parse_json_text
 
 __all__ = ["FORMATS", "TOKEN_ONLY_TABLE_FORMATS", "find_table_format", "parse_json_text"]

@@ -3,7 +3,6 @@
 The parts and the common names of columns are in `rolloutdeck.protocol.columns`.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -101,16 +100,16 @@ class TableMapping:
             values |= {"score": sum(score), "token_scores": score}
         values |= render_missing_texts(values)
         if not {"response", "response_ids"} & set(values):
-            raise ValueError(f"has no response; its keys are {protocol.format_column_names(list(row))}")
+            raise ValueError(protocol.describe_missing_response(row))
         return {"prompt": "", "response": None, **values}
 
     def convert_cell(self, part: str, value: Any) -> Any:
         if part == "step":
             return to_float(value)
         if not isinstance(value, str):
-            return chat.normalize_messages(value) if part in ("prompt", "response", "messages") else value
+            return protocol.normalize_messages(value) if part in ("prompt", "response", "messages") else value
         if part in STRUCTURED_PARTS or (part in ("prompt", "response") and value.startswith(protocol.JSON_TEXTS)):
-            return chat.normalize_messages(parse_json_text(value))
+            return protocol.normalize_messages(protocol.parse_json_text(value))
         if self.is_csv and part in ("index", "turn", "policy_version"):
             number = to_integer(to_float(value))
             return value if number is None else number
@@ -137,7 +136,7 @@ def is_missing(part: str, value: Any) -> bool:
 def render_missing_texts(values: JsonObject) -> JsonObject:
     """Returns the prompt and response that only the messages have. The messages may contain the response or not."""
     messages, response = values.get("messages"), values.get("response")
-    if not messages or not chat.is_conversation(messages):
+    if not messages or not protocol.is_conversation(messages):
         return {}
     if response is None:
         return dict(zip(("prompt", "response"), chat.render_conversation(messages), strict=True))
@@ -181,11 +180,3 @@ def match_advantages(names: Sequence[str], rows: Sequence[JsonObject], rewards: 
     return has_consistent_advantages(
         (repr(row.get("prompt")), score, to_float(row.get(column))) for row, score in zip(rows, scores, strict=True)
     )
-
-
-def parse_json_text(text: str) -> Any:
-    """Returns the JSON value of a cell; the text itself if it is not JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

@@ -6,16 +6,23 @@ import json
 import logging
 import math
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
 
+import datasets
+import pandas
 import polars
 import pyarrow
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 
 import rolloutdeck
+from rolloutdeck.cli import import_
+from rolloutdeck.client import rows as row_reading
 from rolloutdeck.client import start as opening
 from rolloutdeck.client.status import RunStatus
 from rollouts.indexing.indexer import index_dump
@@ -96,32 +103,50 @@ ROWS: dict[str, list[Any]] = {
 
 GOOD = {"prompt": "q", "completion": "2", "reward": 1.0}
 NATIVE = {"prompt": "q", "response": "2", "score": 1.0}
-# Rows among good ones that can't be used. Each list has one row that is stored, and one or more that are not.
-BROKEN: dict[str, list[Any]] = {
-    f"{name} among {label} rows": [good, row]
-    for label, good in (("mapped", GOOD), ("documented", NATIVE))
-    for name, row in {
-        "a text": "just a text",
-        "a number": 17,
-        "a list": ["q", "2"],
-        "null": None,
-        "true": True,
-        "no response": {"prompt": "q"},
-        "empty": {},
-        "other keys": {"a": 1, "b": 2},
-        "only a score": {"score": 0.5},
-        "only metadata": {"epoch": 3, "lang": "zh"},
-        "a response that is a number": {**good, [*good][1]: 17},
-        "a response that is true": {**good, [*good][1]: True},
-        "a response of numbers": {**good, [*good][1]: [1, 2]},
-        "a response of roles only": {**good, [*good][1]: [{"role": 3}]},
-        "a prompt that is a number": {**good, "prompt": 3.5},
-        "a prompt of numbers": {**good, "prompt": [[1], [2]]},
-        "a prompt that is true": {**good, "prompt": False},
-        "a prompt that is a mapping": {**good, "prompt": {"text": "q"}},
-        "a response that is a mapping": {**good, [*good][1]: {"text": "2"}},
-        "a list of rows": [good],
-    }.items()
+TEXTS_ONLY = "neither a text nor a list of messages"
+# Rows that can't be used. Each is logged and written after a good one, which is stored.
+BROKEN: dict[str, Any] = {
+    "a text": "just a text",
+    "an empty text": "",
+    "a number": 17,
+    "a fraction": -1.5,
+    "a list of texts": ["q", "2"],
+    "an empty list": [],
+    "null": None,
+    "true": True,
+    "a list of rows": [GOOD],
+    "no response": {"prompt": "q"},
+    "a misspelled response": {"prompt": "q", "respose": "2"},
+    "empty": {},
+    "other keys": {"a": 1, "b": 2},
+    "only a score": {"score": 0.5},
+    "only metadata": {"epoch": 3, "lang": "zh"},
+    "only the expected answer": {"prompt": "q", "ground_truth": "2"},
+    "only the answer of a data set": {"prompt": "q", "answer": "2"},
+    "only log-probs": {"prompt": "q", "logprobs": [-0.5]},
+    "only token ids of the prompt": {"prompt_ids": [1, 2]},
+    "only rewards": {"prompt": "q", "rewards": {"format": 1.0}},
+    "a row in a row": {"row": {"prompt": "q", "completion": "2"}},
+    "messages that are a number": {"messages": 3},
+    "messages without roles": {"messages": [{"content": "q"}]},
+    "no messages": {"messages": []},
+    "a whole number as response": {**GOOD, "completion": 17},
+    "a fraction as response": {**GOOD, "completion": 0.5},
+    "true as response": {**GOOD, "completion": True},
+    "numbers as response": {**GOOD, "completion": [1, 2]},
+    "a role that is a number in the response": {**GOOD, "completion": [{"role": 3}]},
+    "a message without a role as response": {**GOOD, "completion": [{"content": "2"}]},
+    "a text of a message as response": {**GOOD, "completion": [ANSWER, 3]},
+    "a mapping as response": {**GOOD, "completion": {"text": "2"}},
+    "a list of lists as response": {**GOOD, "completion": [[["2"]]]},
+    "a fraction as prompt": {**GOOD, "prompt": 3.5},
+    "a whole number as prompt": {**GOOD, "prompt": 5},
+    "numbers as prompt": {**GOOD, "prompt": [[1], [2]]},
+    "false as prompt": {**GOOD, "prompt": False},
+    "a mapping as prompt": {**GOOD, "prompt": {"text": "q"}},
+    "texts as prompt": {**GOOD, "prompt": ["q", "r"]},
+    "a message without a role as prompt": {**GOOD, "prompt": [{"content": "q"}]},
+    "a message and a text as prompt": {**GOOD, "prompt": [USER, "q"]},
 }
 
 
@@ -181,27 +206,92 @@ def test_forty_shapes_are_stored_as_import_stores_them(node: Path, logged: Any) 
     assert (status.sent, status.rejected, status.waiting) == (rows, 0, 0)
 
 
-def test_forty_broken_rows_cost_only_themselves_and_are_reported(
-    node: Path, logged: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert len(BROKEN) >= 40
-    names = list(BROKEN)
+@pytest.mark.parametrize("good", [GOOD, NATIVE], ids=["mapped", "documented"])
+def test_every_broken_row_costs_only_itself_and_is_reported_everywhere(
+    node: Path, logged: Any, client: Client, owner: User,
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], good: dict[str, Any],
+) -> None:  # fmt: skip
+    assert len(BROKEN) >= 40 and len(set(map(repr, BROKEN.values()))) == len(BROKEN)
+    cases = [(name, rename_response(row, good)) for name, row in BROKEN.items()]
+    # The server stores each row's reason of at most 20 rows of a step.
+    steps = {step: cases[start : start + 15] for step, start in enumerate(range(0, len(cases), 15))}
     with caplog.at_level(logging.WARNING):
-        store({number: BROKEN[name] for number, name in enumerate(names)}, node, logged.log_samples)
+        store({step: [good, *(row for _, row in part)] for step, part in steps.items()}, node, logged.log_samples)
         status = end_run(logged)
         logged.finish()
-    assert "1 of 2 rows of log_samples(step=0) are no samples; the first: it is str, not a dict" in caplog.text
-    assert "80 rows sent, 40 indexed, 40 rejected. Examples: step " in caplog.text
     assert imported(node, "--run", "imported", "--format", "table") == 0
     index_all()
+    capsys.readouterr()
+    dumps = Run.objects.get(name="imported").dumps.values(
+        "source", "sha256", "state", "message", "problems", "left_out"
+    )
+    assert import_._print_problems(list(dumps), ()) == 0  # what `import` prints when all is indexed
+    printed = capsys.readouterr().err
     by_log, by_import = load_steps("logged"), load_steps("imported")
-    for number, name in enumerate(names):
-        assert by_log.get(number) == by_import.get(number), name
-        assert len(by_log.get(number, ())) == 1, name
-    assert (status.sent, status.indexed, status.rejected) == (2 * len(names), len(names), len(names))
-    for name in ("logged", "imported"):
-        dumps = Run.objects.get(name=name).dumps.all()
-        assert sum(dump.rejected for dump in dumps) == len(names)
+    by_path = {name: load_problems(name) for name in ("logged", "imported")}
+    client.force_login(owner)
+    page = unescape(client.get(f"/runs/{logged.uid}/").content.decode())
+    for step, part in steps.items():
+        assert by_log[step] == by_import[step] and len(by_log[step]) == 1
+        for line, (name, _) in enumerate(part, 2):
+            reason = by_path["logged"][step][line]
+            assert by_path["imported"][step][line] == reason, name
+            assert f", {reason}. Example: " in caplog.text, name
+            assert any(problem.endswith(f": {reason}") for problem in status.problems), name
+            assert f": {reason}" in printed and reason in page, name
+    assert (status.sent, status.indexed, status.rejected) == (len(cases) + len(steps), len(steps), len(cases))
+    assert f"{len(steps)} indexed, {len(cases)} rejected. Each reason once:\n- step " in caplog.text
+
+
+def rename_response(row: Any, good: dict[str, Any]) -> Any:
+    """Returns the row with the names of the good rows."""
+    if not isinstance(row, dict) or "response" not in good:
+        return row
+    return {"response" if name == "completion" else name: value for name, value in row.items()}
+
+
+def load_problems(name: str) -> dict[int, dict[int, str]]:
+    """Returns the reason of each rejected row by step and line."""
+    dumps = Run.objects.get(name=name).dumps.exclude(step=None).values_list("step", "problems")
+    return {step: dict(problems) for step, problems in dumps}
+
+
+def test_each_reason_of_a_call_is_reported_once_with_an_example(logged: Any, caplog: pytest.LogCaptureFixture) -> None:
+    logged.log_samples([GOOD, {"prompt": "a"}, {**GOOD, "prompt": 5}, {"prompt": "b"}, None], step=3)
+    status = end_run(logged)
+    reports = [record.getMessage() for record in caplog.records if "cannot be used" in record.getMessage()]
+    assert reports == [
+        "2 of 5 rows of log_samples(step=3) cannot be used; the first, row 2, has no response; its keys are `prompt`. "
+        'Example: {"prompt":"a"}',
+        f"1 of 5 rows of log_samples(step=3) cannot be used; the first, row 3, its prompt is a number, {TEXTS_ONLY}. "
+        'Example: {"prompt":5,"completion":"2","reward":1.0}',
+        "1 of 5 rows of log_samples(step=3) cannot be used; the first, row 5, holds null where an object is expected. "
+        "Example: null",
+    ]
+    assert len(status.problems) == 3 and str(status) == "5 rows sent, 1 indexed, 4 rejected"
+
+
+class Completion:
+    """An object of an inference engine."""
+
+    text = "2"
+
+
+class PydanticMessage:
+    def model_dump(self) -> dict[str, str]:
+        return ANSWER
+
+
+@pytest.mark.parametrize("good", [GOOD, NATIVE], ids=["mapped", "documented"])
+def test_an_object_without_a_json_form_is_no_text(
+    logged: Any, caplog: pytest.LogCaptureFixture, good: dict[str, Any]
+) -> None:
+    rows = [good, {**good, [*good][1]: Completion()}, {**good, "prompt": Completion()}, Completion()]
+    logged.log_samples([*rows, {**good, [*good][1]: [PydanticMessage()]}], step=1)
+    assert str(end_run(logged)) == "5 rows sent, 2 indexed, 3 rejected"
+    assert "its response is an object" in caplog.text and "its prompt is an object" in caplog.text
+    assert "at 0x" not in caplog.text
+    assert {sample["response"] for sample in load_steps("logged")[1]} == {"2"}
 
 
 TABLES: dict[str, Any] = {
@@ -215,6 +305,13 @@ TABLES: dict[str, Any] = {
     "polars": polars.DataFrame({"prompt": ["p", "q"], "completion": ["2", "3"], "reward": [1.0, 0.0]}),
     "dataclasses": [DataclassRow("p", "2", 1.0), DataclassRow("q", "3", 0.0)],
     "named tuples": [TupleRow("p", "2", 1.0), TupleRow("q", "3", 0.0)],
+    "a lazy frame": polars.LazyFrame({"prompt": ["p", "q"], "completion": ["2", "3"]}),
+    "pandas": pandas.DataFrame({"prompt": ["p", "q"], "completion": ["2", "3"], "reward": [1.0, 0.0]}, index=[7, 9]),
+    "datasets": datasets.Dataset.from_dict({"prompt": ["p", "q"], "completion": ["2", "3"]}),
+    "an iterable data set": datasets.Dataset.from_dict(
+        {"prompt": ["p", "q"], "response": ["2", "3"]}
+    ).to_iterable_dataset(),
+    "columns of pandas": dict(pandas.DataFrame({"prompt": ["p", "q"], "completion": ["2", "3"]}, index=[7, 9])),
     "a generator": ({"prompt": "p", "completion": str(k)} for k in range(2)),
     "a tuple of rows": ({"prompt": "p", "completion": "2"}, {"prompt": "p", "completion": "3"}),
 }
@@ -284,5 +381,48 @@ def test_the_last_line_says_what_happened(logged: Any, caplog: pytest.LogCapture
         logged.finish()
     assert "Run logged: 1,203 rows sent, 1,201 indexed, 2 rejected." in caplog.text
     reports = [record.getMessage() for record in caplog.records if "of log_samples(step=2)" in record.getMessage()]
-    assert len(reports) == 1 and "2 of 3 rows" in reports[0]
-    assert "it has no response; its keys are `prompt`" in reports[0] and 'Example: {"prompt":"q"}' in reports[0]
+    assert len(reports) == 2 and all("1 of 3 rows" in report for report in reports)
+
+
+def fail_after(count: int) -> Iterator[dict[str, Any]]:
+    for number in range(count):
+        yield {**GOOD, "completion": str(number)}
+    raise RuntimeError("the engine stopped")
+
+
+def test_lost_calls_are_counted_and_the_rows_before_an_error_are_kept(
+    logged: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_reading, "MAX_STREAMED_ROWS", 3)
+    logged.log_samples(fail_after(2), step=1)
+    logged.log_samples(fail_after(0), step=2)
+    logged.log_samples(fail_after(5), step=3)
+    logged.log_samples(polars.LazyFrame({"prompt": list("abcde"), "completion": list("12345")}), step=4)
+    logged.log_samples(polars.LazyFrame({"prompt": ["a"]}).select("b"), step=5)
+    logged.log({"loss": 1.0}, step="three")
+    logged.log(17, step=3)
+    logged.log_file("missing.jsonl", step=3)
+    logged.log_artifact(3, step=4)
+    status = end_run(logged)
+    assert (status.sent, status.indexed, status.rejected, status.failed_calls) == (8, 8, 0, 8)
+    assert str(status) == (
+        "8 rows sent, 8 indexed, 0 rejected, 8 calls failed, 1 files: can't be read (No such file or directory)"
+    )
+    assert [len(samples) for samples in load_steps("logged").values()] == [2, 3, 3]
+    logged.finish()
+    last = caplog.records[-1].getMessage()
+    for reason in (
+        "log_samples(): the rows raised RuntimeError: the engine stopped",
+        "log_samples(): a stream has at most",
+        "log(): a step must be a whole number, not 'three'",
+        "log(): the values must be a dict of numbers by name, not an int",
+        "log_artifact(): it cannot use these arguments: path is an int, step is an int.",
+    ):
+        assert reason in last
+    assert "cut short after 2 rows" in caplog.text and "(TypeError)" not in caplog.text
+
+
+def test_a_process_that_lost_all_its_calls_says_so(logged: Any, caplog: pytest.LogCaptureFixture) -> None:
+    logged.log_samples(None, step=1)
+    logged.finish()
+    assert "Run logged: 0 rows sent, 0 indexed, 0 rejected, 1 call failed." in caplog.text

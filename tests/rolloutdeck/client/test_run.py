@@ -8,6 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
+import pandas
+import polars
+import pyarrow
 import pytest
 
 from rolloutdeck.client import start
@@ -116,7 +120,6 @@ def test_a_row_that_contains_itself_is_counted_and_the_others_arrive(start: Star
 
 
 def test_arrays_and_tables_become_rows(start: Start, at_receiver: Receiver) -> None:
-    numpy, pyarrow, polars = map(pytest.importorskip, ("numpy", "pyarrow", "polars"))
     run = start()
     run.log({"x": numpy.float32(0.5), "y": numpy.array([[3]]), "long": numpy.arange(3)}, step=numpy.int64(1))
     run.log_samples([{"response_ids": numpy.arange(3), "score": numpy.float32(0.5)}], step=1)
@@ -131,7 +134,6 @@ def test_arrays_and_tables_become_rows(start: Start, at_receiver: Receiver) -> N
 
 
 def test_a_pandas_table_becomes_rows(start: Start, at_receiver: Receiver) -> None:
-    pandas = pytest.importorskip("pandas")
     run = start()
     run.log_samples(pandas.DataFrame({"prompt": ["a", "b"], "score": [1, 2]}), step=1)
     run.finish()

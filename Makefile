@@ -15,7 +15,7 @@ TEST_PATHS ?= tests
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-sqlite test-postgres test-browser test-trainers bench chaos audit lint types style fix packages clean
+.PHONY: help up test test-sqlite test-postgres test-browser test-trainers bench chaos soak audit lint types style fix packages clean
 
 help:  ## list of commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -43,6 +43,9 @@ bench: .stamps/dev  ## measures the performance budgets on this machine
 
 chaos: .stamps/dev  ## ten minutes of random faults; CHAOS has options, such as "--postgres --seed 1"
 	$(BIN)/python -m tests.chaos $(CHAOS)
+
+soak: .stamps/dev  ## one hour of use without faults; fails if memory or open files grow. SOAK="--minutes 10"
+	$(BIN)/python -m tests.chaos.soak $(SOAK)
 
 audit: .stamps/dev  ## known vulnerabilities of the server's packages; secrets in tracked files
 	$(BIN)/python -m scripts.audit

@@ -1,9 +1,10 @@
-"""Kills backup, restore and fsck at random moments, and checks that nothing is lost.
+"""Kills backup, restore, fsck and retention at random moments, and checks that nothing is lost.
 
     python -m scripts.kill_maintenance --kills 200 --seed 7
     scripts/with_postgres.sh python -m scripts.kill_maintenance --kills 200
 
-Each kill is a SIGKILL to a forked process. At the end every backup is whole, a restore is equal, and fsck is clean.
+Each kill is a SIGKILL to a forked process. Every backup is whole, a restore is equal, and after each part the next fsck
+is clean.
 """
 
 from __future__ import annotations
@@ -135,6 +136,24 @@ class Maintenance:
         assert result.problems == [], result.problems[:5]
         check_readable()
 
+    def kill_retention(self, kills: int) -> None:
+        """Kills passes of a policy, over a new run whenever a run is through."""
+        from tests.rollouts.retention.killed_passes import kill_passes
+
+        goal, number = self.kills + kills, 0
+        while self.kills < goal:
+            number += 1
+            self.kills += kill_passes(goal - self.kills, self.chance, f"kept{number}")[0]
+
+
+def check_files() -> None:
+    """Rows miss no file, and one repair leaves nothing that a second check finds."""
+    from rollouts.integrity import CheckOptions, check_integrity, repair_problems
+
+    repair_problems(check_integrity(CheckOptions(grace=0)).problems, grace=0)
+    result = check_integrity(CheckOptions(grace=0))
+    assert result.problems == [], result.problems[:5]
+
 
 def check_backups(destination: Path) -> None:
     """Every finished backup has each of its files with the hash of its manifest."""
@@ -184,7 +203,7 @@ def check_readable() -> None:
     from rollouts.models import Sample
     from rollouts.samples import load_bodies
 
-    samples = list(Sample.objects.all())
+    samples = list(Sample.objects.filter(step__run="uid-grpo"))
     assert samples and len(samples) % ROWS == 0
     bodies = load_bodies(samples)
     assert bodies.keys() == {sample.pk for sample in samples}
@@ -209,9 +228,13 @@ def main() -> None:
         logging.disable(logging.ERROR)
         maintenance = Maintenance(folder, args.seed)
         maintenance.create_data()
-        parts = (maintenance.kill_backups, maintenance.kill_restores, maintenance.kill_repairs)
+        parts = (
+            maintenance.kill_backups, maintenance.kill_restores, maintenance.kill_repairs, maintenance.kill_retention,
+        )  # fmt: skip
         for index, part in enumerate(parts):
             part(args.kills * (index + 1) // len(parts) - args.kills * index // len(parts))
+            check_files()
+            check_readable()
             print(f"{part.__name__}: {maintenance.kills} kills so far, nothing lost", flush=True)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the programs that the tests need: Redis, PostgreSQL, nginx, gettext, Chromium and fonts. Debian and Ubuntu.
+# Installs the programs that the tests need: Redis, PostgreSQL, nginx, gettext, Chromium, a C compiler and fonts. Debian and Ubuntu.
 set -euo pipefail
 
 missing=()
@@ -9,6 +9,8 @@ need postgresql bash -c 'ls /usr/lib/postgresql/*/bin/initdb'
 need gettext command -v xgettext
 need nginx bash -c 'command -v nginx || test -x /usr/sbin/nginx'
 need chromium bash -c 'command -v chromium || command -v chromium-browser || command -v google-chrome'
+need gcc command -v cc
+need libc6-dev test -e /usr/include/stdio.h
 need fonts-dejavu-core bash -c 'ls /usr/share/fonts/truetype/*/*.ttf'
 need fonts-noto-cjk bash -c 'ls /usr/share/fonts/opentype/noto/NotoSansCJK-*'
 [ ${#missing[@]} -eq 0 ] && exit 0

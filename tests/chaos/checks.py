@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import time
 import urllib.parse
 from collections import Counter
@@ -68,13 +70,41 @@ def wait_for_samples(world: World) -> None:
 def check_annotations(world: World) -> None:
     """Confirmed flags exist exactly once, unconfirmed ones at most once; confirmed pins and plan lines exist."""
     runs = {run["name"]: run["id"] for run in world.get(f"runs/?project={PROJECT}")["results"]}
-    texts = Counter(flag["text"] for flag in list_pages(world, f"flags/?run={runs[NAME]}"))
+    flags = list_pages(world, f"flags/?run={runs[NAME]}")
+    texts = Counter(flag["text"] for flag in flags)
     assert not set(world.flags) - set(texts), sorted(set(world.flags) - set(texts))
     assert not [text for text, count in texts.items() if count > 1 or text not in world.unconfirmed]
-    pins = {pin["id"] for pin in list_pages(world, f"pins/?project={PROJECT}")}
-    assert set(world.pins.values()) <= pins
+    assert all((flag["sample"], flag["label"]) == world.labels[flag["text"]] for flag in flags)
+    pins = {pin["id"]: (pin["step"], pin["note"]) for pin in list_pages(world, f"pins/?project={PROJECT}")}
+    confirmed = {pin: (step, f"pin of step {step}") for step, pin in world.pins.items()}
+    assert confirmed.items() <= pins.items(), confirmed.items() - pins.items()
     plan = world.get(f"projects/{PROJECT}/replay-plan/?plan={PLAN}") if world.pins else {"entries": []}
-    assert set(world.pins) <= {entry["target_step"] for entry in plan["entries"]}
+    entries = [(entry["pin"], entry["target_step"]) for entry in plan["entries"]]
+    assert {(pin, step) for step, pin in world.pins.items()} <= set(entries)
+    assert len(entries) == len(set(entries)) and {pin for pin, _ in entries} <= set(pins)
+
+
+def check_pages(world: World, runs: dict[str, str], counts: dict[str, Counter[int]]) -> int:
+    """The pages have the numbers of the API: samples of steps, texts of samples, flags and pins."""
+    session, pages = world.product.open_session(), 0
+
+    def expect(path: str, *texts: str) -> None:
+        nonlocal pages
+        words = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", session.get(path))).split())
+        missing = [text for text in texts if text not in words]
+        assert not missing, (path, missing)
+        pages += 1
+
+    expect("/", *runs)
+    expect("/pins/", *(f"pin of step {step}" for step in list(world.pins)[-5:]))
+    for name, uid in runs.items():
+        expect(f"/runs/{uid}/", name)
+        for step in (min(counts[name]), max(counts[name])):
+            expect(f"/runs/{uid}/steps/{step}/", f"of {counts[name][step]} recorded samples")
+    for text in list(world.flags)[:5]:
+        sample = world.get(f"samples/{world.labels[text][0]}/")
+        expect(f"/samples/{sample['id']}/", sample["response"], text)
+    return pages
 
 
 def list_pages(world: World, path: str) -> list[Any]:
@@ -102,7 +132,10 @@ def check_everything(world: World) -> dict[str, int]:
         failed = [dump for dump in list_pages(world, f"runs/{run['id']}/dumps/") if dump["state"] == "failed"]
         assert not failed, failed[0]
     assert json.loads(world.product.fetch("/readyz"))
+    runs = {run["name"]: run["id"] for run in world.get(f"runs/?project={PROJECT}")["results"]}
+    counts = {name: Counter(step for step, _, _ in samples.elements()) for name, samples in expected.items()}
     return {
+        "pages": check_pages(world, {name: runs[name] for name in expected}, counts),
         "samples": sum(samples.total() for samples in expected.values()),
         "flags": len(world.flags),
         "pins": len(world.pins),

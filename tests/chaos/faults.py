@@ -125,3 +125,13 @@ def list_faults(world: World) -> dict[str, Callable[[World], None]]:
     if world.product.clock.is_settable:
         faults["jump clock"] = jump_clock
     return faults
+
+
+def describe_missing_faults(world: World) -> list[str]:
+    """Returns the faults that this machine cannot produce, with the reason."""
+    missing = []
+    if not world.has_own_disk:
+        missing.append("fill disk: a tmpfs cannot be mounted here, which needs root")
+    if not world.product.clock.is_settable:
+        missing.append("jump clock: there is no C compiler (apt-get install gcc libc6-dev)")
+    return missing

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import Counter
 
 from tests.chaos.checks import check_everything
-from tests.chaos.faults import list_faults
+from tests.chaos.faults import describe_missing_faults, list_faults
 from tests.chaos.postgres import Postgres
 from tests.chaos.world import World
 
@@ -17,6 +18,10 @@ def run_storm(seconds: float, seed: int, *, postgres: Postgres | None = None) ->
     rng = random.Random(seed)
     done: Counter[str] = Counter()
     with World(rng, postgres=postgres) as world:
+        missing = describe_missing_faults(world)
+        assert not (missing and os.environ.get("CI")), missing  # CI must not leave a fault out silently
+        for reason in missing:
+            print(f"left out: {reason}", flush=True)
         world.wait_for_start()
         faults = list_faults(world)
         order: list[str] = []

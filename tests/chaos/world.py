@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rolloutdeck.protocol import FLAG_LABELS
 from tests.chaos.postgres import Postgres
 from tests.chaos.proxy import Proxy
 from tests.chaos.trainer import NAME, PROJECT, read_ledger
@@ -83,6 +84,7 @@ class World:
         self.programs: dict[str, subprocess.Popen[bytes]] = {}
         self.next_dump_step = 1
         self.flags: dict[str, int] = {}
+        self.labels: dict[str, tuple[str, str]] = {}  # of a flag, by its text: sample and label
         self.pins: dict[int, int] = {}
         self.unconfirmed: set[str] = set()
         for name in ("trainer", "watch"):
@@ -148,7 +150,9 @@ class World:
                 steps.add(step)
                 text = f"flag of step {step}"
                 self.unconfirmed.add(text)
-                self.flags[text] = self.product.post("flags/", {"sample": sample["id"], "text": text})["id"]
+                flag = {"sample": sample["id"], "text": text, "label": self.rng.choice(FLAG_LABELS)}
+                self.labels[text] = (flag["sample"], flag["label"])
+                self.flags[text] = self.product.post("flags/", flag)["id"]
                 pin = {"run": run, "step": step, "target_step": step, "plan": PLAN, "note": f"pin of step {step}"}
                 self.pins[step] = self.product.post("pins/", pin)["id"]
 

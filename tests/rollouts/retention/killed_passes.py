@@ -23,7 +23,7 @@ from django.core.management import call_command
 from django.db import connections
 
 from rollouts.maintenance import compact_body_files
-from rollouts.models import Dump, DuplicateSource, RetentionPolicy, Run, Sample, Segment
+from rollouts.models import DuplicateSource, RetentionPolicy, Run, Sample, Segment
 from rollouts.retention import apply_policy, update_policy
 from rollouts.samples import load_bodies
 from rollouts.storage import get_body_file_path, get_raw_dump_path
@@ -33,10 +33,10 @@ from tests.support import builders
 STEPS = 24
 
 
-def prepare() -> tuple[Run, RetentionPolicy]:
+def prepare(slug: str = "kill") -> tuple[Run, RetentionPolicy]:
     call_command("migrate", verbosity=0)
-    project = builders.project("kill")
-    owner = User.objects.create_user("olga")
+    project = builders.project(slug)
+    owner = User.objects.get_or_create(username="olga")[0]
     run = builders.run(project)
     for step in range(1, STEPS + 1):
         write_step(run, step)
@@ -66,10 +66,10 @@ def kill_pass(policy: RetentionPolicy, seconds: float) -> bool:
 def check(run: Run) -> None:
     """Every row has its files, and every sample its own text."""
     assert all(get_body_file_path(segment.path).exists() for segment in Segment.objects.all())
-    for dump in Dump.objects.filter(raw_dropped_at=None):
+    for dump in run.dumps.filter(raw_dropped_at=None):
         assert get_raw_dump_path(run.project_id, dump.sha256).exists()
     rows = list(Sample.objects.filter(step__run=run).select_related("step"))
-    assert not DuplicateSource.objects.exists()
+    assert not DuplicateSource.objects.filter(dump__run=run).exists()
     bodies = load_bodies(rows)
     for row in rows:
         assert bodies[row.pk].score == row.score and bodies[row.pk].response.endswith(f"in {row.step.step}")
@@ -77,27 +77,34 @@ def check(run: Run) -> None:
         assert step.samples == step.rows.count() + step.dropped == 32
 
 
-def main(kills: int) -> None:
-    run, policy = prepare()
+def kill_passes(kills: int, chance: random.Random, slug: str = "kill") -> tuple[int, bool]:
+    """Kills passes over a new run until they are through, at most `kills` times.
+
+    Returns the number of kills, and whether a killed pass had dropped something.
+    """
+    run, policy = prepare(slug)
     check(run)
-    chance, killed, longest, dropped = random.Random(7), 0, 0.3, 0
+    killed, longest, dropped = 0, 0.3, 0
     while killed < kills:
         killed += not kill_pass(policy, chance.uniform(0.05, longest))
         check(run)
-        if RetentionPolicy.objects.get().finished_at:
+        policy.refresh_from_db()
+        if policy.finished_at:
             break
         before, dropped = dropped, run.steps.filter(dropped__gt=0).count()
         if dropped == before:  # a slow machine needs more time to get to its first step
             longest *= 1.5
-    assert run.steps.filter(dropped__gt=0).exists(), "a killed pass had dropped something"
+    has_dropped = run.steps.filter(dropped__gt=0).exists()
     policy.refresh_from_db()
     apply_policy(policy, None)
     check(run)
     kept = {step.step: step.rows.count() for step in run.steps.all()}
     assert all(count < 32 for step, count in kept.items() if step != STEPS) and kept[STEPS] == 32
-    assert not Dump.objects.filter(raw_dropped_at=None).exists()
-    print(killed)
+    assert not run.dumps.filter(raw_dropped_at=None).exists()
+    return killed, has_dropped
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    killed, has_dropped = kill_passes(int(sys.argv[1]), random.Random(7))
+    assert has_dropped, "no killed pass had dropped something"
+    print(killed)

@@ -1,0 +1,51 @@
+"""Load of many clients and readers, and searches next to the worst regular expression.
+
+    python -m scripts.attack load --seconds 60
+    python -m scripts.attack regex
+
+Starts a server of its own on 127.0.0.1. Exit status 1: a budget is missed. On a busy machine latencies are upper
+bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from scripts.attack.load import LoadOptions, run_load
+from scripts.attack.regex import run_regex
+from tests.support.server import Product
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m scripts.attack", description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    load = commands.add_parser("load", help="clients push and readers open pages at the same time")
+    load.add_argument("--seconds", type=float, default=60, help="default: %(default)s")
+    load.add_argument("--clients", type=int, default=100, help="default: %(default)s")
+    load.add_argument("--readers", type=int, default=20, help="default: %(default)s")
+    load.add_argument(
+        "--every",
+        type=float,
+        default=5,
+        help="seconds between two steps of a client (default: %(default)s)",
+    )
+    regex = commands.add_parser("regex", help="one person runs the worst regular expression, another one searches")
+    regex.add_argument("--seconds", type=float, default=20, help="of each measurement (default: %(default)s)")
+    arguments = parser.parse_args()
+    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
+    print(f"{cores} cores, load average {busy:.1f} before the start")
+    if busy > cores / 2:
+        print("This machine is busy: latencies are upper bounds.")
+    with Product() as server:
+        if arguments.command == "regex":
+            is_met = run_regex(server, arguments.seconds)
+        else:
+            options = LoadOptions(arguments.seconds, arguments.clients, arguments.readers, arguments.every)
+            is_met = run_load(server, options)
+    return 0 if is_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

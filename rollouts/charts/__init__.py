@@ -9,12 +9,14 @@ from rollouts.charts.query_curves import MEASURES, ChartQuery, QueryCurveResult,
 from rollouts.charts.run_groups import (
     MAX_GROUP_RUNS,
     RunGroup,
+    average_curves,
     compute_group_curves,
     find_run_group,
     list_group_names,
 )
 
 __all__ = [
-    "Arrangement", "ChartQuery", "MAX_GROUP_RUNS", "MEASURES", "QueryCurveResult", "RunGroup", "compute_group_curves",
-    "find_run_group", "list_group_names", "load_arrangement", "load_query_curve", "save_arrangement",
+    "Arrangement", "ChartQuery", "MAX_GROUP_RUNS", "MEASURES", "QueryCurveResult", "RunGroup", "average_curves",
+    "compute_group_curves", "find_run_group", "list_group_names", "load_arrangement", "load_query_curve",
+    "save_arrangement",
 ]  # fmt: skip

@@ -1,10 +1,11 @@
 """Findings: notes of users with evidence items, each a snapshot of a sample, a query result or charts.
 
-Depends on: flags, live, metrics, projects, the query language and samples.
+Depends on: charts, flags, live, metrics, projects, the query language and samples.
 Invariant: a finding survives its runs. It is removed, never deleted.
 """
 
-from rollouts.findings.exhibits import Quote, build_quote, find_quote, snapshot_charts, snapshot_query, snapshot_sample
+from rollouts.findings.charts import QUERY_PREFIX, snapshot_charts
+from rollouts.findings.exhibits import Quote, build_quote, find_quote, snapshot_query, snapshot_sample
 from rollouts.findings.findings import (
     MAX_EVIDENCE_ITEMS,
     MAX_QUOTES,
@@ -23,8 +24,8 @@ from rollouts.findings.findings import (
 )
 
 __all__ = [
-    "MAX_EVIDENCE_ITEMS", "MAX_QUOTES", "Quote", "add_chart_evidence", "add_query_evidence", "add_sample_evidence",
-    "build_quote", "create_finding", "find_quote", "move_evidence", "remove_evidence", "remove_finding",
-    "restore_finding", "set_evidence_note", "snapshot_charts", "snapshot_query", "snapshot_sample",
+    "MAX_EVIDENCE_ITEMS", "MAX_QUOTES", "QUERY_PREFIX", "Quote", "add_chart_evidence", "add_query_evidence",
+    "add_sample_evidence", "build_quote", "create_finding", "find_quote", "move_evidence", "remove_evidence",
+    "remove_finding", "restore_finding", "set_evidence_note", "snapshot_charts", "snapshot_query", "snapshot_sample",
     "store_evidence", "store_sample_evidence", "update_finding",
 ]  # fmt: skip

@@ -2,16 +2,15 @@
 change what a finding shows."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from django.db.models import Avg, Max, Min
 from django.utils.translation import gettext as _
 
-from rollouts.errors import InvalidInputError, NotFoundError
+from rollouts.errors import InvalidInputError
 from rollouts.flags import load_flags
-from rollouts.metrics import load_curves
 from rollouts.models import Run, Sample
 from rollouts.query import find_samples
 from rollouts.samples import SampleBody, list_images, prefetch_step_relations, serialize_index_row
@@ -20,8 +19,6 @@ from rollouts.storage import copy_image
 MAX_SNAPSHOT_CHARS: Final = 200_000  # of a prompt or a response
 MAX_QUOTE_CHARS: Final = 20_000
 MAX_ROWS: Final = 12
-MAX_CURVES: Final = 64
-MAX_POINTS: Final = 500
 TEXT_FIELDS: Final = ("response", "prompt")
 INDEX_ROW_FIELDS: Final = (
     "attempt", "split", "step_kind", "step", "group", "index", "trajectory", "final", "prompt_key", "score", "correct",
@@ -132,22 +129,3 @@ def snapshot_query(
         "counts": {term: count for term, count in result.count_properties().items() if count},
         "rows": [serialize_index_row(row) for row in prefetch_step_relations(result.samples)[:MAX_ROWS]],
     }
-
-
-def snapshot_charts(runs: Sequence[Run], names: Sequence[str], attempt: str = "current") -> dict[str, Any]:
-    """Returns metrics of runs as points, downsampled. Raises InvalidInputError, NotFoundError if no run has any."""
-    metrics = list(dict.fromkeys(names))
-    if not metrics or len(metrics) * len(runs) > MAX_CURVES:
-        message = _("A chart can have 1 to {limit} curves, not {count}.")
-        raise InvalidInputError(message.format(limit=MAX_CURVES, count=len(metrics) * len(runs)), "names")
-    curves_by_run = load_curves(list(runs), metrics, max_points=MAX_POINTS, attempt=attempt)
-    curves = [
-        {"run": {**serialize_run(run), "colour": run.colour}, "name": name, **curve}
-        for run in runs
-        for name in metrics
-        for curve in curves_by_run[run.uid][name]
-    ]
-    if not curves:
-        message = _("{run} has no metric called {name}.")
-        raise NotFoundError(message.format(run=runs[0].name, name=metrics[0][:80]), "names")
-    return {"names": metrics, "runs": [serialize_run(run) for run in runs], "curves": curves}

@@ -16,10 +16,13 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard import permissions
 from dashboard.pages import common
+from dashboard.pages.findings.presenter import describe_chart
 from dashboard.pages.findings.views import finding_or_404
 from rolloutdeck.protocol import SPLITS
+from rollouts.charts import ChartQuery, load_arrangement
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.findings import (
+    QUERY_PREFIX,
     create_finding,
     find_quote,
     snapshot_charts,
@@ -155,13 +158,25 @@ def count_query_matches(source: EvidenceSource) -> tuple[dict[str, int] | None, 
     return {"total": total, "of": find_samples(source.run, **where).total}, ""
 
 
-def list_metric_choices(source: EvidenceSource, params: QueryDict) -> list[tuple[str, bool]]:
-    """[(metric, whether it is selected)], selected ones first; empty if the page shows no charts."""
+def list_metric_choices(source: EvidenceSource, params: QueryDict) -> list[tuple[str, str, bool]]:
+    """[(name, title, whether it is selected)] of metrics and charts of queries, selected ones first; empty if the page
+    shows no charts. The charts of queries are those of the project and those that the page asks for."""
     if source.run is None or not params.get("charts"):
         return []
-    selected = set(params.getlist("names"))
-    names = sorted(list_metric_names(source.run), key=lambda name: (name not in selected, name))
-    return [(name, name in selected) for name in names]
+    selected = [name for name in params.getlist("names") if is_chart(source.run, name)]
+    queries = [f"{QUERY_PREFIX}{query}" for query in load_arrangement(source.project).queries]
+    names = [*selected, *sorted(list_metric_names(source.run)), *queries]
+    return [(name, describe_chart(name), name in selected) for name in dict.fromkeys(names)]
+
+
+def is_chart(run: Run, name: str) -> bool:
+    if not name.startswith(QUERY_PREFIX):
+        return name in list_metric_names(run)
+    try:
+        ChartQuery.parse(name.removeprefix(QUERY_PREFIX))
+    except InvalidInputError:
+        return False
+    return True
 
 
 def add_selected_items(request: HttpRequest, source: EvidenceSource) -> Finding:

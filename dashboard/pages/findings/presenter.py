@@ -22,6 +22,7 @@ from dashboard.pages.common import (
 )
 from dashboard.pages.findings import svg_chart
 from rolloutdeck.protocol import encode_data_url
+from rollouts.findings import QUERY_PREFIX
 from rollouts.models import EvidenceItem, Finding
 from rollouts.samples import SampleImage
 from rollouts.storage import read_image
@@ -119,9 +120,13 @@ class PresentedItem:
     @property
     def charts(self) -> list[tuple[str, svg_chart.SvgChart]]:
         """A chart for each metric, since metrics have no common scale; its lines are the runs."""
-        curves = self.snapshot["curves"]
+        curves, log, zoom = self.snapshot["curves"], self.snapshot.get("log", False), self.snapshot.get("zoom")
         by_name = {name: [curve for curve in curves if curve["name"] == name] for name in self.snapshot["names"]}
-        return [(name, svg_chart.build_svg_chart(lines)) for name, lines in by_name.items() if lines]
+        return [
+            (describe_chart(name), svg_chart.build_svg_chart(lines, log=log, zoom=zoom))
+            for name, lines in by_name.items()
+            if lines
+        ]
 
     @property
     def points(self) -> list[tuple[str, str, list[tuple[int, float | None]]]]:
@@ -129,7 +134,7 @@ class PresentedItem:
         tables = []
         for curve in self.snapshot["curves"]:
             points = list(zip(curve["steps"], map(shorten_float32, curve["values"]), strict=True))
-            tables.append((f"{curve['run']['name']} · {curve['name']}", curve["step_kind"], points))
+            tables.append((f"{curve['run']['name']} · {describe_chart(curve['name'])}", curve["step_kind"], points))
         return tables
 
     @property
@@ -153,6 +158,21 @@ class PresentedItem:
         else:
             lines = [self.position, *(f"{name}: {chart.last_values}" for name, chart in self.charts)]
         return replace_control_characters("\n".join([*lines, *([self.link] if self.link else [])]))
+
+
+def describe_chart(name: str) -> str:
+    """The title of a chart: the name of a metric, or what a query counts."""
+    if not name.startswith(QUERY_PREFIX):
+        return name
+    measure, split, among, q = (*name.removeprefix(QUERY_PREFIX).split("|", 3), "", "", "")[:4]
+    titles = {
+        "share": _("share of {q} among {among}") if among else _("share of {q}"),
+        "count": _("number of {q}"),
+        "score": _("mean score of {q}") if q else _("mean score"),
+        "length": _("mean length of {q}") if q else _("mean length"),
+    }
+    title = titles.get(measure, name).replace("{q}", q).replace("{among}", among)
+    return title if split == "train" else f"{title} ({split})"
 
 
 def build_evidence_items(finding: Finding, *, embedded: bool = False) -> list[PresentedItem]:

@@ -6,6 +6,8 @@ It has no names of members, projects or other runs, and no text of a comparison'
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +19,12 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from dashboard import permissions
-from dashboard.pages import common
+from dashboard.pages import common, findings
 from dashboard.pages.compare import build_shareable_context
 from dashboard.pages.findings import PresentedItem, build_evidence_items
+from rollouts.charts import RunGroup, find_run_group, load_arrangement
 from rollouts.errors import InvalidInputError
-from rollouts.findings import snapshot_charts
+from rollouts.findings import QUERY_PREFIX, snapshot_charts
 from rollouts.lib import parse_integer
 from rollouts.metrics import list_metric_names
 from rollouts.models import EvidenceItem, Finding, Project, Run, SharedLink
@@ -31,22 +34,23 @@ PAGE_POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; sandbox"
 )
+MAX_OVERLAYS, MAX_GROUPS = 7, 4  # as on the overview
 Kind = SharedLink.Kind
 
 
 @dataclass(frozen=True, slots=True)
 class SharedObject:
-    """What a URL asks to share: `params` identify it; `back` is its page. `choices` are metrics, if no chart is chosen
-    yet."""
+    """What a URL asks to share: `params` are the parameters that identify it; `back` is its page. `choices` are the
+    (name, title) of charts, if none is chosen yet."""
 
     kind: str
     project: Project
     title: str
-    params: dict[str, str]
+    params: tuple[tuple[str, str], ...]
     back: str
     template: str = ""
     context: dict[str, Any] | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[tuple[str, str], ...] = ()
 
 
 def find_shared_object(request: HttpRequest, params: QueryDict) -> SharedObject:
@@ -56,14 +60,14 @@ def find_shared_object(request: HttpRequest, params: QueryDict) -> SharedObject:
     if params.get("of"):
         return describe_comparison(request, params)
     if params.get("run"):
-        return describe_chart(request, params)
+        return describe_charts(request, params)
     raise InvalidInputError(_("Choose what to share: a finding, a comparison or a chart."), "finding")
 
 
 def describe_finding(request: HttpRequest, params: QueryDict) -> SharedObject:
     pk = parse_integer(params.get("finding"), "finding") or 0
-    findings = Finding.objects.active().filter(project__in=permissions.visible_projects(request))
-    finding: Finding | None = findings.select_related("project").filter(pk=pk).first() if 0 < pk < 2**63 else None
+    rows = Finding.objects.active().filter(project__in=permissions.visible_projects(request))
+    finding: Finding | None = rows.select_related("project").filter(pk=pk).first() if 0 < pk < 2**63 else None
     if finding is None:
         raise Http404(_("Finding not found, or you have no access to it."))
     context = {
@@ -71,7 +75,7 @@ def describe_finding(request: HttpRequest, params: QueryDict) -> SharedObject:
         "note": common.render_markdown(finding.note),
         "items": build_evidence_items(finding, embedded=True),
     }
-    identity = {"finding": str(finding.pk)}
+    identity = (("finding", str(finding.pk)),)
     back = reverse("finding", args=[finding.pk])
     return SharedObject(Kind.FINDING, finding.project, finding.title, identity, back, "sharing/finding.html", context)
 
@@ -82,29 +86,74 @@ def describe_comparison(request: HttpRequest, params: QueryDict) -> SharedObject
     if len(projects) > 1:
         raise InvalidInputError(_("Only a comparison of runs of one project can be shared."), "of")
     title = ", ".join(f"{target.run.name}@{target.step.step}" for target in targets)
-    identity = {name: value for name in ("of", "split", "as", "by") if (value := params.get(name, ""))}
+    identity = tuple((name, value) for name in ("of", "split", "as", "by") if (value := params.get(name, "")))
     back = reverse("compare") + query
     return SharedObject(Kind.COMPARISON, projects.pop(), title, identity, back, "sharing/comparison.html", context)
 
 
-def describe_chart(request: HttpRequest, params: QueryDict) -> SharedObject:
+def describe_charts(request: HttpRequest, params: QueryDict) -> SharedObject:
+    """`metric` is the name of a chart, once for each; `runs` and `groups` are drawn too. `log=1` and `zoom=10..40`."""
     run = permissions.run_or_404(request, params.get("run", ""))
-    names, back = sorted(list_metric_names(run)), reverse("run", args=[run.uid])
-    name = params.get("metric", "")
-    if name not in names:
-        if name:
-            raise InvalidInputError(
-                _("{run} has no metric {name}.").format(run=run.name, name=repr(name[:80])), "metric"
-            )
-        return SharedObject(Kind.CHART, run.project, run.name, {"run": run.uid}, back, choices=tuple(names))
-    title = f"{run.name} · {name}"
-    context = {"item": build_chart_item(run, name)}
-    identity = {"run": run.uid, "metric": name}
+    names, back = list(dict.fromkeys(filter(None, params.getlist("metric")))), reverse("run", args=[run.uid])
+    kept = [(name, value) for name in ("runs", "groups", "log", "zoom") if (value := params.get(name, ""))]
+    identity = (("run", run.uid), *(("metric", name) for name in names), *kept)
+    if not names:
+        return SharedObject(Kind.CHART, run.project, run.name, identity, back, choices=tuple(list_choices(run)))
+    known = set(list_metric_names(run))
+    for name in names:
+        if name not in known and not name.startswith(QUERY_PREFIX):
+            message = _("{run} has no metric {name}.")
+            raise InvalidInputError(message.format(run=run.name, name=repr(name[:80])), "metric")
+    groups = find_groups(request, run, params.get("groups", ""))
+    grouped = any(run in group.runs for group in groups)  # then it is drawn as a part of the group
+    runs = [*([] if grouped else [run]), *find_runs(request, run, params.get("runs", ""))]
+    sources = [*(each.name for each in runs), *(group.name for group in groups)]
+    title = f"{', '.join(sources)} · {', '.join(map(findings.describe_chart, names))}"
+    zoom, log = parse_zoom(params.get("zoom", "")), params.get("log") == "1"
+    context = {"item": build_chart_item(runs, names, groups=groups, log=log, zoom=zoom), "zoom": zoom, "log": log}
     return SharedObject(Kind.CHART, run.project, title, identity, back, "sharing/chart.html", context)
 
 
-def build_chart_item(run: Run, name: str) -> PresentedItem:
-    snapshot = json.loads(json.dumps(snapshot_charts([run], [name], "current")))
+def list_choices(run: Run) -> Iterator[tuple[str, str]]:
+    """The charts that can be shared: those of queries that the project keeps, and the metrics."""
+    queries = [f"{QUERY_PREFIX}{text}" for text in load_arrangement(run.project).queries]
+    for name in (*sorted(list_metric_names(run)), *queries):
+        yield name, findings.describe_chart(name)
+
+
+def find_runs(request: HttpRequest, run: Run, uids: str) -> list[Run]:
+    """The other runs. Raises Http404, InvalidInputError for a run of another project: its owners did not agree."""
+    others = [
+        permissions.run_or_404(request, uid) for uid in dict.fromkeys(uids.split(",")) if uid not in ("", run.uid)
+    ]
+    if any(other.project_id != run.project_id for other in others):
+        raise InvalidInputError(_("Only a chart of runs of one project can be shared."), "runs")
+    return others
+
+
+def find_groups(request: HttpRequest, run: Run, keys: str) -> list[RunGroup]:
+    visible = permissions.visible_runs(request)
+    found = [
+        find_run_group(key, run, visible) for key in list(dict.fromkeys(filter(None, keys.split(","))))[:MAX_GROUPS]
+    ]
+    return [group for group in found if group]
+
+
+def parse_zoom(text: str) -> tuple[float, float] | None:
+    """A range of steps, `12..40`; None for all steps. Raises InvalidInputError."""
+    if not text:
+        return None
+    try:
+        low, high = map(float, text.split(".."))
+    except ValueError:
+        low = high = math.nan
+    if not low < high or math.isinf(high - low):
+        raise InvalidInputError(_("`zoom` is a range of steps, for example 10..40."), "zoom")
+    return low, high
+
+
+def build_chart_item(runs: Sequence[Run], names: Sequence[str], **view: Any) -> PresentedItem:
+    snapshot = json.loads(json.dumps(snapshot_charts(runs, names, "current", **view)))
     row = EvidenceItem(kind=EvidenceItem.Kind.CHART, created_at=timezone.now())
     return PresentedItem(row, snapshot, "", True, True, embedded=True)
 

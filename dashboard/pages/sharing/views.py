@@ -67,7 +67,7 @@ def clean_params(params: QueryDict) -> QueryDict:
     """Without NUL characters, which databases refuse."""
     cleaned = params.copy()
     for name in params:
-        cleaned[name] = params.get(name, "").replace("\0", "")
+        cleaned.setlist(name, [value.replace("\0", "") for value in params.getlist(name)])
     return cleaned
 
 

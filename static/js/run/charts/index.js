@@ -39,9 +39,14 @@ async function render(fresh) {
 
 async function renderTable() {
   const { buildTable } = await import("./table.js");
-  const specs = listCharts(layout);
-  root.replaceChildren(specs.length ? buildTable(specs, page.runs) : buildEmptyState(), ...buildConstants(layout));
-  applyFilter();
+  const queries = listQueryCharts(board);
+  const specs = [...listCharts(layout), ...queries];
+  const draw = () => {
+    root.replaceChildren(specs.length ? buildTable(specs, page.runs) : buildEmptyState(), ...buildConstants(layout));
+    applyFilter();
+  };
+  draw();
+  for (const spec of queries) countSteps({ box: root, showNote() {} }, spec, page.runs, draw);
 }
 
 function renderLayout() {

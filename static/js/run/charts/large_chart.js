@@ -142,6 +142,7 @@ export class LargeChart {
     this.showRangeProblem(findRangeProblem(mode, this.plotted.log));
     this.part("reset").disabled = !params().get("zoom");
     this.showOutside();
+    this.showShareLink();
     const { lines, raw } = this.plotted;
     const values = lines.map((line, n) => `${line.title} ${formatShort(raw[n].findLast((value) => value != null))}`);
     const label = gettext("{chart}: {values}. The arrow keys move between steps, Shift with an arrow key moves the zoom.");
@@ -160,6 +161,18 @@ export class LargeChart {
     const text = ngettext("{count} point outside of the range: {points}", "{count} points outside of the range: {points}", count);
     this.note = fill(text, { count, points: points.join("; ") + (count > named.length ? " …" : "") });
     this.part("outside-text").textContent = this.note;
+  }
+
+  // The page that shares this chart outside: with its metrics, the drawn runs and groups, the scale and the zoom.
+  showShareLink() {
+    const link = this.part("share");
+    if (!link) return;
+    const url = new URL(link.href), here = params();
+    const run = url.searchParams.get("run");
+    url.search = new URLSearchParams([["run", run], ...this.chart.names.map((name) => ["metric", name])]);
+    const kept = ["runs", "groups", "log", ...(this.page.axis === "step" ? ["zoom"] : [])];
+    for (const name of kept) if (here.get(name)) url.searchParams.set(name, here.get(name));
+    link.href = url.href;
   }
 
   showSide() {

@@ -11,8 +11,9 @@ export function buildTable(charts, runs) {
   const numbers = [gettext("last"), gettext("at step"), gettext("lowest"), gettext("highest"), gettext("points")];
   head.append(...words.map((title) => cell("th", title)), ...numbers.map((title) => cell("th", title, "num")));
   const body = document.createElement("tbody");
+  const titles = new Map(charts.filter(({ query }) => query).map(({ key, title }) => [key, title]));
   for (const name of new Set(charts.flatMap((chart) => chart.names))) {
-    for (const run of runs) body.append(...buildRows(name, run, runs.length > 1));
+    for (const run of runs) body.append(...buildRows(name, titles.get(name) ?? name, run, runs.length > 1));
   }
   const top = document.createElement("thead");
   top.append(head);
@@ -20,15 +21,15 @@ export function buildTable(charts, runs) {
   return table;
 }
 
-function buildRows(name, run, several) {
+function buildRows(name, text, run, several) {
   const points = (run.curves[name] ?? []).flatMap((curve) => curve.steps.map((step, at) => [step, curve.values[at]]));
   const known = points.filter(([, value]) => value != null);
   if (!known.length) return [];
   const values = known.map(([, value]) => value);
   const [step, last] = known.at(-1);
   const row = document.createElement("tr");
-  row.dataset.metric = name;
-  const title = cell("th", name);
+  row.dataset.metric = text;
+  const title = cell("th", text);
   title.scope = "row";
   const numbers = [last, step, values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b)), known.length];
   const texts = numbers.map((value, at) => (at === 1 || at === 4 ? value.toLocaleString("en") : formatShort(value)));

@@ -6,6 +6,7 @@ import json
 import re
 from html import unescape
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.contrib.auth.models import User
@@ -343,3 +344,15 @@ def test_without_a_project_to_write_in_the_form_names_the_mistake(client: Client
     page = response.content.decode()
     assert response.status_code == 400 and "Cannot add to a finding" in page and "Page not found" not in page
     assert "Ask a project owner for the annotator role." in page
+
+
+def test_a_chart_of_a_query_becomes_evidence(run: Run, finding: Finding, reader: Client) -> None:
+    query = "query:share|train||score>0.3"
+    form = unescape(page(reader, f"/findings/add/?run={run.uid}&charts=1&names={quote(query)}&names=query:x"))
+    assert f'<option value="{query}" selected>share of score>0.3</option>' in form and 'value="query:x"' not in form
+    add(reader, run=run.uid, finding=str(finding.pk), show="", names=["score/mean", query])
+    item = EvidenceItem.objects.get()
+    curve = item.shown["curves"][-1]
+    assert (curve["name"], curve["steps"], curve["values"]) == (query, [1], [0.5])
+    shown = unescape(page(reader, f"/findings/{finding.pk}/"))
+    assert "share of score>0.3" in shown and query not in shown

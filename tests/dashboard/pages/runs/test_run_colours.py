@@ -10,7 +10,7 @@ from django.test import Client
 
 from dashboard.pages.findings import svg_chart
 from dashboard.pages.run import overlays
-from rollouts.findings import exhibits
+from rollouts import findings
 from rollouts.metrics import series
 from rollouts.models import Project, Run, Sample
 from rollouts.models.runs import COLOUR_COUNT
@@ -80,7 +80,7 @@ def test_charts_draw_each_run_in_its_colour(runs: list[Run], at: Client) -> None
     for left, right in (runs, runs[::-1]):
         data = at.get(f"/runs/{left.uid}/charts.json?runs={right.uid}").json()
         assert (data["colour"], data["over"][0]["colour"]) == (left.colour, right.colour)
-        held = exhibits.snapshot_charts([left, right], ["loss"])
+        held = findings.snapshot_charts([left, right], ["loss"])
         assert [line.colour for line in svg_chart.build_svg_chart(held["curves"]).lines] == [left.colour, right.colour]
 
 

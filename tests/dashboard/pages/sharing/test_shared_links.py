@@ -15,7 +15,9 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
 from rollouts.findings import add_sample_evidence, create_finding
+from rollouts.metrics import append_points
 from rollouts.models import AuditEntry, Finding, Membership, Project, Run, Sample, SharedLink
+from rollouts.samples.record import MetricPoint
 from rollouts.sharing import delete_expired_content
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
@@ -316,7 +318,7 @@ def test_a_chart_is_chosen_from_the_metrics_of_the_run(run: Run, owner: User, cl
     client.force_login(owner)
     assert f'href="/share/?run={run.uid}"' in client.get(f"/runs/{run.uid}/").content.decode()
     page = client.get(f"/share/?run={run.uid}").content.decode()
-    assert f"<option>{metric}</option>" in page and 'method="get"' in page
+    assert f'<option value="{metric}">{metric}</option>' in page and 'method="get"' in page
     assert client.post("/share/", {"run": run.uid}).status_code == 200 and SharedLink.objects.count() == 0
 
 
@@ -343,3 +345,34 @@ def test_points_are_shown_without_noise_of_single_precision(run: Run, owner: Use
 
     assert shorten_float32(0.10000000149011612) == 0.1 and shorten_float32(1 / 3) == 1 / 3
     assert shorten_float32(None) is None and shorten_float32(1e30) == 1e30
+
+
+def test_several_charts_of_runs_and_groups_are_shared_with_scale_and_zoom(
+    project: Project, run: Run, client: Client, owner: User
+) -> None:
+    client.force_login(owner)
+    seeds = [builders.run(project, f"seed-{n}", tags=["seeds"]) for n in range(2)]
+    for n, each in enumerate([run, *seeds]):
+        points = [MetricPoint(step, {"loss": 10.0 ** (n - step), "lr": -1.0}) for step in range(1, 7)]
+        append_points(each, builders.attempt(each), points)
+    query = "query:share|train||score>0.4"
+    params = {
+        "run": run.uid, "metric": ["loss", query], "groups": "tag:seeds", "runs": seeds[0].uid, "log": "1",
+        "zoom": "2..5",
+    }  # fmt: skip
+    form = html.unescape(client.get("/share/", params).content.decode())
+    assert f'<input type="hidden" name="metric" value="{query}">' in form
+    page = html.unescape(client.get(create(client, **params)).content.decode())
+    assert page.count('<svg class="curves"') == 2 and "share of score>0.4" in page
+    assert "seeds, mean of 2" in page and '<polygon class="band line-' in page
+    assert "Logarithmic scale." in page and "Steps 2 to 5." in page
+    steps = re.findall(r'<text x="[^"]*" y="200"[^>]*>\s*(\d+)</text>', page.partition('<svg class="curves"')[2])
+    assert steps[:2] == ["2", "5"]
+    other = builders.project("other")
+    Membership.objects.create(project=other, user=owner, role="owner")
+    foreign = builders.run(other, "foreign")
+    for wrong in ({"runs": foreign.uid}, {"zoom": "5..2"}, {"metric": "query:share|train||"}):
+        response = client.post("/share/", {**params, **wrong})
+        assert response.status_code == 400, wrong
+    choices = client.get(f"/share/?run={run.uid}").content.decode()
+    assert "multiple" in choices and '<option value="loss">' in choices

@@ -307,3 +307,17 @@ def test_one_line_is_enough_for_a_page(project: Project, client: Client, mate: U
     indexed(run, line({"prompt": "", "response": ""}))
     client.force_login(mate)
     assert "The response is empty." in body(client, f"/runs/{run.uid}/steps/1/")
+
+
+@pytest.mark.parametrize("path", ["/search/", "/findings/", "/review/", "/live/", "/compare/", "/pins/", "/"])
+def test_an_empty_page_has_one_button_that_fills_it(client: Client, stranger: User, path: str) -> None:
+    client.force_login(stranger)
+    page = client.get(path).content.decode()
+    assert page.count("Load demo data") == 1 and page.count('action="/demo/"') == 1
+    assert "Go to runs" not in page
+
+
+def test_an_empty_heatmap_has_a_button_that_fills_it(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    empty = builders.run(run.project, "empty")
+    assert client.get(f"/runs/{empty.uid}/?show=prompts").content.decode().count('action="/demo/"') == 1

@@ -41,6 +41,9 @@ def add_forget_arguments(parser: argparse.ArgumentParser) -> None:
     key_help = "key of the prompt: the last part of the URL of its page, 26 letters and digits"
     add("--prompt", required=True, metavar="KEY", help=key_help)
     add("--containing", action="store_true", help="also remove samples of other prompts that contain the text")
+    backups_help = "folder of backups; with --apply the prompt is removed from all of them too"
+    add("--backups", type=Path, metavar="DIR", help=backups_help)
+    add("--remove-backups", action="store_true", help="remove backups that cannot be changed: those of PostgreSQL")
     add("--apply", action="store_true", help="remove; without it the command only says what it would remove")
     _add_data_argument(parser)
 

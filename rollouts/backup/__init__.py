@@ -5,12 +5,25 @@ Invariant: a folder is a backup only if it has a manifest, and the manifest is w
 """
 
 from rollouts.backup.create import BackupResult, create_backup
+from rollouts.backup.database import count_rows, get_engine, list_migrations
 from rollouts.backup.errors import BackupError
-from rollouts.backup.manifest import Manifest, describe_bytes, list_backups
+from rollouts.backup.manifest import (
+    POOL_NAME,
+    Manifest,
+    clean_pool,
+    compute_sha256,
+    describe_bytes,
+    list_backups,
+    lock_destination,
+    remove_backup,
+    write_manifest,
+)
 from rollouts.backup.restore import RestoreResult, restore_backup
 from rollouts.backup.upgrade import UpgradeError, check_data_version, migrate_database
 
 __all__ = [
-    "BackupError", "BackupResult", "Manifest", "RestoreResult", "UpgradeError", "check_data_version", "create_backup",
-    "describe_bytes", "list_backups", "migrate_database", "restore_backup",
+    "BackupError", "BackupResult", "Manifest", "POOL_NAME", "RestoreResult", "UpgradeError",
+    "check_data_version", "clean_pool", "compute_sha256", "count_rows", "create_backup", "describe_bytes",
+    "get_engine", "list_backups", "list_migrations", "lock_destination", "migrate_database",
+    "remove_backup", "restore_backup", "write_manifest",
 ]  # fmt: skip

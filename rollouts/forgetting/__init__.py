@@ -5,7 +5,10 @@ Invariant: a row of `ForgottenPrompt` is written before anything is removed, and
 are removed after their commit. A command that was killed continues when it is called again.
 """
 
+from rollouts.forgetting.backups import BackupForgetting, forget_in_backups
 from rollouts.forgetting.forget import ForgetResult, forget_prompt
 from rollouts.forgetting.traces import TraceReport, find_traces
 
-__all__ = ["ForgetResult", "TraceReport", "find_traces", "forget_prompt"]
+__all__ = [
+    "BackupForgetting", "ForgetResult", "TraceReport", "find_traces", "forget_in_backups", "forget_prompt",
+]  # fmt: skip

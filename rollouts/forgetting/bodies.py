@@ -70,11 +70,17 @@ class SegmentRows:
 
 
 def find_body_matches(
-    project: Project, keys: frozenset[str], text: SearchText | None = None, paths: Iterable[str] | None = None
+    project: Project,
+    keys: frozenset[str],
+    text: SearchText | None = None,
+    paths: Iterable[str] | None = None,
+    *,
+    with_orphans: bool = True,
 ) -> BodyMatches:
     """Reads the keys of all bodies of the project, then their texts. Takes long for a large project.
 
-    `text` is known if the prompt was found before. `paths` limits it to these body files.
+    `text` is known if the prompt was found before. `paths` limits it to these body files. `with_orphans`: also reads
+    files without a row; the folder of files of several backups has many of them.
     """
     result = BodyMatches()
     segments = list(Segment.objects.filter(run__project=project).order_by("pk"))
@@ -86,7 +92,7 @@ def find_body_matches(
     text = text or (SearchText.from_prompt(result.prompt) if result.prompt else None)
     for segment in segments:
         find_related_rows(segment, text, result)
-    if paths is None:
+    if paths is None and with_orphans:
         find_orphans(project, keys, text, result)
     return result
 

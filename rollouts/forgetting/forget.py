@@ -57,14 +57,8 @@ def forget_prompt(
     progress("Waiting until workers have indexed what they read already.")
     wait_for_indexing(project)
     progress("Searching.")
-    found = report = find_traces(project, key, containing)
-    for _round in range(MAX_ROUNDS):
-        if report.is_empty:
-            break
-        progress("Removing: " + ", ".join(f"{count:,} {name}" for name, count in report.counts.items() if count))
-        remove_traces(row, report)
-        remove_pending_files(row)
-        report = find_traces(project, key, containing)
+    found = find_traces(project, key, containing)
+    report = remove_rounds(row, found, containing, progress)
     files = remove_pending_files(row)
     for run in project.runs.all():
         notify_run_changed(run)
@@ -73,6 +67,27 @@ def forget_prompt(
     erase_database_pages()
     finish(row, found, is_complete=report.is_empty and not files)
     return ForgetResult(found, report, files)
+
+
+def remove_rounds(
+    row: ForgottenPrompt,
+    report: TraceReport,
+    containing: bool,
+    progress: Progress = lambda _: None,
+    *,
+    with_orphans: bool = True,
+) -> TraceReport:
+    """Removes what a report has, and what comes meanwhile. Returns what is left. `with_orphans` is False in a backup,
+    where the files stay until all backups are changed."""
+    for _round in range(MAX_ROUNDS):
+        if report.is_empty:
+            break
+        progress("Removing: " + ", ".join(f"{count:,} {name}" for name, count in report.counts.items() if count))
+        remove_traces(row, report)
+        if with_orphans:
+            remove_pending_files(row)
+        report = find_traces(row.project, row.key, containing, with_orphans=with_orphans)
+    return report
 
 
 def remove_traces(row: ForgottenPrompt, report: TraceReport) -> None:

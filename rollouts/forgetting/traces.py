@@ -73,12 +73,12 @@ def parse_prompt_key(key: str) -> str:
     return key
 
 
-def find_traces(project: Project, key: str, containing: bool = False) -> TraceReport:
-    """Reads all bodies of the project. With `containing`, other prompts that contain the text are removed too. Raises
-    InvalidInputError."""
+def find_traces(project: Project, key: str, containing: bool = False, *, with_orphans: bool = True) -> TraceReport:
+    """Reads all bodies of the project. With `containing`, other prompts that contain the text are removed too.
+    `with_orphans`: also reads files without a row. Raises InvalidInputError."""
     known = ForgottenPrompt.objects.filter(project=project, key=parse_prompt_key(key)).first()
     keys = known.all_keys() if known else frozenset((key,))
-    bodies = find_body_matches(project, keys)
+    bodies = find_body_matches(project, keys, with_orphans=with_orphans)
     text = SearchText.from_prompt(bodies.prompt) if bodies.prompt else None
     if containing:
         bodies.include_others()
@@ -96,7 +96,7 @@ def find_traces(project: Project, key: str, containing: bool = False) -> TraceRe
         evidence=find_evidence(project, keys | bodies.keys, bodies.sample_ids, text),
         artifacts=artifacts,
         raw=raw,
-        raw_orphans=find_orphan_raw_files(project, text),
+        raw_orphans=find_orphan_raw_files(project, text) if with_orphans else [],
         unsearched=unsearched,
         waiting=waiting.count(),
         uploads=count_uploads(),

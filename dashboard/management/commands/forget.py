@@ -7,8 +7,16 @@ from typing import Any
 
 from dashboard.management.server_command import ServerCommand
 from rolloutdeck.cli import add_forget_arguments
+from rollouts.backup import BackupError
 from rollouts.errors import NotFoundError
-from rollouts.forgetting import ForgetResult, TraceReport, find_traces, forget_prompt
+from rollouts.forgetting import (
+    BackupForgetting,
+    ForgetResult,
+    TraceReport,
+    find_traces,
+    forget_in_backups,
+    forget_prompt,
+)
 from rollouts.models import Project
 
 MAX_LINES = 20
@@ -32,7 +40,17 @@ class Command(ServerCommand):
             return 0
         result = forget_prompt(project, key, containing=containing, user=getpass.getuser(), progress=self.stderr.write)
         self.print_report(result.found)
-        return self.print_result(result)
+        status = self.print_result(result)
+        if options["backups"]:
+            folder = options["backups"].expanduser().absolute()
+            if not folder.is_dir():
+                raise BackupError(f"There is no folder {folder}.")
+            self.stderr.write(f"Removing it from the backups in {folder}.")
+            changes = forget_in_backups(
+                folder, project.slug, key, containing=containing, remove=options["remove_backups"]
+            )
+            status = max(status, self.print_backups(changes))
+        return status
 
     def print_report(self, report: TraceReport) -> None:
         self.stdout.write(f"Prompt {report.key} of project {report.project.slug}:")
@@ -52,8 +70,20 @@ class Command(ServerCommand):
         for name in result.files[:MAX_LINES]:
             self.stderr.write(f"not removed yet, in use by a backup or an upload: {name}")
         if result.is_complete:
-            self.stdout.write("Removed. The prompt is left out if it arrives again. Older backups still have it.")
+            self.stdout.write(
+                "Removed. The prompt is left out if it arrives again. Backups have it until --backups names them."
+            )
         return 0 if result.is_complete else 1
+
+    def print_backups(self, changes: BackupForgetting) -> int:
+        groups = {"changed": changes.changed, "removed": changes.removed, "without it": changes.unchanged}
+        for verb, names in groups.items():
+            if names:
+                self.stdout.write(f"Backups {verb}: {', '.join(names)}.")
+        self.stdout.write(f"{changes.files:,} files of backups are removed.")
+        if changes.incomplete:
+            self.stderr.write(f"Something is left in: {', '.join(changes.incomplete)}. Run the command again.")
+        return 1 if changes.incomplete else 0
 
     def print_list(self, lines: Iterator[str]) -> None:
         for line in lines:

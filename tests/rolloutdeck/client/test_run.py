@@ -166,8 +166,10 @@ def test_a_call_that_makes_no_sense_costs_one_warning(
     run.finish()
     assert at_receiver.dumps == [] and at_receiver.points() == []
     messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(messages) == 8
-    assert any("train, eval" in line for line in messages)
+    *warnings, last = messages
+    assert len(warnings) == 8
+    assert any("train, eval" in line for line in warnings)
+    assert "0 rows sent, 0 indexed, 0 rejected, 9 calls failed, 1 files: can't be read" in last
     [dropped] = at_receiver.posted("/heartbeat/")[-1]["dropped"].values()
     assert sum(dropped.values()) == 10
 

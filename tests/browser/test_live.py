@@ -96,9 +96,13 @@ def test_a_run_without_samples_fills_by_itself(visit: Visit, training: Training)
 
 def test_the_socket_is_open_below_the_address_that_people_type(visit: Visit, training: Training) -> None:
     training.pushed(1, 4)
+    frames: list[str] = []
+    visit.page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: frames.append(str(frame))))
     with visit.page.expect_websocket() as opened:
         visit.go(f"/runs/{training.uid}/")
     socket = opened.value
+    while not frames:  # the server has the topics of the page
+        visit.page.wait_for_timeout(50)
     assert socket.url == visit.site.url.replace("http", "ws", 1) + "/ws/"
     with socket.expect_event("framereceived", lambda frame: '"step":2' in str(frame).replace(" ", "")):
         training.push(2, generations(2, 4))

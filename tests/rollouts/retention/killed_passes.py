@@ -24,7 +24,7 @@ from django.db import connections
 
 from rollouts.maintenance import compact_body_files
 from rollouts.models import DuplicateSource, RetentionPolicy, Run, Sample, Segment
-from rollouts.retention import apply_policy, update_policy
+from rollouts.retention import apply_policy, start_pass, update_policy
 from rollouts.samples import load_bodies
 from rollouts.storage import get_body_file_path, get_raw_dump_path
 from tests.rollouts.retention.test_drop import age_steps, write_step
@@ -42,7 +42,10 @@ def prepare(slug: str = "kill") -> tuple[Run, RetentionPolicy]:
         write_step(run, step)
     compact_body_files(run.pk, "train")
     age_steps(run)
-    return run, update_policy(project, owner, {"train": "sample", "groups": 2, "raw_after_days": 0})
+    policy = update_policy(project, owner, {"train": "sample", "groups": 2, "raw_after_days": 0})
+    start_pass(policy, owner)  # a saved policy waits an hour for its first pass
+    policy.refresh_from_db()
+    return run, policy
 
 
 def kill_pass(policy: RetentionPolicy, seconds: float) -> bool:

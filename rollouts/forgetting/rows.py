@@ -31,15 +31,12 @@ from rollouts.models import (
     ViewedSample,
     get_step_position,
 )
+from rollouts.retention import StepChangedError
 from rollouts.samples import BODY_SCHEMA_VERSION, BodyWriter, open_body_file, scan_dump_rows_in_file
 from rollouts.storage import get_body_file_path, write_atomically
 
 MAX_TRIES = 5  # while workers change the step
 IDS_PER_QUERY = 500
-
-
-class StepChangedError(Exception):
-    """The step changed while its remaining rows were copied."""
 
 
 def remove_samples(forgotten: ForgottenPrompt, matches: BodyMatches, text: SearchText | None) -> None:

@@ -6,6 +6,7 @@ The statistics of a step stay those of all its samples. What a pin, a flag or a 
 """
 
 from rollouts.retention.apply import apply_due_policies, apply_policy, has_due_policies, start_pass
+from rollouts.retention.drop import StepChangedError
 from rollouts.retention.policies import (
     POLICY_FIELDS,
     describe_policy,
@@ -30,6 +31,7 @@ from rollouts.retention.summary import (
 )
 
 __all__ = [
+    "StepChangedError",
     "DropSummary", "POLICY_FIELDS", "QuotaStatus", "apply_due_policies", "apply_policy", "build_report", "check_quota",
     "delete_orphan_raw_files", "describe_policy", "describe_reason", "describe_rule", "has_due_policies",
     "list_quota_statuses", "load_policy", "load_project_drops", "load_quota_status", "load_run_drops",

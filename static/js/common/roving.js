@@ -129,7 +129,10 @@ function findInRow(items, from, by) {
   for (let at = rows.indexOf(from.closest(ROW)) + by; rows[at]; at += by) {
     const there = items.filter((item) => item.closest(ROW) === rows[at] && isVisible(item));
     const distance = (item) => Math.abs(column(item) - column(from));
-    if (there.length) return there.reduce((best, item) => (distance(item) < distance(best) ? item : best));
+    if (!there.length) continue;
+    const nearest = Math.min(...there.map(distance));
+    const near = there.filter((item) => distance(item) === nearest);
+    return near.find((item) => item.type === from.type && item.tagName === from.tagName) ?? near[0]; // a cell may have two
   }
 }
 

@@ -203,7 +203,7 @@ def check_readable() -> None:
     from rollouts.models import Sample
     from rollouts.samples import load_bodies
 
-    samples = list(Sample.objects.filter(step__run="uid-grpo"))
+    samples = list(Sample.objects.filter(step__run__uid="uid-grpo"))
     assert samples and len(samples) % ROWS == 0
     bodies = load_bodies(samples)
     assert bodies.keys() == {sample.pk for sample in samples}

@@ -52,7 +52,7 @@ def test_records_of_usual_shapes_are_accepted_and_small_ones_do_not_add_up(tmp_p
 
 
 def test_a_file_that_reaches_the_limit_of_a_worker_is_failed_and_the_next_one_is_indexed(tmp_path: Path) -> None:
-    large, usual = index(tmp_path, 240, build_record(b"998,", 3 * MB) * 6, GOOD)
+    large, usual = index(tmp_path, 300, build_record(b"998,", 3 * MB) * 10, GOOD)
     assert (large["state"], large["tries"]) == ("failed", 1)
-    assert large["message"].startswith("Indexing was stopped because it needs more than 240 MB of memory.")
+    assert large["message"].startswith("Indexing was stopped because it needs more than 300 MB of memory.")
     assert (usual["state"], usual["rows"]) == ("indexed", 1)

@@ -118,12 +118,22 @@ def count_bytes(column: pa.Array) -> int:
     return max(int(column.nbytes), len(column))
 
 
+def to_microseconds(column: pa.Array) -> pa.Array:
+    """Without it, pyarrow returns values of pandas where pandas is installed. Raises ArrowException if digits are lost."""
+    kind = column.type
+    if getattr(kind, "unit", "") != "ns":
+        return column
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.timestamp("us", kind.tz))
+    return column.cast(pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us"))
+
+
 def to_python(column: pa.Array) -> list[Any]:
     """Invalid UTF-8 becomes U+FFFD. Values that Python cannot represent, such as nanoseconds, become text."""
     if pa.types.is_dictionary(column.type):
         return to_python(column.dictionary_decode())
     try:
-        return list(column.to_pylist())
+        return list(to_microseconds(column).to_pylist())
     except (ValueError, OverflowError, pa.ArrowException):
         pass
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):

@@ -1,5 +1,8 @@
 // Keys that wait. It loads before all other scripts: a key that is pressed before they are loaded waits for them. Later,
 // keys wait while the page loads what they act on (key_queue.js). They are used in the order in which they were pressed.
+//
+// Back, too, works before the scripts are loaded: htmx reloads the page for it, but only once it has its own handler.
+addEventListener("popstate", () => onpopstate || location.reload());
 (() => {
   const MAX_WAITING = 60, MAX_AGE = 15000; // ms since the key was pressed, or since the key before it was used
   const BUTTONS = "[type=range], [type=checkbox], [type=radio], [type=submit], [type=button]";

@@ -22,7 +22,7 @@ VERB_NAMES = {
     "share.create": N_("created a shared link"), "share.use": N_("a shared link was opened"),
     "share.revoke": N_("revoked a shared link"),
     "retention.set": N_("changed the retention policy"), "retention.apply": N_("started a retention pass"),
-    "quota.set": N_("changed the quota"),
+    "quota.set": N_("changed the quota"), "prompt.forget": N_("removed a prompt everywhere"),
 }  # fmt: skip
 SHOWN_DETAILS = ("role", "rule", "before", "reason", "label", "text", "flags", "tag", "scopes", "step", "split", "note")
 MAX_DETAIL_CHARS = 200

@@ -7,6 +7,7 @@ reached, a line says what was not checked, and the status stays 0: an outage is 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import subprocess
@@ -103,9 +104,10 @@ def scan_secrets(root: Path = ROOT) -> bool:
 
     path = root / BASELINE
     known = baseline.load(baseline.load_from_file(str(path)), str(path))  # also sets the plug-ins and filters
-    scanned = SecretsCollection(root=str(root))
-    for name in list_scanned_files(root):
-        scanned.scan_file(name)
+    scanned = SecretsCollection()
+    with contextlib.chdir(root):  # with `root`, the baseline would have the absolute paths of one machine
+        for name in list_scanned_files(root):
+            scanned.scan_file(name)
     found = sorted((scanned - known).json().items())
     for name, secrets in found:
         for secret in secrets:
@@ -126,9 +128,10 @@ def accept_secrets(root: Path = ROOT) -> None:
 
     with default_settings() as settings:
         settings.disable_filters("detect_secrets.filters.common.is_ignored_due_to_verification_policies")
-        found = SecretsCollection(root=str(root))
-        for name in list_scanned_files(root):
-            found.scan_file(name)
+        found = SecretsCollection()
+        with contextlib.chdir(root):
+            for name in list_scanned_files(root):
+                found.scan_file(name)
         baseline.save_to_file(found, str(root / BASELINE))
 
 

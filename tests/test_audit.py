@@ -59,6 +59,7 @@ def test_a_new_secret_fails_and_an_accepted_one_does_not(tmp_path: Path, capsys:
     git("add", "a.py")
     audit.accept_secrets(tmp_path)
     assert audit.scan_secrets(tmp_path)
+    assert str(tmp_path) not in (tmp_path / audit.BASELINE).read_text(), "it is valid in every checkout"
     (tmp_path / "b.py").write_text('x = 1\naws = "AKIA' + 'QWERTYUIOPASDFGH"\n')
     git("add", "b.py")
     assert not audit.scan_secrets(tmp_path)

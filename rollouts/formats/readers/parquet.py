@@ -119,7 +119,7 @@ def count_bytes(column: pa.Array) -> int:
 
 
 def to_microseconds(column: pa.Array) -> pa.Array:
-    """Without it, pyarrow returns values of pandas where pandas is installed. Raises ArrowException if digits are lost."""
+    """Without it pyarrow returns values of pandas if that is installed. Raises ArrowException if digits are lost."""
     kind = column.type
     if getattr(kind, "unit", "") != "ns":
         return column

@@ -21,13 +21,16 @@ from tests.support import data_folder
 from tests.support.server import Product
 
 VERSIONS = data_folder.DATA / "versions"
+SESSION_TABLES = {"django_session", "rollouts_signinsession"}  # before and after 0.2.0
 LEFT_OUT = ("secret-key", "run", "logs", "static", "incoming")  # secrets, and what `up` creates
 
 
 def strip_secrets(data: Path) -> None:
     """Removes sessions, passwords, valid tokens and keys. Leaves one database file without a write-ahead log."""
     with closing(sqlite3.connect(data / "db.sqlite3", isolation_level=None)) as database:
-        database.execute("DELETE FROM django_session")
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for name in SESSION_TABLES & tables:
+            database.execute(f"DELETE FROM {name}")  # noqa: S608 - one of our names
         database.execute("UPDATE auth_user SET password = '!'")
         database.execute("DELETE FROM rollouts_token WHERE revoked_at IS NULL")
         database.execute("PRAGMA secure_delete = ON")

@@ -34,10 +34,10 @@ class Clock:
     """The wall clock of the server's processes. `is_settable` is False without a C compiler."""
 
     def __init__(self, folder: Path) -> None:
-        self.file, self.library = folder / "clock", folder / "clock.so"
+        self.file, self.shared_object = folder / "clock", folder / "clock.so"
         self.file.write_bytes(struct.pack("l", 0))
         source = str(Path(__file__).with_name("clock.c"))
-        command = ["cc", "-shared", "-fPIC", "-O2", "-o", str(self.library), source, "-ldl"]
+        command = ["cc", "-shared", "-fPIC", "-O2", "-o", str(self.shared_object), source, "-ldl"]
         self.is_settable = bool(shutil.which("cc")) and subprocess.run(command).returncode == 0
 
     def set_offset(self, seconds: int) -> None:
@@ -45,7 +45,7 @@ class Clock:
             file.write(struct.pack("l", seconds))
 
     def build_environment(self) -> dict[str, str]:
-        return {"LD_PRELOAD": str(self.library), "CHAOS_CLOCK": str(self.file)} if self.is_settable else {}
+        return {"LD_PRELOAD": str(self.shared_object), "CHAOS_CLOCK": str(self.file)} if self.is_settable else {}
 
 
 class ChaosProduct(Product):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rolloutdeck.client import redaction, writer
+from rolloutdeck.client.queue_items import NoteItem
 from rolloutdeck.client.spool import Spool
 from rolloutdeck.client.upload import Heartbeat, Sender
 from rolloutdeck.lib import OnceLogger, ServerClient, Settings
@@ -53,7 +54,7 @@ class RunThreads:
         from rolloutdeck.client import context
 
         def collect() -> None:
-            self.writer.enqueue(writer.NoteItem("context", {**body, **context.collect_context(with_patch=with_patch)}))
+            self.writer.enqueue(NoteItem("context", {**body, **context.collect_context(with_patch=with_patch)}))
 
         self._context_thread = threading.Thread(target=collect, name="rolloutdeck-context", daemon=True)
         self._context_thread.start()

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -20,14 +20,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-import rolloutdeck
-from rolloutdeck.cli import import_
-from rolloutdeck.client import rows as row_reading
-from rolloutdeck.client import start as opening
-from rolloutdeck.client.status import RunStatus
-from rollouts.indexing.indexer import index_dump
-from rollouts.models import Dump, Run, Sample
-from rollouts.samples import export_jsonl
+from rolloutdeck.cli import import_report
+from rollouts.models import Run
+from tests.rolloutdeck.support.logged_rows import GOOD, NATIVE, end_run, index_all, load_steps
 from tests.rolloutdeck.support.step_files import imported
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -101,8 +96,6 @@ ROWS: dict[str, list[Any]] = {
     "unicode": [{"prompt": "１＋１？\u2028", "response": "二", "score": 1}],
 }  # fmt: skip
 
-GOOD = {"prompt": "q", "completion": "2", "reward": 1.0}
-NATIVE = {"prompt": "q", "response": "2", "score": 1.0}
 TEXTS_ONLY = "neither a text nor a list of messages"
 # Rows that can't be used. Each is logged and written after a good one, which is stored.
 BROKEN: dict[str, Any] = {
@@ -158,39 +151,6 @@ def store(rows_by_step: dict[int, Any], node: Path, log: Callable[..., None]) ->
         (node / f"{step}.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def index_all() -> None:
-    for dump in Dump.objects.filter(state=Dump.State.RECEIVED).order_by("pk"):
-        try:
-            index_dump(dump.pk)
-        except Exception:  # the row of the dump has the error
-            assert Dump.objects.get(pk=dump.pk).state == Dump.State.FAILED
-
-
-def load_steps(name: str) -> dict[int, list[dict[str, Any]]]:
-    """Returns the samples of each step, without what differs between two runs."""
-    own = {"id", "run", "attempt", "dump", "source", "version", "url", "flags", "viewed", "created_at"}
-    steps: dict[int, list[dict[str, Any]]] = {}
-    rows = Sample.objects.filter(step__run__name=name).order_by("step__step", "ordinal")
-    for sample in map(json.loads, b"".join(export_jsonl(rows)).splitlines()):
-        steps.setdefault(sample["step"], []).append({key: sample[key] for key in sample if key not in own})
-    return steps
-
-
-def end_run(run: rolloutdeck.Run) -> RunStatus:
-    run._threads.writer.flush(30)
-    run._threads.sender.wait_until_empty(30)
-    index_all()
-    return run.status()
-
-
-@pytest.fixture
-def logged(node: Path) -> Any:
-    run = opening.init(name="logged")
-    yield run
-    run.finish(timeout=0)
-    opening._runs.clear()
-
-
 def test_forty_shapes_are_stored_as_import_stores_them(node: Path, logged: Any) -> None:
     assert len(ROWS) >= 40
     names = list(ROWS)
@@ -225,7 +185,7 @@ def test_every_broken_row_costs_only_itself_and_is_reported_everywhere(
     dumps = Run.objects.get(name="imported").dumps.values(
         "source", "sha256", "state", "message", "problems", "left_out"
     )
-    assert import_._print_problems(list(dumps), ()) == 0  # what `import` prints when all is indexed
+    assert import_report.print_problems(list(dumps), ()) == 0  # what `import` prints when all is indexed
     printed = capsys.readouterr().err
     by_log, by_import = load_steps("logged"), load_steps("imported")
     by_path = {name: load_problems(name) for name in ("logged", "imported")}
@@ -335,94 +295,3 @@ def test_explicit_columns_are_those_of_import(node: Path, logged: Any) -> None:
     steps = load_steps("logged")
     assert (steps[1][0]["prompt"], steps[1][0]["score"], steps[1][0]["ground_truth"]) == ("1+1?", 1.0, "x")
     assert (steps[2][0]["ground_truth"], steps[2][0]["extras"]) == (None, {"label": "x"})
-
-
-@pytest.mark.parametrize(
-    ("rows", "reason"),
-    [
-        (None, "the rows must be a list of dicts"),
-        ("text", "the rows must be a list of dicts"),
-        (17, "the rows must be a list of dicts"),
-        ({"prompt": ["a", "b"], "completion": ["c"]}, "different lengths: `prompt` 2, `completion` 1"),
-    ],
-)
-def test_rows_of_no_known_shape_are_refused_in_plain_words(
-    logged: Any, caplog: pytest.LogCaptureFixture, rows: Any, reason: str
-) -> None:
-    logged.log_samples(rows, step=1)
-    assert reason in caplog.text and "object" not in caplog.text.replace("objects", "")
-    assert sum(logged._threads.spool.dropped.values()) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ({}, "wrong arguments. It takes (rows, step"),
-        ({"step": "three"}, "a step must be a whole number, not 'three'"),
-        ({"step": None}, "a step must be a whole number, not 'None'"),
-        ({"step": -1}, "a step must be 0 or more"),
-        ({"step": 1, "split": "test"}, "split must be one of train, eval"),
-        ({"step": 1, "columns": "answer"}, "columns: `answer` is not a column mapping"),
-        ({"step": 1, "colour": "red"}, "wrong arguments"),
-    ],
-)
-def test_a_wrong_argument_is_named(
-    logged: Any, caplog: pytest.LogCaptureFixture, arguments: dict[str, Any], reason: str
-) -> None:
-    logged.log_samples([NATIVE], **arguments)
-    assert reason in caplog.text and "Error" not in caplog.text
-
-
-def test_the_last_line_says_what_happened(logged: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        logged.log_samples([GOOD] * 1200, step=1)
-        logged.log_samples([GOOD, {"prompt": "q"}, {"other": 1}], step=2)
-        assert str(end_run(logged)) == "1,203 rows sent, 1,201 indexed, 2 rejected"
-        logged.finish()
-    assert "Run logged: 1,203 rows sent, 1,201 indexed, 2 rejected." in caplog.text
-    reports = [record.getMessage() for record in caplog.records if "of log_samples(step=2)" in record.getMessage()]
-    assert len(reports) == 2 and all("1 of 3 rows" in report for report in reports)
-
-
-def fail_after(count: int) -> Iterator[dict[str, Any]]:
-    for number in range(count):
-        yield {**GOOD, "completion": str(number)}
-    raise RuntimeError("the engine stopped")
-
-
-def test_lost_calls_are_counted_and_the_rows_before_an_error_are_kept(
-    logged: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(row_reading, "MAX_STREAMED_ROWS", 3)
-    logged.log_samples(fail_after(2), step=1)
-    logged.log_samples(fail_after(0), step=2)
-    logged.log_samples(fail_after(5), step=3)
-    logged.log_samples(polars.LazyFrame({"prompt": list("abcde"), "completion": list("12345")}), step=4)
-    logged.log_samples(polars.LazyFrame({"prompt": ["a"]}).select("b"), step=5)
-    logged.log({"loss": 1.0}, step="three")
-    logged.log(17, step=3)
-    logged.log_file("missing.jsonl", step=3)
-    logged.log_artifact(3, step=4)
-    status = end_run(logged)
-    assert (status.sent, status.indexed, status.rejected, status.failed_calls) == (8, 8, 0, 8)
-    assert str(status) == (
-        "8 rows sent, 8 indexed, 0 rejected, 8 calls failed, 1 files: can't be read (No such file or directory)"
-    )
-    assert [len(samples) for samples in load_steps("logged").values()] == [2, 3, 3]
-    logged.finish()
-    last = caplog.records[-1].getMessage()
-    for reason in (
-        "log_samples(): the rows raised RuntimeError: the engine stopped",
-        "log_samples(): a stream has at most",
-        "log(): a step must be a whole number, not 'three'",
-        "log(): the values must be a dict of numbers by name, not an int",
-        "log_artifact(): it cannot use these arguments: path is an int, step is an int.",
-    ):
-        assert reason in last
-    assert "cut short after 2 rows" in caplog.text and "(TypeError)" not in caplog.text
-
-
-def test_a_process_that_lost_all_its_calls_says_so(logged: Any, caplog: pytest.LogCaptureFixture) -> None:
-    logged.log_samples(None, step=1)
-    logged.finish()
-    assert "Run logged: 0 rows sent, 0 indexed, 0 rejected, 1 call failed." in caplog.text

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.client import spool, writer
+from rolloutdeck.client import queue_items, spool, writer
 from rolloutdeck.client.upload.sync import sync_spools
 from rolloutdeck.protocol import wire
 from tests.rolloutdeck.support.fake_server import Receiver, until
@@ -123,7 +123,7 @@ def test_what_the_writer_cannot_keep_up_with_is_dropped_and_counted(spool_root: 
     own = spool.Spool(spool_root, "run-1", "a")
     slow = writer.SpoolWriter(own, HEADER, OnceLogger(), lambda: None, limit=1000)
     for _ in range(3):
-        slow.enqueue(writer.SamplesItem(RowBatch([{"response": "x" * 600}]), {}))
+        slow.enqueue(queue_items.SamplesItem(RowBatch([{"response": "x" * 600}]), {}))
     assert own.dropped == {"samples: more than the writer could keep up with": 2}
     slow.flush(5)
     assert len(own.list_files()) == 1
@@ -133,8 +133,8 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(tmp_path: Path, 
     from rolloutdeck.lib.log import OnceLogger
 
     path = tmp_path / "12.jsonl"
-    path.write_bytes(b"a" * (writer.CHUNK_BYTES + 10))
-    item = writer.FileItem(path, {})
+    path.write_bytes(b"a" * (queue_items.CHUNK_BYTES + 10))
+    item = queue_items.FileItem(path, {})
     body, first = item.body, True
 
     def changing() -> Iterator[bytes]:

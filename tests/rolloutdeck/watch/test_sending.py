@@ -54,7 +54,7 @@ def test_a_refused_file_is_said_and_not_tried_again_until_it_changes(
 def test_a_heartbeat_is_sent_only_while_files_change(
     deck: Deck, watching: Watching, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rolloutdeck.cli.watch.HEARTBEAT_SECONDS", 0)
+    monkeypatch.setattr("rolloutdeck.cli.watch_run.HEARTBEAT_SECONDS", 0)
     trainer.step(1)
     follow = watching()
     turns(follow, 5)
@@ -73,7 +73,7 @@ def test_a_heartbeat_that_is_not_due_is_not_sent_later_when_the_run_may_have_end
     follow.heartbeat_at = time.monotonic()
     trainer.step(2)
     turns(follow, 5)
-    monkeypatch.setattr("rolloutdeck.cli.watch.HEARTBEAT_SECONDS", 0)
+    monkeypatch.setattr("rolloutdeck.cli.watch_run.HEARTBEAT_SECONDS", 0)
     turns(follow, 5)
     assert deck.posted("/heartbeat/") == []
 

@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rolloutdeck.cli import entry
-from rolloutdeck.cli.watch import RunFollower
+from rolloutdeck.cli.watch_run import RunFollower
 from rolloutdeck.client import artifact
 from rolloutdeck.client.process_identity import get_host_name
 from rolloutdeck.client.upload import artifact_uploads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rolloutdeck.cli.watch import RunFollower
+from rolloutdeck.cli.watch_run import RunFollower
 from tests.rolloutdeck.support.deck import Deck
 from tests.rolloutdeck.watch.trainer import Trainer, Watching, turns
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from rolloutdeck.cli.watch import RunFollower
+from rolloutdeck.cli.watch_run import RunFollower
 
 Watching = Callable[..., RunFollower]
 

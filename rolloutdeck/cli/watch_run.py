@@ -1,0 +1,166 @@
+"""One run that `rolloutdeck watch` follows: its folders, its upload target, and the state of what was sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from rolloutdeck import watch
+from rolloutdeck.cli.common import format_count, print_message
+from rolloutdeck.lib import find_home_folder
+from rolloutdeck.protocol import HEARTBEAT_SECONDS, format_step_ranges
+
+PruneMode = Literal["never", "dry-run", "delete"]
+
+
+class RunFollower:
+    """Follows one run: its folders, its upload target, and the state of what was sent.
+
+    `send_at_once`: open the run on the server at the first turn, even if there are no files yet. A run of a tree is
+    opened only when a file is found.
+    """
+
+    def __init__(
+        self,
+        target: watch.UploadTarget,
+        roots: Sequence[watch.WatchedFolder],
+        base: Path,
+        options: watch.ScanOptions,
+        send_at_once: bool = True,
+        artifact_options: watch.ArtifactOptions | None = None,
+        prune: PruneMode = "never",
+    ) -> None:
+        self.target, self.roots, self.base, self.send_at_once = target, list(roots), base, send_at_once
+        self.key = (target.server.url, target.project, target.uid or target.name, str(base), target.attempt)
+        self.state = watch.WatchState.load(find_home_folder() / "watch", self.key, target.attempt)
+        self.follower = watch.Follower(self.roots, base, self.state, options, print_message)
+        queue_file = self.state.path.with_suffix(".artifacts.jsonl")
+        artifacts = artifact_options or watch.ArtifactOptions()
+        self.collector = watch.ArtifactCollector(self._step_folders, target, artifacts, queue_file, print_message)
+        self.pruner: watch.SourcePruner | None = None
+        if prune != "never":
+            is_dry_run = prune == "dry-run"
+            self.pruner = watch.SourcePruner(self.follower, target, self._step_folders, print_message, is_dry_run)
+        self.is_open = self.has_waited = self.has_warned = False
+        self.reported_signature: int | None = None
+        self.response_count = 0
+        self.action_required = ""  # the message of the last ActionRequiredError
+        self.heartbeat_at = self.saved_at = self.due = 0.0
+        self.quiet_since = time.monotonic()
+
+    def send_ready(self) -> int:
+        """Uploads the parts that are ready and returns their number.
+
+        Raises RetryLaterError, ActionRequiredError; while the run is not open, also UploadRejectedError.
+        """
+        if not any(root.path.exists() for root in self.roots):
+            if not self.has_waited:
+                print_message(f"Waiting for {', '.join(str(root.path) for root in self.roots)} …")
+            self.has_waited = True
+            return 0
+        if not self.is_open:
+            if not self.send_at_once and not self.follower.find_changed() and not self.collector.find_new_steps():
+                return 0  # a folder without dumps is not a run
+            self._open()
+        sent: list[watch.FilePart] = []
+        try:
+            for candidate in self.follower.find_changed():
+                self._send_file(candidate, sent)
+        finally:
+            if sent:
+                self._save()
+                print_message(f"{self.target.name}: sent {_summarize_parts(sent)}.")
+        artifacts = self.collector.collect()
+        self.response_count += artifacts
+        self._send_heartbeat()
+        pruned = self.pruner.prune() if self.pruner else 0
+        return len(sent) + artifacts + pruned
+
+    @property
+    def pending_count(self) -> int:
+        """The number of files and steps that may be complete soon, of requested files, and of files to be deleted."""
+        return self.follower.pending + self.collector.pending + (self.pruner.pending if self.pruner else 0)
+
+    def _step_folders(self) -> list[Path]:
+        """Returns the folders that may contain replayable steps: the base of a tree's run, else the given folders."""
+        return [root.path for root in self.roots] if self.send_at_once else [self.base]
+
+    def _send_file(self, candidate: watch.ChangedFile, sent: list[watch.FilePart]) -> None:
+        try:
+            for part in self.follower.read_parts(candidate):
+                self.target.attempt = self.state.attempt
+                self._upload(part)
+                sent.append(part)
+                if time.monotonic() - self.saved_at > 1:
+                    self._save()
+        except OSError as error:
+            path = error.filename or self.target.name
+            print_message(f"{path} can't be read: {error.strerror or error}. Trying again.")
+
+    def _upload(self, part: watch.FilePart) -> None:
+        try:
+            self.target.upload(part)
+        except watch.UploadRejectedError as error:
+            if error.changed:  # the file was changed during the upload; the next scan finds it again
+                return
+            print_message(f"{part.file.path} was refused: {error}")
+            self.follower.mark_sent(part, is_rejected=True)
+        else:
+            self.follower.mark_sent(part)
+            self.response_count += 1
+            if self.target.warning and not self.has_warned:
+                self.has_warned = True
+                print_message(f"Warning of the server: {self.target.warning}")
+
+    def _open(self) -> None:
+        self.target.open_run()
+        self.is_open = True
+        self.response_count += 1
+        if self.state.is_new and not self.target.created:
+            watch.recover_state(self.follower, self.target)
+        self.state.is_new = False
+        self.target.attempt = self.state.attempt
+        print_message(f"Watching {self.base} as {self.target.project}/{self.target.name} {self.target.url}".rstrip())
+
+    def _save(self) -> None:
+        try:
+            self.state.save(self.key)
+        except OSError as error:
+            failure = f"{self.state.path} can't be written ({error.strerror or error})"
+            print_message(f"{failure}. Files are resent after a restart.")
+        self.saved_at = time.monotonic()
+
+    def _send_heartbeat(self) -> None:
+        """Sends a heartbeat if the files have changed: watching must not show a stopped training as running."""
+        now = time.monotonic()
+        if self.reported_signature is None:  # the first scan is not a change
+            self.reported_signature = self.follower.signature
+        if self.follower.signature == self.reported_signature:
+            return
+        # A heartbeat that is not due is skipped, not postponed: later it could reopen a run that has ended.
+        self.reported_signature = self.follower.signature
+        if now - self.heartbeat_at >= HEARTBEAT_SECONDS:
+            self.target.heartbeat(max(self.state.last_steps.values(), default=None))
+            self.heartbeat_at = now
+            self.response_count += 1
+
+
+def _summarize_parts(sent: Sequence[watch.FilePart]) -> str:
+    """Returns the steps of the parts by split, for example `train steps 1-3, metrics (1 piece)`.
+
+    The steps of a table may be in its rows, which are not read here.
+    """
+    steps_by_split: dict[str, set[int]] = {}
+    for part in sent:
+        if part.file.step is not None and part.file.kind.content == "samples":
+            steps_by_split.setdefault(part.file.split, set()).add(part.file.step)
+    summary = []
+    for split, steps in steps_by_split.items():
+        summary.append(f"{split} step{'s' if len(steps) > 1 else ''} {format_step_ranges(list(steps))}")
+    if tables := sum(part.file.kind.content == "samples" and part.file.step is None for part in sent):
+        summary.append(f"{format_count(tables, 'file')} with steps in the rows")
+    if metrics := sum(part.file.kind.content == "metrics" for part in sent):
+        summary.append(f"metrics ({format_count(metrics, 'piece')})")
+    return ", ".join(summary)

@@ -1,0 +1,106 @@
+"""Calls of `log_samples` that cannot be used: what they cost, and what the user reads about them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import polars
+import pytest
+
+from rolloutdeck.client import rows as row_reading
+from tests.rolloutdeck.support.logged_rows import GOOD, NATIVE, end_run, load_steps
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (None, "the rows must be a list of dicts"),
+        ("text", "the rows must be a list of dicts"),
+        (17, "the rows must be a list of dicts"),
+        ({"prompt": ["a", "b"], "completion": ["c"]}, "different lengths: `prompt` 2, `completion` 1"),
+    ],
+)
+def test_rows_of_no_known_shape_are_refused_in_plain_words(
+    logged: Any, caplog: pytest.LogCaptureFixture, rows: Any, reason: str
+) -> None:
+    logged.log_samples(rows, step=1)
+    assert reason in caplog.text and "object" not in caplog.text.replace("objects", "")
+    assert sum(logged._threads.spool.dropped.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({}, "wrong arguments. It takes (rows, step"),
+        ({"step": "three"}, "a step must be a whole number, not 'three'"),
+        ({"step": None}, "a step must be a whole number, not 'None'"),
+        ({"step": -1}, "a step must be 0 or more"),
+        ({"step": 1, "split": "test"}, "split must be one of train, eval"),
+        ({"step": 1, "columns": "answer"}, "columns: `answer` is not a column mapping"),
+        ({"step": 1, "colour": "red"}, "wrong arguments"),
+    ],
+)
+def test_a_wrong_argument_is_named(
+    logged: Any, caplog: pytest.LogCaptureFixture, arguments: dict[str, Any], reason: str
+) -> None:
+    logged.log_samples([NATIVE], **arguments)
+    assert reason in caplog.text and "Error" not in caplog.text
+
+
+def test_the_last_line_says_what_happened(logged: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        logged.log_samples([GOOD] * 1200, step=1)
+        logged.log_samples([GOOD, {"prompt": "q"}, {"other": 1}], step=2)
+        assert str(end_run(logged)) == "1,203 rows sent, 1,201 indexed, 2 rejected"
+        logged.finish()
+    assert "Run logged: 1,203 rows sent, 1,201 indexed, 2 rejected." in caplog.text
+    reports = [record.getMessage() for record in caplog.records if "of log_samples(step=2)" in record.getMessage()]
+    assert len(reports) == 2 and all("1 of 3 rows" in report for report in reports)
+
+
+def fail_after(count: int) -> Iterator[dict[str, Any]]:
+    for number in range(count):
+        yield {**GOOD, "completion": str(number)}
+    raise RuntimeError("the engine stopped")
+
+
+def test_lost_calls_are_counted_and_the_rows_before_an_error_are_kept(
+    logged: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_reading, "MAX_STREAMED_ROWS", 3)
+    logged.log_samples(fail_after(2), step=1)
+    logged.log_samples(fail_after(0), step=2)
+    logged.log_samples(fail_after(5), step=3)
+    logged.log_samples(polars.LazyFrame({"prompt": list("abcde"), "completion": list("12345")}), step=4)
+    logged.log_samples(polars.LazyFrame({"prompt": ["a"]}).select("b"), step=5)
+    logged.log({"loss": 1.0}, step="three")
+    logged.log(17, step=3)
+    logged.log_file("missing.jsonl", step=3)
+    logged.log_artifact(3, step=4)
+    status = end_run(logged)
+    assert (status.sent, status.indexed, status.rejected, status.failed_calls) == (8, 8, 0, 8)
+    assert str(status) == (
+        "8 rows sent, 8 indexed, 0 rejected, 8 calls failed, 1 files: can't be read (No such file or directory)"
+    )
+    assert [len(samples) for samples in load_steps("logged").values()] == [2, 3, 3]
+    logged.finish()
+    last = caplog.records[-1].getMessage()
+    for reason in (
+        "log_samples(): the rows raised RuntimeError: the engine stopped",
+        "log_samples(): a stream has at most",
+        "log(): a step must be a whole number, not 'three'",
+        "log(): the values must be a dict of numbers by name, not an int",
+        "log_artifact(): it cannot use these arguments: path is an int, step is an int.",
+    ):
+        assert reason in last
+    assert "cut short after 2 rows" in caplog.text and "(TypeError)" not in caplog.text
+
+
+def test_a_process_that_lost_all_its_calls_says_so(logged: Any, caplog: pytest.LogCaptureFixture) -> None:
+    logged.log_samples(None, step=1)
+    logged.finish()
+    assert "Run logged: 0 rows sent, 0 indexed, 0 rejected, 1 call failed." in caplog.text

@@ -22,18 +22,22 @@ from tests.support import builders
 from tests.support.xdist_groups import pytest_xdist_make_scheduler  # noqa: F401 - pytest finds it here
 
 DATA = Path(__file__).parent / "data"
+TRAINER_SIDE = Path(__file__).parent / "rolloutdeck"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # they wait while others compute
     if settings.DATABASES["default"]["ENGINE"].endswith("postgresql"):
-        config.hook.pytest_deselected(items=[item for item in items if not asks_database(item)])
-        items[:] = [item for item in items if asks_database(item)]
+        config.hook.pytest_deselected(items=[item for item in items if not uses_own_queries(item)])
+        items[:] = [item for item in items if uses_own_queries(item)]
 
 
-def asks_database(item: pytest.Item) -> bool:
-    """Whether it is tried on PostgreSQL too: not what asks nothing of a data base, or says so by its mark."""
-    if item.get_closest_marker("one_database"):
+def uses_own_queries(item: pytest.Item) -> bool:
+    """Whether the test runs on PostgreSQL too: it uses the database, and no other test makes the same queries.
+
+    Tests of the trainer's side (`tests/rolloutdeck/`) talk to the API, whose queries its own tests check.
+    """
+    if item.get_closest_marker("one_database") or TRAINER_SIDE in item.path.parents:
         return False
     fixtures = getattr(item, "fixturenames", ())
     return item.get_closest_marker("django_db") is not None or not {"db", "transactional_db"}.isdisjoint(fixtures)

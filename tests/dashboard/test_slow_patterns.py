@@ -87,6 +87,7 @@ def limit_searches(settings: Any) -> Iterator[None]:
         scanner.idle.pop().stop()
 
 
+@pytest.mark.one_database
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")  # as the test client does
 def test_no_pattern_costs_more_than_its_limit_anywhere(reader: Client, long_run: Run, settings: Any) -> None:

@@ -115,6 +115,7 @@ def paths(run: Run, later: Run, owner: User, project: Project) -> list[str]:
     return [path.format(**names, **odd) for path in PATHS.split()]
 
 
+@pytest.mark.one_database
 def test_every_word_of_every_page_is_marked_for_translation(client: Client, owner: User, paths: list[str]) -> None:
     """Each page is asked in Chinese, then in English; what is kept of a step serves both."""
     client.force_login(owner)

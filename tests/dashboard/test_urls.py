@@ -28,7 +28,7 @@ from tests.dashboard.support.api_client import ApiClient, filled, one_sample
 from tests.rollouts.support.artifacts import manifest_of, registered
 from tests.support import builders
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 
 # What anybody may ask: signing in, and what a browser keeps for itself.
 OPEN = {"sign-in", "sign-in-code", "sign-in-link", "sign-out", "language", "catalogue", "theme", "keys", "healthz"}

@@ -14,7 +14,7 @@ from tests.rolloutdeck.support.step_files import bytes_of, checked, imported, on
 from tests.rollouts.support.verl_batches import TOKENIZER, worked
 from tests.support import builders
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_import_sends_whole_steps_at_once_byte_for_byte(node: Path, capsys: pytest.CaptureFixture[str]) -> None:

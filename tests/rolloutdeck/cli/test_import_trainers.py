@@ -36,7 +36,6 @@ def worked() -> dict[tuple[str, str, int], int]:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.one_database
 def test_rollouts_are_imported_by_rollout_with_their_evals_and_what_they_were_trained_with(node: Path) -> None:
     assert imported(copied("slime", node)) == 0
     assert worked() == {
@@ -48,7 +47,6 @@ def test_rollouts_are_imported_by_rollout_with_their_evals_and_what_they_were_tr
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.one_database
 def test_the_training_data_of_each_rank_of_miles_gives_its_samples_their_advantages(node: Path) -> None:
     assert imported(copied("miles", node), "--artifacts", "never") == 0
     assert worked() == {("eval", "rollout_id", 0): 1, ("train", "rollout_id", 0): 4}
@@ -56,7 +54,6 @@ def test_the_training_data_of_each_rank_of_miles_gives_its_samples_their_advanta
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.one_database
 def test_completions_and_columnar_dumps_are_imported_by_step(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert imported(copied("trl/scripted", node)) == 0
     assert worked() == {("train", "global_step", 2): 8, ("train", "global_step", 3): 8}
@@ -66,7 +63,6 @@ def test_completions_and_columnar_dumps_are_imported_by_step(node: Path, capsys:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.one_database
 def test_texts_of_some_rollouts_and_summaries_of_all_are_one_run_with_its_curves(node: Path) -> None:
     ignore = shutil.ignore_patterns("*.expected.json")
     assert imported(Path(shutil.copytree(DATA / "tinker", node / "sums", ignore=ignore))) == 0
@@ -80,7 +76,6 @@ def test_texts_of_some_rollouts_and_summaries_of_all_are_one_run_with_its_curves
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.one_database
 def test_training_batches_and_evaluations_are_imported_with_the_results_of_the_evaluations(node: Path) -> None:
     assert imported(copied("skyrl", node)) == 0
     assert worked() == {("eval", "global_step", 3): 4, ("train", "global_step", 3): 4, ("train", "global_step", 7): 2}
@@ -146,7 +141,6 @@ def test_watch_leaves_a_table_beside_what_a_trainer_writes(deck: Deck, watching:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.one_database
 def test_eval_sets_of_one_tinker_iteration_are_stored_next_to_each_other(node: Path) -> None:
     """Their rows have no text, so only the name of the set tells them apart."""
     iteration = node / "iteration_000000"

@@ -18,7 +18,7 @@ from rollouts.runs import RunMatches
 from tests.rollouts.support.push import indexed, lines
 from tests.support import builders
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 Search = Callable[..., tuple[int, str, str]]
 
 

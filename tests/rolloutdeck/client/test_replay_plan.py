@@ -28,7 +28,7 @@ from tests.rollouts.support.verl_batches import V0, V1, ready
 from tests.support import builders
 from tests.support.patching import patch_everywhere
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def planned(training: TrainersRun, owner: User, node: Path, target: int = 3) -> Any:

@@ -123,7 +123,6 @@ def test_there_is_a_check_and_an_import_for_each_trainer() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.one_database
 @pytest.mark.parametrize("words", commands("import"), ids=lambda words: words[-1])
 def test_an_import_of_the_page_brings_samples(words: list[str], node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

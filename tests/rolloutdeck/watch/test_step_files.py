@@ -30,7 +30,7 @@ from tests.support.patching import patch_everywhere
 
 DATA = Path(__file__).parents[2] / "data"
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture

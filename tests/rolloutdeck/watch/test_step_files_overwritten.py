@@ -26,7 +26,7 @@ from tests.rolloutdeck.support.step_files import bytes_of, checked
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA, LATER
 from tests.support.patching import patch_everywhere
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 REWARDS = (CODE, CASE)
 Watch = Callable[[], None]

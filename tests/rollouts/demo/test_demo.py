@@ -9,7 +9,7 @@ from rollouts.demo import load_demo
 from rollouts.models import EvidenceItem, Flag, MetricRow, Pin, Project, Replay, Sample, Step
 from rollouts.query import find_samples
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 
 
 def count_rows() -> dict[str, int]:

@@ -17,7 +17,7 @@ from tests.rolloutdeck.replay.pull.plans import FACTS, TREE, RunCommand, dumped,
 from tests.rollouts.support.artifacts import brought, meta, registered
 from tests.rollouts.support.verl_batches import COLOCATED, V0, V1, files_of
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_dump_that_would_end_the_trainer_is_mended_and_that_is_said(

@@ -18,7 +18,7 @@ from tests.rolloutdeck.replay.pull.imported import RunCommand, arrived, build_co
 from tests.rolloutdeck.replay.pull.plans import hash_files, plan
 from tests.rolloutdeck.trainers.cure.test_step_files import BASE, CASE, CODE, DATA
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 NEXT = ("--set", "pretrained_model=/models/next", "dataset=LeetCode")
 RENAMED = "outputs-rl-.models.next-LeetCode.json"

@@ -16,7 +16,7 @@ from tests.rolloutdeck.replay.pull.plans import TREE, RunCommand, dumped, hash_f
 from tests.rollouts.support.push import generation, indexed, line, rows
 from tests.rollouts.support.verl_batches import COLOCATED, V0, V1
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def flag(run: Run, by: User, *records: int) -> None:

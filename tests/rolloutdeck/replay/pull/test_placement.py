@@ -15,7 +15,7 @@ from tests.rollouts.support.push import generation, indexed, line
 from tests.rollouts.support.verl_batches import ASYNC, V0, V1, V2
 from tests.support import builders
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_pinned_step_lies_at_its_target_byte_for_byte_and_the_flags_say_so(

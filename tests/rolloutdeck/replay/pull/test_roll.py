@@ -17,7 +17,7 @@ from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.replay.pull.imported import RunCommand, arrived, build_command_runner, flag, pinned, sha256
 from tests.rolloutdeck.replay.pull.plans import hash_files, plan
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 DATA = Path(__file__).parents[3] / "data/roll"
 STEP = DATA / "mock/train/step_000001.pkl"

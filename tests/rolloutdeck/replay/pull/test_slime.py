@@ -21,7 +21,7 @@ from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.cli.test_import_trainers import copied
 from tests.rolloutdeck.replay.pull.plans import RunCommand, hash_files, plan
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 DATA = Path(__file__).parents[3] / "data/slime/rollout_data"
 SHAPE = ("--set", "rollout_batch_size=8", "n_samples_per_prompt=4")

@@ -20,7 +20,7 @@ from tests.rollouts.support.artifacts import brought, registered
 from tests.rollouts.support.push import generation, indexed, line, rows
 from tests.support import builders
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 # As `GRPOConfig.to_dict()` of TRL 1.16.0 has them.
 CONFIG = {

@@ -29,7 +29,7 @@ from tests.rolloutdeck.support import fake_slime
 from tests.rolloutdeck.support.fake_server import until
 from tests.rolloutdeck.support.fake_slime import Prompts, arguments, dumped
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.one_database]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 Roll = Callable[..., Any]
 

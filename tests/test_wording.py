@@ -35,6 +35,11 @@ OLD_WORDS = {
     "settle": "reconcile",
     "unfit": "incompatible",
     "gatherer": "collector",
+    "horizon": "cursor",
+    "patience": "time budget",
+    "voice": "log",
+    "slim": "index row",
+    "torn": "truncated",
 }
 
 

@@ -5,7 +5,7 @@ Invariant: a finding survives its runs. It is removed, never deleted.
 """
 
 from rollouts.findings.charts import QUERY_PREFIX, snapshot_charts
-from rollouts.findings.exhibits import Quote, build_quote, find_quote, snapshot_query, snapshot_sample
+from rollouts.findings.snapshots import Quote, build_quote, find_quote, snapshot_query, snapshot_sample
 from rollouts.findings.findings import (
     MAX_EVIDENCE_ITEMS,
     MAX_QUOTES,

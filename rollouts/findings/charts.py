@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.charts import ChartQuery, RunGroup, average_curves, compute_group_curves, load_query_curve
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.findings.exhibits import serialize_run
+from rollouts.findings.snapshots import serialize_run
 from rollouts.metrics import Curve, load_curves
 from rollouts.models import Run
 

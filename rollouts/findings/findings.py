@@ -18,7 +18,7 @@ from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
 from rollouts.findings.charts import snapshot_charts
-from rollouts.findings.exhibits import Quote, snapshot_query, snapshot_sample
+from rollouts.findings.snapshots import Quote, snapshot_query, snapshot_sample
 from rollouts.lib import parse_multiline_text, parse_text
 from rollouts.live import notify_topics
 from rollouts.models import EvidenceItem, Finding, Project, Run, Sample

@@ -90,7 +90,7 @@ class EntryPreview:
 
     @property
     def was_label(self) -> str:
-        """The label after the run: what the preview said before."""
+        """The label after the run: what the preview showed before."""
         return _("was: {preview}").format(preview=self.label)
 
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from rollouts.errors import InvalidInputError, NotFoundError, OutdatedError
-from rollouts.findings import exhibits, findings
+from rollouts.findings import findings, snapshots
 from rollouts.flags import bulk
 from rollouts.indexing.indexer import reindex_run
 from rollouts.maintenance import sweep
@@ -42,8 +42,8 @@ def sample(run: Run, ordinal: int = 0) -> Sample:
     return Sample.objects.select_related("step__run", "step__attempt", "dump").get(step__run=run, ordinal=ordinal)
 
 
-def quote(shown: Sample, text: str, near: int = 0) -> exhibits.Quote:
-    return exhibits.find_quote(bodies.load_body(shown), text, near)
+def quote(shown: Sample, text: str, near: int = 0) -> snapshots.Quote:
+    return snapshots.find_quote(bodies.load_body(shown), text, near)
 
 
 def test_a_finding_has_a_title_a_note_and_a_version_that_guards_both(finding: Finding, owner: User) -> None:
@@ -121,21 +121,21 @@ def test_a_text_that_the_sample_does_not_have_is_no_quote(run: Run) -> None:
 
 def test_a_range_is_quoted_as_it_stands_and_refused_outside_the_text(run: Run) -> None:
     body = bodies.load_body(sample(run))
-    assert exhibits.build_quote(body, "prompt", 1, 3).text == "+2"
+    assert snapshots.build_quote(body, "prompt", 1, 3).text == "+2"
     for wrong in (("prompt", 0, 5), ("prompt", 2, 2), ("prompt", -1, 2), ("reward", 0, 1)):
         with pytest.raises(InvalidInputError):
-            exhibits.build_quote(body, *wrong)
+            snapshots.build_quote(body, *wrong)
 
 
 def test_a_very_long_text_is_held_up_to_a_bound_that_is_said_and_quoted_beyond_it(
     run: Run, finding: Finding, mate: User
 ) -> None:
-    long = "x" * exhibits.MAX_SNAPSHOT_CHARS + " the end"
+    long = "x" * snapshots.MAX_SNAPSHOT_CHARS + " the end"
     indexed(run, lines(generation("long", long)), step=2)
     shown = Sample.objects.select_related("step__run", "step__attempt").get(step__step=2)
     findings.add_sample_evidence(finding, shown, mate, quotes=[quote(shown, "the end")])
     rendered = EvidenceItem.objects.get().shown
-    assert (len(rendered["response"]), rendered["lengths"]["response"]) == (exhibits.MAX_SNAPSHOT_CHARS, len(long))
+    assert (len(rendered["response"]), rendered["lengths"]["response"]) == (snapshots.MAX_SNAPSHOT_CHARS, len(long))
     assert rendered["quotes"][0]["text"] == "the end"
 
 

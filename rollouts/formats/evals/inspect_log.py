@@ -147,7 +147,8 @@ def build_record(sample: JsonObject) -> Record:
     choice = next(iter(get_list(output, "choices")), None)
     record.finish_reason = to_text(choice.get("stop_reason")) if isinstance(choice, dict) else None
     record.truncated = record.finish_reason == "max_tokens" if record.finish_reason else None
-    record.extras |= {key: sample[key] for key in (*EXTRA_KEYS, "scores") if sample.get(key)}
+    given = {key: sample.get(key) for key in (*EXTRA_KEYS, "scores")}
+    record.extras |= {key: value for key, value in given.items() if value not in (None, "", {})}
     if error := sample.get("error"):
         record.extras["error"] = get_object(sample, "error").get("message", error)
     if output.get("model"):

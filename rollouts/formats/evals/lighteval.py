@@ -4,6 +4,7 @@
 |-------------------------------|------------------------------------------------------------------------------|
 | model_response: input         | prompt; `doc.query` if it is missing                                          |
 | model_response: text          | one response each; of a multiple choice the likeliest choice                  |
+| model_response: input_tokens  | prompt ids                                                                    |
 | model_response: output_tokens | response ids                                                                  |
 | metric                        | parts of the reward; the first is the score of each of the document's samples |
 | doc: choices, gold_index      | ground truth                                                                  |
@@ -77,6 +78,7 @@ def build_samples(row: JsonObject, default_group: str) -> list[Record]:
         record = Record(prompt_text, response, messages, next(iter(rewards.values()), None), dict(rewards))
         record.group, record.index = str(doc.get("id") or default_group), index
         record.ground_truth, record.data_source = get_ground_truth(doc), to_text(doc.get("task_name"))
+        record.prompt_ids = to_token_ids(output.get("input_tokens")) or None
         record.response_ids = to_token_ids(tokens[index]) if len(tokens) == len(texts) else None
         record.extras |= {"specific": doc["specific"]} if doc.get("specific") else {}
         records.append(record)

@@ -40,7 +40,7 @@ def test_a_table_with_mapped_columns_becomes_the_steps_that_its_rows_say(node: P
 
 def test_all_real_steps_of_coder_and_tester_are_brought_with_their_advantages(node: Path) -> None:
     """Of 4 tasks a step, with 4 programs and 4 tests each, in three files and a copy from before the tests were run."""
-    shutil.copytree(DUMPS / "cure", node / "cure", ignore=shutil.ignore_patterns("*.expected.json"))
+    shutil.copytree(DUMPS / "cure", node / "cure")
     assert imported(node) == 0
     assert steps() == {("train", "iteration", 0): 32, ("train", "iteration", 1): 32}
     assert Run.objects.get().framework == "cure"
@@ -48,8 +48,8 @@ def test_all_real_steps_of_coder_and_tester_are_brought_with_their_advantages(no
 
 def test_a_trainers_files_are_brought_with_their_steps_and_splits(node: Path) -> None:
     for name in ("nemo_rl", "verifiers", "rllm"):
-        shutil.copytree(DUMPS / name, node / name, ignore=shutil.ignore_patterns("*.expected.json"))
-    shutil.copytree(DUMPS / "table/areal", node / "areal", ignore=shutil.ignore_patterns("*.expected.json"))
+        shutil.copytree(DUMPS / name, node / name)
+    shutil.copytree(DUMPS / "table/areal", node / "areal")
     assert imported(node) == 0
     assert steps() == {
         ("train", "global_step", 3): 7, ("eval", "global_step", 2): 2, ("eval", "global_step", 0): 5,
@@ -61,7 +61,7 @@ def test_a_trainers_files_are_brought_with_their_steps_and_splits(node: Path) ->
 def test_equal_rows_in_two_shards_of_a_data_set_are_two_samples(node: Path) -> None:
     """As Hugging Face's datasets saved twelve, of which a group stands half in one shard and half in the other."""
     saved = node / "train"
-    shutil.copytree(DUMPS / "others/saved", saved, ignore=shutil.ignore_patterns("*.expected.json"))
+    shutil.copytree(DUMPS / "others/saved", saved)
     columns = {"features": {"prompt": {"_type": "List"}, "completion": {"_type": "Value"}}}
     for name in ("dataset_info.json", "state.json"):
         (saved / name).write_text(json.dumps(columns))

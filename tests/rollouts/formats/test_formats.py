@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from rollouts.formats import FORMATS, DumpContext, Format, native, select_format
 from rollouts.formats.verl import jsonl as verl_jsonl
 from rollouts.formats.verl import metrics as verl_metrics
 from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
-from tests.rollouts.golden import DUMPS, expected, reading, snapshots
 from tests.rollouts.support.push import generation, lines
 from tests.support.patching import patch_everywhere
 
@@ -26,11 +23,6 @@ def read_one(form: Format, body: bytes, **options: Any) -> Record:
     (record,) = read(form, body, **options)
     assert isinstance(record, Record)
     return record
-
-
-@pytest.mark.parametrize("path", snapshots(), ids=lambda path: str(path.relative_to(DUMPS)))
-def test_a_real_dump_reads_as_expected(path: Path) -> None:
-    assert reading(path) == json.loads(expected(path).read_text())
 
 
 def test_bare_nan_and_infinity_become_unknown_numbers() -> None:

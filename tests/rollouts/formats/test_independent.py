@@ -12,28 +12,35 @@ from typing import Any
 
 import pytest
 
+from rollouts.errors import UnreadableDumpError
 from rollouts.formats import HEAD_BYTES, DumpContext, find_artifact_format, select_format
 from rollouts.samples.record import LineProblem, MetricPoint, Record
-from tests.rollouts.formats.independent import SKIP, has_reader, read_rows
+from tests.rollouts.formats.independent import SKIP, find_reason, has_reader, read_rows
 
 DATA = Path(__file__).parents[2] / "data"
 ROOT = Path(os.environ.get("DUMPS", DATA))  # DUMPS=folder compares the dumps below another folder
 FIELDS = {field.name: field.default for field in fields(Record)} | {"rewards": {}, "extras": {}}
 
 
+def list_files() -> list[Path]:
+    return [path for path in sorted(ROOT.rglob("*")) if path.is_file()]
+
+
 def list_dumps() -> list[Path]:
-    files = (path for path in sorted(ROOT.rglob("*")) if path.is_file() and not path.name.endswith(".expected.json"))
-    return [path for path in files if has_reader(path)]
+    return [path for path in list_files() if has_reader(path)]
 
 
 def read_product(path: Path) -> list[Any]:
     """Reads without the step that a sender may name, so that each record has the step of its row."""
-    artifact, options = find_artifact_format(path.name), {}
+    artifact = find_artifact_format(path.name)
+    options: dict[str, Any] = {}
     kind = artifact or ("areal" if "areal" in path.parts else "")  # `import` knows AReaL by the folder
+    if path.name == "aggregated_results.jsonl":  # and these metrics by the name, their step by the folder
+        kind, options["step"] = "metrics", int(path.parent.name.split("_")[2])
     if artifact:
         siblings = {item.name: item for item in path.parent.iterdir()}
         shape = path.relative_to(ROOT).as_posix().partition("_N")[2]
-        options = {"facts": {"samples_per_prompt": int(shape.split("_")[0])}, "sibling_paths": siblings}
+        options |= {"facts": {"samples_per_prompt": int(shape.split("_")[0])}, "sibling_paths": siblings}
     is_eval = path.parent.name == "val" or path.name.startswith("eval_")
     name = path.relative_to(ROOT).as_posix()
     context = DumpContext(name, "eval" if is_eval else "train", path=path, **options)
@@ -68,6 +75,13 @@ def test_every_row_and_field_is_that_of_the_dump(path: Path) -> None:
     assert are_same_labels(trajectories)
     if any(given is not None for _, given in groups):  # else equal prompts are one group
         assert are_same_labels(groups)
+
+
+def test_a_file_that_is_not_compared_has_a_reason_and_is_refused() -> None:
+    for path in (path for path in list_files() if not has_reader(path)):
+        assert find_reason(path), path
+        with pytest.raises(UnreadableDumpError):
+            read_product(path)
 
 
 def are_same_labels(pairs: list[tuple[Any, Any]]) -> bool:

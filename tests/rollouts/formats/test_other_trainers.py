@@ -13,7 +13,7 @@ import pytest
 from rollouts.errors import UnreadableDumpError
 from rollouts.formats import FORMATS, TOKEN_ONLY_FORMATS, select_format
 from rollouts.samples.record import LineProblem, Record, SkippedRow
-from tests.rollouts.golden import DUMPS, files
+from tests.rollouts.real_dumps import DUMPS, list_dumps
 from tests.rollouts.support.trainer_dumps import parquet, read
 
 FORMS = {form.name: form for form in FORMATS}
@@ -34,7 +34,7 @@ def records(body: Any, name: str = "rows.jsonl") -> list[Record]:
     return [item for item in result if isinstance(item, Record)]
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(DUMPS)))
+@pytest.mark.parametrize("path", list_dumps(), ids=lambda path: str(path.relative_to(DUMPS)))
 def test_no_format_claims_a_file_of_another(path: Any) -> None:
     """Only a table, which is asked last, knows some of them by their columns."""
     head = path.read_bytes()[:65536]

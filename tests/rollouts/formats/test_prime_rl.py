@@ -12,7 +12,7 @@ import pytest
 from rollouts.formats import DumpContext, select_format
 from rollouts.formats.verifiers import get_episode_split
 from rollouts.samples.record import Record, SkippedRow
-from tests.rollouts.golden import DUMPS
+from tests.rollouts.real_dumps import DUMPS
 
 ROWS = (DUMPS / "verifiers/prime/rollouts/step_3/train/all/traces.jsonl").read_bytes()
 CHUNK = "run/traces/00000.jsonl"

@@ -15,10 +15,10 @@ from rollouts.errors import UnreadableDumpError
 from rollouts.formats import HEAD_BYTES, DumpContext, select_format
 from rollouts.samples.parquet import BodyLayout
 from rollouts.samples.record import LineProblem, MetricPoint, Record, SkippedRow
-from tests.rollouts.golden import DUMPS, files
+from tests.rollouts.real_dumps import DUMPS, list_dumps
 
 LIKE_ANOTHER = {"verl_jsonl", "step1", "before_execute", "effective"}  # folders; verl's has test_formats.py
-FILES = [path for path in files() if path.suffix in (".json", ".jsonl") and not LIKE_ANOTHER & set(path.parts)]
+FILES = [path for path in list_dumps() if path.suffix in (".json", ".jsonl") and not LIKE_ANOTHER & set(path.parts)]
 OTHERS = (
     None, True, -1, 2**70, -(2**60), 0.5, float("nan"), "", "\ud83d", [], [None], [[True]], ["a", 1], {}, {"a": [1]},
     [{"role": "user"}], [{"role": 5}],

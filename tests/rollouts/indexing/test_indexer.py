@@ -18,14 +18,14 @@ from rollouts.metrics import series
 from rollouts.models import Dump, MetricRow, Run, Sample, Segment, Step
 from rollouts.samples import bodies
 from rollouts.storage import files as storage
-from tests.rollouts.golden import DUMPS, files
+from tests.rollouts.real_dumps import DUMPS, list_dumps
 from tests.rollouts.support.push import generation, indexed, lines, push, rows
 
 pytestmark = pytest.mark.django_db
 
 
 def test_every_real_dump_gives_the_rows_it_holds(run: Run) -> None:
-    for path in (path for path in files() if DUMPS / "verl_jsonl" in path.parents):
+    for path in (path for path in list_dumps() if DUMPS / "verl_jsonl" in path.parents):
         split = "eval" if path.parent.name == "val" else "train"
         step = int(path.stem) if path.stem.isdigit() else None
         attempt = str(path.parent.relative_to(DUMPS))

@@ -12,7 +12,7 @@ from rollouts.ingest import dumps
 from rollouts.models import Dump, Run, Sample, Step
 from rollouts.samples import bodies
 from rollouts.samples.record import Record
-from tests.rollouts.golden import DUMPS
+from tests.rollouts.real_dumps import DUMPS
 from tests.rollouts.support.trainer_dumps import read
 
 pytestmark = pytest.mark.django_db

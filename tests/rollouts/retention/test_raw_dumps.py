@@ -18,7 +18,7 @@ from rollouts.maintenance import compact_body_files
 from rollouts.models import Dump, Run
 from rollouts.retention import build_report, delete_orphan_raw_files, update_policy
 from rollouts.storage import get_raw_dump_path
-from tests.rollouts import golden
+from tests.rollouts.real_dumps import list_dumps
 from tests.rollouts.retention.test_drop import age_steps, apply, check_files, write_step
 from tests.rollouts.support.push import generation, indexed, lines, push
 from tests.support import builders
@@ -95,7 +95,7 @@ def test_real_dumps_are_reproduced(run: Run) -> None:
     """One file of each format that writes text."""
     differences: dict[str, str] = {}
     seen: set[str] = set()
-    for number, path in enumerate(path for path in golden.files() if path.stat().st_size < 1 << 20):
+    for number, path in enumerate(path for path in list_dumps() if path.stat().st_size < 1 << 20):
         folder = f"{path.relative_to(DATA).parts[0]}{path.suffix}"
         if folder in seen:
             continue

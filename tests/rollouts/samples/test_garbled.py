@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rollouts.samples.garbled import find_garbled
-from tests.rollouts.golden import DUMPS, files
+from tests.rollouts.real_dumps import DUMPS, list_dumps
 
 CHINESE = "首先，我们设小明有 x 个苹果。根据题意，2x + 3 = 11，所以 x = 4。使用Python编写代码也可以得到 answer = 4。"
 ARABIC = "الجواب هو ٤٠. لدينا ٤ رفوف في كل منها ٩ كتب، و٤ كتب على الطاولة، إذن HTML و Python."
@@ -68,7 +68,7 @@ def test_each_text_of_a_batch_is_judged_by_itself() -> None:
 
 
 def test_the_real_dumps_have_hardly_any_garbled_text() -> None:
-    paths = [path for path in files() if DUMPS / "verl_jsonl" in path.parents and path.stem.isdigit()]
+    paths = [path for path in list_dumps() if DUMPS / "verl_jsonl" in path.parents and path.stem.isdigit()]
     responses = [json.loads(line).get("output", "") for path in paths for line in path.read_text().split("\n") if line]
     assert len(responses) > 500
     assert find_garbled(responses).sum() <= len(responses) / 100

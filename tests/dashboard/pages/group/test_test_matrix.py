@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from rollouts.models import Run, Sample
 from rollouts.samples.unit_tests import parse_unit_tests
-from tests.rollouts.golden import DUMPS
+from tests.rollouts.real_dumps import DUMPS
 from tests.rollouts.support.push import indexed, lines
 
 TRAP = "</pre><script>alert(1)</script>"

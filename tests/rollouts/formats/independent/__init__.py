@@ -1,7 +1,7 @@
 """A second reader of every dump, written from the documentation of the trainers and from docs/formats.md. It shares no
 code with the readers of the product. A row is what the product's record must hold; a field that a row lacks must be
 empty there. `group` is any label: rows with the same label must be in the same group. `SKIP` is a row that must not be
-a sample. `read_rows` returns None for a file that no reader here knows.
+a sample. `read_rows` returns None for a file that no reader here knows; `find_reason` says why it is not compared.
 """
 
 from __future__ import annotations
@@ -10,15 +10,30 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.rollouts.formats.independent import cure, episodes, nemo, roll, skyrl, slime, tables, tinker, trl, verl
+from tests.rollouts.formats.independent import (
+    any_table,
+    cure,
+    episodes,
+    evaluations,
+    nemo,
+    roll,
+    skyrl,
+    slime,
+    tables,
+    tinker,
+    trl,
+    verl,
+)
+from tests.rollouts.formats.independent.not_compared import find_reason
 from tests.rollouts.formats.independent.rows import SKIP, Rows
 
-__all__ = ["SKIP", "has_reader", "read_rows"]
+__all__ = ["SKIP", "find_reason", "has_reader", "read_rows"]
 
 # The end of a path below tests/data, and its reader.
 READERS: list[tuple[str, Callable[[Path], Rows]]] = [
     *verl.READERS, *trl.READERS, *slime.READERS, *roll.READERS, *cure.READERS, *nemo.READERS, *skyrl.READERS,
     *episodes.READERS, *tinker.READERS, *tables.READERS,
+    *any_table.READERS, *evaluations.READERS,
 ]  # fmt: skip
 
 

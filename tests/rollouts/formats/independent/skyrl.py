@@ -81,7 +81,17 @@ def read_eval(path: Path) -> Rows:
     return rows
 
 
+def read_results(path: Path) -> Rows:
+    """The folder has the step, and every number is a metric."""
+    step = int(path.parent.name.split("_")[2])
+    return [
+        {"metrics_of": step, "values": {key: number(value) for key, value in line.items()}} for line in read_lines(path)
+    ]
+
+
 READERS = [
     (r"global_step_\d+_training_input\.pkl$", read_batch),
     (r"dumped_evals/.*/(?!aggregated)\w+\.jsonl$", read_eval),
+    (r"others/global_step_40_evals\.jsonl$", read_eval),
+    (r"dumped_evals/.*/aggregated_results\.jsonl$", read_results),
 ]

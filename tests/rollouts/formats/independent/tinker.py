@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.rollouts.formats.independent.rows import Rows, number, read_lines, render_response
+from tests.rollouts.formats.independent.rows import Rows, number, read_lines, render_response, split_conversation
 
 
 def read_summaries(path: Path) -> Rows:
@@ -72,6 +72,66 @@ def read_eval(path: Path) -> Rows:
     return rows
 
 
+def read_logtree(path: Path) -> Rows:
+    """A text is of the trajectory with its reward. No two trajectories of these groups have the same."""
+    rows: Rows = []
+    groups = [
+        section for section in list_sections(json.loads(path.read_text())["root"]) if section[0] == "Group Rollout"
+    ]
+    for group, (_, body) in enumerate(groups):
+        *logged, (_, details) = list_sections(body, deep=False)
+        trajectories = [dict(list_cells(section)) for _, section in list_sections(details, deep=False)]
+        for at in range(0, len(logged), 3):
+            (asked, answer), table = map(list_messages, dict(logged[at : at + 2]).values()), logged[at + 2][1]
+            values = dict(list_cells(table))
+            truth = values.pop("reference_answer")
+            index = [trajectory["step_reward"] for trajectory in trajectories].index(values["reward"])
+            trajectory = trajectories[index]
+            lengths = {"prompt": int(trajectory["ob_len"]), "response": int(trajectory["ac_len"])}
+            rows.append(
+                {
+                    **split_conversation(asked + answer),
+                    "score": float(trajectory["total_return"]),
+                    "rewards": {name: float(trajectory[name]) for name in ("format", "correct")},
+                    "group": group,
+                    "trajectory": (group, index),
+                    "index": index,
+                    "ground_truth": truth,
+                    "extras": {"lengths": lengths, "logged": values},
+                }
+            )
+    return rows
+
+
+def list_sections(node: Any, deep: bool = True) -> list[tuple[str, Any]]:
+    """(title, body) of each section below a node; with `deep` also of those in sections."""
+    found: list[tuple[str, Any]] = []
+    for child in node["children"]:
+        is_section = isinstance(child, dict) and child["tag"] == "section"
+        if is_section:
+            heading, body = child["children"]
+            found.append((heading["children"][0], body))
+        if isinstance(child, dict) and (deep or not is_section):
+            found += list_sections(child, deep)
+    return found
+
+
+def list_cells(node: Any) -> list[tuple[str, str]]:
+    """(key, value) of each row of each table below a node."""
+    if not isinstance(node, dict):
+        return []
+    cells = [child for child in node["children"] if isinstance(child, dict) and child["tag"] == "td"]
+    if cells:
+        key, value = (cell["children"][0] for cell in cells)
+        return [(key, value)]
+    return [pair for child in node["children"] for pair in list_cells(child)]
+
+
+def list_messages(node: Any) -> list[Any]:
+    own = node.get("data", {}).get("messages", []) if isinstance(node, dict) else []
+    return own + [message for child in getattr(node, "get", {}.get)("children", ()) for message in list_messages(child)]
+
+
 def read_flat_metrics(path: Path) -> Rows:
     """A step and numbers in each line; texts and the clock are no metrics."""
     clocks = ("recorded_at", "_timestamp", "timestamp", "time")
@@ -95,6 +155,7 @@ def read_trainer_state(path: Path) -> Rows:
 
 READERS = [
     (r"tinker/.*_rollout_summaries\.jsonl$", read_summaries),
+    (r"tinker/.*_logtree\.json$", read_logtree),
     (r"tinker/evals/.*trajectories\.jsonl$", read_eval),
     (r"tinker/metrics\.jsonl$|art/history\.jsonl$", read_flat_metrics),
     (r"trainer_state\.json$", read_trainer_state),

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.rollouts.formats.independent.rows import Rows, number, prompt
+from tests.rollouts.formats.independent.rows import Rows, number, prompt, read_lines
 
 
 def read_completions(path: Path) -> Rows:
@@ -55,4 +55,24 @@ def agrees(lines: list[dict[str, Any]], totals: list[float]) -> bool:
     )
 
 
-READERS = [(r"completions_\d{5}\.parquet$", read_completions)]
+def read_recorded(path: Path) -> Rows:
+    """What a callback and a reward function were given, one line for each completion."""
+    rows: Rows = []
+    for line in read_lines(path):
+        given, completion = prompt(line.pop("prompt")), line.pop("completion")
+        if isinstance(completion, list):
+            (completion,) = [turn["content"] for turn in completion]
+        row = {**given, "response": completion, "group": given["prompt"], "step": line.pop("step")}
+        row["rewards"] = {name: number(value) for name, value in line.pop("rewards", {}).items()}
+        row["response_ids"] = line.pop("completion_ids", None)
+        row["advantages"] = [line.pop("advantage")] if "advantage" in line else None
+        row["ground_truth"] = line.get("extra", {}).get("ground_truth")
+        row |= {"index": line.pop("index")} if "index" in line else {}
+        rows.append({**row, "extras": line})
+    return rows
+
+
+READERS = [
+    (r"completions_\d{5}\.parquet$", read_completions),
+    (r"trl/.*/(recorder|reward_tap)\.jsonl$", read_recorded),
+]

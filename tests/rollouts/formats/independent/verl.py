@@ -199,6 +199,6 @@ READERS = [
     (r"verl_jsonl/.*/metrics\.jsonl$", read_metrics),
     (r"verl_jsonl/.*\.jsonl$", read_generations),
     (r"verl_jsonl/.*mlflow_val_step\d+\.json$", read_val_table),
-    (r"verl_(?:skip|v2|vision)/(?!broken).*/gen_batch\.dp$", read_gen_batch),
+    (r"verl_(?:skip|v2|vision)/(?!broken/.*/[145]/).*/gen_batch\.dp$", read_gen_batch),
     (r"verl_(?:tq|vision)/.*/tq_batch\.pt$", read_tq_batch),
 ]

@@ -93,6 +93,7 @@ if __name__ == "__main__":
     sys.exit(max(child.exitcode for child in children))
 """
 OPEN, CLOSE = 'run = rolloutdeck.init(project="math", name="grpo")', "run.finish()"
+LOG = '; run.log_samples([{"prompt": "1+1=", "response": "from the parent"}], step=1)'
 
 
 @pytest.fixture(autouse=True)
@@ -144,14 +145,16 @@ def test_without_a_name_they_are_one_run_too(environ: dict[str, str]) -> None:
     assert visible_rows(Run.objects.get()) == 9
 
 
-BEFORE, AFTER = {"before": OPEN, "end": CLOSE}, {"after": OPEN, "end": CLOSE}
+# The parent calls `init` before or after it starts its children.
+BEFORE, AFTER = {"before": OPEN + LOG, "end": CLOSE}, {"after": OPEN + LOG, "end": CLOSE}
 
 
 @pytest.mark.parametrize(
     ("mode", "parts"),
     [
         ("fork", {}), ("spawn", {}), ("forkserver", {}),
-        ("fork", BEFORE), ("spawn", BEFORE), ("spawn", AFTER), ("forkserver", AFTER),
+        ("fork", BEFORE), ("spawn", BEFORE), ("forkserver", BEFORE),
+        ("fork", AFTER), ("spawn", AFTER), ("forkserver", AFTER),
         ("spawn", {"options": ", kwargs={'rank': rank, 'world_size': 3}"}),
     ],
 )  # fmt: skip
@@ -161,7 +164,7 @@ def test_children_of_multiprocessing_are_one_run(tmp_path: Path, mode: str, part
     )
     run_file(tmp_path, NAMED + program)
     run = Run.objects.get()
-    assert (run.attempts.count(), visible_rows(run)) == (1, 9)
+    assert (run.attempts.count(), visible_rows(run)) == (1, 9 + ("end" in parts))
 
 
 def test_a_relaunch_is_a_new_attempt_that_supersedes_the_first() -> None:

@@ -8,7 +8,7 @@ from django import template
 from django.urls import reverse
 
 from dashboard.pages.common import StepUrlState
-from rollouts.indexing import find_missing_tokenizer_command
+from rollouts.indexing import StepTotals, find_missing_tokenizer_command
 from rollouts.lib import CacheSize, cached
 from rollouts.models import Step
 from rollouts.query import split_terms
@@ -75,9 +75,9 @@ def exact(value: float) -> str:
 
 
 @register.inclusion_tag("step/tokens.html", takes_context=True)
-def token_statistics(context: template.Context, row: Step) -> dict[str, Any]:
+def token_statistics(context: template.Context, row: Step, totals: StepTotals) -> dict[str, Any]:
     run = context["run"]
-    return {"row": row, "command": load_tokenizer_command(row, run.created_at, run.version)}
+    return {"totals": totals, "command": load_tokenizer_command(row, run.created_at, run.version)}
 
 
 @cached(CacheSize.TOKEN_COMMANDS)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Sum, Value
-from django.db.models.functions import Cast
+from django.db.models.functions import Cast, Coalesce, NullIf
 
 from dashboard.pages.common.step_scale import StepScale
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
@@ -15,6 +15,9 @@ from rollouts.lib import CacheSize, cached
 from rollouts.models import Attempt, Replay, Run, Step
 
 MAX_STRIP_BARS = 120
+# Attempts that run at the same time have a row of the same step each. These queries take twice as long.
+SCORED_COUNT: Any = NullIf(Sum("trajectories", filter=Q(score_mean__isnull=False)), 0)
+WEIGHTED_SCORE: Any = Coalesce(Sum(F("score_mean") * F("trajectories")) / SCORED_COUNT, Avg("score_mean"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ def load_cached_step_strip(
     steps = steps.filter(attempt=attempt_id) if attempt_id else steps.current()
     hits = Replay.objects.filter(outcome="hit", run=run_id)
     values: dict[str, Any] = {"low": Min("step"), "high": Max("step"), "count": Count("pk"), "replays": Exists(hits)}
+    values["concurrent"] = Exists(Attempt.objects.filter(run=run_id, concurrent_with__isnull=False))
     span: Any = next(iter(steps.order_by().values("run").annotate(**values)), None)
     if span is None:
         return StepStrip(split, (), 0, None, tuple(kinds))
@@ -114,19 +118,21 @@ def load_cached_step_strip(
     is_replayed: Any = Value(False)
     if split == "train" and span["replays"]:  # a subquery for each step takes as long as all else
         is_replayed = Exists(hits.filter(**{name: OuterRef(name) for name in ("attempt", "step_kind", "step")}))
+    mean_score = WEIGHTED_SCORE if span["concurrent"] else Avg("score_mean")
     rows = (
         steps.annotate(bucket=bucket, is_replayed=is_replayed)
         .values("bucket")
         .annotate(
-            first=Min("step"), last=Max("step"), score=Avg("score_mean"), marks=Sum("flags"),
+            first=Min("step"), last=Max("step"), score=mean_score, marks=Sum("flags"),
             replayed=Count("pk", filter=Q(is_replayed=True)), last_samples=Sum("samples", filter=Q(step=span["high"])),
+            count=Count("step", distinct=span["concurrent"]),
         )
         .order_by("bucket")
-        .values_list("first", "last", "score", "marks", "replayed", "last_samples")
+        .values_list("first", "last", "score", "marks", "replayed", "last_samples", "count")
     )  # fmt: skip
     found = list(rows)
-    bars = tuple(build_step_bars([row[:-1] for row in found]))
-    return StepStrip(split, bars, span["count"], span["high"], tuple(kinds), found[-1][-1] or 0)
+    bars = tuple(build_step_bars([row[:-2] for row in found]))
+    return StepStrip(split, bars, sum(row[-1] for row in found), span["high"], tuple(kinds), found[-1][-2] or 0)
 
 
 def build_step_bars(rows: list[tuple[int, int, float | None, int | None, int]]) -> list[StepBar]:

@@ -1,5 +1,6 @@
 """The results of the command palette: runs by name, steps of the open run, samples by id."""
 
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,7 +22,8 @@ from dashboard.pages.common import (
 )
 from dashboard.pages.saved_views import build_view_url, find_views
 from rolloutdeck.protocol import UID_PATTERN
-from rollouts.models import Run, Sample, Step
+from rollouts.indexing import StepTotals, add_steps
+from rollouts.models import Run, Sample
 
 MAX_SEARCHED_RUNS = 2000  # the most recently updated ones
 MAX_CANDIDATES = 60  # runs that the browser ranks
@@ -115,18 +117,19 @@ def find_palette_steps(run: Run, query: str) -> list[dict[str, Any]]:
         return entries
     default_split = find_default_split(run)
     rows = run.steps.current().filter(step=number, samples__gt=0).order_by("-split", "step_kind")
-    for row in rows:
-        if row.step_kind == find_step_kind(run, row.split):
-            url = reverse("step", args=[run.uid, row.step])
-            url += f"?{urlencode({'split': row.split})}" if row.split != default_split else ""
-            entries.append(build_entry("step", _("step {step}").format(step=row.step), format_step_detail(row), url))
+    for split, same in groupby(rows, key=lambda row: row.split):  # attempts that run at the same time have a row each
+        if shown := [row for row in same if row.step_kind == find_step_kind(run, split)]:
+            url = reverse("step", args=[run.uid, number])
+            url += f"?{urlencode({'split': split})}" if split != default_split else ""
+            detail = format_step_detail(split, add_steps(shown))
+            entries.append(build_entry("step", _("step {step}").format(step=number), detail, url))
     return entries
 
 
-def format_step_detail(row: Step) -> str:
-    samples = ngettext("{count} sample", "{count} samples", row.samples).format(count=f"{row.samples:,}")
-    mean = [] if row.score_mean is None else [_("mean {score}").format(score=format_number(row.score_mean))]
-    return " · ".join([row.split, samples, *mean])
+def format_step_detail(split: str, totals: StepTotals) -> str:
+    samples = ngettext("{count} sample", "{count} samples", totals.samples).format(count=f"{totals.samples:,}")
+    mean = [] if totals.score_mean is None else [_("mean {score}").format(score=format_number(totals.score_mean))]
+    return " · ".join([split, samples, *mean])
 
 
 def find_palette_samples(request: HttpRequest, query: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from dashboard.pages.step.histograms import ChartAxes, ResultStatistics, compute
 from dashboard.pages.step.reward_parts import RewardParts, find_reward_parts
 from dashboard.pages.step.scatter import ScatterPlot, build_scatter_plot
 from rollouts.errors import InvalidInputError, StorageUnavailableError
+from rollouts.indexing import StepTotals, add_steps, load_step_totals
 from rollouts.lib import CacheSize, cached
 from rollouts.models import Run, Sample, Step
 from rollouts.query import QueryResult, TimeBudget, build_hit_pattern, find_samples, find_snippets
@@ -93,7 +94,14 @@ class StepQueryResult:
     @property
     @cached(CacheSize.QUERY_RESULTS)
     def total(self) -> int:
-        return self.row.samples if self.row and not self.filtered else self.matches.total
+        return self.totals.samples if self.totals and not self.filtered else self.matches.total
+
+    @cached_property
+    def totals(self) -> StepTotals | None:
+        """The numbers of the step without a query; None for all steps."""
+        if self.row is None:
+            return None
+        return add_steps([self.row]) if self.url_state.attempt else load_step_totals(self.row)
 
     @property
     def filtered(self) -> bool:

@@ -7,7 +7,7 @@ from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common import StepUrlState
 from dashboard.pages.step.query_result import StepQueryResult
-from rollouts.models import Step
+from rollouts.indexing import StepTotals
 from rollouts.samples import PROPERTY_CATALOG
 
 CHIP_TERMS = (
@@ -50,8 +50,8 @@ class SortOption:
 
 def build_result_chips(result: StepQueryResult) -> list[FilterChip]:
     """The chips, each with how many samples of the result it would leave."""
-    if result.row and not result.filtered:
-        counts = collect_recorded_counts(result.row, result.statistics().zero_or_less)
+    if result.totals and not result.filtered:
+        counts = collect_recorded_counts(result.totals, result.statistics().zero_or_less)
     else:
         counts = result.property_counts()
     return build_filter_chips(result.url_state, {**counts, "is:unseen": count_not_viewed(result)})
@@ -81,12 +81,12 @@ def is_duplicate_chip(term: str, counts: dict[str, int]) -> bool:
     return term == "is:truncated" and counts.get("is:trunc?", 0) == counts.get("is:truncated", 0)
 
 
-def collect_recorded_counts(row: Step, zero_or_less: int) -> dict[str, int]:
-    """The counts that the step's database row contains."""
-    facets = {name: int(count) for name, count in row.facets.items()}
-    columns = {"truncated": (row.truncated or 0) + facets.get("trunc?", 0), "zerovar": row.zero_variance_groups}
-    counts = {entry.term: columns.get(entry.name, facets.get(entry.name, 0)) for entry in PROPERTY_CATALOG}
-    return {**counts, "score<=0": zero_or_less, "is:flagged": row.flags}
+def collect_recorded_counts(totals: StepTotals, zero_or_less: int) -> dict[str, int]:
+    """The counts that are stored with the step."""
+    facets = totals.facets
+    columns = {"truncated": (totals.truncated or 0) + facets["trunc?"], "zerovar": totals.zero_variance_groups}
+    counts = {entry.term: columns.get(entry.name, facets[entry.name]) for entry in PROPERTY_CATALOG}
+    return {**counts, "score<=0": zero_or_less, "is:flagged": totals.flags}
 
 
 def build_sort_menu(result: StepQueryResult) -> list[SortOption]:

@@ -18,6 +18,7 @@ from dashboard.pages.step import query_result
 from dashboard.pages.step.alike import build_alike_rows, count_templates
 from dashboard.pages.step.reward_parts import build_part_choices
 from dashboard.pages.step.table_controls import build_result_chips, build_sort_menu
+from rollouts.indexing import StepTotals, load_step_totals
 from rollouts.models import Attempt, Run, Sample, Step
 from rollouts.query import PART_PREFIX
 from rollouts.review import ViewerState, load_viewer_state
@@ -102,7 +103,8 @@ def build_result_context(
     url_state, start = result.url_state, common.parse_row_offset(request.GET.get("start", ""))
     context: dict[str, Any] = {
         "result": result, "rows_link": url_state.link(sel="") or "?", "order": result.order,
-        "default_order": result.default_order, "may_show": common.role_allows(role, "annotator"),
+        "default_order": result.default_order, "totals": result.totals,
+        "may_show": common.role_allows(role, "annotator"),
     }  # fmt: skip
     if panel.startswith("more"):
         columns = request.GET.get("columns", "").split(",")
@@ -114,8 +116,9 @@ def build_result_context(
     context["part_columns"] = [name.removeprefix(PART_PREFIX) for name in list_part_columns(result)]
     if panel != "table":
         context |= {
-            "statistics": result.statistics(), "scatter": result.scatter(), "before": find_previous_step(result.row),
+            "statistics": result.statistics(), "scatter": result.scatter(), "before": find_previous_totals(result.row),
             "chips": build_result_chips(result), "sorts": build_sort_menu(result),
+            "is_evaluating": bool(result.totals and result.totals.rules != {run.project.rule}),
             "part_choices": build_part_choices(result.scope.reward_parts(), url_state),
             "alike_link": url_state.link(top="" if url_state.top else "alike", sel="") or "?",
             "alike_count": count_templates(result.row.pk, result.row.version, run.version) if result.row else 0,
@@ -126,7 +129,7 @@ def build_result_context(
     if panel in {"", "sample"}:
         sample = selected or (page.rows[0].sample if page.rows else None)
         if sample and not selected:
-            sample.step = result.row or sample.step
+            sample.step = result.row if result.row and result.row.pk == sample.step_id else sample.step
             sample.step.run = run
         context |= build_pane_context(request, sample, url_state, role) if sample else {}
     return context
@@ -173,9 +176,10 @@ def find_requested_step(
     return row
 
 
-def find_previous_step(row: Step | None) -> Step | None:
+def find_previous_totals(row: Step | None) -> StepTotals | None:
     """For the change of the mean score."""
     if row is None:
         return None
     steps = Step.objects.current().filter(run=row.run_id, split=row.split, step_kind=row.step_kind)
-    return steps.filter(step__lt=row.step).order_by("-step").first()
+    before = steps.filter(step__lt=row.step).select_related("attempt").order_by("-step").first()
+    return load_step_totals(before) if before else None

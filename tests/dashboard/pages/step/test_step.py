@@ -11,6 +11,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.test import Client
 
+from rollouts.ingest import mark_superseded_steps
 from rollouts.models import Project, Replay, Run
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -50,6 +51,38 @@ def read_lines(answer: Any) -> list[bytes]:
         return b"".join([piece async for piece in answer.streaming_content])
 
     return async_to_sync(gathered)().splitlines()
+
+
+def tiles(page: str) -> dict[str, str]:
+    """The numbers above the table by name."""
+    found = re.findall(r'<dt class="label">(.*?)</dt><dd>(.*?)</dd>', squeeze(page))
+    return {name: " ".join(re.sub(r"<[^>]+>", " ", value).split()) for name, value in found}
+
+
+@pytest.mark.parametrize(
+    ("is_concurrent", "samples", "mean", "groups", "correct"), [(True, 6, "0.833", 3, 5), (False, 4, "1.000", 2, 4)]
+)
+def test_the_numbers_of_a_step_are_those_of_all_attempts_that_ran_at_the_same_time(
+    run: Run, client: Client, mate: User, is_concurrent: bool, samples: int, mean: str, groups: int, correct: int
+) -> None:
+    for name, rows in (("a", generations(3, 2)), ("b", [row | {"score": 1.0} for row in generations(3, 4)])):
+        builders.attempt(run, name)
+        indexed(run, lines(*rows), 3, attempt=name)
+    first = run.attempts.get(key="a")
+    run.attempts.filter(key__in="ab").update(concurrent_with=first if is_concurrent else None)
+    mark_superseded_steps(run)
+    client.force_login(mate)
+    page = panel(client, f"/runs/{run.uid}/steps/3/")
+    assert f'data-total="{samples}"' in page and f"of {samples} recorded samples" in page
+    given = tiles(page)
+    assert given["mean score"].startswith(f"{mean} +") and given["correct"].startswith(f"{correct} of {samples} ")
+    assert (given["groups"], given["zero variance"]) == (str(groups), f"2 of {groups}")
+    strip = panel(client, f"/runs/{run.uid}/steps/3/", "strip")
+    assert "Mean score of 2 train steps" in strip and f'data-samples="{samples}"' in strip
+    (entry,) = client.get(f"/go/?q=3&run={run.uid}").json()["results"]
+    assert entry["detail"] == f"train · {samples} samples · mean {mean[:4]}"
+    own = panel(client, f"/runs/{run.uid}/steps/3/?attempt=a")
+    assert 'data-total="2"' in own and tiles(own)["mean score"].startswith("0.500")
 
 
 CELL = r'<td class="num"><a href="([^"]*)"[^>]*>([\d,]+)</a>'

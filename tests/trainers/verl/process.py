@@ -89,6 +89,7 @@ def train(
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",
+        "RAY_raylet_start_wait_time_s": "180",  # on a busy machine
         "VERL_USE_EXTERNAL_MODULES": "rolloutdeck.trainers.verl",
         "ROLLOUTDECK_URL": deck.url,
         "ROLLOUTDECK_TOKEN": "t",

@@ -64,7 +64,7 @@ def pin_step(
     row.save()
     set_artifacts(row, replayable, is_new=is_new)
     if is_new:
-        record_audit_entry(by, "pin.create", str(row), project=run.project, run=run.uid, step=step, split=split)
+        record_audit_entry(by, "pin.create", name_pin(row), project=run.project, run=run.uid, step=step, split=split)
     notify_run_changed(run, split=split, step=step, topics=("pins",))
     return row, is_new
 
@@ -180,12 +180,17 @@ def add_artifact_to_pins(artifact: Artifact) -> list[Pin]:
     return pins
 
 
+def name_pin(row: Pin) -> str:
+    """The name of a pin in the audit log; it stays readable after the run is deleted."""
+    return f"step {row.step} of {row.run.name}"
+
+
 @transaction.atomic
 def update_pin_note(row: Pin, by: User, note: str) -> Pin:
     """Changes the note. Raises InvalidInputError."""
     row.note = parse_note(note)
     row.save(update_fields=["note"])
-    record_audit_entry(by, "pin.note", str(row), project=row.project, note=row.note)
+    record_audit_entry(by, "pin.note", name_pin(row), project=row.project, note=row.note)
     notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
     return row
 
@@ -202,7 +207,8 @@ def remove_pin(row: Pin, by: User) -> Pin:
         raise ConflictError(message.format(plans=", ".join(plans)))
     row.removed_at = timezone.now()
     row.save(update_fields=["removed_at"])
-    record_audit_entry(by, "pin.remove", str(row), project=row.project, run=row.run.uid, step=row.step, split=row.split)
+    name = name_pin(row)
+    record_audit_entry(by, "pin.remove", name, project=row.project, run=row.run.uid, step=row.step, split=row.split)
     notify_run_changed(row.run, split=row.split, step=row.step, topics=("pins",))
     return row
 

@@ -90,18 +90,21 @@ def build_mix_sentence(unpaired: UnpairedComparison) -> str:
     if not changes:
         return ""
     at, whole, mixed = max(changes, key=lambda change: abs(change[2] - change[1]))
+    letter, sentences = compare.TARGET_LETTERS[at], []
     shift = max(unpaired.sources, key=lambda source: abs(source.shares[at] - source.shares[0]))
-    more = shift.shares[at] > shift.shares[0]
-    text = (
-        _("{letter} has more {source} samples ({share} instead of {first} %).")
-        if more
-        else _("{letter} has fewer {source} samples ({share} instead of {first} %).")
-    )
-    letter = compare.TARGET_LETTERS[at]
-    shares = {"share": f"{100 * shift.shares[at]:.0f}", "first": f"{100 * shift.shares[0]:.0f}"}
-    effect = _("The score of {letter} differs by {all}; with the mix of sources of A by {mix}.")
-    parts = text.format(letter=letter, source=name_source(shift.name), **shares)
-    return f"{parts} {effect.format(letter=letter, all=format_change(whole), mix=format_change(mixed))}"
+    share, first = (f"{100 * value:.0f}" for value in (shift.shares[at], shift.shares[0]))
+    if share != first:
+        text = (
+            _("{letter} has more {source} samples ({share} instead of {first} %).")
+            if shift.shares[at] > shift.shares[0]
+            else _("{letter} has fewer {source} samples ({share} instead of {first} %).")
+        )
+        sentences.append(text.format(letter=letter, source=name_source(shift.name), share=share, first=first))
+    before, after = format_change(whole), format_change(mixed)
+    if before != after:
+        text = _("The score of {letter} differs by {all}; with the mix of sources of A by {mix}.")
+        sentences.append(text.format(letter=letter, all=before, mix=after))
+    return " ".join(sentences)
 
 
 def format_change(value: float) -> str:

@@ -58,7 +58,8 @@ def test_pinning_again_changes_the_note_only_if_one_is_given(run: Run, owner: Us
     again, created = pins.pin_step(run, 3, mate)
     assert (again.pk, created, again.note, again.user) == (first.pk, False, "a", owner)
     assert pins.pin_step(run, 3, mate, note="b")[0].note == "b"
-    assert AuditEntry.objects.filter(verb="pin.create").count() == 1
+    entry = AuditEntry.objects.get(verb="pin.create")
+    assert entry.subject == f"step 3 of {run.name}"
 
 
 def test_a_removed_pin_stands_again_when_pinned_again(run: Run, owner: User, mate: User) -> None:

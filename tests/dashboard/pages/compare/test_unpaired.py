@@ -60,6 +60,19 @@ def test_steps_with_other_prompts_open_on_all_samples_with_the_same_mix(run: Run
     assert "Difference, " not in paired and "Statistics by data source" in paired
 
 
+def test_an_equal_mix_of_sources_is_not_called_different(run: Run, client: Client, mate: User) -> None:
+    client.force_login(mate)
+    for step, count in ((6, 200), (7, 201)):
+        rows = [
+            {"prompt": f"{step} {source} {n}", "response": "x", "score": float(n % step == 0), "data_source": source}
+            for source, samples in (("easy", count), ("hard", 200))
+            for n in range(samples)
+        ]
+        indexed(run, lines(*rows), step)
+    assert "Different prompts." in (text := squeeze(page(client, run, steps="6,7")))
+    assert "instead of 50 %" not in text and "with the mix of sources" not in text
+
+
 def test_thirty_pairs_or_only_pairs_open_on_the_pairs(run: Run, client: Client, mate: User) -> None:
     client.force_login(mate)
     for step in (3, 4):

@@ -5,7 +5,6 @@ Invariant: a finding survives its runs. It is removed, never deleted.
 """
 
 from rollouts.findings.charts import QUERY_PREFIX, snapshot_charts
-from rollouts.findings.snapshots import Quote, build_quote, find_quote, snapshot_query, snapshot_sample
 from rollouts.findings.findings import (
     MAX_EVIDENCE_ITEMS,
     MAX_QUOTES,
@@ -22,6 +21,7 @@ from rollouts.findings.findings import (
     store_sample_evidence,
     update_finding,
 )
+from rollouts.findings.snapshots import Quote, build_quote, find_quote, snapshot_query, snapshot_sample
 
 __all__ = [
     "MAX_EVIDENCE_ITEMS", "MAX_QUOTES", "QUERY_PREFIX", "Quote", "add_chart_evidence", "add_query_evidence",

@@ -13,7 +13,7 @@ MAX_RUNS_PER_SWEEP = 5
 MIN_AGE = timedelta(minutes=5)  # of a measurement, before a run that changes is measured again
 BYTES_PER_POINT = 16
 BYTES_PER_SAMPLE = 700  # of an index row with its indexes
-BYTES_PER_METRIC_ROW = 2000
+BYTES_PER_METRIC_ROW = 2000  # of points that are not compacted yet
 
 
 def measure_due_runs() -> int:
@@ -40,8 +40,8 @@ def measure_run(run: Run) -> RunDiskUsage:
         "bodies": run.segments.aggregate(total=Sum("bytes"))["total"] or 0,
         "artifacts": blobs.aggregate(total=Sum("bytes"))["total"] or 0,
         "images": measure_folder(get_image_folder(run.image_owner)),
-        "metrics": points * BYTES_PER_POINT,
-        "index": samples * BYTES_PER_SAMPLE + rows * BYTES_PER_METRIC_ROW,
+        "metrics": points * BYTES_PER_POINT + rows * BYTES_PER_METRIC_ROW,
+        "index": samples * BYTES_PER_SAMPLE,
         "version": run.version,
         "measured_at": timezone.now(),
     }

@@ -12,7 +12,9 @@ from django.test import Client
 
 from rollouts.ingest import record_context
 from rollouts.maintenance import measure_run
+from rollouts.metrics import append_points
 from rollouts.models import Project, Run
+from rollouts.samples import MetricPoint
 from tests.support import builders
 from tests.support.html import squeeze
 
@@ -131,7 +133,9 @@ def test_measured_bytes_are_shown_by_kind(runs: list[Run], at: Client) -> None:
     from tests.rollouts.support.push import indexed, lines
 
     indexed(runs[0], lines({"prompt": "q", "response": "r"}), 1, format="native")
+    append_points(runs[0], runs[0].attempts.get(), [MetricPoint(1, {"loss": 0.5})])
     usage = measure_run(Run.objects.get(pk=runs[0].pk))
-    assert usage.raw > 0 and usage.bodies > 0
+    assert usage.raw > 0 and usage.bodies > 0 and usage.index > 0
+    assert usage.metrics > 0, "points that are not compacted yet are counted too"
     page = open_page(at, runs[0])
     assert "sample bodies" in page and "Not measured yet." not in page

@@ -89,7 +89,8 @@ def train(
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",
-        "RAY_raylet_start_wait_time_s": "180",  # on a busy machine
+        "RAY_raylet_start_wait_time_s": "180",  # on a busy machine, where Ray gives its workers little of the processor
+        "RAY_worker_niceness": "0",
         "VERL_USE_EXTERNAL_MODULES": "rolloutdeck.trainers.verl",
         "ROLLOUTDECK_URL": deck.url,
         "ROLLOUTDECK_TOKEN": "t",

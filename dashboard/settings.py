@@ -203,7 +203,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Generations of a language model during training: runs, dumps, samples, flags, metrics.",
     "SCHEMA_PATH_PREFIX": "/api/v1/",
     "SERVE_INCLUDE_SCHEMA": False,
-    "POSTPROCESSING_HOOKS": ["dashboard.api.schema.add_upload_operations", "dashboard.api.schema.add_rate_limit"],
+    "POSTPROCESSING_HOOKS": ["dashboard.api.schema.add_upload_operations", "dashboard.api.schema.add_errors"],
 }
 
 # --- logging --------------------------------------------------------------------------------------------------------

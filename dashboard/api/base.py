@@ -70,6 +70,8 @@ class ApiView(APIView):
 
     scopes: ClassVar[dict[str, str]] = {}  # method -> scope of the token; default: read for GET, admin for the others
     paged = False
+    sends: ClassVar[tuple[str, ...]] = ()  # media types, if they are not JSON; for the schema
+    statuses: ClassVar[dict[str, tuple[str, ...]]] = {}  # method -> statuses of success next to 200; for the schema
     takes: ClassVar[dict[str, dict[str, str]]] = {}  # method -> query parameter or body field -> description
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

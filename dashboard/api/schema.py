@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -28,10 +29,50 @@ PARTS = (
     "X-Rolloutdeck-Project and X-Rolloutdeck-Run; X-Rolloutdeck-Resume: allow continues the run of that name."
 )
 
-SEARCH_ERRORS = {
-    "422": "The search reached a limit of the server. The message names it and says how long the search ran.",
-    "429": "You have too many searches at once. `Retry-After` says how many seconds to wait.",
+# Status -> when an operation responds with it. `exceptions.py` builds the bodies.
+ERRORS = {
+    "400": "A parameter, the body or the Host header is wrong. `field` names the part.",
+    "401": "The request has no valid token and no session.",
+    "403": "The token lacks the scope, or the user's role is too low.",
+    "404": "There is no such object, or you have no access to it.",
+    "405": "The URL has no such method.",
+    "406": "No accepted media type is available.",
+    "409": "The state of the object does not allow this.",
+    "429": "The token sent too many requests (ROLLOUTDECK_MAX_TOKEN_REQUESTS), or searches still run.",
+    "503": "Data is temporarily unavailable. `Retry-After` says when to try again.",
+    "507": "The disk of the server is full, or the quota of the project is used.",
 }
+BODY_ERRORS = {
+    "412": "Somebody else has changed it since: `If-Match` is outdated.",
+    "413": "The body is too large.",
+    "415": "The body is not JSON, or has another encoding than the operation accepts.",
+    "428": "Send `If-Match` with the revision that the change is based on.",
+}
+SEARCH_ERRORS = {"422": "The search reached a limit of the server. The message names it and how long the search ran."}
+ERROR_SCHEMA = {
+    "type": "object",
+    "required": ["error"],
+    "additionalProperties": False,
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["code", "message"],
+            "additionalProperties": False,
+            "properties": {name: {"type": "string"} for name in ("code", "message", "field")},
+        }
+    },
+}
+RETRY_AFTER = {
+    "Retry-After": {"description": "Seconds until the next request is accepted.", "schema": {"type": "integer"}}
+}
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "dashboard.permissions.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer"}
 
 
 class ApiSchema(AutoSchema):
@@ -54,12 +95,21 @@ class ApiSchema(AutoSchema):
         return {"application/json": {"type": "object", "properties": fields, "additionalProperties": False}}
 
     def get_response_serializers(self) -> Any:
-        return None if self.method == "DELETE" else OpenApiTypes.OBJECT
+        """A view has its media types in `sends` if they are not JSON."""
+        if self.method == "DELETE":
+            return None
+        types = getattr(self.view, "sends", ())
+        return {(200, media_type): OpenApiTypes.BINARY for media_type in types} or OpenApiTypes.OBJECT
 
     def get_operation(self, *args: Any) -> Any:
         operation = super().get_operation(*args)
-        if operation and self.method in getattr(self.view, "searches", ()):
-            operation["responses"] |= {status: {"description": text} for status, text in SEARCH_ERRORS.items()}
+        if not operation:
+            return operation
+        responses = operation["responses"]
+        for status in getattr(self.view, "statuses", {}).get(self.method, ()):
+            responses[status] = responses["200"]
+        if self.method in getattr(self.view, "searches", ()):
+            responses |= {status: refer_to_error(status) for status in SEARCH_ERRORS}
         return operation
 
     def get_operation_id(self) -> str:
@@ -77,17 +127,26 @@ def add_upload_operations(result: dict[str, Any], generator: Any, request: Any, 
     return result
 
 
-def add_rate_limit(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
-    """Adds the answer of every operation to a token with too many requests."""
-    retry = {"description": "Seconds until the next request is accepted.", "schema": {"type": "integer"}}
-    answer = {
-        "description": "The token sent too many requests (ROLLOUTDECK_MAX_TOKEN_REQUESTS), or searches still run.",
-        "headers": {"Retry-After": retry},
+def refer_to_error(status: str) -> dict[str, str]:
+    return {"$ref": f"#/components/responses/Error{status}"}
+
+
+def add_errors(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+    """Adds the errors of every operation, which have one shape."""
+    result["components"].setdefault("schemas", {})["Error"] = ERROR_SCHEMA
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    result["components"]["responses"] = {
+        f"Error{status}": {
+            "description": text,
+            "content": content,
+            **({"headers": RETRY_AFTER} if status in ("429", "503", "507") else {}),
+        }
+        for status, text in (ERRORS | BODY_ERRORS | SEARCH_ERRORS).items()
     }
-    for path in result["paths"].values():
-        for operation in path.values():
-            if isinstance(operation, dict) and "responses" in operation:
-                operation["responses"].setdefault("429", answer)
+    for methods in result["paths"].values():
+        for operation in methods.values():
+            statuses = ERRORS | (BODY_ERRORS if "requestBody" in operation else {})
+            operation["responses"] |= {status: refer_to_error(status) for status in statuses}
     return result
 
 
@@ -104,5 +163,8 @@ def build_upload_operation(get: dict[str, Any], name: str, body: str, params: di
         "parameters": [*get.get("parameters", []), *query],
         "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
         "security": get.get("security", []),
-        "responses": {status: {"description": text} for status, text in responses.items()},
+        "responses": {
+            status: {"description": text, "content": {"application/json": {"schema": {"type": "object"}}}}
+            for status, text in responses.items()
+        },
     }

@@ -30,6 +30,7 @@ class Artifacts(ApiView):
     """Files of steps that a trainer can load."""
 
     scopes = {"PUT": "ingest"}
+    statuses = {"PUT": ("201",)}
     paged = True
     takes = {
         "GET": {
@@ -95,6 +96,8 @@ class RangeNotSatisfiableError(APIException):
 
 class OneFile(ApiView):
     """A file of an artifact; PUT and HEAD are in `dashboard/uploads/app.py`."""
+
+    sends = ("application/octet-stream",)
 
     def get(self, request: Request, uid: str, key: str, sha256: str) -> HttpResponseBase:
         """The recorded bytes, or a `Range` of them. 409 unless a trainer can load them safely."""

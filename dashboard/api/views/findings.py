@@ -25,6 +25,7 @@ class Findings(ApiView):
     """Findings."""
 
     scopes = {"POST": "annotate"}
+    statuses = {"POST": ("201",)}
     paged = True
     takes = {
         "GET": {"project": "A slug.", "name": "Part of the title or note.", "removed": "true: removed findings."},
@@ -89,6 +90,7 @@ class Exhibits(ApiView):
     """Evidence items of a finding."""
 
     scopes = {"POST": "annotate"}
+    statuses = {"POST": ("201",)}
     searches = ("POST",)
     takes = {
         "POST": {

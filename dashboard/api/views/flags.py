@@ -23,6 +23,7 @@ class Flags(ApiView):
     """Flags."""
 
     scopes = {"POST": "annotate"}
+    statuses = {"POST": ("201",)}
     paged = True
     takes = {
         "GET": {

@@ -20,6 +20,7 @@ class Pins(ApiView):
     """Pins."""
 
     scopes = {"POST": "admin"}
+    statuses = {"POST": ("201",)}
     paged = True
     takes = {
         "GET": {"project": "A slug.", "run": "Its id.", "step": "A number.", "removed": "true: also removed pins."},
@@ -71,6 +72,7 @@ class PinRange(ApiView):
     """A range of steps."""
 
     scopes = {"POST": "admin"}
+    statuses = {"POST": ("201",)}
     takes = {
         "POST": {
             "run": "Its id.",

@@ -199,6 +199,7 @@ class RunPrompts(ApiView):
     """The prompts that the steps of a run will ask for."""
 
     scopes = {"POST": "ingest"}
+    statuses = {"POST": ("201",)}
     takes = {
         "POST": {
             "steps": "{step: [prompt, …]}, as a dry run of the data loader gives them.",

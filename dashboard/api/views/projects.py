@@ -28,6 +28,7 @@ class Projects(ApiView):
     """Projects."""
 
     scopes = {"POST": "admin"}
+    statuses = {"POST": ("201",)}
     paged = True
     takes = {"POST": {"slug": "Lower-case letters, digits, - and _."}}
 

@@ -16,6 +16,7 @@ class Replays(ApiView):
     """Replay events of a run."""
 
     scopes = {"POST": "ingest"}
+    statuses = {"POST": ("201",)}
     paged = True
     takes = {
         "GET": {

@@ -44,6 +44,7 @@ class Retention(ApiView):
     """What a project keeps."""
 
     scopes = {"PATCH": "admin", "POST": "admin"}
+    statuses = {"POST": ("202",)}
     takes = {
         "PATCH": {**FIELD_HELP, "quota": "Bytes that the project may use, null for no limit. For server admins."},
         "POST": {"apply": "true also starts a pass."},

@@ -35,6 +35,7 @@ class Runs(ApiView):
     """Runs that you may see, most recently updated first; or opens one."""
 
     scopes = {"POST": "ingest"}
+    statuses = {"POST": ("201",)}
     paged = True
     takes = {
         "GET": {

@@ -175,6 +175,8 @@ class Tokens(ApiView):
 class ImageFile(ApiView):
     """An image of a sample."""
 
+    sends = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
     def get(self, request: Request, pk: str, sha256: str) -> HttpResponse:
         """The bytes of an image that `messages` or a key of the sample names as `image:<sha256>:…`."""
         owner = permissions.sample_or_404(request, pk).step.run.image_owner
@@ -193,6 +195,7 @@ class ExportedSamples(ApiView):
 
     content_negotiation_class = AnyFormat
     searches = ("GET",)
+    sends = tuple(media_type for media_type, _ in EXPORT_FORMATS.values())
     takes = {"GET": {**SAMPLE_QUERY_PARAMS, "format": "jsonl (default) or parquet."}}
 
     def get(self, request: Request) -> StreamingHttpResponse:

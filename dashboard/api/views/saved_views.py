@@ -20,6 +20,7 @@ class SavedViews(ApiView):
     """Saved views."""
 
     scopes = {"POST": "annotate"}
+    statuses = {"POST": ("201",)}
     paged = True
     takes = {
         "GET": {"project": "A slug.", "on": f"The page: one of {', '.join(SavedView.Page.values)}."},

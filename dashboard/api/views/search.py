@@ -62,6 +62,7 @@ class Completions(ApiView):
 class Search(ApiView):
     """Samples of all runs of a project."""
 
+    sends = ("application/x-ndjson",)
     searches = ("GET",)
     takes = {
         "GET": {

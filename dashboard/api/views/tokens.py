@@ -16,6 +16,7 @@ class Tokens(ApiView):
     """Tokens."""
 
     scopes = {"GET": "admin", "POST": "admin"}
+    statuses = {"POST": ("201",)}
     paged = True
     takes = {
         "POST": {

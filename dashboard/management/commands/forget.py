@@ -38,13 +38,13 @@ class Command(ServerCommand):
             self.print_report(find_traces(project, key, containing))
             self.stdout.write("Nothing was changed. The same command with --apply removes this.")
             return 0
+        folder = options["backups"].expanduser().absolute() if options["backups"] else None
+        if folder and not folder.is_dir():
+            raise BackupError(f"There is no folder {folder}.")
         result = forget_prompt(project, key, containing=containing, user=getpass.getuser(), progress=self.stderr.write)
         self.print_report(result.found)
         status = self.print_result(result)
-        if options["backups"]:
-            folder = options["backups"].expanduser().absolute()
-            if not folder.is_dir():
-                raise BackupError(f"There is no folder {folder}.")
+        if folder:
             self.stderr.write(f"Removing it from the backups in {folder}.")
             changes = forget_in_backups(
                 folder, project.slug, key, containing=containing, remove=options["remove_backups"]

@@ -50,7 +50,7 @@ class WriteCounter:
 class Requests(RequestFactory):
     """Requests to Django as those of the test client, which also copies the context of every template."""
 
-    handler = ClientHandler()
+    handler = ClientHandler(enforce_csrf_checks=False)
 
     def request(self, **request: Any) -> Any:
         return self.handler(self._base_environ(**request))

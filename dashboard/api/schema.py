@@ -43,7 +43,7 @@ ERRORS = {
     "507": "The disk of the server is full, or the quota of the project is used.",
 }
 BODY_ERRORS = {
-    "412": "Somebody else has changed it since: `If-Match` is outdated.",
+    "412": "Another user has changed it since: `If-Match` is outdated.",
     "413": "The body is too large.",
     "415": "The body is not JSON, or has another encoding than the operation accepts.",
     "428": "Send `If-Match` with the revision that the change is based on.",

@@ -87,7 +87,7 @@ from dashboard.pages.common.status_strip import (
     build_status_strip,
     render_status_strip,
 )
-from dashboard.pages.common.step_scale import StepScale
+from dashboard.pages.common.step_scale import StepScale, space_ticks
 from dashboard.pages.common.step_strip import StepStrip, find_default_split, find_step_kind, load_step_strip
 from dashboard.pages.common.url_state import (
     StepUrlState,
@@ -115,5 +115,5 @@ __all__ = [
     "render_status_strip",
     "render_step_bars", "render_text", "render_text_end", "render_text_line", "render_time", "render_unavailable_page",
     "render_with_deferred", "replace_control_characters", "respond_error", "respond_success", "role_allows",
-    "set_cache_headers", "show_images", "split_into_blocks",
+    "set_cache_headers", "show_images", "space_ticks", "split_into_blocks",
 ]  # fmt: skip

@@ -7,9 +7,10 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from dashboard.pages.common.step_scale import StepScale
+from dashboard.pages.common.step_scale import StepScale, space_ticks
 
 MAX_SEGMENTS = 400
+MIN_TICK_DISTANCE = 3.0  # percent
 # Status and height in percent, so that they differ without colour. Merged segments have the first of these statuses
 # that one of them has.
 SEGMENT_HEIGHTS = {
@@ -47,7 +48,8 @@ class StatusStrip:
         """About ten labels: (x in percent, step); all if there are few."""
         count, boxes = len(self.segments), self.boxes()
         every = 1 if count <= 24 else -(-count // 10)
-        return [(round(boxes[at][0] + boxes[at][1] / 2, 2), self.segments[at].last) for at in range(0, count, every)]
+        ticks = [(round(boxes[at][0] + boxes[at][1] / 2, 2), self.segments[at].last) for at in range(0, count, every)]
+        return space_ticks(ticks, MIN_TICK_DISTANCE) if self.scale else ticks
 
 
 def build_status_strip(segments: Sequence[StatusSegment], scale: StepScale | None = None) -> StatusStrip:

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Sum, Value
 from django.db.models.functions import Cast, Coalesce, NullIf
 
-from dashboard.pages.common.step_scale import StepScale
+from dashboard.pages.common.step_scale import StepScale, space_ticks
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.lib import CacheSize, cached
 from rollouts.models import Attempt, Replay, Run, Step
@@ -62,12 +62,17 @@ class StepStrip:
     def ticks(self) -> list[tuple[float, int]]:
         """About eight labels: (x in percent, step)."""
         every = max(1, -(-len(self.bars) // 8))
-        return [(round(bar.x + bar.width / 2, 2), bar.last) for bar in self.bars[::every]]
+        return space_ticks([(round(bar.x + bar.width / 2, 2), bar.last) for bar in self.bars[::every]])
+
+    def list_steps(self) -> list[int]:
+        """The first and the last step of each bar."""
+        return sorted({step for bar in self.bars for step in (bar.first, bar.last)})
 
     def place_on(self, scale: StepScale, *, with_replays: bool = True) -> StepStrip:
         """Returns the strip with its bars where `scale` has their steps. On a page that draws the replayed steps in a
         strip of their own, the bars have no mark for them."""
-        boxes = [scale.box(bar.first, bar.last) for bar in self.bars]
+        gap = scale.find_gap_of(self.list_steps())
+        boxes = [scale.box(bar.first, bar.last, gap) for bar in self.bars]
         bars = (
             replace(bar, x=x, width=width, replayed=bar.replayed if with_replays else 0)
             for bar, (x, width) in zip(self.bars, boxes, strict=True)

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from dashboard.pages.common import StepScale, StepStrip, load_step_strip
+from dashboard.pages.common import StepScale, load_step_strip
 from rolloutdeck.protocol import SPLITS
 from rollouts.lib import CacheSize, cached
 from rollouts.models import Binding, Run
@@ -19,14 +19,10 @@ def find_step_scale(run: Run) -> StepScale | None:
 def load_step_scale(run_id: int, born: datetime, version: int) -> StepScale | None:
     """The version rises with every visible change, so it names the content."""
     run = Run.objects.get(pk=run_id)
-    strips = [collect_bar_steps(load_step_strip(run, split)) for split in SPLITS]
+    strips = [load_step_strip(run, split).list_steps() for split in SPLITS]
     timeline = load_run_timeline(run)
-    ends = [timeline.first_step, timeline.last_step] if timeline else []
-    return StepScale.from_steps(*strips, list_replay_steps(run), ends)
-
-
-def collect_bar_steps(strip: StepStrip) -> list[int]:
-    return sorted({step for bar in strip.bars for step in (bar.first, bar.last)})
+    ends = ([timeline.first_step], [timeline.last_step]) if timeline else ()
+    return StepScale.from_steps(*strips, list_replay_steps(run), *ends)
 
 
 def has_replay_timeline(run: Run) -> bool:

@@ -51,8 +51,10 @@ class TimelineMark:
 
 def build_timeline_context(run: Run, scale: StepScale | None, *, with_replays: bool = True) -> dict[str, Any]:
     """The context of `run/timeline.html`; `timeline` is None if there are no events. On a page that draws the replayed
-    steps in a strip of their own, only the list of events has them."""
+    steps in a strip of their own, only the list of events has them, next to other events."""
     timeline = load_run_timeline(run)
+    if timeline and not with_replays and all(event.kind == "replayed" for event in timeline.events):
+        timeline = None
     return {"timeline": build_timeline(run, timeline, scale, with_replays=with_replays) if timeline else None}
 
 

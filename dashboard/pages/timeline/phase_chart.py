@@ -11,11 +11,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common import format_seconds
-from rollouts.metrics import StepTimes, TimeBin, bin_step_times
+from dashboard.pages.timeline.step_columns import StepColumn, find_ticks
+from rollouts.metrics import StepTimes
 
-MAX_COLUMNS = 240
 WIDTH, HEIGHT = 1000, 150  # of the drawing; the browser stretches its width
-MAX_TICKS = 10
+COLUMN_RATIO = 0.9  # of a column that is filled
 CLIP_RATIO = 4.0  # an outlier that is this much longer than nearly all steps is cut, with its seconds above it
 PHASE_NAMES = {
     "generation": N_("generation"), "tool": N_("tools"), "reward": N_("reward"), "old_log_prob": N_("old log-prob"),
@@ -40,30 +40,30 @@ class PhaseChart:
     bin_size: int
 
 
-def build_phase_chart(times: StepTimes, phases: Sequence[str], selected: int, link: str, *, shares: bool) -> PhaseChart:
+def build_phase_chart(
+    times: StepTimes, columns: Sequence[StepColumn], phases: Sequence[str], selected: int, link: str, *, shares: bool
+) -> PhaseChart:
     """`link` has `STEP` where the number of a step goes; a column opens its slowest step."""
-    bins = bin_step_times(times, MAX_COLUMNS)
-    rows = np.array([each.row for each in bins])
-    totals, peaks = times.total[rows], times.total[[each.slowest for each in bins]]
+    rows = np.array([column.bin.row for column in columns])
+    totals, peaks = times.total[rows], times.total[[column.bin.slowest for column in columns]]
     top = 1.0 if shares else choose_top(peaks)
     scale = np.full(len(rows), 1 / top)
     if shares:
         scale = np.divide(1.0, totals, out=np.zeros(len(totals)), where=totals > 0)
-    width = WIDTH / len(bins)
-    paths = build_paths(times, phases, rows, scale, width)
+    paths = build_paths(times, phases, columns, scale)
     if not shares:
-        paths.append(("peak", build_peak_path(totals / top, peaks / top, width)))
-    every = max(1, -(-len(bins) // MAX_TICKS))
-    centre = 100 / len(bins)
+        paths.append(("peak", build_peak_path(totals / top, peaks / top, columns)))
     return PhaseChart(
         paths,
-        render_links(times, bins, selected, link, width),
-        [(round(centre * (at + 0.5), 2), int(times.steps[bins[at].first])) for at in range(0, len(bins), every)],
+        render_links(times, columns, selected, link),
+        find_ticks(columns),
         [(25.0, "75 %"), (50.0, "50 %"), (75.0, "25 %")] if shares else build_ticks(top),
         [] if shares else [
-            (round(centre * (at + 0.5), 2), format_seconds(float(peak))) for at, peak in enumerate(peaks) if peak > top
+            (column.center, format_seconds(float(peak)))
+            for column, peak in zip(columns, peaks, strict=True)
+            if peak > top
         ],
-        -(-len(times) // len(bins)),
+        -(-len(times) // len(columns)),
     )  # fmt: skip
 
 
@@ -84,19 +84,19 @@ def build_ticks(top: float) -> list[tuple[float, str]]:
 def build_paths(
     times: StepTimes,
     phases: Sequence[str],
-    rows: npt.NDArray[np.int64],
+    columns: Sequence[StepColumn],
     scale: Numbers,
-    width: float,
 ) -> list[tuple[str, str]]:
     """Stacks the phases from the bottom in the order of `phases`."""
+    rows = np.array([column.bin.row for column in columns])
     base = np.zeros(len(rows))
     paths = []
     for phase in phases:
         heights = np.nan_to_num(times.column(phase)[rows]) * scale
         ends = np.minimum(base + heights, 1.0)
         parts = [
-            render_bar(at * width, 0.9 * width, low, high)
-            for at, (low, high) in enumerate(zip(base.tolist(), ends.tolist(), strict=True))
+            render_bar(column.x, COLUMN_RATIO * column.width, low, high)
+            for column, low, high in zip(columns, base.tolist(), ends.tolist(), strict=True)
             if high > low
         ]
         paths.append((phase, "".join(parts)))
@@ -104,24 +104,22 @@ def build_paths(
     return paths
 
 
-def build_peak_path(
-    totals: Numbers,
-    peaks: Numbers,
-    width: float,
-) -> str:
+def build_peak_path(totals: Numbers, peaks: Numbers, columns: Sequence[StepColumn]) -> str:
     """A thin line up to the slowest step of each column."""
     return "".join(
-        render_bar((at + 0.35) * width, 0.2 * width, low, min(high, 1.0))
-        for at, (low, high) in enumerate(zip(totals.tolist(), peaks.tolist(), strict=True))
+        render_bar(column.x + 0.35 * column.width, 0.2 * column.width, low, min(high, 1.0))
+        for column, low, high in zip(columns, totals.tolist(), peaks.tolist(), strict=True)
         if high > low * 1.001 and low < 1
     )
 
 
 def render_bar(x: float, width: float, low: float, high: float) -> str:
+    """`x width` are in percent."""
+    x, width = x * WIDTH / 100, width * WIDTH / 100
     return f"M{x:.1f} {HEIGHT * (1 - low):.1f}h{width:.2f}V{HEIGHT * (1 - high):.1f}h-{width:.2f}z"
 
 
-def render_links(times: StepTimes, bins: Sequence[TimeBin], selected: int, link: str, width: float) -> SafeString:
+def render_links(times: StepTimes, columns: Sequence[StepColumn], selected: int, link: str) -> SafeString:
     """In Python: a template takes ten times as long."""
     before, _step, after = escape(link).partition("STEP")
     one, many = (
@@ -129,17 +127,17 @@ def render_links(times: StepTimes, bins: Sequence[TimeBin], selected: int, link:
         _("steps {first} to {last}: median {median}, slowest step {step}: {seconds}"),
     )
     links = []
-    for at, each in enumerate(bins):
-        step = int(times.steps[each.slowest])
+    for column in columns:
+        step = int(times.steps[column.bin.slowest])
         values = {
-            "step": step, "first": int(times.steps[each.first]), "last": int(times.steps[each.last]),
-            "median": format_seconds(float(times.total[each.row])),
-            "seconds": format_seconds(float(times.total[each.slowest])),
+            "step": step, "first": column.first, "last": column.last,
+            "median": format_seconds(float(times.total[column.bin.row])),
+            "seconds": format_seconds(float(times.total[column.bin.slowest])),
         }  # fmt: skip
-        title = escape((one if each.first == each.last else many).format(**values))
-        here = ' aria-current="true"' if each.first <= selected <= each.last else ""
+        title = escape((one if column.first == column.last else many).format(**values))
+        here = ' aria-current="true"' if column.has_row(selected) else ""
         links.append(
             f'<a href="{before}{step}{after}"{here} aria-label="{title}"><title>{title}</title>'
-            f'<rect x="{at * width:.1f}" width="{width:.2f}" height="{HEIGHT}"/></a>'
+            f'<rect x="{column.x * WIDTH / 100:.1f}" width="{column.width * WIDTH / 100:.2f}" height="{HEIGHT}"/></a>'
         )
     return mark_safe("".join(links))

@@ -13,7 +13,9 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages import common
+from dashboard.pages.timeline.overlap_chart import build_overlap_chart
 from dashboard.pages.timeline.phase_chart import PHASE_NAMES, build_phase_chart
+from dashboard.pages.timeline.step_columns import build_step_columns, find_step_scale
 from dashboard.pages.timeline.step_samples import build_samples_context, find_sample_step
 from rolloutdeck.trainer_api import list_timings
 from rollouts.metrics import StepTimes, load_step_times
@@ -40,7 +42,11 @@ def timeline_page(request: HttpRequest, uid: str) -> HttpResponseBase:
 
 def build_timeline_context(request: HttpRequest, run: Run, panel: str) -> dict[str, Any]:
     split = common.find_default_split(run)
+    times = load_step_times(run)
     strip = common.load_step_strip(run, split)
+    scale, is_shared = find_step_scale(times, strip, common.find_step_kind(run, split))
+    if scale and is_shared:
+        strip = strip.place_on(scale)
     context: dict[str, Any] = {
         "run": run, "project": run.project, "url_state": common.StepUrlState(), "split": split, "strip": strip,
         "current": None, "tab": "overview", "view": "timeline", "status": run.status,
@@ -49,11 +55,10 @@ def build_timeline_context(request: HttpRequest, run: Run, panel: str) -> dict[s
         return context
     shares = request.GET.get("show") == "share"
     requested = common.parse_step_number(request.GET.get("step", ""))
-    times = load_step_times(run)
-    if times is not None:
+    if times is not None and scale is not None:
         row = find_shown_row(times, requested)
         kind, step = times.step_kind, int(times.steps[row])
-        context |= build_phases_context(run, times, row, shares=shares)
+        context |= build_phases_context(run, times, scale, row, shares=shares)
     else:
         kind = common.find_step_kind(run, "train")
         newest = run.steps.current().filter(split="train", step_kind=kind, samples__gt=0)
@@ -76,24 +81,25 @@ def find_shown_row(times: StepTimes, requested: int | None) -> int:
     return int(np.argmin(np.abs(times.steps - requested))) if row is None else row
 
 
-def build_phases_context(run: Run, times: StepTimes, row: int, *, shares: bool) -> dict[str, Any]:
-    phases, own_shares = times.recorded_phases(), times.shares()
+def build_phases_context(
+    run: Run, times: StepTimes, scale: common.StepScale, row: int, *, shares: bool
+) -> dict[str, Any]:
+    phases, own_shares, columns = times.recorded_phases(), times.shares(), build_step_columns(times, scale)
     base = reverse("timeline", args=[run.uid])
     extra = {"show": "share"} if shares else {}
 
     def link(step: object) -> str:
         return f"{base}?{urlencode({'step': step, **extra})}"
 
-    main = sorted(own_shares.items(), key=lambda item: -item[1])[:3]
     return {
-        "legend": [(name, _(PHASE_NAMES[name])) for name in phases],
-        "chart": build_phase_chart(times, phases, row, link("STEP"), shares=shares),
+        "legend": [(name, _(PHASE_NAMES[name]), f"{100 * own_shares[name]:.0f} %") for name in reversed(phases)],
+        "chart": build_phase_chart(times, columns, phases, row, link("STEP"), shares=shares),
+        "overlap_chart": build_overlap_chart(times, columns, row, link("STEP")),
         "median_seconds": float(np.median(times.total)),
         "slowest_step": int(times.steps[times.slowest]),
         "slowest_seconds": float(times.total[times.slowest]),
         "slowest_link": link(int(times.steps[times.slowest])),
         "whole_seconds": float(times.total.sum()),
-        "whole_shares": [(_(PHASE_NAMES[name]), f"{100 * share:.0f} %") for name, share in main],
         "step_seconds": float(times.total[row]),
         "earlier_link": link(int(times.steps[row - 1])) if row else "",
         "later_link": link(int(times.steps[row + 1])) if row + 1 < len(times) else "",

@@ -84,7 +84,7 @@ def test_overlap_is_named_and_shown_in_percent(run: Run, at: Client) -> None:
 def test_5000_steps_are_240_columns(run: Run, at: Client) -> None:
     log_steps(run, 5000, slow=777)
     page = open_page(at, run)
-    assert page.count('<rect x="') == 242  # and two of the brand
+    assert page.partition('id="phase-bars"')[2].partition("</svg>")[0].count('<rect x="') == 240
     assert "A column is 21 steps" in page
     assert "step=777" in page
 
@@ -149,3 +149,47 @@ def test_strangers_do_not_see_it(run: Run, client: Client, stranger: User) -> No
 
 def test_the_overview_leads_to_it(run: Run, at: Client) -> None:
     assert f'href="/runs/{run.uid}/timeline/"' in at.get(f"/runs/{run.uid}/").content.decode()
+
+
+def find_center(pattern: str, page: str, per_percent: float = 1.0) -> float:
+    """The center, in percent, of the one box that matches (x, width)."""
+    ((x, width),) = re.findall(pattern, page)
+    return round((float(x) + float(width) / 2) / per_percent, 1)
+
+
+def test_a_step_has_one_place_in_the_strip_and_in_both_charts(run: Run, at: Client) -> None:
+    points = [
+        MetricPoint(step, {"perf/step_time": 40.0, "perf/rollout_time": 30.0, "perf/actor_train_time": 20.0})
+        for step in range(1, 25)
+    ]
+    series.append_points(run, builders.attempt(run), points)
+    for step in (8, 16, 20):
+        log_samples(run, step, [{"response": "r"}])
+    page = open_page(at, run, "?step=16")
+    strip = find_center(r'<title>step 16</title><rect class="hit" x="([\d.]+)%" width="([\d.]+)%"', page)
+    column = find_center(r'<title>step 16: 40 s</title><rect x="([\d.]+)" width="([\d.]+)"', page, 10)
+    curve = find_center(r'<title>step 16 · [^<]*</title><rect x="([\d.]+)" width="([\d.]+)"', page, 10)
+    here = re.search(r'class="overlap-here"[^>]*> ?<line x1="([\d.]+)%"', page)
+    assert here and strip == column == curve == round(float(here[1]), 1) == 64.6
+
+
+def test_an_asynchronous_run_has_curves_of_overlap_and_waiting(run: Run, at: Client) -> None:
+    steps = [(40.0, 30.0, 20.0), (40.0, 40.0, 40.0), (40.0, 10.0, 20.0), (40.0, 30.0, 30.0)]
+    points = [
+        MetricPoint(at, {"perf/step_time": step, "perf/rollout_time": gen, "perf/actor_train_time": train})
+        for at, (step, gen, train) in enumerate(steps, 1)
+    ]
+    series.append_points(run, builders.attempt(run), points)
+    page = open_page(at, run, "?step=2")
+    assert "<title>step 1 · both at once 25 % · trainer waits 50 %</title>" in page
+    assert "<title>step 2 · both at once 100 % · trainer waits 0 %</title>" in page
+    assert "<title>step 3 · both at once 0 % · trainer waits –</title>" in page  # generation and training in turn
+    overlap = re.findall(r'class="line-overlap" d="([^"]*)"', page)[0]
+    assert overlap == "M125.0 45.0h0L375.0 0.0L625.0 60.0L875.0 30.0"
+    assert re.findall(r'class="line-waiting" d="([^"]*)"', page)[0] == "M125.0 30.0h0L375.0 60.0M875.0 45.0h0"
+    assert re.search(r"both at once</dt> ?<dd>100 %", page) and re.search(r"trainer waits</dt> ?<dd>0 %", page)
+
+
+def test_a_synchronous_run_has_no_such_curves(run: Run, at: Client) -> None:
+    log_steps(run, 3)
+    assert 'id="overlap"' not in open_page(at, run)

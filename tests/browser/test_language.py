@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
+from tests.browser.support.axe import list_violations
 from tests.browser.support.measure import Visit, rows
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
-from tests.browser.test_axe import faults
 from tests.browser.test_keyboard import press_as
 
 pytestmark = NGINX
@@ -33,7 +33,7 @@ def test_whose_browser_asks_for_chinese_reads_types_and_presses_as_ever(
 
     page.locator("#q").fill("（score＜0.3）")
     expect(page.locator("#rows tr[data-id]")).to_have_count(2)
-    assert faults(page) == []
+    assert list_violations(page) == []
 
     page.keyboard.press("Control+k")
     expect(page.locator("#palette-list")).to_contain_text("把这一步与另一步比较")

@@ -1,5 +1,4 @@
-"""On a phone (400 px) one watches a run, reads a sample and gives a verdict; nothing is cut at 800 px,
-nor at 320 px."""
+"""On a phone (400 px) one watches a run, reads a sample and gives a verdict. What is cut: `test_every_page.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.support.measure import Visit, overflow, rows, selected
+from tests.browser.support.measure import Visit, rows, selected
 from tests.browser.support.sites import DIRECT
 from tests.browser.support.training import PROJECT, Training
 from tests.browser.test_group import group
@@ -17,17 +16,6 @@ from tests.browser.test_run import log
 pytestmark = DIRECT
 
 PHONE = {"viewport": {"width": 400, "height": 800}, "has_touch": True, "is_mobile": True}
-WIDTHS = (800, 400, 320)  # 320: a window of 1280 at 400 %
-
-# Boxes that scroll sideways or cut their content. Tables of numbers and responses side by side may scroll; text that
-# ends with an ellipsis has its full form elsewhere.
-CUT = """() => [...document.querySelectorAll("body *")].filter((box) => {
-  const style = getComputedStyle(box);
-  const bounded = style.overflowX !== "visible" && style.textOverflow !== "ellipsis" && box.clientWidth > 30;
-  const may = ".wide-table, .wide-table *, .board-columns, .heat-box, .top, .segmented, .cells, .tail *, .end, " +
-    ".visually-hidden, pre";
-  return bounded && box.scrollWidth > box.clientWidth + 2 && !box.matches(may) && box.checkVisibility();
-}).map((box) => `${box.tagName} ${box.id || box.className}: ${box.scrollWidth} > ${box.clientWidth}`)"""
 
 
 @pytest.fixture
@@ -100,27 +88,6 @@ def test_review_shows_the_response_above_a_bar_of_verdicts(person: Callable[...,
     expect(article).not_to_have_attribute("data-id", str(first))
     expect(more).to_have_attribute("aria-expanded", "false")
     expect(page.locator(".review-head b")).to_contain_text("1 of")
-
-
-@pytest.mark.timeout(300)
-def test_nothing_is_cut(visit: Visit, trained: Training) -> None:
-    run, sample = f"/runs/{trained.uid}", trained.samples(2)[0]["id"]
-    key = trained.product.get(f"samples/{sample}/")["prompt_key"]
-    cut = []
-    for path in (
-        "/", f"{run}/", f"{run}/?show=table", f"{run}/?show=prompts", f"{run}/steps/2/", f"{run}/steps/all/?q=is:wrong",
-        f"{run}/groups/2/b/", f"/samples/{sample}/", f"/samples/{sample}/?view=json", f"{run}/prompts/{key}/",
-        f"/compare/?of={trained.uid}@1,{trained.uid}@2&split=train", "/compare/", "/live/",
-        f"/review/?run={trained.uid}", f"/pins/?project={PROJECT}", "/findings/", "/settings/", f"/settings/{PROJECT}/",
-        "/api/docs/",
-    ):  # fmt: skip
-        page = opened(visit, path)
-        for width in WIDTHS:
-            page.set_viewport_size({"width": width, "height": 900})
-            cut += [f"{path} at {width}: {cut_element}" for cut_element in page.evaluate(CUT)]
-            if (wide := overflow(page)) > 0:
-                cut.append(f"{path} at {width}: the page is {wide} px wider than the window")
-    assert cut == [], "\n".join(cut)
 
 
 # Texts of a step page that end with an ellipsis because they do not fit: names of histograms, values of responses.

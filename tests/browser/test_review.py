@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
 
+from tests.browser.support.axe import list_violations
 from tests.browser.support.measure import Visit, overflow, rows, selected
 from tests.browser.support.sites import NGINX
 from tests.browser.support.training import Training
-from tests.browser.test_axe import faults
 
 pytestmark = NGINX
 
@@ -52,7 +52,7 @@ def test_a_queue_is_judged_by_one_key_a_sample_and_the_last_one_is_undone(visit:
     expect(page.locator("#queue")).to_contain_text("2 of 4 · 50 %")
     page.set_viewport_size({"width": 800, "height": 900})
     assert overflow(page) == 0
-    assert faults(page) == []
+    assert list_violations(page) == []
 
 
 def test_what_was_read_for_a_second_is_marked_and_no_longer_unseen(visit: Visit, training: Training) -> None:

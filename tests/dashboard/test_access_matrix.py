@@ -43,6 +43,7 @@ from tests.dashboard.support.access_world import (
     place,
 )
 from tests.dashboard.support.asker import PERSONS, TOKENS, Answer, Asker
+from tests.support import page_list
 
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 
@@ -245,6 +246,18 @@ def find_idle(table: Table) -> set[str]:
     return {request for request in expected if not any(by["own"].wrote for by in table[request].values())}
 
 
+def find_unlisted_pages(table: Table) -> set[str]:
+    """URL patterns that answer with a page that is not in the list of the browser tests."""
+    shown = {
+        target.name
+        for target in find_targets()
+        for role in ("owner", "anonymous")
+        if (answer := table[f"GET {target.route}"][role].get("own")) and answer.status == 200 and "<main" in answer.body
+    }
+    assert {"runs", "retention", "audit", "sign-in"} <= shown  # it finds pages
+    return shown - {page.name for page in page_list.PAGES}
+
+
 def find_project_role(role: str) -> str:
     if role.startswith("token:"):
         return ROLE_OF.get(role, "owner")
@@ -303,6 +316,7 @@ def test_every_role_gets_at_every_address_what_it_may(monkeypatch: pytest.Monkey
     assert not (leaks := find_leaks(table)), "\n".join(leaks)
     assert not (writes := find_forbidden_writes(table)), "\n".join(writes)
     assert not (idle := find_idle(table)), f"nobody could change anything with {idle}"
+    assert not (missing := find_unlisted_pages(table)), f"not in tests/support/page_list.py: {missing}"
     summary = summarise(table)
     recorded = load_recorded()
     changed = {name: (recorded.get(name), summary.get(name)) for name in recorded | summary}

@@ -24,13 +24,19 @@ VERB_NAMES = {
     "retention.set": N_("changed the retention policy"), "retention.apply": N_("started a retention pass"),
     "quota.set": N_("changed the quota"), "prompt.forget": N_("removed a prompt everywhere"),
 }  # fmt: skip
-SHOWN_DETAILS = ("role", "rule", "before", "reason", "label", "text", "flags", "tag", "scopes", "step", "split", "note")
+DETAIL_NAMES = {
+    "role": N_("role"), "rule": N_("rule"), "before": N_("before"), "reason": N_("reason"), "label": N_("label"),
+    "text": N_("text"), "flags": N_("flags"), "tag": N_("tag"), "scopes": N_("scopes"), "step": N_("step"),
+    "split": N_("split"), "note": N_("note"),
+}  # fmt: skip
 MAX_DETAIL_CHARS = 200
 
 
 def describe_audit_entry(entry: AuditEntry) -> tuple[str, str]:
     """(what was done, details that tell more than the subject)"""
     details = [
-        f"{name}: {entry.detail[name]}" for name in SHOWN_DETAILS if entry.detail.get(name) not in (None, "", [])
+        f"{_(name)}: {entry.detail[key]}"
+        for key, name in DETAIL_NAMES.items()
+        if entry.detail.get(key) not in (None, "", [])
     ]
     return _(VERB_NAMES.get(entry.verb, entry.verb)), " · ".join(details)[:MAX_DETAIL_CHARS]

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard import permissions
 from dashboard.pages import common
-from rollouts.models import Project, RetentionPolicy, Run, RunDiskUsage
+from rollouts.models import Project, RetentionPolicy, Run
 from rollouts.retention import list_quota_statuses, load_project_drops
 from rollouts.runs import list_run_usage, sum_project_usage
 from rollouts.storage import count_free_bytes
@@ -49,13 +49,15 @@ def disk_page(request: HttpRequest) -> HttpResponse:
 
 
 def build_project_row(project: Project, sizes: dict[str, int]) -> dict[str, Any]:
-    values = [sizes.get(kind, 0) for kind in RunDiskUsage.KINDS]
-    return {"project": project, "sizes": values, "total": sum(values), "runs": sizes.get("runs", 0)}
+    values = [(name, sizes.get(kind, 0)) for kind, name in common.list_disk_kinds()]
+    total = sum(size for _name, size in values)
+    return {"project": project, "sizes": values, "total": total, "runs": sizes.get("runs", 0)}
 
 
 def build_runs_context(request: HttpRequest, project: Project) -> dict[str, Any]:
     page = Paginator(list_run_usage(project), RUNS_PER_PAGE).get_page(request.GET.get("page"))
     drops = load_project_drops(project)
-    runs = [(run, [getattr(run.disk_usage, kind) for kind in RunDiskUsage.KINDS], drops.get(run.pk)) for run in page]
+    kinds = common.list_disk_kinds()
+    runs = [(run, [(name, getattr(run.disk_usage, kind)) for kind, name in kinds], drops.get(run.pk)) for run in page]
     waiting = Run.objects.filter(project=project, disk_usage=None).count()
     return {"project": project, "page": page, "runs": runs, "unmeasured": waiting}

@@ -49,7 +49,8 @@ def faults(page: Page, max_stops: int | None = None) -> list[str]:
     """What a keyboard cannot do on this page, or in its open dialog, as sentences."""
     page.keyboard.press("Tab")  # sets the stops of strips and lists
     stops = int(page.evaluate(WATCH))
-    for _ in range(stops + 2):
+    inside = 4 * page.locator("input[type=date]").count()  # day, month, year and calendar are stops in Chromium
+    for _ in range(stops + inside + 2):
         page.keyboard.press("Tab")
     result: dict[str, Any] = page.evaluate("window.tabbed")
     met = list(dict.fromkeys(result["met"]))

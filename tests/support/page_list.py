@@ -1,0 +1,61 @@
+"""All pages, for the tests that look at each of them. `test_access_matrix.py` fails if a page is missing here.
+
+`path` has holes: `{run} {configured} {sample} {key} {finding} {shared} {link} {project}`, which `fill_pages` of the browser tests fills.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ListedPage:
+    """`name` is that of the URL pattern. `phone`: it is also looked at on a phone, in Chinese."""
+
+    name: str
+    path: str
+    signed_in: bool = True
+    phone: bool = False
+
+
+COMPARED = "/compare/?of={run}@1,{run}@2&split=train"
+PAGES = (
+    ListedPage("runs", "/", phone=True),
+    ListedPage("run", "/runs/{run}/", phone=True),
+    ListedPage("run", "/runs/{run}/?show=table"),
+    ListedPage("run", "/runs/{run}/?show=prompts"),
+    ListedPage("timeline", "/runs/{run}/timeline/", phone=True),
+    ListedPage("context", "/runs/{run}/context/"),
+    ListedPage("context", "/runs/{configured}/context/?against={run}", phone=True),
+    ListedPage("step", "/runs/{run}/steps/latest/", phone=True),
+    ListedPage("step", "/runs/{run}/steps/all/?q=is:wrong"),
+    ListedPage("step", "/runs/{run}/steps/2/?q=score>9"),
+    ListedPage("group", "/runs/{run}/groups/2/a/?whole=all"),
+    ListedPage("group", "/runs/{run}/groups/2/b/"),
+    ListedPage("prompt", "/runs/{run}/prompts/{key}/"),
+    ListedPage("sample", "/samples/{sample}/", phone=True),
+    ListedPage("sample", "/samples/{sample}/?view=json"),
+    ListedPage("compare", COMPARED),
+    ListedPage("compare", COMPARED + "&sel={key}"),
+    ListedPage("compare", "/compare/"),
+    ListedPage("search", "/search/?q=Beginning", phone=True),
+    ListedPage("live", "/live/"),
+    ListedPage("review", "/review/?run={run}", phone=True),
+    ListedPage("review", "/review/?queue=pinned"),
+    ListedPage("pins", "/pins/", phone=True),
+    ListedPage("pins", "/pins/?project={project}&plan=stops"),
+    ListedPage("findings", "/findings/"),
+    ListedPage("finding", "/findings/{finding}/"),
+    ListedPage("finding-add", "/findings/add/?project={project}"),
+    ListedPage("share", "/share/?finding={finding}"),
+    ListedPage("shared", "{shared}", signed_in=False),
+    ListedPage("settings", "/settings/"),
+    ListedPage("project", "/settings/{project}/"),
+    ListedPage("retention", "/settings/{project}/retention/"),
+    ListedPage("audit", "/audit/?project={project}"),
+    ListedPage("disk", "/disk/?project={project}"),
+    ListedPage("second-factor", "/second-factor/"),
+    ListedPage("sign-in", "/sign-in/", signed_in=False),
+    ListedPage("sign-in-link", "{link}", signed_in=False),
+    ListedPage("api-docs", "/api/docs/"),
+)

@@ -184,6 +184,12 @@ def make_longest(row: dict[str, Any], size: int = 2_000_000) -> dict[str, Any]:
     return {**row, "response": "".join(lines)[:size]}
 
 
+def make_looped(row: dict[str, Any], size: int = 2_000_000) -> dict[str, Any]:
+    """The sample with a response of `size` characters that repeats lines in several scripts and directions."""
+    lines = "所以答案是 42。so the answer is 42\nпоэтому ответ 42 🙂 إذن الجواب ٤٢\nなので答えは 42 तो उत्तर ४२ है\n"
+    return {**row, "response": (lines * (size // len(lines) + 1))[:size]}
+
+
 def add_tokens(row: dict[str, Any], count: int = 100_000) -> dict[str, Any]:
     """The sample with a response of `count` tokens, their ids and log-probs."""
     words = (f"w{index * 7919 % 50_000}{' ' if index % 12 else chr(10)}" for index in range(count))
@@ -201,6 +207,7 @@ def measure_pages(server: Product, file: Path, steps: int) -> Iterator[tuple[str
     many = log_run(server, "screen-many", split_into_steps(rows[80:]))
     seed.lengthen(server, many, steps)
     long = log_run(server, "screen-2mb", {1: [make_longest(row) for row in rows[160:168]]})
+    looped = log_run(server, "screen-looped", {1: [make_looped(row) for row in rows[160:168]]})
     tokens = log_run(server, "screen-tokens", {1: [add_tokens(row) for row in rows[168:176]]})
     charts = [log_metrics(server, number) for number in range(3)]
     wait_until_idle(server)
@@ -225,6 +232,10 @@ def measure_pages(server: Product, file: Path, steps: int) -> Iterator[tuple[str
         for span, what in zip(openings, ("by its link", "with the table of its step"), strict=True):
             yield f"  {what}, visible part", f"{span['sight']:.0f} ms", "<= 250 ms" if what == "by its link" else ""
             yield "    all", f"{span['load']:.0f} ms", ""
+        sample = server.get(f"samples/?run={looped}&split=train&step=1")["results"][0]["id"]
+        (span,) = measure_opening(page, [f"{server.url}/samples/{sample}/"])
+        ratio = f"{span['load'] / openings[0]['load']:.2f} x of one without a loop"
+        yield "open a looped sample of 2 MB, mixed scripts", f"{span['load']:.0f} ms, {ratio}", "<= 500 ms"
         for what, query in (("100,000 tokens", ""), ("100,000 tokens, by token", "?view=tokens")):
             spans = measure_keys(page, server, tokens, 500, keys=7, query=query)
             yield f"open a sample of {what}", f"{statistics.median(spans):.0f} ms", "<= 200 ms"

@@ -1,6 +1,7 @@
 """All pages, for the tests that look at each of them. `test_access_matrix.py` fails if a page is missing here.
 
-`path` has holes: `{run} {configured} {sample} {key} {finding} {shared} {link} {project}`, which `fill_pages` of the browser tests fills.
+`path` has holes, `{run} {configured} {sample} {key} {finding} {shared} {link} {project}`, which `fill_pages` of the
+browser tests fills.
 """
 
 from __future__ import annotations

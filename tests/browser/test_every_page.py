@@ -7,9 +7,10 @@ caught; at 800, 400 and 320 px, where nothing is cut and no table is wider than 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, ViewportSize
 
 from tests.browser.support.axe import list_violations
 from tests.browser.support.filled_pages import fill_pages
@@ -23,8 +24,8 @@ from tests.support.page_list import PAGES
 pytestmark = DIRECT
 
 MAX_STOPS = 40  # a strip, a list and a row of tools are one stop each
-WIDE = {"width": 1440, "height": 900}
-SIGNED_OUT = {"cookies": [], "origins": []}
+WIDE: ViewportSize = {"width": 1440, "height": 900}
+SIGNED_OUT: dict[str, list[Any]] = {"cookies": [], "origins": []}
 
 
 def opened(visit: Visit, path: str) -> Page:

@@ -24,6 +24,7 @@ TaskName = Literal[
     "compact_series",
     "compact_bodies",
     "load_demo",
+    "hourly_cleanup",
 ]
 
 PAUSE_SECONDS = 5.0  # nothing is sent for this long after the broker did not answer

@@ -128,9 +128,10 @@ def measure_disk_usage() -> None:
 
 @shared_task
 def hourly_cleanup() -> None:
-    """Runs the slow part of maintenance once an hour: it checks every file below bodies/, blobs/
-    and raw/.
-    Expired sessions are deleted too."""
+    """Runs the slow part of maintenance, once an hour and when a worker starts.
+
+    It checks every file below bodies/, blobs/ and raw/, and deletes expired sessions.
+    """
     delete_orphan_bodies()
     delete_unpinned_bytes()
     delete_orphan_blobs()
@@ -140,12 +141,16 @@ def hourly_cleanup() -> None:
 
 
 @worker_ready.connect
-def release_claims_on_start(**_: Any) -> None:
-    """Releases the claims of killed workers on this host when a worker starts, before the first sweep."""
+def start_due_work(**_: Any) -> None:
+    """Releases the claims of killed workers on this host when a worker starts, before the first sweep.
+
+    The cleanup is due too: a server that runs for less than an hour each day would never run it.
+    """
     liveness.start_reports()
     try:
         release_dead_claims()
         for dump_id in take_waiting_dumps():
             dispatch.send_now("index_dump", dump_id)
+        dispatch.send_now("hourly_cleanup")
     except OperationalError as error:
         log.warning("The database does not answer yet (%s). The next sweep tries again.", error)

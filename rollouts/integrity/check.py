@@ -16,7 +16,7 @@ from rollouts.models import Dump, Segment
 from rollouts.storage import get_data_root
 
 KINDS = ("raw", "bodies", "blobs", "images")
-GRACE_SECONDS = 3600.0  # younger files may belong to a transaction that has not ended
+GRACE_SECONDS = 3 * 3600.0  # the server removes files without a row itself, one to two hours after their last use
 Progress = Callable[[int, int, int], None]  # files done, files in total, bytes read
 
 

@@ -81,8 +81,8 @@ def test_a_worker_that_starts_takes_back_what_waits(dump: Dump, project: Project
     claimed(dump, a_dead_process())
     later = timezone.now() + timedelta(minutes=1)
     Dump.objects.filter(pk=other.pk).update(state="received", due_at=later, tries=0)
-    tasks.release_claims_on_start()
-    assert sorted(sent) == [("index_dump", (dump.pk,)), ("index_dump", (other.pk,))]
+    tasks.start_due_work()
+    assert sorted(sent) == [("hourly_cleanup", ()), ("index_dump", (dump.pk,)), ("index_dump", (other.pk,))]
 
 
 def test_the_claim_of_a_living_worker_is_left_alone_until_its_lease_is_over(dump: Dump, sent: list[Any]) -> None:

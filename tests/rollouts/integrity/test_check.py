@@ -126,7 +126,7 @@ def test_orphans_are_removed_after_their_time(filled: Run, data_dir: Path) -> No
         path.write_bytes(b"x")
     assert find(grace=3600) == []
     for path in orphans:
-        os.utime(path, (time.time() - 7200,) * 2)
+        os.utime(path, (time.time() - 4 * 3600,) * 2)
     problems = find(grace=3600)
     assert sorted(problem.name for problem in problems) == sorted(
         path.relative_to(data_dir).as_posix() for path in orphans

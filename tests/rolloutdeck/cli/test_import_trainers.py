@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rolloutdeck.cli import import_
+from rolloutdeck.cli import import_report
 from rollouts.indexing import indexer
 from rollouts.metrics import list_metric_names
 from rollouts.models import Dump, Run, Sample, Step
@@ -101,10 +101,10 @@ def test_watch_sends_the_new_lines_of_metrics_and_each_state_of_a_checkpoint(
 def test_rows_that_join_samples_are_not_counted_as_more_of_them() -> None:
     values = [("slime-rollout", 0), ("slime-train", 0), ("verl-metrics", None)]
     dumps = [{"format": name, "step": step, "rows": 32} for name, step in values]
-    assert import_._describe_indexed(dumps) == "32 samples, 32 more rows of the same samples, 32 metric points"
-    assert import_._describe_indexed(dumps[1:2]) == "32 samples"
-    assert import_._describe_indexed(dumps[2:]) == "32 metric points"
-    assert import_._describe_indexed([]) == "0 samples"
+    assert import_report.describe_indexed(dumps) == "32 samples, 32 more rows of the same samples, 32 metric points"
+    assert import_report.describe_indexed(dumps[1:2]) == "32 samples"
+    assert import_report.describe_indexed(dumps[2:]) == "32 metric points"
+    assert import_report.describe_indexed([]) == "0 samples"
 
 
 def test_watch_sends_a_parquet_file_once_it_is_whole_and_again_when_an_eval_wrote_over_it(

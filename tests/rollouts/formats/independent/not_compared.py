@@ -10,6 +10,7 @@ REASONS = [
     (r"README\.md$", "describes the dumps"),
     (r"/(example_settings|example_files)/", "settings of trainers"),
     (r"/(tokenizer|versions)/", "a tokenizer, and data folders of older versions"),
+    (r"access_matrix\.json$", "what each role may do at each address"),
     (r"verl_dumps\.expected\.json$", "what torch reads in the batches of verl, for the test of the pickle reader"),
     (r"/verl_\w+/.*/meta\.json$", "the number of the step, which the folder has too"),
     (r"verl_v2/.*/train_step__gen_step\.txt$", "which call wrote which step; the batch has it too"),

@@ -44,9 +44,11 @@ def test_the_plugin_works_when_a_models_external_lib_loads_it_after_verl(tmp_pat
     assert training.values(2)["critic/score/mean"] == 0.5
 
 
-def test_the_plugin_takes_at_most_15_ms_to_import(tmp_path: Path) -> None:
-    milliseconds = train("importing.py", folder=tmp_path, VERL_USE_EXTERNAL_MODULES="").read_output()
-    assert min(milliseconds) <= 15
+def test_the_plugin_is_imported_about_as_fast_as_asyncio(tmp_path: Path) -> None:
+    """Compared in one process, since the milliseconds depend on the machine; measured: 1.7 to 1.8 times."""
+    pairs = train("importing.py", folder=tmp_path, VERL_USE_EXTERNAL_MODULES="").read_output()
+    plugin, asyncio = (min(times) for times in zip(*pairs, strict=True))
+    assert plugin <= 2.5 * asyncio, (plugin, asyncio)
 
 
 def test_metrics_and_configuration_arrive_by_trainer_logger(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -13,14 +14,15 @@ from rollouts.errors import RolloutError
 PROGRESS_SECONDS = 2.0
 
 
-class ServerCommand(BaseCommand):
-    """Subclasses define `run`, which returns the exit status. Errors are one sentence and exit status 2."""
+class ServerCommand(BaseCommand, ABC):
+    """A command of the server. Errors are one sentence and exit status 2."""
 
     requires_system_checks = []
     needs_database = True  # of this version or an older one
 
+    @abstractmethod
     def run(self, options: dict[str, Any]) -> int:
-        raise NotImplementedError
+        """Returns the exit status."""
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

@@ -29,7 +29,7 @@ def add_fsck_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--sample", type=_parse_percent, default=100.0, metavar="PERCENT", help="files to verify; default: 100%%")
     add("--rate", type=float, metavar="MB", help="read at most so many MB per second; default: no limit")
-    add("--grace", type=float, default=3600.0, metavar="SECONDS", help="younger files are no orphans; default: 3600")
+    add("--grace", type=float, default=10_800.0, metavar="SECONDS", help="younger files are no orphans; default: 10800")
     add("--repair", action="store_true", help="rebuild bodies, remove orphans, mark what is lost")
     add("--json", action="store_true", help="print one JSON object")
     _add_data_argument(parser)

@@ -7,6 +7,7 @@ import os
 import time
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -174,3 +175,14 @@ def test_the_command_has_a_table_and_a_status(filled: Run, data_dir: Path) -> No
     assert [problem["problem"] for problem in report["problems"]] == ["missing"]
     assert [repair["repaired"] for repair in report["repairs"]] == [True]
     call_command("fsck", "--grace=0", stdout=output)
+
+
+def test_the_command_leaves_files_to_the_hourly_cleanup(filled: Run, data_dir: Path, capsys: Any) -> None:
+    orphan = data_dir / "bodies/orphan.parquet"
+    orphan.write_bytes(b"x")
+    os.utime(orphan, (time.time() - 2 * 3600,) * 2)
+    call_command("fsck")
+    os.utime(orphan, (time.time() - 4 * 3600,) * 2)
+    with pytest.raises(SystemExit):
+        call_command("fsck")
+    assert "orphan   bodies/orphan.parquet" in capsys.readouterr().out

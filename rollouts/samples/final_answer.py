@@ -12,6 +12,7 @@ LOGGED: Final = ("pred", "extracted_answer")
 NO_ANSWER: Final = ("", "[INVALID]", "None")  # math_dapo logs `[INVALID]` if it finds no answer
 MAX_ANSWER_CHARS: Final = 200
 BOXED: Final = "\\boxed{"
+BRACE = re.compile("[{}]")
 WORDED_ANSWER = re.compile(r"answer[ \t]*[:：][ \t]*([^\n]{0,400})", re.IGNORECASE)
 END_TOKEN = re.compile(r"(?:<\|[^|<>\s]{1,40}\|>|</s>|<eos>)\Z")  # an end-of-turn token as text
 MAX_END_TOKEN_CHARS: Final = 44
@@ -33,10 +34,10 @@ def find_boxed_answer(response: str) -> str:
     if start < len(BOXED):
         return ""
     depth = 1
-    for position in range(start, min(len(response), start + 2 * MAX_ANSWER_CHARS)):
-        depth += {"{": 1, "}": -1}.get(response[position], 0)
+    for brace in BRACE.finditer(response, start, start + 2 * MAX_ANSWER_CHARS):
+        depth += 1 if brace[0] == "{" else -1
         if not depth:
-            return response[start:position]
+            return response[start : brace.start()]
     return ""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Count
 
-from rollouts.models import Dump, Flag, Pin, Project, Replay, Run, Step, Token
+from rollouts.models import Dump, Label, Pin, Project, Replay, Run, Step, Token
 from rollouts.retention import load_run_drops
 
 FAILED_STATES = (Dump.State.FAILED, Dump.State.UNSAFE)
@@ -115,14 +115,16 @@ def serialize_pin_source(row: Pin) -> dict[str, Any]:
     return {"run": row.run.uid, "name": row.run.name, "step": row.step, "step_kind": row.step_kind}
 
 
-def serialize_flag(row: Flag) -> dict[str, Any]:
+def serialize_flag(row: Label) -> dict[str, Any]:
     return {
         "id": row.pk,
         "run": row.run.uid,
         "split": row.step.split,
         "step": row.step.step,
-        "user": row.user.get_username(),
-        **pick_fields(row, "sample", "label", "reason", "text", "created_at", "updated_at", "withdrawn_at"),
+        "user": row.author,
+        "label": row.value,
+        "text": row.rationale,
+        **pick_fields(row, "sample", "reason", "created_at", "updated_at", "withdrawn_at"),
     }
 
 

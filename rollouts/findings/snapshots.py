@@ -96,7 +96,7 @@ def snapshot_sample(sample: Sample, body: SampleBody, quotes: Iterable[Quote]) -
         **{name: getattr(body, name)[:MAX_SNAPSHOT_CHARS] for name in TEXT_FIELDS},
         "lengths": {name: len(getattr(body, name)) for name in TEXT_FIELDS},
         "flags": [
-            {"label": flag.label, "reason": flag.reason, "text": flag.text, "user": flag.user.get_username()}
+            {"label": flag.value, "reason": flag.reason, "text": flag.rationale, "user": flag.author}
             for flag in load_flags([sample.pk]).get(sample.pk, [])
         ],
         "quotes": [asdict(quote) for quote in quotes],

@@ -19,15 +19,17 @@ from rollouts.live import notify_topics
 from rollouts.models import (
     AttemptContext,
     AuditEntry,
-    BulkFlagAction,
     ChartArrangement,
     EvidenceItem,
     Finding,
-    Flag,
     ForgottenPrompt,
+    Label,
+    LabelAction,
+    LabelChange,
     Pin,
     Project,
     RetentionPolicy,
+    Rubric,
     Run,
     Sample,
     SavedView,
@@ -121,10 +123,14 @@ def iterate_notes(project: Project) -> Iterator[tuple[str, str, Any]]:
         yield "name, tags or configuration of run", run.uid, [run.name, run.tags, run.config, run.facts]
     for context in AttemptContext.objects.filter(attempt__run__project=project).select_related("attempt__run"):
         yield "context of run", context.attempt.run.uid, [context.facts, context.patch]
-    for flag in Flag.objects.filter(run__project=project).exclude(text="").iterator():
-        yield "flag", str(flag.pk), flag.text
-    for action in BulkFlagAction.objects.filter(run__project=project).iterator():
-        yield "flag action", str(action.pk), [action.description, action.before]
+    for rubric in Rubric.objects.filter(project=project):
+        yield "rubric", str(rubric.number), [rubric.questions, rubric.guidelines]
+    for label in Label.objects.filter(run__project=project).iterator():
+        yield "flag" if label.is_flag else "label", str(label.pk), [label.value, label.rationale, label.author]
+    for change in LabelChange.objects.filter(label__run__project=project).iterator():
+        yield "history of label", str(change.label_id), [change.value, change.rationale]
+    for action in LabelAction.objects.filter(run__project=project).iterator():
+        yield "label action", str(action.pk), [action.description, action.before]
     for link in SharedLink.objects.filter(project=project).defer("content"):
         yield "title of shared link", str(link.pk), link.title
     for entry in AuditEntry.objects.filter(project=project).iterator():

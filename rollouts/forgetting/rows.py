@@ -16,13 +16,14 @@ from rollouts.forgetting.pending import add_pending
 from rollouts.forgetting.raw_dumps import drop_raw_dumps
 from rollouts.forgetting.texts import SearchText
 from rollouts.indexing import rebuild_step
+from rollouts.labels import exclude_labels
 from rollouts.live import notify_run_changed
 from rollouts.maintenance import remove_unused_rows
 from rollouts.models import (
-    BulkFlagAction,
     Dump,
-    Flag,
     ForgottenPrompt,
+    Label,
+    LabelAction,
     QueryCurve,
     Sample,
     Segment,
@@ -148,24 +149,24 @@ def point_dump(dump: Dump, path: str, rows: int) -> None:
 
 
 def delete_user_records(step: Step, samples: Iterable[str]) -> None:
-    """Deletes flags and viewed marks, and what bulk flag actions remember of these flags."""
+    """Deletes labels with their history, viewed marks, and what actions remember of these labels."""
     ids = sorted(samples)
-    flags: set[int] = set()
+    labels: set[int] = set()
     for start in range(0, len(ids), IDS_PER_QUERY):
         part = ids[start : start + IDS_PER_QUERY]
-        rows = Flag.objects.filter(sample__in=part)
-        flags |= set(rows.values_list("pk", flat=True))
+        rows = Label.objects.filter(sample__in=part)
+        labels |= set(rows.values_list("pk", flat=True))
         rows.delete()
         ViewedSample.objects.filter(sample__in=part).delete()
-    if not flags:
+    if not labels:
         return
-    for action in BulkFlagAction.objects.filter(run=step.run_id):
-        was = [entry for entry in action.before["was"] if entry[0] not in flags]
-        if not was:
+    for action in LabelAction.objects.filter(run=step.run_id):
+        before = exclude_labels(action.before, labels)
+        if not before["was"]:
             action.delete()
-        elif len(was) < len(action.before["was"]):
-            BulkFlagAction.objects.filter(pk=action.pk).update(before={**action.before, "was": was})
-    Flag.objects.recount(step)
+        elif len(before["was"]) < action.changed_count:
+            LabelAction.objects.filter(pk=action.pk).update(before=before)
+    Label.objects.recount(step)
 
 
 def rewrite_segments(forgotten: ForgottenPrompt, paths: Iterable[str]) -> list[str]:

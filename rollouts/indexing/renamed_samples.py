@@ -1,4 +1,4 @@
-"""Moves flags, viewed marks and evidence items when indexing a dump again gives its samples other ids.
+"""Moves labels, viewed marks and evidence items when indexing a dump again gives its samples other ids.
 
 An id is a hash of prompt and response, see `rollouts/samples/identity.py`. It changes if a tokenizer arrives and the
 samples get their text, or if a newer version identifies samples in another way.
@@ -7,7 +7,7 @@ samples get their text, or if a newer version identifies samples in another way.
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from rollouts.models import Dump, EvidenceItem, Flag, Sample, ViewedSample
+from rollouts.models import Dump, EvidenceItem, Label, Sample, ViewedSample
 
 MAX_IDS_PER_QUERY = 5000
 
@@ -28,17 +28,18 @@ def move_user_records(renamed: Mapping[str, str]) -> None:
     """Moves what users recorded about the samples. A record that the new id has already stays as it is."""
     remaining = iter(renamed)
     while old_ids := list(islice(remaining, MAX_IDS_PER_QUERY)):
-        move_flags(old_ids, renamed)
+        move_labels(old_ids, renamed)
         move_viewed_marks(old_ids, renamed)
         for item in EvidenceItem.objects.filter(sample__in=old_ids):
             EvidenceItem.objects.filter(pk=item.pk).update(sample=renamed[item.sample])
 
 
-def move_flags(old_ids: list[str], renamed: Mapping[str, str]) -> None:
-    for flag in Flag.objects.filter(sample__in=old_ids):
-        new = renamed[flag.sample]
-        if not Flag.objects.filter(sample=new, user=flag.user_id, reason=flag.reason).exists():
-            Flag.objects.filter(pk=flag.pk).update(sample=new)
+def move_labels(old_ids: list[str], renamed: Mapping[str, str]) -> None:
+    for label in Label.objects.filter(sample__in=old_ids):
+        new = renamed[label.sample]
+        same = {"sample": new, "name": label.name, "source": label.source, "author": label.author}
+        if not Label.objects.filter(**same).exists():
+            Label.objects.filter(pk=label.pk).update(sample=new)
 
 
 def move_viewed_marks(old_ids: list[str], renamed: Mapping[str, str]) -> None:
@@ -47,6 +48,6 @@ def move_viewed_marks(old_ids: list[str], renamed: Mapping[str, str]) -> None:
     ViewedSample.objects.filter(pk__in=[row.pk for row in viewed]).delete()
     for row in viewed:
         fields = {"user_id": row.user_id, "run_id": row.run_id, "sample": renamed[row.sample]}
-        new, created = ViewedSample.objects.get_or_create(**fields, defaults={"fine": row.fine})
+        new, created = ViewedSample.objects.get_or_create(**fields)
         if created:
             ViewedSample.objects.filter(pk=new.pk).update(at=row.at)

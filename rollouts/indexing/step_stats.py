@@ -11,7 +11,7 @@ import orjson
 from django.utils import timezone
 
 from rollouts.metrics import find_generated_count
-from rollouts.models import Flag, Sample, Step
+from rollouts.models import Label, Sample, Step
 from rollouts.samples import FIELD_POSITIONS, TEXT_PROPERTY_BITS, IndexRow
 
 SCORE_FIELDS = ("score_mean", "score_min", "score_max", "score_std", "score_p10", "score_p50", "score_p90")
@@ -48,7 +48,7 @@ def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = Non
     flags are counted again: the other statistics remain those of all samples.
     """
     if step.dropped:
-        flags = Flag.objects.count_flagged_samples(step)
+        flags = Label.objects.count_flagged_samples(step)
         Step.objects.filter(pk=step.pk).update(version=step.version + 1, updated_at=timezone.now(), flags=flags)
         step.refresh_from_db()
         return
@@ -76,7 +76,7 @@ def recompute_step_stats(step: Step, index_rows: Iterable[IndexRow] | None = Non
         | group_outcomes,
         "by_source": compute_source_stats(final),
         "parts": compute_part_stats(final),
-        "flags": Flag.objects.count_flagged_samples(step),
+        "flags": Label.objects.count_flagged_samples(step),
         **compute_score_stats(np.array([row.score for row in final if row.score is not None], np.float64)),
         **group_stats,
     }

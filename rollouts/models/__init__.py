@@ -9,6 +9,18 @@ from rollouts.models.charts import ChartArrangement, QueryCurve
 from rollouts.models.dumps import Dump, DumpQuerySet, Segment
 from rollouts.models.findings import EvidenceItem, Finding, FindingQuerySet
 from rollouts.models.forgotten import ForgottenPrompt, ForgottenPromptQuerySet
+from rollouts.models.labels import (
+    FLAG_NAME,
+    FLAG_PREFIX,
+    OK_ANSWER,
+    REVIEW_NAME,
+    Label,
+    LabelAction,
+    LabelChange,
+    LabelQuerySet,
+    Rubric,
+    get_flag_name,
+)
 from rollouts.models.metrics import Block, MetricRow, Series
 from rollouts.models.pins import Binding, Entry, Pin, Replay, ReplayPlan, Revision, StepPrompts
 from rollouts.models.projects import AuditEntry, Membership, Project, ProjectQuerySet, default_reasons
@@ -27,7 +39,7 @@ from rollouts.models.runs import (
     RunQuerySet,
     compute_median_gap,
 )
-from rollouts.models.samples import BulkFlagAction, DuplicateSource, Flag, Sample, SampleQuerySet, ViewedSample
+from rollouts.models.samples import DuplicateSource, Sample, SampleQuerySet, ViewedSample
 from rollouts.models.saved_views import SavedView, SavedViewQuerySet
 from rollouts.models.sessions import SessionCutoff, SignInSession
 from rollouts.models.sharing import SharedLink, SharedLinkQuerySet
@@ -44,13 +56,14 @@ from rollouts.models.tokens import Token, hash_secret
 
 __all__ = [
     "Artifact", "ArtifactQuerySet", "Attempt", "AttemptContext", "AuditEntry", "Binding", "Blob", "Block",
-    "BulkFlagAction", "COLOUR_COUNT", "ChartArrangement", "Dump", "DumpQuerySet", "DuplicateSource",
-    "Entry", "EvidenceItem", "Finding", "FindingQuerySet", "Flag", "ForgottenPrompt",
-    "ForgottenPromptQuerySet", "LaunchProcess", "MAX_TIMED_STEPS", "Membership", "MetricRow", "Pin",
-    "Project", "ProjectQuerySet", "QueryCurve", "Replay", "ReplayPlan", "RetentionPolicy", "Revision",
-    "Run", "RunAlias", "RunDiskUsage", "RunQuerySet", "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION",
-    "Sample", "SampleQuerySet", "SavedView", "SavedViewQuerySet", "Segment", "Series", "SessionCutoff",
-    "SharedLink", "SharedLinkQuerySet", "SignInSession", "Step", "StepPrompts", "StepQuerySet",
-    "StepTemplate", "Token", "ViewedSample", "compute_median_gap", "default_reasons", "format_template_id",
-    "get_step_position", "hash_secret", "parse_template_id",
+    "COLOUR_COUNT", "ChartArrangement", "Dump", "DumpQuerySet", "DuplicateSource", "Entry", "EvidenceItem",
+    "FLAG_NAME", "FLAG_PREFIX", "Finding", "FindingQuerySet", "ForgottenPrompt", "ForgottenPromptQuerySet",
+    "Label", "LabelAction", "LabelChange", "LabelQuerySet", "LaunchProcess", "MAX_TIMED_STEPS", "Membership",
+    "MetricRow", "OK_ANSWER", "Pin", "Project", "ProjectQuerySet", "QueryCurve", "REVIEW_NAME", "Replay",
+    "ReplayPlan", "RetentionPolicy", "Revision", "Rubric", "Run", "RunAlias", "RunDiskUsage", "RunQuerySet",
+    "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView",
+    "SavedViewQuerySet", "Segment", "Series", "SessionCutoff", "SharedLink", "SharedLinkQuerySet", "SignInSession",
+    "Step", "StepPrompts", "StepQuerySet", "StepTemplate", "Token", "ViewedSample", "compute_median_gap",
+    "default_reasons", "format_template_id", "get_flag_name", "get_step_position", "hash_secret",
+    "parse_template_id",
 ]  # fmt: skip

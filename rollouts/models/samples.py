@@ -1,4 +1,4 @@
-"""Samples, and what users record about them: flags, flag actions, viewed samples."""
+"""Samples, the dumps that repeat them, and who viewed them. `labels.py` has what people say about them."""
 
 from __future__ import annotations
 
@@ -89,80 +89,15 @@ class DuplicateSource(models.Model):
         return f"{self.sample} in {self.dump_id}"
 
 
-class FlagQuerySet(models.QuerySet["Flag"]):
-    def count_flagged_samples(self, step: Step) -> int:
-        """Returns the number of visible samples of the step that are flagged."""
-        visible = Sample.objects.visible().filter(step=step).values("pk")
-        active = self.filter(step=step, withdrawn_at=None, sample__in=visible)
-        return active.values("sample").distinct().count()
-
-    def recount(self, step: Step) -> None:
-        """Updates `Step.flags`. The caller holds the step's row lock."""
-        Step.objects.filter(pk=step.pk).update(flags=self.count_flagged_samples(step))
-
-
-class Flag(models.Model):
-    """A user's mark on a sample. A withdrawn flag is not deleted. It has the sample's id to survive a re-index."""
-
-    class Label(models.TextChoices):
-        BAD = "bad"
-        GOOD = "good"
-        UNSURE = "unsure"
-
-    sample = models.CharField(max_length=52, db_index=True)
-    step = models.ForeignKey(Step, models.CASCADE, related_name="flagged")
-    run = models.ForeignKey(Run, models.CASCADE, related_name="flags")
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="flags")
-    label = models.CharField(max_length=6, choices=Label.choices, default=Label.BAD)
-    reason = models.CharField(max_length=40, blank=True, default="")
-    text = models.TextField(blank=True, default="")
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
-    withdrawn_at = models.DateTimeField(null=True, blank=True)
-
-    objects: ClassVar = FlagQuerySet.as_manager()
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["sample", "user", "reason"], name="one_flag_per_reason")]
-
-    def __str__(self) -> str:
-        return f"{self.label} {self.reason} by {self.user}"
-
-
-class BulkFlagAction(models.Model):
-    """An action of one user on the flags of one or more samples of a run, which can be undone.
-
-    `before` is {"was": [[flag id, its `updated_at` after the action, its state before the action,
-    its `updated_at` then; both null for a new flag]], "left": the state of all flags after the action}. A state is
-    [label, text, withdrawn].
-    """
-
-    run = models.ForeignKey(Run, models.CASCADE, related_name="markings")
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="markings")
-    description = models.CharField(max_length=200, db_column="said")
-    before = models.JSONField()
-    created_at = models.DateTimeField(auto_now_add=True)
-    undone_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        db_table = "rollouts_marking"
-        indexes = [models.Index(fields=["run", "user", "-created_at"], name="marking_by_news")]
-
-    def __str__(self) -> str:
-        return f"{self.description} by {self.user}"
-
-
 class ViewedSample(models.Model):
-    """A user has viewed a sample, or marked it as OK (`fine`). It refers to the sample's id, so it survives a re-index.
+    """A user has viewed a sample. It refers to the sample's id, so it survives a re-index.
 
-    A row never changes: another decision is a new row that replaces the old one. So the number of a user's rows in a
-    run and the newest id identify the user's state.
+    A row never changes, so the number of a user's rows in a run and the newest id identify the user's state.
     """
 
     sample = models.CharField(max_length=52)
     run = models.ForeignKey(Run, models.CASCADE, related_name="+", db_index=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", db_index=False)
-    fine = models.BooleanField(default=False)
     at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

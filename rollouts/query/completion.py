@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Flag, Run, StepTemplate
+from rollouts.models import Label, Run, StepTemplate, get_flag_name
 from rollouts.query import ast
 from rollouts.query.grammar import ASCII_SIGNS, format_key, parse_key_name, quote_value
 from rollouts.query.logged_keys import count_logged_values, find_logged_keys, is_count_complete
@@ -282,12 +283,15 @@ def list_column_values(context: CompletionContext, name: str, column: str) -> li
 def list_reasons(context: CompletionContext) -> list[CompletionChoice]:
     """Returns the project's flag reasons with the number of flags in the run."""
     run = context.base.scope.run
-    rows = Flag.objects.filter(run=run, withdrawn_at=None).order_by().values_list("reason")
-    counts = dict(rows.annotate(count=Count("pk")))
+    rows = Label.objects.flags().active().filter(run=run).order_by().values_list("name")
+    counts = Counter(dict(rows.annotate(count=Count("pk"))))
     about = _("{reason}: flags in this run")
     return [
         CompletionChoice(
-            f"reason:{reason['key']}", "value", about.format(reason=_(reason["name"])), counts.get(reason["key"], 0)
+            f"reason:{reason['key']}",
+            "value",
+            about.format(reason=_(reason["name"])),
+            counts[get_flag_name(reason["key"])],
         )
         for reason in run.project.reasons
     ]

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
 from rollouts.models import (
-    Flag,
+    Label,
     Pin,
     Replay,
     Run,
@@ -23,6 +23,7 @@ from rollouts.models import (
     StepQuerySet,
     StepTemplate,
     ViewedSample,
+    get_flag_name,
     parse_template_id,
 )
 from rollouts.query import ast, group_outcomes
@@ -157,7 +158,7 @@ def build_name_condition(term: ast.NameTerm, scope: QueryScope) -> Q:
         case "alike":
             return build_template_condition(term)
         case "reason":
-            return build_flag_condition(scope, reason=find_reason_key(term, scope))
+            return build_flag_condition(scope, name=get_flag_name(find_reason_key(term, scope)))
     raise ValueError(f"The query key {term.name} has no condition.")
 
 
@@ -222,15 +223,17 @@ def build_personal_condition(name: str, scope: QueryScope) -> Q:
     if scope.reader is None:
         raise InvalidInputError(_("`is:{name}` needs a signed-in user.").format(name=name), "q")
     if name == "flagged-by-others":
-        others = Flag.objects.filter(run=scope.run, withdrawn_at=None).exclude(user=scope.reader)
+        others = Label.objects.flags().active().filter(run=scope.run).exclude(user=scope.reader)
         return Q(pk__in=others.values("sample"))
-    marks = ViewedSample.objects.filter(user=scope.reader, run=scope.run)
-    viewed = Q(pk__in=(marks.filter(fine=True) if name == "fine" else marks).values("sample"))
+    own = {"user": scope.reader, "run": scope.run}
+    if name == "fine":
+        return Q(pk__in=Label.objects.approvals().active().filter(**own).values("sample"))
+    viewed = Q(pk__in=ViewedSample.objects.filter(**own).values("sample"))
     return ~viewed if name == "unseen" else viewed
 
 
 def build_flag_condition(scope: QueryScope, **fields: str) -> Q:
-    return Q(pk__in=Flag.objects.filter(run=scope.run, withdrawn_at=None, **fields).values("sample"))
+    return Q(pk__in=Label.objects.flags().active().filter(run=scope.run, **fields).values("sample"))
 
 
 def build_group_condition(outcome: str, scope: QueryScope) -> Q:

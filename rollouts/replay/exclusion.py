@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from rolloutdeck.protocol import FactDifference, compare_facts
 from rolloutdeck.trainer_api import masks_flagged, only_trained
 from rollouts.errors import StorageUnavailableError
-from rollouts.models import STEP_POSITION, Artifact, Dump, DuplicateSource, Flag, Pin, Sample, get_step_position
+from rollouts.models import STEP_POSITION, Artifact, Dump, DuplicateSource, Label, Pin, Sample, get_step_position
 from rollouts.pins import FEED_INDEX_PATTERN, PER_PROMPT_ROLE
 from rollouts.samples import load_bodies
 
@@ -88,7 +88,7 @@ def get_format(artifact: Artifact) -> str:
 
 def load_flagged_samples(runs: Iterable[int]) -> dict[StepPosition, set[str]]:
     """Returns the ids of the samples that are flagged bad, by the position of their step."""
-    bad = Flag.objects.filter(step__run__in=list(runs), label=Flag.Label.BAD, withdrawn_at=None)
+    bad = Label.objects.flags().active().filter(step__run__in=list(runs), answer=" bad ")
     samples: dict[StepPosition, set[str]] = defaultdict(set)
     for sample, *position in bad.values_list("sample", *(f"step__{name}" for name in STEP_POSITION)):
         samples[tuple(position)].add(sample)

@@ -17,7 +17,7 @@ from typing import Any
 from django.db.models import Q
 from django.utils import timezone
 
-from rollouts.models import STEP_POSITION, EvidenceItem, Flag, Pin, Project, Sample, Step, get_step_position
+from rollouts.models import FLAG_NAME, STEP_POSITION, EvidenceItem, Label, Pin, Project, Sample, Step, get_step_position
 from rollouts.pins import find_bound_pins
 
 KEEP_TAG = "keep"
@@ -67,8 +67,12 @@ def find_protected_groups(project: Project, step: Step | None) -> dict[int, dict
 def find_protected_samples(project: Project, step: Step | None) -> dict[str, str]:
     active = Q(withdrawn_at=None) | Q(withdrawn_at__gt=timezone.now() - FLAG_UNDO_WINDOW)
     in_scope = Q(step=step) if step else Q(run__project=project)
-    flagged = Flag.objects.filter(active, in_scope).values_list("sample", flat=True)
-    return dict.fromkeys(list_evidence_samples(project), "finding") | dict.fromkeys(flagged, "flagged")
+    labels = Label.objects.filter(active, in_scope)
+    kinds = {"labelled": labels.exclude(name__startswith=FLAG_NAME), "flagged": labels.flags()}
+    reasons = dict.fromkeys(list_evidence_samples(project), "finding")
+    for reason, rows in kinds.items():
+        reasons |= dict.fromkeys(rows.values_list("sample", flat=True), reason)
+    return reasons
 
 
 def list_evidence_samples(project: Project) -> Iterator[str]:

@@ -11,6 +11,7 @@ REASONS = {
     "pinned": N_("pinned step"),
     "bound-plan": N_("in a plan of an unfinished run"),
     "flagged": N_("group of a flagged sample"),
+    "labelled": N_("group of a labelled sample"),
     "finding": N_("group of a sample in a finding"),
     "not-indexed": N_("not completely indexed"),
     "not-verified": N_("body differs from the dump"),

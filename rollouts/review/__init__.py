@@ -1,6 +1,6 @@
 """Review: the built-in queues and the samples that a user has viewed or marked OK.
 
-Depends on: flags and the query language.
+Depends on: labels and the query language.
 Invariant: viewed marks are private to their user and send no notification.
 """
 
@@ -20,6 +20,7 @@ from rollouts.review.queues import (
 )
 from rollouts.review.viewed import (
     ViewerState,
+    answer_review,
     approve_sample,
     load_viewed_marks,
     load_viewer_state,
@@ -29,6 +30,7 @@ from rollouts.review.viewed import (
 
 __all__ = [
     "MAX_SEED", "QUERY_QUEUE", "QUEUE_NAMES", "QueueRequest", "REVIEW_QUEUES", "ReviewBatch", "ReviewQueue",
-    "ViewerState", "approve_sample", "find_newest_step", "find_queue", "depends_on_decisions", "list_id_prefixes",
-    "load_review_batch", "load_viewed_marks", "load_viewer_state", "mark_viewed", "undo_review_action",
+    "ViewerState", "answer_review", "approve_sample", "depends_on_decisions", "find_newest_step", "find_queue",
+    "list_id_prefixes", "load_review_batch", "load_viewed_marks", "load_viewer_state", "mark_viewed",
+    "undo_review_action",
 ]  # fmt: skip

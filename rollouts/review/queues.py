@@ -18,7 +18,7 @@ from django.db.models import Case, IntegerField, Q, Value, When
 from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Flag, Run, Sample, ViewedSample
+from rollouts.models import FLAG_NAME, REVIEW_NAME, Label, Run, Sample
 from rollouts.query import TimeBudget, find_samples, is_changeable_term, parse_query
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class QueueRequest:
 @dataclass(frozen=True, slots=True)
 class ReviewBatch:
     """One batch of a queue: `number`, from 1, of `batches`. `decisions` is {sample id: the user's review decisions}:
-    `fine`, or the reason keys of flags (empty without a reason). `query` finds the complete queue on the page of all
-    steps. `cursor` is the oldest searched step if the search ran out of time."""
+    `fine` for OK, `cannot-judge`, or the reason keys of flags (empty without a reason). `query` finds the complete
+    queue on the page of all steps. `cursor` is the oldest searched step if the search ran out of time."""
 
     query: str
     total: int
@@ -198,9 +198,8 @@ def load_decisions(run: Run, by: User, ids: Sequence[str] | None = None) -> dict
     """Returns the user's review decisions on these samples, see `ReviewBatch`. Default: on all samples of the run."""
     filters = {"user": by, "run": run} | ({} if ids is None else {"sample__in": ids})
     decisions: dict[str, list[str]] = defaultdict(list)
-    for sample in ViewedSample.objects.filter(fine=True, **filters).values_list("sample", flat=True):
-        decisions[sample].append("fine")
-    flags = Flag.objects.filter(withdrawn_at=None, **filters).order_by("created_at", "pk")
-    for sample, reason in flags.values_list("sample", "reason"):
-        decisions[sample].append(reason)
+    asked = Q(name=REVIEW_NAME) | Q(name__startswith=FLAG_NAME)
+    for label in Label.objects.active().filter(asked, **filters).order_by("created_at", "pk"):
+        value = "fine" if label.value == "ok" else label.value
+        decisions[label.sample].append(value if label.name == REVIEW_NAME else label.reason)
     return dict(decisions)

@@ -1,6 +1,6 @@
-"""Viewed marks: a user had a sample open for a second, or marked it OK.
+"""Viewed marks: a user had a sample open for a second. And the quick answers of the review queue: OK, cannot judge.
 
-The marks are private to their user and send no notification.
+The marks are private to their user and send no notification. The answers are labels, which everybody sees.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.db.models import Count, Max
-from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.flags import UNDO_WINDOW, UndoResult, undo_flag_action
-from rollouts.models import BulkFlagAction, Run, Sample, ViewedSample
+from rollouts.labels import Answer, UndoResult, store_labels, undo_label_action
+from rollouts.models import REVIEW_NAME, Label, LabelAction, Run, Sample, ViewedSample
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -47,40 +46,46 @@ def mark_viewed(run: Run, sample_ids: Iterable[str], by: User) -> int:
 
 
 @transaction.atomic
-def approve_sample(run: Run, sample_id: str, by: User) -> ViewedSample:
-    """Marks a sample as OK. The caller has checked that the user may annotate. Raises NotFoundError if the run does not
-    have the sample."""
-    if not (sample_id.isascii() and sample_id.isalnum()) or not Sample.objects.filter(pk=sample_id, step__run=run):
+def approve_sample(run: Run, sample_id: str, by: User) -> LabelAction:
+    """Says that a sample is OK. See `answer_review`."""
+    return answer_review(run, sample_id, by, "ok")
+
+
+@transaction.atomic
+def answer_review(run: Run, sample_id: str, by: User, value: str) -> LabelAction:
+    """Stores `ok` or `cannot-judge` as the user's label `review`, and marks the sample as viewed. An OK withdraws the
+    user's flags that say bad. The caller has checked that the user may annotate. Raises InvalidInputError, and
+    NotFoundError if the run does not have the sample."""
+    if not (sample_id.isascii() and sample_id.isalnum()):
         message = _("Sample {sample} not found in {run}.")
         raise NotFoundError(message.format(sample=sample_id[:60], run=run.name), "sample")
-    own_marks = ViewedSample.objects.filter(sample=sample_id, run=run, user=by)
-    mark = own_marks.filter(fine=True).first()
-    while mark is None:  # a concurrent request of the same user may add a viewed mark between the two statements
-        own_marks.filter(fine=False).delete()
-        new_mark = ViewedSample(sample=sample_id, run=run, user=by, fine=True)
-        ViewedSample.objects.bulk_create([new_mark], ignore_conflicts=True)
-        mark = own_marks.filter(fine=True).first()
-    return mark
+    action = store_labels(run, by, [Answer(sample_id, REVIEW_NAME, value)])
+    mark_viewed(run, [sample_id], by)
+    return action
 
 
+@transaction.atomic
 def undo_review_action(run: Run, by: User) -> UndoResult:
-    """Undoes the user's newest action in this run: a flag action or an OK mark. A sample whose OK mark is undone counts
-    as not viewed. Raises NotFoundError if there is nothing to undo."""
-    since = timezone.now() - UNDO_WINDOW
-    ok_mark = ViewedSample.objects.filter(run=run, user=by, fine=True, at__gt=since).order_by("-at", "-pk").first()
-    flag_actions = BulkFlagAction.objects.filter(run=run, user=by, undone_at=None, created_at__gt=since)
-    if ok_mark is None or flag_actions.filter(created_at__gt=ok_mark.at).exists():
-        return undo_flag_action(run, by)
-    ok_mark.delete()
-    return UndoResult(_("“OK” on 1 sample"), 0, 0, ok_mark.sample)
+    """Undoes the user's newest action on labels of this run. A sample whose OK is undone counts as not viewed. Raises
+    NotFoundError if there is nothing to undo."""
+    result = undo_label_action(run, by)
+    if result.sample and result.names == {REVIEW_NAME}:
+        ViewedSample.objects.filter(run=run, user=by, sample=result.sample).delete()
+    return result
 
 
 def load_viewed_marks(samples: Iterable[Sample], reader: int) -> dict[str, bool]:
-    """Returns {sample id: is marked OK} of the viewed ones of these samples. Load them with their steps."""
+    """Returns {sample id: the user says OK} of these samples that the user has viewed or said OK to. Load them with
+    their steps."""
     sample_list = list(samples)
-    runs = {sample.step.run_id for sample in sample_list}
-    rows = ViewedSample.objects.filter(user=reader, run__in=runs, sample__in=[sample.pk for sample in sample_list])
-    return dict(rows.values_list("sample", "fine"))
+    own = {
+        "user": reader,
+        "run__in": {sample.step.run_id for sample in sample_list},
+        "sample__in": [sample.pk for sample in sample_list],
+    }
+    viewed = ViewedSample.objects.filter(**own).values_list("sample", flat=True)
+    approved = Label.objects.approvals().active().filter(**own).values_list("sample", flat=True)
+    return dict.fromkeys(viewed, False) | dict.fromkeys(approved, True)
 
 
 def load_viewer_state(run: Run, user: int | None) -> ViewerState:

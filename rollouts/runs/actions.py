@@ -18,7 +18,7 @@ from rollouts.errors import ConflictError
 from rollouts.indexing import reindex_run
 from rollouts.ingest import parse_tags
 from rollouts.live import notify_run_changed
-from rollouts.models import Dump, Flag, Pin, Run, Step
+from rollouts.models import Dump, Label, Pin, Run, Step
 from rollouts.projects import record_audit_entry
 
 TRASH_RETENTION = timedelta(days=7)
@@ -127,7 +127,7 @@ def load_run_sizes(runs: Sequence[Run]) -> dict[int, RunSize]:
         return {run: values for run, *values in by_run}
 
     steps = aggregate(Step.objects.all(), Count("pk"), Sum("samples"))
-    flags = aggregate(Flag.objects.filter(withdrawn_at=None), Count("pk"))
+    flags = aggregate(Label.objects.flags().active(), Count("pk"))
     pins = aggregate(Pin.objects.filter(removed_at=None), Count("pk"))
     dumps = aggregate(Dump.objects.all(), Sum("bytes"))
     return {

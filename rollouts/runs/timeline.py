@@ -52,7 +52,7 @@ def load_run_timeline(run: Run) -> RunTimeline | None:
 
 
 def find_flagged_steps(run: Run) -> list[RunEvent]:
-    if not run.flags.filter(withdrawn_at=None).exists():  # avoids a scan of all steps
+    if not run.labels.flags().active().exists():  # avoids a scan of all steps
         return []
     rows = run.steps.current().filter(flags__gt=0).order_by("step").values_list("step", "split", "flags")
     return [RunEvent("flagged", *row) for row in rows]

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from rollouts.flags import bulk
-from rollouts.models import Attempt, Flag, Membership, Project, Run, Sample, Token
+from rollouts.models import Attempt, Label, Membership, Project, Run, Sample, Token, get_flag_name
 
 
 def project(slug: str = "math") -> Project:
@@ -33,10 +33,18 @@ def token(user: User, *scopes: str, on: Project | None = None) -> str:
     return Token.issue(user=user, name="test", scopes=list(scopes), project=on)[1]
 
 
-def flag(sample: str, by: User, **options: Any) -> Flag:
+def flag(sample: str, by: User, **options: Any) -> Label:
     """A flag that nobody can undo: the act that raised it is forgotten."""
     run = Sample.objects.select_related("step__run__project").get(pk=sample).step.run
     act = bulk.flag_samples(run, [sample], by, **options)
     if act.pk:
         act.delete()
-    return Flag.objects.get(sample=sample, user=by, reason=options.get("reason", ""))
+    return Label.objects.get(sample=sample, user=by, name=get_flag_name(options.get("reason", "")))
+
+
+def flag_row(sample: Sample, by: User, label: str = "bad", reason: str = "") -> Label:
+    """The row of a flag alone: no count, no action, no notification."""
+    return Label.objects.create(
+        sample=sample.pk, step=sample.step, run=sample.step.run, user=by, author=by.get_username(),
+        name=get_flag_name(reason), value=label, answer=f" {label} ",
+    )  # fmt: skip

@@ -12,9 +12,10 @@ from dashboard.api.base import ApiView, filter_by_owner, row_or_404
 from dashboard.api.serializers import serialize_flag
 from rolloutdeck.protocol import FLAG_LABELS, SPLITS
 from rollouts.errors import InvalidInputError
-from rollouts.flags import can_withdraw_flag, flag_samples, withdraw_flag
+from rollouts.flags import flag_samples, withdraw_flag
+from rollouts.labels import can_withdraw_label
 from rollouts.lib import parse_text
-from rollouts.models import Flag
+from rollouts.models import Label, get_flag_name
 
 FLAG_WRITE_ROLE = permissions.ROLE_BY_SCOPE["annotate"]
 
@@ -51,8 +52,12 @@ class Flags(ApiView):
         rows = filter_by_owner(visible_flags(request), request, query)
         if not query.boolean("withdrawn"):
             rows = rows.filter(withdrawn_at=None)
-        values = {name: query[name] for name in ("sample", "user", "reason") if query.get(name)}
+        values = {name: query[name] for name in ("sample", "user") if query.get(name)}
         values |= query.filters(label=FLAG_LABELS, split=SPLITS)
+        if query.get("reason"):
+            values["name"] = get_flag_name(query["reason"])
+        if "label" in values:
+            values["answer"] = f" {values.pop('label')} "
         columns = {"user": "user__username", "split": "step__split", "step": "step__step"}
         rows = rows.filter(**{columns.get(name, name): value for name, value in values.items()})
         return self.paginate(rows.order_by("-updated_at", "-pk"), serialize_flag)
@@ -70,12 +75,12 @@ class Flags(ApiView):
         ids = [parse_text(sample_id, field, max_chars=60) for sample_id in ids]
         run, reason = permissions.sample_or_404(request, ids[0]).step.run, data.text("reason", 40)
         permissions.require_role(request, run.project, FLAG_WRITE_ROLE)
-        own = visible_flags(request).filter(sample=ids[0], user=self.user, reason=reason)
+        own = visible_flags(request).filter(sample=ids[0], user=self.user, name=get_flag_name(reason))
         existed = field == "sample" and own.exists()
         label, text = data.get("label", "bad"), data.get("text", "")
         action = flag_samples(run, ids, self.user, label=label, reason=reason, text=text)
         if field == "samples":
-            return Response({"samples": len(set(ids)), "changed": len(action.before["was"])})
+            return Response({"samples": len(set(ids)), "changed": action.changed_count})
         return Response(serialize_flag(own.get()), status=200 if existed else 201)
 
 
@@ -97,21 +102,21 @@ class OneFlag(ApiView):
         if data.boolean("withdrawn"):
             if len(data) > 1:
                 raise InvalidInputError("Withdraw a flag or change it, not both in one request.", "withdrawn")
-            if not can_withdraw_flag(request.user, flag):
+            if not can_withdraw_label(request.user, flag):
                 raise PermissionDenied("This is another user's flag. Only a maintainer can withdraw it.")
             withdraw_flag(flag, self.user)
         else:
             if flag.user_id != request.user.pk:
                 raise PermissionDenied("This is another user's flag. Create your own.")
-            label, text = data.get("label", flag.label), data.get("text", flag.text)
+            label, text = data.get("label", flag.value), data.get("text", flag.rationale)
             flag_samples(flag.run, [flag.sample], self.user, label=label, reason=flag.reason, text=text)
         return Response(serialize_flag(flag_or_404(request, pk)))
 
 
-def visible_flags(request: Request) -> QuerySet[Flag]:
-    rows = Flag.objects.filter(run__in=permissions.visible_runs(request))
+def visible_flags(request: Request) -> QuerySet[Label]:
+    rows = Label.objects.flags().filter(run__in=permissions.visible_runs(request))
     return rows.select_related("run__project", "step", "user")
 
 
-def flag_or_404(request: Request, pk: int) -> Flag:
+def flag_or_404(request: Request, pk: int) -> Label:
     return row_or_404(visible_flags(request), pk, "flag")

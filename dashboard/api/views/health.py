@@ -16,7 +16,7 @@ from redis import RedisError
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 
 from dashboard import permissions
-from rollouts.models import Dump, Flag, Project, Run, RunDiskUsage, Sample, Step
+from rollouts.models import Dump, Label, Project, Run, RunDiskUsage, Sample, Step
 from rollouts.retention import list_quota_statuses
 from rollouts.runs import sum_project_usage
 from rollouts.storage import RESERVED_BYTES, count_free_bytes, create_incoming_path
@@ -143,7 +143,7 @@ def collect_gauges() -> list[Gauge]:
         ("runs", "Runs, also those in the trash.", [("", Run.objects.count())]),
         ("steps", "Steps, also superseded ones.", [("", Step.objects.count())]),
         ("samples", "Samples, also those of older versions.", [("", Sample.objects.count())]),
-        ("flags", "Flags that are not withdrawn.", [("", Flag.objects.filter(withdrawn_at=None).count())]),
+        ("flags", "Flags that are not withdrawn.", [("", Label.objects.flags().active().count())]),
         (
             "disk_bytes",
             "Bytes of the runs of a project by kind, as measured last.",

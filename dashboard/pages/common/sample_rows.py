@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from rollouts.models import Flag, Sample
+from rollouts.models import Label, Sample
 from rollouts.query import Snippet
 from rollouts.review import load_viewed_marks
 from rollouts.samples import TEXT_PROPERTY_BITS
@@ -92,7 +92,7 @@ class SampleRow:
 def build_sample_rows(samples: Iterable[Sample], reader: int | None = None) -> list[SampleRow]:
     """With `reader`, the id of a user, the rows show what this user has viewed."""
     samples = list(samples)
-    flags = Flag.objects.filter(sample__in=[sample.pk for sample in samples], withdrawn_at=None).values("sample")
+    flags = Label.objects.flags().active().filter(sample__in=[sample.pk for sample in samples]).values("sample")
     flag_counts = dict(flags.annotate(count=Count("pk")).values_list("sample", "count"))
     is_ok_by_id = {} if reader is None else load_viewed_marks(samples, reader)
     rows = []

@@ -16,7 +16,7 @@ from rolloutdeck.protocol import SPLITS
 from rollouts.errors import RolloutError
 from rollouts.flags import collect_sample_ids, flag_samples, withdraw_flag
 from rollouts.lib import parse_choice, parse_integer
-from rollouts.models import Flag, Run, Sample
+from rollouts.models import Label, Run, Sample
 from rollouts.review import undo_review_action
 
 
@@ -45,7 +45,9 @@ def parse_flag_form(request: HttpRequest) -> dict[str, str]:
 @login_required
 @require_POST
 def withdraw_flag_view(request: HttpRequest, pk: int) -> HttpResponse:
-    visible = Flag.objects.filter(run__in=permissions.visible_runs(request)).select_related("run__project", "user")
+    visible = (
+        Label.objects.flags().filter(run__in=permissions.visible_runs(request)).select_related("run__project", "user")
+    )
     flag = visible.filter(pk=pk).first()
     if flag is None:
         raise Http404(_("Flag not found, or you have no access to it."))

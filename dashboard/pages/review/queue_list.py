@@ -6,7 +6,7 @@ from django.utils.translation import gettext as _
 
 from dashboard.pages.common import SampleRow, build_sample_rows
 from rollouts.flags import load_flags
-from rollouts.models import Flag, Run
+from rollouts.models import Label, Run
 from rollouts.review import QueueRequest, ReviewBatch
 
 
@@ -34,7 +34,7 @@ def build_queue_rows(run: Run, request: QueueRequest, batch: ReviewBatch | None,
     return rows
 
 
-def explain_queue_entry(request: QueueRequest, head: SampleRow, flags: list[Flag], names: dict[str, str]) -> str:
+def explain_queue_entry(request: QueueRequest, head: SampleRow, flags: list[Label], names: dict[str, str]) -> str:
     match request.queue.name:
         case "low":
             return _("low score")
@@ -44,7 +44,7 @@ def explain_queue_entry(request: QueueRequest, head: SampleRow, flags: list[Flag
             return _("random sample")
         case "flagged":
             return ", ".join(
-                f"{flag.user.get_username()}: {names.get(flag.reason, flag.reason) or _(flag.label)}" for flag in flags
+                f"{flag.author}: {names.get(flag.reason, flag.reason) or _(str(flag.value))}" for flag in flags
             )
         case "pinned":
             return _("from a pinned step")
@@ -53,9 +53,11 @@ def explain_queue_entry(request: QueueRequest, head: SampleRow, flags: list[Flag
 
 
 def format_decision(decision: str, names: dict[str, str]) -> str:
-    """`decision` is `fine`, or the key of a reason."""
+    """`decision` is `fine`, `cannot-judge`, or the key of a reason."""
     if decision == "fine":
         return f"✓ {_('OK')}"
+    if decision == "cannot-judge":
+        return f"? {_('cannot judge')}"
     return f"⚑ {names.get(decision, decision)}".strip()
 
 

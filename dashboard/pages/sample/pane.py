@@ -17,7 +17,7 @@ from dashboard.pages.common import (
 from dashboard.pages.sample import fields_view, mismatches, related, text_view, view_modes
 from dashboard.pages.sample.related import RelatedData
 from rollouts.errors import InvalidInputError, StorageUnavailableError
-from rollouts.models import Flag, Sample
+from rollouts.models import Label, Sample
 from rollouts.query import parse_query
 from rollouts.samples import (
     MISSING_BODY_MESSAGE,
@@ -74,7 +74,7 @@ def build_loaded_pane_context(
     }
 
 
-def build_flags_context(request: HttpRequest, sample: Sample, flags: list[Flag], role: str) -> dict[str, Any]:
+def build_flags_context(request: HttpRequest, sample: Sample, flags: list[Label], role: str) -> dict[str, Any]:
     """The context of `sample/flags.html`."""
     return {
         "sample": sample,
@@ -101,5 +101,5 @@ def parse_highlight_words(q: str) -> HighlightedTerms:
         return HighlightedTerms()
 
 
-def load_sample_flags(sample: Sample) -> list[Flag]:
+def load_sample_flags(sample: Sample) -> list[Label]:
     return related.load_flags_by_sample([sample])[sample.pk]

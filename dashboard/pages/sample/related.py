@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from dashboard.pages.pins import ReplayLabel, load_replay_labels
 from dashboard.pages.sample.prompt_history import PromptStep, build_history_key, build_prompt_steps, load_prompt_scores
-from rollouts.models import Flag, Sample, StepTemplate
+from rollouts.models import Label, Sample, StepTemplate
 from rollouts.samples import SampleBody, load_bodies
 
 MAX_SIBLINGS = 64
@@ -21,7 +21,7 @@ class RelatedData:
     """`siblings` is the sample's group in the trainer's order, with the sample; `history` the steps of its prompt."""
 
     body: SampleBody
-    flags: list[Flag]
+    flags: list[Label]
     siblings: list[Sample]
     history: list[PromptStep]
     replay: ReplayLabel | None
@@ -62,10 +62,10 @@ def load_templates(samples: Iterable[Sample]) -> dict[tuple[int, int | None], St
     return {(row.step_id, row.key): row for row in rows}
 
 
-def load_flags_by_sample(samples: Iterable[Sample]) -> dict[str, list[Flag]]:
+def load_flags_by_sample(samples: Iterable[Sample]) -> dict[str, list[Label]]:
     """{sample id: flags that are not withdrawn, oldest first}."""
-    flags: dict[str, list[Flag]] = {sample.pk: [] for sample in samples}
-    rows = Flag.objects.filter(sample__in=list(flags), withdrawn_at=None).prefetch_related("user")
+    flags: dict[str, list[Label]] = {sample.pk: [] for sample in samples}
+    rows = Label.objects.flags().active().filter(sample__in=list(flags)).prefetch_related("user")
     for flag in rows.order_by("created_at"):
         flags[flag.sample].append(flag)
     return flags

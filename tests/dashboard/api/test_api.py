@@ -12,7 +12,7 @@ from dashboard.api.renderers import OrjsonRenderer
 from dashboard.api.views import health
 from dashboard.api.views.runs import RUN_STATUSES
 from rollouts.ingest.dumps import DumpHeader
-from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Token
+from rollouts.models import AuditEntry, Dump, Label, Project, Run, Token
 from tests.dashboard.support.api_client import ApiClient, dumped, filled, line, one_sample
 from tests.support import builders
 
@@ -225,7 +225,7 @@ def test_metrics_for_prometheus_count_what_waits(api: ApiClient, run: Run, setti
 
 def test_the_statuses_that_can_be_asked_for_are_those_that_runs_have(project: Project) -> None:
     assert builders.run(project).status in RUN_STATUSES
-    assert Flag.objects.count() == 0
+    assert Label.objects.count() == 0
 
 
 def test_a_config_with_a_huge_number_is_answered(api: ApiClient, project: Project) -> None:

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 from rollouts.findings import findings
 from rollouts.metrics import series
-from rollouts.models import Finding, Flag, Project, Run
+from rollouts.models import Finding, Label, Project, Run
 from rollouts.samples.record import MetricPoint
 from tests.dashboard.support.api_client import ApiClient, filled, one_sample
 from tests.support import builders
@@ -140,4 +140,4 @@ def test_many_samples_are_flagged_all_or_none(api: ApiClient, run: Run) -> None:
     assert api("POST", "flags/", {"samples": ids, "reason": "other"}).json()["changed"] == 0
     for wrong, status in (([ids[0], "nowhere"], 404), ([], 400), ("x", 400), ([5], 400)):
         assert api("POST", "flags/", {"samples": wrong}).status_code == status
-    assert Flag.objects.filter(withdrawn_at=None).count() == 8
+    assert Label.objects.filter(withdrawn_at=None).count() == 8

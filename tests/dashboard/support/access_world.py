@@ -13,7 +13,7 @@ from django.test import Client
 from dashboard import sessions
 from rollouts.findings import findings
 from rollouts.flags import bulk
-from rollouts.models import Flag, Run, Sample, SignInSession, Token
+from rollouts.models import Label, Run, Sample, SignInSession, Token
 from rollouts.pins import artifact_check, pins
 from rollouts.retention import update_policy
 from rollouts.saved_views import save_view
@@ -231,7 +231,7 @@ def build_objects(slug: str, name: str, first_id: int) -> dict[str, str]:
         "image": exhibit.shown["images"][0]["sha256"],
         "finding": str(finding.pk),
         "exhibit": str(exhibit.pk),
-        "flag": str(Flag.objects.get(run=run).pk),
+        "flag": str(Label.objects.get(run=run).pk),
         "pin": str(pin.pk),
         "view": str(view.pk),
         "token": str(Token.objects.get(project=project).pk),

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from rollouts.demo import load_demo
-from rollouts.models import EvidenceItem, Flag, MetricRow, Pin, Project, Replay, Sample, Step
+from rollouts.models import EvidenceItem, Label, MetricRow, Pin, Project, Replay, Sample, Step
 from rollouts.query import find_samples
 
 pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
 
 def count_rows() -> dict[str, int]:
     return {
-        model.__name__: model.objects.count() for model in (EvidenceItem, Flag, MetricRow, Pin, Replay, Sample, Step)
+        model.__name__: model.objects.count() for model in (EvidenceItem, Label, MetricRow, Pin, Replay, Sample, Step)
     }
 
 
@@ -22,7 +22,7 @@ def test_every_page_has_something_to_show_and_loading_twice_changes_nothing(proj
     runs = load_demo(project, owner)
     assert [run.name for run in runs] == ["tiny-grpo", "tiny-grpo-any", "tiny-grpo-replay"]
     counts = count_rows()
-    assert counts["EvidenceItem"] == counts["Flag"] == 3 and counts["Pin"] == counts["Replay"] == 1
+    assert counts["EvidenceItem"] == counts["Label"] == 3 and counts["Pin"] == counts["Replay"] == 1
     load_demo(project, owner)
     assert count_rows() == counts
     replayed = Replay.objects.get()

@@ -12,7 +12,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import bulk, flags
-from rollouts.models import AuditEntry, BulkFlagAction, Flag, Project, Run, Sample
+from rollouts.labels import store, undo
+from rollouts.models import AuditEntry, Label, LabelAction, Project, Run, Sample
 from rollouts.query import search
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -26,7 +27,7 @@ def run(project: Project) -> Run:
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     received: list[Any] = []
-    monkeypatch.setattr(bulk, "notify_run_changed", lambda run, **what: received.append((run.uid, what)))
+    monkeypatch.setattr(store, "notify_run_changed", lambda run, **what: received.append((run.uid, what)))
     return received
 
 
@@ -48,7 +49,10 @@ def counted(run: Run) -> list[int]:
 
 def test_many_are_flagged_in_one_act_counted_per_step_and_rung_once(run: Run, mate: User, rings: list[Any]) -> None:
     act = bulk.flag_samples(run, samples(run), mate, reason="truncated", text="all cut")
-    assert (Flag.objects.filter(reason="truncated", text="all cut", user=mate).count(), counted(run)) == (6, [3, 3])
+    assert (Label.objects.filter(name="flag.truncated", rationale="all cut", user=mate).count(), counted(run)) == (
+        6,
+        [3, 3],
+    )
     assert act.description == "“truncated” (bad) on 6 samples"
     assert rings == [(run.uid, {})]
 
@@ -61,15 +65,17 @@ def test_an_act_on_one_step_rings_for_that_step(run: Run, mate: User, rings: lis
 def test_flagging_again_changes_nothing_and_leaves_nothing_to_undo(run: Run, mate: User, rings: list[Any]) -> None:
     bulk.flag_samples(run, samples(run), mate)
     assert bulk.flag_samples(run, samples(run), mate).pk is None
-    assert (Flag.objects.count(), BulkFlagAction.objects.count(), len(rings)) == (6, 1, 1)
+    assert (Label.objects.count(), LabelAction.objects.count(), len(rings)) == (6, 1, 1)
 
 
 def test_undo_withdraws_what_was_new_and_puts_back_what_was_changed(run: Run, mate: User) -> None:
     first, second, *_ = samples(run)
     builders.flag(first, mate, reason="other", label="unsure", text="hm")
     bulk.flag_samples(run, [first, second], mate, reason="other", text="sure now")
-    assert bulk.undo_flag_action(run, mate) == bulk.UndoResult("“other” (bad) on 2 samples", 2, 0, "")
-    assert [(flag.label, flag.text) for flag in flags.load_flags([first, second])[first]] == [("unsure", "hm")]
+    assert undo.undo_label_action(run, mate) == undo.UndoResult(
+        "“other” (bad) on 2 samples", 2, 0, "", frozenset({"flag.other"})
+    )
+    assert [(flag.value, flag.rationale) for flag in flags.load_flags([first, second])[first]] == [("unsure", "hm")]
     assert flags.load_flags([second]) == {}
     assert len(flags.load_flags([second], withdrawn=True)[second]) == 1, "withdrawn, never deleted"
     assert counted(run) == [1, 0]
@@ -80,16 +86,16 @@ def test_undo_withdraws_what_was_new_and_puts_back_what_was_changed(run: Run, ma
 def test_undo_goes_back_act_by_act_and_then_says_that_there_is_nothing(run: Run, mate: User) -> None:
     for pk in samples(run)[:2]:
         bulk.flag_samples(run, [pk], mate)
-    assert [bulk.undo_flag_action(run, mate).sample for _ in range(2)] == samples(run)[1::-1]
+    assert [undo.undo_label_action(run, mate).sample for _ in range(2)] == samples(run)[1::-1]
     with pytest.raises(NotFoundError, match="Nothing to undo in this run. You can undo your own actions"):
-        bulk.undo_flag_action(run, mate)
+        undo.undo_label_action(run, mate)
 
 
 def test_what_was_changed_since_stays(run: Run, mate: User) -> None:
     first, second, *_ = samples(run)
     bulk.flag_samples(run, [first, second], mate)
     builders.flag(first, mate, text="and here is why")
-    undone = bulk.undo_flag_action(run, mate)
+    undone = undo.undo_label_action(run, mate)
     assert (undone.restored_count, undone.unchanged_count) == (1, 1)
     assert set(flags.load_flags([first, second])) == {first}
 
@@ -98,8 +104,8 @@ def test_a_withdrawal_can_be_undone(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
     bulk.withdraw_flag(builders.flag(first, mate, text="why"), owner)
     assert counted(run) == [0, 0]
-    assert bulk.undo_flag_action(run, owner).sample == first
-    assert [flag.text for flag in flags.load_flags([first])[first]] == ["why"]
+    assert undo.undo_label_action(run, owner).sample == first
+    assert [flag.rationale for flag in flags.load_flags([first])[first]] == ["why"]
     assert counted(run) == [1, 0]
 
 
@@ -109,7 +115,7 @@ def test_a_flag_that_its_owner_raised_and_withdrew_since_stays_withdrawn(run: Ru
     bulk.withdraw_flag(flag, owner)
     builders.flag(first, mate, text="why")
     bulk.withdraw_flag(flag, mate)
-    undone = bulk.undo_flag_action(run, owner)
+    undone = undo.undo_label_action(run, owner)
     assert (undone.restored_count, undone.unchanged_count) == (0, 1)
     assert (flags.load_flags([first]), counted(run)) == ({}, [0, 0])
 
@@ -118,8 +124,8 @@ def test_an_act_is_undone_after_the_act_that_came_upon_it_was_undone(run: Run, m
     first = samples(run)[0]
     bulk.flag_samples(run, [first], mate)
     bulk.flag_samples(run, [first], mate, text="looped")
-    bulk.withdraw_flag(Flag.objects.get(), owner)
-    undone = [bulk.undo_flag_action(run, by) for by in (owner, mate, mate)]
+    bulk.withdraw_flag(Label.objects.get(), owner)
+    undone = [undo.undo_label_action(run, by) for by in (owner, mate, mate)]
     assert [(item.restored_count, item.unchanged_count) for item in undone] == [(1, 0)] * 3
     assert flags.load_flags([first]) == {}
 
@@ -127,10 +133,10 @@ def test_an_act_is_undone_after_the_act_that_came_upon_it_was_undone(run: Run, m
 def test_a_withdrawal_that_came_too_late_is_nothing_to_undo(run: Run, mate: User, owner: User) -> None:
     first = samples(run)[0]
     seen = builders.flag(first, mate)
-    bulk.withdraw_flag(Flag.objects.get(), mate)
+    bulk.withdraw_flag(Label.objects.get(), mate)
     assert bulk.withdraw_flag(seen, owner).pk is None
     with pytest.raises(NotFoundError):
-        bulk.undo_flag_action(run, owner)
+        undo.undo_label_action(run, owner)
     assert flags.load_flags([first]) == {}
 
 
@@ -140,10 +146,10 @@ def test_nobody_undoes_what_another_did_nor_what_was_done_in_another_run_or_long
     bulk.flag_samples(run, samples(run)[:1], mate)
     for who, where in ((owner, run), (mate, builders.run(project, "other"))):
         with pytest.raises(NotFoundError):
-            bulk.undo_flag_action(where, who)
-    BulkFlagAction.objects.update(created_at=timezone.now() - timedelta(days=2))
+            undo.undo_label_action(where, who)
+    LabelAction.objects.update(created_at=timezone.now() - timedelta(days=2))
     with pytest.raises(NotFoundError):
-        bulk.undo_flag_action(run, mate)
+        undo.undo_label_action(run, mate)
     assert counted(run) == [1, 0]
 
 
@@ -165,11 +171,11 @@ def test_samples_of_another_run_none_and_too_many_are_refused(
     other = filled(builders.run(project, "other"))
     with pytest.raises(NotFoundError, match="in grpo"):
         bulk.flag_samples(run, [*samples(run), samples(other)[0]], mate)
-    monkeypatch.setattr(bulk, "MAX_SAMPLES", 5)
+    monkeypatch.setattr(store, "MAX_SAMPLES", 5)
     for wrong in ([], samples(run)):
         with pytest.raises(InvalidInputError, match="Select 1 to 5 samples"):
             bulk.flag_samples(run, wrong, mate)
-    assert Flag.objects.count() == 0
+    assert Label.objects.count() == 0
 
 
 def test_an_act_on_hundreds_takes_as_many_queries_as_one_on_two(
@@ -180,4 +186,4 @@ def test_an_act_on_hundreds_takes_as_many_queries_as_one_on_two(
     with django_assert_max_num_queries(24):
         bulk.flag_samples(run, samples(run), mate)
     with django_assert_max_num_queries(24):
-        assert bulk.undo_flag_action(run, mate).restored_count == 400
+        assert undo.undo_label_action(run, mate).restored_count == 400

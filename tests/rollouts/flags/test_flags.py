@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from rollouts import labels
 from rollouts.errors import InvalidInputError
 from rollouts.flags import bulk, flags
 from rollouts.indexing.indexer import index_dump, reindex_run
-from rollouts.models import AuditEntry, Dump, Flag, Project, Run, Sample
+from rollouts.labels import store
+from rollouts.models import AuditEntry, Dump, Label, Project, Run, Sample
 from tests.rollouts.query.test_search import ROWS, push
 from tests.support import builders
 
@@ -23,7 +25,7 @@ def run(project: Project) -> Run:
 @pytest.fixture
 def rings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     received: list[Any] = []
-    monkeypatch.setattr(bulk, "notify_run_changed", lambda run, **what: received.append((run.uid, what)))
+    monkeypatch.setattr(store, "notify_run_changed", lambda run, **what: received.append((run.uid, what)))
     return received
 
 
@@ -38,7 +40,7 @@ def counted(run: Run) -> int:
 def test_a_flag_is_kept_counted_and_rung_once(run: Run, mate: User, rings: list[Any]) -> None:
     first = builders.flag(sample(run), mate, reason="reward-hack", text="no work shown")
     again = builders.flag(sample(run), mate, reason="reward-hack", text="no work shown")
-    assert first.pk == again.pk and (first.label, first.run_id) == ("bad", run.pk)
+    assert first.pk == again.pk and (first.value, first.run_id) == ("bad", run.pk)
     assert counted(run) == 1
     assert rings == [(run.uid, {"split": "train", "step": 1})]
 
@@ -48,8 +50,8 @@ def test_raising_again_replaces_label_and_text_and_stands_again(run: Run, mate: 
     bulk.withdraw_flag(flag, mate)
     assert counted(run) == 0
     flag = builders.flag(sample(run), mate, label="unsure", text="look again")
-    assert (flag.label, flag.text, flag.withdrawn_at) == ("unsure", "look again", None)
-    assert (Flag.objects.count(), counted(run)) == (1, 1)
+    assert (flag.value, flag.rationale, flag.withdrawn_at) == ("unsure", "look again", None)
+    assert (Label.objects.count(), counted(run)) == (1, 1)
 
 
 def test_a_step_counts_flagged_samples_not_flags(run: Run, mate: User, owner: User) -> None:
@@ -67,7 +69,7 @@ def test_a_withdrawn_flag_stays_readable_and_is_in_the_audit_log(
     bulk.withdraw_flag(flag, owner)
     bulk.withdraw_flag(flag, owner)
     assert flags.load_flags([sample(run)]) == {}
-    assert [item.text for item in flags.load_flags([sample(run)], withdrawn=True)[sample(run)]] == ["why"]
+    assert [item.rationale for item in flags.load_flags([sample(run)], withdrawn=True)[sample(run)]] == ["why"]
     entry = AuditEntry.objects.get(verb="flag.withdraw")
     assert (entry.user, entry.subject, entry.detail["flagged_by"]) == (owner, flag.sample, "mina")
     assert len(rings) == 2
@@ -78,7 +80,7 @@ def test_who_flagged_what_is_told_per_sample(run: Run, mate: User, owner: User) 
     builders.flag(sample(run), owner, label="good")
     builders.flag(sample(run, 1), owner)
     result = flags.load_flags([sample(run), sample(run, 2)])
-    assert [(flag.user.username, flag.label, flag.reason) for flag in result[sample(run)]] == [
+    assert [(flag.user.username, flag.value, flag.reason) for flag in result[sample(run)]] == [
         ("mina", "bad", "other"),
         ("olga", "good", ""),
     ]
@@ -102,7 +104,7 @@ def test_a_flag_follows_its_sample_into_a_superseding_dump_and_the_others_are_no
     builders.flag(sample(run, 1), mate)
     push(run, ROWS[:1])
     assert counted(run) == 1
-    assert Flag.objects.filter(withdrawn_at=None).count() == 2
+    assert Label.objects.filter(withdrawn_at=None).count() == 2
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_a_flag_follows_its_sample_into_a_superseding_dump_and_the_others_are_no
 def test_what_a_flag_cannot_hold_is_refused(run: Run, mate: User, wrong: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         builders.flag(sample(run), mate, **wrong)
-    assert Flag.objects.count() == 0
+    assert Label.objects.count() == 0
 
 
 def test_only_keepers_withdraw_the_flags_of_others(
@@ -128,5 +130,5 @@ def test_only_keepers_withdraw_the_flags_of_others(
     viewer = builders.member(project, "vera", "viewer")
     other = builders.member(project, "otto", "annotator")
     flag = builders.flag(sample(run), mate)
-    allowed = [flags.can_withdraw_flag(user, flag) for user in (owner, mate, other, viewer, stranger)]
+    allowed = [labels.can_withdraw_label(user, flag) for user in (owner, mate, other, viewer, stranger)]
     assert allowed == [True, True, False, False, False]

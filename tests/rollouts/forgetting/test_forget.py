@@ -19,8 +19,8 @@ from rollouts.models import (
     AuditEntry,
     Dump,
     EvidenceItem,
-    Flag,
     ForgottenPrompt,
+    Label,
     Project,
     Run,
     Sample,
@@ -76,7 +76,7 @@ def test_rows_and_statistics_are_those_of_the_other_samples(project: Project, pl
     step = Step.objects.get(run=planted, step=3)
     assert (step.samples, step.groups, step.flags) == (4, 2, 0)
     assert not Sample.objects.filter(prompt_key=KEY).exists()
-    assert not Flag.objects.exists() and not ViewedSample.objects.exists()
+    assert not Label.objects.exists() and not ViewedSample.objects.exists()
     dumps = Dump.objects.filter(run=planted, step__in=[1, 2, 3, 4])
     assert {(dump.rows, dump.left_out["forgotten"]) for dump in dumps} == {(4, 2)}
 

@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from django.contrib.auth.models import User
 
-from rollouts.models import Dump, Flag, Run, Sample, ViewedSample
+from rollouts.models import Dump, Label, Run, Sample, ViewedSample
 from rollouts.samples import bodies
 from tests.rollouts.support.push import indexed, rows
 from tests.rollouts.support.verl_batches import tokenizer, worked
+from tests.support import builders
 
 DATA = Path(__file__).parents[2] / "data"
 pytestmark = pytest.mark.django_db
@@ -109,14 +110,14 @@ def test_samples_without_text_are_one_group_if_their_prompt_tokens_are_equal(run
 def test_a_flag_stays_on_its_sample_when_the_tokenizer_gives_it_a_text(run: Run, owner: User) -> None:
     indexed(run, body("roll/mock/train/step_000001.pkl"), 1, source="mock/train/step_000001.pkl")
     sample = rows(run)[5]
-    Flag.objects.create(sample=sample.pk, step=sample.step, run=run, user=owner, reason="loop")
-    ViewedSample.objects.create(sample=sample.pk, run=run, user=owner, fine=True)
+    builders.flag_row(sample, owner, reason="loop")
+    ViewedSample.objects.create(sample=sample.pk, run=run, user=owner)
     tokenizer(run)
     worked(run)
     new = rows(run)[5]
     assert new.tail and new.pk != sample.pk and new.ordinal == sample.ordinal
-    assert [flag.sample for flag in Flag.objects.all()] == [viewed.sample for viewed in ViewedSample.objects.all()]
-    assert Flag.objects.get().sample == new.pk and new.step.flags == 1
+    assert [flag.sample for flag in Label.objects.all()] == [viewed.sample for viewed in ViewedSample.objects.all()]
+    assert Label.objects.get().sample == new.pk and new.step.flags == 1
 
 
 def test_the_step_of_a_file_without_a_step_in_its_name_is_what_the_file_says(run: Run) -> None:

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.safe_pickle.rewrite import mask
 from rollouts.flags import bulk
-from rollouts.models import Artifact, Entry, Flag, Pin, Project, Run, Sample
+from rollouts.models import Artifact, Entry, Label, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check, pins
 from rollouts.replay import compatibility, exclusion
 from tests.rollouts.support.artifacts import brought, registered
@@ -31,8 +31,8 @@ def pinned(run: Run, by: User, path: Any = V0, **more: Any) -> tuple[Pin, Artifa
     return pins.pin_step(run, artifact.step, by, step_kind=kind)[0], artifact
 
 
-def flag(sample: Sample, by: User, label: str = "bad") -> Flag:
-    return Flag.objects.create(run=sample.step.run, sample=sample.id, step=sample.step, user=by, label=label)
+def flag(sample: Sample, by: User, label: str = "bad") -> Label:
+    return builders.flag_row(sample, by, label)
 
 
 def samples(run: Run) -> list[Sample]:

@@ -16,7 +16,7 @@ from rollouts.findings import add_query_evidence, add_sample_evidence, create_fi
 from rollouts.indexing import reindex_run
 from rollouts.indexing.indexer import index_dump
 from rollouts.maintenance import compact_body_files
-from rollouts.models import Dump, Flag, Pin, Project, RetentionPolicy, Run, Sample, Segment, Step
+from rollouts.models import Dump, Label, Pin, Project, RetentionPolicy, Run, Sample, Segment, Step
 from rollouts.query import find_samples
 from rollouts.retention import apply_policy, build_report, update_policy
 from rollouts.retention.sizes import load_step_sizes
@@ -173,7 +173,7 @@ def test_a_group_goes_after_its_flag_was_withdrawn_for_a_day(trained: Run, owner
     flag = builders.flag(sample.pk, owner)
     policy = apply(trained.project, owner, train="every", every=100)
     for hours, left in ((23, PER_GROUP), (25, 0)):
-        Flag.objects.filter(pk=flag.pk).update(withdrawn_at=timezone.now() - timedelta(hours=hours))
+        Label.objects.filter(pk=flag.pk).update(withdrawn_at=timezone.now() - timedelta(hours=hours))
         RetentionPolicy.objects.update(finished_at=None)
         apply_policy(policy, None)
         assert counts(trained)[2] == left

@@ -6,13 +6,12 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
 from django.utils import timezone
 
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.flags import bulk
 from rollouts.indexing.indexer import index_dump, reindex_run
-from rollouts.models import Flag, Project, Run, ViewedSample
+from rollouts.models import Label, LabelAction, Project, Run, ViewedSample
 from rollouts.query import completion
 from rollouts.query.search import find_samples
 from rollouts.review import viewed
@@ -67,32 +66,29 @@ def test_the_mark_survives_a_re_index(run: Run, mate: User) -> None:
 def test_a_fine_sample_is_seen_and_saying_so_again_changes_nothing(run: Run, mate: User) -> None:
     expected = samples(run)[1]
     viewed.mark_viewed(run, [expected], mate)
-    looked = viewed.load_viewer_state(run, mate.pk)
-    viewed.approve_sample(run, expected, mate)
-    message = viewed.load_viewer_state(run, mate.pk)
-    assert looked != message
-    viewed.approve_sample(run, expected, mate)
-    assert viewed.load_viewer_state(run, mate.pk) == message
+    version = Run.objects.get().version
+    assert viewed.approve_sample(run, expected, mate).pk
+    changed = Run.objects.get().version
+    assert changed > version, "pages that everybody sees are outdated"
+    assert viewed.approve_sample(run, expected, mate).pk is None
+    assert Run.objects.get().version == changed
     assert search_samples(run, "is:fine", mate) == search_samples(run, "is:seen", mate) == {expected}
 
 
-def test_a_look_that_comes_while_one_says_fine_breaks_nothing(
-    run: Run, mate: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = samples(run)[0]
-    delete, left = QuerySet.delete, [1]
-
-    def delete_late(rows: QuerySet[ViewedSample]) -> tuple[int, dict[str, int]]:
-        result = delete(rows)
-        if left and rows.model is ViewedSample:
-            left.pop()
-            viewed.mark_viewed(run, [expected], mate)
-        return result
-
-    monkeypatch.setattr(QuerySet, "delete", delete_late)
-    assert viewed.approve_sample(run, expected, mate).fine
-    assert not left
-    assert list(ViewedSample.objects.values_list("sample", "fine")) == [(expected, True)]
+def test_an_ok_withdraws_ones_own_bad_flags_and_a_bad_flag_ones_own_ok(run: Run, mate: User, owner: User) -> None:
+    first = samples(run)[0]
+    builders.flag(first, owner)
+    for label, reason in (("bad", "truncated"), ("bad", "other"), ("unsure", "")):
+        builders.flag(first, mate, label=label, reason=reason)
+    viewed.approve_sample(run, first, mate)
+    active = Label.objects.active().filter(sample=first).values_list("author", "name", "value")
+    assert set(active) == {("olga", "flag", "bad"), ("mina", "flag", "unsure"), ("mina", "review", "ok")}
+    builders.flag(first, mate, reason="other")
+    assert not Label.objects.approvals().active().exists()
+    viewed.undo_review_action(run, mate)  # of the OK: its label has changed since, the flag without a change has not
+    assert set(active.filter(author="mina")) == {
+        ("mina", "flag", "unsure"), ("mina", "flag.other", "bad"), ("mina", "flag.truncated", "bad"),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("bad", ["nope", "", "a\x00", "\ud800"])
@@ -113,7 +109,7 @@ def test_undo_takes_the_newest_act_back_a_flag_or_a_fine(run: Run, mate: User, o
         set(),
     )
     assert viewed.undo_review_action(run, mate).sample == first
-    assert not Flag.objects.filter(withdrawn_at=None).exists()
+    assert not Label.objects.active().filter(user=mate).exists()
     with pytest.raises(NotFoundError, match="Nothing to undo in this run"):
         viewed.undo_review_action(run, mate)
     assert search_samples(run, "is:fine", owner) == {second}
@@ -121,7 +117,7 @@ def test_undo_takes_the_newest_act_back_a_flag_or_a_fine(run: Run, mate: User, o
 
 def test_only_the_words_of_the_last_day_are_undone(run: Run, mate: User) -> None:
     viewed.approve_sample(run, samples(run)[0], mate)
-    ViewedSample.objects.update(at=timezone.now() - timedelta(days=2))
+    LabelAction.objects.update(created_at=timezone.now() - timedelta(days=2))
     with pytest.raises(NotFoundError):
         viewed.undo_review_action(run, mate)
 

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts.models import AuditEntry, Flag, Project, Run, Sample
+from rollouts.models import AuditEntry, Label, Project, Run, Sample
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
 
@@ -43,7 +43,7 @@ def test_a_flag_is_withdrawn_by_its_person_and_stays_in_the_records(
 ) -> None:
     client.force_login(mate)
     flag(client, sample, reason="other")
-    raised = Flag.objects.get()
+    raised = Label.objects.get()
     assert client.post(f"/flags/{raised.pk}/withdraw/").status_code == 303
     raised.refresh_from_db()
     assert raised.withdrawn_at
@@ -54,7 +54,7 @@ def test_a_wrong_reason_is_a_sentence_not_a_failure(client: Client, mate: User, 
     client.force_login(mate)
     response = client.post(f"/samples/{sample.pk}/flags/", {"reason": "none-such"}, follow=True)
     assert "must be one of" in response.content.decode()
-    assert not Flag.objects.exists()
+    assert not Label.objects.exists()
 
 
 def test_a_message_is_shown_once_and_not_kept_by_the_browser(client: Client, mate: User, sample: Sample) -> None:
@@ -85,7 +85,7 @@ def test_a_stranger_can_neither_flag_nor_withdraw(
     flag(client, sample, reason="other")
     client.force_login(stranger)
     assert flag(client, sample, reason="other") == 404
-    assert client.post(f"/flags/{Flag.objects.get().pk}/withdraw/").status_code == 404
+    assert client.post(f"/flags/{Label.objects.get().pk}/withdraw/").status_code == 404
 
 
 def test_an_annotator_does_not_withdraw_anothers_flag(
@@ -94,7 +94,7 @@ def test_an_annotator_does_not_withdraw_anothers_flag(
     client.force_login(owner)
     flag(client, sample, reason="other")
     client.force_login(mate)
-    assert client.post(f"/flags/{Flag.objects.get().pk}/withdraw/").status_code == 403
+    assert client.post(f"/flags/{Label.objects.get().pk}/withdraw/").status_code == 403
 
 
 def test_a_form_leads_back_to_our_own_pages_only(client: Client, mate: User, run: Run, sample: Sample) -> None:

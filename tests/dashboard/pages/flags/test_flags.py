@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts.models import Flag, Project, Run, Sample
+from rollouts.models import Label, Project, Run, Sample
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -36,7 +36,7 @@ def post(client: Client, path: str, status: int = 200, **fields: Any) -> dict[st
 
 
 def flagged() -> list[str]:
-    return sorted(Flag.objects.filter(withdrawn_at=None).values_list("sample", flat=True))
+    return sorted(Label.objects.filter(withdrawn_at=None).values_list("sample", flat=True))
 
 
 def test_the_box_has_the_reasons_of_the_project(run: Run, project: Project, reader: Client) -> None:
@@ -50,7 +50,7 @@ def test_the_selected_samples_are_flagged_and_undone(run: Run, reader: Client) -
     response = post(reader, f"/runs/{run.uid}/flags/", samples=",".join(expected), reason="truncated", text=" cut ")
     assert response == {"message": "Flagged: “truncated” (bad) on 3 samples.", "undoable": True}
     assert flagged() == sorted(expected)
-    assert {flag.text for flag in Flag.objects.all()} == {"cut"}
+    assert {flag.rationale for flag in Label.objects.all()} == {"cut"}
     response = post(reader, f"/runs/{run.uid}/flags/undo/")
     assert response == {"message": "Undone: “truncated” (bad) on 3 samples.", "sample": ""}
     assert flagged() == []
@@ -102,7 +102,7 @@ def test_a_flag_on_the_sample_and_its_withdrawal_are_undone_without_script(run: 
     chosen = samples(run)[0]
     page = f"/samples/{chosen}/"
     reader.post(f"{page}flags/", {"reason": "other", "next": page})
-    reader.post(f"/flags/{Flag.objects.get().pk}/withdraw/")
+    reader.post(f"/flags/{Label.objects.get().pk}/withdraw/")
     seen = []
     for _ in range(3):
         response = reader.post(f"/runs/{run.uid}/flags/undo/", {"next": page}, follow=True)
@@ -121,8 +121,8 @@ def test_what_a_program_flagged_for_somebody_they_can_undo(run: Run, owner: User
     states = []
     for _act in range(3):
         post(client, f"/runs/{run.uid}/flags/undo/")
-        left = Flag.objects.get()
-        states.append((left.text, left.withdrawn_at is None))
+        left = Label.objects.get()
+        states.append((left.rationale, left.withdrawn_at is None))
     assert states == [("loops", True), ("", True), ("", False)]
 
 

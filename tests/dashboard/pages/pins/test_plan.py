@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rolloutdeck.protocol import compatibility
-from rollouts.models import Artifact, AuditEntry, Flag, Pin, Project, Run, Sample
+from rollouts.models import Artifact, AuditEntry, Pin, Project, Run, Sample
 from rollouts.pins import pins
 from rollouts.replay import bindings, outcomes, plans
 from tests.dashboard.pages.pins.support import FACTS, body, count_segments, panel, remote_artifact, saving
@@ -324,7 +324,7 @@ def test_a_draft_without_what_is_flagged_says_what_it_means_to_the_run(
     link = f"/pins/?run={request_data.uid}&base=0&action=cache&pin={pin.pk}&target=1"
     assert "INCOMPATIBLE" not in body(signed, f"{link}&exclude_flagged=1")
     sample = Sample.objects.filter(step__run=run, ordinal=5).get()
-    Flag.objects.create(run=run, sample=sample.id, step=sample.step, user=keeper)
+    builders.flag_row(sample, keeper)
     assert "INCOMPATIBLE" not in body(signed, link)
     page = body(signed, f"{link}&exclude_flagged=1")
     assert page.count("INCOMPATIBLE</span>") == 2 and count_segments(page, "miss") == 1

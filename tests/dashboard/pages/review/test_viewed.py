@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from rollouts.models import Flag, Project, Run, Sample, ViewedSample
+from rollouts.models import Label, Project, Run, Sample, ViewedSample
 from rollouts.review import viewed
 from tests.dashboard.support.api_client import ApiClient
 from tests.dashboard.support.review import listed, open_, page, samples
@@ -123,8 +123,9 @@ def test_a_verdict_is_a_flag_or_the_word_fine_and_either_means_looked_at(run: Ru
     assert reader.post(f"/samples/{first}/verdict/", {"fine": "1"}).status_code == 303
     response = reader.post(f"/samples/{second}/verdict/", {"reason": "truncated", "text": " so "}, headers=JSON)
     assert response.json() == {"message": "Flagged: “truncated” (bad) on 1 sample."}
-    assert Flag.objects.get().text == "so"
-    assert dict(ViewedSample.objects.filter(user=mate).values_list("sample", "fine")) == {first: True, second: False}
+    stored = Label.objects.filter(author=mate.username).values_list("sample", "name", "value", "rationale")
+    assert set(stored) == {(first, "review", "ok", ""), (second, "flag.truncated", "bad", "so")}
+    assert set(ViewedSample.objects.filter(user=mate).values_list("sample", flat=True)) == {first, second}
     assert undone(reader, run) == second
     assert undone(reader, run) == first
 

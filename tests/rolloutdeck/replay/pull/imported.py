@@ -11,9 +11,10 @@ from django.contrib.auth.models import User
 
 from rolloutdeck.cli.entry import main
 from rollouts.indexing import indexer
-from rollouts.models import Artifact, Dump, Flag, Pin, Run, Sample
+from rollouts.models import Artifact, Dump, Pin, Run, Sample
 from rollouts.pins import artifact_check, pins
 from tests.dashboard.support.asgi_server import Site
+from tests.support import builders
 
 RunCommand = Callable[..., int]
 
@@ -45,7 +46,7 @@ def pinned(step: int, by: User, **more: Any) -> Pin:
 
 def flag(by: User, *samples: Sample) -> None:
     for sample in samples:
-        Flag.objects.create(run=sample.step.run, sample=sample.id, step=sample.step, user=by, label="bad")
+        builders.flag_row(sample, by)
 
 
 def sha256(path: Path) -> str:

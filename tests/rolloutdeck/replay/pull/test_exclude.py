@@ -11,10 +11,11 @@ from django.contrib.auth.models import User
 from rolloutdeck.replay.folder import PULL_MANIFEST
 from rolloutdeck.safe_pickle.batches.batch import open_batch
 from rollouts.indexing import indexer
-from rollouts.models import Flag, Run, Sample
+from rollouts.models import Label, Run, Sample
 from tests.rolloutdeck.replay.pull.plans import TREE, RunCommand, dumped, hash_files, pinned, plan
 from tests.rollouts.support.push import generation, indexed, line, rows
 from tests.rollouts.support.verl_batches import COLOCATED, V0, V1
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -24,7 +25,7 @@ def flag(run: Run, by: User, *records: int) -> None:
     for dump in run.dumps.filter(state="received"):
         indexer.index_dump(dump.pk)
     for sample in Sample.objects.filter(step__run=run, ordinal__in=records):
-        Flag.objects.create(run=run, sample=sample.id, step=sample.step, user=by, label="bad")
+        builders.flag_row(sample, by)
 
 
 def left(folder: Path) -> list[list[int]]:
@@ -41,7 +42,7 @@ def test_flagged_rows_that_no_file_has_leave_the_pin_out(
     plan(owner, (pinned(old, 1, owner), 3), exclude_flagged=True)
     assert pull() == 0
     sample = rows(old)[0]
-    Flag.objects.create(run=old, sample=sample.id, step=sample.step, user=owner, label="bad")
+    builders.flag_row(sample, owner)
     assert pull() == 2
     message = "is skipped: 1 of its 1 flagged samples can't be found in its files, so they can't be excluded."
     assert message in capsys.readouterr().err
@@ -130,6 +131,6 @@ def test_a_second_pull_follows_the_flags(pull: RunCommand, old: Run, new: Run, o
     flag(old, owner, 0)
     assert pull("--set", "trainer.use_v1=true") == 0
     assert len(left(tmp_path / "into")) == 28
-    Flag.objects.all().delete()
+    Label.objects.all().delete()
     assert pull("--set", "trainer.use_v1=true") == 0
     assert len(left(tmp_path / "into")) == 32

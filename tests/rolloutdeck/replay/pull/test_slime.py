@@ -14,12 +14,13 @@ from rolloutdeck.cli.entry import main
 from rolloutdeck.replay.folder import PULL_MANIFEST
 from rolloutdeck.safe_pickle.batches.torch_dict import RowConverter, open_torch_dict
 from rollouts.indexing import indexer
-from rollouts.models import Artifact, Dump, Flag, Pin, Project, Run, Sample
+from rollouts.models import Artifact, Dump, Pin, Project, Run, Sample
 from rollouts.pins import artifact_check, pins
 from rollouts.replay import plans
 from tests.dashboard.support.asgi_server import Site
 from tests.rolloutdeck.cli.test_import_trainers import copied
 from tests.rolloutdeck.replay.pull.plans import RunCommand, hash_files, plan
+from tests.support import builders
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -55,7 +56,7 @@ def sha256(step: int) -> str:
 
 def flag(by: User, step: int, *records: int) -> None:
     for sample in Sample.objects.filter(step__step=step, step__split="train", ordinal__in=records, visible=True):
-        Flag.objects.create(run=sample.step.run, sample=sample.id, step=sample.step, user=by, label="bad")
+        builders.flag_row(sample, by)
 
 
 def removed(path: Path) -> list[int]:

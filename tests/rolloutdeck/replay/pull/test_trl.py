@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.replay.folder import PULL_MANIFEST
 from rolloutdeck.trainers import trl
-from rollouts.models import Flag, Pin, Project, Run
+from rollouts.models import Pin, Project, Run
 from rollouts.pins import artifact_check, pins
 from tests.rolloutdeck.replay.pull.plans import RunCommand, hash_files, plan
 from tests.rollouts.support.artifacts import brought, registered
@@ -99,7 +99,7 @@ def test_a_step_with_a_flagged_row_or_of_another_shape_is_left_out(
 ) -> None:
     indexed(old, line(generation(step=1)))
     sample = rows(old)[0]
-    Flag.objects.create(run=old, sample=sample.id, step=sample.step, user=owner, label="bad")
+    builders.flag_row(sample, owner)
     plan(owner, (pinned(old, 1, owner), 1), (pinned(old, 2, owner, rows=8), 2), exclude_flagged=True)
     assert pull("--trainer", "trl", "--skip-conflicts") == 2
     message = capsys.readouterr().err

@@ -1,0 +1,30 @@
+"""Labels: answers of people, functions and models to the questions of a project's rubric, with history and undo.
+
+Depends on: live and projects.
+Invariant: a label is replaced or withdrawn, never deleted; its earlier states stay, and it follows the sample id.
+"""
+
+from rollouts.labels.answers import Answer, find_question, format_answer
+from rollouts.labels.load import can_withdraw_label, load_labels
+from rollouts.labels.rubric import (
+    DEFAULT_RUBRIC,
+    FLAG_QUESTION,
+    KINDS,
+    REVIEW_QUESTION,
+    Option,
+    Question,
+    RubricVersion,
+    dump_questions,
+    parse_questions,
+)
+from rollouts.labels.rubrics import list_rubrics, load_rubric, read_rubric, save_rubric
+from rollouts.labels.states import exclude_labels
+from rollouts.labels.store import MAX_SAMPLES, UNDO_WINDOW, store_labels, withdraw_label
+from rollouts.labels.undo import UndoResult, load_history, serialize_change, undo_label_action
+
+__all__ = [
+    "Answer", "DEFAULT_RUBRIC", "FLAG_QUESTION", "KINDS", "MAX_SAMPLES", "Option", "Question", "REVIEW_QUESTION",
+    "RubricVersion", "UNDO_WINDOW", "UndoResult", "can_withdraw_label", "dump_questions", "exclude_labels",
+    "find_question", "format_answer", "list_rubrics", "load_history", "load_labels", "load_rubric", "parse_questions",
+    "read_rubric", "save_rubric", "serialize_change", "store_labels", "undo_label_action", "withdraw_label",
+]  # fmt: skip

@@ -8,9 +8,9 @@ from django import template
 from django.urls import reverse
 
 from dashboard.pages.common import StepUrlState
-from rollouts.indexing import StepTotals, find_missing_tokenizer_command
+from rollouts.indexing import find_missing_tokenizer_command
 from rollouts.lib import CacheSize, cached
-from rollouts.models import Step
+from rollouts.models import Step, StepTotals
 from rollouts.query import split_terms
 
 register = template.Library()

@@ -17,12 +17,11 @@ from rollouts.indexing.detokenize import build_tokenizer_command, decode_tokens
 from rollouts.indexing.forgotten import FORGOTTEN_MESSAGE, drop_artifact_files
 from rollouts.indexing.indexer import index_dump, reindex_run
 from rollouts.indexing.outdated import has_outdated_steps, rebuild_step, update_outdated_steps
-from rollouts.indexing.step_totals import StepTotals, add_steps, load_step_totals
 from rollouts.indexing.verification import find_body_difference
 
 __all__ = [
-    "FORGOTTEN_MESSAGE", "StepTotals", "add_steps", "build_tokenizer_command", "change_correctness_rule",
-    "create_artifact_dumps", "decode_tokens", "drop_artifact_files", "evaluate_due_steps", "find_body_difference",
+    "FORGOTTEN_MESSAGE", "build_tokenizer_command", "change_correctness_rule", "create_artifact_dumps",
+    "decode_tokens", "drop_artifact_files", "evaluate_due_steps", "find_body_difference",
     "find_missing_tokenizer_command", "find_projects_to_evaluate", "has_outdated_steps", "index_dump",
-    "load_evaluation_progress", "load_step_totals", "rebuild_step", "reindex_run", "update_outdated_steps",
+    "load_evaluation_progress", "rebuild_step", "reindex_run", "update_outdated_steps",
 ]  # fmt: skip

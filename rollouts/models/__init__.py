@@ -43,6 +43,7 @@ from rollouts.models.samples import DuplicateSource, Sample, SampleQuerySet, Vie
 from rollouts.models.saved_views import SavedView, SavedViewQuerySet
 from rollouts.models.sessions import SessionCutoff, SignInSession
 from rollouts.models.sharing import SharedLink, SharedLinkQuerySet
+from rollouts.models.step_totals import StepTotals, add_steps, load_step_totals
 from rollouts.models.steps import (
     STEP_POSITION,
     Step,
@@ -62,8 +63,8 @@ __all__ = [
     "MetricRow", "OK_ANSWER", "Pin", "Project", "ProjectQuerySet", "QueryCurve", "REVIEW_NAME", "Replay",
     "ReplayPlan", "RetentionPolicy", "Revision", "Rubric", "Run", "RunAlias", "RunDiskUsage", "RunQuerySet",
     "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView",
-    "SavedViewQuerySet", "Segment", "Series", "SessionCutoff", "SharedLink", "SharedLinkQuerySet", "SignInSession",
-    "Step", "StepPrompts", "StepQuerySet", "StepTemplate", "Token", "ViewedSample", "compute_median_gap",
-    "default_reasons", "format_template_id", "get_flag_name", "get_step_position", "hash_secret",
-    "parse_template_id",
+    "SavedViewQuerySet", "Segment", "Series", "SessionCutoff", "SharedLink", "SharedLinkQuerySet",
+    "SignInSession", "Step", "StepPrompts", "StepQuerySet", "StepTemplate", "StepTotals", "Token",
+    "ViewedSample", "add_steps", "compute_median_gap", "default_reasons", "format_template_id",
+    "get_flag_name", "get_step_position", "hash_secret", "load_step_totals", "parse_template_id",
 ]  # fmt: skip

@@ -22,8 +22,7 @@ from dashboard.pages.common import (
 )
 from dashboard.pages.saved_views import build_view_url, find_views
 from rolloutdeck.protocol import UID_PATTERN
-from rollouts.indexing import StepTotals, add_steps
-from rollouts.models import Run, Sample
+from rollouts.models import Run, Sample, StepTotals, add_steps
 
 MAX_SEARCHED_RUNS = 2000  # the most recently updated ones
 MAX_CANDIDATES = 60  # runs that the browser ranks

@@ -11,9 +11,8 @@ from dashboard.pages.step.histograms import ChartAxes, ResultStatistics, compute
 from dashboard.pages.step.reward_parts import RewardParts, find_reward_parts
 from dashboard.pages.step.scatter import ScatterPlot, build_scatter_plot
 from rollouts.errors import InvalidInputError, StorageUnavailableError
-from rollouts.indexing import StepTotals, add_steps, load_step_totals
 from rollouts.lib import CacheSize, cached
-from rollouts.models import Run, Sample, Step
+from rollouts.models import Run, Sample, Step, StepTotals, add_steps, load_step_totals
 from rollouts.query import QueryResult, TimeBudget, build_hit_pattern, find_samples, find_snippets
 from rollouts.review import ViewerState
 from rollouts.samples import load_texts

@@ -7,7 +7,7 @@ from django.utils.translation import gettext_noop as N_
 
 from dashboard.pages.common import StepUrlState
 from dashboard.pages.step.query_result import StepQueryResult
-from rollouts.indexing import StepTotals
+from rollouts.models import StepTotals
 from rollouts.samples import PROPERTY_CATALOG
 
 CHIP_TERMS = (

@@ -18,8 +18,7 @@ from dashboard.pages.step import query_result
 from dashboard.pages.step.alike import build_alike_rows, count_templates
 from dashboard.pages.step.reward_parts import build_part_choices
 from dashboard.pages.step.table_controls import build_result_chips, build_sort_menu
-from rollouts.indexing import StepTotals, load_step_totals
-from rollouts.models import Attempt, Run, Sample, Step
+from rollouts.models import Attempt, Run, Sample, Step, StepTotals, load_step_totals
 from rollouts.query import PART_PREFIX
 from rollouts.review import ViewerState, load_viewer_state
 

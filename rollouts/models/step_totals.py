@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rollouts.models import Step
+from rollouts.models.steps import Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,14 @@ from rollouts.models.samples import DuplicateSource, Sample, SampleQuerySet, Vie
 from rollouts.models.saved_views import SavedView, SavedViewQuerySet
 from rollouts.models.sessions import SessionCutoff, SignInSession
 from rollouts.models.sharing import SharedLink, SharedLinkQuerySet
-from rollouts.models.step_totals import StepTotals, add_steps, load_step_totals
+from rollouts.models.step_totals import (
+    WEIGHTED_SCORE,
+    StepTotals,
+    add_steps,
+    add_templates,
+    join_concurrent_steps,
+    load_step_totals,
+)
 from rollouts.models.steps import (
     STEP_POSITION,
     Step,
@@ -65,6 +72,7 @@ __all__ = [
     "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView",
     "SavedViewQuerySet", "Segment", "Series", "SessionCutoff", "SharedLink", "SharedLinkQuerySet",
     "SignInSession", "Step", "StepPrompts", "StepQuerySet", "StepTemplate", "StepTotals", "Token",
-    "ViewedSample", "add_steps", "compute_median_gap", "default_reasons", "format_template_id",
-    "get_flag_name", "get_step_position", "hash_secret", "load_step_totals", "parse_template_id",
+    "ViewedSample", "WEIGHTED_SCORE", "add_steps", "add_templates", "compute_median_gap", "default_reasons",
+    "format_template_id", "get_flag_name", "get_step_position", "hash_secret", "join_concurrent_steps",
+    "load_step_totals", "parse_template_id",
 ]  # fmt: skip

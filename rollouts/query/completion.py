@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Label, Run, StepTemplate, get_flag_name
+from rollouts.models import Label, Run, StepTemplate, add_templates, get_flag_name
 from rollouts.query import ast
 from rollouts.query.grammar import ASCII_SIGNS, format_key, parse_key_name, quote_value
 from rollouts.query.logged_keys import count_logged_values, find_logged_keys, is_count_complete
@@ -299,12 +299,13 @@ def list_reasons(context: CompletionContext) -> list[CompletionChoice]:
 
 def list_templates(context: CompletionContext) -> list[CompletionChoice]:
     """Returns the templates of a step, the largest first."""
-    step = context.base.scope.step_id
-    templates = StepTemplate.objects.filter(step=step).order_by("-samples", "kind", "key")[:MAX_CHOICES]
+    steps = context.base.scope.steps
+    if steps.order_by().values("split", "step_kind", "step").distinct()[:2].count() != 1:
+        return []
+    templates = add_templates(StepTemplate.objects.filter(step__in=steps.values("pk")))
     return [
         CompletionChoice(f"alike:{template.template_id}", "value", describe_template(template), template.samples)
-        for template in templates
-        if step is not None
+        for template in templates[:MAX_CHOICES]
     ]
 
 

@@ -128,7 +128,7 @@ def find_recent_steps(run: Run, split: str, step_kind: str, max_step: int | None
     """Returns the most recent steps with samples, newest first."""
     steps = run.steps.current().filter(split=split, step_kind=step_kind, samples__gt=0)
     matching = steps if max_step is None else steps.filter(step__lte=max_step)
-    return list(matching.order_by("-step").values_list("step", flat=True)[:RECENT_STEPS])
+    return list(matching.order_by("-step").values_list("step", flat=True).distinct()[:RECENT_STEPS])
 
 
 def build_query(run: Run, request: QueueRequest) -> str:

@@ -24,7 +24,10 @@ class Steps(ApiView):
     }
 
     def get(self, request: Request, uid: str) -> Response:
-        """Steps in order. `attempt` is `current` (default: not superseded), `all`, or the key of an attempt."""
+        """Steps in order. `attempt` is `current` (default: not superseded), `all`, or the key of an attempt.
+
+        Attempts that ran at the same time have an item each for the same step, which pages add up.
+        """
         query = self.parse_query()
         rows: StepQuerySet = permissions.run_or_404(request, uid).steps.select_related("attempt")
         attempt = query.text("attempt", 120) or "current"

@@ -7,17 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Avg, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Sum, Value
-from django.db.models.functions import Cast, Coalesce, NullIf
+from django.db.models.functions import Cast
 
 from dashboard.pages.common.step_scale import StepScale, space_ticks
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
 from rollouts.lib import CacheSize, cached
-from rollouts.models import Attempt, Replay, Run, Step
+from rollouts.models import WEIGHTED_SCORE, Attempt, Replay, Run, Step
 
 MAX_STRIP_BARS = 120
-# Attempts that run at the same time have a row of the same step each. These queries take twice as long.
-SCORED_COUNT: Any = NullIf(Sum("trajectories", filter=Q(score_mean__isnull=False)), 0)
-WEIGHTED_SCORE: Any = Coalesce(Sum(F("score_mean") * F("trajectories")) / SCORED_COUNT, Avg("score_mean"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dashboard.pages.common import build_sample_rows, clean_param, parse_integer
 from dashboard.pages.step import REWARD_BINS
 from rolloutdeck.protocol import SPLITS
 from rollouts.live import load_feed
-from rollouts.models import Run, Step
+from rollouts.models import Run
 
 PANELS = {"arrivals": "live/arrivals.html"}
 MAX_CARDS = 30
@@ -39,7 +39,7 @@ def build_live_context(request: HttpRequest, visible: QuerySet[Run]) -> dict[str
     before = parse_integer_param(params["before"])
     items = load_feed(runs, split=params["split"], before=before, limit=MAX_CARDS + 1)
     cards = [
-        {"item": item, "bins": build_histogram_bars(item.step), "worst": build_sample_rows(item.worst)}
+        {"item": item, "bins": build_histogram_bars(item.totals.histogram), "worst": build_sample_rows(item.worst)}
         for item in items[:MAX_CARDS]
     ]
     return {
@@ -55,12 +55,12 @@ def build_feed_link(params: dict[str, str], **changes: str) -> str:
     return "?" + urlencode({name: value for name, value in {**params, **changes}.items() if value})
 
 
-def build_histogram_bars(step: Step) -> list[dict[str, Any]]:
-    """The score histogram of the step; x, width and height in percent."""
-    counts = step.histogram.get("counts", [])
+def build_histogram_bars(histogram: dict[str, Any]) -> list[dict[str, Any]]:
+    """The bars of the scores of a step; x, width and height in percent."""
+    counts = histogram.get("counts", [])
     if len(counts) < 2:
         return []
-    labels, width, highest = step.histogram["labels"], 100 / len(counts), max(counts) or 1
+    labels, width, highest = histogram["labels"], 100 / len(counts), max(counts) or 1
     grades = GRADES if len(counts) == len(GRADES) else ("plain",) * len(counts)
     bars = []
     for at, (count, label, grade) in enumerate(zip(counts, labels, grades, strict=True)):

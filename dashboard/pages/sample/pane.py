@@ -68,7 +68,7 @@ def build_loaded_pane_context(
         "unit_tests": parse_unit_tests(body.extras),
         "words": words,
         "mismatch": mismatch,
-        "shared_edge": data.template,
+        "shared_edge": data.shared_edge,
         **build_flags_context(request, sample, data.flags, role),
         **view_modes.build_view_context(body, state.view, view_input),
     }

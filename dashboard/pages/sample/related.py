@@ -10,10 +10,18 @@ from django.db.models import Q
 
 from dashboard.pages.pins import ReplayLabel, load_replay_labels
 from dashboard.pages.sample.prompt_history import PromptStep, build_history_key, build_prompt_steps, load_prompt_scores
-from rollouts.models import Label, Sample, StepTemplate
+from rollouts.models import Label, Sample, StepTemplate, add_templates, join_concurrent_steps
 from rollouts.samples import SampleBody, load_bodies
 
 MAX_SIBLINGS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SharedEdge:
+    """The opening or ending of a sample that `template.samples` of `total` responses of the step share."""
+
+    template: StepTemplate
+    total: int
 
 
 @dataclass(slots=True)
@@ -25,7 +33,7 @@ class RelatedData:
     siblings: list[Sample]
     history: list[PromptStep]
     replay: ReplayLabel | None
-    template: StepTemplate | None
+    shared_edge: SharedEdge | None
 
 
 def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
@@ -34,7 +42,7 @@ def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
     bodies, flags = load_bodies(samples), load_flags_by_sample(samples)
     groups, scores = load_siblings(samples), load_prompt_scores(samples)
     replays = load_replay_labels({sample.step_id: sample.step for sample in samples}.values())
-    templates = load_templates(samples)
+    edges = load_shared_edges(samples)
     related: dict[str, RelatedData] = {}
     for sample in samples:
         if body := bodies.get(sample.pk):
@@ -47,19 +55,29 @@ def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
                 siblings,
                 history,
                 replays.get(sample.step_id),
-                templates.get((sample.step_id, sample.opening or sample.ending)),
+                edges.get((sample.step_id, sample.opening or sample.ending)),
             )
     return related
 
 
-def load_templates(samples: Iterable[Sample]) -> dict[tuple[int, int | None], StepTemplate]:
-    """{(step id, key): template} of the samples' openings, else endings."""
+def load_shared_edges(samples: Iterable[Sample]) -> dict[tuple[int, int | None], SharedEdge]:
+    """{(step id, key): edge} of the samples' openings, else endings. One query, two more if attempts of the run ran at
+    the same time: such attempts count as one step."""
     keys = {(sample.step_id, key) for sample in samples if (key := sample.opening or sample.ending)}
     if not keys:
         return {}
     steps, wanted = ({pair[at] for pair in keys} for at in (0, 1))
-    rows = StepTemplate.objects.filter(step__in=steps, key__in=wanted).select_related("step")
-    return {(row.step_id, row.key): row for row in rows}
+    rows = list(StepTemplate.objects.filter(step__in=steps, key__in=wanted).select_related("step__attempt"))
+    joined = join_concurrent_steps([row.step for row in rows])
+    others = {step.pk for own in joined.values() for step in own} - set(joined)
+    more = StepTemplate.objects.filter(step__in=others, key__in=wanted) if others else ()
+    by_place = {(row.step_id, row.key): row for row in (*rows, *more)}
+    edges: dict[tuple[int, int | None], SharedEdge] = {}
+    for row in rows:
+        own = joined[row.step_id]
+        (template,) = add_templates(by_place[step.pk, row.key] for step in own if (step.pk, row.key) in by_place)
+        edges[row.step_id, row.key] = SharedEdge(template, sum(step.samples for step in own))
+    return edges
 
 
 def load_flags_by_sample(samples: Iterable[Sample]) -> dict[str, list[Label]]:

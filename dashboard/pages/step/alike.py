@@ -10,8 +10,11 @@ from django.utils.safestring import SafeString, mark_safe
 from dashboard.pages.common import StepUrlState, build_scaled_points, render_text_line
 from rollouts.lib import CacheSize, cached
 from rollouts.metrics import load_template_shares
-from rollouts.models import Sample, Step, StepTemplate
+from rollouts.models import Sample, Step, StepTemplate, add_templates
 from rollouts.samples import NAME_MASK, NUMBER_MASK, TEXT_PROPERTY_BITS
+
+# (step id, version) of the rows of one step: attempts that run at the same time have one each.
+RowVersions = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,8 @@ class AlikeRow:
         return mark_safe(html if self.template.kind == "opening" else f"{escape('… ')}{html}")
 
 
-def build_alike_rows(row: Step, url_state: StepUrlState) -> list[AlikeRow]:
-    templates, mismatches, shares = load_alike(row.pk, row.version, row.run.version)
+def build_alike_rows(rows: RowVersions, run_version: int, url_state: StepUrlState) -> list[AlikeRow]:
+    templates, mismatches, shares = load_alike(rows, run_version)
     return [
         AlikeRow(
             template,
@@ -49,19 +52,21 @@ def build_alike_rows(row: Step, url_state: StepUrlState) -> list[AlikeRow]:
 
 
 @cached(CacheSize.QUERY_RESULTS)
-def count_templates(step_id: int, version: int, run_version: int) -> int:
-    return StepTemplate.objects.filter(step=step_id).count()
+def count_templates(rows: RowVersions, run_version: int) -> int:
+    templates = StepTemplate.objects.filter(step__in=[pk for pk, _ in rows]).order_by()
+    return templates.values("key").distinct().count()
 
 
 @cached(CacheSize.QUERY_RESULTS)
 def load_alike(
-    step_id: int, version: int, run_version: int
+    rows: RowVersions, run_version: int
 ) -> tuple[list[StepTemplate], dict[int, int], dict[int, list[float]]]:
     """The templates of a step, its answer mismatches by template, and the shares over the run."""
-    templates = list(StepTemplate.objects.filter(step=step_id).order_by("-samples", "kind", "key"))
+    step_ids = [pk for pk, _ in rows]
+    templates = add_templates(StepTemplate.objects.filter(step__in=step_ids).order_by("step"))
     if not templates:
         return [], {}, {}
-    samples = Sample.objects.visible().filter(step=step_id, correct=True).order_by()
+    samples = Sample.objects.visible().filter(step__in=step_ids, correct=True).order_by()
     mismatches: dict[int, int] = {}
     for kind in ("opening", "ending"):
         counts: Any = (
@@ -70,5 +75,5 @@ def load_alike(
             .filter(bit__gt=0)
         )
         mismatches |= dict(counts.values_list(kind).annotate(Count("pk")))
-    step = Step.objects.get(pk=step_id)
+    step = Step.objects.get(pk=step_ids[0])
     return templates, mismatches, load_template_shares(step, [template.key for template in templates])

@@ -120,8 +120,9 @@ def compute_round_edges(low: float, high: float) -> list[float]:
     return [round(at * step, 12) for at in range(first, max(last, first + 1) + 1)]
 
 
-def compute_result_statistics(result: QueryResult, axes: ChartAxes) -> ResultStatistics:
-    """Two queries: counts by bin, and means by source."""
+def compute_result_statistics(result: QueryResult, axes: ChartAxes, row_count: int) -> ResultStatistics:
+    """Two queries: counts by bin, and means by source; one more to count the groups of several rows of one step.
+    `row_count` is 0 for all steps, whose groups are not counted."""
     final = result.samples.order_by().filter(final=True)
     bins = build_score_bins(axes)
     values = final.aggregate(
@@ -140,7 +141,9 @@ def compute_result_statistics(result: QueryResult, axes: ChartAxes) -> ResultSta
         replace(bar, count=count, height=round(100 * count / highest, 1))
         for bar, count in zip(bins, counts, strict=True)
     ]
-    if result.scope.step_id is None:  # groups of two steps may have the same name
+    if row_count > 1:  # groups of two attempts may have the same name
+        values["groups"] = final.values("step", "group").distinct().count()
+    elif result.scope.step_id is None:  # so may groups of two steps
         values["groups"] = 0
     return ResultStatistics(**values, bins=bars, sources=compute_source_statistics(final))
 

@@ -12,7 +12,7 @@ from dashboard.pages.step.reward_parts import RewardParts, find_reward_parts
 from dashboard.pages.step.scatter import ScatterPlot, build_scatter_plot
 from rollouts.errors import InvalidInputError, StorageUnavailableError
 from rollouts.lib import CacheSize, cached
-from rollouts.models import Run, Sample, Step, StepTotals, add_steps, load_step_totals
+from rollouts.models import Run, Sample, Step, StepTotals, add_steps, join_concurrent_steps
 from rollouts.query import QueryResult, TimeBudget, build_hit_pattern, find_samples, find_snippets
 from rollouts.review import ViewerState
 from rollouts.samples import load_texts
@@ -98,9 +98,14 @@ class StepQueryResult:
     @cached_property
     def totals(self) -> StepTotals | None:
         """The numbers of the step without a query; None for all steps."""
+        return add_steps(self.rows) if self.rows else None
+
+    @cached_property
+    def rows(self) -> list[Step]:
+        """The rows of the step: `row`, and those of attempts that run at the same time. Empty for all steps."""
         if self.row is None:
-            return None
-        return add_steps([self.row]) if self.url_state.attempt else load_step_totals(self.row)
+            return []
+        return [self.row] if self.url_state.attempt else join_concurrent_steps([self.row])[self.row.pk]
 
     @property
     def filtered(self) -> bool:
@@ -137,7 +142,7 @@ class StepQueryResult:
 
     @cached(CacheSize.QUERY_RESULTS)
     def statistics(self) -> ResultStatistics:
-        return compute_result_statistics(self.newest, self.scope.axes())
+        return compute_result_statistics(self.newest, self.scope.axes(), len(self.rows))
 
     @cached(CacheSize.SCATTERS)
     def scatter(self) -> ScatterPlot | None:

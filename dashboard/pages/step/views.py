@@ -114,14 +114,15 @@ def build_result_context(
     context |= {"page": page, "columns": [*common.find_filled_columns(page.rows), *list_part_columns(result)]}
     context["part_columns"] = [name.removeprefix(PART_PREFIX) for name in list_part_columns(result)]
     if panel != "table":
+        row_versions = tuple((row.pk, row.version) for row in result.rows)
         context |= {
             "statistics": result.statistics(), "scatter": result.scatter(), "before": find_previous_totals(result.row),
             "chips": build_result_chips(result), "sorts": build_sort_menu(result),
             "is_evaluating": bool(result.totals and result.totals.rules != {run.project.rule}),
             "part_choices": build_part_choices(result.scope.reward_parts(), url_state),
             "alike_link": url_state.link(top="" if url_state.top else "alike", sel="") or "?",
-            "alike_count": count_templates(result.row.pk, result.row.version, run.version) if result.row else 0,
-            "alike": build_alike_rows(result.row, url_state) if result.row and url_state.top else None,
+            "alike_count": count_templates(row_versions, run.version) if result.row else 0,
+            "alike": build_alike_rows(row_versions, run.version, url_state) if result.row and url_state.top else None,
         }  # fmt: skip
     if not panel:
         context |= build_pin_box(run, result.row, role)

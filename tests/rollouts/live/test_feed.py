@@ -47,7 +47,7 @@ def test_a_change_is_against_the_step_before_of_the_same_run_and_split(run: Run,
     step(run, 1, 1.0, split="eval")
     step(run, 3, 0.5, 1.0)
     arrived = load_items()[0]
-    assert arrived.previous is not None and (arrived.previous.step, arrived.previous.split) == (1, "train")
+    assert arrived.previous is not None and (arrived.previous.step, arrived.previous.score_mean) == (1, 0.25)
     assert arrived.score_change == 0.5
     assert [item.score_change for item in load_items()[1:]] == [None, None, None]
 

@@ -47,7 +47,8 @@ def move_viewed_marks(old_ids: list[str], renamed: Mapping[str, str]) -> None:
     viewed = list(ViewedSample.objects.filter(sample__in=old_ids))
     ViewedSample.objects.filter(pk__in=[row.pk for row in viewed]).delete()
     for row in viewed:
-        fields = {"user_id": row.user_id, "run_id": row.run_id, "sample": renamed[row.sample]}
-        new, created = ViewedSample.objects.get_or_create(**fields)
+        new, created = ViewedSample.objects.get_or_create(
+            user_id=row.user_id, run_id=row.run_id, sample=renamed[row.sample]
+        )
         if created:
             ViewedSample.objects.filter(pk=new.pk).update(at=row.at)

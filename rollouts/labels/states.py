@@ -33,7 +33,10 @@ class LabelState(NamedTuple):
     @classmethod
     def from_json(cls, values: list[Any]) -> LabelState:
         """Reads a stored state. Earlier versions stored [label, text, withdrawn] of a flag."""
-        return cls(*values, answer=f" {values[0]} ") if len(values) == 3 else cls(*values)
+        if len(values) > 3:
+            return cls(*values)
+        label, text, withdrawn = values
+        return cls(label, text, withdrawn, answer=f" {label} ")
 
 
 @dataclass(frozen=True, slots=True)

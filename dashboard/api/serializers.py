@@ -1,12 +1,14 @@
 """Database rows as JSON. The field names are part of the API."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from django.conf import settings
 from django.db.models import Count
 
+from rollouts.labels import RubricVersion, dump_questions
 from rollouts.models import Dump, Label, Pin, Project, Replay, Run, Step, Token
 from rollouts.retention import load_run_drops
 
@@ -125,6 +127,28 @@ def serialize_flag(row: Label) -> dict[str, Any]:
         "label": row.value,
         "text": row.rationale,
         **pick_fields(row, "sample", "reason", "created_at", "updated_at", "withdrawn_at"),
+    }
+
+
+def serialize_label(row: Label) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "run": row.run.uid,
+        "split": row.step.split,
+        "step": row.step.step,
+        "user": row.user.get_username(),
+        "rubric": row.rubric.number if row.rubric else 0,
+        **pick_fields(row, "sample", "name", "value", "rationale", "source", "author", "start", "end"),
+        **pick_fields(row, "created_at", "updated_at", "withdrawn_at"),
+    }
+
+
+def serialize_rubric(rubric: RubricVersion, versions: Iterable[RubricVersion]) -> dict[str, Any]:
+    return {
+        "version": rubric.number,
+        "questions": dump_questions(rubric.questions),
+        **pick_fields(rubric, "guidelines", "created_by", "created_at"),
+        "versions": [{"version": row.number, **pick_fields(row, "created_by", "created_at")} for row in versions],
     }
 
 

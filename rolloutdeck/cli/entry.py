@@ -20,7 +20,7 @@ from rolloutdeck.cli.server_arguments import (
     add_restore_arguments,
 )
 from rolloutdeck.errors import UsageError
-from rolloutdeck.protocol import COLUMN_PRESETS, SPLITS, STEP_KINDS, TOKEN_SCOPES
+from rolloutdeck.protocol import COLUMN_PRESETS, LABEL_SOURCES, SPLITS, STEP_KINDS, TOKEN_SCOPES
 from rolloutdeck.trainer_api import TRAINERS
 
 AddArguments = Callable[[argparse.ArgumentParser], None]
@@ -124,6 +124,38 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     _add_server_arguments(parser)
 
 
+def _add_labels(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|add|rubric")
+    shown = verbs.add_parser("list", help="list the labels of a run")
+    _add_run_arguments(shown)
+    shown.add_argument("--sample", default="", metavar="ID")
+    shown.add_argument("--name", default="", help="a question of the rubric, review, flag or flag.REASON")
+    shown.add_argument("--author", default="", help="a user, a function or a model")
+    shown.add_argument("--source", choices=LABEL_SOURCES, default="")
+    shown.add_argument("--split", choices=SPLITS, default="")
+    shown.add_argument("--step", type=int, metavar="N")
+    shown.add_argument("--withdrawn", action="store_true", help="also withdrawn labels")
+    shown.add_argument("--json", action="store_true", help="print one JSON object per line")
+    _add_server_arguments(shown)
+    added = verbs.add_parser("add", help="store a label, or a file of labels")
+    added.add_argument("sample", nargs="?", default="", metavar="SAMPLE")
+    added.add_argument("name", nargs="?", default="", metavar="NAME")
+    added.add_argument("value", nargs="?", default="", metavar="VALUE", help="JSON, for example true or 4; else a text")
+    file_help = "JSON lines {sample, name, value, rationale, source, author, start, end}"
+    added.add_argument("--file", type=Path, metavar="FILE", help=file_help)
+    added.add_argument("--rationale", default="", help="why")
+    added.add_argument("--source", choices=LABEL_SOURCES, default="", help="default: human")
+    added.add_argument("--author", default="", help="name of the function or model, if the source is not human")
+    added.add_argument("--start", type=int, metavar="N", help="first character of the response that it is about")
+    added.add_argument("--end", type=int, metavar="N", help="the character after the last one")
+    _add_server_arguments(added)
+    rubric = verbs.add_parser("rubric", help="print the questions of a project as JSON, or change them")
+    rubric.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT")
+    rubric.add_argument("--version", type=int, metavar="N", help="default: the newest")
+    rubric.add_argument("--set", type=Path, metavar="FILE", help="save this JSON file as the next version")
+    _add_server_arguments(rubric)
+
+
 def _add_plan(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     _add_run_arguments(parser)
@@ -188,6 +220,7 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "sync": ("rolloutdeck.cli.sync", "upload spool files that earlier processes left", _add_sync),
     "samples": ("rolloutdeck.cli.samples", "list samples of a run", _add_samples),
     "search": ("rolloutdeck.cli.search", "search the samples of all runs of a project", _add_search),
+    "labels": ("rolloutdeck.cli.labels", "list and store labels of samples, edit a rubric", _add_labels),
     "pull": ("rolloutdeck.cli.pull", "download a replay plan's files for a trainer that loads folders", _add_pull),
     "plan": ("rolloutdeck.cli.plan", "show what a replay plan will do, and what it did in a run", _add_plan),
     "retention": ("rolloutdeck.cli.retention", "show what a project's retention policy would drop", _add_retention),

@@ -12,6 +12,7 @@ SPLITS = ("train", "eval")
 STEP_KINDS = ("global_step", "rollout_id", "policy_version", "feed_index", "iteration")
 TOKEN_SCOPES = ("ingest", "read", "annotate", "admin")
 FLAG_LABELS = ("bad", "good", "unsure")
+LABEL_SOURCES = ("human", "code", "model")
 # The role of an artifact: the three roles of the trainers' rollout skip, and the tokenizer of its token ids.
 ARTIFACT_ROLES = ("rollout", "rollout_tq", "async_rollout", "tokenizer")
 PLAN_ACTIONS = ("cache", "repeat", "repeat_last")  # of a replay plan, see `schedule.py`

@@ -52,7 +52,7 @@ def save_rubric(
 ) -> RubricVersion:
     """Stores the next version of the rubric and returns it; the current one if nothing changed.
 
-    `base` is the version that was edited: raises OutdatedError if somebody has stored another one since. Raises
+    `base` is the version that was edited: raises OutdatedError if another one was stored since. Raises
     InvalidInputError if a question is not valid.
     """
     parsed = parse_questions(questions)

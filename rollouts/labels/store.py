@@ -33,6 +33,7 @@ from rollouts.labels.states import (
 )
 from rollouts.live import notify_run_changed
 from rollouts.models import FLAG_NAME, REVIEW_NAME, Label, LabelAction, LabelChange, Run, Sample, Step
+from rollouts.projects import record_audit_entry
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -252,5 +253,8 @@ def withdraw_label(label: Label, by: User) -> LabelAction:
             changes = [StateChange(label, before, format_updated_at(label), before._replace(withdrawn=True))]
             save_changes(changes, [], label.user, timezone.now())
             notify_changes(label.run, [label])
+            if label.user_id != by.pk and not label.is_flag:  # flags have their own entry
+                detail = {"run": label.run.uid, "name": label.name, "author": label.author}
+                record_audit_entry(by, "label.withdraw", label.sample, project=label.run.project, **detail)
         shown = format_answer(label.run.project, load_rubric(label.run.project), label.name, label.value)
         return store_action(label.run, by, _("withdrawal of {flag}").format(flag=shown), changes)

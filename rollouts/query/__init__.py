@@ -8,6 +8,7 @@ from rollouts.query.ast import (
     And,
     BodyTerm,
     InvalidQueryError,
+    LabelTerm,
     LoggedKeyTerm,
     MissingTerm,
     NameTerm,
@@ -44,13 +45,13 @@ from rollouts.query.term_editing import QueryTerms, find_number_ranges, find_ter
 from rollouts.query.vocabulary import SAMPLE_VOCABULARY, Vocabulary
 
 __all__ = [
-    "ASCII_SIGNS", "And", "BodyTerm", "CompletionChoice", "DEFAULT_RULE_TEXT", "InvalidQueryError", "LoggedKeyTerm",
-    "MissingTerm", "NameTerm", "Not", "Or", "PART_PREFIX", "PropertyTerm", "Query", "QueryCompletion", "QueryNode",
-    "QueryResult", "QueryScope", "QueryTerms", "RangeTerm", "RecordedTerm", "RegexTerm", "SAMPLE_ORDERINGS",
-    "SAMPLE_VOCABULARY", "ScanRequest", "Snippet", "TextTerm", "TimeBudget", "Vocabulary", "build_condition",
-    "build_hit_pattern", "build_known_false", "build_known_true", "build_query_condition", "complete_query",
-    "complete_query_of_runs", "compute_tolerance", "find_hits", "find_matching_texts", "find_number_ranges",
-    "find_samples", "find_snippets", "find_term_span", "format_range", "get_rule_text", "get_scan_request",
-    "is_changeable_term", "parse_correctness_rule", "parse_query", "quote_value", "read_memory", "scan_bodies",
-    "split_terms", "start_scan_request",
+    "ASCII_SIGNS", "And", "BodyTerm", "CompletionChoice", "DEFAULT_RULE_TEXT", "InvalidQueryError", "LabelTerm",
+    "LoggedKeyTerm", "MissingTerm", "NameTerm", "Not", "Or", "PART_PREFIX", "PropertyTerm", "Query",
+    "QueryCompletion", "QueryNode", "QueryResult", "QueryScope", "QueryTerms", "RangeTerm", "RecordedTerm",
+    "RegexTerm", "SAMPLE_ORDERINGS", "SAMPLE_VOCABULARY", "ScanRequest", "Snippet", "TextTerm", "TimeBudget",
+    "Vocabulary", "build_condition", "build_hit_pattern", "build_known_false", "build_known_true",
+    "build_query_condition", "complete_query", "complete_query_of_runs", "compute_tolerance", "find_hits",
+    "find_matching_texts", "find_number_ranges", "find_samples", "find_snippets", "find_term_span", "format_range",
+    "get_rule_text", "get_scan_request", "is_changeable_term", "parse_correctness_rule", "parse_query",
+    "quote_value", "read_memory", "scan_bodies", "split_terms", "start_scan_request",
 ]  # fmt: skip

@@ -11,16 +11,24 @@ Span = tuple[int, int]
 
 NUMBER_FIELDS: Final = ("score", "len", "tokens", "adv", "n", "step", "staleness", "duration")
 INTEGER_FIELDS: Final = ("len", "tokens", "n", "step", "staleness")
-NAME_FIELDS: Final = ("split", "group", "prompt", "source", "reason", "alike")
+NAME_FIELDS: Final = ("split", "group", "prompt", "source", "reason", "alike", "label", "author", "label-source")
 PROPERTY_NAMES: Final = (
     "answer-mismatch", "other-answer", "truncated", "flagged", "correct", "wrong", "zerovar", "solve-all", "solve-none",
     "final", "intermediate", "trunc?", "repetition", "language-mix", "garbled", "empty", "duplicate", "tokens", "tool",
-    "filtered", "pinned", "reused", "unseen", "seen", "fine", "flagged-by-others",
+    "filtered", "pinned", "reused", "labelled", "disagreed", "unseen", "seen", "fine", "flagged-by-others",
 )  # fmt: skip
-MISSING_NAMES: Final = ("marker", "score", "text")
+MISSING_NAMES: Final = ("marker", "score", "text", "label")
+LABEL_NAMES: Final = ("label", "author", "label-source")  # the name fields about labels
 MISSING_ALIASES: Final = {"answer": "marker"}
 PERSONAL_PROPERTIES: Final = ("unseen", "seen", "fine", "flagged-by-others")  # depend on the user
-CHANGEABLE_PROPERTIES: Final = ("flagged", "pinned", "reused", *PERSONAL_PROPERTIES)  # change after indexing
+CHANGEABLE_PROPERTIES: Final = (
+    "flagged",
+    "labelled",
+    "disagreed",
+    "pinned",
+    "reused",
+    *PERSONAL_PROPERTIES,
+)  # change after indexing
 
 
 class InvalidQueryError(InvalidInputError):
@@ -55,6 +63,18 @@ class NameTerm:
 
     name: str
     text: str
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTerm:
+    """A label with this name and value. `text` is a key, or the text of a text label (`is_part`: a part of it), empty
+    if only the number counts; `bounds` are set if the value may be a number."""
+
+    name: str
+    text: str
+    bounds: RangeTerm | None
+    is_part: bool
     span: Span = field(compare=False)
 
 
@@ -108,7 +128,7 @@ class Or:
 
 
 BodyTerm = LoggedKeyTerm | TextTerm | RegexTerm
-QueryNode = RangeTerm | RecordedTerm | NameTerm | PropertyTerm | MissingTerm | BodyTerm | Not | And | Or
+QueryNode = RangeTerm | RecordedTerm | NameTerm | LabelTerm | PropertyTerm | MissingTerm | BodyTerm | Not | And | Or
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +149,9 @@ class Query:
 def is_changeable_term(leaf: QueryNode) -> bool:
     """Returns whether users and later runs change which samples match the term."""
     if isinstance(leaf, NameTerm):
-        return leaf.name == "reason"
+        return leaf.name == "reason" or leaf.name in LABEL_NAMES
+    if isinstance(leaf, LabelTerm) or leaf == MissingTerm("label"):
+        return True
     return isinstance(leaf, PropertyTerm) and leaf.name in CHANGEABLE_PROPERTIES
 
 

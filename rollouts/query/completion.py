@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError
 from rollouts.models import Label, Run, StepTemplate, add_templates, get_flag_name
-from rollouts.query import ast
+from rollouts.query import ast, label_terms
 from rollouts.query.grammar import ASCII_SIGNS, format_key, parse_key_name, quote_value
 from rollouts.query.logged_keys import count_logged_values, find_logged_keys, is_count_complete
 from rollouts.query.parser import parse_query
@@ -31,14 +31,15 @@ MAX_CHOICES: Final = 14
 MAX_COUNTED_SAMPLES: Final = 200_000  # counts of more take too long while the user types
 MAX_SCANNED_SAMPLES: Final = 50_000  # if there are more than can be counted, the newest have the offered values
 COMPARED: Final = re.compile(r'(extra\."(?:\\.|[^"\\])*"|[^\W\d][\w./\-]*)([<>=!≤≥≠]+)(.*)', re.DOTALL)
-NAMED: Final = re.compile(r"([A-Za-z_][\w.]*):(.*)", re.DOTALL)
+NAMED: Final = re.compile(r"(label\.[\w.\-]+|label-source|[A-Za-z_][\w.]*):(.*)", re.DOTALL)
 FIELD_DESCRIPTIONS: Final = {
     "score": N_("reward of the response"), "len": N_("length in characters"), "tokens": N_("length in tokens"),
     "adv": N_("mean advantage"), "n": N_("index in its group"), "step": N_("step of the run"),
     "staleness": N_("policy versions behind the trainer"), "duration": N_("seconds to generate and score it"),
     "split": N_("train or eval"), "group": N_("responses to one prompt"), "prompt": N_("prompt key"),
     "source": N_("data source (part of its name)"), "reason": N_("flag reason"), "alike": N_("id of a template"),
-    "is": N_("property"),
+    "label": N_("labelled, with this name"), "author": N_("labelled by"),
+    "label-source": N_("labelled by people, code or models"), "is": N_("property"),
     "no": N_("missing field"),
 }  # fmt: skip
 PROPERTY_DESCRIPTIONS: Final = {entry.term: entry.about for entry in PROPERTY_CATALOG} | {
@@ -46,10 +47,12 @@ PROPERTY_DESCRIPTIONS: Final = {entry.term: entry.about for entry in PROPERTY_CA
     "is:flagged": N_("flagged by a user"), "is:correct": N_("by the project's correctness rule"),
     "is:wrong": N_("by the project's correctness rule"), "is:final": N_("last sample of its trajectory"),
     "is:intermediate": N_("not the last sample of its trajectory"), "is:tokens": N_("token ids were recorded"),
+    "is:labelled": N_("has a label; flags and OK count"), "is:disagreed": N_("two authors label it differently"),
     "is:pinned": N_("from a pinned step"), "is:reused": N_("from a replayed step"),
     "is:unseen": N_("not viewed by you"), "is:seen": N_("viewed by you"),
     "is:fine": N_("marked as OK by you"), "is:flagged-by-others": N_("flagged by another user"),
     "no:score": N_("not scored"), "no:text": N_("only tokens were recorded"),
+    "no:label": N_("nobody has labelled it"),
 }  # fmt: skip
 
 
@@ -150,7 +153,8 @@ def list_names(context: CompletionContext, typed: str) -> list[CompletionChoice]
     fields = [CompletionChoice(f"{name}:", "name", _(FIELD_DESCRIPTIONS[name]), whole=False) for name in names]
     key_choices = [build_key_choice(key) for key in context.logged_keys.values()]
     properties = list_properties(context, typed)
-    choices = [*list_number_fields(context), *fields[:3], *key_choices, *fields[3:], *properties]
+    labels = list_label_keys(context, typed)
+    choices = [*list_number_fields(context), *fields[:3], *key_choices, *fields[3:], *labels, *properties]
     prefix = typed.casefold()
     matches = [choice for choice in choices if prefix in choice.text.casefold()]
     return sorted(matches, key=lambda choice: not choice.text.casefold().startswith(prefix))
@@ -171,6 +175,17 @@ def list_number_fields(context: CompletionContext) -> list[CompletionChoice]:
             detail = format_range(_(FIELD_DESCRIPTIONS[name]), low, high)
             choices.append(CompletionChoice(name, "number", detail, whole=False))
     return choices
+
+
+def list_label_keys(context: CompletionContext, typed: str) -> list[CompletionChoice]:
+    """Returns the questions of the rubric, and after `label.` all names of labels."""
+    run, detail = context.base.scope.run, _("label")
+    if typed.startswith(label_terms.LABEL_PREFIX):
+        names = label_terms.list_label_names(run)
+    else:
+        names = [str(question["key"]) for question in label_terms.load_questions(run.project)]
+    prefix = label_terms.LABEL_PREFIX
+    return [CompletionChoice(term, "key", detail, whole=False) for term in label_terms.format_terms(prefix, names)]
 
 
 def list_properties(context: CompletionContext, typed: str) -> list[CompletionChoice]:
@@ -205,6 +220,8 @@ def format_range(description: str, low: float | None, high: float | None) -> str
 
 def list_values(context: CompletionContext, name: str, sign: str, typed: str) -> list[CompletionChoice]:
     """Returns comparisons with the most frequent values, or with values that divide the samples (`score<0.5`)."""
+    if name.startswith(label_terms.LABEL_PREFIX):
+        return list_label_values(context, name, sign, typed)
     if name not in ast.NUMBER_FIELDS:
         key = context.logged_keys.get(parse_key_name(name))
         return list_key_values(context, key, sign, typed) if key else []
@@ -216,6 +233,13 @@ def list_values(context: CompletionContext, name: str, sign: str, typed: str) ->
     digits = "d" if name in ast.INTEGER_FIELDS else ".6g"
     terms = [f"{name}{each}{value:{digits}}" for each in signs for value in values]
     return build_choices(context, [term for term in terms if typed in term and is_valid(term)])
+
+
+def list_label_values(context: CompletionContext, name: str, sign: str, typed: str) -> list[CompletionChoice]:
+    """Returns the values of a label's question, or those that its labels have."""
+    values = label_terms.list_label_values(context.base.scope.run, name.removeprefix(label_terms.LABEL_PREFIX))
+    terms = label_terms.format_terms(f"{name}{sign}", values)
+    return build_choices(context, [term for term in terms if typed.casefold() in term and is_valid(term)])
 
 
 def list_quantiles(context: CompletionContext, column: str) -> list[float]:
@@ -254,7 +278,13 @@ def list_named_values(context: CompletionContext, name: str, typed: str) -> list
     if name in ast.NUMBER_FIELDS:
         choices = list_values(context, name, "=", typed)
         return [replace(choice, text=choice.text.replace("=", ":", 1)) for choice in choices]
+    if name.startswith(label_terms.LABEL_PREFIX):
+        return list_label_values(context, name, ":", typed)
+    run = context.base.scope.run
     lists: dict[str, Callable[[], list[CompletionChoice]]] = {
+        "label": lambda: build_choices(context, label_terms.format_terms("label:", label_terms.list_label_names(run))),
+        "author": lambda: build_choices(context, label_terms.format_terms("author:", label_terms.list_authors(run))),
+        "label-source": lambda: build_choices(context, label_terms.format_terms("label-source:", label_terms.SOURCES)),
         "is": lambda: list_property_values(context, "is", filter(context.is_available, ast.PROPERTY_NAMES)),
         "no": lambda: list_property_values(context, "no", ast.MISSING_NAMES),
         "split": lambda: build_choices(context, ["split:train", "split:eval"]),

@@ -38,7 +38,8 @@ def parse_correctness_rule(text: object) -> ast.Query:
             message = _("A correctness rule cannot use `is:{name}`: the rule itself defines it.")
             raise InvalidInputError(message.format(name=leaf.name), "correct")
         if ast.is_changeable_term(leaf):
-            raise InvalidInputError(_("A correctness rule can use only recorded values, not flags or pins."), "correct")
+            message = _("A correctness rule can use only recorded values, not flags, labels or pins.")
+            raise InvalidInputError(message, "correct")
     return query
 
 

@@ -35,12 +35,12 @@ _CLOSE: /[)）]/
 PHRASE.4: /"(?:\\.|[^"\\])*"|[“”](?:\\.|[^“”\\])*[“”]|＂(?:\\.|[^＂\\])*＂|「[^」]*」|『[^』]*』/s
 REGEX.4: /\/(?:\\.|[^\/\\])+\/(?=[\s()（）]|$)/s
 COMPARED.5: /(?:<key>|[^\W\d][\w.\/\-]*)\s*(?:[<=>＜-＞!！][=＝]|[<=>＜-＞≤-≧≠])\s*/s
-NAMED.5: /(?:<key>|[A-Za-z_][A-Za-z0-9_.]*)[:：](?!\/\/)\s*/s
+NAMED.5: /(?:<key>|label-source|[A-Za-z_][A-Za-z0-9_.]*)[:：](?!\/\/)\s*/s
 VALUE: /[^\s()（）"“”＂]+/
 WORD: /[^\s()（）"“”＂「『\/\-－][^\s()（）"“”＂]*(?:\([^\s()"]*\)[^\s()（）"“”＂]*)*/
 _SPACE: /\s+/
 %ignore _SPACE
-""".replace("<key>", r"""(?:extra|config|metric)\.(?:"(?:\\.|[^"\\])*"|[\w.\/\-]+)""")
+""".replace("<key>", r"""(?:extra|config|metric|label)\.(?:"(?:\\.|[^"\\])*"|[\w.\/\-]+)""")
 
 ASCII_SIGNS = str.maketrans("：，（）＜＞＝！－．", ":,()<>=!-.")
 OTHER_SIGNS = {"==": "=", "≤": "<=", "≦": "<=", "≥": ">=", "≧": ">=", "≠": "!="}
@@ -79,7 +79,8 @@ def quote_value(text: str) -> str:
 
 def format_key(name: str) -> str:
     """Returns a logged key as the query language writes it. `parse_key_name` is the inverse."""
-    return name if KEY_PATTERN.fullmatch(name) and name not in RESERVED_WORDS else f"extra.{quote_value(name)}"
+    is_plain = KEY_PATTERN.fullmatch(name) and name not in RESERVED_WORDS and not name.startswith("label.")
+    return name if is_plain else f"extra.{quote_value(name)}"
 
 
 def parse_key_name(key: str) -> str:
@@ -112,7 +113,7 @@ def parse_number(text: str) -> float | None:
 
 def split_comparison(head: str) -> tuple[str, str]:
     """Returns key and sign of `key <`. The sign is one of `< <= > >= = !=`."""
-    key = re.match(r'(?:extra|config|metric)\."(?:\\.|[^"\\])*"|[\w./\-]+', head, re.DOTALL)
+    key = re.match(r'(?:extra|config|metric|label)\."(?:\\.|[^"\\])*"|[\w./\-]+', head, re.DOTALL)
     assert key, "the grammar requires a key"
     sign = head[key.end() :].strip().translate(ASCII_SIGNS)
     return key[0], OTHER_SIGNS.get(sign, sign)

@@ -5,6 +5,7 @@
     split:eval  group:7  prompt:KEY                  which samples
     source:gsm8k  reason:"reward hack"               data source (part of its name), reason of a flag
     is:truncated  no:answer                          properties, see `PROPERTY_NAMES` and `MISSING_NAMES`
+    label:correct  label.quality>=3  author:mina     labels, see `label_terms.py`
     acc=1  extra.lang=zh  extra.note:loop            any key that the run logged
     quokka  "exact phrase"  /regex/                  text of prompt and response
     split:train,eval                                 any value of a list
@@ -34,6 +35,7 @@ from rollouts.query.grammar import (
     split_comparison,
     unquote_text,
 )
+from rollouts.query.label_terms import LABEL_PREFIX, build_label_term
 from rollouts.query.vocabulary import SAMPLE_VOCABULARY, Vocabulary
 
 if TYPE_CHECKING:
@@ -152,7 +154,8 @@ def build_term(kind: str, tokens: list[Token], vocabulary: Vocabulary) -> ast.Qu
 
 def takes_list(name: str, vocabulary: Vocabulary) -> bool:
     """Returns whether a comma separates values. In a logged text it is a comma."""
-    return vocabulary.keys_have_names or name in vocabulary.field_names
+    is_label = vocabulary.has_labels and name.startswith(LABEL_PREFIX)
+    return vocabulary.keys_have_names or is_label or name in vocabulary.field_names
 
 
 def build_regex_term(pattern: str, span: ast.Span) -> ast.RegexTerm:
@@ -171,6 +174,8 @@ def build_comparison(
 ) -> ast.QueryNode:
     """Builds the term of `key<number` or `key=text`."""
     key, sign = split_comparison(head)
+    if vocabulary.has_labels and key.startswith(LABEL_PREFIX):
+        return build_label_term(key, sign, text, span)
     if vocabulary.keys_have_names and key in (*vocabulary.name_fields, "is", "no") and sign in ("=", "!="):
         term = build_named_term(key, text, span, vocabulary)
         return ast.Not(term) if sign == "!=" else term
@@ -233,6 +238,8 @@ def build_logged_key_term(key: str, sign: str, text: str, span: ast.Span, vocabu
 
 def build_named_term(name: str, text: str, span: ast.Span, vocabulary: Vocabulary) -> ast.QueryNode:
     """Builds the term of `name:value`. The error for an unknown name suggests a similar one."""
+    if vocabulary.has_labels and name.startswith(LABEL_PREFIX):
+        return build_label_term(name, ":", text, span)
     if name.startswith(f"{vocabulary.key_prefix}."):
         return build_logged_key_term(name, ":", text, span, vocabulary)
     if name in vocabulary.number_fields:

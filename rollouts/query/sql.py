@@ -26,7 +26,7 @@ from rollouts.models import (
     get_flag_name,
     parse_template_id,
 )
-from rollouts.query import ast, group_outcomes
+from rollouts.query import ast, group_outcomes, label_terms
 from rollouts.samples import TEXT_PROPERTY_BITS
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def build_range_condition(column: str, term: ast.RangeTerm) -> Q:
 
 def build_condition(node: ast.QueryNode, scope: QueryScope) -> Q:
     """Returns the condition on `Sample` of a query that has only terms about columns. Raises InvalidQueryError for an
-    unknown flag reason, InvalidInputError for a personal property without a user."""
+    unknown flag reason or label, InvalidInputError for a personal property without a user."""
     match node:
         case ast.And(parts):
             return Q(*(build_condition(part, scope) for part in parts))
@@ -138,8 +138,12 @@ def build_condition(node: ast.QueryNode, scope: QueryScope) -> Q:
             return Q(**{f"{NUMBER_COLUMNS[key]}__isnull": False})
         case ast.NameTerm():
             return build_name_condition(node, scope)
+        case ast.LabelTerm():
+            return label_terms.build_label_condition(node, scope.run)
         case ast.PropertyTerm(name):
             return build_property_condition(name, scope)
+        case ast.MissingTerm("label"):
+            return ~label_terms.build_labelled_condition(scope.run)
         case ast.MissingTerm(name):
             return Q(score=None) if name == "score" else build_bit_condition(f"no-{name}")
     raise AssertionError(f"{node} is a term about bodies")
@@ -159,6 +163,8 @@ def build_name_condition(term: ast.NameTerm, scope: QueryScope) -> Q:
             return build_template_condition(term)
         case "reason":
             return build_flag_condition(scope, name=get_flag_name(find_reason_key(term, scope)))
+        case "label" | "author" | "label-source":
+            return label_terms.build_named_label_condition(term, scope.run)
     raise ValueError(f"The query key {term.name} has no condition.")
 
 
@@ -191,6 +197,10 @@ def build_property_condition(name: str, scope: QueryScope) -> Q:
             return Q(truncated=True) | build_bit_condition("trunc?")
         case "flagged":
             return build_flag_condition(scope)
+        case "labelled":
+            return label_terms.build_labelled_condition(scope.run)
+        case "disagreed":
+            return label_terms.build_disagreement_condition(scope.run)
         case "answer-mismatch":
             return Q(build_bit_condition("other-answer"), correct=True)
         case "correct" | "wrong":

@@ -8,6 +8,7 @@ from rollouts.lib import CacheSize, cached
 from rollouts.query.ast import (
     And,
     InvalidQueryError,
+    LabelTerm,
     LoggedKeyTerm,
     NameTerm,
     Not,
@@ -122,6 +123,8 @@ def get_key(node: QueryNode) -> str:
             return key
         case NameTerm(name):
             return name
+        case LabelTerm(name):
+            return f"label.{name}"
         case Not(part):
             return get_key(part)
         case And(parts) | Or(parts):  # `!=` is two terms with the same key, a list several

@@ -26,6 +26,7 @@ class Vocabulary:
     missing_aliases: tuple[tuple[str, str], ...] = ()
     key_example: str = "extra.lang=zh"
     keys_have_names: bool = False
+    has_labels: bool = False  # `label.NAME` is a label, not a logged key
 
     @property
     def key_prefix(self) -> str:
@@ -45,6 +46,7 @@ SAMPLE_VOCABULARY: Final = Vocabulary(
     name_fields=ast.NAME_FIELDS,
     property_names=ast.PROPERTY_NAMES,
     missing_names=ast.MISSING_NAMES,
-    choices=(("split", ("train", "eval")),),
+    choices=(("split", ("train", "eval")), ("label-source", ("human", "code", "model"))),
     missing_aliases=tuple(ast.MISSING_ALIASES.items()),
+    has_labels=True,
 )

@@ -21,6 +21,7 @@ from rollouts.samples.bodies import (
 from rollouts.samples.export import (
     export_jsonl,
     export_parquet,
+    load_exported_labels,
     prefetch_step_relations,
     serialize_full_sample,
     serialize_index_row,
@@ -88,6 +89,6 @@ __all__ = [
     "get_identity_texts", "insert_index_rows", "is_number", "list_images", "list_part_images",
     "list_reward_columns", "load_bodies", "load_body", "load_texts", "normalize_prompt", "open_body_file",
     "parse_unit_tests", "prefetch_step_relations", "read_dump_columns", "read_ground_truth", "read_timing",
-    "scan_dump_rows", "scan_dump_rows_in_file", "serialize_full_sample", "serialize_index_row",
+    "load_exported_labels", "scan_dump_rows", "scan_dump_rows_in_file", "serialize_full_sample", "serialize_index_row",
     "split_shared_images", "text_to_float", "to_float", "to_integer", "to_json", "to_text",
 ]  # fmt: skip

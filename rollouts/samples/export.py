@@ -1,6 +1,7 @@
 """Exports full samples (index row and body) as JSONL or Parquet. Keeps 256 samples in memory at a time."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+from django.db.models.functions import Coalesce
 
-from rollouts.models import Sample, SampleQuerySet
+from rollouts.models import Label, Sample, SampleQuerySet
 from rollouts.samples import bodies
 from rollouts.samples.record import Record
 from rollouts.samples.text_properties import TEXT_PROPERTY_BITS
@@ -22,10 +24,11 @@ SAMPLE_FIELDS = (
     "group", "index", "trajectory", "final", "prompt_key", "score", "correct", "advantage", "chars", "tokens",
     "truncated", "staleness", "duration",
 )  # fmt: skip
+LABEL_COLUMNS = ("name", "value", "rationale", "source", "author", "start", "end", "updated_at")
 LABEL_FIELDS = ("data_source", "expected", "tail")
 
 TEXT, NUMBER, INT, BOOL = pa.string(), pa.float64(), pa.int64(), pa.bool_()
-JSON_COLUMNS = ("messages", "rewards", "timing", "metrics", "segments", "tools", "extras")
+JSON_COLUMNS = ("messages", "rewards", "timing", "metrics", "segments", "tools", "extras", "labels")
 SCHEMA = pa.schema(
     [
         ("id", TEXT), ("run", TEXT), ("attempt", TEXT), ("split", TEXT), ("step_kind", TEXT), ("step", INT),
@@ -55,13 +58,26 @@ def serialize_index_row(sample: Sample) -> dict[str, Any]:
     }
 
 
-def serialize_full_sample(sample: Sample, body: bodies.SampleBody) -> dict[str, Any]:
-    """Returns the index row and the body of a sample. The response is null if only its tokens were recorded."""
+def serialize_full_sample(
+    sample: Sample, body: bodies.SampleBody, labels: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Returns the index row, the body and the labels of a sample. The response is null if only its tokens were
+    recorded."""
     values = {name: getattr(body, name) for name in EXPORTED_BODY_FIELDS}
     values["response"] = None if body.textless else body.response
     row = serialize_index_row(sample)
     del row["tail"], row["expected"]
-    return {**values, **row, "group": row["group"] or values["group"]}
+    return {**values, **row, "group": row["group"] or values["group"], "labels": list(labels)}
+
+
+def load_exported_labels(ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Returns the current labels by sample, oldest first. Flags and OK are labels too."""
+    labels: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    rows = Label.objects.active().filter(sample__in=ids).order_by("created_at", "pk")
+    for row in rows.annotate(version=Coalesce("rubric__number", 0)).values("sample", "version", *LABEL_COLUMNS):
+        sample, version = row.pop("sample"), row.pop("version")
+        labels[sample].append({**row, "rubric": version})
+    return labels
 
 
 def prefetch_step_relations(samples: SampleQuerySet) -> SampleQuerySet:
@@ -74,7 +90,12 @@ def iterate_full_samples(samples: SampleQuerySet) -> Iterator[list[dict[str, Any
     matches = prefetch_step_relations(samples).iterator(chunk_size=BATCH_ROWS)
     while batch := list(islice(matches, BATCH_ROWS)):
         loaded = bodies.load_bodies(batch)
-        yield [serialize_full_sample(sample, loaded[sample.pk]) for sample in batch if sample.pk in loaded]
+        labels = load_exported_labels([sample.pk for sample in batch])
+        yield [
+            serialize_full_sample(sample, loaded[sample.pk], labels.get(sample.pk, ()))
+            for sample in batch
+            if sample.pk in loaded
+        ]
 
 
 def export_jsonl(samples: SampleQuerySet) -> Iterator[bytes]:

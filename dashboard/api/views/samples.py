@@ -102,13 +102,13 @@ class OneSample(ApiView):
     """One sample."""
 
     def get(self, request: Request, pk: str) -> Response:
-        """All recorded values of a sample, the dumps that contain it, and its flags."""
+        """All recorded values of a sample, the dumps that contain it, and its labels; flags are labels too."""
         sample = permissions.sample_or_404(request, pk)
         body = samples.load_body(sample)
         flags = load_flags([pk], withdrawn=True).get(pk, [])
         return Response(
             {
-                **samples.serialize_full_sample(sample, body),
+                **samples.serialize_full_sample(sample, body, samples.load_exported_labels([pk]).get(pk, [])),
                 "visible": sample.visible and not sample.step.superseded,
                 "seen_in": [{"id": dump.pk, **pick_fields(dump, "source", "format")} for dump in body.source_dumps],
                 "flags": [serialize_flag(flag) for flag in flags],

@@ -11,6 +11,8 @@ VERB_NAMES = {
     "token.create": N_("created a token"), "token.revoke": N_("revoked a token"),
     "pin.create": N_("pinned a step"), "pin.note": N_("edited the note of a pin"), "pin.remove": N_("removed a pin"),
     "flag.raise": N_("flagged samples"), "flag.withdraw": N_("withdrew a flag"), "flag.undo": N_("undid a flag action"),
+    "label.undo": N_("undid an action on labels"), "label.withdraw": N_("withdrew a label"),
+    "rubric.save": N_("changed the rubric"),
     "plan.save": N_("saved a replay plan"), "correct.set": N_("changed the correctness rule"),
     "run.tag": N_("tagged a run"), "run.untag": N_("removed a tag"), "run.archive": N_("archived a run"),
     "run.unarchive": N_("restored a run from the archive"), "run.index": N_("re-indexed a run"),
@@ -26,7 +28,8 @@ VERB_NAMES = {
 }  # fmt: skip
 DETAIL_NAMES = {
     "role": N_("role"), "rule": N_("rule"), "before": N_("before"), "reason": N_("reason"), "label": N_("label"),
-    "text": N_("text"), "flags": N_("flags"), "tag": N_("tag"), "scopes": N_("scopes"), "step": N_("step"),
+    "text": N_("text"), "flags": N_("flags"), "labels": N_("labels"), "questions": N_("questions"),
+    "name": N_("name"), "author": N_("author"), "tag": N_("tag"), "scopes": N_("scopes"), "step": N_("step"),
     "split": N_("split"), "note": N_("note"),
 }  # fmt: skip
 MAX_DETAIL_CHARS = 200

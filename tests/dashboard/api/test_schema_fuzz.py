@@ -60,6 +60,7 @@ ID_BY_PATH = {
     "samples": "sample",
     "findings": "finding",
     "flags": "flag",
+    "labels": "flag",
     "pins": "pin",
     "tokens": "token",
     "views": "view",

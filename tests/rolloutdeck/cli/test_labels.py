@@ -1,0 +1,68 @@
+"""`rolloutdeck labels` against a real server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rolloutdeck.cli.entry import main
+from rollouts.models import Label, Project, Sample
+from tests.rollouts.support.push import indexed, lines
+from tests.support import builders
+
+pytestmark = pytest.mark.django_db(transaction=True)
+RUBRIC = {
+    "questions": [
+        {"key": "correct", "title": "Right?", "kind": "yes-no"},
+        {"key": "quality", "kind": "rating"},
+        {"key": "note", "kind": "text"},
+    ],
+    "guidelines": "Read it all.",
+}
+
+
+def test_a_rubric_is_set_and_labels_are_stored_and_listed(
+    node: Path, owner: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ROLLOUTDECK_TOKEN", builders.token(owner, "read", "annotate", "admin"))
+    rows = [{"prompt": "p", "response": text, "score": n} for n, text in enumerate("ab")]
+    indexed(builders.run(Project.objects.get()), lines(*rows), 1)
+    first, second = Sample.objects.order_by("ordinal").values_list("pk", flat=True)
+
+    def run(*words: Any) -> tuple[int, str, str]:
+        capsys.readouterr()
+        return main(["labels", *map(str, words)]), *capsys.readouterr()
+
+    file, labels = node / "rubric.json", node / "labels.jsonl"
+    file.write_text(json.dumps(RUBRIC), encoding="utf-8")
+    assert run("rubric", "--set", file) == (0, "", "The rubric is version 1.\n")
+    shown = json.loads(run("rubric")[1])
+    assert (shown["version"], shown["guidelines"], len(shown["questions"])) == (1, "Read it all.", 3)
+    file.write_text(json.dumps({**shown, "version": 0}), encoding="utf-8")
+    assert "now version 1, not 0" in run("rubric", "--set", file)[2]
+
+    assert run("add", first, "correct", "false", "--rationale", "no proof") == (0, "", "Stored.\n")
+    assert "No change" in run("add", first, "correct", "false", "--rationale", "no proof")[2]
+    status, _, error = run("add", first, "correct", "perhaps")
+    assert status == 2 and "must be true or false" in error
+    written = [
+        {"sample": second, "name": "quality", "value": 4, "source": "model", "author": "judge"},
+        {"sample": second, "name": "note", "value": "多行\n文本"},
+    ]
+    labels.write_text("".join(json.dumps(row) + "\n\n" for row in written), encoding="utf-8")
+    assert "2 labels of" in run("add", "--file", labels)[2]
+    labels.write_text("{}\nno json\n", encoding="utf-8")
+    assert "line 2, is not JSON" in run("add", "--file", labels)[2]
+    assert "Use either --file or SAMPLE" in run("add", first, "correct", "true", "--file", labels)[2]
+
+    status, table, count = run("list")
+    assert status == 0 and "3 labels of math/grpo" in count
+    assert table.splitlines()[0].split() == ["step", "name", "value", "author", "source", "sample", "rationale"]
+    assert "多行 文本" in table and "no proof" in table and first in table
+    listed = [json.loads(line) for line in run("list", "--json", "--source", "model")[1].splitlines()]
+    assert [(row["sample"], row["name"], row["value"]) for row in listed] == [(second, "quality", 4)]
+    assert Label.objects.count() == 3

@@ -10,7 +10,7 @@ import numpy as np
 
 from rollouts.agreement.answers import CHOICES, NUMBER, RATING, FloatArray, IntArray
 
-MAX_SETS = 3000  # distinct sets of choices whose distances fit in memory; with more, sets are equal or not
+MAX_SETS = 1500  # distinct sets of choices whose distances fit in memory; with more, sets are equal or not
 
 
 class Distance(Protocol):

@@ -46,10 +46,12 @@ class PeoplePair:
 @dataclass(frozen=True, slots=True)
 class Confusion:
     """How often a pair of answers to an item is `values[row]` of the first person by name and `values[column]` of the
-    second one. "Cannot judge" is the last value, if somebody answered it."""
+    second one. "Cannot judge" is the last value, if somebody answered it. `by_person` says how often each person gave
+    each value, in the same items."""
 
     values: tuple[Any, ...]
     counts: tuple[tuple[int, ...], ...]
+    by_person: dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +164,18 @@ def estimate_kappa(first: IntArray, second: IntArray, values: int, distance: Dis
 
 def count_confusion(answers: Iterable[Answer], kind: str) -> Confusion | None:
     """None without a pair, or for more than 60 different values."""
-    pairs = build_table(answers, kind, with_cannot_judge=True).pairs
-    values = pairs.table.values
-    if not values:
+    table = build_table(answers, kind, with_cannot_judge=True)
+    size = len(table.values)
+    if not size:
         return None
-    counts = np.bincount(pairs.first * len(values) + pairs.second, minlength=len(values) ** 2)
-    rows = counts.reshape(len(values), len(values)).tolist()
-    return Confusion(tuple(values), tuple(map(tuple, rows)))
+    pairs = table.pairs
+    counts = np.bincount(pairs.first * size + pairs.second, minlength=size**2).reshape(size, size)
+    given = np.bincount(table.person * size + table.value, minlength=len(table.people) * size).reshape(-1, size)
+    return Confusion(
+        values=tuple(tuple(sorted(value)) if isinstance(value, frozenset) else value for value in table.values),
+        counts=tuple(map(tuple, counts.tolist())),
+        by_person={person: tuple(row) for person, row in zip(table.people, given.tolist(), strict=True)},
+    )
 
 
 def split_choices(answers: Iterable[Answer], options: Collection[str]) -> dict[str, list[Answer]]:

@@ -38,6 +38,9 @@ class Design:
 def build_design(
     probabilities: FloatArray, strata: Sequence[Hashable] | None = None, groups: Sequence[Hashable] | None = None
 ) -> Design:
+    """Raises ValueError if a probability is not above 0 and at most 1."""
+    if not ((probabilities > 0) & (probabilities <= 1)).all():
+        raise ValueError("A sampling probability must be above 0 and at most 1.")
     size = len(probabilities)
     stratum = encode_labels(strata) if strata is not None else np.zeros(size, np.int64)
     group = encode_labels(groups) if groups is not None else np.arange(size)
@@ -102,10 +105,11 @@ def estimate_mean(design: Design, values: FloatArray) -> Estimate:
     if min(design.size, compute_effective_size(design.weights)) < MIN_LABELLED:
         return Estimate(size=design.size, reason=Reason.FEW_SAMPLES)
     total = design.weights.sum()
-    mean = float((design.weights * values).sum() / total)
-    variance = compute_variance(design, design.weights * (values - mean) / total)
+    scale = float(np.abs(values).max()) or 1.0  # squares of huge values do not overflow
+    mean = float((design.weights * (values / scale)).sum() / total)
+    variance = compute_variance(design, design.weights * (values / scale - mean) / total)
     reach = compute_t_quantile(design.degrees) * sqrt(variance)
-    return Estimate(mean, mean - reach, mean + reach, design.size)
+    return Estimate(mean * scale, (mean - reach) * scale, (mean + reach) * scale, design.size)
 
 
 def subtract_estimates(first: Estimate, second: Estimate) -> Estimate:

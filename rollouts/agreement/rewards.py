@@ -31,13 +31,10 @@ class LabelledSamples:
     groups: Sequence[Hashable] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError if columns differ in length or a probability is not in (0, 1]."""
+        """Raises ValueError if columns differ in length."""
         columns = (self.scores, self.good, self.probabilities, self.strata, self.groups)
         if any(column is not None and len(column) != len(self.ids) for column in columns):
             raise ValueError("All columns of labelled samples need the same length.")
-        known = self.probabilities[~np.isnan(self.probabilities)]
-        if ((known <= 0) | (known > 1)).any():
-            raise ValueError("A sampling probability must be above 0 and at most 1.")
 
     @cached_property
     def drawn(self) -> LabelledSamples:

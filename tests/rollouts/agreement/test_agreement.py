@@ -12,13 +12,14 @@ from rollouts.agreement import (
     Marks,
     Reason,
     decide_values,
+    distances,
     find_disagreements,
     measure_accuracy,
     measure_agreement,
     measure_span_agreement,
     split_choices,
 )
-from rollouts.agreement.estimates import TEXTS
+from rollouts.agreement.estimates import MIN_INTERVAL_ITEMS, MIN_LABELLED, TEXTS
 
 
 def read_answers(**people: list[Any]) -> list[Answer]:
@@ -146,6 +147,14 @@ def test_sets_of_choices_agree_in_part() -> None:
     assert result.percent == exact.percent
 
 
+def test_very_many_sets_are_equal_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distances, "MAX_SETS", 2)
+    result = measure_agreement(read_answers(ann=[["a"], ["b"], ["a", "b"]], bob=[["a"], ["b"], ["a"]]), "choices")
+    assert result.level == "nominal" and result.confusion is not None
+    assert result.confusion.values == (("a",), ("b",), ("a", "b"))
+    assert result.confusion.by_person == {"ann": (1, 1, 1), "bob": (2, 1, 0)}
+
+
 def test_each_option_is_a_question_of_its_own() -> None:
     options = split_choices(read_answers(ann=[["a"], ["a", "b"], None], bob=[["a"], [], ["b"]]), ["a", "b"])
     assert [answer.value for answer in options["a"]] == [True, True, None, True, False, False]
@@ -180,3 +189,4 @@ def test_marks_of_nobody_have_no_overlap() -> None:
 
 def test_every_reason_has_a_text() -> None:
     assert set(TEXTS) == set(Reason)
+    assert f" {MIN_INTERVAL_ITEMS} " in TEXTS[Reason.FEW_ITEMS] and f" {MIN_LABELLED} " in TEXTS[Reason.FEW_SAMPLES]

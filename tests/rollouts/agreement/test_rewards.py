@@ -91,7 +91,13 @@ def test_samples_without_a_score_are_left_out() -> None:
 @pytest.mark.parametrize("probabilities", [np.full(100, 0.0), np.full(100, 1.5), np.full(3, 1.0)])
 def test_columns_that_cannot_be_are_refused(probabilities: np.ndarray) -> None:
     with pytest.raises(ValueError, match="probability must be|same length"):
-        replace(SAMPLES, probabilities=probabilities)
+        check_reward(replace(SAMPLES, probabilities=probabilities), 0.5)
+
+
+def test_huge_scores_have_a_mean() -> None:
+    scores = np.where(SAMPLES.good, 1e300, -1e300)
+    mean = check_reward(replace(SAMPLES, scores=scores), 0.5).mean_score
+    assert mean.value == pytest.approx(1e300 * (420 - 260) / 680) and mean.high is not None and np.isfinite(mean.high)
 
 
 def test_each_source_and_each_part_of_the_reward_has_its_check() -> None:

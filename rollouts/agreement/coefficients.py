@@ -14,6 +14,8 @@ import numpy as np
 from rollouts.agreement.answers import FloatArray, IntArray, Pairs
 from rollouts.agreement.distances import Distance, RankDistance
 
+MIN_EXPECTED = 1e-9  # smaller differences are errors of rounding
+
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
@@ -26,10 +28,10 @@ class Ratio:
     expected: float
 
 
-def divide(numerators: FloatArray, denominators: FloatArray) -> FloatArray:
-    """NaN where nothing is expected, for example without the only item that has another value."""
+def divide(numerators: FloatArray, denominators: FloatArray, whole: float) -> FloatArray:
+    """NaN where next to nothing of the whole is expected, for example without the only item that has another value."""
     result = np.full(np.broadcast(numerators, denominators).shape, np.nan)
-    return np.divide(numerators, denominators, out=result, where=denominators > 1e-12)
+    return np.asarray(np.divide(numerators, denominators, out=result, where=denominators > MIN_EXPECTED * whole))
 
 
 def compute_percent(pairs: Pairs) -> Ratio:
@@ -55,14 +57,15 @@ def compute_alpha(pairs: Pairs, distance: Distance, corrected: bool = True) -> R
     apart = np.bincount(pairs.item, weights=distance.measure(pairs.first, pairs.second), minlength=table.items) * 2
     counts = np.bincount(table.value, minlength=len(table.values)).astype(np.float64)
     reach = distance.sum_distances(counts)
-    observed, expected = apart / (sizes - 1), counts @ reach
+    observed, expected = apart / (sizes - 1), float(counts @ reach)
     reach_of_item = np.bincount(table.item, weights=reach[table.value], minlength=table.items)
     size = sizes.sum()
     lost = 1 if corrected else 0
-    value = divide((size - lost) * observed.sum(), expected)
-    if not np.isfinite(value):
+    if expected <= MIN_EXPECTED * size:
         return None
-    without = divide((size - sizes - lost) * (observed.sum() - observed), expected - 2 * reach_of_item + apart)
+    value = (size - lost) * observed.sum() / expected
+    rest: FloatArray = np.asarray(expected - 2 * reach_of_item + apart, np.float64)
+    without = divide((size - sizes - lost) * (observed.sum() - observed), rest, expected)
     if isinstance(distance, RankDistance):
         slopes = (size - lost) * sum_slopes(pairs, distance) - value * 4 * counts * (
             size * distance.numbers - counts @ distance.numbers
@@ -78,7 +81,7 @@ def sum_slopes(pairs: Pairs, distance: RankDistance) -> FloatArray:
     sizes = pairs.table.answers_per_item[pairs.item]
     slopes = 4 * (distance.numbers[pairs.first] - distance.numbers[pairs.second]) / (sizes - 1)
     size = len(distance.numbers)
-    return np.bincount(pairs.first, slopes, minlength=size) - np.bincount(pairs.second, slopes, minlength=size)
+    return np.asarray(np.bincount(pairs.first, slopes, size) - np.bincount(pairs.second, slopes, size), np.float64)
 
 
 def compute_kappa(first: IntArray, second: IntArray, values: int, distance: Distance) -> Ratio | None:
@@ -87,10 +90,11 @@ def compute_kappa(first: IntArray, second: IntArray, values: int, distance: Dist
     rows, columns = (np.bincount(codes, minlength=values).astype(np.float64) for codes in (first, second))
     from_columns, from_rows = distance.sum_distances(columns), distance.sum_distances(rows)
     apart = distance.measure(first, second)
-    expected, items = rows @ from_columns, len(first)
-    value = divide(items * apart.sum(), expected)
-    if not np.isfinite(value):
+    expected, items = float(rows @ from_columns), len(first)
+    if expected <= MIN_EXPECTED * items:
         return None
-    without = divide((items - 1) * (apart.sum() - apart), expected - from_columns[first] - from_rows[second] + apart)
+    value = items * apart.sum() / expected
+    rest = expected - from_columns[first] - from_rows[second] + apart
+    without = divide((items - 1) * (apart.sum() - apart), rest, expected)
     share = float(apart.mean() / distance.maximum)
     return Ratio(float(value), without, share, float(expected / items**2 / distance.maximum))

@@ -33,10 +33,10 @@ class NominalDistance:
     maximum = 1.0
 
     def measure(self, first: IntArray, second: IntArray) -> FloatArray:
-        return (first != second).astype(np.float64)
+        return np.asarray(first != second, np.float64)
 
     def sum_distances(self, counts: FloatArray) -> FloatArray:
-        return counts.sum() - counts
+        return np.asarray(counts.sum() - counts)
 
 
 class NumberDistance:
@@ -53,11 +53,11 @@ class NumberDistance:
         self.maximum = 1.0
 
     def measure(self, first: IntArray, second: IntArray) -> FloatArray:
-        return (self.numbers[first] - self.numbers[second]) ** 2
+        return np.asarray((self.numbers[first] - self.numbers[second]) ** 2)
 
     def sum_distances(self, counts: FloatArray) -> FloatArray:
         size, total = counts.sum(), counts @ self.numbers
-        return size * self.numbers**2 - 2 * self.numbers * total + counts @ self.numbers**2
+        return np.asarray(size * self.numbers**2 - 2 * self.numbers * total + counts @ self.numbers**2)
 
 
 class RankDistance(NumberDistance):
@@ -88,11 +88,10 @@ class SetDistance:
         self.matrix = compute_masi(sets)
 
     def measure(self, first: IntArray, second: IntArray) -> FloatArray:
-        distances: FloatArray = self.matrix[first, second]
-        return distances
+        return np.asarray(self.matrix[first, second])
 
     def sum_distances(self, counts: FloatArray) -> FloatArray:
-        return self.matrix @ counts
+        return np.asarray(self.matrix @ counts)
 
 
 def compute_masi(sets: Sequence[frozenset[str]]) -> FloatArray:
@@ -107,7 +106,7 @@ def compute_masi(sets: Sequence[frozenset[str]]) -> FloatArray:
     jaccard = np.divide(common, union, out=np.ones_like(common), where=union > 0)
     # 1 if equal, 2/3 if one contains the other, 1/3 if they overlap, 0 if they have nothing in common.
     monotonicity = np.select([common == union, common == smaller, common > 0], [1.0, 2 / 3, 1 / 3], 0.0)
-    return 1 - np.where(common == 0, common == union, jaccard * monotonicity)
+    return np.asarray(1 - np.where(common == 0, common == union, jaccard * monotonicity))
 
 
 def choose_distance(kind: str, values: Sequence[Any], counts: FloatArray) -> Distance:

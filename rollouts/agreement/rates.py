@@ -78,9 +78,10 @@ def compute_variance(design: Design, parts: FloatArray) -> float:
 
 
 def compute_effective_size(weights: FloatArray) -> float:
-    """Kish (1965): the number of equally weighted samples that tell as much."""
+    """Kish (1965): the number of equally weighted samples that tell as much. Rounded, so that 20 samples are 20
+    whatever their weight and order."""
     squares = float((weights**2).sum())
-    return float(weights.sum()) ** 2 / squares if squares else 0.0
+    return round(float(weights.sum()) ** 2 / squares, 6) if squares else 0.0
 
 
 def estimate_rate(design: Design, hits: BoolArray, base: BoolArray | None = None) -> Estimate:

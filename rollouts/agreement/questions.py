@@ -46,7 +46,7 @@ class PeoplePair:
 @dataclass(frozen=True, slots=True)
 class Confusion:
     """How often a pair of answers to an item is `values[row]` of the first person by name and `values[column]` of the
-    second one. "Cannot judge" is the last value, if somebody answered it. `by_person` says how often each person gave
+    second one. "Cannot judge" is the last value, if anyone answered it. `by_person` says how often each person gave
     each value, in the same items."""
 
     values: tuple[Any, ...]

@@ -43,7 +43,7 @@ PACKAGES = (
         "idiomorph",
         "0.8.0",
         "sha512-R47JBL+6jHDQvcnbppIUtXXcxi5h6+wuCEEZXnRhUltsgzPFKzThL5PuHppP9ypJuy+7WawcY1TsSBD/iQbMhw==",
-        ("LICENSE", "dist/idiomorph-ext.min.js", "dist/idiomorph.min.js"),
+        ("LICENSE", "dist/idiomorph.min.js"),
     ),
     Package(
         "uplot",

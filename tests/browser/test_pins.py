@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import sign_in
 from tests.browser.support.measure import Site, Visit, overflow
 from tests.browser.support.training import PROJECT, Training
 from tests.browser.test_sample_views import HOSTILE
+from tests.browser.test_slow import Held
 
 HOST = "node7"
 
@@ -112,6 +113,44 @@ def test_a_step_is_pinned_by_key_planned_at_step_3_and_the_strip_shows_it(visit:
     assert "base=" not in page.url
     expect(page.locator(".commands")).to_contain_text("--plan by-key@1")
     expect(page.get_by_role("button", name="Save as revision 2")).to_be_disabled()
+
+
+def is_preview(route: Route) -> bool:
+    return "hx-current-url" in route.request.headers
+
+
+def is_live_update(route: Route) -> bool:
+    return route.request.headers.get("hx-target") == "plan" and not is_preview(route)
+
+
+def test_what_is_typed_chosen_or_saved_while_a_preview_loads_is_kept(visit: Visit, training: Training) -> None:
+    plan_steps(training, 2, "slow")
+    pattern = re.compile(r"/pins/\?")
+    updates = Held(visit.page, pattern, is_live_update)
+    page = visit.go(plan_of("slow"))
+    updates.wait()  # after a connect, the page asks for what it may have missed
+    previews = Held(page, pattern, is_preview)
+    page.get_by_label("repeat_last").check()
+    previews.wait()
+    with page.expect_response(pattern):
+        updates.release()
+    page.wait_for_timeout(100)  # for the swap
+    assert page.get_by_label("repeat_last").is_checked()
+    targets = page.locator("#plan-lines input[name=target]")
+    targets.nth(0).fill("5")
+    page.keyboard.press("ArrowDown")
+    expect(targets.nth(1)).to_be_focused()
+    page.keyboard.type("8")
+    previews.release()
+    expect(page.locator("#plan-strip")).to_contain_text(f"step 5: {training.name}")
+    assert targets.nth(1).input_value() == "8" and page.get_by_label("repeat_last").is_checked()
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("main")).to_contain_text("Saved revision 3")
+    expect(page.locator("#plan-strip")).to_contain_text(f"step 8: {training.name}")
+    page.get_by_label("cache").check()
+    page.keyboard.press("Control+Enter")  # before the answer enables the button
+    expect(page.locator("main")).to_contain_text("Saved revision 4")
+    visit.faults[:] = [fault for fault in visit.faults if "htmx:" not in fault]  # htmx logs requests that it stops
 
 
 def test_of_two_people_who_plan_at_once_the_second_is_told_and_keeps_what_they_did(

@@ -106,6 +106,7 @@ def test_the_lines_of_a_plan_and_the_list_of_pins_are_one_stop_each(visit: Visit
     plan_steps(training, 5, "roving")
     page = visit.go(f"/pins/?project={PROJECT}&plan=roving")
     page.wait_for_load_state("networkidle")
+    page.evaluate("htmx.config.defaultSettleDelay = 20_000")  # a slow computer: the next key comes in between
     page.locator("#run").focus()
     page.keyboard.press("Tab")
     fields = page.locator("#plan-lines input[name=target]")
@@ -119,7 +120,9 @@ def test_the_lines_of_a_plan_and_the_list_of_pins_are_one_stop_each(visit: Visit
     expect(fields.nth(1)).to_be_focused()
     page.keyboard.press("ArrowDown")
     expect(fields.nth(2)).to_be_focused()
-    expect(page.locator("#plan-strip")).to_contain_text("step 77")
+    expect(page.locator("#plan-strip")).to_contain_text(f"step 77: {training.name}")
+    assert page.locator("#plan-lines").evaluate(LINE_STOPS) == 1
+    expect(fields.nth(2)).to_be_focused()
     page.keyboard.press("ArrowRight")  # the whole text is selected, so the caret is at its end
     assert "/steps/" in focused(page)
     page.keyboard.press("End")
@@ -137,6 +140,24 @@ def test_the_lines_of_a_plan_and_the_list_of_pins_are_one_stop_each(visit: Visit
     page.keyboard.press("Tab")
     expect(pins.locator("input[name=note]").first).to_be_focused()
     page.keyboard.press("Escape")
+
+
+def test_all_fields_are_one_stop_and_a_long_text_scrolls_before_it_is_left(visit: Visit, training: Training) -> None:
+    training.pushed(1, 1, [{"prompt": "p", "response": "line\n" * 200, "score": 1.0, "zone": "z"}])
+    page = visit.go(f"/samples/{training.samples(1)[0]['id']}/?view=json")
+    fields = page.locator("#all-fields")
+    texts = "(box) => [...box.querySelectorAll('a, button, div.text')].filter((one) => one.tabIndex >= 0).length"
+    assert fields.evaluate(texts) == 1
+    response = fields.get_by_role("group", name="response", exact=True)
+    response.focus()
+    page.keyboard.press("ArrowDown")
+    expect(response).to_be_focused()
+    response.evaluate("(text) => (text.scrollTop = text.scrollHeight)")
+    page.keyboard.press("ArrowDown")
+    expect(response).not_to_be_focused()
+    assert fields.locator("div.text:focus").count() == 1
+    page.keyboard.press("ArrowRight")
+    assert fields.locator("button:focus, .tools a:focus").count() == 1
 
 
 def test_without_scripts_every_bar_is_a_link(person: object, training: Training, site: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -33,18 +34,28 @@ def slow(visit: Visit) -> Callable[[], None]:
 
 
 class Held:
-    """Requests that get no answer before `release`."""
+    """Requests that get no answer before `release`. `concerns` tells which of those with this pattern."""
 
-    def __init__(self, page: Page, pattern: str | re.Pattern[str]) -> None:
+    def __init__(
+        self, page: Page, pattern: str | re.Pattern[str], concerns: Callable[[Route], bool] = lambda route: True
+    ) -> None:
         self.routes: list[Route] = []
         self.released = False
+        self.page, self.concerns = page, concerns
         page.route(pattern, self.take)
 
     def take(self, route: Route) -> None:
-        if self.released:
-            route.continue_()
+        if self.released or not self.concerns(route):
+            route.fallback()
         else:
             self.routes.append(route)
+
+    def wait(self) -> None:
+        """Until a request is held."""
+        deadline = time.monotonic() + 20
+        while not self.routes:
+            assert time.monotonic() < deadline, "nothing was requested"
+            self.page.wait_for_timeout(20)
 
     def release(self) -> None:
         self.released = True
@@ -187,6 +198,21 @@ def test_keys_that_waited_too_long_for_the_scripts_are_named_and_not_used(visit:
     scripts.release()
     expect(page.locator(".toast")).to_have_text("Not used, since the page was not ready: j f 1")
     assert selected(page) == [ids[0]] and flagged(training) == []
+
+
+def test_arrow_keys_in_a_strip_wait_for_the_scripts(visit: Visit, training: Training) -> None:
+    for step in (1, 2, 3):
+        training.pushed(step, 2)
+    page = visit.page
+    scripts = Held(page, re.compile(r"/js/app\.js"))
+    page.goto(f"{visit.site.url}/runs/{training.uid}/steps/1/", wait_until="commit")
+    page.locator("#strip-bars a").nth(1).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")  # would open step 2 if the arrow key were lost
+    page.wait_for_timeout(200)
+    assert "/steps/1/" in page.url
+    scripts.release()
+    page.wait_for_url("**/steps/3/**")
 
 
 def test_flag_keys_before_the_script_of_a_group_do_not_follow_the_link(visit: Visit, training: Training) -> None:

@@ -8,7 +8,7 @@ addEventListener("popstate", () => onpopstate || location.reload());
   const BUTTONS = "[type=range], [type=checkbox], [type=radio], [type=submit], [type=button]";
   const FIELD = `input:not(${BUTTONS}), textarea, select, [contenteditable]`;
   const gates = new Set(); // { passes }, a function that is true if a key may pass
-  let waiting = [], replaying = false, lastUsed = 0, start;
+  let waiting = [], replaying = false, lastUsed = 0, started = false, start;
 
   const isTyping = () => Boolean(document.activeElement?.matches(FIELD));
   const isHeld = (key) => [...gates].some((gate) => !gate.passes(key, isTyping()));
@@ -20,6 +20,7 @@ addEventListener("popstate", () => onpopstate || location.reload());
     if (key === " ") return waiting.length > 0 || Boolean(document.querySelector("[data-key=Space]") && !isPressable(target));
     if (key.length === 1) return document.body?.dataset.keys !== "off" && (!altKey || "[]{}/?".includes(key));
     if (key === "Enter") return waiting.length > 0 || !isPressable(target);
+    if (!started && /^(Arrow|Home$|End$)/.test(key) && target.closest?.("[data-roving]")) return true;
     return waiting.length > 0 && /^(Arrow|Backspace$|Delete$|Home$|End$|Tab$)/.test(key);
   }
   const isPressable = (target) => Boolean(target.closest?.("a, button, summary"));
@@ -74,7 +75,13 @@ addEventListener("popstate", () => onpopstate || location.reload());
   // What the browser does with a key that a person presses, but not with one that a script sends.
   function applyDefault(target, key) {
     if (target.matches(FIELD) && target.setRangeText) return typeInto(target, key);
-    if ((key === "Enter" || key === " ") && target.matches("a, button, summary")) target.click();
+    if ((key === "Enter" || key === " ") && target.matches("a, button, summary")) click(target);
+  }
+
+  // A link of a drawing has no method for it.
+  function click(target) {
+    if (target.click) target.click();
+    else target.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
   }
 
   function typeInto(field, key) {
@@ -106,9 +113,9 @@ addEventListener("popstate", () => onpopstate || location.reload());
   const plain = ({ key, code, shiftKey, ctrlKey, metaKey, altKey }) => ({ key, code, shiftKey, ctrlKey, metaKey, altKey });
 
   // Keys after the one that leaves the page are for the next page. If the page stays, for example after a download, they are
-  // not used.
+  // named and not used.
   addEventListener("beforeunload", () => {
-    const stays = () => drop();
+    const stays = () => waiting.length && reject();
     waitFor(new Promise((resolve) => setTimeout(resolve, MAX_LEAVING)).then(stays));
   });
   addEventListener("pagehide", () => {
@@ -123,7 +130,12 @@ addEventListener("popstate", () => onpopstate || location.reload());
     if (Date.now() - time < MAX_AGE) waiting = keys.map((event) => ({ event, time: performance.now() }));
   }
 
-  waitFor(new Promise((resolve) => (start = resolve)));
+  waitFor(new Promise((resolve) => {
+    start = () => {
+      started = true;
+      resolve();
+    };
+  }));
   try {
     takeOver();
   } catch {

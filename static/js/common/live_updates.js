@@ -1,7 +1,7 @@
 // Live updates: a WebSocket sends change notifications, and each panel requests its normal URL again. A lost notification
 // does no harm: the server sends one after each connect. Without a socket the page polls every five seconds.
 import { fill, gettext } from "./i18n.js";
-import { buildUrl, forgetPanel, requestPanel, swapPanel } from "./panel.js";
+import { buildUrl, countUserRequests, forgetPanel, requestPanel, swapPanel, waitForUserRequests } from "./panel.js";
 
 // In ms. All listeners get a notification at once, so the delay grows with their number. A slow server gets fewer requests.
 const DELAY = 60, JITTER = 120, JITTER_PER_LISTENER = 25, MAX_JITTER = 10000, PAUSE = 2, MAX_PAUSE = 10000, TIMEOUT = 30000;
@@ -59,11 +59,16 @@ function panelUrl(panel) {
 // Some panels show the time since the last update.
 setInterval(() => document.hidden || document.querySelectorAll("[data-ages]").forEach(refresh), AGE);
 
+// What the user has asked for in the meantime is newer than an answer, so the panel is requested again.
 async function load(panel, force = false) {
-  const from = panelUrl(panel), step = page()?.dataset.step;
+  await waitForUserRequests(panel);
+  const from = panelUrl(panel), step = page()?.dataset.step, count = countUserRequests(panel);
   const html = await requestPanel(panel, from, { quiet: true, signal: AbortSignal.timeout(TIMEOUT) });
   if (!panel.isConnected) return;
-  if (from !== panelUrl(panel) || step !== page()?.dataset.step) return load(panel, force);
+  if (from !== panelUrl(panel) || step !== page()?.dataset.step || count !== countUserRequests(panel)) {
+    forgetPanel(panel);
+    return load(panel, force);
+  }
   if (html === null) return;
   if (force || !panel.hasAttribute("data-hold") || !holds(panel, html)) swapPanel(panel, html);
   else forgetPanel(panel);

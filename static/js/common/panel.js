@@ -48,15 +48,54 @@ export async function requestPanel(panel, url, { signal, quiet = false } = {}) {
   }
 }
 
-// Morphs the panel, so that focus, scroll position, typed text and open boxes remain. `ignoreActiveValue` spares all content
+// --- requests of the user -----------------------------------------------------------------------------------------------
+
+// What htmx requests for a panel, for example the preview of a form that the user has changed. A live update that was requested before knows nothing
+// of it.
+const asked = new WeakMap(); // panel -> { count, answered }, a promise
+
+function requestsFor(panel) {
+  if (!asked.has(panel)) asked.set(panel, { count: 0, answered: Promise.resolve() });
+  return asked.get(panel);
+}
+
+document.addEventListener("htmx:beforeSend", ({ detail: { elt, target, xhr } }) => {
+  if (elt.matches("[hx-trigger^=load]")) return; // the next part of a search
+  const requests = requestsFor(target);
+  const answer = new Promise((resolve) => xhr.addEventListener("loadend", resolve));
+  requests.count += 1;
+  requests.answered = Promise.all([requests.answered, answer]);
+});
+
+export const countUserRequests = (panel) => requestsFor(panel).count;
+
+// Waits until all requests of the user for the panel are answered, also those that begin in the meantime.
+export async function waitForUserRequests(panel) {
+  const requests = requestsFor(panel);
+  for (let count; count !== requests.count; await requests.answered) count = requests.count;
+}
+
+// --- morphing -----------------------------------------------------------------------------------------------------------
+
+// Morphs the panel, so that focus, scroll position, selection and typed text remain. `ignoreActiveValue` spares all content
 // of the focused element, so it is set only for a field.
-export function swapPanel(panel, html) {
+function morph(panel, content, beforeAttributeUpdated) {
   const ignoreActiveValue = document.activeElement?.matches("input, textarea, select");
-  const callbacks = { beforeAttributeUpdated: mayChange, beforeNodeMorphed: (node) => !isEdited(node) };
-  window.Idiomorph.morph(panel, html, { morphStyle: "innerHTML", ignoreActiveValue, callbacks });
+  const callbacks = { beforeAttributeUpdated, beforeNodeMorphed: (node) => !isEdited(node) };
+  return window.Idiomorph.morph(panel, content, { morphStyle: "innerHTML", ignoreActiveValue, callbacks });
+}
+
+// What arrives by itself leaves open boxes open, too.
+export function swapPanel(panel, html) {
+  morph(panel, html, (name, node) => mayChange(name, node) && !(name === "open" && node.tagName === "DETAILS"));
   window.htmx?.process(panel);
   announceSettled(panel);
 }
+
+// `hx-swap="morph:innerHTML"`
+window.htmx?.defineExtension("morph", {
+  handleSwap: (style, panel, fragment) => style === "morph:innerHTML" && morph(panel, fragment, mayChange),
+});
 
 // A form that the user edits is not replaced: it contains the version that the edit is based on.
 function isEdited(node) {
@@ -65,11 +104,14 @@ function isEdited(node) {
   return node.open || typed;
 }
 
-// The server's HTML must not undo a selection, an open box or a field value of the user, except values that the URL contains.
+const TYPED = "textarea, input:not([type=hidden], [type=checkbox], [type=radio], [data-ours])";
+
+// The server's HTML must not undo a selection or a typed value of the user, except values that the URL contains.
 function mayChange(name, node) {
-  if (name === "value" && node.matches?.("[type=hidden], [data-ours]")) return true;
+  if (name === "value") return !node.matches?.(TYPED);
+  if (name === "checked") return !node.matches?.("[data-kept]"); // the server does not know its state
   if (name === "tabindex") return !node.closest?.("[data-roving]"); // roving.js sets it
-  return !(name === "aria-selected" || name === "value" || (name === "open" && node.tagName === "DETAILS"));
+  return name !== "aria-selected";
 }
 
 // Shows the progress bar while requests are in flight; `change` is 1 or -1.

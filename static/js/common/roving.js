@@ -7,6 +7,7 @@
 //                       row, Ctrl+Home and Ctrl+End to the first and last item. A row is a `tr` or has `data-roving-row`.
 //   data-roving-items   a selector of the items; by default all links, buttons, checkboxes, and elements with `data-roving-item`.
 //                       In a text field that is an item, ← and → move on only at the ends of its text; Home and End stay in it.
+//                       In a text that scrolls, ↑ ↓ Home End move on only at its ends.
 //   data-roving-main    a selector of the item that a selected row is known by; by default its first item
 //
 // The tab stop is the item that had the focus last; when the selection of the page moves (`aria-current` of an item,
@@ -111,7 +112,16 @@ function keepFocus() {
 }
 
 document.addEventListener("deck:settled", ({ detail }) => (arrangeAll(detail.panel), keepFocus()));
-document.addEventListener("htmx:afterSettle", () => (arrangeAll(), keepFocus()));
+// After the swap, not only when it has settled: a key may come in between. htmx names each new element; once is enough.
+const arranged = {};
+for (const name of ["htmx:afterSwap", "htmx:afterSettle"]) {
+  document.addEventListener(name, ({ detail: { xhr } }) => {
+    if (xhr && arranged[name] === xhr) return;
+    arranged[name] = xhr;
+    arrangeAll();
+    keepFocus();
+  });
+}
 // Scripts build parts of some pages, so the stops are set before each Tab.
 document.addEventListener("keydown", (event) => event.key === "Tab" && arrangeAll(), true);
 
@@ -150,6 +160,14 @@ function findTarget(box, item, event) {
   if (isGrid && event.key === "ArrowDown") return findInRow(items, item, 1);
 }
 
+// Whether the key scrolls the item itself: a long text is left only at its ends.
+function isScrolling({ key, target }) {
+  const rest = target.scrollHeight - target.clientHeight;
+  if (!target.matches("div[data-roving-item]") || rest < 2) return false;
+  if (key === "ArrowUp" || key === "Home") return target.scrollTop > 0;
+  return (key === "ArrowDown" || key === "End") && target.scrollTop < rest - 1;
+}
+
 // A key that moves the caret inside the text of a field belongs to the field.
 function isForText({ key, target }) {
   if (!target.matches(TYPING)) return false;
@@ -165,7 +183,7 @@ document.addEventListener("keydown", (event) => {
   if (!KEYS.has(event.key) || isIgnored(event) || event.altKey || event.metaKey || event.shiftKey) return;
   if (event.ctrlKey && event.key !== "Home" && event.key !== "End") return;
   const box = event.target.closest?.("[data-roving]");
-  if (!box || isForText(event)) return;
+  if (!box || isForText(event) || isScrolling(event)) return;
   const target = findTarget(box, event.target, event);
   if (!target) return;
   event.preventDefault();

@@ -26,8 +26,10 @@ updateAges();
 setInterval(() => document.hidden || updateAges(), 5000);
 document.addEventListener("deck:settled", (event) => updateAges(event.detail.panel));
 document.addEventListener("htmx:afterSettle", () => updateAges());
-document.addEventListener("htmx:beforeRequest", () => countRequests(1));
-document.addEventListener("htmx:afterRequest", () => countRequests(-1));
+document.addEventListener("htmx:beforeSend", ({ detail: { xhr } }) => {
+  countRequests(1);
+  xhr.addEventListener("loadend", () => countRequests(-1));
+});
 document.addEventListener("htmx:sendError", ({ detail }) => {
   const isRead = detail.requestConfig?.verb === "get";
   const text = isRead ? gettext("Server unreachable.") : gettext("Server unreachable. Not saved; try again.");

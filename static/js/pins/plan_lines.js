@@ -1,4 +1,5 @@
 // The lines of a plan: j and k move, x selects, Ctrl+Enter saves.
+import { waitForUserRequests } from "../common/panel.js";
 
 const form = () => document.getElementById("plan-form");
 const lines = () => [...document.querySelectorAll("#plan .entries .replays")].filter((link) => link.checkVisibility());
@@ -28,16 +29,15 @@ document.addEventListener("click", (event) => {
   if (pick) target?.closest("tr").querySelector(".pick")?.click();
 });
 
-// Ctrl+Enter saves what is typed. A field that has just been changed asks for a new preview first, which enables the button.
+// Ctrl+Enter saves what is typed and chosen. A field that is left after a change asks for a new preview, and the button is
+// enabled only with its answer.
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.isComposing || document.querySelector("dialog[open]")) return;
-  const save = () => form()?.querySelector("button[value=save]:enabled")?.click();
   const field = document.activeElement;
   if (!form() || (field.form && field.form !== form())) return;
   event.preventDefault();
-  if (!field.matches("[name=target]") || field.value === field.defaultValue) return save();
-  document.addEventListener("htmx:afterSettle", save, { once: true });
-  field.blur();
+  if (field.matches("[name=target]") && field.value !== field.defaultValue) field.blur();
+  waitForUserRequests(document.getElementById("plan")).then(() => form()?.querySelector("button[value=save]:enabled")?.click());
 });
 
 // A removed line leaves the form at once: a click that comes before the answer stops the request of this one, and its

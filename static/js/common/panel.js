@@ -50,8 +50,8 @@ export async function requestPanel(panel, url, { signal, quiet = false } = {}) {
 
 // --- requests of the user -----------------------------------------------------------------------------------------------
 
-// What htmx requests for a panel, for example the preview of a form that the user has changed. A live update that was requested before knows nothing
-// of it.
+// What htmx requests for a panel, for example the preview of a form that the user has changed. A live update that was
+// requested before knows nothing of it.
 const asked = new WeakMap(); // panel -> { count, answered }, a promise
 
 function requestsFor(panel) {
@@ -77,8 +77,8 @@ export async function waitForUserRequests(panel) {
 
 // --- morphing -----------------------------------------------------------------------------------------------------------
 
-// Morphs the panel, so that focus, scroll position, selection and typed text remain. `ignoreActiveValue` spares all content
-// of the focused element, so it is set only for a field.
+// Morphs the panel, so that focus, scroll position, selection and typed text remain. `ignoreActiveValue` spares all content of
+// the focused element, so it is set only for a field.
 function morph(panel, content, beforeAttributeUpdated) {
   const ignoreActiveValue = document.activeElement?.matches("input, textarea, select");
   const callbacks = { beforeAttributeUpdated, beforeNodeMorphed: (node) => !isEdited(node) };

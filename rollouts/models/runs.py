@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 
 from rollouts.models.projects import Project
@@ -115,6 +115,12 @@ class RunAlias(models.Model):
         return self.uid
 
 
+class AttemptQuerySet(models.QuerySet["Attempt"]):
+    def restarts(self) -> AttemptQuerySet:
+        """Attempts that started the training again: none that joined an earlier one while it ran."""
+        return self.filter(Q(concurrent_with=None) | Q(concurrent_with=F("pk")), number__gt=1)
+
+
 class Attempt(models.Model):
     """One start of the training. A later attempt supersedes earlier ones from its own first step on."""
 
@@ -131,6 +137,8 @@ class Attempt(models.Model):
     seen_at = models.DateTimeField(default=timezone.now, help_text="when its data last arrived")
     alive_at = models.DateTimeField(default=timezone.now, help_text="its start or last heartbeat")
     ended_at = models.DateTimeField(null=True, blank=True, help_text="when a process of it ended last")
+
+    objects: ClassVar = AttemptQuerySet.as_manager()
 
     class Meta:
         constraints = [

@@ -59,8 +59,8 @@ def find_flagged_steps(run: Run) -> list[RunEvent]:
 
 
 def find_restarts(run: Run) -> list[RunEvent]:
-    """Returns the first step of each later attempt that has one."""
-    later = dict(run.attempts.filter(number__gt=1).values_list("pk", "number"))
+    """Returns the first step of each restart that has one."""
+    later = dict(run.attempts.restarts().values_list("pk", "number"))
     if not later:
         return []
     first_steps: dict[int, int] = {}

@@ -39,8 +39,8 @@ class PlanOutcome:
 def load_plan_outcome(run: Run) -> PlanOutcome:
     timeline = load_replay_timeline(run)
     segments = {step.step: build_outcome_segment(step) for step in timeline.steps}
-    starts = run.attempts.annotate(first=Min("steps__step", filter=Q(steps__split="train"))).order_by("number")
-    restarts = [first for first in starts.values_list("first", flat=True)[1:] if first is not None]
+    starts = run.attempts.restarts().annotate(first=Min("steps__step", filter=Q(steps__split="train")))
+    restarts = [first for first in starts.order_by("number").values_list("first", flat=True) if first is not None]
     counts = {**timeline.counts, "all_generated": timeline.counts["generated"] + timeline.counts["none"]}
     saved = ""
     if timeline.estimated:

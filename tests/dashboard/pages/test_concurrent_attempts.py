@@ -70,6 +70,8 @@ def test_every_page_and_the_api_count_the_rows_of_all_attempts(run: Run, admin_c
     assert "grpo" in read_text(admin_client, "/?q=steps:2 score:0.58..0.59")
     assert "grpo" not in read_text(admin_client, "/?q=steps:4")
 
+    assert "restarted" not in read_text(admin_client, f"/runs/{run.uid}/")
+
     steps = admin_client.get(f"/api/v1/runs/{run.uid}/steps/?step=2").json()["results"]
     assert sum(row["samples"] for row in steps) == 12 and len({row["attempt"] for row in steps}) == 2
     assert admin_client.get(f"/api/v1/samples/?run={run.uid}&step=2").json()["count"] == 12

@@ -9,8 +9,10 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
+from dashboard.pages.pins.plan_outcome import load_plan_outcome
 from rollouts.ingest import open_run
 from rollouts.models import Project, Run, Sample
+from rollouts.runs import load_run_timeline
 from tests.rollouts.support.push import indexed, lines
 
 pytestmark = pytest.mark.django_db
@@ -75,3 +77,11 @@ def test_every_page_and_the_api_count_the_rows_of_all_attempts(run: Run, admin_c
     steps = admin_client.get(f"/api/v1/runs/{run.uid}/steps/?step=2").json()["results"]
     assert sum(row["samples"] for row in steps) == 12 and len({row["attempt"] for row in steps}) == 2
     assert admin_client.get(f"/api/v1/samples/?run={run.uid}&step=2").json()["count"] == 12
+
+
+def test_only_an_attempt_that_joined_no_other_is_a_restart(run: Run) -> None:
+    assert load_run_timeline(run) is None and load_plan_outcome(run).restarts == []
+    run.attempts.update(concurrent_with=None)
+    timeline = load_run_timeline(run)
+    assert timeline and [(event.kind, event.step, event.count) for event in timeline.events] == [("restarted", 1, 2)]
+    assert load_plan_outcome(run).restarts == [1]

@@ -8,6 +8,8 @@ from dashboard.pages.findings import add_form
 from dashboard.pages.findings import views as findings
 from dashboard.pages.flags import views as flags
 from dashboard.pages.group import views as group
+from dashboard.pages.labels import rubric
+from dashboard.pages.labels import views as labels
 from dashboard.pages.live import views as live
 from dashboard.pages.palette import views as go
 from dashboard.pages.pins import pin_box, range_form
@@ -58,6 +60,7 @@ urlpatterns = [
     path("samples/<str:pk>/file/", fields_view.download_field_view, name="sample-file"),
     path("samples/<str:pk>/images/<str:digest>/", sample.sample_image_view, name="sample-image"),
     path("samples/<str:pk>/flags/", flags.raise_flag_view, name="flag"),
+    path("samples/<str:pk>/labels/", labels.sample_labels_page, name="sample-labels"),
     path("findings/", findings.findings_page, name="findings"),
     path("findings/add/", add_form.add_to_finding_view, name="finding-add"),
     path("findings/<int:pk>/", findings.finding_page, name="finding"),
@@ -96,6 +99,7 @@ urlpatterns = [
     path("settings/<str:slug>/members/", members.save_member_view, name="members"),
     path("settings/<str:slug>/members/link/", members.create_member_link_view, name="member-link"),
     path("settings/<str:slug>/reasons/", projects.save_reasons_view, name="reasons"),
+    path("settings/<str:slug>/rubric/", rubric.rubric_page, name="rubric"),
     path("settings/<str:slug>/correct/", projects.save_correctness_rule_view, name="correct"),
     path("settings/<str:slug>/retention/", retention.retention_page, name="retention"),
     path("settings/<str:slug>/retention/run/", retention.run_retention_view, name="retention-run"),

@@ -5,11 +5,12 @@ A flag and an OK are labels with the names `flag`, `flag.<reason>` and `review`.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from rollouts.models.projects import Project
 from rollouts.models.runs import Run
@@ -25,6 +26,22 @@ OK_ANSWER: Final = " ok "
 def get_flag_name(reason: str) -> str:
     """Returns the name of the label that is a flag with this reason, or without one."""
     return FLAG_PREFIX + reason if reason else FLAG_NAME
+
+
+def format_value(value: Any) -> str:
+    """Returns the value of a label for people, in their language; options by their keys."""
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    names = {
+        "ok": _("OK"),
+        "cannot-judge": _("cannot judge"),
+        "bad": _("bad"),
+        "good": _("good"),
+        "unsure": _("unsure"),
+    }
+    return names.get(value, value) if isinstance(value, str) else str(value)
 
 
 class Rubric(models.Model):
@@ -114,6 +131,14 @@ class Label(models.Model):
         return self.name.startswith(FLAG_NAME)
 
     @property
+    def shown(self) -> str:
+        return format_value(self.value)
+
+    @property
+    def shown_source(self) -> str:
+        return {"human": _("human"), "code": _("code"), "model": _("model")}[self.source]
+
+    @property
     def reason(self) -> str:
         """The key of a flag's reason; empty without one."""
         return self.name.removeprefix(FLAG_PREFIX) if self.name.startswith(FLAG_PREFIX) else ""
@@ -134,6 +159,10 @@ class LabelChange(models.Model):
 
     def __str__(self) -> str:
         return f"{self.value} in {self.label_id} at {self.at}"
+
+    @property
+    def shown(self) -> str:
+        return format_value(self.value)
 
 
 class LabelAction(models.Model):

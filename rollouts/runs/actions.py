@@ -10,7 +10,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -18,7 +18,7 @@ from rollouts.errors import ConflictError
 from rollouts.indexing import reindex_run
 from rollouts.ingest import parse_tags
 from rollouts.live import notify_run_changed
-from rollouts.models import Dump, Label, Pin, Run, Step
+from rollouts.models import FLAG_NAME, Dump, Label, Pin, Run, Step
 from rollouts.projects import record_audit_entry
 
 TRASH_RETENTION = timedelta(days=7)
@@ -109,11 +109,12 @@ def save_field(run: Run, field: str, by: User, verb: str, **detail: str) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class RunSize:
-    """What is deleted with a run."""
+    """What is deleted with a run. `labels` are those that are not flags."""
 
     steps: int = 0
     samples: int = 0
     flags: int = 0
+    labels: int = 0
     pins: int = 0
     bytes: int = 0
 
@@ -123,13 +124,18 @@ def load_run_sizes(runs: Sequence[Run]) -> dict[int, RunSize]:
     ids = [run.pk for run in runs]
 
     def aggregate(rows: QuerySet[Any], *totals: Count | Sum) -> dict[int, list[int]]:
-        by_run = rows.filter(run__in=ids).order_by().values_list("run").annotate(*totals)
+        named = {f"total{number}": total for number, total in enumerate(totals)}
+        by_run = rows.filter(run__in=ids).order_by().values_list("run").annotate(**named)
         return {run: values for run, *values in by_run}
 
     steps = aggregate(Step.objects.all(), Count("pk"), Sum("samples"))
-    flags = aggregate(Label.objects.flags().active(), Count("pk"))
+    is_flag = Q(name__startswith=FLAG_NAME)
+    labels = aggregate(Label.objects.active(), Count("pk", filter=is_flag), Count("pk", filter=~is_flag))
     pins = aggregate(Pin.objects.filter(removed_at=None), Count("pk"))
     dumps = aggregate(Dump.objects.all(), Sum("bytes"))
-    return {
-        pk: RunSize(*steps.get(pk, [0, 0]), *flags.get(pk, [0]), *pins.get(pk, [0]), *dumps.get(pk, [0])) for pk in ids
-    }
+
+    def build_size(pk: int) -> RunSize:
+        counted = (*steps.get(pk, [0, 0]), *labels.get(pk, [0, 0]), *pins.get(pk, [0]))
+        return RunSize(*counted, *dumps.get(pk, [0]))
+
+    return {pk: build_size(pk) for pk in ids}

@@ -55,6 +55,8 @@ SHORTCUTS = (
     Shortcut("j k", N_("next / previous sample in the queue"), REVIEW, foot=N_("sample")),
     Shortcut("1–9", N_("flag with this reason and go to the next sample"), REVIEW, foot=N_("flag")),
     Shortcut("a", N_("mark as OK and go to the next sample"), READER, foot=N_("OK")),
+    Shortcut("0", N_("say that you cannot judge it and go to the next sample"), REVIEW),
+    Shortcut("b", N_("label the sample with the questions of the rubric"), READER, foot=N_("label")),
     Shortcut("n", N_("next batch, after this one is complete"), REVIEW),
     Shortcut("u", N_("undo your last action in this run"), FLAGGABLE),
     Shortcut(

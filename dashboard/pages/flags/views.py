@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import permissions
 from dashboard.pages import common
-from dashboard.pages.sample import build_flags_context, load_sample_flags
+from dashboard.pages.sample import build_flags_context, load_sample_labels
 from dashboard.pages.step import search_step
 from rolloutdeck.protocol import SPLITS
 from rollouts.errors import RolloutError
@@ -115,5 +115,5 @@ def respond_with_flags(request: HttpRequest, sample: Sample, error: str) -> Http
             messages.error(request, error)
         return common.redirect_see_other(common.get_return_url(request, "sample", sample.pk))
     role = sample.step.run.project.role_of(request.user)
-    context = build_flags_context(request, sample, load_sample_flags(sample), role)
+    context = build_flags_context(request, sample, load_sample_labels(sample), role)
     return common.set_cache_headers(render(request, "sample/flags.html", context | {"flag_error": error}), "")

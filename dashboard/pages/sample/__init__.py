@@ -8,12 +8,12 @@ from dashboard.pages.sample.fields_view import render_field_buttons
 from dashboard.pages.sample.pane import (
     build_flags_context,
     build_pane_context,
-    load_sample_flags,
+    load_sample_labels,
     parse_highlight_words,
 )
 from dashboard.pages.sample.prompt_history import render_prompt_bars
 
 __all__ = [
-    "build_flags_context", "build_pane_context", "load_sample_flags", "parse_highlight_words",
+    "build_flags_context", "build_pane_context", "load_sample_labels", "parse_highlight_words",
     "render_field_buttons", "render_prompt_bars",
 ]  # fmt: skip

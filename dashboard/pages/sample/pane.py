@@ -37,7 +37,7 @@ def build_pane_context(request: HttpRequest, sample: Sample, state: StepUrlState
             return build_loaded_pane_context(request, sample, data, state, role)
     except StorageUnavailableError as error:
         unread = str(error)
-    flags_context = build_flags_context(request, sample, load_sample_flags(sample), role)
+    flags_context = build_flags_context(request, sample, load_sample_labels(sample), role)
     return {"head": SampleRow(sample), "unread": unread, **flags_context}
 
 
@@ -69,16 +69,18 @@ def build_loaded_pane_context(
         "words": words,
         "mismatch": mismatch,
         "shared_edge": data.shared_edge,
-        **build_flags_context(request, sample, data.flags, role),
+        **build_flags_context(request, sample, data.labels, role),
         **view_modes.build_view_context(body, state.view, view_input),
     }
 
 
-def build_flags_context(request: HttpRequest, sample: Sample, flags: list[Label], role: str) -> dict[str, Any]:
-    """The context of `sample/flags.html`."""
+def build_flags_context(request: HttpRequest, sample: Sample, labels: list[Label], role: str) -> dict[str, Any]:
+    """The context of `sample/flags.html`, from the current labels of the sample."""
+    flags = [label for label in labels if label.is_flag]
     return {
         "sample": sample,
         "flags": flags,
+        "labels": [label for label in labels if not label.is_flag],
         "mine": {flag.reason for flag in flags if flag.user_id == request.user.pk},
         "reasons": sample.step.run.project.reasons,
         "may_flag": role_allows(role, "annotator"),
@@ -101,5 +103,5 @@ def parse_highlight_words(q: str) -> HighlightedTerms:
         return HighlightedTerms()
 
 
-def load_sample_flags(sample: Sample) -> list[Label]:
-    return related.load_flags_by_sample([sample])[sample.pk]
+def load_sample_labels(sample: Sample) -> list[Label]:
+    return related.load_labels_by_sample([sample])[sample.pk]

@@ -1,4 +1,4 @@
-"""What the pages of a sample show besides its row: body, flags, group, prompt history, replay."""
+"""What the pages of a sample show besides its row: body, labels, group, prompt history, replay."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ class RelatedData:
     """`siblings` is the sample's group in the trainer's order, with the sample; `history` the steps of its prompt."""
 
     body: SampleBody
-    flags: list[Label]
+    labels: list[Label]
     siblings: list[Sample]
     history: list[PromptStep]
     replay: ReplayLabel | None
@@ -39,7 +39,7 @@ class RelatedData:
 def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
     """{sample id: data} of the samples that have a body. Twenty samples of a step need as many queries as one.
     Raises StorageUnavailableError."""
-    bodies, flags = load_bodies(samples), load_flags_by_sample(samples)
+    bodies, labels = load_bodies(samples), load_labels_by_sample(samples)
     groups, scores = load_siblings(samples), load_prompt_scores(samples)
     replays = load_replay_labels({sample.step_id: sample.step for sample in samples}.values())
     edges = load_shared_edges(samples)
@@ -51,7 +51,7 @@ def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
             siblings = groups[sample.step_id, sample.group]
             related[sample.pk] = RelatedData(
                 body,
-                flags[sample.pk],
+                labels[sample.pk],
                 siblings,
                 history,
                 replays.get(sample.step_id),
@@ -80,13 +80,12 @@ def load_shared_edges(samples: Iterable[Sample]) -> dict[tuple[int, int | None],
     return edges
 
 
-def load_flags_by_sample(samples: Iterable[Sample]) -> dict[str, list[Label]]:
-    """{sample id: flags that are not withdrawn, oldest first}."""
-    flags: dict[str, list[Label]] = {sample.pk: [] for sample in samples}
-    rows = Label.objects.flags().active().filter(sample__in=list(flags)).prefetch_related("user")
-    for flag in rows.order_by("created_at"):
-        flags[flag.sample].append(flag)
-    return flags
+def load_labels_by_sample(samples: Iterable[Sample]) -> dict[str, list[Label]]:
+    """{sample id: labels that are not withdrawn, oldest first}. Flags are labels too."""
+    labels: dict[str, list[Label]] = {sample.pk: [] for sample in samples}
+    for label in Label.objects.active().filter(sample__in=list(labels)).order_by("created_at", "pk"):
+        labels[label.sample].append(label)
+    return labels
 
 
 def load_siblings(samples: Iterable[Sample]) -> dict[tuple[int, str], list[Sample]]:

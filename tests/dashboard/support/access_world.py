@@ -122,6 +122,8 @@ FORMS: dict[str, tuple[str, dict[str, str]]] = {
     "change-view": ("annotator", {"do": "rename", "name": "Other"}),
     "retention": ("owner", {"train": "every", "every": "3"}),
     "retention-run": ("maintainer", {}),
+    "rubric": ("maintainer", {"row": "0", "key:0": "correct", "kind:0": "yes-no", "base": "0", "do": "save"}),
+    "sample-labels": ("annotator", {"value:review": "cannot-judge"}),
     "quota": ("admin", {"quota_gb": "5"}),
 }
 ARTIFACT: dict[str, Any] = {"step": 9, "role": "rollout", "files": manifest_of({"a.json": b"1"})}

@@ -24,6 +24,7 @@ from rollouts.labels import (
 )
 from rollouts.labels import store as store_module
 from rollouts.models import AuditEntry, Label, LabelAction, LabelChange, Project, Run, Sample
+from rollouts.runs import load_run_sizes
 from tests.rollouts.flags.test_bulk import counted, filled, samples
 from tests.rollouts.labels.test_rubric import ROWS
 from tests.support import builders
@@ -193,6 +194,13 @@ def test_a_withdrawn_label_stays_readable(run: Run, mate: User, owner: User) -> 
     assert [row.value for row in load_labels([first], withdrawn=True)[first]] == [3]
     assert undo_label_action(run, owner).restored_count == 1
     assert read(run) == {(first, "mina", "quality", "3", "")}
+
+
+def test_labels_of_a_run_are_counted_before_it_is_deleted(run: Run, mate: User) -> None:
+    first, second = samples(run)[:2]
+    store_labels(run, mate, [Answer(first, "quality", 3), Answer(first, "review", "ok"), Answer(second, "flag", "bad")])
+    size = load_run_sizes([run])[run.pk]
+    assert (size.samples, size.flags, size.labels, size.pins) == (6, 1, 2, 0)
 
 
 def test_only_actions_of_the_last_day_can_be_undone(run: Run, mate: User) -> None:

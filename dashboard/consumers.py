@@ -1,10 +1,11 @@
 """Change notifications: `WS /ws/`. A page sends the topics that it shows, and requests its URL again when notified.
 
-Client: `{"topics": ["run:<uid>", "runs", "live", "pins", "findings"]}`, again after every change. Server: `{"topics",
-"split", "step", "version", "listeners"}`; `split step version` only for a run that the page shows. `listeners` is the
-number of pages of this process that get the same notification, so that they do not all send a request at once. The
-first notification follows the topics at once, so that a page that was asleep is updated. The connection closes with
-4401 if the session has ended: at the next message of the page, or at a notification half a minute later.
+Client: `{"topics": ["run:<uid>", "runs", "live", "pins", "findings", "queues"]}`, again after every change.
+Server: `{"topics", "split", "step", "version", "listeners"}`; `split step version` only for a run that the page shows.
+`listeners` is the number of pages of this process that get the same notification, so that they do not all send a
+request at once. The first notification follows the topics at once, so that a page that was asleep is updated. The
+connection closes with 4401 if the session has ended: at the next message of the page, or at a notification half a
+minute later.
 """
 
 import time
@@ -21,7 +22,7 @@ from dashboard.sessions import SessionStore
 from rollouts.live import ChangeNotification, get_channel_group
 from rollouts.models import Run
 
-OPEN_TOPICS = frozenset({"runs", "live", "pins", "findings"})
+OPEN_TOPICS = frozenset({"runs", "live", "pins", "findings", "queues"})
 MAX_TOPICS = 50
 SESSION_CHECK_SECONDS = 30.0  # notifications reach an ended session at most this long
 CLOSE_NOT_SIGNED_IN = 4401

@@ -16,6 +16,7 @@ from workers.celery import app
 log = logging.getLogger(__name__)
 
 TaskName = Literal[
+    "extend_queues",
     "index_dump",
     "check_artifact",
     "evaluate_correctness",

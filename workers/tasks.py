@@ -33,6 +33,7 @@ from rollouts.maintenance import (
 )
 from rollouts.metrics import compact_metric_rows
 from rollouts.models import Project
+from rollouts.queues import extend_growing_queues, has_growing_queues
 from rollouts.retention import apply_due_policies, delete_orphan_raw_files, has_due_policies
 from rollouts.sharing import delete_expired_content
 from workers import dispatch, liveness
@@ -74,6 +75,12 @@ def update_outdated_steps() -> None:
 
 
 @shared_task
+def extend_queues() -> None:
+    """Adds the samples of new steps to the review queues that grow."""
+    extend_growing_queues()
+
+
+@shared_task
 def apply_retention() -> None:
     """Applies the retention policies for a few seconds."""
     apply_due_policies()
@@ -111,6 +118,8 @@ def sweep() -> None:
         dispatch.send_now("update_outdated_steps")
     if has_due_policies():
         dispatch.send_now("apply_retention")
+    if has_growing_queues():
+        dispatch.send_now("extend_queues")
     for run_id in find_runs_with_due_metrics():
         dispatch.send_now("compact_series", run_id)
     for run_id, split in find_due_body_files():

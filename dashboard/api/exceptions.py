@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 STATUS_BY_CODE = {
     "not_found": 404,
     "conflict": 409,
+    "queue_closed": 409,
+    "slot_taken": 409,
     "hash_mismatch": 409,
     "outdated": 412,
     "too_large": 413,

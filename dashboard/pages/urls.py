@@ -15,6 +15,8 @@ from dashboard.pages.palette import views as go
 from dashboard.pages.pins import pin_box, range_form
 from dashboard.pages.pins import views as pins
 from dashboard.pages.prompt import views as prompt
+from dashboard.pages.queues import create_form
+from dashboard.pages.queues import views as queues
 from dashboard.pages.review import views as review
 from dashboard.pages.run import chart_data
 from dashboard.pages.run import views as run
@@ -74,6 +76,14 @@ urlpatterns = [
     path("runs/<str:uid>/flags/undo/", flags.undo_last_action_view, name="flag-undo"),
     path("runs/<str:uid>/seen/", review.mark_viewed_view, name="seen"),
     path("samples/<str:pk>/verdict/", review.save_decision_view, name="verdict"),
+    path("queues/", queues.queues_page, name="queues"),
+    path("queues/new/", create_form.new_queue_page, name="queue-new"),
+    path("queues/<int:pk>/", queues.queue_page, name="queue"),
+    path("queues/<int:pk>/update/", queues.update_queue_view, name="queue-update"),
+    path("queues/<int:pk>/review/", queues.review_queue_page, name="queue-review"),
+    path("queues/<int:pk>/undo/", queues.undo_answer_view, name="queue-undo"),
+    path("queues/<int:pk>/items/<int:item>/answers/", queues.save_answers_view, name="queue-answer"),
+    path("queues/<int:pk>/items/<int:item>/skip/", queues.skip_item_view, name="queue-skip"),
     path("review/", review.review_page, name="review"),
     path("runs/<str:uid>/pins/", pin_box.pin_step_view, name="pin-step"),
     path("pins/", pins.pins_page, name="pins"),

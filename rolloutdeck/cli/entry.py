@@ -177,6 +177,54 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
     _add_server_arguments(parser)
 
 
+def _add_queues(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list | create | show | answers | close | reopen")
+    listed = verbs.add_parser("list", help="list queues with their progress")
+    listed.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT, else all projects")
+    listed.add_argument("--state", choices=("open", "closed", "mine", "all"), default="open")
+    listed.add_argument("--json", action="store_true", help="print one JSON object per line")
+    create = verbs.add_parser("create", help="create a queue from a query")
+    _add_queue_arguments(create)
+    summaries = {
+        "show": "show a queue and the progress of its people",
+        "answers": "print all items with their answers, one JSON object per line",
+        "close": "end a queue; its answers stay",
+        "reopen": "open a closed queue again",
+    }
+    for name, summary in summaries.items():
+        verb = verbs.add_parser(name, help=summary)
+        verb.add_argument("queue", metavar="QUEUE", help="id or name")
+        if name == "show":
+            verb.add_argument("--json", action="store_true", help="print the server's JSON response")
+        _add_server_arguments(verb)
+    _add_server_arguments(listed)
+    _add_server_arguments(create)
+
+
+def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("name", help="shown to the reviewers; keep it neutral in a blind queue")
+    add("--project", default="", help="default: ROLLOUTDECK_PROJECT")
+    add("--run", action="append", default=[], metavar="RUN", help="a run; repeatable")
+    add("--q", default="", metavar="QUERY", help="search query as in the web UI; default: all samples")
+    add("--unit", choices=("sample", "group"), default="", help="group: responses to a prompt are put in order")
+    add("--selection", choices=("all", "random", "worst", "disagreeing"), default="", help="default: all")
+    add("--per", choices=("queue", "step", "source"), default="", help="what --count is for; default: queue")
+    add("--count", type=int, metavar="N", help="items drawn from each part")
+    add("--seed", type=int, metavar="N", help="of the random draw; default: 1")
+    add("--grows", action="store_true", help="also draw from later steps while the run trains")
+    add("--question", action="append", default=[], metavar="KEY", help="a question of the rubric; default: all")
+    add("--reviewers", type=int, metavar="N", help="answers that each item gets; default: 1")
+    add("--minutes", type=int, metavar="N", help="how long an opened item belongs to a person; default: 30")
+    add("--person", action="append", default=[], metavar="USER", help="who may answer; default: all annotators")
+    add("--role", action="append", default=[], metavar="ROLE", help="members with this role may answer")
+    add("--due", default="", metavar="TIME", help="for example 2026-11-30T18:00")
+    add("--blind", action="store_true", help="reviewers see no score, ground truth, run or label of others")
+    add("--gold", type=int, metavar="N", help="mix in N items with your own answers, to compare people with")
+    add("--dry-run", action="store_true", help="only print what would be drawn")
+    add("--json", action="store_true", help="print the server's JSON response")
+
+
 def _add_token(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="create")
     create = verbs.add_parser("create", help="create a token and print it once")
@@ -224,6 +272,7 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "pull": ("rolloutdeck.cli.pull", "download a replay plan's files for a trainer that loads folders", _add_pull),
     "plan": ("rolloutdeck.cli.plan", "show what a replay plan will do, and what it did in a run", _add_plan),
     "retention": ("rolloutdeck.cli.retention", "show what a project's retention policy would drop", _add_retention),
+    "queues": ("rolloutdeck.cli.queues", "list, create and close review queues", _add_queues),
     "token": ("rolloutdeck.cli.token", "create an API token", _add_token),
     "backup": ("rolloutdeck.cli.server_commands", "back up a running server", add_backup_arguments),
     "restore": ("rolloutdeck.cli.server_commands", "restore a backup into a new data folder", add_restore_arguments),

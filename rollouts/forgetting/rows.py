@@ -25,6 +25,7 @@ from rollouts.models import (
     Label,
     LabelAction,
     QueryCurve,
+    QueueItem,
     Sample,
     Segment,
     Step,
@@ -149,7 +150,7 @@ def point_dump(dump: Dump, path: str, rows: int) -> None:
 
 
 def delete_user_records(step: Step, samples: Iterable[str]) -> None:
-    """Deletes labels with their history, viewed marks, and what actions remember of these labels."""
+    """Deletes labels with their history, viewed marks, queue items, and what actions remember of these labels."""
     ids = sorted(samples)
     labels: set[int] = set()
     for start in range(0, len(ids), IDS_PER_QUERY):
@@ -158,6 +159,7 @@ def delete_user_records(step: Step, samples: Iterable[str]) -> None:
         labels |= set(rows.values_list("pk", flat=True))
         rows.delete()
         ViewedSample.objects.filter(sample__in=part).delete()
+        QueueItem.objects.filter(sample__in=part).delete()
     if not labels:
         return
     for action in LabelAction.objects.filter(run=step.run_id):

@@ -1,4 +1,4 @@
-"""Moves labels, viewed marks and evidence items when indexing a dump again gives its samples other ids.
+"""Moves labels, viewed marks, queue items and evidence items when indexing a dump again gives its samples other ids.
 
 An id is a hash of prompt and response, see `rollouts/samples/identity.py`. It changes if a tokenizer arrives and the
 samples get their text, or if a newer version identifies samples in another way.
@@ -7,7 +7,7 @@ samples get their text, or if a newer version identifies samples in another way.
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from rollouts.models import Dump, EvidenceItem, Label, Sample, ViewedSample
+from rollouts.models import Dump, EvidenceItem, Label, QueueItem, Sample, ViewedSample
 
 MAX_IDS_PER_QUERY = 5000
 
@@ -30,6 +30,7 @@ def move_user_records(renamed: Mapping[str, str]) -> None:
     while old_ids := list(islice(remaining, MAX_IDS_PER_QUERY)):
         move_labels(old_ids, renamed)
         move_viewed_marks(old_ids, renamed)
+        move_queue_items(old_ids, renamed)
         for item in EvidenceItem.objects.filter(sample__in=old_ids):
             EvidenceItem.objects.filter(pk=item.pk).update(sample=renamed[item.sample])
 
@@ -40,6 +41,12 @@ def move_labels(old_ids: list[str], renamed: Mapping[str, str]) -> None:
         same = {"sample": new, "name": label.name, "source": label.source, "author": label.author}
         if not Label.objects.filter(**same).exists():
             Label.objects.filter(pk=label.pk).update(sample=new)
+
+
+def move_queue_items(old_ids: list[str], renamed: Mapping[str, str]) -> None:
+    for item in QueueItem.objects.filter(sample__in=old_ids):
+        if not QueueItem.objects.filter(queue=item.queue_id, sample=renamed[item.sample]).exists():
+            QueueItem.objects.filter(pk=item.pk).update(sample=renamed[item.sample])
 
 
 def move_viewed_marks(old_ids: list[str], renamed: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from rolloutdeck.protocol import FLAG_LABELS
 from rollouts.errors import InvalidInputError
-from rollouts.labels.rubric import FLAG_QUESTION, REVIEW_QUESTION, Question, RubricVersion
+from rollouts.labels.rubric import BUILT_IN_QUESTIONS, FLAG_QUESTION, REVIEW_QUESTION, Question, RubricVersion
 from rollouts.labels.states import LabelState
 from rollouts.lib import parse_choice, parse_integer, parse_multiline_text, parse_text
 from rollouts.models import FLAG_NAME, FLAG_PREFIX, REVIEW_NAME, Label, Project
@@ -76,14 +76,14 @@ def check_answer(project: Project, rubric: RubricVersion, by: User, answer: Answ
     rationale_field = "text" if question is FLAG_QUESTION else "rationale"
     rationale = parse_multiline_text(answer.rationale, rationale_field, max_chars=MAX_RATIONALE_CHARS)
     start, end = check_range(question, answer.start, answer.end)
-    version = None if is_built_in else rubric.pk
+    version = rubric.pk if rubric.find(answer.name) and not is_built_in else None
     return CheckedAnswer(key, value.value, LabelState(value.value, rationale, False, start, end, version, value.answer))
 
 
 def find_question(project: Project, rubric: RubricVersion, name: str) -> Question:
-    """Returns the question with this key. `review` and flags belong to every rubric. Raises InvalidInputError."""
-    if name == REVIEW_NAME:
-        return REVIEW_QUESTION
+    """Returns the question with this key. Built-in ones and flags belong to every rubric. Raises InvalidInputError."""
+    if built_in := BUILT_IN_QUESTIONS.get(name):
+        return built_in
     if name == FLAG_NAME or name.startswith(FLAG_PREFIX):
         keys = [str(entry["key"]) for entry in project.reasons]
         if name != FLAG_NAME and (reason := name.removeprefix(FLAG_PREFIX)) not in keys:
@@ -131,7 +131,7 @@ def format_answer(project: Project, rubric: RubricVersion, name: str, value: Any
             return _("“{label}”").format(label=_(label) if label else _("flag"))
         names = {str(entry["key"]): str(entry["name"]) for entry in project.reasons}
         return _("“{reason}” ({label})").format(reason=_(names.get(reason, reason)), label=_(label) if label else "–")
-    question = REVIEW_QUESTION if name == REVIEW_NAME else rubric.find(name)
+    question = BUILT_IN_QUESTIONS.get(name) or rubric.find(name)
     shown = "–" if value is None else question.format_value(value) if question else str(value)
     if name == REVIEW_NAME:
         return _("“{label}”").format(label=shown)

@@ -88,7 +88,7 @@ class Question:
                     raise self.build_error(_("true or false"))
                 return ParsedValue(value, float(value), " yes " if value else " no ")
             case "text":
-                text = parse_multiline_text(value, self.key, max_chars=MAX_ANSWER_CHARS).strip()
+                text = parse_multiline_text(value, self.key, max_chars=int(self.maximum or MAX_ANSWER_CHARS)).strip()
                 if not text:
                     raise self.build_error(_("a text that is not empty"))
                 return ParsedValue(text, None, text)
@@ -162,6 +162,12 @@ REVIEW_QUESTION: Final = Question(
 FLAG_QUESTION: Final = Question(
     "flag", N_("Flag"), "choice", (Option("bad", N_("bad")), Option("good", N_("good")), Option("unsure", N_("unsure")))
 )
+RANK_QUESTION: Final = Question("rank", N_("Rank"), "number", minimum=1)  # among the responses of a group
+CORRECTION_QUESTION: Final = Question("correction", N_("Correction"), "text", maximum=200_000)  # a better response
+# Questions that belong to every rubric, next to flags.
+BUILT_IN_QUESTIONS: Final = {
+    question.key: question for question in (REVIEW_QUESTION, RANK_QUESTION, CORRECTION_QUESTION)
+}
 DEFAULT_RUBRIC: Final = RubricVersion(0, (REVIEW_QUESTION,))
 
 
@@ -180,9 +186,10 @@ def parse_question(row: Any, at: str) -> Question:
     if not isinstance(row, Mapping):
         raise InvalidInputError(_("Each question must be an object with key, title and kind."), at)
     key = parse_key(row.get("key"), f"{at}.key")
-    if key.startswith("flag") or key == REVIEW_QUESTION.key:
-        message = _("The key `{key}` is reserved. Use one that is not `review` and does not start with `flag`.")
-        raise InvalidInputError(message.format(key=key), f"{at}.key")
+    if key.startswith("flag") or key in BUILT_IN_QUESTIONS:
+        message = _("The key `{key}` is reserved. Use one that does not start with `flag` and is not {reserved}.")
+        reserved = ", ".join(BUILT_IN_QUESTIONS)
+        raise InvalidInputError(message.format(key=key, reserved=reserved), f"{at}.key")
     if unknown := sorted(str(name) for name in row if name not in FIELDS):
         message = _("Question `{key}` has the unknown field `{name}`. Available: {known}.")
         text = message.format(key=key, name=unknown[0][:40], known=", ".join(FIELDS))

@@ -24,6 +24,16 @@ from rollouts.models.labels import (
 from rollouts.models.metrics import Block, MetricRow, Series
 from rollouts.models.pins import Binding, Entry, Pin, Replay, ReplayPlan, Revision, StepPrompts
 from rollouts.models.projects import AuditEntry, Membership, Project, ProjectQuerySet, default_reasons
+from rollouts.models.queues import (
+    ItemDecision,
+    Queue,
+    QueueDraft,
+    QueueItem,
+    QueueQuerySet,
+    QueueSlot,
+    QueueSlotQuerySet,
+    QueueStep,
+)
 from rollouts.models.retention import RetentionPolicy
 from rollouts.models.runs import (
     COLOUR_COUNT,
@@ -66,13 +76,13 @@ __all__ = [
     "Artifact", "ArtifactQuerySet", "Attempt", "AttemptContext", "AuditEntry", "Binding", "Blob", "Block",
     "COLOUR_COUNT", "ChartArrangement", "Dump", "DumpQuerySet", "DuplicateSource", "Entry", "EvidenceItem",
     "FLAG_NAME", "FLAG_PREFIX", "Finding", "FindingQuerySet", "ForgottenPrompt", "ForgottenPromptQuerySet",
-    "Label", "LabelAction", "LabelChange", "LabelQuerySet", "LaunchProcess", "MAX_TIMED_STEPS", "Membership",
-    "MetricRow", "OK_ANSWER", "Pin", "Project", "ProjectQuerySet", "QueryCurve", "REVIEW_NAME", "Replay",
-    "ReplayPlan", "RetentionPolicy", "Revision", "Rubric", "Run", "RunAlias", "RunDiskUsage", "RunQuerySet",
-    "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView",
-    "SavedViewQuerySet", "Segment", "Series", "SessionCutoff", "SharedLink", "SharedLinkQuerySet",
-    "SignInSession", "Step", "StepPrompts", "StepQuerySet", "StepTemplate", "StepTotals", "Token",
-    "ViewedSample", "WEIGHTED_SCORE", "add_steps", "add_templates", "compute_median_gap", "default_reasons",
-    "format_template_id", "get_flag_name", "get_step_position", "hash_secret", "join_concurrent_steps",
-    "load_step_totals", "parse_template_id",
+    "ItemDecision", "Label", "LabelAction", "LabelChange", "LabelQuerySet", "LaunchProcess", "MAX_TIMED_STEPS",
+    "Membership", "MetricRow", "OK_ANSWER", "Pin", "Project", "ProjectQuerySet", "QueryCurve", "Queue", "QueueDraft",
+    "QueueItem", "QueueQuerySet", "QueueSlot", "QueueSlotQuerySet", "QueueStep", "REVIEW_NAME", "Replay", "ReplayPlan",
+    "RetentionPolicy", "Revision", "Rubric", "Run", "RunAlias", "RunDiskUsage", "RunQuerySet", "SILENT_AFTER",
+    "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView", "SavedViewQuerySet", "Segment",
+    "Series", "SessionCutoff", "SharedLink", "SharedLinkQuerySet", "SignInSession", "Step", "StepPrompts",
+    "StepQuerySet", "StepTemplate", "StepTotals", "Token", "ViewedSample", "WEIGHTED_SCORE", "add_steps",
+    "add_templates", "compute_median_gap", "default_reasons", "format_template_id", "get_flag_name",
+    "get_step_position", "hash_secret", "join_concurrent_steps", "load_step_totals", "parse_template_id",
 ]  # fmt: skip

@@ -1,9 +1,10 @@
 """What a policy never drops: everything that a user refers to.
 
 A run with the tag `keep`; steps that are pinned or in a plan of an unfinished run; the groups of samples that are
-flagged or in a finding. Findings that were removed count, since they can be restored. Shared links need no protection
-of their own: a link to a finding shows its evidence, and every link is a complete copy. A kind of label that is added
-later protects its samples in `find_protected_samples`.
+labelled, flagged, in an open review queue or in a finding. Findings that were removed count, since they can be
+restored. Shared links need no protection of their own: a link to a finding shows its evidence, and every link is a
+complete copy.
+A new kind of reference protects its samples in `find_protected_samples`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from typing import Any
 from django.db.models import Q
 from django.utils import timezone
 
-from rollouts.models import FLAG_NAME, STEP_POSITION, EvidenceItem, Label, Pin, Project, Sample, Step, get_step_position
+from rollouts.models import (
+    FLAG_NAME,
+    STEP_POSITION,
+    EvidenceItem,
+    Label,
+    Pin,
+    Project,
+    QueueItem,
+    Sample,
+    Step,
+    get_step_position,
+)
 from rollouts.pins import find_bound_pins
 
 KEEP_TAG = "keep"
@@ -70,6 +82,8 @@ def find_protected_samples(project: Project, step: Step | None) -> dict[str, str
     labels = Label.objects.filter(active, in_scope)
     kinds = {"labelled": labels.exclude(name__startswith=FLAG_NAME), "flagged": labels.flags()}
     reasons = dict.fromkeys(list_evidence_samples(project), "finding")
+    queued = QueueItem.objects.filter(in_scope, queue__closed_at=None)
+    reasons |= dict.fromkeys(queued.values_list("sample", flat=True), "queued")
     for reason, rows in kinds.items():
         reasons |= dict.fromkeys(rows.values_list("sample", flat=True), reason)
     return reasons

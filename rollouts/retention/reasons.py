@@ -12,6 +12,7 @@ REASONS = {
     "bound-plan": N_("in a plan of an unfinished run"),
     "flagged": N_("group of a flagged sample"),
     "labelled": N_("group of a labelled sample"),
+    "queued": N_("group of a sample in an open review queue"),
     "finding": N_("group of a sample in a finding"),
     "not-indexed": N_("not completely indexed"),
     "not-verified": N_("body differs from the dump"),

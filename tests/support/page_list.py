@@ -1,7 +1,7 @@
 """All pages, for the tests that look at each of them. `test_access_matrix.py` fails if a page is missing here.
 
-`path` has holes, `{run} {configured} {sample} {key} {finding} {shared} {link} {project}`, which `fill_pages` of the
-browser tests fills.
+`path` has holes, `{run} {configured} {queue} {sample} {key} {finding} {shared} {link} {project}`, which `fill_pages` of
+the browser tests fills.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ PAGES = (
     ListedPage("live", "/live/"),
     ListedPage("review", "/review/?run={run}", phone=True),
     ListedPage("review", "/review/?queue=pinned"),
+    ListedPage("queues", "/queues/", phone=True),
+    ListedPage("queue-new", "/queues/new/?run={run}"),
+    ListedPage("queue", "/queues/{queue}/"),
+    ListedPage("queue-review", "/queues/{queue}/review/", phone=True),
     ListedPage("pins", "/pins/", phone=True),
     ListedPage("pins", "/pins/?project={project}&plan=stops"),
     ListedPage("findings", "/findings/"),

@@ -29,6 +29,7 @@ STEP = ("step",)
 SAMPLE = ("step", "sample")
 REVIEW = ("review",)
 READER = ("step", "sample", "review")
+QUEUE = ("queue-review",)
 GROUP = ("group",)
 FLAGGABLE = (*READER, "group", "prompt")
 QUOTABLE = (*READER, "group", "prompt", "compare")
@@ -57,6 +58,14 @@ SHORTCUTS = (
     Shortcut("a", N_("mark as OK and go to the next sample"), READER, foot=N_("OK")),
     Shortcut("0", N_("say that you cannot judge it and go to the next sample"), REVIEW),
     Shortcut("b", N_("label the sample with the questions of the rubric"), READER, foot=N_("label")),
+    Shortcut("1–9", N_("answer the question in focus, or give the response the next place"), QUEUE, foot=N_("answer")),
+    Shortcut("Enter", N_("save the answers and open the next item"), QUEUE, foot=N_("save and next")),
+    Shortcut("0", N_("cannot judge"), QUEUE, foot=N_("cannot judge")),
+    Shortcut("s", N_("skip the item: it is offered to others"), QUEUE, foot=N_("skip")),
+    Shortcut("u", N_("open your last answer again"), QUEUE, foot=N_("undo")),
+    Shortcut("G", N_("guidelines"), QUEUE, foot=N_("guidelines")),
+    Shortcut("n", N_("create a queue"), ("queues",), foot=N_("create queue")),
+    Shortcut("Enter", N_("continue with the first queue"), ("queues",), foot=N_("continue")),
     Shortcut("n", N_("next batch, after this one is complete"), REVIEW),
     Shortcut("u", N_("undo your last action in this run"), FLAGGABLE),
     Shortcut(
@@ -178,6 +187,10 @@ PAGE_TITLES = {
     "live": N_("Live"),
     "compare": N_("Compare"),
     "review": N_("Review"),
+    "queues": N_("Review queues"),
+    "queue-new": N_("New review queue"),
+    "queue": N_("Review queue"),
+    "queue-review": N_("Items of a review queue"),
     "pins": N_("Pins"),
     "findings": N_("Findings"),
     "finding": N_("Finding"),

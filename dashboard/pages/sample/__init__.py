@@ -12,8 +12,9 @@ from dashboard.pages.sample.pane import (
     parse_highlight_words,
 )
 from dashboard.pages.sample.prompt_history import render_prompt_bars
+from dashboard.pages.sample.text_view import build_text_view
 
 __all__ = [
-    "build_flags_context", "build_pane_context", "load_sample_labels", "parse_highlight_words",
+    "build_flags_context", "build_pane_context", "build_text_view", "load_sample_labels", "parse_highlight_words",
     "render_field_buttons", "render_prompt_bars",
 ]  # fmt: skip

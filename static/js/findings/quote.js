@@ -13,7 +13,7 @@ function originalText(range) {
 }
 
 // The quoted text and its approximate position in characters, which distinguishes equal passages.
-function buildQuote({ text: container, selected }) {
+export function buildQuote({ text: container, selected }) {
   if (!container) return NONE;
   const until = document.createRange();
   until.setStart(container, 0);

@@ -13,7 +13,7 @@ CONFIG = {"actor": {"lr": 1e-6, "clip": 0.2}, "data": {"train_files": "data/" + 
 def fill_pages(training: Training, visit: Visit) -> dict[str, str]:
     """Two steps with a small group, a folded one and an empty response; a
     run with a configuration; the metrics of an asynchronous run; a flag; a finding with its link; 12 pins in a plan; a
-    saved view. Returns what stands in the holes of the addresses."""
+    saved view; a review queue. Returns what stands in the holes of the addresses."""
     post, uid = training.product.post, training.uid
     odd = {"prompt": "ask", "response": "", "score": None, "data_source": "gsm8k", "ground_truth": "1"}
     timed = [{**row, "timing": {"generation": 2.0 + at}} for at, row in enumerate(group("a", [0.0, 1.0, 0.5]))]
@@ -33,8 +33,10 @@ def fill_pages(training: Training, visit: Visit) -> dict[str, str]:
     for exhibit in ({"sample": sample}, {"run": uid, "q": "score<1", "split": "train", "step": 2}):
         post(f"findings/{finding}/exhibits/", exhibit)
     post("views/", {"page": "runs", "name": "Low", "params": "q=score<0.2", "project": PROJECT, "shared": True})
+    queue = post("queues/", {"project": PROJECT, "name": "Check", "runs": [uid], "due_at": "2030-01-01T18:00"})["id"]
     return {
         "run": uid,
+        "queue": str(queue),
         "configured": configured,
         "project": PROJECT,
         "sample": sample,

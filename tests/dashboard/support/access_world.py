@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import Client
 
 from dashboard import sessions
+from rollouts import queues
 from rollouts.findings import findings
 from rollouts.flags import bulk
 from rollouts.models import Label, Run, Sample, SignInSession, Token
@@ -46,6 +47,8 @@ ARGUMENTS = {
     ("labels", "pk"): "flag",
     ("pins", "pk"): "pin",
     ("views", "pk"): "view",
+    ("queues", "pk"): "queue",
+    ("items", "item"): "item",
     ("settings", "slug"): "slug",
     ("projects", "slug"): "slug",
     ("links", "pk"): "shared",
@@ -70,6 +73,7 @@ QUERIES = {
     "api/v1/compare/": "of={run}@1,{run}@2",
     "api/v1/runs/": "project={slug}",
     "api/v1/views/": "project={slug}",
+    "api/v1/queues/": "project={slug}",
     "api/v1/runs/<str:uid>/query-curve/": "q=score>0.5",
     "api/v1/runs/<str:uid>/wanted/": "host=h",
     "api/v1/projects/<str:slug>/replay-plan/": "run={run}",
@@ -80,6 +84,7 @@ QUERIES = {
     "samples/<str:pk>/file/": "field=response",
     "pins/": "project={slug}",
     "findings/": "project={slug}",
+    "queues/new/": "project={slug}&run={run}",
     "findings/add/": "sample={sample}&show=sample",
     "findings/<int:pk>/export/": "as=md",
     "live/": "project={slug}",
@@ -101,6 +106,11 @@ FORMS: dict[str, tuple[str, dict[str, str]]] = {
     "finding-edit": ("annotator", {"title": "Other", "note": "", "version": "1"}),
     "finding-remove": ("annotator", {}),
     "exhibit": ("annotator", {"do": "out"}),
+    "queue-new": ("maintainer", {"project": "{slug}", "name": "New", "runs": "{run}", "selection": "all"}),
+    "queue-update": ("maintainer", {"do": "close"}),
+    "queue-answer": ("annotator", {"cannot_judge": "1"}),
+    "queue-skip": ("annotator", {}),
+    "queue-undo": ("annotator", {}),
     "pin-step": ("maintainer", {"split": "train", "step_kind": "global_step", "step": "1", "attempt": "a"}),
     "pin-range": ("maintainer", {"run": "{run}", "first": "1", "last": "3"}),
     "plan-save": ("maintainer", {"project": "{slug}", "do": "save", "base": "0", "pin": "{pin}", "target": "1"}),
@@ -176,6 +186,13 @@ CALLS: dict[tuple[str, str], tuple[str, Any]] = {
         "annotator",
         {"page": "runs", "name": "New", "params": "q=a", "project": "{slug}", "shared": True},
     ),
+    ("POST", "queues/"): ("maintainer", {"project": "{slug}", "name": "New", "runs": ["{run}"]}),
+    ("PATCH", "queues/<int:pk>/"): ("maintainer", {"due_at": "2030-01-01T00:00"}),
+    ("POST", "queues/<int:pk>/next/"): ("annotator", {}),
+    ("POST", "queues/<int:pk>/undo/"): ("annotator", {}),
+    ("PUT", "queues/<int:pk>/items/<int:item>/answers/"): ("annotator", {"answers": {"review": {"value": "ok"}}}),
+    ("POST", "queues/<int:pk>/items/<int:item>/skip/"): ("annotator", {}),
+    ("POST", "queues/<int:pk>/items/<int:item>/decide/"): ("maintainer", {"question": "review", "value": "ok"}),
     ("PATCH", "views/<int:pk>/"): ("annotator", {"name": "Other"}),
     ("DELETE", "views/<int:pk>/"): ("annotator", None),
 }
@@ -229,6 +246,8 @@ def build_objects(slug: str, name: str, first_id: int) -> dict[str, str]:
     update_policy(project, owner, {"train": "sample"})
     shared, secret = create_shared_link(project, owner, kind="finding", title="Loops", html="x", days=7)
     view = save_view(owner, page="runs", name="Low", params="q=score<0.2", project=project, shared=True)
+    queue = queues.create_queue(project, owner, {"name": "Check", "runs": [run]})
+    queues.submit_answers(queue.items.get(position=0), owner, {"review": {"value": "ok"}})
     Client().force_login(owner)
     return {
         "slug": project.slug,
@@ -241,9 +260,11 @@ def build_objects(slug: str, name: str, first_id: int) -> dict[str, str]:
         "image": exhibit.shown["images"][0]["sha256"],
         "finding": str(finding.pk),
         "exhibit": str(exhibit.pk),
-        "flag": str(Label.objects.get(run=run).pk),
+        "flag": str(Label.objects.flags().get(run=run).pk),
         "pin": str(pin.pk),
         "view": str(view.pk),
+        "queue": str(queue.pk),
+        "item": str(queue.items.get(position=1).pk),
         "token": str(Token.objects.get(project=project).pk),
         "shared": str(shared.pk),
         "secret": secret,

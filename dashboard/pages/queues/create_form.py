@@ -1,0 +1,149 @@
+"""The settings of a new queue: the form, and what it would draw."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from dashboard import permissions
+from dashboard.pages import common
+from rollouts import queues
+from rollouts.errors import InvalidInputError
+from rollouts.labels import load_rubric
+from rollouts.models import Project, Queue, Run
+
+LEAD_ROLE = "maintainer"
+MAX_OFFERED_RUNS = 50
+MAX_STRATA = 12
+SINGLE_FIELDS = (
+    "name", "q", "unit", "selection", "per", "count", "seed", "num_reviewers_per_item", "reservation_minutes", "due_at",
+    "gold_count",
+)  # fmt: skip
+SWITCHES = ("grows", "is_blind")
+LISTS = ("questions", "reviewers", "roles")
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnPart:
+    """A stratum in the preview: items drawn of those that match, and how many each stands for."""
+
+    name: str
+    matched: int
+    drawn: int
+
+    @property
+    def weight(self) -> float | None:
+        return self.matched / self.drawn if self.drawn else None
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_queue_page(request: HttpRequest) -> HttpResponse:
+    """A GET shows the form, filled from the query string, with a preview. A POST creates the queue."""
+    form = request.POST if request.method == "POST" else request.GET
+    project, run = choose_project(request, form)
+    permissions.require_role(request, project, LEAD_ROLE)
+    if request.method != "POST":
+        return render_form(request, project, form, run)
+    try:
+        queue = queues.create_queue(project, common.get_signed_in_user(request), read_settings(request, project, form))
+    except InvalidInputError as error:
+        return render_form(request, project, form, run, error=error, status=400)
+    messages.success(request, _("Queue started. Reviewers see it now."))
+    return redirect("queue", queue.pk)
+
+
+def choose_project(request: HttpRequest, form: QueryDict) -> tuple[Project, Run | None]:
+    """The project of the run, else the named one, else the one that the user leads. Raises Http404."""
+    if uid := form.get("run"):
+        run = permissions.run_or_404(request, uid)
+        return run.project, run
+    if slug := form.get("project"):
+        return permissions.project_or_404(request, slug), None
+    roles = permissions.visible_projects(request).load_with_roles(request.user)
+    led = [project for project, role in roles.items() if common.role_allows(role, LEAD_ROLE)]
+    return (led[0] if led else permissions.project_or_404(request, "")), None
+
+
+def render_form(
+    request: HttpRequest, project: Project, form: QueryDict, run: Run | None, *, error: Any = None, status: int = 200
+) -> HttpResponse:
+    runs = permissions.visible_runs(request).filter(project=project, archived_at=None).order_by("-seen_at")
+    offered = list(runs[:MAX_OFFERED_RUNS])
+    chosen = set(form.getlist("runs")) or ({run.uid} if run else {row.uid for row in offered[:1]})
+    rubric = load_rubric(project)
+    members = project.memberships.filter(role__in=queues.REVIEW_ROLES).select_related("user")
+    context: dict[str, Any] = {
+        "tab": "review",
+        "project": project,
+        "form": form,
+        "runs": [(row, row.uid in chosen) for row in offered],
+        "questions": [(row, row.key in (form.getlist("questions") or [row.key])) for row in rubric.questions],
+        "rubric": rubric,
+        "people": [(row.user.get_username(), row.user.get_username() in form.getlist("reviewers")) for row in members],
+        "selections": label_choices(Queue.Selection, form.get("selection") or "random"),
+        "strata": label_choices(Queue.Stratum, form.get("per") or "queue"),
+        "error": error,
+        "count": form.get("count", "" if form.get("name") else "100"),
+        "blind": bool(form.get("is_blind")),
+    }
+    if error is None and offered:
+        context |= preview(request, project, form, chosen)
+    return render(request, "queues/new.html", context, status=status)
+
+
+def label_choices(choices: Any, chosen: str) -> list[tuple[str, str, bool]]:
+    names = {
+        "all": _("all"), "random": _("random"), "worst": _("lowest score"),
+        "disagreeing": _("score and length disagree"),
+        "queue": _("in all"), "step": _("per step"), "source": _("per data source"),
+    }  # fmt: skip
+    return [(value, names[value], value == chosen) for value in choices.values]
+
+
+def preview(request: HttpRequest, project: Project, form: QueryDict, chosen: set[str]) -> dict[str, Any]:
+    """What the queue would draw, or why nothing can be drawn."""
+    settings = read_settings(request, project, form) | {"name": "preview"}
+    settings.setdefault("selection", "random")
+    if settings["selection"] != "all":
+        settings.setdefault("count", "100")
+    settings["runs"] = [permissions.run_or_404(request, uid) for uid in chosen]
+    try:
+        found = queues.preview_queue(project, common.get_signed_in_user(request), settings)
+    except InvalidInputError as error:
+        return {"preview_error": str(error)}
+    names = {row.uid: row.name for row in settings["runs"]}
+    parts = [
+        DrawnPart(format_stratum(name, names), matched, found.drawn[name]) for name, matched in found.matched.items()
+    ]
+    reviewers = common.parse_integer_param(form.get("num_reviewers_per_item", ""), minimum=1, maximum=20) or 1
+    return {
+        "preview": found,
+        "parts": parts[:MAX_STRATA],
+        "more_parts": max(0, len(parts) - MAX_STRATA),
+        "answers": len(found.items) * reviewers,
+    }
+
+
+def format_stratum(name: str, run_names: dict[str, str]) -> str:
+    """A step as `step 3`, with its run if there are several; a data source as it is."""
+    uid, _slash, step = name.rpartition("/")
+    if uid not in run_names:
+        return name
+    text = _("step {step}").format(step=step)
+    return text if len(run_names) == 1 else f"{run_names[uid]}, {text}"
+
+
+def read_settings(request: HttpRequest, project: Project, form: QueryDict) -> dict[str, Any]:
+    """The settings for `create_queue`. Raises Http404 for a run that the user does not see."""
+    values = {name: form.get(name, "").strip() for name in SINGLE_FIELDS}
+    settings: dict[str, Any] = {name: value for name, value in values.items() if value}
+    settings |= {name: form.getlist(name) for name in LISTS if form.getlist(name)}
+    settings |= {name: True for name in SWITCHES if form.get(name)}
+    settings["runs"] = [permissions.run_or_404(request, uid) for uid in form.getlist("runs")]
+    return settings

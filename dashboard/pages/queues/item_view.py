@@ -1,0 +1,182 @@
+"""An item as the review page shows it: its texts, and the questions with what the person has entered."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.http import QueryDict
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from dashboard.pages.sample import build_text_view
+from rollouts import queues
+from rollouts.errors import RolloutError
+from rollouts.labels import REVIEW_QUESTION, Question
+from rollouts.models import Label, Queue, QueueItem, QueueSlot
+
+CANNOT_JUDGE = "cannot-judge"
+FIELD_PREFIX = "q."  # of the answers in the form
+
+
+@dataclass(frozen=True, slots=True)
+class ShownOption:
+    value: str
+    title: str
+    key: str  # the digit that chooses it, empty from the tenth on
+    is_chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownQuestion:
+    """A question with the entered answer. `options` is empty for texts and numbers, whose answer is `value`."""
+
+    question: Question
+    number: int
+    options: list[ShownOption] = field(default_factory=list)
+    value: str = ""
+    rationale: str = ""
+    start: Any = None
+    end: Any = None
+
+    @property
+    def is_multiple(self) -> bool:
+        return self.question.kind == "choices"
+
+    @property
+    def field_name(self) -> str:
+        return FIELD_PREFIX + self.question.key
+
+
+@dataclass(frozen=True, slots=True)
+class ShownResponse:
+    """`key`: the digit that places it, empty from the tenth on. `place`: its place in the entered order."""
+
+    number: int
+    key: str
+    html: SafeString
+    content: queues.ResponseContent
+
+
+def build_item_context(queue: Queue, slot: QueueSlot, user: User) -> dict[str, Any]:
+    """The context of `queues/item.html`. If the text cannot be read, it has the reason."""
+    item: QueueItem = slot.item
+    item.queue = queue
+    context: dict[str, Any] = {"queue": queue, "item": item, "slot": slot, "is_group": queue.unit == Queue.Unit.GROUP}
+    try:
+        content = queues.load_item_content(item, user)
+    except RolloutError as error:
+        return context | {"unread": str(error)}
+    entered = queues.load_entered_answers(item, user)
+    responses = [
+        ShownResponse(row.number, get_digit(row.number), render_text(row.response, f"r{row.number}-"), row)
+        for row in content.responses
+    ]
+    return context | {
+        "content": content,
+        "prompt": render_text(content.prompt, "p"),
+        "responses": responses,
+        "questions": [] if context["is_group"] else show_questions(queue, entered),
+        "cannot_judge": entered.get(REVIEW_QUESTION.key, {}).get("value") == CANNOT_JUDGE,
+        "cannot_judge_reason": entered.get(REVIEW_QUESTION.key, {}).get("rationale", ""),
+    }
+
+
+def get_digit(number: int) -> str:
+    """The key for a number, empty from the tenth on."""
+    return str(number) if number < 10 else ""
+
+
+def render_text(text: str | None, id_prefix: str) -> SafeString:
+    return build_text_view(text or "", mark_answers=False, id_prefix=id_prefix).html
+
+
+def show_questions(queue: Queue, entered: Mapping[str, Mapping[str, Any]]) -> list[ShownQuestion]:
+    return [
+        show_question(question, number, entered.get(question.key, {}))
+        for number, question in enumerate(queues.list_questions(queue), 1)
+    ]
+
+
+def show_question(question: Question, number: int, answer: Mapping[str, Any]) -> ShownQuestion:
+    value = answer.get("value")
+    chosen = {str(one).lower() for one in (value if isinstance(value, list) else [value]) if one is not None}
+    options = [
+        ShownOption(key, title, get_digit(at), key in chosen)
+        for at, (key, title) in enumerate(list_options(question), 1)
+    ]
+    text = "" if options or value is None else str(value)
+    details = {name: answer.get(name) for name in ("start", "end")}
+    return ShownQuestion(question, number, options, text, answer.get("rationale") or "", **details)
+
+
+def list_options(question: Question) -> list[tuple[str, str]]:
+    match question.kind:
+        case "yes-no":
+            return [("true", _("yes")), ("false", _("no"))]
+        case "rating":
+            return [(str(rating), str(rating)) for rating in question.ratings]
+        case _:
+            return [(option.key, _(option.title)) for option in question.options]
+
+
+def parse_answers(queue: Queue, form: QueryDict) -> dict[str, dict[str, Any]]:
+    """The answers of a form, {question: {value, rationale, start, end}}, without empty ones. `submit_answers` checks
+    them."""
+    answers: dict[str, dict[str, Any]] = {}
+    for question in queues.list_questions(queue):
+        name = FIELD_PREFIX + question.key
+        values = [value for value in form.getlist(name) if value != ""]
+        if not values:
+            continue
+        answer: dict[str, Any] = {"value": parse_value(question, values)}
+        answer |= {part: form[f"{name}.{part}"] for part in ("rationale", "start", "end") if form.get(f"{name}.{part}")}
+        answers[question.key] = answer
+    if form.get("cannot_judge"):
+        reason = form.get("cannot_judge_reason", "")
+        answers[REVIEW_QUESTION.key] = {"value": CANNOT_JUDGE, **({"rationale": reason} if reason else {})}
+    return answers
+
+
+def parse_value(question: Question, values: list[str]) -> Any:
+    """The value in the type of the question; a text if it has another one, which the question refuses."""
+    match question.kind:
+        case "choices":
+            return values
+        case "yes-no":
+            return {"true": True, "false": False}.get(values[0], values[0])
+        case "rating" | "number":
+            try:
+                return float(values[0])
+            except ValueError:
+                return values[0]
+        case _:
+            return values[0]
+
+
+def parse_order(form: QueryDict) -> list[list[int]]:
+    """The order of a group: `place.NUMBER` is the place of the response with this number."""
+    places: dict[int, list[int]] = {}
+    for name, text in form.items():
+        prefix, _dot, number = name.partition(".")
+        if prefix == "place" and number.isdecimal() and str(text).isdecimal() and len(str(text)) < 4:
+            places.setdefault(int(str(text)), []).append(int(number))
+    return [sorted(places[place]) for place in sorted(places)]
+
+
+def summarise_own_answers(queue: Queue, user: User) -> list[tuple[str, list[tuple[str, int]]]]:
+    """Titles of the questions with the number of each answer of the person."""
+    samples = queue.slots.filter(user=user).exclude(done_at=None).values("item__sample")
+    summary = []
+    for question in queues.list_questions(queue):
+        if question.kind in ("text", "number"):
+            continue
+        rows = Label.objects.active().filter(name=question.key, author=user.get_username(), sample__in=samples)
+        counts: Counter[str] = Counter()
+        for value in rows.filter(source="human").values_list("value", flat=True):
+            for one in value if isinstance(value, list) else [value]:
+                counts[question.format_value(one)] += 1
+        if counts:
+            summary.append((question.title, counts.most_common()))
+    return summary

@@ -1,0 +1,250 @@
+"""The pages of review queues."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST, require_safe
+
+from dashboard import permissions
+from dashboard.pages import common
+from dashboard.pages.queues import item_view
+from rollouts import queues
+from rollouts.errors import InvalidInputError, RolloutError
+from rollouts.models import Queue, QueueItem, QueueSlot
+
+LEAD_ROLE = "maintainer"
+PANELS = {"queues": "queues/list.html", "item": "queues/item.html", "progress": "queues/progress.html"}
+MAX_CLOSED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLine:
+    """A queue in a list. `own` is the progress of the person if they may answer, `is_lead` whether they lead it."""
+
+    queue: Queue
+    progress: queues.QueueProgress
+    own: queues.OwnProgress | None
+    is_lead: bool
+    ends_at: datetime | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it is not complete and its date is over, or is expected to be."""
+        due = self.queue.due_at
+        if due is None or self.progress.is_complete:
+            return False
+        return timezone.now() > due or bool(self.ends_at and self.ends_at > due)
+
+
+@login_required
+@require_safe
+def queues_page(request: HttpRequest) -> HttpResponseBase:
+    """One's own queues, then all queues of the projects that one leads."""
+    return common.render_page_or_panel(request, "queues/page.html", PANELS, lambda panel: build_list_context(request))
+
+
+def build_list_context(request: HttpRequest) -> dict[str, Any]:
+    user = common.get_signed_in_user(request)
+    projects = permissions.visible_projects(request)
+    roles = {project.pk: role for project, role in projects.load_with_roles(user).items()}
+    led = [pk for pk, role in roles.items() if common.role_allows(role, LEAD_ROLE)]
+    own = queues.list_open_queues(user, projects)
+    team = Queue.objects.filter(project__in=led).select_related("project").prefetch_related("reviewers")
+    team_open = list(team.open().order_by("due_at", "-pk"))
+    closed = list(team.exclude(closed_at=None).order_by("-closed_at")[:MAX_CLOSED])
+    progress = queues.load_progress([*own, *team_open, *closed])
+    now = timezone.now()
+    return {
+        "tab": "review",
+        "own": [
+            QueueLine(queue, progress[queue.pk], queues.load_own_progress(queue, user), queue.project_id in led)
+            for queue in own
+        ],
+        "team": [
+            QueueLine(queue, progress[queue.pk], None, True, queues.forecast_end(queue, progress[queue.pk], now))
+            for queue in team_open
+        ],
+        "closed": [QueueLine(queue, progress[queue.pk], None, True) for queue in closed],
+        "leads": bool(led),
+    }
+
+
+@login_required
+@require_safe
+def queue_page(request: HttpRequest, pk: int) -> HttpResponseBase:
+    """The progress of a queue and of its people, for leads. A reviewer is sent to the items."""
+    queue = queue_or_404(request, pk)
+    if not common.role_allows(queue.project.role_of(request.user), LEAD_ROLE):
+        return redirect("queue-review", pk)
+    return common.render_page_or_panel(
+        request, "queues/queue.html", PANELS, lambda panel: build_queue_context(request, queue)
+    )
+
+
+def build_queue_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
+    progress = queues.load_progress([queue])[queue.pk]
+    members = queue.project.memberships.filter(role__in=queues.REVIEW_ROLES).select_related("user")
+    chosen = {user.pk for user in queue.reviewers.all()}
+    return {
+        "tab": "review",
+        "queue": queue,
+        "project": queue.project,
+        "progress": progress,
+        "runs": list(queue.runs.all()),
+        "questions": queues.list_questions(queue),
+        "people": queues.load_people_progress(queue),
+        "ends_at": queues.forecast_end(queue, progress, timezone.now()),
+        "members": [(member.user.get_username(), member.user_id in chosen) for member in members],
+        "may_answer": queue.accepts(common.get_signed_in_user(request)),
+    }
+
+
+@login_required
+@require_POST
+def update_queue_view(request: HttpRequest, pk: int) -> HttpResponse:
+    """`do` is `close`, `reopen` or `save`, with people, date and reservation."""
+    queue = queue_or_404(request, pk)
+    permissions.require_role(request, queue.project, LEAD_ROLE)
+    user = common.get_signed_in_user(request)
+    try:
+        match request.POST.get("do"):
+            case "close":
+                queues.close_queue(queue, user)
+                message = _("Queue closed. Its answers stay.")
+            case "reopen":
+                queues.reopen_queue(queue, user)
+                message = _("Queue opened again.")
+            case _:
+                changes: dict[str, Any] = {"reviewers": request.POST.getlist("reviewers")}
+                changes |= {name: request.POST[name] for name in ("name", "due_at") if name in request.POST}
+                if request.POST.get("reservation_minutes"):
+                    changes["reservation_minutes"] = request.POST["reservation_minutes"]
+                queues.update_queue(queue, user, changes)
+                message = _("Queue saved.")
+    except RolloutError as error:
+        return common.respond_error(request, error, "queue", pk)
+    return common.respond_success(request, message, "queue", pk)
+
+
+@login_required
+@require_safe
+def review_queue_page(request: HttpRequest, pk: int) -> HttpResponseBase:
+    """The item that the person holds, the one that the URL names, or the next. `after` asks for the one behind it."""
+    queue = answerable_queue_or_404(request, pk)
+    response = common.render_page_or_panel(
+        request, "queues/review.html", PANELS, lambda panel: build_review_context(request, queue)
+    )
+    response["Cache-Control"] = "no-store"  # a page that the browser stored would show the item of another person
+    return response
+
+
+def build_review_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
+    user = common.get_signed_in_user(request)
+    context: dict[str, Any] = {
+        "tab": "review",
+        "queue": queue,
+        "guidelines": queues.load_queue_rubric(queue).guidelines,
+    }
+    slot: QueueSlot | None = None
+    try:
+        wanted = common.parse_integer_param(request.GET.get("item", ""), minimum=1)
+        if wanted is not None:
+            slot = queues.claim_item(item_or_404(queue, wanted), user)
+        elif queue.closed_at is None:
+            slot = queues.claim_next(queue, user, after=common.parse_integer_param(request.GET.get("after", "")))
+    except RolloutError as error:
+        context["error"] = str(error)
+    context["own"] = queues.load_own_progress(queue, user)
+    if slot is not None:
+        return context | item_view.build_item_context(queue, slot, user)
+    others = [other for other in queues.list_open_queues(user, permissions.visible_projects(request)) if other != queue]
+    return context | {"summary": item_view.summarise_own_answers(queue, user), "next_queue": next(iter(others), None)}
+
+
+@login_required
+@require_POST
+def save_answers_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
+    """Saves the answers; with `draft` without completing the item."""
+    queue = answerable_queue_or_404(request, pk)
+    row, user, form = item_or_404(queue, item), common.get_signed_in_user(request), request.POST
+    try:
+        seconds = parse_seconds(form.get("seconds", ""))
+        if queue.unit == Queue.Unit.GROUP:
+            order = queues.resolve_order(row, user, item_view.parse_order(form))
+            queues.store_order(row, user, order, rationale=form.get("rationale", ""), seconds=seconds)
+        elif form.get("draft"):
+            queues.save_draft(row, user, item_view.parse_answers(queue, form))
+            return JsonResponse({"message": ""})
+        else:
+            queues.submit_answers(row, user, item_view.parse_answers(queue, form), seconds=seconds)
+    except RolloutError as error:
+        if common.is_script_request(request):
+            field = error.field if isinstance(error, InvalidInputError) else ""
+            return JsonResponse({"message": str(error), "code": error.code, "field": field}, status=400)
+        messages.error(request, str(error))
+        return common.redirect_see_other(reverse("queue-review", args=[pk]) + f"?item={item}")
+    return common.respond_success(request, _("Saved."), "queue-review", pk)
+
+
+@login_required
+@require_POST
+def skip_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
+    """Gives the item back."""
+    queue = answerable_queue_or_404(request, pk)
+    queues.skip_item(item_or_404(queue, item), common.get_signed_in_user(request))
+    return common.respond_success(request, _("Skipped. It is offered to others."), "queue-review", pk)
+
+
+@login_required
+@require_POST
+def undo_answer_view(request: HttpRequest, pk: int) -> HttpResponse:
+    """Opens the item again that the person answered last."""
+    queue = answerable_queue_or_404(request, pk)
+    try:
+        item = queues.undo_submission(queue, common.get_signed_in_user(request))
+    except RolloutError as error:
+        return common.respond_error(request, error, "queue-review", pk)
+    if common.is_script_request(request):
+        return JsonResponse({"message": _("Undone. Your answers are still entered."), "item": item.pk})
+    return common.redirect_see_other(reverse("queue-review", args=[pk]) + f"?item={item.pk}")
+
+
+def queue_or_404(request: HttpRequest, pk: int) -> Queue:
+    rows = Queue.objects.filter(project__in=permissions.visible_projects(request))
+    queue = rows.select_related("project", "rubric", "created_by").prefetch_related("reviewers").filter(pk=pk).first()
+    if queue is None:
+        raise Http404(_("Queue {number} not found, or you have no access to it.").format(number=pk))
+    return queue
+
+
+def answerable_queue_or_404(request: HttpRequest, pk: int) -> Queue:
+    """Raises Http404, and PermissionDenied if the queue does not accept the user."""
+    queue = queue_or_404(request, pk)
+    if not queue.accepts(common.get_signed_in_user(request)):
+        raise PermissionDenied(_("This queue is for other reviewers. Ask a maintainer of the project to add you."))
+    return queue
+
+
+def item_or_404(queue: Queue, pk: int) -> QueueItem:
+    item = queue.items.select_related("run__project", "step").filter(pk=pk).first()
+    if item is None:
+        raise Http404(_("This queue has no such item."))
+    item.queue = queue
+    return item
+
+
+def parse_seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < 1e9 else None

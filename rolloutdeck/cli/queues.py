@@ -1,0 +1,113 @@
+"""`rolloutdeck queues`: lists review queues, creates, shows and closes them, and prints their answers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
+from rolloutdeck.cli.samples import find_run, remove_control_characters
+from rolloutdeck.errors import UsageError
+from rolloutdeck.lib import ServerClient
+
+UNSET: tuple[Any, ...] = (None, "", [], False)
+
+
+def main(args: argparse.Namespace) -> int:
+    settings, server = connect(args)
+    match args.verb:
+        case "create":
+            return create_queue(server, args, require_project(args, settings))
+        case "show":
+            print_queue(find_queue(server, args.queue), as_json=args.json)
+        case "answers":
+            for item in iterate_pages(server, f"queues/{find_queue(server, args.queue)['id']}/items/"):
+                print(json.dumps(item, ensure_ascii=False))
+        case "close" | "reopen":
+            queue = find_queue(server, args.queue, state="all")
+            send_request(server, "PATCH", f"queues/{queue['id']}/", {"closed": args.verb == "close"})
+            print_message(f"{'Closed' if args.verb == 'close' else 'Opened'} the queue {queue['name']}.")
+        case _:
+            query = {"state": args.state, "project": args.project or settings.project or None}
+            list_queues(server, query, as_json=args.json)
+    return 0
+
+
+def list_queues(server: ServerClient, query: Mapping[str, Any], *, as_json: bool) -> None:
+    queues = list(iterate_pages(server, "queues/", query))
+    for queue in queues:
+        print(json.dumps(queue, ensure_ascii=False) if as_json else format_queue(queue))
+    if not queues:
+        print_message("No queue. Create one: rolloutdeck queues create NAME --run RUN --q QUERY")
+
+
+def create_queue(server: ServerClient, args: argparse.Namespace, project: str) -> int:
+    runs = [find_run(server, name, project)["id"] for name in args.run]
+    if not runs:
+        raise UsageError("Name at least one run: --run NAME.")
+    chosen = {
+        "q": args.q, "unit": args.unit, "selection": args.selection, "per": args.per, "count": args.count,
+        "seed": args.seed, "grows": args.grows, "questions": args.question, "num_reviewers_per_item": args.reviewers,
+        "reservation_minutes": args.minutes, "reviewers": args.person, "roles": args.role, "due_at": args.due,
+        "is_blind": args.blind, "gold_count": args.gold, "dry_run": args.dry_run,
+    }  # fmt: skip
+    body = {name: value for name, value in chosen.items() if value not in UNSET}
+    response = send_request(server, "POST", "queues/", {"project": project, "name": args.name, "runs": runs, **body})
+    result: dict[str, Any] = response.json()
+    if args.dry_run:
+        print(f"Would draw {format_count(result['items'], 'item')} of {result['matched']:,} that match.")
+        for part in result["strata"][:50]:
+            print(f"  {clean(part['stratum'] or 'all')}: {part['drawn']:,} of {part['matched']:,}")
+        return 0
+    print_queue(result, as_json=args.json)
+    return 0
+
+
+def find_queue(server: ServerClient, name: str, state: str = "all") -> dict[str, Any]:
+    """Returns the queue with this id or name. Raises UsageError."""
+    if name.isdecimal():
+        return dict(send_request(server, "GET", f"queues/{name}/").json())
+    found = [queue for queue in iterate_pages(server, "queues/", {"state": state}) if queue["name"] == name]
+    if len(found) != 1:
+        problem = "There is no queue" if not found else "Several projects have a queue"
+        raise UsageError(f"{problem} {name!r}. List them with `rolloutdeck queues list`, and use the id.")
+    return dict(send_request(server, "GET", f"queues/{found[0]['id']}/").json())
+
+
+def iterate_pages(server: ServerClient, path: str, query: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    """Yields the results of all pages."""
+    number = 1
+    while True:
+        page = send_request(server, "GET", path, query={**(query or {}), "page": number, "page_size": 500}).json()
+        yield from page["results"]
+        if not page["next"]:
+            return
+        number += 1
+
+
+def print_queue(queue: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(queue, ensure_ascii=False))
+        return
+    print(format_queue(queue))
+    for person in queue.get("people", ()):
+        pace = "no pace yet" if person["pace"] is None else f"{person['pace']:.0f} s per item"
+        print(f"  {clean(person['user'])}: {format_count(person['done'], 'answer')}, {pace}")
+
+
+def format_queue(queue: Mapping[str, Any]) -> str:
+    parts = [
+        f"{queue['id']:>5}  {clean(queue['name'])}",
+        f"{queue['answers_done']:,} of {format_count(queue['answers'], 'answer')}",
+        f"{queue['items_complete']:,} of {format_count(queue['items'], 'item')} complete",
+    ]
+    if queue["due_at"]:
+        parts.append(f"due {queue['due_at'][:16].replace('T', ' ')}")
+    parts += [word for word, is_set in (("blind", queue["is_blind"]), ("closed", queue["closed_at"])) if is_set]
+    return ", ".join(parts)
+
+
+def clean(text: object) -> str:
+    return remove_control_characters(str(text))

@@ -1,0 +1,55 @@
+"""Review queues: drawn from queries, given to people item by item, with progress and decisions.
+
+Depends on: labels, the query language, live and projects.
+Invariant: an item never gets more answers than it has slots, and two people never hold the same slot.
+"""
+
+from rollouts.queues.answers import ItemAnswers, decide_answer, load_answers
+from rollouts.queues.content import ItemContent, ResponseContent, load_item_content, resolve_order
+from rollouts.queues.create import (
+    MAX_ITEMS,
+    REVIEW_ROLES,
+    QueuePreview,
+    create_queue,
+    extend_growing_queues,
+    extend_queue,
+    has_growing_queues,
+    load_queue_rubric,
+    preview_queue,
+)
+from rollouts.queues.manage import close_queue, reopen_queue, update_queue
+from rollouts.queues.progress import (
+    OwnProgress,
+    PersonProgress,
+    QueueProgress,
+    forecast_end,
+    list_open_queues,
+    load_own_progress,
+    load_people_progress,
+    load_progress,
+)
+from rollouts.queues.slots import (
+    QueueClosedError,
+    SlotTakenError,
+    claim_item,
+    claim_next,
+    list_group_samples,
+    list_questions,
+    load_entered_answers,
+    renew_slot,
+    save_draft,
+    skip_item,
+    store_order,
+    submit_answers,
+    undo_submission,
+)
+
+__all__ = [
+    "ItemAnswers", "ItemContent", "MAX_ITEMS", "OwnProgress", "PersonProgress", "QueueClosedError", "QueuePreview",
+    "QueueProgress", "REVIEW_ROLES", "ResponseContent", "SlotTakenError", "claim_item", "claim_next", "close_queue",
+    "create_queue", "decide_answer", "extend_growing_queues", "extend_queue", "forecast_end", "has_growing_queues",
+    "list_group_samples", "list_open_queues", "list_questions", "load_answers", "load_entered_answers",
+    "load_item_content", "load_own_progress", "load_people_progress", "load_progress", "load_queue_rubric",
+    "preview_queue", "renew_slot", "reopen_queue", "resolve_order", "save_draft", "skip_item", "store_order",
+    "submit_answers", "undo_submission", "update_queue",
+]  # fmt: skip

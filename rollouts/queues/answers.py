@@ -1,0 +1,82 @@
+"""The answers to a queue: who said what about which item, what was decided, and how people do on known items.
+
+The statistics are in `rollouts/agreement/`, which knows no table.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+
+from rollouts.errors import InvalidInputError
+from rollouts.live import notify_topics
+from rollouts.models import ItemDecision, Label, Queue, QueueItem
+from rollouts.projects import record_audit_entry
+from rollouts.queues.slots import list_questions
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MAX_REASON_CHARS = 2000
+
+
+@dataclass(slots=True)
+class ItemAnswers:
+    """`answers` is {question: {author: value}} of the people who completed the item, `decided` {question: value}."""
+
+    item: QueueItem
+    answers: dict[str, dict[str, Any]]
+    decided: dict[str, Any]
+
+    def get_final(self, name: str) -> Any:
+        """Returns the decided value, else the one that everybody gave, else None."""
+        if name in self.decided:
+            return self.decided[name]
+        values = list(self.answers.get(name, {}).values())
+        return values[0] if values and all(value == values[0] for value in values) else None
+
+    def differs(self, name: str) -> bool:
+        values = list(self.answers.get(name, {}).values())
+        return any(value != values[0] for value in values[1:])
+
+
+def load_answers(queue: Queue) -> list[ItemAnswers]:
+    """Returns the completed answers of all items, in the order of the queue. A "cannot judge" is an answer to the
+    question `review`."""
+    rows = queue.slots.exclude(done_at=None).values_list("item", "user__username")
+    done: dict[int, set[str]] = defaultdict(set)
+    for item, author in rows:
+        done[item].add(author)
+    items = list(queue.items.filter(pk__in=done).select_related("step", "run").order_by("position"))
+    by_sample = {item.sample: ItemAnswers(item, {}, {}) for item in items}
+    names = [*(question.key for question in list_questions(queue)), "review"]
+    labels = Label.objects.active().filter(run__in=queue.runs.all(), name__in=names, source="human")
+    for sample, name, author, value in labels.values_list("sample", "name", "author", "value"):
+        entry = by_sample.get(sample)
+        if entry and author in done[entry.item.pk]:
+            entry.answers.setdefault(name, {})[author] = value
+    decisions = ItemDecision.objects.filter(item__queue=queue)
+    by_item = {entry.item.pk: entry for entry in by_sample.values()}
+    for item, name, value in decisions.values_list("item", "name", "value"):
+        if item in by_item:
+            by_item[item].decided[name] = value
+    return list(by_sample.values())
+
+
+def decide_answer(item: QueueItem, by: User, name: str, value: Any, reason: str = "") -> ItemDecision:
+    """Stores which answer holds. The labels of the people stay. The caller has checked that `by` leads the project.
+    Raises InvalidInputError."""
+    question = next((question for question in list_questions(item.queue) if question.key == name), None)
+    if question is None:
+        raise InvalidInputError(f"This queue does not ask {name[:40]!r}.", "name")
+    parsed = question.parse_value(value).value
+    with transaction.atomic():
+        defaults = {"value": parsed, "reason": reason[:MAX_REASON_CHARS], "user": by}
+        decision, _created = ItemDecision.objects.update_or_create(item=item, name=name, defaults=defaults)
+        detail = {"queue": item.queue_id, "item": item.pk, "question": name}
+        record_audit_entry(by, "queue.decide", item.queue.name, project=item.queue.project, **detail)
+    notify_topics("queues")
+    return decision

@@ -1,0 +1,103 @@
+"""What a reviewer sees of an item. This is the only place that decides what a blind queue hides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from rollouts.errors import NotFoundError
+from rollouts.models import Queue, QueueItem, Sample
+from rollouts.queues.slots import list_group_samples
+from rollouts.samples import MISSING_BODY_MESSAGE, SampleBody, load_bodies
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django.contrib.auth.models import User
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseContent:
+    """A response of the item. `number`, from 1, is its place for this person: those of a group are shuffled. `sample`,
+    `score` and `rewards` are None in a blind queue."""
+
+    number: int
+    response: str | None
+    sample: str | None = None
+    score: float | None = None
+    rewards: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemContent:
+    """The prompt and the responses of an item. `context` says where it comes from and why it was drawn; it is empty
+    in a blind queue."""
+
+    prompt: str | None
+    messages: list[dict[str, Any]] | None
+    tools: Any
+    responses: list[ResponseContent]
+    context: dict[str, Any] = field(default_factory=dict)
+
+
+def load_item_content(item: QueueItem, user: User) -> ItemContent:
+    """Raises NotFoundError if the sample is gone, StorageUnavailableError if its text cannot be read."""
+    samples = shuffle_for(user, item, list_item_samples(item))
+    bodies = load_bodies(samples)
+    if not samples or samples[0].pk not in bodies:
+        raise NotFoundError(MISSING_BODY_MESSAGE, "item")
+    blind = item.queue.is_blind
+    responses = [
+        build_response(number, sample, bodies, blind=blind)
+        for number, sample in enumerate(samples, 1)
+        if sample.pk in bodies
+    ]
+    first = bodies[samples[0].pk]
+    context = {} if blind else build_context(item, samples[0], first)
+    return ItemContent(first.prompt, first.messages, first.tools, responses, context)
+
+
+def list_item_samples(item: QueueItem) -> list[Sample]:
+    if item.queue.unit == Queue.Unit.GROUP:
+        return list_group_samples(item)
+    return list(Sample.objects.filter(pk=item.sample).select_related("step__run", "step__attempt"))
+
+
+def shuffle_for(user: User, item: QueueItem, samples: list[Sample]) -> list[Sample]:
+    """Returns the responses of a group in an order of the person's own, always the same."""
+
+    def get_key(sample: Sample) -> bytes:
+        return blake2b(f"{user.pk}/{item.pk}/{sample.pk}".encode(), digest_size=8).digest()
+
+    return samples if len(samples) < 2 else sorted(samples, key=get_key)
+
+
+def build_response(number: int, sample: Sample, bodies: Mapping[str, SampleBody], *, blind: bool) -> ResponseContent:
+    body = bodies[sample.pk]
+    text = None if body.textless else body.response
+    if blind:
+        return ResponseContent(number, text)
+    return ResponseContent(number, text, sample.pk, sample.score, body.rewards)
+
+
+def build_context(item: QueueItem, sample: Sample, body: SampleBody) -> dict[str, Any]:
+    return {
+        "run": sample.step.run.uid,
+        "run_name": sample.step.run.name,
+        "split": sample.step.split,
+        "step": sample.step.step,
+        "group": sample.group,
+        "data_source": sample.data_source,
+        "ground_truth": body.ground_truth,
+        "stratum": item.stratum,
+        "probability": item.probability,
+    }
+
+
+def resolve_order(item: QueueItem, user: User, order: list[list[int]]) -> list[list[str]]:
+    """Returns the sample ids of an order of numbers, see `ResponseContent`. Unknown numbers become empty ids, which
+    `store_order` refuses."""
+    samples = shuffle_for(user, item, list_item_samples(item))
+    ids = {number: sample.pk for number, sample in enumerate(samples, 1)}
+    return [[ids.get(number, "") for number in place] for place in order]

@@ -1,0 +1,293 @@
+"""Creates queues, draws their items, and adds the items of later steps."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from rollouts.errors import ConflictError, InvalidInputError
+from rollouts.labels import RubricVersion, load_rubric, read_rubric
+from rollouts.lib import parse_integer, parse_text
+from rollouts.live import notify_topics
+from rollouts.models import Label, Membership, Project, Queue, QueueItem, QueueSlot, QueueStep, Run, Step
+from rollouts.projects import record_audit_entry
+from rollouts.query import parse_query
+from rollouts.queues.draw import Draw, DrawnItem, draw_items
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MAX_ITEMS: Final = 20_000
+MAX_REVIEWERS: Final = 20
+MAX_RUNS: Final = 50
+MAX_MINUTES: Final = 7 * 24 * 60
+MAX_NAME_CHARS: Final = 80
+MAX_SEED: Final = 2**31 - 1
+INSERTED_ROWS: Final = 500
+REVIEW_ROLES: Final = (Membership.Role.ANNOTATOR, Membership.Role.MAINTAINER, Membership.Role.OWNER)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePreview:
+    """What `create_queue` would draw: items of each stratum, and the samples or groups that match."""
+
+    items: list[DrawnItem]
+    matched: Counter[str]
+    drawn: Counter[str]
+    total: int
+
+
+def build_queue(project: Project, by: User, settings: Mapping[str, Any]) -> tuple[Queue, list[Run], list[User]]:
+    """Returns a queue that is not stored, its runs and its reviewers. Raises InvalidInputError that names the field."""
+    name = parse_text(settings.get("name"), "name", max_chars=MAX_NAME_CHARS).strip()
+    if not name:
+        raise InvalidInputError(_("Give the queue a name."), "name")
+    runs = list(settings.get("runs") or ())
+    if not 1 <= len(runs) <= MAX_RUNS or any(run.project_id != project.pk for run in runs):
+        message = _("A queue needs 1 to {limit} runs of its project.")
+        raise InvalidInputError(message.format(limit=MAX_RUNS), "runs")
+    rubric = load_rubric(project)
+    queue = Queue(project=project, name=name, created_by=by, rubric_id=rubric.pk)
+    queue.q = parse_text(settings.get("q"), "q", max_chars=8000).strip()
+    parse_query(queue.q)
+    queue.unit = parse_member(settings, "unit", Queue.Unit, Queue.Unit.SAMPLE)
+    queue.selection = parse_member(settings, "selection", Queue.Selection, Queue.Selection.ALL)
+    queue.per = parse_member(settings, "per", Queue.Stratum, Queue.Stratum.QUEUE)
+    queue.count = parse_integer(settings.get("count"), "count", minimum=1, maximum=MAX_ITEMS)
+    queue.seed = parse_integer(settings.get("seed"), "seed", minimum=0, maximum=MAX_SEED) or 1
+    queue.grows = bool(settings.get("grows"))
+    queue.is_blind = bool(settings.get("is_blind"))
+    queue.questions = parse_question_keys(settings.get("questions"), rubric)
+    reviewers = parse_integer(
+        settings.get("num_reviewers_per_item"), "num_reviewers_per_item", minimum=1, maximum=MAX_REVIEWERS
+    )
+    queue.num_reviewers_per_item = reviewers or 1
+    minutes = parse_integer(settings.get("reservation_minutes"), "reservation_minutes", minimum=1, maximum=MAX_MINUTES)
+    queue.reservation_minutes = minutes or 30
+    queue.due_at = parse_due(settings.get("due_at"))
+    people, queue.roles = parse_people(project, settings)
+    check_selection(queue)
+    return queue, runs, people
+
+
+def parse_member(settings: Mapping[str, Any], name: str, choices: Any, default: str) -> str:
+    value = settings.get(name) or default
+    if value not in choices.values:
+        message = _("`{name}` must be one of {known}, not {value}.")
+        known = ", ".join(choices.values)
+        raise InvalidInputError(message.format(name=name, known=known, value=repr(str(value)[:40])), name)
+    return str(value)
+
+
+def parse_question_keys(keys: Any, rubric: RubricVersion) -> list[str]:
+    known = [question.key for question in rubric.questions]
+    if not keys:
+        return []
+    if not isinstance(keys, list) or any(key not in known for key in keys):
+        message = _("`questions` must be keys of the rubric: {known}.")
+        raise InvalidInputError(message.format(known=", ".join(known)), "questions")
+    return [key for key in known if key in keys]
+
+
+def parse_due(value: Any) -> datetime | None:
+    """`value` is a time or its ISO 8601 text."""
+    if value in (None, ""):
+        return None
+    try:
+        due = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        raise InvalidInputError(_("`due_at` must be a time such as 2026-11-30T18:00."), "due_at") from None
+    return due if due.tzinfo else timezone.make_aware(due)
+
+
+def parse_people(project: Project, settings: Mapping[str, Any]) -> tuple[list[User], list[str]]:
+    """Returns the reviewers and the roles that may answer. Raises InvalidInputError for people who may not annotate."""
+    roles = list(settings.get("roles") or ())
+    if any(role not in REVIEW_ROLES for role in roles):
+        message = _("`roles` must be among {known}.")
+        raise InvalidInputError(message.format(known=", ".join(REVIEW_ROLES)), "roles")
+    names = list(settings.get("reviewers") or ())
+    members = project.memberships.filter(user__username__in=names, role__in=REVIEW_ROLES).select_related("user")
+    people = {member.user.get_username(): member.user for member in members}
+    if missing := [str(name) for name in names if name not in people]:
+        message = _("{user} cannot review: add them to the project as annotator first.")
+        raise InvalidInputError(message.format(user=missing[0][:60]), "reviewers")
+    return list(people.values()), roles
+
+
+def check_selection(queue: Queue) -> None:
+    """Raises InvalidInputError for settings that contradict each other."""
+    if queue.selection != Queue.Selection.ALL and queue.count is None:
+        raise InvalidInputError(_("Say how many items are drawn from each part: `count`."), "count")
+    if queue.grows and queue.selection != Queue.Selection.ALL and queue.per != Queue.Stratum.STEP:
+        message = _("A queue that grows draws from each step: set `per` to step, or `selection` to all.")
+        raise InvalidInputError(message, "per")
+
+
+def preview_queue(project: Project, by: User, settings: Mapping[str, Any]) -> QueuePreview:
+    """Returns what `create_queue` would draw. Raises InvalidInputError."""
+    queue, runs, _people = build_queue(project, by, {"name": "preview", **settings})
+    draws = draw_from_runs(queue, runs, by, MAX_ITEMS)
+    items, matched = [item for draw in draws.values() for item in draw.items], Counter[str]()
+    for draw in draws.values():
+        matched.update(draw.matched)
+    return QueuePreview(items, matched, Counter(item.stratum for item in items), sum(matched.values()))
+
+
+def create_queue(project: Project, by: User, settings: Mapping[str, Any]) -> Queue:
+    """Creates a queue and draws its items. `settings` has the names of the fields of `Queue`; `runs` are rows,
+    `reviewers` user names. `gold_count`: items that `by` has already answered are mixed in, and their answers are the
+    known ones. The caller has checked that `by` may create queues. Raises InvalidInputError and ConflictError."""
+    queue, runs, people = build_queue(project, by, settings)
+    gold_count = parse_integer(settings.get("gold_count"), "gold_count", minimum=0, maximum=MAX_ITEMS) or 0
+    draws = draw_from_runs(queue, runs, by, MAX_ITEMS)
+    if not any(draw.items for draw in draws.values()) and not queue.grows:
+        raise InvalidInputError(_("No sample matches the query, so the queue would be empty."), "q")
+    with transaction.atomic():
+        Project.objects.lock(project)
+        if project.queues.filter(name=queue.name).exists():
+            raise ConflictError(_("There is already a queue {name}.").format(name=repr(queue.name)), "name")
+        queue.save()
+        queue.runs.set(runs)
+        queue.reviewers.set(people)
+        gold = load_gold_answers(queue, runs, by, gold_count)
+        for run, draw in draws.items():
+            store_draw(queue, run, draw, gold)
+        detail = {"queue": queue.pk, "q": queue.q[:200], "items": queue.items.count()}
+        record_audit_entry(by, "queue.create", queue.name, project=project, **detail)
+    notify_topics("queues")
+    return queue
+
+
+def draw_from_runs(queue: Queue, runs: Sequence[Run], by: User, limit: int) -> dict[Run, Draw]:
+    draws = {}
+    for run in runs:
+        steps = find_complete_steps(run) if queue.grows else None
+        draws[run] = draw_items(queue, run, reader=by.pk, step_ids=steps, limit=limit)
+        limit -= len(draws[run].items)
+    return draws
+
+
+def find_complete_steps(run: Run) -> list[int]:
+    """Returns the ids of the steps that get no more samples: all but the newest of each split while the run runs."""
+    rows = run.steps.current().filter(samples__gt=0).order_by("split", "step").values_list("pk", "split", "step")
+    steps = list(rows)
+    if run.status not in ("planned", "running"):
+        return [pk for pk, _split, _step in steps]
+    newest = {split: step for _pk, split, step in steps}
+    return [pk for pk, split, step in steps if step < newest[split]]
+
+
+def load_gold_answers(queue: Queue, runs: Sequence[Run], by: User, count: int) -> dict[str, tuple[int, dict[str, Any]]]:
+    """Returns {sample: (step id, {question: value})} of samples that `by` has answered, at most `count`, chosen with
+    the queue's seed."""
+    if not count:
+        return {}
+    names = get_question_keys(queue)
+    rows = Label.objects.active().filter(run__in=runs, author=by.get_username(), source="human", name__in=names)
+    answers: dict[str, tuple[int, dict[str, Any]]] = {}
+    for sample, step_id, name, value in rows.order_by("sample").values_list("sample", "step", "name", "value"):
+        answers.setdefault(sample, (step_id, {}))[1][name] = value
+    chosen = random.Random(queue.seed).sample(sorted(answers), min(count, len(answers)))
+    if len(chosen) < count:
+        message = _(
+            "You have answered {count} samples of these runs with these questions. Answer more, or ask for less."
+        )
+        raise InvalidInputError(message.format(count=len(answers)), "gold_count")
+    return {sample: answers[sample] for sample in chosen}
+
+
+def get_question_keys(queue: Queue) -> list[str]:
+    return list(queue.questions) or [question.key for question in load_queue_rubric(queue).questions]
+
+
+def load_queue_rubric(queue: Queue) -> RubricVersion:
+    """Returns the version of the rubric that the queue asks."""
+    return read_rubric(queue.rubric) if queue.rubric else load_rubric(queue.project, 0)
+
+
+def store_draw(queue: Queue, run: Run, draw: Draw, gold: Mapping[str, tuple[int, dict[str, Any]]]) -> int:
+    """Adds the items of a draw, in its order, and known items at random places. Returns how many were added."""
+    items = [
+        QueueItem(
+            queue=queue, run=run, sample=item.sample, step_id=item.step_id, stratum=item.stratum,
+            group=item.group if queue.unit == Queue.Unit.GROUP else "", probability=item.probability,
+            gold=gold[item.sample][1] if item.sample in gold else None,
+        )
+        for item in draw.items
+    ]  # fmt: skip
+    chance = random.Random(queue.seed)
+    drawn = {item.sample for item in items}
+    in_run = set(
+        Step.objects.filter(run=run, pk__in={step for step, _answers in gold.values()}).values_list("pk", flat=True)
+    )
+    for sample, (step_id, answers) in gold.items():
+        if sample not in drawn and step_id in in_run and queue.unit == Queue.Unit.SAMPLE:
+            item = QueueItem(queue=queue, run=run, sample=sample, step_id=step_id, gold=answers)
+            items.insert(chance.randrange(len(items) + 1), item)
+    add_items(queue, items)
+    drawn_by_step = Counter(item.step_id for item in draw.items)
+    steps = [
+        QueueStep(queue=queue, step_id=step_id, matched=matched, drawn=drawn_by_step[step_id])
+        for step_id, matched in draw.by_step.items()
+    ]
+    QueueStep.objects.bulk_create(steps, batch_size=INSERTED_ROWS, ignore_conflicts=True)
+    return len(items)
+
+
+def add_items(queue: Queue, items: Sequence[QueueItem]) -> None:
+    """Adds the items with their slots behind those that the queue has. Samples that it has already are left out."""
+    last = queue.items.aggregate(last=Max("position"))["last"]
+    first = 0 if last is None else last + 1
+    known = set(queue.items.values_list("sample", flat=True)) if first else set()
+    new = [item for item in items if item.sample not in known]
+    for position, item in enumerate(new, first):
+        item.position = position
+    QueueItem.objects.bulk_create(new, batch_size=INSERTED_ROWS)
+    slots = [
+        QueueSlot(queue=queue, item=item, position=item.position, number=number)
+        for item in new
+        for number in range(queue.num_reviewers_per_item)
+    ]
+    QueueSlot.objects.bulk_create(slots, batch_size=INSERTED_ROWS)
+
+
+def extend_queue(queue: Queue) -> int:
+    """Draws from the steps that were completed since the last draw. Returns the number of new items."""
+    if not queue.grows or queue.closed_at or queue.created_by is None:
+        return 0
+    added = 0
+    for run in queue.runs.all():
+        done = set(queue.drawn_steps.filter(step__run=run).values_list("step", flat=True))
+        steps = [pk for pk in find_complete_steps(run) if pk not in done]
+        room = MAX_ITEMS - queue.items.count()
+        if not steps or room <= 0:
+            continue
+        draw = draw_items(queue, run, reader=queue.created_by.pk, step_ids=steps, limit=MAX_ITEMS)
+        draw.items = draw.items[:room]
+        draw.by_step.update(dict.fromkeys(steps, 0))
+        with transaction.atomic():
+            locked = Queue.objects.select_for_update(no_key=True).get(pk=queue.pk)
+            if not locked.drawn_steps.filter(step__in=steps).exists():  # else another worker has drawn from them
+                added += store_draw(queue, run, draw, {})
+    if added:
+        notify_topics("queues")
+    return added
+
+
+def has_growing_queues() -> bool:
+    return Queue.objects.open().filter(grows=True).exists()
+
+
+def extend_growing_queues() -> int:
+    """Extends every open queue that grows. Returns the number of new items."""
+    return sum(map(extend_queue, Queue.objects.open().filter(grows=True).select_related("project", "created_by")))

@@ -1,0 +1,288 @@
+"""Gives items to people: who answers which item, for how long, and what they said.
+
+A slot is taken with one conditional UPDATE, so two people never hold the same one. The unique (item, user) keeps a
+person from answering an item twice. A slot whose time is over can be taken by anybody; what its person had entered
+stays as a draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Max, Q
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from rollouts.errors import ConflictError, InvalidInputError, NotFoundError
+from rollouts.labels import (
+    REVIEW_QUESTION,
+    UNDO_WINDOW,
+    Answer,
+    Question,
+    store_labels,
+    undo_label_action,
+)
+from rollouts.live import notify_topics
+from rollouts.models import Label, LabelAction, Queue, QueueDraft, QueueItem, QueueSlot, Sample
+from rollouts.queues.create import load_queue_rubric
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MAX_TRIES: Final = 20  # to take a slot that others take at the same moment
+CANDIDATES: Final = 8  # slots that are looked at together
+CANNOT_JUDGE: Final = "cannot-judge"
+MAX_SECONDS: Final = 3600.0  # a longer time is a break, not work
+
+
+class SlotTakenError(ConflictError):
+    """The time of the slot was over, and another person has it now."""
+
+    code = "slot_taken"
+
+
+class QueueClosedError(ConflictError):
+    code = "queue_closed"
+
+
+def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSlot | None:
+    """Returns the slot that the user holds already, else takes the next free one; None if nothing is left for them.
+
+    `after`: the position of an item that the user leaves; the next one behind it is preferred. The caller has checked
+    that the queue accepts the user.
+    """
+    check_open(queue)
+    now = timezone.now()
+    held = queue.slots.unanswered().filter(user=user, reserved_until__gt=now)
+    if after is not None:
+        held = held.filter(position__gt=after)
+    own = held.free_for(user, now).order_by("position").first()
+    if own is not None:
+        return renew_slot(own)
+    if after is None:
+        after = queue.slots.filter(user=user).exclude(done_at=None).aggregate(last=Max("position"))["last"]
+    for _try in range(MAX_TRIES):
+        now = timezone.now()
+        free = queue.slots.free_for(user, now).order_by("position", "number")
+        slot = take_first(free.filter(position__gt=after), user, now) if after is not None else None
+        if slot is None:
+            slot = take_first(free, user, now)
+        if slot is not None:
+            return slot
+        if not free.exists():
+            return None
+    raise ConflictError(_("Many people take items at this moment. Try again."))
+
+
+def take_first(slots: Any, user: User, now: datetime) -> QueueSlot | None:
+    """Takes one of the first of these slots; None if others were faster for all of them, or there is none."""
+    if connection.features.has_select_for_update_skip_locked:
+        with transaction.atomic():
+            rows = slots.select_for_update(skip_locked=True, of=("self",)).select_related("queue")[:CANDIDATES]
+            return next((slot for slot in rows if take_slot(slot, user, now)), None)
+    return next((slot for slot in slots.select_related("queue")[:CANDIDATES] if take_slot(slot, user, now)), None)
+
+
+def take_slot(slot: QueueSlot, user: User, now: datetime) -> bool:
+    """Takes a free slot. False if another person was faster, or the user holds another slot of the item."""
+    until = now + timedelta(minutes=slot.queue.reservation_minutes)
+    free = Q(user=None) | Q(user=user) | Q(reserved_until__lt=now)
+    rows = QueueSlot.objects.unanswered().filter(free, pk=slot.pk)
+    try:
+        with transaction.atomic():
+            taken = rows.update(user=user, reserved_until=until, opened_at=now)
+    except IntegrityError:
+        return False
+    slot.user, slot.reserved_until, slot.opened_at = user, until, now
+    return bool(taken)
+
+
+def claim_item(item: QueueItem, user: User) -> QueueSlot:
+    """Returns the user's slot of this item, answered or not, or takes a free one. Raises SlotTakenError."""
+    now = timezone.now()
+    rows = item.slots.select_related("queue", "user")
+    own = rows.filter(user=user).first()
+    if own is not None and (own.done_at or renew_own(own, user, now)):
+        return own
+    check_open(item.queue)
+    QueueDraft.objects.filter(item=item, user=user).update(skipped_at=None)
+    for slot in rows.unanswered().order_by("number"):
+        if take_slot(slot, user, now):
+            return slot
+    holders = ", ".join(sorted(slot.user.get_username() for slot in rows if slot.user))
+    message = _("This item has all its reviewers: {names}. Your answers are kept as a draft.")
+    raise SlotTakenError(message.format(names=holders))
+
+
+def renew_slot(slot: QueueSlot) -> QueueSlot:
+    """Prolongs the reservation of an unanswered slot that its user still holds. Raises SlotTakenError."""
+    assert slot.user is not None
+    if not renew_own(slot, slot.user, timezone.now()):
+        return claim_item(slot.item, slot.user)
+    return slot
+
+
+def renew_own(slot: QueueSlot, user: User, now: datetime) -> bool:
+    until = now + timedelta(minutes=slot.queue.reservation_minutes)
+    slot.reserved_until = until
+    return bool(QueueSlot.objects.unanswered().filter(pk=slot.pk, user=user).update(reserved_until=until))
+
+
+def check_open(queue: Queue) -> None:
+    if queue.closed_at is not None:
+        raise QueueClosedError(_("The queue {name} is closed.").format(name=repr(queue.name)))
+
+
+def list_questions(queue: Queue) -> list[Question]:
+    """Returns the questions that the queue asks, in the order of the rubric."""
+    questions = load_queue_rubric(queue).questions
+    return [question for question in questions if not queue.questions or question.key in queue.questions]
+
+
+def save_draft(item: QueueItem, user: User, answers: Mapping[str, Any]) -> None:
+    """Keeps what the user has entered and prolongs the reservation. Unknown questions are left out."""
+    known = {question.key for question in list_questions(item.queue)} | {REVIEW_QUESTION.key}
+    kept = {name: answer for name, answer in answers.items() if name in known and isinstance(answer, dict)}
+    QueueDraft.objects.update_or_create(item=item, user=user, defaults={"answers": kept})
+    for slot in item.slots.unanswered().filter(user=user).select_related("queue"):
+        renew_own(slot, user, timezone.now())
+
+
+def load_entered_answers(item: QueueItem, user: User) -> dict[str, dict[str, Any]]:
+    """Returns {question: {value, rationale, start, end}} of the user's draft, else of the labels they have stored."""
+    draft = QueueDraft.objects.filter(item=item, user=user).first()
+    if draft and draft.answers:
+        return dict(draft.answers)
+    names = [*(question.key for question in list_questions(item.queue)), REVIEW_QUESTION.key]
+    rows = Label.objects.active().filter(sample=item.sample, author=user.get_username(), source="human", name__in=names)
+    fields = ("value", "rationale", "start", "end")
+    return {row.name: {name: getattr(row, name) for name in fields} for row in rows}
+
+
+def skip_item(item: QueueItem, user: User) -> None:
+    """Gives the slot back. The item is not offered to the user again, until they open it themselves."""
+    with transaction.atomic():
+        QueueDraft.objects.update_or_create(item=item, user=user, defaults={"skipped_at": timezone.now()})
+        item.slots.unanswered().filter(user=user).update(user=None, reserved_until=None, opened_at=None)
+    notify_topics("queues")
+
+
+def submit_answers(
+    item: QueueItem, user: User, answers: Mapping[str, Mapping[str, Any]], *, seconds: float | None = None
+) -> LabelAction:
+    """Stores the answers as labels and completes the slot, or replaces the answers of a completed one.
+
+    `answers` is {question: {value, rationale, start, end}}; for a queue of groups see `store_order`. `seconds`: the
+    time that the user had the item open, measured by the page. Raises InvalidInputError if a required answer is
+    missing, and SlotTakenError if another person has the slot now; then the answers are kept as a draft.
+    """
+    queue = item.queue
+    check_open(queue)
+    rows = build_answers(queue, item, answers)
+    try:
+        slot = claim_item(item, user)
+    except SlotTakenError:
+        save_draft(item, user, {name: dict(answer) for name, answer in answers.items()})
+        raise
+    return complete_slot(slot, item, user, rows, seconds)
+
+
+def complete_slot(
+    slot: QueueSlot, item: QueueItem, user: User, rows: Sequence[Answer], seconds: float | None
+) -> LabelAction:
+    now = timezone.now()
+    with transaction.atomic():
+        locked = QueueSlot.objects.select_for_update(no_key=True, of=("self",)).get(pk=slot.pk)
+        if locked.user_id != user.pk:
+            raise SlotTakenError(_("Another person has this item now. Your answers are kept as a draft."))
+        action = store_labels(item.run, user, rows, rubric=load_queue_rubric(item.queue))
+        measured = (now - locked.opened_at).total_seconds() if locked.opened_at else None
+        locked.seconds = locked.seconds or min(MAX_SECONDS, seconds if seconds is not None else measured or 0.0)
+        locked.done_at, locked.reserved_until = now, None
+        locked.action = action if action.pk else locked.action
+        locked.save(update_fields=["done_at", "reserved_until", "seconds", "action"])
+        QueueDraft.objects.filter(item=item, user=user).delete()
+    notify_topics("queues")
+    return action
+
+
+def build_answers(queue: Queue, item: QueueItem, answers: Mapping[str, Mapping[str, Any]]) -> list[Answer]:
+    """Returns the labels to store. "Cannot judge" is an answer to all questions. Raises InvalidInputError."""
+    questions = {question.key: question for question in list_questions(queue)}
+    given = {name: answer for name, answer in answers.items() if answer.get("value") not in (None, "", [])}
+    known = [*questions, REVIEW_QUESTION.key]
+    if unknown := next((name for name in given if name not in known), None):
+        message = _("This queue does not ask {name}. It asks: {known}.")
+        raise InvalidInputError(message.format(name=repr(unknown[:40]), known=", ".join(known)), unknown[:40])
+    cannot_judge = given.get(REVIEW_QUESTION.key, {}).get("value") == CANNOT_JUDGE
+    missing = [question for question in questions.values() if question.required and question.key not in given]
+    if missing and not cannot_judge:
+        message = _("Answer the required question “{title}”, or choose “cannot judge”.")
+        raise InvalidInputError(message.format(title=missing[0].title), missing[0].key)
+    if not given:
+        raise InvalidInputError(_("Answer at least one question, or skip the item."), next(iter(questions), ""))
+    rows = []
+    for name in known:
+        answer = given.get(name)
+        if answer is not None:
+            details = {key: answer[key] for key in ("rationale", "start", "end") if answer.get(key) not in (None, "")}
+            rows.append(Answer(item.sample, name, answer["value"], **details))
+        elif name in questions:
+            rows.append(Answer(item.sample, name, None))  # an answer that was removed
+    return rows
+
+
+def store_order(
+    item: QueueItem, user: User, order: Sequence[Sequence[str]], *, rationale: str = "", seconds: float | None = None
+) -> LabelAction:
+    """Stores the order of the responses of a group: best first, each place a list of samples of equal quality. It is
+    one label `rank` per response, from 1; equal ones have an equal rank. Raises InvalidInputError, SlotTakenError."""
+    check_open(item.queue)
+    members = list_group_samples(item)
+    ordered = [sample for place in order for sample in place]
+    if sorted(ordered) != sorted(sample.pk for sample in members):
+        raise InvalidInputError(_("The order must contain each response of the group once."), "order")
+    rows, rank = [], 1
+    for place in order:
+        rows += [Answer(sample, "rank", rank, rationale=rationale if rank == 1 else "") for sample in place]
+        rank += len(place)
+    return complete_slot(claim_item(item, user), item, user, rows, seconds)
+
+
+def list_group_samples(item: QueueItem) -> list[Sample]:
+    """Returns the responses of the item's group, in the order of the step page."""
+    rows = Sample.objects.visible().filter(step=item.step_id, group=item.group, final=True)
+    return list(rows.select_related("step__run").order_by("index", "pk"))
+
+
+def undo_submission(queue: Queue, user: User) -> QueueItem:
+    """Opens the item again that the user answered last in this queue, and undoes its labels. The answers are kept as a
+    draft. Raises NotFoundError if there is nothing to undo."""
+    since = timezone.now() - UNDO_WINDOW
+    done = queue.slots.filter(user=user, done_at__gt=since).select_related("item__run", "item__queue", "action")
+    slot = done.order_by("-done_at", "-pk").first()
+    if slot is None:
+        raise NotFoundError(_("Nothing to undo in this queue. You can undo your own answers of the last 24 hours."))
+    check_open(queue)
+    entered = load_entered_answers(slot.item, user)
+    now = timezone.now()
+    with transaction.atomic():
+        until = now + timedelta(minutes=queue.reservation_minutes)
+        rows = QueueSlot.objects.filter(pk=slot.pk, user=user, done_at=slot.done_at)
+        if not rows.update(done_at=None, reserved_until=until, opened_at=now, seconds=None, action=None):
+            raise ConflictError(_("This answer was just changed in another window. Load the page again."))
+        if slot.action and slot.action.undone_at is None and is_newest_action(slot.action):
+            undo_label_action(slot.item.run, user)
+        QueueDraft.objects.update_or_create(item=slot.item, user=user, defaults={"answers": entered})
+    notify_topics("queues")
+    item: QueueItem = slot.item
+    return item
+
+
+def is_newest_action(action: LabelAction) -> bool:
+    """Whether an undo of the user in this run undoes this action. Else their labels stay until they answer again."""
+    rows = LabelAction.objects.filter(run=action.run_id, user=action.user_id, undone_at=None)
+    return rows.order_by("-created_at", "-pk").values_list("pk", flat=True).first() == action.pk

@@ -1,0 +1,144 @@
+"""Review queues, as scripts and the command line use them; and what a blind queue tells a reviewer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts.labels import save_rubric
+from rollouts.models import Project, Run
+from tests.dashboard.support.api_client import ApiClient
+from tests.rollouts.queues.conftest import QUESTIONS
+from tests.rollouts.support.query_rows import push
+from tests.support import builders
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = builders.run(project, "secret-run")
+    rows = [
+        {"prompt": "Why?", "response": f"text {n}", "group": "secret-group", "index": n, "score": 0.7654321,
+         "ground_truth": "secret-truth", "data_source": "secret-source", "hint": "secret-extra",
+         "rewards": {"secret-part": 1.0}}
+        for n in range(4)
+    ]  # fmt: skip
+    push(run, rows, step=770077)
+    return run
+
+
+@pytest.fixture
+def lead(project: Project) -> ApiClient:
+    user = builders.member(project, "lena", "maintainer")
+    save_rubric(project, user, QUESTIONS)
+    return ApiClient.with_token(user, "read", "annotate")
+
+
+@pytest.fixture
+def ann(project: Project) -> ApiClient:
+    return ApiClient.with_token(builders.member(project, "ann", "annotator"), "read", "annotate")
+
+
+def create(lead: ApiClient, run: Run, **settings: Any) -> int:
+    body = {"project": "math", "name": "check", "runs": [run.uid], **settings}
+    response = lead("POST", "queues/", body)
+    assert response.status_code == 201, response.json()
+    return int(response.json()["id"])
+
+
+def test_a_queue_from_its_creation_to_its_end(lead: ApiClient, ann: ApiClient, run: Run) -> None:
+    wanted = {"project": "math", "name": "check", "runs": [run.uid], "selection": "random", "count": 2}
+    assert lead("POST", "queues/", {**wanted, "dry_run": True}).json() == {
+        "matched": 4, "items": 2, "strata": [{"stratum": "", "matched": 4, "drawn": 2}],
+    }  # fmt: skip
+    queue = create(lead, run, selection="random", count=2)
+    here = f"queues/{queue}/"
+    assert [row["id"] for row in ann("GET", "queues/?state=mine").json()["results"]] == [queue]
+    item = ann("POST", f"{here}next/", {}).json()["item"]
+    assert (item["run"], item["step"], item["ground_truth"]) == (run.uid, 770077, "secret-truth")
+    assert [question["key"] for question in item["questions"]] == ["correct", "quality"]
+    answers = f"{here}items/{item['id']}/answers/"
+    draft = {"answers": {"quality": {"value": 2}}, "draft": True}
+    assert ann("PUT", answers, draft).json()["done"] is False
+    assert ann("POST", f"{here}next/", {}).json()["item"]["entered"] == {"quality": {"value": 2}}
+    assert ann("PUT", answers, {"answers": {"quality": {"value": 2}}}).json()["error"]["field"] == "correct"
+    saved = ann("PUT", answers, {"answers": {"correct": {"value": False, "rationale": "why"}}, "seconds": 3.5})
+    assert saved.json() == {"item": item["id"], "done": True}
+    second = ann("POST", f"{here}next/", {"after": item["position"]}).json()
+    assert (second["item"]["position"], second["own"]["done"]) == (1, 1)
+    assert ann("POST", f"{here}items/{second['item']['id']}/skip/", {}).status_code == 200
+    assert ann("POST", f"{here}next/", {}).json()["item"] is None
+    listed = lead("GET", f"{here}items/").json()["results"]
+    assert listed[0]["answers"] == {"correct": {"ann": False}}
+    decision = {"question": "correct", "value": True, "reason": "the answer is right"}
+    assert lead("POST", f"{here}items/{item['id']}/decide/", decision).status_code == 200
+    assert lead("GET", f"{here}items/").json()["results"][0]["decided"] == {"correct": True}
+    shown = lead("GET", here).json()
+    assert (shown["answers_done"], [person["user"] for person in shown["people"]]) == (1, ["ann"])
+    assert ann("POST", f"{here}undo/", {}).json()["position"] == 0
+    assert lead("PATCH", here, {"closed": True}).json()["closed_at"]
+    assert ann("POST", f"{here}next/", {}).status_code == 409
+    assert ann("GET", "queues/").json()["count"] == 0
+
+
+def test_who_may_do_what(lead: ApiClient, ann: ApiClient, run: Run, project: Project) -> None:
+    queue = create(lead, run, reviewers=["ann"])
+    here = f"queues/{queue}/"
+    bob = ApiClient.with_token(builders.member(project, "bob", "annotator"), "read", "annotate")
+    vera = ApiClient.with_token(builders.member(project, "vera", "viewer"), "read", "annotate")
+    stranger = ApiClient.with_token(User.objects.create_user("mallory"), "read", "annotate")
+    item = ann("POST", f"{here}next/", {}).json()["item"]["id"]
+    for api, status in ((bob, 403), (vera, 403), (stranger, 404)):
+        assert api("POST", f"{here}next/", {}).status_code == status
+        assert api("PUT", f"{here}items/{item}/answers/", {"answers": {}}).status_code == status
+        assert api("POST", f"{here}undo/", {}).status_code == status
+    for api, status in ((ann, 403), (vera, 403), (stranger, 404)):
+        assert api("GET", f"{here}items/").status_code == status
+        assert api("PATCH", here, {"closed": True}).status_code == status
+        assert api("POST", "queues/", {"project": "math", "name": "x", "runs": [run.uid]}).status_code == status
+    assert "people" not in ann("GET", here).json() and "people" in lead("GET", here).json()
+    assert stranger("GET", "queues/?state=all").json()["count"] == 0
+
+
+@pytest.mark.parametrize("unit", ["sample", "group"])
+def test_a_blind_queue_tells_a_reviewer_nothing(lead: ApiClient, ann: ApiClient, run: Run, unit: str) -> None:
+    queue = create(lead, run, unit=unit, is_blind=True, q="score>0.5 source:secret-source")
+    here = f"queues/{queue}/"
+    answers = [ann("GET", "queues/"), ann("GET", here), ann("POST", f"{here}next/", {})]
+    item = answers[-1].json()["item"]
+    assert item["responses"][0]["response"].startswith("text")
+    body = {"order": [[1, 2], [4, 3]]} if unit == "group" else {"answers": {"correct": {"value": True}}}
+    answers += [
+        ann("PUT", f"{here}items/{item['id']}/answers/", body),
+        ann("POST", f"{here}undo/", {}),
+        ann("POST", f"{here}next/", {"item": item["id"]}),
+        ann("PUT", f"{here}items/{item['id']}/answers/", {"answers": {}, "order": []}),
+        ann("GET", f"{here}items/"),
+    ]
+    sent = json.dumps([answer.json() for answer in answers])
+    samples = list(run.steps.get().rows.values_list("pk", flat=True))
+    for secret in ("secret", "0.765", "770077", run.uid, *samples):
+        assert secret not in sent, secret
+    assert lead("GET", here).json()["q"].startswith("score>0.5")
+
+
+def test_the_responses_of_a_group_are_shuffled_for_each_person(
+    lead: ApiClient, ann: ApiClient, run: Run, project: Project
+) -> None:
+    queue = create(lead, run, unit="group", num_reviewers_per_item=8)
+    orders = set()
+    for number in range(6):
+        user = builders.member(project, f"p{number}", "annotator")
+        api = ApiClient.with_token(user, "read", "annotate")
+        item = api("POST", f"queues/{queue}/next/", {}).json()["item"]
+        again = api("POST", f"queues/{queue}/next/", {}).json()["item"]
+        assert item["responses"] == again["responses"]
+        orders.add(tuple(row["sample"] for row in item["responses"]))
+        best = item["responses"][2]["sample"]
+        order = {"order": [[3], [1, 2, 4]]}
+        assert api("PUT", f"queues/{queue}/items/{item['id']}/answers/", order).status_code == 200
+        rank = run.labels.get(sample=best, author=user.username, name="rank")
+        assert rank.value == 1
+    assert len(orders) > 1

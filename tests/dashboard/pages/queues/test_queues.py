@@ -1,0 +1,130 @@
+"""The pages of review queues, as forms without a script use them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import queues
+from rollouts.labels import save_rubric
+from rollouts.models import Label, Project, Queue, Run
+from tests.rollouts.queues.conftest import QUESTIONS
+from tests.rollouts.support.query_rows import push
+from tests.support import builders
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = builders.run(project, "secret-run")
+    rows = [
+        {"prompt": "Why?", "response": f"text {n}", "group": "secret-group", "index": n, "score": 0.7654321,
+         "ground_truth": "secret-truth", "data_source": "secret-source"}
+        for n in range(3)
+    ]  # fmt: skip
+    push(run, rows, step=770077)
+    return run
+
+
+@pytest.fixture
+def lead(project: Project) -> User:
+    user = builders.member(project, "lena", "maintainer")
+    save_rubric(project, user, QUESTIONS, "Look at the **last** line.")
+    return user
+
+
+@pytest.fixture
+def ann(project: Project) -> Client:
+    client = Client()
+    client.force_login(builders.member(project, "ann", "annotator"))
+    return client
+
+
+def create(run: Run, lead: User, **settings: object) -> Queue:
+    return queues.create_queue(run.project, lead, {"name": "check", "runs": [run], **settings})
+
+
+def open_item(client: Client, queue: Queue, query: str = "") -> tuple[int, str]:
+    """The id of the open item, 0 if nothing is left, and the page."""
+    html = client.get(f"/queues/{queue.pk}/review/{query}").content.decode()
+    item = re.search(r'data-item="(\d+)"', html)
+    return (int(item[1]) if item else 0), html
+
+
+def test_a_person_answers_skips_undoes_and_sees_a_summary(run: Run, lead: User, ann: Client) -> None:
+    queue = create(run, lead)
+    here = f"/queues/{queue.pk}/"
+    item, html = open_item(ann, queue)
+    assert "Is the answer correct?" in html and "<strong>last</strong>" in html and "secret-truth" in html
+    refused = ann.post(f"{here}items/{item}/answers/", {"q.quality": "3"}, follow=True).content.decode()
+    assert "Answer the required question" in refused and open_item(ann, queue)[0] == item
+    answers = {"q.correct": "false", "q.quality": "3", "seconds": "2.5"}
+    response = ann.post(f"{here}items/{item}/answers/", answers)
+    assert response["Location"] == f"{here}review/"
+    assert {label.name: label.value for label in Label.objects.all()} == {"correct": False, "quality": 3}
+    second, _html = open_item(ann, queue)
+    ann.post(f"{here}items/{second}/answers/", {"cannot_judge": "1", "cannot_judge_reason": "language"})
+    third, _html = open_item(ann, queue)
+    ann.post(f"{here}items/{third}/skip/")
+    _nothing, html = open_item(ann, queue)
+    assert "Nothing is left for you" in html and "You answered 2 items" in html and "no 1" in html
+    assert ann.post(f"{here}undo/")["Location"] == f"{here}review/?item={second}"
+    _item, html = open_item(ann, queue, f"?item={second}")
+    assert re.search(r'name="cannot_judge"[^>]*checked', html) and "language" in html
+
+
+def test_a_draft_is_kept_for_the_next_day(run: Run, lead: User, ann: Client) -> None:
+    queue = create(run, lead)
+    item, _html = open_item(ann, queue)
+    draft = {"q.correct": "true", "draft": "1"}
+    response = ann.post(f"/queues/{queue.pk}/items/{item}/answers/", draft, headers={"accept": "application/json"})
+    assert response.status_code == 200 and not Label.objects.exists()
+    same, html = open_item(ann, queue)
+    assert same == item and re.search(r'name="q.correct"\s+value="true" checked', html)
+
+
+@pytest.mark.parametrize("unit", ["sample", "group"])
+def test_a_blind_queue_shows_a_reviewer_nothing_but_texts(run: Run, lead: User, ann: Client, unit: str) -> None:
+    queue = create(run, lead, unit=unit, is_blind=True, q="source:secret-source")
+    item, html = open_item(ann, queue)
+    pages = [html, ann.get("/queues/").content.decode()]
+    order = {"place.1": "1", "place.2": "1", "place.3": "2"}
+    form = order if unit == "group" else {"q.correct": "true"}
+    saved = ann.post(f"/queues/{queue.pk}/items/{item}/answers/", form, headers={"accept": "application/json"})
+    assert saved.status_code == 200
+    pages += [saved.content.decode(), *(open_item(ann, queue, query)[1] for query in ("", f"?item={item}"))]
+    samples = list(run.steps.get().rows.values_list("pk", flat=True))
+    for secret in ("secret", "0.77", "0.765", "770077", run.uid, *samples):
+        assert all(secret not in page for page in pages), secret
+    assert "text 0" in html and "Hidden in blind mode" in html
+
+
+def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, ann: Client) -> None:
+    client = Client()
+    client.force_login(lead)
+    html = client.get(f"/queues/new/?run={run.uid}&selection=random&count=2").content.decode()
+    assert "2 items of 3 that match" in html and "Is the answer correct?" in html
+    wrong = client.post("/queues/new/", {"project": "math", "runs": run.uid, "name": "c", "q": "score<"})
+    assert wrong.status_code == 400 and 'id="form-error"' in wrong.content.decode()
+    form = {"project": "math", "runs": run.uid, "name": "check", "selection": "random", "count": "2",
+            "num_reviewers_per_item": "1", "reviewers": "ann", "due_at": "2026-12-01T18:00"}  # fmt: skip
+    response = client.post("/queues/new/", form)
+    queue = Queue.objects.get()
+    assert response["Location"] == f"/queues/{queue.pk}/" and queue.items.count() == 2
+    assert "ann" in client.get(f"/queues/{queue.pk}/").content.decode()
+    assert ann.get(f"/queues/{queue.pk}/")["Location"] == f"/queues/{queue.pk}/review/"
+    assert "check" in ann.get("/queues/").content.decode()
+    assert client.get(f"/queues/{queue.pk}/review/").status_code == 403
+    client.post(f"/queues/{queue.pk}/update/", {"do": "close"})
+    _item, html = open_item(ann, queue)
+    assert "This queue is closed." in html
+    assert ann.post(f"/queues/{queue.pk}/update/", {"do": "reopen"}).status_code == 403
+
+
+def test_without_a_queue_the_page_says_what_to_do(run: Run, lead: User, ann: Client) -> None:
+    assert "Review low scores instead" in ann.get("/queues/").content.decode()
+    client = Client()
+    client.force_login(lead)
+    assert "Create queue" in client.get("/queues/").content.decode()

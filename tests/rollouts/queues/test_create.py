@@ -1,0 +1,145 @@
+"""How the items of a queue are drawn, and which settings are refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts import queues
+from rollouts.errors import ConflictError, InvalidInputError
+from rollouts.labels import Answer, store_labels
+from rollouts.models import Queue, QueueItem, QueueSlot, Run, Sample
+from tests.rollouts.queues.conftest import create
+from tests.rollouts.support.query_rows import push
+from tests.support import builders
+
+
+def list_items(queue: Queue) -> list[QueueItem]:
+    return list(queue.items.select_related("step").order_by("position"))
+
+
+def get_scores(queue: Queue) -> list[float | None]:
+    scores = dict(Sample.objects.values_list("pk", "score"))
+    return [scores[item.sample] for item in list_items(queue)]
+
+
+def test_all_matches_are_items_in_the_order_of_the_run_each_with_its_slots(run: Run, lead: User) -> None:
+    queue = create(run, lead, q="step:2..3 source:zh", num_reviewers_per_item=2)
+    items = list_items(queue)
+    assert [item.step.step for item in items] == [2] * 4 + [3] * 4
+    assert {item.probability for item in items} == {1.0}
+    assert Counter(QueueSlot.objects.filter(queue=queue).values_list("item", flat=True)) == {
+        item.pk: 2 for item in items
+    }
+
+
+def test_a_random_draw_is_the_same_for_a_seed_and_has_its_probability(run: Run, lead: User) -> None:
+    settings = {"selection": "random", "per": "step", "count": 2}
+    first = create(run, lead, **settings, seed=7)
+    again = create(run, lead, name="again", **settings, seed=7)
+    other = create(run, lead, name="other", **settings, seed=8)
+    assert [item.sample for item in list_items(first)] == [item.sample for item in list_items(again)]
+    assert {item.sample for item in list_items(first)} != {item.sample for item in list_items(other)}
+    assert Counter(item.step.step for item in list_items(first)) == {1: 2, 2: 2, 3: 2}
+    assert {item.probability for item in list_items(first)} == {2 / 8}
+
+
+def test_a_seed_draws_each_sample_equally_often(run: Run, lead: User) -> None:
+    drawn: Counter[str] = Counter()
+    for seed in range(200):
+        settings = {"runs": [run], "q": "step:1", "selection": "random", "count": 2, "seed": seed}
+        drawn.update(item.sample for item in queues.preview_queue(run.project, lead, settings).items)
+    assert len(drawn) == 8
+    assert all(25 <= count <= 80 for count in drawn.values())  # 50 expected, within four standard deviations
+
+
+def test_the_worst_and_the_disagreeing_are_chosen_and_not_drawn(run: Run, lead: User) -> None:
+    worst = create(run, lead, selection="worst", per="source", count=1)
+    assert get_scores(worst) == [0.1, 0.1]
+    assert {item.stratum for item in list_items(worst)} == {"gsm8k", "zh"}
+    assert {item.probability for item in list_items(worst)} == {None}
+    differing = create(run, lead, name="differing", q="step:1", selection="disagreeing", count=4)
+    assert sorted(get_scores(differing), key=str) == [0.1, 0.1, 0.13, 0.13]  # long and bad, short and good
+
+
+def test_a_group_is_one_item(run: Run, lead: User) -> None:
+    queue = create(run, lead, unit="group", selection="worst", count=2)
+    assert sorted((item.step.step, item.group) for item in list_items(queue)) == [(1, "a"), (1, "b")]
+    assert len(queues.list_group_samples(list_items(queue)[0])) == 4
+
+
+def test_a_growing_queue_draws_from_a_step_when_it_is_complete(run: Run, lead: User) -> None:
+    queue = create(run, lead, grows=True, selection="worst", per="step", count=1)
+    assert [item.step.step for item in list_items(queue)] == [1, 2]  # step 3 may get more samples
+    assert queues.extend_growing_queues() == 0
+    push(run, [{"response": "x", "group": "c", "score": 0.0}], step=4)
+    assert queues.extend_growing_queues() == 1
+    assert [item.step.step for item in list_items(queue)] == [1, 2, 3]
+    assert [item.position for item in list_items(queue)] == [0, 1, 2]
+    Run.objects.filter(pk=run.pk).update(outcome="finished")
+    assert queues.extend_growing_queues() == 1
+    queues.close_queue(queue, lead)
+    push(run, [{"response": "y", "group": "c", "score": 0.0}], step=5)
+    assert queues.extend_growing_queues() == 0
+
+
+def test_known_items_are_mixed_in_with_the_answers_of_the_lead(run: Run, lead: User) -> None:
+    known = list(Sample.objects.filter(step__step=1).values_list("pk", flat=True))[:3]
+    store_labels(run, lead, [Answer(sample, "correct", True) for sample in known])
+    queue = create(run, lead, q="step:3", gold_count=2)
+    gold = {item.sample: item.gold for item in list_items(queue) if item.gold}
+    assert len(gold) == 2 and gold.keys() <= set(known)
+    assert list(gold.values()) == [{"correct": True}] * 2
+    assert len(list_items(queue)) == 10
+    with pytest.raises(InvalidInputError, match="You have answered 3 samples"):
+        create(run, lead, name="more", gold_count=4)
+
+
+def test_a_preview_says_what_matches_and_stores_nothing(run: Run, lead: User) -> None:
+    settings = {"runs": [run], "selection": "random", "per": "source", "count": 3}
+    preview = queues.preview_queue(run.project, lead, settings)
+    assert (preview.total, preview.matched, preview.drawn) == (24, {"gsm8k": 12, "zh": 12}, {"gsm8k": 3, "zh": 3})
+    assert not Queue.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"name": " "}, "name", "Give the queue a name"),
+        ({"q": "score<"}, "q", ""),
+        ({"q": "step:99"}, "q", "the queue would be empty"),
+        ({"runs": []}, "runs", "1 to 50 runs"),
+        ({"selection": "best"}, "selection", "all, random, worst, disagreeing"),
+        ({"selection": "random"}, "count", "how many items"),
+        ({"selection": "random", "count": 3, "grows": True}, "per", "each step"),
+        ({"questions": ["nope"]}, "questions", "correct, quality"),
+        ({"reviewers": ["vera"]}, "reviewers", "vera cannot review"),
+        ({"roles": ["viewer"]}, "roles", "annotator"),
+        ({"due_at": "tomorrow"}, "due_at", "2026-11-30T18:00"),
+        ({"num_reviewers_per_item": 21}, "num_reviewers_per_item", ""),
+    ],
+)
+def test_a_wrong_setting_is_named(run: Run, lead: User, changes: dict[str, object], field: str, message: str) -> None:
+    builders.member(run.project, "vera", "viewer")
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        create(run, lead, **changes)
+    assert caught.value.field == field
+    assert not Queue.objects.exists()
+
+
+def test_two_queues_do_not_have_the_same_name(run: Run, lead: User) -> None:
+    create(run, lead)
+    with pytest.raises(ConflictError, match="already a queue"):
+        create(run, lead)
+
+
+def test_people_and_date_can_change_and_items_cannot(run: Run, lead: User, ann: User, bob: User) -> None:
+    queue = create(run, lead, reviewers=["ann"])
+    assert queue.accepts(ann) and not queue.accepts(bob)
+    queues.update_queue(queue, lead, {"roles": ["annotator"], "due_at": "2026-12-01T12:00"})
+    again = Queue.objects.get()
+    assert again.accepts(bob) and again.due_at is not None and list(again.reviewers.all()) == [ann]
+    with pytest.raises(InvalidInputError, match="cannot be changed after the start"):
+        queues.update_queue(queue, lead, {"q": "step:1"})

@@ -1,0 +1,198 @@
+"""Two people never hold the same slot, and nothing that they answer is lost or counted twice."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connections
+from django.utils import timezone
+
+from rollouts import queues
+from rollouts.errors import InvalidInputError, NotFoundError
+from rollouts.models import Label, Queue, QueueDraft, QueueSlot, Run
+from rollouts.queues import QueueClosedError, SlotTakenError
+from tests.rollouts.queues.conftest import YES, create
+from tests.support import builders
+
+
+def take(queue: Queue, user: User) -> QueueSlot:
+    slot = queues.claim_next(queue, user)
+    assert slot is not None
+    return slot
+
+
+def answer(queue: Queue, user: User) -> QueueSlot:
+    slot = take(queue, user)
+    queues.submit_answers(slot.item, user, YES, seconds=4.0)
+    return slot
+
+
+def test_two_people_get_different_items_and_each_gets_their_own_again(
+    run: Run, lead: User, ann: User, bob: User
+) -> None:
+    queue = create(run, lead)
+    first, second = take(queue, ann), take(queue, bob)
+    assert [first.position, second.position] == [0, 1]
+    assert take(queue, ann).pk == first.pk
+    queues.submit_answers(first.item, ann, YES)
+    assert take(queue, ann).position == 2
+
+
+def test_an_item_gets_as_many_answers_as_reviewers_and_of_different_people(
+    run: Run, lead: User, ann: User, bob: User
+) -> None:
+    queue = create(run, lead, q="step:1 source:zh", num_reviewers_per_item=2)
+    cat = builders.member(run.project, "cat", "annotator")
+    for user in (ann, bob):
+        assert [answer(queue, user).position for _ in range(4)] == [0, 1, 2, 3]
+        assert queues.claim_next(queue, user) is None
+    assert queues.claim_next(queue, cat) is None
+    assert Counter(QueueSlot.objects.values_list("user", flat=True)) == {ann.pk: 4, bob.pk: 4}
+    assert Label.objects.filter(name="correct", value=True).count() == 8
+    with pytest.raises(SlotTakenError, match="ann, bob"):
+        queues.claim_item(queue.items.get(position=0), cat)
+
+
+def test_an_abandoned_slot_returns_and_its_draft_stays(run: Run, lead: User, ann: User, bob: User) -> None:
+    queue = create(run, lead, q="step:1 source:zh n:0")
+    slot = take(queue, ann)
+    queues.save_draft(slot.item, ann, {"quality": {"value": 2}, "unknown": {"value": 1}})
+    assert queues.claim_next(queue, bob) is None
+    QueueSlot.objects.update(reserved_until=timezone.now() - timedelta(seconds=1))
+    assert take(queue, bob).pk == slot.pk
+    with pytest.raises(SlotTakenError, match="kept as a draft"):
+        queues.submit_answers(slot.item, ann, {**YES, "quality": {"value": 4}})
+    assert queues.load_entered_answers(slot.item, ann)["quality"] == {"value": 4}
+    assert not Label.objects.filter(author="ann").exists()
+    queues.submit_answers(slot.item, bob, YES)
+    assert Label.objects.get(name="correct").author == "bob"
+
+
+def test_a_late_answer_counts_if_nobody_has_taken_the_slot(run: Run, lead: User, ann: User) -> None:
+    queue = create(run, lead)
+    slot = take(queue, ann)
+    QueueSlot.objects.update(reserved_until=timezone.now() - timedelta(hours=1))
+    queues.submit_answers(slot.item, ann, YES)
+    assert QueueSlot.objects.get(pk=slot.pk).done_at
+
+
+def test_a_skipped_item_goes_to_others_and_comes_back_only_when_it_is_opened(
+    run: Run, lead: User, ann: User, bob: User
+) -> None:
+    queue = create(run, lead, q="step:1 source:zh n<2")
+    slot = take(queue, ann)
+    queues.skip_item(slot.item, ann)
+    assert take(queue, ann).position == 1
+    assert take(queue, bob).position == 0
+    assert queues.load_own_progress(queue, ann).skipped == 1
+    QueueSlot.objects.update(user=None, reserved_until=None)
+    assert queues.claim_item(slot.item, ann).position == 0
+    assert queues.load_own_progress(queue, ann).skipped == 0
+
+
+def test_required_answers_and_cannot_judge(run: Run, lead: User, ann: User) -> None:
+    queue = create(run, lead)
+    item = take(queue, ann).item
+    for answers, message in (
+        ({"quality": {"value": 3}}, "Is the answer correct"),
+        ({}, "Is the answer correct"),
+        ({**YES, "nope": {"value": 1}}, "does not ask"),
+        ({"correct": {"value": "maybe"}}, "true or false"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            queues.submit_answers(item, ann, answers)
+    assert not Label.objects.exists()
+    queues.submit_answers(item, ann, {"review": {"value": "cannot-judge", "rationale": "language"}})
+    assert (Label.objects.get().name, Label.objects.get().rationale) == ("review", "language")
+
+
+def test_an_answer_is_replaced_and_undone(run: Run, lead: User, ann: User) -> None:
+    queue = create(run, lead)
+    slot = answer(queue, ann)
+    queues.submit_answers(slot.item, ann, {"correct": {"value": False}, "quality": {"value": 5}})
+    labels = Label.objects.active().filter(author="ann")
+    assert {label.name: label.value for label in labels} == {"correct": False, "quality": 5}
+    assert queues.load_progress([queue])[queue.pk].done == 1
+    queues.submit_answers(slot.item, ann, YES)
+    assert {label.name: label.value for label in labels.all()} == {"correct": True}
+    last = answer(queue, ann)
+    assert queues.undo_submission(queue, ann).pk == last.item_id
+    assert not labels.filter(sample=last.item.sample).exists()
+    assert queues.load_entered_answers(last.item, ann)["correct"]["value"] is True
+    assert take(queue, ann).pk == last.pk
+    queues.undo_submission(queue, ann)
+    with pytest.raises(NotFoundError, match="Nothing to undo"):
+        queues.undo_submission(queue, ann)
+
+
+def test_a_closed_queue_takes_no_answers(run: Run, lead: User, ann: User) -> None:
+    queue = create(run, lead)
+    slot = take(queue, ann)
+    queues.close_queue(queue, lead)
+    closed = Queue.objects.get()
+    for call in (lambda: queues.claim_next(closed, ann), lambda: queues.undo_submission(queue, ann)):
+        with pytest.raises((QueueClosedError, NotFoundError)):
+            call()
+    item = closed.items.select_related("queue", "run__project").get(pk=slot.item_id)
+    with pytest.raises(QueueClosedError, match="is closed"):
+        queues.submit_answers(item, ann, YES)
+
+
+def test_the_order_of_a_group_becomes_a_rank_for_each_response(run: Run, lead: User, ann: User) -> None:
+    queue = create(run, lead, unit="group", q="step:1", count=1, selection="worst")
+    item = take(queue, ann).item
+    a, b, c, d = (sample.pk for sample in queues.list_group_samples(item))
+    with pytest.raises(InvalidInputError, match="each response"):
+        queues.store_order(item, ann, [[a], [b, b], [c]])
+    queues.store_order(item, ann, [[c], [a, b], [d]], rationale="shortest")
+    ranks = dict(Label.objects.filter(name="rank").values_list("sample", "number"))
+    assert ranks == {c: 1, a: 2, b: 2, d: 4}
+    assert queues.claim_next(queue, ann) is None
+
+
+def test_progress_of_all_of_one_and_of_each(run: Run, lead: User, ann: User, bob: User) -> None:
+    queue = create(run, lead, q="source:zh", num_reviewers_per_item=2, reviewers=["ann", "bob"])
+    for _ in range(10):
+        answer(queue, ann)
+    answer(queue, bob)
+    take(queue, bob)
+    progress = queues.load_progress([queue])[queue.pk]
+    assert (progress.items, progress.slots, progress.done, progress.complete, progress.begun, progress.held) == (
+        12, 24, 11, 1, 9, 1,
+    )  # fmt: skip
+    own = queues.load_own_progress(queue, ann)
+    assert (own.done, own.left, own.pace, own.seconds_left) == (10, 2, 4.0, 8.0)
+    assert queues.load_own_progress(queue, bob).pace is None
+    people = {person.user.username: (person.done, person.held) for person in queues.load_people_progress(queue)}
+    assert people == {"ann": (10, 0), "bob": (1, 1)}
+    assert [row.pk for row in queues.list_open_queues(ann, type(run.project).objects.all())] == [queue.pk]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_people_who_take_items_at_the_same_moment_share_them(run: Run, lead: User) -> None:
+    queue = create(run, lead, num_reviewers_per_item=2)
+    people = [builders.member(run.project, f"p{n}", "annotator") for n in range(4)]
+    errors: list[Exception] = []
+
+    def work(user: User) -> None:
+        try:
+            while slot := queues.claim_next(queue, user):
+                queues.submit_answers(slot.item, user, YES)
+        except Exception as error:
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=work, args=(user,)) for user in people]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert not QueueSlot.objects.filter(done_at=None).exists()
+    assert Label.objects.filter(name="correct").count() == QueueSlot.objects.count() == 48
+    assert not QueueDraft.objects.exists()

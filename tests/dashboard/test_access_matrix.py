@@ -38,6 +38,7 @@ from tests.dashboard.support.access_world import (
     CALLS,
     FORMS,
     QUERIES,
+    RESERVING,
     build_world,
     find_kinds,
     place,
@@ -96,6 +97,8 @@ class Target:
         """The lowest role that may write, and the body."""
         if self.is_api:
             return CALLS.get((method, self.route.removeprefix(API)), ("", None))
+        if method == "GET" and self.name in RESERVING:
+            return RESERVING[self.name], None
         return FORMS[self.name] if method == "POST" and self.name in FORMS else ("", None)
 
 

@@ -136,6 +136,8 @@ FORMS: dict[str, tuple[str, dict[str, str]]] = {
     "sample-labels": ("annotator", {"value:review": "cannot-judge"}),
     "quota": ("admin", {"quota_gb": "5"}),
 }
+# Pages that reserve what they show, and the role that this needs.
+RESERVING = {"queue-review": "annotator"}
 ARTIFACT: dict[str, Any] = {"step": 9, "role": "rollout", "files": manifest_of({"a.json": b"1"})}
 SAVED_VIEW = {"page": "runs", "name": "New", "params": "q=a", "project": "{slug}", "shared": True}
 POINTS = {"attempt": "a", "points": [{"step": 1, "values": {"x": 1}}]}

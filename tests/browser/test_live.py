@@ -166,7 +166,7 @@ def test_five_tabs_show_the_right_count_after_200_quick_dumps(visit: Visit, trai
         tab.on("request", lambda request, tab=tab: requested[tab].append(panel_of(request)))
     training.push_many(range(2, 202), 2)
     for tab in tabs:
-        expect(tab.locator("#strip .strip-name")).to_contain_text("201 steps", timeout=60_000)
+        expect(tab.locator("#strip .strip-name")).to_contain_text("201 steps", timeout=120_000)
         expect(tab.locator("#found b").first).to_have_text("402")
         assert len(set(rows(tab))) == len(rows(tab)) == 50
     for panels in requested.values():

@@ -7,7 +7,7 @@
 //                       row, Ctrl+Home and Ctrl+End to the first and last item. A row is a `tr` or has `data-roving-row`.
 //   data-roving-items   a selector of the items; by default all links, buttons, checkboxes, and elements with `data-roving-item`.
 //                       In a text field that is an item, ← and → move on only at the ends of its text; Home and End stay in it.
-//                       In a text that scrolls, ↑ ↓ Home End move on only at its ends.
+//                       A text that scrolls is a stop of its own, and keeps its keys.
 //   data-roving-main    a selector of the item that a selected row is known by; by default its first item
 //
 // The tab stop is the item that had the focus last; when the selection of the page moves (`aria-current` of an item,
@@ -28,7 +28,8 @@ const stops = new Map(); // name of the container -> { item, selection }, both a
 let held; // { name, item } while an item has the focus
 
 const nameOf = (box) => box.id || box.dataset.roving + (box.getAttribute("aria-label") ?? "");
-const isUsable = (item) => !item.matches(":disabled") && !item.closest("[hidden]");
+const isScrolling = (item) => item.matches("div[data-roving-item]") && item.scrollHeight > item.clientHeight + 1;
+const isUsable = (item) => !item.matches(":disabled") && !item.closest("[hidden]") && !isScrolling(item);
 const isInline = (box) => (item) => item.closest("[data-roving]") === box;
 const itemsOf = (box) => [...box.querySelectorAll(box.dataset.rovingItems ?? ITEMS)].filter(isInline(box)).filter(isUsable);
 
@@ -160,14 +161,6 @@ function findTarget(box, item, event) {
   if (isGrid && event.key === "ArrowDown") return findInRow(items, item, 1);
 }
 
-// Whether the key scrolls the item itself: a long text is left only at its ends.
-function isScrolling({ key, target }) {
-  const rest = target.scrollHeight - target.clientHeight;
-  if (!target.matches("div[data-roving-item]") || rest < 2) return false;
-  if (key === "ArrowUp" || key === "Home") return target.scrollTop > 0;
-  return (key === "ArrowDown" || key === "End") && target.scrollTop < rest - 1;
-}
-
 // A key that moves the caret inside the text of a field belongs to the field.
 function isForText({ key, target }) {
   if (!target.matches(TYPING)) return false;
@@ -183,7 +176,7 @@ document.addEventListener("keydown", (event) => {
   if (!KEYS.has(event.key) || isIgnored(event) || event.altKey || event.metaKey || event.shiftKey) return;
   if (event.ctrlKey && event.key !== "Home" && event.key !== "End") return;
   const box = event.target.closest?.("[data-roving]");
-  if (!box || isForText(event) || isScrolling(event)) return;
+  if (!box || isForText(event) || isScrolling(event.target)) return;
   const target = findTarget(box, event.target, event);
   if (!target) return;
   event.preventDefault();

@@ -18,6 +18,8 @@ from tests.rolloutdeck.support.fake_server import until
 
 pytestmark = DIRECT
 
+MAX_BACK_OFF = 40_000  # ms. After a slow refresh a page waits up to 10 s, so that a slow server gets fewer requests.
+
 
 @pytest.fixture
 def slow(visit: Visit) -> Callable[[], None]:
@@ -120,12 +122,12 @@ def test_a_click_on_the_bar_shows_what_has_arrived(visit: Visit, training: Train
     bar = page.locator("[data-arrived]")
     before = shown(page)
     training.push(1, [{"prompt": "new", "response": "row", "score": -1}], source="more")
-    expect(bar).to_have_text("R 1 new")
+    expect(bar).to_have_text("R 1 new", timeout=MAX_BACK_OFF)
     bar.click()
     expect(page.locator("#rows tr[data-id]")).to_have_count(5)
     assert selected(page) == [before]
     training.push(2, generations(2, 6))
-    expect(bar).to_have_text("R step 2 is here (6 samples)")
+    expect(bar).to_have_text("R step 2 is here (6 samples)", timeout=MAX_BACK_OFF)
     page.keyboard.press("Shift+R")
     page.keyboard.press("j")
     expect(page.locator("#rows tr[data-id]").nth(1)).to_have_attribute("aria-selected", "true")

@@ -1,4 +1,4 @@
-"""The review queue's links, and how far it is."""
+"""The links of a quick list, and how far it is."""
 
 from typing import Any
 
@@ -20,16 +20,16 @@ def progress(batch: ReviewBatch) -> str:
 
 @register.simple_tag(takes_context=True)
 def look_at(context: template.Context, **changes: Any) -> str:
-    """`?…` of another sample of this queue, or of another batch."""
+    """`?…` of another sample of this list, or of another batch."""
     params = {name: str(value) for name, value in changes.items()}
     reset = {"sel": ""} if set(params) == {"sel"} else {"sel": "", "ids": ""}
     return str(context["review_state"].link(**reset | params))
 
 
 @register.simple_tag(takes_context=True)
-def queue_link(context: template.Context) -> str:
-    """The queue's query on the page of all steps."""
+def query_link(context: template.Context) -> str:
+    """The list's query on the page of all steps."""
     result = context["result"]
-    state, queue = result.state, result.queue_request.queue
+    state, quick_list = result.state, result.batch_request.quick_list
     q = result.batch.query if result.batch else state.q
-    return StepUrlState(split=state.split, q=q, sort=queue.ordering.replace("order", "")).link()
+    return StepUrlState(split=state.split, q=q, sort=quick_list.ordering.replace("order", "")).link()

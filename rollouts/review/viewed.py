@@ -1,4 +1,4 @@
-"""Viewed marks: a user had a sample open for a second. And the quick answers of the review queue: OK, cannot judge.
+"""Viewed marks: a user had a sample open for a second. And the quick answers of a review: OK, cannot judge.
 
 The marks are private to their user and send no notification. The answers are labels, which everybody sees.
 """

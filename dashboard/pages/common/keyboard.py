@@ -53,7 +53,7 @@ SHORTCUTS = (
     Shortcut("j k", N_("next / previous sample in this list"), STEP, foot=N_("sample")),
     Shortcut("w", N_("worst sample of the latest step"), RUN_PAGES, foot=N_("worst")),
     Shortcut("f", N_("flag, then press 1–6 for a reason or Enter to add a comment"), FLAGGABLE, foot=N_("flag")),
-    Shortcut("j k", N_("next / previous sample in the queue"), REVIEW, foot=N_("sample")),
+    Shortcut("j k", N_("next / previous sample in the list"), REVIEW, foot=N_("sample")),
     Shortcut("1–9", N_("flag with this reason and go to the next sample"), REVIEW, foot=N_("flag")),
     Shortcut("a", N_("mark as OK and go to the next sample"), READER, foot=N_("OK")),
     Shortcut("0", N_("say that you cannot judge it and go to the next sample"), REVIEW),

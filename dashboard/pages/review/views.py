@@ -1,4 +1,4 @@
-"""Review: a queue of samples, one of them open, and the review decisions."""
+"""Review: a quick list of samples, one of them open, and the review decisions."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -13,21 +13,22 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.flags import parse_flag_form
-from dashboard.pages.review import queue_list
+from dashboard.pages.review import batch_rows
 from dashboard.pages.sample import build_pane_context
 from rollouts import review
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.flags import flag_samples
 from rollouts.models import Run, RunQuerySet, Sample, Step
 
-PANELS = {"queue": "review/queue.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
+PANELS = {"queue": "review/batch.html", "strip": "common/strip.html", "alive": "common/last_update.html"}
 MAX_OFFERED_RUNS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewUrlState(common.UrlState):
-    """`queue` defaults to the query's if there is one, else to the first. `upto`, `seed` and `batch` fix the samples of
-    the queue while new ones arrive; `ids` fixes them if decisions change what the query matches."""
+    """`queue` is the name of the quick list. Default: that of the query if there is one, else the first. `upto`, `seed`
+    and `batch` fix the samples of the list while new ones arrive; `ids` fixes them if decisions change what the query
+    matches."""
 
     run: str = ""
     queue: str = ""
@@ -42,7 +43,7 @@ class ReviewUrlState(common.UrlState):
     def is_valid(cls, name: str, value: str) -> bool:
         match name:
             case "queue":
-                return value in review.QUEUE_NAMES
+                return value in review.QUICK_LIST_NAMES
             case "upto":
                 return common.parse_step_number(value) is not None
             case "seed":
@@ -53,26 +54,30 @@ class ReviewUrlState(common.UrlState):
                 return common.UrlState.is_valid(name, value)
 
     @property
-    def selected_queue(self) -> review.ReviewQueue:
-        return review.find_queue(self.queue or ("query" if self.q.strip() else ""))
+    def selected_list(self) -> review.QuickList:
+        return review.find_quick_list(self.queue or ("query" if self.q.strip() else ""))
 
     @property
     def is_exact(self) -> bool:
         """Whether it fixes the samples."""
-        queue = self.selected_queue
-        fixed = self.seed if queue.name == "random" else self.ids or not review.depends_on_decisions(queue, self.q)
+        quick_list = self.selected_list
+        fixed = (
+            self.seed
+            if quick_list.name == "random"
+            else self.ids or not review.depends_on_decisions(quick_list, self.q)
+        )
         return bool(self.run and self.upto and self.batch and fixed)
 
-    def link_queue(self, queue: str) -> str:
-        return self.link_newest(queue=queue, seed="", q=self.q if queue == "query" else "")
+    def link_list(self, name: str) -> str:
+        return self.link_newest(queue=name, seed="", q=self.q if name == "query" else "")
 
     def link_newest(self, **changes: str) -> str:
-        """The link of the queue with its present samples."""
+        """The link of the list with its present samples."""
         return self.link(**{"upto": "", "batch": "", "ids": "", "sel": "", **changes})
 
 
 @dataclass(frozen=True, slots=True)
-class QueueTab:
+class ListTab:
     title: str
     about: str
     link: str
@@ -80,12 +85,12 @@ class QueueTab:
 
 
 @dataclass(slots=True)
-class QueueResult:
+class BatchResult:
     """`state` is exact. `error` is the message for an invalid query, which has no batch; `newest` is the newest step
     with samples."""
 
     state: ReviewUrlState
-    queue_request: review.QueueRequest
+    batch_request: review.BatchRequest
     newest: int
     batch: review.ReviewBatch | None = None
     error: Any = ""
@@ -94,13 +99,13 @@ class QueueResult:
 @login_required
 @require_safe
 def review_page(request: HttpRequest) -> HttpResponseBase:
-    """A URL that does not fix the samples of the queue is redirected to one that does."""
+    """A URL that does not fix the samples of the list is redirected to one that does."""
     state = ReviewUrlState.from_query(request.GET)
     run = permissions.run_or_404(request, state.run) if state.run else runs_with_samples(request).first()
     if run is None:
         return common.render_page_or_panel(request, "review/empty.html", {}, lambda panel: {})
     if not state.is_exact and not common.get_requested_panel(request):
-        result = load_queue(request, run, state)
+        result = load_batch(request, run, state)
         if result.batch and result.state != state:
             return HttpResponseRedirect(request.path + result.state.link())
     role, status = run.project.role_of(request.user), run.status
@@ -120,33 +125,33 @@ def runs_with_samples(request: HttpRequest) -> RunQuerySet:
     return runs.select_related("project").order_by("-seen_at")
 
 
-def load_queue(request: HttpRequest, run: Run, state: ReviewUrlState) -> QueueResult:
+def load_batch(request: HttpRequest, run: Run, state: ReviewUrlState) -> BatchResult:
     split = state.split or common.find_default_split(run)
     kind = common.find_step_kind(run, split)
     newest = review.find_newest_step(run, split, kind)
     upto = common.parse_step_number(state.upto)
     seed = common.parse_integer_param(state.seed, minimum=1) or 1 + secrets.randbelow(review.MAX_SEED)
-    queue, ids = state.selected_queue, tuple(filter(None, state.ids.split(",")))
-    queue_request = review.QueueRequest(queue, split, kind, newest if upto is None else upto, seed, state.q, ids)
+    quick_list, ids = state.selected_list, tuple(filter(None, state.ids.split(",")))
+    batch_request = review.BatchRequest(quick_list, split, kind, newest if upto is None else upto, seed, state.q, ids)
     number = common.parse_integer_param(state.batch, minimum=1)
     try:
-        batch = review.load_review_batch(run, queue_request, common.get_signed_in_user(request), number)
+        batch = review.load_review_batch(run, batch_request, common.get_signed_in_user(request), number)
     except InvalidInputError as error:
-        return QueueResult(state, queue_request, newest, error=common.render_query_error(state.q, error))
-    used_seed = str(seed) if queue.name == "random" else ""
-    exact = replace(state, run=run.uid, upto=str(queue_request.max_step), seed=used_seed, batch=str(batch.number))
-    if review.depends_on_decisions(queue, state.q) and not state.ids:
+        return BatchResult(state, batch_request, newest, error=common.render_query_error(state.q, error))
+    used_seed = str(seed) if quick_list.name == "random" else ""
+    exact = replace(state, run=run.uid, upto=str(batch_request.max_step), seed=used_seed, batch=str(batch.number))
+    if review.depends_on_decisions(quick_list, state.q) and not state.ids:
         exact = replace(exact, batch="1", ids=",".join(review.list_id_prefixes(batch.samples)))
-    return QueueResult(exact, queue_request, newest, batch)
+    return BatchResult(exact, batch_request, newest, batch)
 
 
 def build_review_context(
     request: HttpRequest, run: Run, state: ReviewUrlState, role: str, panel: str
 ) -> dict[str, Any]:
-    result = load_queue(request, run, state)
-    split, queue = result.queue_request.split, result.queue_request.queue
+    result = load_batch(request, run, state)
+    split, quick_list = result.batch_request.split, result.batch_request.quick_list
     step_state = common.StepUrlState.from_query(request.GET)
-    queues = [*review.REVIEW_QUEUES, review.QUERY_QUEUE] if result.state.q.strip() else review.REVIEW_QUEUES
+    lists = [*review.QUICK_LISTS, review.QUERY_LIST] if result.state.q.strip() else review.QUICK_LISTS
     context = {
         "run": run,
         "project": run.project,
@@ -157,13 +162,13 @@ def build_review_context(
         "tab": "review",
         "result": result,
         "review_state": result.state,
-        "rows": queue_list.build_queue_rows(run, result.queue_request, result.batch, request.user.pk),
+        "rows": batch_rows.build_batch_rows(run, result.batch_request, result.batch, request.user.pk),
         "may_review": common.role_allows(role, "annotator"),
-        "queues": [
-            QueueTab(_(tab.title), _(tab.description), result.state.link_queue(tab.name), tab is queue)
-            for tab in queues
+        "lists": [
+            ListTab(_(tab.title), _(tab.description), result.state.link_list(tab.name), tab is quick_list)
+            for tab in lists
         ],
-        "about": _(queue.description),
+        "about": _(quick_list.description),
     }
     if panel == "queue":
         return context
@@ -175,13 +180,13 @@ def build_review_context(
     sample = choose_sample(request, run, result)
     if sample is None:
         return context
-    after = queue_list.find_next_sample(result.batch, sample.pk)
+    after = batch_rows.find_next_sample(result.batch, sample.pk)
     next_link = result.state.link(sel=after) if after else result.state.link_newest()
     context |= {"selected": sample.pk, "next": request.path + next_link}
     return context | build_pane_context(request, sample, step_state, role)
 
 
-def choose_sample(request: HttpRequest, run: Run, result: QueueResult) -> Sample | None:
+def choose_sample(request: HttpRequest, run: Run, result: BatchResult) -> Sample | None:
     """The sample that the URL names, else the first without a decision. Raises Http404."""
     if result.state.sel:
         sample = permissions.sample_or_404(request, result.state.sel)

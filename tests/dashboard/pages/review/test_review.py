@@ -1,4 +1,4 @@
-"""The review queue, as pages answer it."""
+"""The quick lists, as pages answer it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts.models import Pin, Project, Run, Sample
-from rollouts.review import queues, viewed
+from rollouts.review import quick_lists, viewed
 from tests.dashboard.support.review import find_sample, listed, open_, page, samples
 from tests.rollouts.support.push import generation, indexed, lines
 from tests.support import builders
@@ -73,7 +73,7 @@ def test_a_seed_draws_the_same_samples_and_another_one_others(
     assert draws[0] == draws[1]
     assert len({tuple(draw) for draw in draws}) > 1
     assert {frozenset(draw) for draw in draws} == {frozenset(draws[0])}
-    monkeypatch.setattr(queues, "BATCH_SIZE", 5)
+    monkeypatch.setattr(quick_lists, "BATCH_SIZE", 5)
     assert len({frozenset(listed(open_(reader, run, f"&queue=random&seed={seed}"))) for seed in range(1, 9)}) > 1
     assert re.search(r"seed=\d+", reader.get(f"/review/?run={run.uid}&queue=random")["Location"])
 
@@ -116,7 +116,7 @@ def test_the_result_of_a_step_is_reviewed_by_its_link(run: Run, reader: Client, 
 def test_a_long_queue_is_gone_through_in_batches(
     run: Run, reader: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "BATCH_SIZE", 8)
+    monkeypatch.setattr(quick_lists, "BATCH_SIZE", 8)
     first = listed(open_(reader, run))
     assert len(first) == 8
     for pk in first:
@@ -180,7 +180,7 @@ def test_a_queue_of_what_judging_changes_keeps_its_samples(run: Run, reader: Cli
 def test_such_a_queue_goes_on_with_what_is_left(
     run: Run, reader: Client, mate: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "BATCH_SIZE", 8)
+    monkeypatch.setattr(quick_lists, "BATCH_SIZE", 8)
     address = reader.get("/review/", {"run": run.uid, "q": "is:unseen"})["Location"]
     first = listed(page(reader, address))
     for pk in first:
@@ -195,7 +195,7 @@ def test_such_a_queue_goes_on_with_what_is_left(
 @pytest.mark.parametrize("ids", ["zzzzzzzzzz", "x", "%27,%00,..", "a" * 4000])
 def test_ids_that_name_nothing_are_an_empty_queue(run: Run, reader: Client, ids: str) -> None:
     html = page(reader, f"/review/?run={run.uid}&q=is:unseen&upto=7&batch=1&ids={ids}")
-    assert listed(html) == [] and "This queue is empty." in html
+    assert listed(html) == [] and "This list is empty." in html
 
 
 def test_ids_in_capitals_name_the_same_samples(run: Run, reader: Client) -> None:
@@ -205,7 +205,7 @@ def test_ids_in_capitals_name_the_same_samples(run: Run, reader: Client) -> None
 
 
 def test_where_a_query_finds_nothing_the_queue_says_so(run: Run, reader: Client) -> None:
-    assert "This queue is empty." in open_(reader, run, "&q=is:flagged")
+    assert "This list is empty." in open_(reader, run, "&q=is:flagged")
 
 
 def test_what_arrives_does_not_move_the_queue_of_a_query(run: Run, reader: Client) -> None:

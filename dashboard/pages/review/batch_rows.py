@@ -1,4 +1,4 @@
-"""The rows of a review queue: why a sample is in it, and the user's decisions."""
+"""The rows of a quick list: why a sample is in it, and the user's decisions."""
 
 from dataclasses import dataclass
 
@@ -7,35 +7,35 @@ from django.utils.translation import gettext as _
 from dashboard.pages.common import SampleRow, build_sample_rows
 from rollouts.flags import load_flags
 from rollouts.models import Label, Run
-from rollouts.review import QueueRequest, ReviewBatch
+from rollouts.review import BatchRequest, ReviewBatch
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRow:
-    """`reason`: why the sample is in the queue; `decisions` of the user, empty before the first."""
+class BatchRow:
+    """`reason`: why the sample is in the list; `decisions` of the user, empty before the first."""
 
     head: SampleRow
     reason: str
     decisions: str
 
 
-def build_queue_rows(run: Run, request: QueueRequest, batch: ReviewBatch | None, reader: int | None) -> list[QueueRow]:
-    """`reader` is the user's id: own flags are no reason to be in a queue."""
+def build_batch_rows(run: Run, request: BatchRequest, batch: ReviewBatch | None, reader: int | None) -> list[BatchRow]:
+    """`reader` is the user's id: own flags are no reason to be in a list."""
     if batch is None:
         return []
     names = {str(reason["key"]): _(str(reason["name"])) for reason in run.project.reasons}
-    flags = load_flags([sample.pk for sample in batch.samples]) if request.queue.name == "flagged" else {}
+    flags = load_flags([sample.pk for sample in batch.samples]) if request.quick_list.name == "flagged" else {}
     rows = []
     for head in build_sample_rows(batch.samples):
         pk = head.sample.pk
         others = [flag for flag in flags.get(pk, []) if flag.user_id != reader]
         decisions = ", ".join(format_decision(decision, names) for decision in batch.decisions.get(pk, []))
-        rows.append(QueueRow(head, explain_queue_entry(request, head, others, names), decisions))
+        rows.append(BatchRow(head, explain_row(request, head, others, names), decisions))
     return rows
 
 
-def explain_queue_entry(request: QueueRequest, head: SampleRow, flags: list[Label], names: dict[str, str]) -> str:
-    match request.queue.name:
+def explain_row(request: BatchRequest, head: SampleRow, flags: list[Label], names: dict[str, str]) -> str:
+    match request.quick_list.name:
         case "low":
             return _("low score")
         case "rules":

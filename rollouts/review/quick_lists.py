@@ -1,7 +1,7 @@
-"""Review queues: samples to review. Each queue is a query, reviewed in batches of one screen.
+"""Quick lists: samples to review by oneself. Each list is a query, reviewed in batches of one screen.
 
 A batch does not change while the user reviews it. `max_step` is the newest step when the batch was opened. The queries
-of the built-in queues do not depend on the user's own decisions. If the user's query does (`is:unseen`, `-is:flagged`),
+of the built-in lists do not depend on the user's own decisions. If the user's query does (`is:unseen`, `-is:flagged`),
 the batch is identified by the ids of its samples.
 """
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from rollouts.models import SampleQuerySet
 
 BATCH_SIZE: Final = 40  # samples
-RECENT_STEPS: Final = 5  # steps in a queue of recent steps
-MAX_SEARCH_SECONDS: Final = 2.0  # after this time, the queue is what a text search has found so far
+RECENT_STEPS: Final = 5  # steps in a list of recent steps
+MAX_SEARCH_SECONDS: Final = 2.0  # after this time, the list is what a text search has found so far
 MAX_SEED: Final = 9999
 ID_PREFIX_CHARS: Final = 10  # characters of a sample's id that identify it in a batch
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewQueue:
+class QuickList:
     """The `term` and the `ordering` of a query, over all steps or the most recent ones."""
 
     name: str
@@ -48,29 +48,29 @@ class ReviewQueue:
 AUTOMATIC_CHECKS_QUERY: Final = (
     "(is:truncated or is:repetition or is:language-mix or is:garbled or is:empty or no:marker)"
 )
-REVIEW_QUEUES: Final = (
-    ReviewQueue("low", N_("Low score"), N_("lowest scores of recent steps")),
-    ReviewQueue("mismatch", N_("Answer mismatch"),
+QUICK_LISTS: Final = (
+    QuickList("low", N_("Low score"), N_("lowest scores of recent steps")),
+    QuickList("mismatch", N_("Answer mismatch"),
                 N_("counted as correct, but the last answer in the text is not the ground truth"),
                 "is:answer-mismatch", "-step", covers_all_steps=True),
-    ReviewQueue("rules", N_("Rule hits"),
+    QuickList("rules", N_("Rule hits"),
                 N_("truncated, repetition, language mix, garbled, empty or no answer marker"), AUTOMATIC_CHECKS_QUERY),
-    ReviewQueue("random", N_("Random"), N_("random sample of recent steps"), ordering="order"),
-    ReviewQueue("flagged", N_("Flagged by others"), N_("second opinion"),
+    QuickList("random", N_("Random"), N_("random sample of recent steps"), ordering="order"),
+    QuickList("flagged", N_("Flagged by others"), N_("second opinion"),
                 "is:flagged-by-others", "-step", covers_all_steps=True),
-    ReviewQueue("pinned", N_("Pinned steps"), N_("samples that a later run can replay"), "is:pinned",
+    QuickList("pinned", N_("Pinned steps"), N_("samples that a later run can replay"), "is:pinned",
                 covers_all_steps=True),
 )  # fmt: skip
-QUERY_QUEUE: Final = ReviewQueue("query", N_("Query"), N_("samples that match your query"), covers_all_steps=True)
-QUEUE_NAMES: Final = tuple(queue.name for queue in (*REVIEW_QUEUES, QUERY_QUEUE))
+QUERY_LIST: Final = QuickList("query", N_("Query"), N_("samples that match your query"), covers_all_steps=True)
+QUICK_LIST_NAMES: Final = tuple(quick_list.name for quick_list in (*QUICK_LISTS, QUERY_LIST))
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRequest:
-    """A queue of one run, with steps up to `max_step`. `seed` is for the random queue, `q` for `QUERY_QUEUE`.
+class BatchRequest:
+    """A quick list of one run, with steps up to `max_step`. `seed` is for the random one, `q` for `QUERY_LIST`.
     `id_prefixes` are set if the batch is identified by its samples."""
 
-    queue: ReviewQueue
+    quick_list: QuickList
     split: str
     step_kind: str
     max_step: int
@@ -81,9 +81,9 @@ class QueueRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReviewBatch:
-    """One batch of a queue: `number`, from 1, of `batches`. `decisions` is {sample id: the user's review decisions}:
+    """One batch of a list: `number`, from 1, of `batches`. `decisions` is {sample id: the user's review decisions}:
     `fine` for OK, `cannot-judge`, or the reason keys of flags (empty without a reason). `query` finds the complete
-    queue on the page of all steps. `cursor` is the oldest searched step if the search ran out of time."""
+    list on the page of all steps. `cursor` is the oldest searched step if the search ran out of time."""
 
     query: str
     total: int
@@ -106,15 +106,15 @@ class ReviewBatch:
         return 100 * self.reviewed_count // max(1, len(self.samples))
 
 
-def find_queue(name: str) -> ReviewQueue:
-    """Returns the queue with this name, or the first queue."""
-    return next((queue for queue in (*REVIEW_QUEUES, QUERY_QUEUE) if queue.name == name), REVIEW_QUEUES[0])
+def find_quick_list(name: str) -> QuickList:
+    """Returns the list with this name, or the first one."""
+    return next((row for row in (*QUICK_LISTS, QUERY_LIST) if row.name == name), QUICK_LISTS[0])
 
 
-def depends_on_decisions(queue: ReviewQueue, q: str) -> bool:
-    """Returns whether review decisions change the queue. Only the query of a user can do this."""
+def depends_on_decisions(quick_list: QuickList, q: str) -> bool:
+    """Returns whether review decisions change the list. Only the query of a user can do this."""
     try:
-        return queue is QUERY_QUEUE and any(map(is_changeable_term, parse_query(q).leaves))
+        return quick_list is QUERY_LIST and any(map(is_changeable_term, parse_query(q).leaves))
     except InvalidInputError:
         return False
 
@@ -131,30 +131,30 @@ def find_recent_steps(run: Run, split: str, step_kind: str, max_step: int | None
     return list(matching.order_by("-step").values_list("step", flat=True).distinct()[:RECENT_STEPS])
 
 
-def build_query(run: Run, request: QueueRequest) -> str:
-    """Returns the queue's query in the query language."""
-    if request.queue is QUERY_QUEUE:
+def build_query(run: Run, request: BatchRequest) -> str:
+    """Returns the list's query in the query language."""
+    if request.quick_list is QUERY_LIST:
         own = request.q.strip()
         return f"step:..{request.max_step} ({own})" if own else f"step:..{request.max_step}"
-    if request.queue.covers_all_steps:
-        return f"step:..{request.max_step} {request.queue.term}"
+    if request.quick_list.covers_all_steps:
+        return f"step:..{request.max_step} {request.quick_list.term}"
     recent_steps = find_recent_steps(run, request.split, request.step_kind, request.max_step) or [request.max_step]
-    return f"step:{recent_steps[-1]}..{request.max_step} {request.queue.term}".strip()
+    return f"step:{recent_steps[-1]}..{request.max_step} {request.quick_list.term}".strip()
 
 
-def load_review_batch(run: Run, request: QueueRequest, by: User, number: int | None = None) -> ReviewBatch:
-    """Returns one batch of a queue: the `number`, or the first batch with a sample that the user has not reviewed.
+def load_review_batch(run: Run, request: BatchRequest, by: User, number: int | None = None) -> ReviewBatch:
+    """Returns one batch of a list: the `number`, or the first batch with a sample that the user has not reviewed.
     Raises InvalidInputError if the query is not valid, and StorageUnavailableError."""
     parse_query(request.q)
-    q, queue, cursor = build_query(run, request), request.queue, None
+    q, quick_list, cursor = build_query(run, request), request.quick_list, None
     if request.id_prefixes:
         samples = find_samples_by_prefix(run, request.id_prefixes)
         total, number = len(samples), 1
     else:
         scope: dict[str, Any] = {"split": request.split, "step_kind": request.step_kind}
         budget = TimeBudget(MAX_SEARCH_SECONDS)
-        result = find_samples(run, **scope, q=q, ordering=queue.ordering, time_budget=budget, reader=by.pk)
-        rows = shuffle(result.samples, request.seed) if queue.name == "random" else result.samples
+        result = find_samples(run, **scope, q=q, ordering=quick_list.ordering, time_budget=budget, reader=by.pk)
+        rows = shuffle(result.samples, request.seed) if quick_list.name == "random" else result.samples
         total, cursor = result.total, result.cursor
         last = max(1, -(-total // BATCH_SIZE))
         number = find_first_open_batch(run, rows, by) if number is None else min(max(1, number), last)
@@ -164,7 +164,7 @@ def load_review_batch(run: Run, request: QueueRequest, by: User, number: int | N
 
 
 def list_id_prefixes(samples: Iterable[Sample]) -> tuple[str, ...]:
-    """Returns the id prefixes that identify a batch, see `QueueRequest.id_prefixes`."""
+    """Returns the id prefixes that identify a batch, see `BatchRequest.id_prefixes`."""
     return tuple(sample.pk[:ID_PREFIX_CHARS] for sample in samples)
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from django.utils.translation import gettext as _
+
 from rollouts.errors import NotFoundError
 from rollouts.models import Queue, QueueItem, Sample
 from rollouts.queues.slots import list_group_samples
@@ -90,9 +92,31 @@ def build_context(item: QueueItem, sample: Sample, body: SampleBody) -> dict[str
         "group": sample.group,
         "data_source": sample.data_source,
         "ground_truth": body.ground_truth,
+        "reason": explain_item(item),
         "stratum": item.stratum,
         "probability": item.probability,
     }
+
+
+def explain_item(item: QueueItem) -> str:
+    """Returns why the item is in its queue, in the user's language. A known item has the reason of the others."""
+    queue = item.queue
+    match queue.per:
+        case Queue.Stratum.STEP:
+            part = _("its step")
+        case Queue.Stratum.SOURCE:
+            part = _("its data source")
+        case _:
+            part = _("the query")
+    match queue.selection:
+        case Queue.Selection.RANDOM:
+            return _("drawn at random from {part}").format(part=part)
+        case Queue.Selection.WORST:
+            return _("one of the lowest scores of {part}").format(part=part)
+        case Queue.Selection.DISAGREEING:
+            return _("score and length disagree most, in {part}").format(part=part)
+        case _:
+            return _("matches the query")
 
 
 def resolve_order(item: QueueItem, user: User, order: list[list[int]]) -> list[list[str]]:

@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import ConflictError, InvalidInputError, NotFoundError
 from rollouts.labels import (
+    CORRECTION_QUESTION,
     REVIEW_QUESTION,
     UNDO_WINDOW,
     Answer,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 MAX_TRIES: Final = 20  # to take a slot that others take at the same moment
 CANDIDATES: Final = 8  # slots that are looked at together
 CANNOT_JUDGE: Final = "cannot-judge"
+EXTRA_KEYS: Final = frozenset((REVIEW_QUESTION.key, CORRECTION_QUESTION.key))  # next to the questions of the rubric
 MAX_SECONDS: Final = 3600.0  # a longer time is a break, not work
 
 
@@ -144,7 +146,7 @@ def list_questions(queue: Queue) -> list[Question]:
 
 def save_draft(item: QueueItem, user: User, answers: Mapping[str, Any]) -> None:
     """Keeps what the user has entered and prolongs the reservation. Unknown questions are left out."""
-    known = {question.key for question in list_questions(item.queue)} | {REVIEW_QUESTION.key}
+    known = {question.key for question in list_questions(item.queue)} | EXTRA_KEYS
     kept = {name: answer for name, answer in answers.items() if name in known and isinstance(answer, dict)}
     QueueDraft.objects.update_or_create(item=item, user=user, defaults={"answers": kept})
     for slot in item.slots.unanswered().filter(user=user).select_related("queue"):
@@ -156,7 +158,7 @@ def load_entered_answers(item: QueueItem, user: User) -> dict[str, dict[str, Any
     draft = QueueDraft.objects.filter(item=item, user=user).first()
     if draft and draft.answers:
         return dict(draft.answers)
-    names = [*(question.key for question in list_questions(item.queue)), REVIEW_QUESTION.key]
+    names = [*(question.key for question in list_questions(item.queue)), *EXTRA_KEYS]
     rows = Label.objects.active().filter(sample=item.sample, author=user.get_username(), source="human", name__in=names)
     fields = ("value", "rationale", "start", "end")
     return {row.name: {name: getattr(row, name) for name in fields} for row in rows}
@@ -213,7 +215,7 @@ def build_answers(queue: Queue, item: QueueItem, answers: Mapping[str, Mapping[s
     """Returns the labels to store. "Cannot judge" is an answer to all questions. Raises InvalidInputError."""
     questions = {question.key: question for question in list_questions(queue)}
     given = {name: answer for name, answer in answers.items() if answer.get("value") not in (None, "", [])}
-    known = [*questions, REVIEW_QUESTION.key]
+    known = [*questions, *sorted(EXTRA_KEYS)]
     if unknown := next((name for name in given if name not in known), None):
         message = _("This queue does not ask {name}. It asks: {known}.")
         raise InvalidInputError(message.format(name=repr(unknown[:40]), known=", ".join(known)), unknown[:40])
@@ -230,7 +232,7 @@ def build_answers(queue: Queue, item: QueueItem, answers: Mapping[str, Mapping[s
         if answer is not None:
             details = {key: answer[key] for key in ("rationale", "start", "end") if answer.get(key) not in (None, "")}
             rows.append(Answer(item.sample, name, answer["value"], **details))
-        elif name in questions:
+        elif name != REVIEW_QUESTION.key:
             rows.append(Answer(item.sample, name, None))  # an answer that was removed
     return rows
 

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from dashboard.pages.sample import build_text_view
 from rollouts import queues
 from rollouts.errors import RolloutError
-from rollouts.labels import REVIEW_QUESTION, Question
+from rollouts.labels import CORRECTION_QUESTION, REVIEW_QUESTION, Question
 from rollouts.models import Label, Queue, QueueItem, QueueSlot
 
 CANNOT_JUDGE = "cannot-judge"
@@ -78,6 +78,7 @@ def build_item_context(queue: Queue, slot: QueueSlot, user: User) -> dict[str, A
         "prompt": render_text(content.prompt, "p"),
         "responses": responses,
         "questions": [] if context["is_group"] else show_questions(queue, entered),
+        "correction": entered.get(CORRECTION_QUESTION.key, {}).get("value", ""),
         "cannot_judge": entered.get(REVIEW_QUESTION.key, {}).get("value") == CANNOT_JUDGE,
         "cannot_judge_reason": entered.get(REVIEW_QUESTION.key, {}).get("rationale", ""),
     }
@@ -133,6 +134,8 @@ def parse_answers(queue: Queue, form: QueryDict) -> dict[str, dict[str, Any]]:
         answer: dict[str, Any] = {"value": parse_value(question, values)}
         answer |= {part: form[f"{name}.{part}"] for part in ("rationale", "start", "end") if form.get(f"{name}.{part}")}
         answers[question.key] = answer
+    if form.get("has_correction") and (text := form.get("correction", "").replace("\r\n", "\n")).strip():
+        answers[CORRECTION_QUESTION.key] = {"value": text}
     if form.get("cannot_judge"):
         reason = form.get("cannot_judge_reason", "")
         answers[REVIEW_QUESTION.key] = {"value": CANNOT_JUDGE, **({"rationale": reason} if reason else {})}

@@ -75,6 +75,20 @@ def test_a_person_answers_skips_undoes_and_sees_a_summary(run: Run, lead: User, 
     assert re.search(r'name="cannot_judge"[^>]*checked', html) and "language" in html
 
 
+def test_a_response_is_corrected(run: Run, lead: User, ann: Client) -> None:
+    queue = create(run, lead, selection="worst", count=1)
+    item, html = open_item(ann, queue)
+    assert "one of the lowest scores of the query" in html
+    here = f"/queues/{queue.pk}/items/{item}/answers/"
+    ann.post(here, {"q.correct": "false", "correction": "not saved"})
+    assert not Label.objects.filter(name="correction").exists()
+    ann.post(here, {"q.correct": "false", "has_correction": "1", "correction": "better\r\ntext"})
+    assert Label.objects.get(name="correction").value == "better\ntext"
+    assert "better\ntext" in open_item(ann, queue, f"?item={item}")[1]
+    ann.post(here, {"q.correct": "false"})
+    assert not Label.objects.active().filter(name="correction").exists()
+
+
 def test_a_draft_is_kept_for_the_next_day(run: Run, lead: User, ann: Client) -> None:
     queue = create(run, lead)
     item, _html = open_item(ann, queue)

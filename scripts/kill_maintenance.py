@@ -32,11 +32,10 @@ class Maintenance:
         self.step = DUMPS
 
     def create_data(self) -> None:
-        from django.core.management import call_command
-
+        from rollouts.backup import apply_migrations
         from rollouts.models import Project, Run
 
-        call_command("migrate", verbosity=0, interactive=False)
+        apply_migrations()
         project = Project.objects.create(slug="math")
         self.run = Run.objects.create(project=project, name="grpo", uid="uid-grpo")
         for step in range(DUMPS):

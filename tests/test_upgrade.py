@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -10,10 +11,13 @@ import tarfile
 from contextlib import closing
 from pathlib import Path
 
+import environ
+import psycopg
 import pytest
 from django.db.migrations.loader import MigrationLoader
 
 from rollouts.lib import find_unknown_migrations, read_version
+from tests.test_move_to_postgres import postgres  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parents[1]
 ARCHIVE = ROOT / "tests/data/versions/0.1.0.tar.gz"
@@ -40,10 +44,12 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def manage(data: Path, *words: str, failing: bool = False) -> subprocess.CompletedProcess[str]:
+def manage(data: Path, *words: str, failing: bool = False, database_url: str = "") -> subprocess.CompletedProcess[str]:
     """Runs a command of manage.py; `failing` adds a migration that fails after it has created a table."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("ROLLOUTDECK_", "DATABASE"))}
     environment = {**plain, "ROLLOUTDECK_DATA": str(data), "PYTHONPATH": f"{data.parent}:{ROOT}"}
+    if database_url:
+        environment["DATABASE_URL"] = database_url
     if failing:
         migrations = data.parent / "late_app" / "migrations"
         migrations.mkdir(parents=True, exist_ok=True)
@@ -60,6 +66,56 @@ def manage(data: Path, *words: str, failing: bool = False) -> subprocess.Complet
 def dump(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as database:
         return list(database.iterdump())
+
+
+def read_tables(path: Path) -> set[str]:
+    """Columns, constraints and indexes. A changed table has its columns in another order."""
+    found = set()
+    with closing(sqlite3.connect(path)) as database:
+        for name, sql in database.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
+            start, _, definitions = sql.removesuffix(")").partition("(")
+            found |= {f"{name}: {start} {definition}" for definition in re.split(r', (?=[A-Z"])', definitions)}
+    return found
+
+
+def read_postgres_tables(database_url: str) -> set[str]:
+    """The same, and the number of rows. A renamed table has constraints with old names."""
+    address = environ.Env.db_url_config(database_url)
+    server = {"host": address["HOST"], "user": address["USER"], "dbname": address["NAME"]}
+    with psycopg.connect(**server) as connection:
+        tables = [row[0] for row in connection.execute("SELECT relname FROM pg_stat_user_tables")]
+        counts = {connection.execute(f'SELECT %s, count(*) FROM "{name}"', [name]).fetchone() for name in tables}
+        rest = connection.execute("""
+            SELECT table_name, column_name, data_type, character_maximum_length,
+                is_nullable, column_default, is_identity
+            FROM information_schema.columns WHERE table_schema = 'public'
+            UNION ALL SELECT conrelid::regclass::text, pg_get_constraintdef(oid), contype::text, 0, '', '', ''
+            FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+            UNION ALL SELECT tablename, regexp_replace(indexdef, 'INDEX \\S+', ''), 'index', 0, '', '', ''
+            FROM pg_indexes WHERE schemaname = 'public'
+        """).fetchall()
+    return {str(row) for row in [*counts, *rest]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_new_postgresql_database_has_the_tables_and_rows_that_migrate_makes(
+    postgres: str,  # noqa: F811 - the fixture
+    tmp_path: Path,
+) -> None:
+    code = "from rollouts.backup import apply_migrations; apply_migrations(verbosity=0)"
+    address = environ.Env.db_url_config(postgres)
+    server = {"host": address["HOST"], "user": address["USER"], "dbname": address["NAME"]}
+    with psycopg.connect(**server, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE migrated TEMPLATE template0")
+    migrated = postgres.rpartition("/")[0] + "/migrated"
+    for words, database_url in ((["shell", "-c", code], postgres), (["migrate"], migrated)):
+        done = manage(tmp_path / "data", *words, database_url=database_url)
+        assert done.returncode == 0, done.stderr
+    new, expected = read_postgres_tables(postgres), read_postgres_tables(migrated)
+    links = "auth_group_permissions|auth_user_user_permissions|auth_user_groups"  # unused, of Django
+    different = [line for line in new ^ expected if not re.match(rf"\('({links})', 'id', '(big)?int", line)]
+    assert different == [] and len(new) > 400
 
 
 @pytest.mark.slow
@@ -82,6 +138,8 @@ def test_a_failed_upgrade_changes_nothing_and_the_next_one_keeps_the_old_databas
     done = manage(data, "bootstrap")
     assert done.returncode == 0, done.stderr
     assert dump(data / f"db.sqlite3.before-{read_version()}") == before
+    assert manage(data.parent / "new", "bootstrap").returncode == 0
+    assert read_tables(database) == read_tables(data.parent / "new" / "db.sqlite3")
     assert (data / "version").read_text().strip() == read_version()
     assert [path.name for path in data.glob(".db.sqlite3*")] == []
 

@@ -19,10 +19,11 @@ from rollouts.backup.manifest import (
     write_manifest,
 )
 from rollouts.backup.restore import RestoreResult, restore_backup
+from rollouts.backup.tables import apply_migrations
 from rollouts.backup.upgrade import UpgradeError, check_data_version, migrate_database
 
 __all__ = [
-    "BackupError", "BackupResult", "Manifest", "POOL_NAME", "RestoreResult", "UpgradeError",
+    "BackupError", "BackupResult", "Manifest", "POOL_NAME", "RestoreResult", "UpgradeError", "apply_migrations",
     "check_data_version", "clean_pool", "compute_sha256", "count_rows", "create_backup", "describe_bytes",
     "get_engine", "list_backups", "list_migrations", "lock_destination", "migrate_database",
     "remove_backup", "restore_backup", "write_manifest",

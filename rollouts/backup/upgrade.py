@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from django.core.management import call_command
 from django.core.management.base import OutputWrapper
-from django.db import connection, transaction
-from django.db.migrations.executor import MigrationExecutor
+from django.db import connection
 
-from rollouts.backup.database import copy_sqlite_file, get_engine, list_migrations
+from rollouts.backup.database import copy_sqlite_file, get_engine, is_database_empty, list_migrations
+from rollouts.backup.tables import apply_migrations, has_pending_migrations
 from rollouts.errors import RolloutError
 from rollouts.lib import find_unknown_migrations, read_version
 from rollouts.storage import get_data_root
@@ -41,16 +40,15 @@ def check_data_version() -> None:
 def migrate_database(log: OutputWrapper) -> None:
     """Creates or changes the tables, all or none, and records the version. Raises UpgradeError.
 
-    SQLite: a copy is migrated and then replaces the database; the old one stays as `<name>.before-<version>`.
-    PostgreSQL: one transaction.
+    SQLite: a copy of older tables is migrated and then replaces the database; the old one stays as
+    `<name>.before-<version>`. PostgreSQL: one transaction.
     """
     check_data_version()
     try:
-        if get_engine() == "sqlite":
-            migrate_sqlite(log)
-        else:
-            with transaction.atomic():
-                call_command("migrate", interactive=False, stdout=log)
+        if get_engine() == "postgresql" or is_database_empty():
+            apply_migrations(stdout=log)
+        elif has_pending_migrations():
+            migrate_sqlite_copy(log)
     except UpgradeError:
         raise
     except Exception as error:
@@ -62,11 +60,8 @@ def migrate_database(log: OutputWrapper) -> None:
     record_data_version()
 
 
-def migrate_sqlite(log: OutputWrapper) -> None:
+def migrate_sqlite_copy(log: OutputWrapper) -> None:
     path = Path(connection.settings_dict["NAME"])
-    if not path.exists() or not has_pending_migrations() or not list_migrations("default"):
-        call_command("migrate", interactive=False, stdout=log)
-        return
     copy = path.with_name(f".{path.name}.upgrade")
     connection.close()
     reserve_sqlite_file(path)
@@ -74,17 +69,12 @@ def migrate_sqlite(log: OutputWrapper) -> None:
     try:
         copy_sqlite_file(path, copy)
         with use_sqlite_file(copy):
-            call_command("migrate", interactive=False, stdout=log)
+            apply_migrations(stdout=log)
         with closing(sqlite3.connect(copy)) as migrated:
             migrated.execute("PRAGMA journal_mode=DELETE")  # one file, without a log next to it
         replace_sqlite_file(path, copy)
     finally:
         remove_sqlite_files(copy)
-
-
-def has_pending_migrations() -> bool:
-    executor = MigrationExecutor(connection)
-    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
 
 
 def reserve_sqlite_file(path: Path) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from uuid import uuid4
 
 from django.conf import settings
-from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
@@ -24,6 +23,7 @@ from rollouts.backup import (
     POOL_NAME,
     BackupError,
     Manifest,
+    apply_migrations,
     clean_pool,
     compute_sha256,
     count_rows,
@@ -137,7 +137,7 @@ def use_copy(path: Path, pool: Path) -> Iterator[None]:
 def forget_in_copy(manifest: Manifest, slug: str, key: str, containing: bool) -> Manifest | None:
     """Removes the prompt from the copy in use. Returns the new manifest without the database's hash; None if the copy
     does not have the prompt. Files have no hash if they are new."""
-    call_command("migrate", verbosity=0, interactive=False)  # the copy of an older version
+    apply_migrations(verbosity=0)  # the copy of an older version
     project = Project.objects.filter(slug=slug).first()
     if project is None:
         return None

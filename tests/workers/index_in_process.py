@@ -14,14 +14,13 @@ def main(data: str, *paths: str) -> None:
     import django
 
     django.setup()
-    from django.core.management import call_command
-
-    call_command("migrate", verbosity=0)
+    from rollouts.backup import apply_migrations
     from rollouts.models import Dump
     from tests.rollouts.support.push import push
     from tests.support import builders
     from workers import memory, tasks
 
+    apply_migrations()
     run = builders.run(builders.project("math"))
     dumps = [push(run, Path(path).read_bytes(), step) for step, path in enumerate(paths)]
     memory.limit_process_memory()

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.apps import apps
 from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.core.management.color import no_style
 from django.db import DatabaseError, connection, connections, transaction
@@ -16,6 +15,7 @@ from django.db.models import Model
 from django.db.models.fields import Field
 
 from rolloutdeck.up import ServerPaths, StartRefusedError, acquire_data_lock, find_server_folder
+from rollouts.backup import apply_migrations
 
 OLD = "old"  # alias of the SQLite database
 BATCH_ROWS = 5000
@@ -40,7 +40,7 @@ class Command(BaseCommand):
             paths = ServerPaths(data=folder, server=find_server_folder(), sockets=folder)
             if paths.run.is_dir():  # `up` cannot start in the data folder before this process ends
                 acquire_data_lock(paths)
-            call_command("migrate", interactive=False, stdout=self.stderr)
+            apply_migrations(stdout=self.stderr)
             count = copy_database(path)
         except StartRefusedError as error:
             raise CommandError(str(error)) from error
@@ -68,7 +68,7 @@ def copy_database(path: Path) -> int:
 
 
 def clear_table(model: type[Model]) -> None:
-    """Deletes the rows that `migrate` has created. Raises CommandError if there are others."""
+    """Deletes the rows that came with the tables. Raises CommandError if there are others."""
     rows = model._base_manager.all()
     if model._meta.app_label == "contenttypes" or model._meta.label == "auth.Permission":
         rows.delete()

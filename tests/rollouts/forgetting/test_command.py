@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[3]
 SEED = """
 import django
 django.setup()
-from django.core.management import call_command
-call_command("migrate", verbosity=0)
+from rollouts.backup import apply_migrations
+apply_migrations()
 from rollouts.models import Sample
 from tests.rollouts.forgetting.canary import CANARY
 from tests.rollouts.support.push import generation, indexed, lines

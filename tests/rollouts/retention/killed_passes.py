@@ -19,9 +19,9 @@ if __name__ == "__main__":
     django.setup()
 
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.db import connections
 
+from rollouts.backup import apply_migrations
 from rollouts.maintenance import compact_body_files
 from rollouts.models import DuplicateSource, RetentionPolicy, Run, Sample, Segment
 from rollouts.retention import apply_policy, start_pass, update_policy
@@ -34,7 +34,7 @@ STEPS = 24
 
 
 def prepare(slug: str = "kill") -> tuple[Run, RetentionPolicy]:
-    call_command("migrate", verbosity=0)
+    apply_migrations()
     project = builders.project(slug)
     owner = User.objects.get_or_create(username="olga")[0]
     run = builders.run(project)

@@ -9,6 +9,8 @@ TRAINERS := .venv-trainers
 TORCH := torch==2.13.0
 PIP := -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
+# Tests that start servers leave much of a processor to others.
+MORE_WORKERS ?= $(shell expr $(WORKERS) + 1)
 TEST_PATHS ?= tests
 
 # If it is set, each of the hundreds of processes that the tests start compiles all modules again.
@@ -26,7 +28,7 @@ up: .stamps/demo .stamps/server  ## server on http://127.0.0.1:8460, with a demo
 test: packages .stamps/demo .stamps/dev lint test-sqlite test-postgres test-browser  ## all checks and tests, except those that need a real trainer
 
 test-sqlite: .stamps/dev  ## tests without a browser and without real trainers; TEST_PATHS selects some
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not browser and not trainers" $(TEST_PATHS)
+	$(BIN)/python -m pytest -n $(MORE_WORKERS) --dist loadgroup -m "not browser and not trainers" $(TEST_PATHS)
 
 test-postgres: .stamps/dev  ## database tests on a temporary PostgreSQL
 	scripts/with_postgres.sh $(BIN)/python -m pytest -n $(WORKERS) -m "not browser and not trainers and not slow" $(TEST_PATHS)

@@ -26,6 +26,7 @@ def test_it(number, site, record_property):
     [
         ("tests/browser/test_live.py::test_a[chromium-direct]", "direct"),
         ("tests/browser/test_sample_views.py::test_hostile[nginx-raw]", "nginx"),
+        ("tests/browser/test_every_page.py::test_every_page[chromium-direct]", "tests/browser/test_every_page.py"),
         ("tests/test_up.py::test_a_killed_child_comes_back[redis-server]", "tests/test_up.py"),
         (
             "tests/rollouts/indexing/test_indexer.py::test_x[direct]",

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+TOUR = "tests/browser/test_every_page.py"
 SITE = re.compile(r"\[(?:.*-)?(direct|nginx)(?:-.*)?\]\Z")
 
 
@@ -25,8 +26,13 @@ class Together(LoadScopeScheduling):
 
 
 def group(nodeid: str) -> str:
-    """The product that a test drives: of the browser's tests the site, of those at the top their file's; else none."""
+    """The product that a test drives: of the browser's tests the site, of those at the top their file's; else none.
+
+    The tour of all pages takes as long as a third of the other tests, so it has a site of its own.
+    """
     path, _, name = nodeid.partition("::")
+    if path == TOUR:
+        return path
     if path.startswith("tests/browser/") and (site := SITE.search(name)):
         return site[1]
     return path if path.count("/") == 1 else nodeid

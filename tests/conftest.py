@@ -79,6 +79,14 @@ def kept_static_file(find: Callable[..., Any]) -> Callable[..., Any]:
     return get_static_file
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_wait_for_the_disk() -> Iterator[None]:
+    """No test cuts the power, and each dump would wait ten times for milliseconds. Server processes do wait."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
     """`rolloutdeck.init` sets the attempt for child processes: the next test must not inherit it."""

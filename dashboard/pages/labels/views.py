@@ -70,6 +70,6 @@ def build_context(
         "maintainer": common.role_allows(role, "maintainer"),
         "labels": [(row, load_history(row)) for row in labels],
         "reasons": run.project.reasons,
-        "next": request.POST.get("next") or request.GET.get("next") or "",
+        "next": request.POST.get("next") or request.headers.get("Referer", ""),
         **texts,
     }

@@ -15,7 +15,7 @@ from dashboard.pages.palette import views as go
 from dashboard.pages.pins import pin_box, range_form
 from dashboard.pages.pins import views as pins
 from dashboard.pages.prompt import views as prompt
-from dashboard.pages.queues import create_form
+from dashboard.pages.queues import agreement, create_form
 from dashboard.pages.queues import views as queues
 from dashboard.pages.review import views as review
 from dashboard.pages.run import chart_data
@@ -80,6 +80,8 @@ urlpatterns = [
     path("queues/new/", create_form.new_queue_page, name="queue-new"),
     path("queues/<int:pk>/", queues.queue_page, name="queue"),
     path("queues/<int:pk>/update/", queues.update_queue_view, name="queue-update"),
+    path("queues/<int:pk>/agreement/", agreement.agreement_page, name="queue-agreement"),
+    path("queues/<int:pk>/items/<int:item>/decide/", agreement.decide_item_view, name="queue-decide"),
     path("queues/<int:pk>/review/", queues.review_queue_page, name="queue-review"),
     path("queues/<int:pk>/undo/", queues.undo_answer_view, name="queue-undo"),
     path("queues/<int:pk>/items/<int:item>/answers/", queues.save_answers_view, name="queue-answer"),

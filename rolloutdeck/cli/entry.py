@@ -178,7 +178,8 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_queues(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list | create | show | answers | close | reopen")
+    metavar = "list | create | show | answers | agreement | close | reopen"
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar=metavar)
     listed = verbs.add_parser("list", help="list queues with their progress")
     listed.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT, else all projects")
     listed.add_argument("--state", choices=("open", "closed", "mine", "all"), default="open")
@@ -188,13 +189,14 @@ def _add_queues(parser: argparse.ArgumentParser) -> None:
     summaries = {
         "show": "show a queue and the progress of its people",
         "answers": "print all items with their answers, one JSON object per line",
+        "agreement": "print how far people agree, with 95 %% intervals",
         "close": "end a queue; its answers stay",
         "reopen": "open a closed queue again",
     }
     for name, summary in summaries.items():
         verb = verbs.add_parser(name, help=summary)
         verb.add_argument("queue", metavar="QUEUE", help="id or name")
-        if name == "show":
+        if name in ("show", "agreement"):
             verb.add_argument("--json", action="store_true", help="print the server's JSON response")
         _add_server_arguments(verb)
     _add_server_arguments(listed)

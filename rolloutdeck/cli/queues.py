@@ -1,4 +1,4 @@
-"""`rolloutdeck queues`: lists review queues, creates, shows and closes them, and prints their answers."""
+"""`rolloutdeck queues`: lists review queues, creates, shows and closes them, prints answers and agreement."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ def main(args: argparse.Namespace) -> int:
         case "answers":
             for item in iterate_pages(server, f"queues/{find_queue(server, args.queue)['id']}/items/"):
                 print(json.dumps(item, ensure_ascii=False))
+        case "agreement":
+            queue = find_queue(server, args.queue)
+            print_agreement(send_request(server, "GET", f"queues/{queue['id']}/agreement/").json(), as_json=args.json)
         case "close" | "reopen":
             queue = find_queue(server, args.queue, state="all")
             send_request(server, "PATCH", f"queues/{queue['id']}/", {"closed": args.verb == "close"})
@@ -107,6 +110,37 @@ def format_queue(queue: Mapping[str, Any]) -> str:
         parts.append(f"due {queue['due_at'][:16].replace('T', ' ')}")
     parts += [word for word, is_set in (("blind", queue["is_blind"]), ("closed", queue["closed_at"])) if is_set]
     return ", ".join(parts)
+
+
+def print_agreement(found: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+        return
+    print(f"{found['items_shared']:,} of {format_count(found['items'], 'item')} have answers of two people.")
+    for row in found["questions"]:
+        name = f"  {row['option']}" if row["option"] else row["question"]
+        same = "-" if row["percent"]["value"] is None else f"{row['percent']['value']:.0%}"
+        print(
+            f"{clean(name)}: {format_count(row['items'], 'item')}, same {same}, alpha {format_estimate(row['alpha'])}"
+        )
+        for pair in () if row["option"] else row["pairs"]:
+            people = " and ".join(map(clean, pair["people"]))
+            print(f"    {people}: kappa {format_estimate(pair['kappa'])}, {format_count(pair['items'], 'item')}")
+        for person in row["gold"]:
+            share = format_estimate(person["share"])
+            print(f"    {clean(person['user'])}: {person['correct']} of {person['judged']} known items right, {share}")
+    open_items = sum(not row["decided"] for row in found["differing"])
+    print(f"{format_count(len(found['differing']), 'item')} with different answers, {open_items:,} to decide")
+
+
+def format_estimate(estimate: Mapping[str, Any]) -> str:
+    """Returns `0.74 [0.61, 0.85]`, or the reason why there is no number or no interval."""
+    if estimate["value"] is None:
+        return f"- ({estimate['reason']})"
+    interval = (
+        f"({estimate['reason']})" if estimate["low"] is None else f"[{estimate['low']:.2f}, {estimate['high']:.2f}]"
+    )
+    return f"{estimate['value']:.2f} {interval}"
 
 
 def clean(text: object) -> str:

@@ -1,9 +1,16 @@
 """Review queues: drawn from queries, given to people item by item, with progress and decisions.
 
-Depends on: labels, the query language, live and projects.
+Depends on: labels, the query language, live, projects and the statistics of agreement.
 Invariant: an item never gets more answers than it has slots, and two people never hold the same slot.
 """
 
+from rollouts.queues.agreement import (
+    QuestionAgreement,
+    QueueAgreement,
+    list_given,
+    load_answer_of,
+    measure_queue_agreement,
+)
 from rollouts.queues.answers import ItemAnswers, decide_answer, load_answers
 from rollouts.queues.content import ItemContent, ResponseContent, load_item_content, resolve_order
 from rollouts.queues.create import (
@@ -45,11 +52,12 @@ from rollouts.queues.slots import (
 )
 
 __all__ = [
-    "ItemAnswers", "ItemContent", "MAX_ITEMS", "OwnProgress", "PersonProgress", "QueueClosedError", "QueuePreview",
-    "QueueProgress", "REVIEW_ROLES", "ResponseContent", "SlotTakenError", "claim_item", "claim_next", "close_queue",
-    "create_queue", "decide_answer", "extend_growing_queues", "extend_queue", "forecast_end", "has_growing_queues",
-    "list_group_samples", "list_open_queues", "list_questions", "load_answers", "load_entered_answers",
-    "load_item_content", "load_own_progress", "load_people_progress", "load_progress", "load_queue_rubric",
+    "ItemAnswers", "ItemContent", "MAX_ITEMS", "OwnProgress", "PersonProgress", "QuestionAgreement", "QueueAgreement",
+    "QueueClosedError", "QueuePreview", "QueueProgress", "REVIEW_ROLES", "ResponseContent", "SlotTakenError",
+    "claim_item", "claim_next", "close_queue", "create_queue", "decide_answer", "extend_growing_queues",
+    "extend_queue", "forecast_end", "has_growing_queues", "list_given", "list_group_samples", "list_open_queues",
+    "list_questions", "load_answer_of", "load_answers", "load_entered_answers", "load_item_content",
+    "load_own_progress", "load_people_progress", "load_progress", "load_queue_rubric", "measure_queue_agreement",
     "preview_queue", "renew_slot", "reopen_queue", "resolve_order", "save_draft", "skip_item", "store_order",
     "submit_answers", "undo_submission", "update_queue",
 ]  # fmt: skip

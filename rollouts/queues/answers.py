@@ -6,7 +6,7 @@ The statistics are in `rollouts/agreement/`, which knows no table.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
@@ -25,11 +25,12 @@ MAX_REASON_CHARS = 2000
 
 @dataclass(slots=True)
 class ItemAnswers:
-    """`answers` is {question: {author: value}} of the people who completed the item, `decided` {question: value}."""
+    """`answers` is {question: {author: value}} of the `people` who completed the item, `decided` {question: value}."""
 
     item: QueueItem
     answers: dict[str, dict[str, Any]]
     decided: dict[str, Any]
+    people: set[str] = field(default_factory=set)
 
     def get_final(self, name: str) -> Any:
         """Returns the decided value, else the one that everybody gave, else None."""
@@ -51,7 +52,7 @@ def load_answers(queue: Queue) -> list[ItemAnswers]:
     for item, author in rows:
         done[item].add(author)
     items = list(queue.items.filter(pk__in=done).select_related("step", "run").order_by("position"))
-    by_sample = {item.sample: ItemAnswers(item, {}, {}) for item in items}
+    by_sample = {item.sample: ItemAnswers(item, {}, {}, done[item.pk]) for item in items}
     names = [*(question.key for question in list_questions(queue)), "review"]
     labels = Label.objects.active().filter(run__in=queue.runs.all(), name__in=names, source="human")
     for sample, name, author, value in labels.values_list("sample", "name", "author", "value"):

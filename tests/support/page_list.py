@@ -47,6 +47,7 @@ PAGES = (
     ListedPage("queues", "/queues/", phone=True),
     ListedPage("queue-new", "/queues/new/?run={run}"),
     ListedPage("queue", "/queues/{queue}/"),
+    ListedPage("queue-agreement", "/queues/{queue}/agreement/", phone=True),
     ListedPage("queue-review", "/queues/{queue}/review/", phone=True),
     ListedPage("pins", "/pins/", phone=True),
     ListedPage("pins", "/pins/?project={project}&plan=stops"),

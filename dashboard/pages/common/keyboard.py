@@ -30,6 +30,7 @@ SAMPLE = ("step", "sample")
 REVIEW = ("review",)
 READER = ("step", "sample", "review")
 QUEUE = ("queue-review",)
+AGREEMENT = ("queue-agreement",)
 GROUP = ("group",)
 FLAGGABLE = (*READER, "group", "prompt")
 QUOTABLE = (*READER, "group", "prompt", "compare")
@@ -64,6 +65,8 @@ SHORTCUTS = (
     Shortcut("s", N_("skip the item: it is offered to others"), QUEUE, foot=N_("skip")),
     Shortcut("u", N_("open your last answer again"), QUEUE, foot=N_("undo")),
     Shortcut("G", N_("guidelines"), QUEUE, foot=N_("guidelines")),
+    Shortcut("j k", N_("next / previous item on which people differ"), AGREEMENT, foot=N_("item")),
+    Shortcut("1–9", N_("decide for the answer of this person"), AGREEMENT, foot=N_("decide")),
     Shortcut("n", N_("create a queue"), ("queues",), foot=N_("create queue")),
     Shortcut("Enter", N_("continue with the first queue"), ("queues",), foot=N_("continue")),
     Shortcut("n", N_("next batch, after this one is complete"), REVIEW),
@@ -191,6 +194,7 @@ PAGE_TITLES = {
     "queue-new": N_("New review queue"),
     "queue": N_("Review queue"),
     "queue-review": N_("Items of a review queue"),
+    "queue-agreement": N_("Agreement on a review queue"),
     "pins": N_("Pins"),
     "findings": N_("Findings"),
     "finding": N_("Finding"),

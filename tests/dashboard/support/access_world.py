@@ -108,6 +108,7 @@ FORMS: dict[str, tuple[str, dict[str, str]]] = {
     "exhibit": ("annotator", {"do": "out"}),
     "queue-new": ("maintainer", {"project": "{slug}", "name": "New", "runs": "{run}", "selection": "all"}),
     "queue-update": ("maintainer", {"do": "close"}),
+    "queue-decide": ("maintainer", {"question": "review", "q.review": "ok"}),
     "queue-answer": ("annotator", {"cannot_judge": "1"}),
     "queue-skip": ("annotator", {}),
     "queue-undo": ("annotator", {}),

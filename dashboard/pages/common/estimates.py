@@ -1,0 +1,58 @@
+"""Numbers with a 95 % interval: as text, and as a dot and a line on a scale from 0 to 1."""
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from rollouts.agreement import Estimate
+
+SCALE_WIDTH = 180
+MARGIN = 5  # of the scale, for half a dot
+USUAL_LINES = (0.67, 0.8)  # Krippendorff's: below the first one conclusions are not safe, from the second one they are
+
+
+def format_estimate(estimate: Estimate) -> SafeString:
+    """`0.74 [0.61, 0.85]`; a dash with the reason if there is no value."""
+    if estimate.value is None:
+        return format_html('<span class="muted" title="{}">–</span>', estimate.explanation)
+    if not estimate.has_interval:
+        return format_html('<span title="{}"><b>{}</b></span>', estimate.explanation, f"{estimate.value:.2f}")
+    return format_html("<b>{}</b> [{}, {}]", *(f"{n:.2f}" for n in (estimate.value, estimate.low, estimate.high)))
+
+
+def format_share(estimate: Estimate) -> str:
+    """`89 %`, or a dash."""
+    return "–" if estimate.value is None else f"{100 * estimate.value:.0f} %"
+
+
+def render_estimate_scale(estimate: Estimate, *, graded: bool = True) -> SafeString:
+    """The drawing; empty if there is no value. Values below 0 are at 0, their number says which they are. `graded`:
+    with the usual lines, and a colour for the part of the scale."""
+    if estimate.value is None:
+        return SafeString("")
+    lines = SafeString("").join(
+        format_html('<line class="usual" x1="{0}" x2="{0}" y1="1" y2="17"/>', place(at)) for at in USUAL_LINES if graded
+    )
+    span = SafeString("")
+    if estimate.low is not None and estimate.high is not None:
+        span = format_html('<line x1="{}" x2="{}" y1="9" y2="9"/>', place(estimate.low), place(estimate.high))
+    return format_html(
+        '<svg class="estimate-scale {}" width="{}" height="18" role="img" aria-label="{}">'
+        '<line class="axis" x1="{}" x2="{}" y1="9" y2="9"/>{}{}<circle cx="{}" cy="9" r="3.5"/></svg>',
+        grade(estimate.value) if graded else "", SCALE_WIDTH, describe(estimate), MARGIN, SCALE_WIDTH - MARGIN,
+        lines, span, place(estimate.value),
+    )  # fmt: skip
+
+
+def place(value: float) -> float:
+    """The pixel of a value."""
+    return round(MARGIN + min(1.0, max(0.0, value)) * (SCALE_WIDTH - 2 * MARGIN), 1)
+
+
+def grade(value: float) -> str:
+    return "bad" if value < USUAL_LINES[0] else "partial" if value < USUAL_LINES[1] else "good"
+
+
+def describe(estimate: Estimate) -> str:
+    """`0.74 [0.61, 0.85]`."""
+    interval = f" [{estimate.low:.2f}, {estimate.high:.2f}]" if estimate.has_interval else ""
+    return f"{estimate.value:.2f}{interval}"

@@ -1,0 +1,123 @@
+"""The agreement of people on a queue, and what a lead decides."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import queues
+from rollouts.labels import save_rubric
+from rollouts.models import ItemDecision, Label, Project, Queue, Run
+from tests.dashboard.support.api_client import ApiClient
+from tests.rollouts.support.query_rows import push
+from tests.support import builders
+
+QUESTIONS = [
+    {"key": "correct", "title": "Is the answer correct?", "kind": "yes-no", "required": True},
+    {"key": "wrong", "title": "What is wrong?", "kind": "choices", "options": [{"key": "hack"}, {"key": "loop"}]},
+    {"key": "quality", "title": "Reasoning", "kind": "rating"},
+]
+ITEMS = 24
+
+
+@pytest.fixture
+def run(project: Project) -> Run:
+    run = builders.run(project)
+    push(run, [{"response": f"text {n}", "group": "a", "index": n, "score": 0.7654321} for n in range(ITEMS)], step=1)
+    return run
+
+
+@pytest.fixture
+def lead(project: Project) -> User:
+    user = builders.member(project, "lena", "maintainer")
+    save_rubric(project, user, QUESTIONS)
+    return user
+
+
+@pytest.fixture
+def people(project: Project) -> list[User]:
+    return [builders.member(project, name, "annotator") for name in ("ann", "bob")]
+
+
+def answer(queue: Queue, people: list[User]) -> None:
+    """Ann says yes to every second item. Bob says the opposite of items 4 and 5, cannot judge item 6, and finds a hack
+    in item 7. Their ratings of item 8 are one apart, those of item 9 two."""
+    ann, bob = people
+    for item in queue.items.order_by("position"):
+        at, says = item.position, item.position % 2 == 0
+        rating = {8: 4, 9: 5}.get(at, 3)
+        queues.submit_answers(item, ann, {"correct": {"value": says}, "quality": {"value": 3}})
+        answers: dict[str, dict[str, object]] = {"correct": {"value": says}, "quality": {"value": rating}}
+        if at in (4, 5):
+            answers["correct"] = {"value": not says, "rationale": "Because of it."}
+        if at == 6:
+            answers = {"review": {"value": "cannot-judge"}}
+        if at == 7:
+            answers["wrong"] = {"value": ["hack"]}
+        queues.submit_answers(item, bob, answers)
+
+
+def sign_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: list[User]) -> None:
+    queue = queues.create_queue(run.project, lead, {"name": "check", "runs": [run], "num_reviewers_per_item": 2})
+    queue.items.filter(position__in=(4, 8)).update(gold={"correct": True})
+    answer(queue, people)
+    client, here = sign_in(lead), f"/queues/{queue.pk}/agreement/"
+
+    found = ApiClient.with_token(lead, "read")("GET", f"queues/{queue.pk}/agreement/").json()
+    rows = {(row["question"], row["option"]): row for row in found["questions"]}
+    assert found["items_shared"] == ITEMS
+    correct = rows["correct", ""]
+    # Ann: 12 yes, 11 no without item 6; 21 of 23 the same. 1 - 45 * 4 / (2 * 23 * 23): alpha of two values.
+    assert (correct["items"], correct["differing"]) == (23, 3)
+    assert correct["percent"]["value"] == pytest.approx(21 / 23)
+    assert correct["alpha"]["value"] == pytest.approx(1 - 45 * 4 / (2 * 24 * 22), abs=0.01)
+    assert correct["alpha"]["low"] < correct["alpha"]["value"] < correct["alpha"]["high"]
+    assert [pair["people"] for pair in correct["pairs"]] == [["ann", "bob"]]
+    assert [(row["user"], row["judged"], row["correct"]) for row in correct["gold"]] == [("ann", 2, 2), ("bob", 2, 1)]
+    assert (rows["wrong", "hack"]["differing"], rows["wrong", "loop"]["differing"]) == (1, 0)
+    assert rows["quality", ""]["differing"] == 2  # item 9, and item 6 that Bob cannot judge
+    asked = {row["item"]: row["questions"] for row in found["differing"]}
+    by_position = {item.position: item.pk for item in queue.items.all()}
+    assert asked[by_position[6]] == ["correct", "wrong", "quality"] and asked[by_position[7]] == ["wrong"]
+
+    html = client.get(here).content.decode()
+    assert "24 of 24 items have answers of two people." in html and "0.7654321" not in html and "0.77" not in html
+    assert "estimate-scale" in html and "Because of it." in html
+    item = by_position[4]
+    form = {"question": "correct", "take": "bob", "reason": "The last line.", "next": f"{here}?item={item}"}
+    assert client.post(f"/queues/{queue.pk}/items/{item}/decide/", form)["Location"] == f"{here}?item={item}"
+    decision = ItemDecision.objects.get()
+    assert (decision.value, decision.reason, decision.user) == (False, "The last line.", lead)
+    labels = Label.objects.active().filter(sample=queue.items.get(pk=item).sample, name="correct")
+    assert {label.author: label.value for label in labels} == {"ann": True, "bob": False}
+    anew = {"question": "quality", "q.quality": "4"}
+    client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", anew)
+    assert ItemDecision.objects.get(name="quality").value == 4
+    decided = client.get(here + "?show=decided").content.decode()
+    assert len(re.findall(r'<a href="[^"]*item=\d+"[^>]*>\s*<span class="clip">', decided)) == 2
+    refused = client.post(f"/queues/{queue.pk}/items/{item}/decide/", {"question": "correct"}, follow=True)
+    assert "Take the answer of a person, or choose one." in refused.content.decode()
+
+
+def test_a_queue_without_second_answers_says_so_and_annotators_are_refused(
+    run: Run, lead: User, people: list[User]
+) -> None:
+    queue = queues.create_queue(run.project, lead, {"name": "check", "runs": [run]})
+    queues.submit_answers(queue.items.get(position=0), people[0], {"correct": {"value": True}})
+    html = sign_in(lead).get(f"/queues/{queue.pk}/agreement/").content.decode()
+    assert f"Agreement needs items with 2 answers; 0 of {ITEMS} have them." in html
+    assert "Create a queue with two answers per item" in html
+    assert sign_in(people[0]).get(f"/queues/{queue.pk}/agreement/").status_code == 403
+    groups = queues.create_queue(run.project, lead, {"name": "order", "runs": [run], "unit": "group"})
+    assert (
+        "Agreement is measured for questions." in sign_in(lead).get(f"/queues/{groups.pk}/agreement/").content.decode()
+    )

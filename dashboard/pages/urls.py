@@ -18,6 +18,7 @@ from dashboard.pages.prompt import views as prompt
 from dashboard.pages.queues import agreement, create_form
 from dashboard.pages.queues import views as queues
 from dashboard.pages.review import views as review
+from dashboard.pages.reward_check import views as reward_check
 from dashboard.pages.run import chart_data
 from dashboard.pages.run import views as run
 from dashboard.pages.runs import bulk_actions, demo
@@ -53,6 +54,7 @@ urlpatterns = [
     path("audit/", audit.audit_page, name="audit"),
     path("disk/", disk.disk_page, name="disk"),
     path("runs/<str:uid>/timeline/", timeline.timeline_page, name="timeline"),
+    path("runs/<str:uid>/reward-check/", reward_check.reward_check_page, name="reward-check"),
     path("runs/<str:uid>/nearest/<str:step>/", run.nearest_step_view, name="nearest"),
     path("runs/<str:uid>/steps/<str:step>/", step.step_page, name="step"),
     path("runs/<str:uid>/groups/<str:step>/<path:group>/", group.group_page, name="group"),

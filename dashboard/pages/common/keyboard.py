@@ -180,6 +180,7 @@ PAGE_TITLES = {
     "run": N_("Run"),
     "timeline": N_("Timeline"),
     "context": N_("Context"),
+    "reward-check": N_("Reward check"),
     "audit": N_("Audit log"),
     "disk": N_("Disk usage"),
     "retention": N_("Retention"),

@@ -1,0 +1,150 @@
+"""The samples of a run that people labelled, with what counts of several labels and the chance of the draw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import Any, Final
+
+import numpy as np
+from django.utils.translation import gettext as _
+
+from rollouts import agreement
+from rollouts.agreement import Answer, LabelledSamples
+from rollouts.errors import InvalidInputError
+from rollouts.labels import Question, load_rubric
+from rollouts.models import ItemDecision, Label, Project, Queue, QueueItem, Run, Sample
+
+KINDS: Final = ("choice", "yes-no", "rating")
+COLUMNS: Final = (
+    "pk",
+    "step_id",
+    "step__step",
+    "step__split",
+    "group",
+    "score",
+    "data_source",
+    "parts",
+    "tail",
+    "chars",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RewardQuestion:
+    """A question, and the answers that call a sample good."""
+
+    question: Question
+    good: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRun:
+    """`rows` are the samples in the order of `samples`, `answers` what counts for each."""
+
+    samples: LabelledSamples
+    rows: list[Sample]
+    answers: dict[str, str]
+
+
+def list_reward_questions(project: Project) -> list[Question]:
+    """Returns the questions of the current rubric whose answers can be good or bad."""
+    return [
+        question for question in load_rubric(project).questions if question.kind in KINDS and not is_review(question)
+    ]
+
+
+def is_review(question: Question) -> bool:
+    return question.key == "review"
+
+
+def list_good_values(question: Question) -> list[tuple[str, str]]:
+    """Returns the possible answers as text with their titles."""
+    match question.kind:
+        case "yes-no":
+            return [("yes", _("yes")), ("no", _("no"))]
+        case "rating":
+            return [(str(rating), str(rating)) for rating in question.ratings]
+        case _:
+            return [(option.key, _(option.title)) for option in question.options]
+
+
+def parse_reward_question(project: Project, name: str, good: Iterable[str]) -> RewardQuestion:
+    """Without a name it is the first question; without answers the first one is good, of a rating the upper half.
+    Raises InvalidInputError."""
+    questions = list_reward_questions(project)
+    question = next((row for row in questions if name in ("", row.key)), None)
+    if question is None:
+        known = ", ".join(row.key for row in questions) or "–"
+        message = _("The rubric has no question {name} with choices, yes and no, or a rating. It has: {known}.")
+        raise InvalidInputError(message.format(name=repr(name[:40]), known=known), "question")
+    values = [value for value, _title in list_good_values(question)]
+    chosen = frozenset(good)
+    if unknown := sorted(chosen - set(values)):
+        message = _("{value} is no answer to {name}. Answers: {known}.")
+        text = message.format(value=repr(unknown[0][:40]), name=question.key, known=", ".join(values))
+        raise InvalidInputError(text, "good")
+    upper = values[(len(values) + 1) // 2 :] if question.kind == "rating" else values[:1]
+    return RewardQuestion(question, chosen or frozenset(upper))
+
+
+def load_labelled_run(run: Run, asked: RewardQuestion, steps: tuple[int, int] | None = None) -> LabelledRun:
+    """Returns the current samples with a human label, of all steps or of this range. A lead's decision counts, else the
+    answer of most people; without a majority a sample is left out."""
+    name = asked.question.key
+    labels = Label.objects.active().filter(run=run, name=name, source="human")
+    answers = [Answer(*row) for row in labels.values_list("sample", "author", "value")]
+    decisions = dict(ItemDecision.objects.filter(item__run=run, name=name).values_list("item__sample", "value"))
+    values = agreement.decide_values(answers, asked.question.kind, decisions)
+    said = {str(sample): format_answer(value) for sample, value in values.items()}
+    rows = Sample.objects.current_and_visible().filter(step__run=run, pk__in=labels.values("sample"))
+    if steps is not None:
+        rows = rows.filter(step__step__range=steps)
+    found = [row for row in rows.select_related("step").order_by("step__step", "pk") if row.pk in said]
+    chances, strata = find_chances(run, name, {row.pk for row in found}, steps)
+    samples = LabelledSamples(
+        ids=[row.pk for row in found],
+        scores=np.array([get_number(row.score) for row in found], np.float64),
+        good=np.array([said[row.pk] in asked.good for row in found], bool),
+        probabilities=np.array([chances.get(row.pk, nan) for row in found], np.float64),
+        strata=[strata.get(row.pk, "") for row in found],
+        groups=[f"{row.step_id}/{row.group}" if row.group else row.pk for row in found],
+    )
+    return LabelledRun(samples, found, said)
+
+
+def format_answer(value: Any) -> str:
+    """Returns the text of `list_good_values`."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def get_number(value: Any) -> float:
+    """Returns NaN for what is no finite number."""
+    return float(value) if isinstance(value, int | float) and isfinite(value) else nan
+
+
+def find_chances(
+    run: Run, name: str, labelled: set[str], steps: tuple[int, int] | None
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Returns the chance of each labelled sample to be drawn and labelled, and its stratum. If several queues have
+    drawn it, the newest counts. The answered items of a queue stand for all of their stratum."""
+    items = QueueItem.objects.filter(run=run, queue__unit=Queue.Unit.SAMPLE).exclude(probability=None)
+    if steps is not None:
+        items = items.filter(step__step__range=steps)
+    drawn: Counter[str] = Counter()
+    found: dict[str, tuple[float, str]] = {}
+    fields = ("sample", "queue_id", "stratum", "probability", "queue__questions")
+    for sample, queue, stratum, probability, questions in items.order_by("queue_id").values_list(*fields):
+        if questions and name not in questions:
+            continue
+        key = f"{queue}/{stratum}"
+        drawn[key] += 1
+        if sample in labelled and probability:
+            found[sample] = (probability, key)
+    answered = Counter(key for _chance, key in found.values())
+    chances = {sample: chance * answered[key] / drawn[key] for sample, (chance, key) in found.items()}
+    return chances, {sample: key for sample, (_chance, key) in found.items()}

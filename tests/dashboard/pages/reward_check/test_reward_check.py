@@ -1,0 +1,93 @@
+"""The reward of a run compared with what people say, as a page and in the API."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from rollouts import queues
+from rollouts.labels import Answer, save_rubric, store_labels
+from rollouts.models import Project, QueueItem, Run, Sample
+from rollouts.query import find_samples
+from tests.dashboard.support.api_client import ApiClient
+from tests.rollouts.support.query_rows import push
+from tests.support import builders
+
+QUESTIONS = [{"key": "correct", "title": "Is the answer correct?", "kind": "yes-no", "required": True}]
+
+
+def fill(project: Project, name: str, hacks: int) -> Run:
+    """100 samples in two steps: in each step 30 rewarded, of which `hacks` are wrong, and 20 not rewarded, of which 2
+    are right."""
+    run = builders.run(project, name)
+    for step in (1, 2):
+        rows = [
+            {"response": f"{'wrong' if n < hacks or n >= 32 else 'right'} {n}", "score": float(n < 30), "group": str(n),
+             "data_source": "gsm8k" if n % 2 else "zh", "rewards": {"format": n % 2 / 2}}
+            for n in range(50)
+        ]  # fmt: skip
+        push(run, rows, step=step)
+    return run
+
+
+@pytest.fixture
+def lead(project: Project) -> User:
+    user = builders.member(project, "lena", "maintainer")
+    save_rubric(project, user, QUESTIONS)
+    return user
+
+
+def answer_all(run: Run, lead: User, **settings: object) -> None:
+    queue = queues.create_queue(run.project, lead, {"name": f"check {run.name}", "runs": [run], **settings})
+    tails = dict(Sample.objects.filter(step__run=run).values_list("pk", "tail"))
+    answers = [
+        Answer(sample, "correct", tails[sample].startswith("right"))
+        for sample in QueueItem.objects.filter(queue=queue).values_list("sample", flat=True)
+    ]
+    store_labels(run, lead, answers)
+
+
+def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, lead: User) -> None:
+    run, fixed = fill(project, "hack", 10), fill(project, "fixed", 1)
+    client = Client()
+    client.force_login(lead)
+    here = f"/runs/{run.uid}/reward-check/"
+    empty = client.get(here).content.decode()
+    assert "No labels of “Is the answer correct?”" in empty and "selection=random&amp;count=100" in empty
+
+    answer_all(run, lead)
+    answer_all(fixed, lead, selection="random", count=25, per="step")
+    api = ApiClient.with_token(lead, "read")
+    found = api(
+        "GET", f"runs/{run.uid}/reward-check/?question=correct&good=yes&threshold=0.5&against={fixed.uid}"
+    ).json()
+    cells = ("rewarded_good", "rewarded_bad", "unrewarded_good", "unrewarded_bad")
+    assert [found[name]["labelled"] for name in cells] == [40, 20, 4, 36]
+    assert [found[name]["share"]["value"] for name in cells] == pytest.approx([0.4, 0.2, 0.04, 0.36])
+    assert found["precision"]["value"] == pytest.approx(2 / 3) and found["precision"]["low"] < 2 / 3
+    assert (len(found["suspected_hacks"]), len(found["missed_good"])) == (20, 4)
+    assert set(found["sources"]) == {"gsm8k", "zh"} and set(found["parts"]) == {"format"}
+    change = found["changes"]["wrong_of_rewarded"]
+    assert change["is_clear"] and change["change"]["value"] < -0.2
+    # 50 of 100 samples of the other run were drawn, each stands for two
+    other = api("GET", f"runs/{fixed.uid}/reward-check/?threshold=0.5").json()
+    assert (other["labelled"], other["population"]) == (50, pytest.approx(100))
+
+    first = api("GET", f"runs/{run.uid}/reward-check/?threshold=0.5&steps=1").json()
+    assert (first["labelled"], len(first["suspected_hacks"])) == (50, 10)
+    html = client.get(
+        here + f"?question=correct&good=yes&threshold=0.5&steps=1&than=2&against={fixed.uid}"
+    ).content.decode()
+    assert "Change to fixed" in html and "20 labelled" in html and "label%3Acorrect+-label.correct%3Dyes" in html
+    assert find_samples(run, q="score>=0.5 label:correct -label.correct=yes", reader=lead.pk).samples.count() == 20
+    refused = client.get(here + "?threshold=high")
+    assert refused.status_code == 400 and "The threshold must be a number." in refused.content.decode()
+
+
+def test_hand_picked_samples_are_in_the_lists_and_in_no_estimate(project: Project, lead: User) -> None:
+    run = fill(project, "hack", 10)
+    answer_all(run, lead, selection="worst", count=40)
+    found = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
+    assert (found["labelled"], found["hand_picked"], len(found["missed_good"])) == (0, 40, 4)
+    assert found["precision"]["value"] is None and found["precision"]["reason"] == "few-samples"

@@ -71,7 +71,8 @@ def measure_queue_agreement(queue: Queue) -> QueueAgreement:
     rows: list[QuestionAgreement] = []
     for question in questions:
         given = [answer for entry in entries for answer in list_given(entry, question)]
-        gold = {pk: entry.item.gold[question.key] for pk, entry in answers.items() if has_gold(entry, question)}
+        known = {pk: entry.item.gold or {} for pk, entry in answers.items()}
+        gold = {pk: values[question.key] for pk, values in known.items() if question.key in values}
         rows.append(measure_question(question, given, gold))
         if question.kind == "choices":
             options = agreement.split_choices(given, [option.key for option in question.options])
@@ -99,10 +100,6 @@ def measure_question(
 
 def get_tolerance(question: Question) -> int:
     return 1 if len(question.ratings) > MAX_STRICT_RATINGS else 0
-
-
-def has_gold(entry: ItemAnswers, question: Question) -> bool:
-    return question.key in (entry.item.gold or {})
 
 
 def list_given(entry: ItemAnswers, question: Question) -> list[Answer]:

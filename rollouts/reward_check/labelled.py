@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from math import isfinite, nan
 from typing import Any, Final
@@ -18,18 +18,6 @@ from rollouts.labels import Question, load_rubric
 from rollouts.models import ItemDecision, Label, Project, Queue, QueueItem, Run, Sample
 
 KINDS: Final = ("choice", "yes-no", "rating")
-COLUMNS: Final = (
-    "pk",
-    "step_id",
-    "step__step",
-    "step__split",
-    "group",
-    "score",
-    "data_source",
-    "parts",
-    "tail",
-    "chars",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +84,8 @@ def load_labelled_run(run: Run, asked: RewardQuestion, steps: tuple[int, int] | 
     name = asked.question.key
     labels = Label.objects.active().filter(run=run, name=name, source="human")
     answers = [Answer(*row) for row in labels.values_list("sample", "author", "value")]
-    decisions = dict(ItemDecision.objects.filter(item__run=run, name=name).values_list("item__sample", "value"))
+    decided = ItemDecision.objects.filter(item__run=run, name=name).values_list("item__sample", "value")
+    decisions: dict[Hashable, Any] = dict(decided)
     values = agreement.decide_values(answers, asked.question.kind, decisions)
     said = {str(sample): format_answer(value) for sample, value in values.items()}
     rows = Sample.objects.current_and_visible().filter(step__run=run, pk__in=labels.values("sample"))

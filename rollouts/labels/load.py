@@ -21,9 +21,14 @@ def can_withdraw_label(user: User | AnonymousUser, label: Label) -> bool:
     return role in MODERATORS or (role in ANNOTATORS and label.user_id == user.pk)
 
 
-def load_labels(sample_ids: Sequence[str], *, withdrawn: bool = False) -> dict[str, list[Label]]:
-    """Returns the labels of each sample with users and rubrics, oldest first. Flags too; withdrawn ones on request."""
+def load_labels(
+    sample_ids: Sequence[str], *, withdrawn: bool = False, reader: User | AnonymousUser | None = None
+) -> dict[str, list[Label]]:
+    """Returns the labels of each sample with users and rubrics, oldest first. Flags too; withdrawn ones on request.
+    With `reader`, those that this user may read."""
     rows = Label.objects.filter(sample__in=list(sample_ids)).select_related("user", "rubric")
+    if reader is not None:
+        rows = rows.readable_by(reader)
     labels: dict[str, list[Label]] = defaultdict(list)
     for label in (rows if withdrawn else rows.active()).order_by("created_at", "pk"):
         labels[label.sample].append(label)

@@ -5,10 +5,12 @@ A flag and an OK are labels with the names `flag`, `flag.<reason>` and `review`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from django.apps import apps
 from django.conf import settings
 from django.db import models
+from django.db.models import Exists, OuterRef, Q, Subquery
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -16,6 +18,9 @@ from rollouts.models.projects import Project
 from rollouts.models.runs import Run
 from rollouts.models.samples import Sample
 from rollouts.models.steps import Step
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser, User
 
 FLAG_NAME: Final = "flag"
 FLAG_PREFIX: Final = "flag."
@@ -65,6 +70,19 @@ class LabelQuerySet(models.QuerySet["Label"]):
     def active(self) -> LabelQuerySet:
         """Labels that are not withdrawn."""
         return self.filter(withdrawn_at=None)
+
+    def readable_by(self, user: User | AnonymousUser) -> LabelQuerySet:
+        """Without what others say about items of open blind queues that the user reviews."""
+        if not user.is_authenticated:
+            return self
+        queues = apps.get_model("rollouts", "Queue").objects.blind_for(user)
+        if not queues:
+            return self
+        items = apps.get_model("rollouts", "QueueItem").objects.filter(queue__in=queues)
+        group = Sample.objects.filter(pk=OuterRef(OuterRef("sample"))).exclude(group="").values("group")
+        members = items.filter(queue__unit="group", step=OuterRef("step"), group=Subquery(group))
+        hidden = Exists(items.filter(sample=OuterRef("sample"))) | Exists(members)
+        return self.filter(Q(user=user.pk) | ~hidden)
 
     def flags(self) -> LabelQuerySet:
         """Labels that are flags. No question has a key that starts with `flag`."""

@@ -22,6 +22,12 @@ class QueueQuerySet(models.QuerySet["Queue"]):
     def open(self) -> QueueQuerySet:
         return self.filter(closed_at=None)
 
+    def blind_for(self, user: User) -> list[Queue]:
+        """Open blind queues whose items the user may answer, of projects that they do not lead."""
+        member = Membership.objects.filter(user=user, role=Membership.Role.ANNOTATOR).values("project")
+        rows = self.open().filter(is_blind=True, project__in=member).prefetch_related("reviewers")
+        return [] if user.is_superuser else [queue for queue in rows if queue.accepts(user)]
+
 
 class Queue(models.Model):
     """The questions of a rubric about a set of samples. `questions` are keys of the rubric; all if it is empty.

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+from django.contrib.auth.models import AnonymousUser, User
 from django.db.models.functions import Coalesce
 
 from rollouts.models import Label, Sample, SampleQuerySet
@@ -70,10 +71,15 @@ def serialize_full_sample(
     return {**values, **row, "group": row["group"] or values["group"], "labels": list(labels)}
 
 
-def load_exported_labels(ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Returns the current labels by sample, oldest first. Flags and OK are labels too."""
+def load_exported_labels(
+    ids: Sequence[str], reader: User | AnonymousUser | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns the current labels by sample, oldest first. Flags and OK are labels too. With `reader`, those that this
+    user may read."""
     labels: dict[str, list[dict[str, Any]]] = defaultdict(list)
     rows = Label.objects.active().filter(sample__in=ids).order_by("created_at", "pk")
+    if reader is not None:
+        rows = rows.readable_by(reader)
     for row in rows.annotate(version=Coalesce("rubric__number", 0)).values("sample", "version", *LABEL_COLUMNS):
         sample, version = row.pop("sample"), row.pop("version")
         labels[sample].append({**row, "rubric": version})
@@ -85,12 +91,14 @@ def prefetch_step_relations(samples: SampleQuerySet) -> SampleQuerySet:
     return samples.select_related(None).prefetch_related("step__run", "step__attempt")
 
 
-def iterate_full_samples(samples: SampleQuerySet) -> Iterator[list[dict[str, Any]]]:
-    """Yields full samples in batches, in the order of the query."""
+def iterate_full_samples(
+    samples: SampleQuerySet, reader: User | AnonymousUser | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """Yields full samples in batches, in the order of the query, with the labels that the reader may read."""
     matches = prefetch_step_relations(samples).iterator(chunk_size=BATCH_ROWS)
     while batch := list(islice(matches, BATCH_ROWS)):
         loaded = bodies.load_bodies(batch)
-        labels = load_exported_labels([sample.pk for sample in batch])
+        labels = load_exported_labels([sample.pk for sample in batch], reader)
         yield [
             serialize_full_sample(sample, loaded[sample.pk], labels.get(sample.pk, ()))
             for sample in batch
@@ -98,9 +106,9 @@ def iterate_full_samples(samples: SampleQuerySet) -> Iterator[list[dict[str, Any
         ]
 
 
-def export_jsonl(samples: SampleQuerySet) -> Iterator[bytes]:
+def export_jsonl(samples: SampleQuerySet, reader: User | AnonymousUser | None = None) -> Iterator[bytes]:
     """Yields JSONL: one JSON object per line."""
-    for batch in iterate_full_samples(samples):
+    for batch in iterate_full_samples(samples, reader):
         yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE, default=str) for row in batch)
 
 
@@ -126,11 +134,11 @@ class DrainableBuffer:
         return data
 
 
-def export_parquet(samples: SampleQuerySet) -> Iterator[bytes]:
+def export_parquet(samples: SampleQuerySet, reader: User | AnonymousUser | None = None) -> Iterator[bytes]:
     """Yields the bytes of a Parquet file with one row group per batch. Nested columns are JSON text."""
     buffer = DrainableBuffer()
     with pq.ParquetWriter(pa.PythonFile(buffer, mode="w"), SCHEMA, compression="zstd") as writer:
-        for batch in iterate_full_samples(samples):
+        for batch in iterate_full_samples(samples, reader):
             rows = [{**row, **{name: dump_json(row[name]) for name in JSON_COLUMNS}} for row in batch]
             writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
             yield buffer.take()

@@ -114,7 +114,7 @@ class OneFlag(ApiView):
 
 
 def visible_flags(request: Request) -> QuerySet[Label]:
-    rows = Label.objects.flags().filter(run__in=permissions.visible_runs(request))
+    rows = Label.objects.flags().readable_by(request.user).filter(run__in=permissions.visible_runs(request))
     return rows.select_related("run__project", "step", "user")
 
 

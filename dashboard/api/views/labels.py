@@ -195,7 +195,7 @@ class ProjectRubric(ApiView):
 
 
 def visible_labels(request: Request) -> QuerySet[Label]:
-    rows = Label.objects.filter(run__in=permissions.visible_runs(request))
+    rows = Label.objects.readable_by(request.user).filter(run__in=permissions.visible_runs(request))
     return rows.select_related("run__project", "step", "user", "rubric")
 
 

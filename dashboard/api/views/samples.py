@@ -105,10 +105,11 @@ class OneSample(ApiView):
         """All recorded values of a sample, the dumps that contain it, and its labels; flags are labels too."""
         sample = permissions.sample_or_404(request, pk)
         body = samples.load_body(sample)
-        flags = load_flags([pk], withdrawn=True).get(pk, [])
+        flags = load_flags([pk], withdrawn=True, reader=request.user).get(pk, [])
+        labels = samples.load_exported_labels([pk], request.user).get(pk, [])
         return Response(
             {
-                **samples.serialize_full_sample(sample, body, samples.load_exported_labels([pk]).get(pk, [])),
+                **samples.serialize_full_sample(sample, body, labels),
                 "visible": sample.visible and not sample.step.superseded,
                 "seen_in": [{"id": dump.pk, **pick_fields(dump, "source", "format")} for dump in body.source_dumps],
                 "flags": [serialize_flag(flag) for flag in flags],
@@ -205,7 +206,9 @@ class ExportedSamples(ApiView):
         # The order of the bodies on disk makes it ten times faster.
         result = search_requested_samples(request, query, ordering="order")
         media_type, export = EXPORT_FORMATS[name]
-        response = StreamingHttpResponse(iterate_in_threads(export(result.samples)), content_type=media_type)
+        response = StreamingHttpResponse(
+            iterate_in_threads(export(result.samples, request.user)), content_type=media_type
+        )
         response["Content-Disposition"] = f'attachment; filename="samples.{name}"'
         return response
 

@@ -115,5 +115,5 @@ def respond_with_flags(request: HttpRequest, sample: Sample, error: str) -> Http
             messages.error(request, error)
         return common.redirect_see_other(common.get_return_url(request, "sample", sample.pk))
     role = sample.step.run.project.role_of(request.user)
-    context = build_flags_context(request, sample, load_sample_labels(sample), role)
+    context = build_flags_context(request, sample, load_sample_labels(sample, request.user), role)
     return common.set_cache_headers(render(request, "sample/flags.html", context | {"flag_error": error}), "")

@@ -25,7 +25,7 @@ def sample_labels_page(request: HttpRequest, pk: str) -> HttpResponse:
     sample = permissions.sample_or_404(request, pk)
     project = sample.step.run.project
     rubric, texts = load_rubric(project), load_texts(sample)
-    labels = load_labels([pk]).get(pk, [])
+    labels = load_labels([pk], reader=request.user).get(pk, [])
     own = {row.name: row for row in labels if row.source == Label.Source.HUMAN and row.user_id == request.user.pk}
     if request.method != "POST":
         form = build_answer_form(rubric, own, texts["response"])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
@@ -33,11 +34,11 @@ def build_pane_context(request: HttpRequest, sample: Sample, state: StepUrlState
     """The context of `sample/pane.html`. If the body cannot be read, it holds the reason instead."""
     unread: str = _(MISSING_BODY_MESSAGE)
     try:
-        if data := related.load_related_data([sample]).get(sample.pk):
+        if data := related.load_related_data([sample], request.user).get(sample.pk):
             return build_loaded_pane_context(request, sample, data, state, role)
     except StorageUnavailableError as error:
         unread = str(error)
-    flags_context = build_flags_context(request, sample, load_sample_labels(sample), role)
+    flags_context = build_flags_context(request, sample, load_sample_labels(sample, request.user), role)
     return {"head": SampleRow(sample), "unread": unread, **flags_context}
 
 
@@ -103,5 +104,5 @@ def parse_highlight_words(q: str) -> HighlightedTerms:
         return HighlightedTerms()
 
 
-def load_sample_labels(sample: Sample) -> list[Label]:
-    return related.load_labels_by_sample([sample])[sample.pk]
+def load_sample_labels(sample: Sample, reader: User | AnonymousUser) -> list[Label]:
+    return related.load_labels_by_sample([sample], reader)[sample.pk]

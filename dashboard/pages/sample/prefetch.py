@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import orjson
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
@@ -36,20 +37,20 @@ def prefetch_panes_view(request: HttpRequest) -> HttpResponse:
     return set_cache_headers(HttpResponse(body, content_type="application/json"), "")
 
 
-def load_readable_related(samples: Sequence[Sample]) -> dict[str, RelatedData]:
+def load_readable_related(samples: Sequence[Sample], reader: User | AnonymousUser) -> dict[str, RelatedData]:
     """Without the samples whose body cannot be read; their pane shows the error when it is opened."""
     try:
-        return related.load_related_data(samples)
+        return related.load_related_data(samples, reader)
     except StorageUnavailableError:
         readable: dict[str, RelatedData] = {}
         for sample in samples:
             with suppress(StorageUnavailableError):
-                readable |= related.load_related_data([sample])
+                readable |= related.load_related_data([sample], reader)
         return readable
 
 
 def render_panes(request: HttpRequest, samples: Sequence[Sample]) -> dict[str, str]:
-    readable, state = load_readable_related(samples), StepUrlState.from_query(request.GET)
+    readable, state = load_readable_related(samples, request.user), StepUrlState.from_query(request.GET)
     projects = {sample.step.run.project for sample in samples if sample.pk in readable}
     roles = {project: project.role_of(request.user) for project in projects}
     panes: dict[str, str] = {}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
+from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import Q
 
 from dashboard.pages.pins import ReplayLabel, load_replay_labels
@@ -36,10 +37,10 @@ class RelatedData:
     shared_edge: SharedEdge | None
 
 
-def load_related_data(samples: Sequence[Sample]) -> dict[str, RelatedData]:
+def load_related_data(samples: Sequence[Sample], reader: User | AnonymousUser) -> dict[str, RelatedData]:
     """{sample id: data} of the samples that have a body. Twenty samples of a step need as many queries as one.
     Raises StorageUnavailableError."""
-    bodies, labels = load_bodies(samples), load_labels_by_sample(samples)
+    bodies, labels = load_bodies(samples), load_labels_by_sample(samples, reader)
     groups, scores = load_siblings(samples), load_prompt_scores(samples)
     replays = load_replay_labels({sample.step_id: sample.step for sample in samples}.values())
     edges = load_shared_edges(samples)
@@ -80,10 +81,11 @@ def load_shared_edges(samples: Iterable[Sample]) -> dict[tuple[int, int | None],
     return edges
 
 
-def load_labels_by_sample(samples: Iterable[Sample]) -> dict[str, list[Label]]:
-    """{sample id: labels that are not withdrawn, oldest first}. Flags are labels too."""
+def load_labels_by_sample(samples: Iterable[Sample], reader: User | AnonymousUser) -> dict[str, list[Label]]:
+    """{sample id: labels that are not withdrawn and that the reader may read, oldest first}. Flags are labels too."""
     labels: dict[str, list[Label]] = {sample.pk: [] for sample in samples}
-    for label in Label.objects.active().filter(sample__in=list(labels)).order_by("created_at", "pk"):
+    rows = Label.objects.active().readable_by(reader).filter(sample__in=list(labels))
+    for label in rows.order_by("created_at", "pk"):
         labels[label.sample].append(label)
     return labels
 

@@ -50,7 +50,7 @@ def build_sample_context(request: HttpRequest, sample: Sample, role: str, panel:
     context = {"run": run, "project": run.project, "url_state": state, "tab": "samples"}
     context |= {"split": step.split, "current": step.step}
     if panel == "flags":
-        return context | pane.build_flags_context(request, sample, pane.load_sample_labels(sample), role)
+        return context | pane.build_flags_context(request, sample, pane.load_sample_labels(sample, request.user), role)
     if panel == "pin":
         return context | build_pin_box(run, step, role)
     if panel == "sample":

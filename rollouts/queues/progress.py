@@ -10,10 +10,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.db.models import Count, Max, Min, Q
 from django.utils import timezone
 
-from rollouts.models import Queue, QueueDraft, QueueSlot
+from rollouts.models import Membership, Queue, QueueDraft, QueueSlot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 MIN_PACE_ANSWERS: Final = 10  # answers of a person before their pace is known
 PACE_ANSWERS: Final = 50  # the last answers from which the pace is computed
 FORECAST_DAYS: Final = 3
+MAX_EXACT_LEFT: Final = 500
+COUNTED_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,17 @@ def list_open_queues(user: User, projects: ProjectQuerySet) -> list[Queue]:
     return sorted(queues, key=lambda queue: (queue.pk != last, queue.due_at or far, queue.pk))
 
 
+def has_items_to_answer(user: User, projects: ProjectQuerySet) -> bool:
+    """Whether an open queue that names the user, or whose project they annotate, has an item for them. Those who lead
+    a project may answer too, but they have other work."""
+    now = timezone.now()
+    return any(
+        queue.slots.free_for(user, now).exists()
+        for queue in list_open_queues(user, projects)
+        if user in queue.reviewers.all() or queue.project.role_of(user) == Membership.Role.ANNOTATOR
+    )
+
+
 def load_progress(queues: Collection[Queue]) -> dict[int, QueueProgress]:
     """Returns {queue id: its progress}, with one query."""
     is_done = ~Q(done_at=None)
@@ -111,12 +125,27 @@ def load_progress(queues: Collection[Queue]) -> dict[int, QueueProgress]:
 
 def load_own_progress(queue: Queue, user: User) -> OwnProgress:
     """Returns how far one person is."""
-    now = timezone.now()
     own = queue.slots.filter(user=user).exclude(done_at=None)
     done = own.aggregate(count=Count("pk"), last=Max("done_at"))
-    left = queue.slots.free_for(user, now).order_by().values("item").distinct().count()
     skipped = QueueDraft.objects.filter(item__queue=queue, user=user).exclude(skipped_at=None).count()
+    left = count_left(queue, user, done["count"] + skipped)
     return OwnProgress(done["count"], left, skipped, compute_pace(list_seconds(own)), done["last"])
+
+
+def count_left(queue: Queue, user: User, passed: int) -> int:
+    """Returns the number of items that the user can still take. `passed`: those that they answered or skipped.
+
+    Many items are counted once in `COUNTED_SECONDS`: what others did since then is missing, one's own is not.
+    """
+    key = f"queue-left-{queue.pk}-{user.pk}"
+    if known := cache.get(key):
+        left, passed_then = known
+        return max(0, left - (passed - passed_then))
+    rows = queue.slots.free_for(user, timezone.now()).order_by()
+    left = rows.values("item").distinct().count()
+    if left > MAX_EXACT_LEFT:
+        cache.set(key, (left, passed), COUNTED_SECONDS)
+    return left
 
 
 def list_seconds(slots: QueueSlotQuerySet) -> list[float]:

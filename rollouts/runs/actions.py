@@ -18,7 +18,7 @@ from rollouts.errors import ConflictError
 from rollouts.indexing import reindex_run
 from rollouts.ingest import parse_tags
 from rollouts.live import notify_run_changed
-from rollouts.models import FLAG_NAME, Dump, Label, Pin, Run, Step
+from rollouts.models import FLAG_NAME, Dump, Label, Pin, QueueItem, Run, Step
 from rollouts.projects import record_audit_entry
 
 TRASH_RETENTION = timedelta(days=7)
@@ -109,18 +109,19 @@ def save_field(run: Run, field: str, by: User, verb: str, **detail: str) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class RunSize:
-    """What is deleted with a run. `labels` are those that are not flags."""
+    """What is deleted with a run. `labels` are those that are not flags, `queue_items` those of review queues."""
 
     steps: int = 0
     samples: int = 0
     flags: int = 0
     labels: int = 0
+    queue_items: int = 0
     pins: int = 0
     bytes: int = 0
 
 
 def load_run_sizes(runs: Sequence[Run]) -> dict[int, RunSize]:
-    """Returns the sizes by run id. Makes four queries."""
+    """Returns the sizes by run id. Makes five queries."""
     ids = [run.pk for run in runs]
 
     def aggregate(rows: QuerySet[Any], *totals: Count | Sum) -> dict[int, list[int]]:
@@ -131,11 +132,12 @@ def load_run_sizes(runs: Sequence[Run]) -> dict[int, RunSize]:
     steps = aggregate(Step.objects.all(), Count("pk"), Sum("samples"))
     is_flag = Q(name__startswith=FLAG_NAME)
     labels = aggregate(Label.objects.active(), Count("pk", filter=is_flag), Count("pk", filter=~is_flag))
+    items = aggregate(QueueItem.objects.all(), Count("pk"))
     pins = aggregate(Pin.objects.filter(removed_at=None), Count("pk"))
     dumps = aggregate(Dump.objects.all(), Sum("bytes"))
 
     def build_size(pk: int) -> RunSize:
-        counted = (*steps.get(pk, [0, 0]), *labels.get(pk, [0, 0]), *pins.get(pk, [0]))
+        counted = (*steps.get(pk, [0, 0]), *labels.get(pk, [0, 0]), *items.get(pk, [0]), *pins.get(pk, [0]))
         return RunSize(*counted, *dumps.get(pk, [0]))
 
     return {pk: build_size(pk) for pk in ids}

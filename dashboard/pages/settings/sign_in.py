@@ -32,6 +32,8 @@ from dashboard.pages.settings.throttle import (
     record_login_success,
 )
 from dashboard.second_factor import has_second_factor, verify_code
+from rollouts.models import Project
+from rollouts.queues import has_items_to_answer
 from rollouts.storage import is_disk_full
 
 SALT = "rolloutdeck.sign-in"
@@ -58,7 +60,9 @@ class SignInView(LoginView):
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         user: Any = form.get_user()
         if has_second_factor(user):  # the attempt stays counted until the code is right
-            return render_code_step(self.request, build_step_token(user, self.get_success_url()))
+            return render_code_step(
+                self.request, build_step_token(user, self.get_redirect_url() or find_landing_url(user))
+            )
         record_login_success(self.request.POST.get("username", ""), get_client_address(self.request))
         try:
             return super().form_valid(form)
@@ -67,6 +71,16 @@ class SignInView(LoginView):
             if is_disk_full(error) and SESSION_KEY in self.request.session:
                 return redirect(self.get_success_url())
             raise
+
+    def get_default_redirect_url(self) -> str:
+        user: Any = self.request.user
+        return find_landing_url(user) if user.is_authenticated else super().get_default_redirect_url()
+
+
+def find_landing_url(user: User) -> str:
+    """The page after signing in, if none was asked for: their queues for people who have items to answer."""
+    projects = Project.objects.visible_to(user)
+    return resolve_url("queues" if has_items_to_answer(user, projects) else "runs")
 
 
 sign_in_page = SignInView.as_view()
@@ -115,10 +129,10 @@ def sign_in_with_link(request: HttpRequest, secret: str) -> HttpResponse:
     if user is None:
         return render_invalid_link(request)
     if needs_code:  # the link stays valid until then
-        return render_code_step(request, build_step_token(user, resolve_url("runs")))
+        return render_code_step(request, build_step_token(user, find_landing_url(user)))
     if not user.has_usable_password():
         messages.info(request, _("You are signed in. Set a password in Settings so that you can sign in again."))
-    return redirect("runs")
+    return redirect(find_landing_url(user))
 
 
 def render_invalid_link(request: HttpRequest) -> HttpResponse:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MAX_TRIES: Final = 20  # to take a slot that others take at the same moment
 CANDIDATES: Final = 8  # slots that are looked at together
+RELATED: Final = ("queue", "item__step", "item__run__project")
 CANNOT_JUDGE: Final = "cannot-judge"
 EXTRA_KEYS: Final = frozenset((REVIEW_QUESTION.key, CORRECTION_QUESTION.key))  # next to the questions of the rubric
 MAX_SECONDS: Final = 3600.0  # a longer time is a break, not work
@@ -53,22 +54,25 @@ class QueueClosedError(ConflictError):
 def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSlot | None:
     """Returns the slot that the user holds already, else takes the next free one; None if nothing is left for them.
 
-    `after`: the position of an item that the user leaves; the next one behind it is preferred. The caller has checked
-    that the queue accepts the user.
+    `after`: the position of an item that the user leaves, whose answers may still be on their way; another item is
+    returned, if possible one behind it. The caller has checked that the queue accepts the user.
     """
     check_open(queue)
     now = timezone.now()
     held = queue.slots.unanswered().filter(user=user, reserved_until__gt=now)
-    if after is not None:
+    is_leaving = after is not None
+    if is_leaving:
         held = held.filter(position__gt=after)
-    own = held.free_for(user, now).order_by("position").first()
-    if own is not None:
+    rows = held.free_for(user, now).order_by().select_related("user", *RELATED)  # not sorted by an index of all slots
+    if own := min(rows, key=lambda slot: slot.position, default=None):
         return renew_slot(own)
     if after is None:
         after = queue.slots.filter(user=user).exclude(done_at=None).aggregate(last=Max("position"))["last"]
     for _try in range(MAX_TRIES):
         now = timezone.now()
         free = queue.slots.free_for(user, now).order_by("position", "number")
+        if is_leaving:
+            free = free.exclude(user=user, reserved_until__gte=now)
         slot = take_first(free.filter(position__gt=after), user, now) if after is not None else None
         if slot is None:
             slot = take_first(free, user, now)
@@ -81,11 +85,11 @@ def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSl
 
 def take_first(slots: Any, user: User, now: datetime) -> QueueSlot | None:
     """Takes one of the first of these slots; None if others were faster for all of them, or there is none."""
-    if connection.features.has_select_for_update_skip_locked:
-        with transaction.atomic():
-            rows = slots.select_for_update(skip_locked=True, of=("self",)).select_related("queue")[:CANDIDATES]
-            return next((slot for slot in rows if take_slot(slot, user, now)), None)
-    return next((slot for slot in slots.select_related("queue")[:CANDIDATES] if take_slot(slot, user, now)), None)
+    with transaction.atomic():  # on SQLite nobody else writes until it ends, so the first one is taken at once
+        if connection.features.has_select_for_update_skip_locked:
+            slots = slots.select_for_update(skip_locked=True, of=("self",))
+        rows = slots.select_related(*RELATED)[:CANDIDATES]
+        return next((slot for slot in rows if take_slot(slot, user, now)), None)
 
 
 def take_slot(slot: QueueSlot, user: User, now: datetime) -> bool:

@@ -192,7 +192,7 @@ def save_answers_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
             return JsonResponse({"message": str(error), "code": error.code, "field": field}, status=400)
         messages.error(request, str(error))
         return common.redirect_see_other(reverse("queue-review", args=[pk]) + f"?item={item}")
-    return common.respond_success(request, _("Saved."), "queue-review", pk)
+    return respond_progress(request, queue, _("Saved."))
 
 
 @login_required
@@ -201,7 +201,17 @@ def skip_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
     """Gives the item back."""
     queue = answerable_queue_or_404(request, pk)
     queues.skip_item(item_or_404(queue, item), common.get_signed_in_user(request))
-    return common.respond_success(request, _("Skipped. It is offered to others."), "queue-review", pk)
+    return respond_progress(request, queue, _("Skipped. It is offered to others."))
+
+
+def respond_progress(request: HttpRequest, queue: Queue, message: str) -> HttpResponse:
+    """With the person's progress for the script: the item that it shows next was loaded before."""
+    fields = {}
+    if common.is_script_request(request):
+        own = queues.load_own_progress(queue, common.get_signed_in_user(request))
+        values = {"done": common.format_number(own.done), "left": common.format_number(own.left)}
+        fields["progress"] = _("%(done)s answered, %(left)s left") % values
+    return common.respond_success(request, message, "queue-review", queue.pk, **fields)
 
 
 @login_required

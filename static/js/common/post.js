@@ -20,5 +20,5 @@ export async function postData(url, data) {
   const result = await response.json().catch(() => ({}));
   if (response.ok) return result;
   const unknown = fill(gettext("Not saved: the server returned status {status}."), { status: response.status });
-  throw Object.assign(new Error(result.message ?? unknown), { status: response.status });
+  throw Object.assign(new Error(result.message ?? unknown), { status: response.status, code: result.code });
 }

@@ -1,17 +1,22 @@
 // Answers items of a review queue. The next item is loaded while one reads, so it opens at once; answers are saved in the background.
 import { buildQuote } from "../findings/quote.js";
 import { fill, gettext } from "../common/i18n.js";
-import { postData, postForm } from "../common/post.js";
+import { holdKeys } from "../common/key_queue.js";
+import { postForm } from "../common/post.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
+import { Order } from "./order.js";
+import { isSaving, saveAnswers, waitForSaving } from "./saving.js";
 
 const DRAFT_DELAY = 900; // ms after the last change
-const RETRY_DELAYS = [1000, 2000, 5000, 10000]; // ms
+const HELD_BY_OTHERS = new Set(["slot_taken", "queue_closed"]); // codes of answers that the server keeps as a draft
 const page = document.getElementById("queue-review");
 const panel = document.getElementById("item");
-const saving = new Map(); // item -> promise of its answers
 let ahead = null; // {after, html}: the next item, a promise
 let openedAt = performance.now();
 let draftTimer = 0;
+let draft = null; // the last one, a promise
+let opening = null; // of the next item, a promise
+let progress = ""; // after the last answer: an item that was loaded before has an older one
 
 const article = () => panel.querySelector("article[data-item]");
 const form = () => panel.querySelector("form[data-answers]");
@@ -45,25 +50,43 @@ function preload() {
   ahead = { after: position, html: request };
 }
 
-async function openNext() {
-  const expected = ahead?.after === article()?.dataset.position ? ahead.html : null;
-  article()?.setAttribute("aria-busy", "true");
+// Keys wait until the next item is there: they would answer the one before.
+function openNext() {
+  opening ??= holdKeys(showNext(), () => false).finally(() => (opening = null));
+  return opening;
+}
+
+async function showNext() {
+  const left = article();
+  const position = left?.dataset.position ?? 0;
+  const expected = ahead?.after === position ? ahead.html : null;
+  ahead = null; // if it failed, the next try asks again
+  left?.setAttribute("aria-busy", "true");
   try {
-    let html = await (expected ?? requestItem(`after=${article()?.dataset.position ?? 0}`));
+    let html = await (expected ?? requestItem(`after=${position}`));
     if (html.includes("data-queue-done")) {
-      await Promise.allSettled(saving.values()); // what is being saved counts in the summary
+      await waitForSaving(); // what is being saved counts in the summary
       html = await requestItem("");
+      progress = "";
     }
     showItem(html);
+    showProgress(progress);
   } catch (error) {
-    article()?.removeAttribute("aria-busy");
+    left?.removeAttribute("aria-busy");
     showMessage(error.message, MESSAGE_OF_ERROR);
   }
+}
+
+function showProgress(text) {
+  progress = text;
+  const line = panel.querySelector(".queue-head [role=status]");
+  if (line && text) line.textContent = text;
 }
 
 async function openItem(item) {
   try {
     showItem(await requestItem(`item=${item}`));
+    progress = "";
   } catch (error) {
     showMessage(error.message, MESSAGE_OF_ERROR);
   }
@@ -114,7 +137,9 @@ function showError(message) {
 // --- saving -----------------------------------------------------------------------------------------------------------
 
 function submit() {
+  if (opening) return;
   clearTimeout(draftTimer);
+  draftTimer = 0;
   if (order && !order.isComplete()) return showError(gettext("Give every response a place."));
   const missing = order ? null : findMissing();
   if (missing) {
@@ -122,98 +147,49 @@ function submit() {
     return showError(gettext("Answer this question first, or press 0 if you cannot judge."));
   }
   const item = article().dataset.item;
+  if (isSaving(item)) return openNext(); // the server was unreachable: its answers wait already
   const sent = form();
   sent.elements.seconds.value = ((performance.now() - openedAt) / 1000).toFixed(1);
-  saving.set(item, save(sent.action, new FormData(sent), item));
+  saveAnswers(item, sent.action, new FormData(sent), draft).then((result) => finishSaving(item, result));
   openNext();
 }
 
-// Tries again until the server answers. An answer that the server refuses opens the item again.
-async function save(url, data, item) {
-  for (let failures = 0; ; failures++) {
-    try {
-      await postData(url, data);
-      break;
-    } catch (error) {
-      if (error.status && error.status < 500) {
-        showMessage(error.message, MESSAGE_OF_ERROR);
-        saving.delete(item);
-        await openItem(item);
-        return showError(error.message);
-      }
-      showUnsaved(item);
-      await new Promise((resolve) => setTimeout(resolve, RETRY_DELAYS[Math.min(failures, RETRY_DELAYS.length - 1)]));
-    }
+// An answer that the server refuses opens the item again. One that was sent in vain at first moves on when it is saved.
+async function finishSaving(item, { error, result }) {
+  if (!error) {
+    showProgress(result.progress);
+    if (article()?.dataset.item === item && !opening) openNext();
+    return;
   }
-  saving.delete(item);
-  unsaved.delete(item);
-  drawUnsaved();
+  showMessage(error.message, MESSAGE_OF_ERROR);
+  if (HELD_BY_OTHERS.has(error.code)) return;
+  if (draftTimer) await saveDraft(); // of the item that is open now
+  await openItem(item);
+  showError(error.message);
 }
-
-const unsaved = new Set();
-function showUnsaved(item) {
-  unsaved.add(item);
-  drawUnsaved();
-}
-function drawUnsaved() {
-  const banner = document.getElementById("unsaved-answers");
-  banner.hidden = !unsaved.size;
-  const text = gettext("{count} answered items are not saved yet. Trying again; keep this page open.");
-  banner.textContent = fill(text, { count: unsaved.size });
-}
-window.addEventListener("beforeunload", (event) => {
-  if (unsaved.size) event.preventDefault();
-});
 
 function saveDraft() {
+  clearTimeout(draftTimer);
+  draftTimer = 0;
   const sent = form();
-  if (!sent || order) return;
-  postForm(sent, { draft: "1" }).catch(() => {}); // the answers themselves are saved with Enter
+  if (!sent || order) return null;
+  draft = postForm(sent, { draft: "1" }).catch(() => {}); // the answers themselves are saved with Enter
+  return draft;
 }
+
+// The page is left within a moment after a change.
+window.addEventListener("pagehide", () => {
+  const sent = form();
+  if (!draftTimer || !sent || order) return;
+  const data = new FormData(sent);
+  data.set("draft", "1");
+  navigator.sendBeacon(sent.action, data);
+});
 
 // --- putting responses in order ---------------------------------------------------------------------------------------
 
-class Order {
-  constructor() {
-    this.places = []; // lists of numbers, best first
-    this.numbers = [...panel.querySelectorAll("[data-response]")].map((card) => card.dataset.response);
-    this.joins = false; // the next number gets the place of the last one
-    this.draw();
-  }
-  isComplete = () => this.places.flat().length === this.numbers.length;
-  place(number) {
-    if (this.places.flat().includes(number)) return;
-    if (this.joins && this.places.length) this.places.at(-1).push(number);
-    else this.places.push([number]);
-    this.joins = false;
-    const left = this.numbers.filter((other) => !this.places.flat().includes(other));
-    if (left.length === 1 && this.places.length) this.places.push(left);
-    this.draw();
-  }
-  takeBack() {
-    this.places.at(-1)?.pop();
-    this.places = this.places.filter((place) => place.length);
-    this.joins = false;
-    this.draw();
-  }
-  join() {
-    this.joins = this.places.length > 0;
-    this.draw();
-  }
-  draw() {
-    const text = this.places.map((place) => place.join(" = ")).join("  >  ");
-    panel.querySelector("#order").textContent = `${text}${this.joins ? " =" : ""}` || "–";
-    for (const number of this.numbers) {
-      const at = this.places.findIndex((place) => place.includes(number));
-      const badge = panel.querySelector(`[data-place-of="${number}"]`);
-      Object.assign(badge, { hidden: at < 0, textContent: at < 0 ? "" : at + 1 });
-      badge.closest(".order-card").classList.toggle("placed", at >= 0);
-      panel.querySelector(`[name="place.${number}"]`).value = at < 0 ? "" : at + 1;
-    }
-  }
-}
 let order = null;
-const startOrder = () => (order = panel.querySelector(".order-grid") ? new Order() : null);
+const startOrder = () => (order = panel.querySelector(".order-grid") ? new Order(panel) : null);
 document.addEventListener("deck:settled", ({ detail }) => detail.panel === panel && startOrder());
 
 // --- listening --------------------------------------------------------------------------------------------------------
@@ -224,10 +200,13 @@ document.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (sent.matches("[data-answers]")) return submit();
   clearTimeout(draftTimer);
+  draftTimer = 0;
   try {
-    if (sent.matches("[data-undo]")) await Promise.allSettled(saving.values());
+    if (sent.matches("[data-undo]")) await waitForSaving();
+    await draft;
     const result = await postForm(sent);
     showMessage(result.message);
+    if (result.progress) showProgress(result.progress);
     if (result.item) await openItem(result.item);
     else await openNext();
   } catch (error) {

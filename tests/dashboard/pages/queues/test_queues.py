@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.test import Client
 
+from dashboard.pages.settings.sign_in import create_sign_in_link
 from rollouts import queues
-from rollouts.labels import save_rubric
+from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import Label, Project, Queue, Run
+from rollouts.runs import load_run_sizes
+from tests.dashboard.support.sign_in import by_link
 from tests.rollouts.queues.conftest import QUESTIONS
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -142,3 +147,60 @@ def test_without_a_queue_the_page_says_what_to_do(run: Run, lead: User, ann: Cli
     client = Client()
     client.force_login(lead)
     assert "Create queue" in client.get("/queues/").content.decode()
+
+
+def read_content(response: Any) -> bytes:
+    async def read_stream() -> bytes:
+        return b"".join([chunk async for chunk in response])
+
+    return async_to_sync(read_stream)() if response.streaming else bytes(response.content)
+
+
+@pytest.mark.parametrize("unit", ["sample", "group"])
+def test_labels_of_others_reach_no_reviewer_of_an_open_blind_queue(
+    run: Run, lead: User, ann: Client, unit: str
+) -> None:
+    queue = create(run, lead, is_blind=True, unit=unit)
+    sample = run.steps.get().rows.order_by("index").last()
+    assert sample is not None
+    mate = builders.member(run.project, "zoe", "annotator")
+    store_labels(
+        run, mate, [Answer(sample.pk, "quality", 2, rationale="zoe was wrong"), Answer(sample.pk, "flag", "bad")]
+    )
+    store_labels(run, mate, [Answer(sample.pk, "quality", 3)])
+    quality = Label.objects.get(name="quality")
+    paths = [
+        f"/api/v1/labels/?run={run.uid}", f"/api/v1/labels/{quality.pk}/history/", f"/api/v1/flags/?run={run.uid}",
+        f"/api/v1/samples/{sample.pk}/", f"/api/v1/exports/samples/?run={run.uid}", f"/samples/{sample.pk}/",
+        f"/samples/{sample.pk}/labels/", f"/samples/?of={sample.pk}",
+    ]  # fmt: skip
+
+    def read(client: Client) -> list[bool]:
+        """Whether each of the paths tells what Zoe said."""
+        return [b"zoe" in read_content(client.get(path)) for path in paths]
+
+    leader = Client()
+    leader.force_login(lead)
+    assert read(leader) == [True] * len(paths)
+    assert read(ann) == [False] * len(paths)
+    store_labels(run, User.objects.get(username="ann"), [Answer(sample.pk, "quality", 5)])
+    assert "quality" in ann.get(paths[0]).content.decode(), "one's own stay"
+    queues.close_queue(queue, lead)
+    assert read(ann) == [True] * len(paths)
+
+
+def test_annotators_land_on_their_queues_and_a_deletion_says_what_is_lost(run: Run, lead: User, ann: Client) -> None:
+    user = User.objects.get(username="ann")
+    link = create_sign_in_link(user)
+    queue = create(run, lead, count=2, selection="random")
+    assert by_link(Client(), link)["Location"] == "/queues/"
+    assert by_link(Client(), create_sign_in_link(lead))["Location"] == "/", "who leads has other work"
+    assert ann.get("/sign-in/")["Location"] == "/queues/"
+    assert ann.get("/sign-in/?next=/live/")["Location"] == "/live/"
+    for _item in range(2):
+        ann.post(f"/queues/{queue.pk}/items/{open_item(ann, queue)[0]}/skip/")
+    assert ann.get("/sign-in/")["Location"] == "/"
+    owner = Client()
+    owner.force_login(builders.member(run.project, "olga", "owner"))
+    html = owner.post("/tidy/", {"do": "delete", "run": run.uid}, follow=True).content.decode()
+    assert "queue items" in html and load_run_sizes([run])[run.pk].queue_items == 2

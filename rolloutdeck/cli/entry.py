@@ -13,6 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rolloutdeck.cli.review_arguments import (
+    add_labels_arguments,
+    add_queues_arguments,
+    add_run_arguments,
+    add_server_arguments,
+)
 from rolloutdeck.cli.server_arguments import (
     add_backup_arguments,
     add_forget_arguments,
@@ -20,22 +26,10 @@ from rolloutdeck.cli.server_arguments import (
     add_restore_arguments,
 )
 from rolloutdeck.errors import UsageError
-from rolloutdeck.protocol import COLUMN_PRESETS, LABEL_SOURCES, SPLITS, STEP_KINDS, TOKEN_SCOPES
+from rolloutdeck.protocol import COLUMN_PRESETS, SPLITS, STEP_KINDS, TOKEN_SCOPES
 from rolloutdeck.trainer_api import TRAINERS
 
 AddArguments = Callable[[argparse.ArgumentParser], None]
-
-
-def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("server").add_argument
-    add("--url", default="", help="URL of the server; default: ROLLOUTDECK_URL, else the local server")
-    token_help = "default: ROLLOUTDECK_TOKEN, ROLLOUTDECK_TOKEN_FILE, else the local server's token"
-    add("--token", default="", help=token_help)
-
-
-def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT")
-    parser.add_argument("--run", default="", help="run name; default: ROLLOUTDECK_RUN")
 
 
 def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,11 +62,11 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files or folders")
-    _add_run_arguments(parser)
+    add_run_arguments(parser)
     _add_file_arguments(parser)
     _add_artifact_arguments(parser, "now")
     parser.add_argument("--no-wait", action="store_true", help="exit without waiting for the indexing")
-    _add_server_arguments(parser)
+    add_server_arguments(parser)
 
 
 def _add_watch(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +74,7 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
     add("paths", nargs="*", type=Path, metavar="PATH", help="folders to watch; they may be created later")
     tree_help = "folder pattern, for example '/shared/rl/{user}/{project}/{run}/{split}'"
     add("--tree", default="", metavar="PATTERN", help=tree_help)
-    _add_run_arguments(parser)
+    add_run_arguments(parser)
     _add_file_arguments(parser)
     _add_artifact_arguments(parser, "on-pin")
     add("--poll", type=float, default=1.0, metavar="SECONDS", help="time between checks; default: 1")
@@ -88,18 +82,18 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
     prune_help = "delete files once the server has indexed all of their rows; keeps the newest of each folder"
     add("--prune-source", action="store_true", help=prune_help)
     add("--dry-run", action="store_true", help="with --prune-source: only print which files would be deleted")
-    _add_server_arguments(parser)
+    add_server_arguments(parser)
 
 
 def _add_sync(parser: argparse.ArgumentParser) -> None:
     spool_help = "spool folder; default: ROLLOUTDECK_SPOOL, else ~/.rolloutdeck"
     parser.add_argument("spool", nargs="?", type=Path, metavar="SPOOL", help=spool_help)
-    _add_server_arguments(parser)
+    add_server_arguments(parser)
 
 
 def _add_samples(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    _add_run_arguments(parser)
+    add_run_arguments(parser)
     add("--split", choices=SPLITS, default="train")
     add("--step", default="latest", help="a step number, latest (default) or all")
     add("--attempt", default="", help="default: the attempt that is current at each step")
@@ -110,7 +104,7 @@ def _add_samples(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--text", action="store_true", help="print full prompts and responses")
     form.add_argument("--json", action="store_true", help="print one JSON object per line")
-    _add_server_arguments(parser)
+    add_server_arguments(parser)
 
 
 def _add_search(parser: argparse.ArgumentParser) -> None:
@@ -121,44 +115,12 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--text", action="store_true", help="print full prompts and responses")
     form.add_argument("--json", action="store_true", help="print one JSON object per line")
-    _add_server_arguments(parser)
-
-
-def _add_labels(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|add|rubric")
-    shown = verbs.add_parser("list", help="list the labels of a run")
-    _add_run_arguments(shown)
-    shown.add_argument("--sample", default="", metavar="ID")
-    shown.add_argument("--name", default="", help="a question of the rubric, review, flag or flag.REASON")
-    shown.add_argument("--author", default="", help="a user, a function or a model")
-    shown.add_argument("--source", choices=LABEL_SOURCES, default="")
-    shown.add_argument("--split", choices=SPLITS, default="")
-    shown.add_argument("--step", type=int, metavar="N")
-    shown.add_argument("--withdrawn", action="store_true", help="also withdrawn labels")
-    shown.add_argument("--json", action="store_true", help="print one JSON object per line")
-    _add_server_arguments(shown)
-    added = verbs.add_parser("add", help="store a label, or a file of labels")
-    added.add_argument("sample", nargs="?", default="", metavar="SAMPLE")
-    added.add_argument("name", nargs="?", default="", metavar="NAME")
-    added.add_argument("value", nargs="?", default="", metavar="VALUE", help="JSON, for example true or 4; else a text")
-    file_help = "JSON lines {sample, name, value, rationale, source, author, start, end}"
-    added.add_argument("--file", type=Path, metavar="FILE", help=file_help)
-    added.add_argument("--rationale", default="", help="why")
-    added.add_argument("--source", choices=LABEL_SOURCES, default="", help="default: human")
-    added.add_argument("--author", default="", help="name of the function or model, if the source is not human")
-    added.add_argument("--start", type=int, metavar="N", help="first character of the response that it is about")
-    added.add_argument("--end", type=int, metavar="N", help="the character after the last one")
-    _add_server_arguments(added)
-    rubric = verbs.add_parser("rubric", help="print the questions of a project as JSON, or change them")
-    rubric.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT")
-    rubric.add_argument("--version", type=int, metavar="N", help="default: the newest")
-    rubric.add_argument("--set", type=Path, metavar="FILE", help="save this JSON file as the next version")
-    _add_server_arguments(rubric)
+    add_server_arguments(parser)
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    _add_run_arguments(parser)
+    add_run_arguments(parser)
     add("--plan", default="", metavar="NAME", help="default: ROLLOUTDECK_PLAN, else default")
     add("--steps", type=int, default=0, metavar="N", help="show the first N steps; default: all targets and a few more")
     prompts_help = "first send the prompts of a dry run of the data loader: JSON lines {step, prompts}"
@@ -166,7 +128,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     kind_help = "what the steps of --prompts count; default: global_step"
     add("--step-kind", choices=STEP_KINDS, default="global_step", help=kind_help)
     add("--json", action="store_true", help="print the server's JSON response")
-    _add_server_arguments(parser)
+    add_server_arguments(parser)
 
 
 def _add_retention(parser: argparse.ArgumentParser) -> None:
@@ -174,57 +136,7 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
     add("project", metavar="PROJECT")
     add("--apply", action="store_true", help="start a pass of the policy now, and wait until it ends")
     add("--json", action="store_true", help="print the server's JSON response")
-    _add_server_arguments(parser)
-
-
-def _add_queues(parser: argparse.ArgumentParser) -> None:
-    metavar = "list | create | show | answers | agreement | close | reopen"
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar=metavar)
-    listed = verbs.add_parser("list", help="list queues with their progress")
-    listed.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT, else all projects")
-    listed.add_argument("--state", choices=("open", "closed", "mine", "all"), default="open")
-    listed.add_argument("--json", action="store_true", help="print one JSON object per line")
-    create = verbs.add_parser("create", help="create a queue from a query")
-    _add_queue_arguments(create)
-    summaries = {
-        "show": "show a queue and the progress of its people",
-        "answers": "print all items with their answers, one JSON object per line",
-        "agreement": "print how far people agree, with 95 %% intervals",
-        "close": "end a queue; its answers stay",
-        "reopen": "open a closed queue again",
-    }
-    for name, summary in summaries.items():
-        verb = verbs.add_parser(name, help=summary)
-        verb.add_argument("queue", metavar="QUEUE", help="id or name")
-        if name in ("show", "agreement"):
-            verb.add_argument("--json", action="store_true", help="print the server's JSON response")
-        _add_server_arguments(verb)
-    _add_server_arguments(listed)
-    _add_server_arguments(create)
-
-
-def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("name", help="shown to the reviewers; keep it neutral in a blind queue")
-    add("--project", default="", help="default: ROLLOUTDECK_PROJECT")
-    add("--run", action="append", default=[], metavar="RUN", help="a run; repeatable")
-    add("--q", default="", metavar="QUERY", help="search query as in the web UI; default: all samples")
-    add("--unit", choices=("sample", "group"), default="", help="group: responses to a prompt are put in order")
-    add("--selection", choices=("all", "random", "worst", "disagreeing"), default="", help="default: all")
-    add("--per", choices=("queue", "step", "source"), default="", help="what --count is for; default: queue")
-    add("--count", type=int, metavar="N", help="items drawn from each part")
-    add("--seed", type=int, metavar="N", help="of the random draw; default: 1")
-    add("--grows", action="store_true", help="also draw from later steps while the run trains")
-    add("--question", action="append", default=[], metavar="KEY", help="a question of the rubric; default: all")
-    add("--reviewers", type=int, metavar="N", help="answers that each item gets; default: 1")
-    add("--minutes", type=int, metavar="N", help="how long an opened item belongs to a person; default: 30")
-    add("--person", action="append", default=[], metavar="USER", help="who may answer; default: all annotators")
-    add("--role", action="append", default=[], metavar="ROLE", help="members with this role may answer")
-    add("--due", default="", metavar="TIME", help="for example 2026-11-30T18:00")
-    add("--blind", action="store_true", help="reviewers see no score, ground truth, run or label of others")
-    add("--gold", type=int, metavar="N", help="mix in N items with your own answers, to compare people with")
-    add("--dry-run", action="store_true", help="only print what would be drawn")
-    add("--json", action="store_true", help="print the server's JSON response")
+    add_server_arguments(parser)
 
 
 def _add_token(parser: argparse.ArgumentParser) -> None:
@@ -235,7 +147,7 @@ def _add_token(parser: argparse.ArgumentParser) -> None:
     scope_help = f"one or more of {','.join(TOKEN_SCOPES)}; default: ingest. For replay use ingest,read"
     create.add_argument("--scope", action="append", help=scope_help)
     create.add_argument("--days", type=int, metavar="N", help="it expires after N days; default: never")
-    _add_server_arguments(create)
+    add_server_arguments(create)
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
@@ -248,7 +160,7 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
 
 def _add_pull(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    _add_run_arguments(parser)
+    add_run_arguments(parser)
     into_help = "target folder: new, empty or written by an earlier pull"
     add("--into", type=Path, required=True, metavar="DIR", help=into_help)
     add("--trainer", required=True, help=", ".join(TRAINERS))
@@ -260,7 +172,7 @@ def _add_pull(parser: argparse.ArgumentParser) -> None:
     add("--skip-conflicts", action="store_true", help=skip_help)
     set_help = "settings of the replaying run, on top of its config on the server"
     add("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=set_help)
-    _add_server_arguments(parser)
+    add_server_arguments(parser)
 
 
 COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
@@ -270,11 +182,11 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "sync": ("rolloutdeck.cli.sync", "upload spool files that earlier processes left", _add_sync),
     "samples": ("rolloutdeck.cli.samples", "list samples of a run", _add_samples),
     "search": ("rolloutdeck.cli.search", "search the samples of all runs of a project", _add_search),
-    "labels": ("rolloutdeck.cli.labels", "list and store labels of samples, edit a rubric", _add_labels),
+    "labels": ("rolloutdeck.cli.labels", "list and store labels of samples, edit a rubric", add_labels_arguments),
     "pull": ("rolloutdeck.cli.pull", "download a replay plan's files for a trainer that loads folders", _add_pull),
     "plan": ("rolloutdeck.cli.plan", "show what a replay plan will do, and what it did in a run", _add_plan),
     "retention": ("rolloutdeck.cli.retention", "show what a project's retention policy would drop", _add_retention),
-    "queues": ("rolloutdeck.cli.queues", "list, create and close review queues", _add_queues),
+    "queues": ("rolloutdeck.cli.queues", "list, create and close review queues", add_queues_arguments),
     "token": ("rolloutdeck.cli.token", "create an API token", _add_token),
     "backup": ("rolloutdeck.cli.server_commands", "back up a running server", add_backup_arguments),
     "restore": ("rolloutdeck.cli.server_commands", "restore a backup into a new data folder", add_restore_arguments),

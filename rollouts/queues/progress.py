@@ -139,8 +139,8 @@ def count_left(queue: Queue, user: User, passed: int) -> int:
     """
     key = f"queue-left-{queue.pk}-{user.pk}"
     if known := cache.get(key):
-        left, passed_then = known
-        return max(0, left - (passed - passed_then))
+        left_then, passed_then = known
+        return max(0, int(left_then) - (passed - int(passed_then)))
     rows = queue.slots.free_for(user, timezone.now()).order_by()
     left = rows.values("item").distinct().count()
     if left > MAX_EXACT_LEFT:

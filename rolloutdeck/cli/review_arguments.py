@@ -1,0 +1,102 @@
+"""The arguments of commands about team review, and those of most commands: the server and the run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rolloutdeck.protocol import LABEL_SOURCES, SPLITS
+
+
+def add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("server").add_argument
+    add("--url", default="", help="URL of the server; default: ROLLOUTDECK_URL, else the local server")
+    token_help = "default: ROLLOUTDECK_TOKEN, ROLLOUTDECK_TOKEN_FILE, else the local server's token"
+    add("--token", default="", help=token_help)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT")
+    parser.add_argument("--run", default="", help="run name; default: ROLLOUTDECK_RUN")
+
+
+def add_labels_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|add|rubric")
+    shown = verbs.add_parser("list", help="list the labels of a run")
+    add_run_arguments(shown)
+    shown.add_argument("--sample", default="", metavar="ID")
+    shown.add_argument("--name", default="", help="a question of the rubric, review, flag or flag.REASON")
+    shown.add_argument("--author", default="", help="a user, a function or a model")
+    shown.add_argument("--source", choices=LABEL_SOURCES, default="")
+    shown.add_argument("--split", choices=SPLITS, default="")
+    shown.add_argument("--step", type=int, metavar="N")
+    shown.add_argument("--withdrawn", action="store_true", help="also withdrawn labels")
+    shown.add_argument("--json", action="store_true", help="print one JSON object per line")
+    add_server_arguments(shown)
+    added = verbs.add_parser("add", help="store a label, or a file of labels")
+    added.add_argument("sample", nargs="?", default="", metavar="SAMPLE")
+    added.add_argument("name", nargs="?", default="", metavar="NAME")
+    added.add_argument("value", nargs="?", default="", metavar="VALUE", help="JSON, for example true or 4; else a text")
+    file_help = "JSON lines {sample, name, value, rationale, source, author, start, end}"
+    added.add_argument("--file", type=Path, metavar="FILE", help=file_help)
+    added.add_argument("--rationale", default="", help="why")
+    added.add_argument("--source", choices=LABEL_SOURCES, default="", help="default: human")
+    added.add_argument("--author", default="", help="name of the function or model, if the source is not human")
+    added.add_argument("--start", type=int, metavar="N", help="first character of the response that it is about")
+    added.add_argument("--end", type=int, metavar="N", help="the character after the last one")
+    add_server_arguments(added)
+    rubric = verbs.add_parser("rubric", help="print the questions of a project as JSON, or change them")
+    rubric.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT")
+    rubric.add_argument("--version", type=int, metavar="N", help="default: the newest")
+    rubric.add_argument("--set", type=Path, metavar="FILE", help="save this JSON file as the next version")
+    add_server_arguments(rubric)
+
+
+def add_queues_arguments(parser: argparse.ArgumentParser) -> None:
+    metavar = "list | create | show | answers | agreement | close | reopen"
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar=metavar)
+    listed = verbs.add_parser("list", help="list queues with their progress")
+    listed.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT, else all projects")
+    listed.add_argument("--state", choices=("open", "closed", "mine", "all"), default="open")
+    listed.add_argument("--json", action="store_true", help="print one JSON object per line")
+    create = verbs.add_parser("create", help="create a queue from a query")
+    _add_queue_arguments(create)
+    summaries = {
+        "show": "show a queue and the progress of its people",
+        "answers": "print all items with their answers, one JSON object per line",
+        "agreement": "print how far people agree, with 95 %% intervals",
+        "close": "end a queue; its answers stay",
+        "reopen": "open a closed queue again",
+    }
+    for name, summary in summaries.items():
+        verb = verbs.add_parser(name, help=summary)
+        verb.add_argument("queue", metavar="QUEUE", help="id or name")
+        if name in ("show", "agreement"):
+            verb.add_argument("--json", action="store_true", help="print the server's JSON response")
+        add_server_arguments(verb)
+    add_server_arguments(listed)
+    add_server_arguments(create)
+
+
+def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("name", help="shown to the reviewers; keep it neutral in a blind queue")
+    add("--project", default="", help="default: ROLLOUTDECK_PROJECT")
+    add("--run", action="append", default=[], metavar="RUN", help="a run; repeatable")
+    add("--q", default="", metavar="QUERY", help="search query as in the web UI; default: all samples")
+    add("--unit", choices=("sample", "group"), default="", help="group: responses to a prompt are put in order")
+    add("--selection", choices=("all", "random", "worst", "disagreeing"), default="", help="default: all")
+    add("--per", choices=("queue", "step", "source"), default="", help="what --count is for; default: queue")
+    add("--count", type=int, metavar="N", help="items drawn from each part")
+    add("--seed", type=int, metavar="N", help="of the random draw; default: 1")
+    add("--grows", action="store_true", help="also draw from later steps while the run trains")
+    add("--question", action="append", default=[], metavar="KEY", help="a question of the rubric; default: all")
+    add("--reviewers", type=int, metavar="N", help="answers that each item gets; default: 1")
+    add("--minutes", type=int, metavar="N", help="how long an opened item belongs to a person; default: 30")
+    add("--person", action="append", default=[], metavar="USER", help="who may answer; default: all annotators")
+    add("--role", action="append", default=[], metavar="ROLE", help="members with this role may answer")
+    add("--due", default="", metavar="TIME", help="for example 2026-11-30T18:00")
+    add("--blind", action="store_true", help="reviewers see no score, ground truth, run or label of others")
+    add("--gold", type=int, metavar="N", help="mix in N items with your own answers, to compare people with")
+    add("--dry-run", action="store_true", help="only print what would be drawn")
+    add("--json", action="store_true", help="print the server's JSON response")

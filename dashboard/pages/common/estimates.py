@@ -1,6 +1,6 @@
 """Numbers with a 95 % interval: as text, and as a dot and a line on a scale from 0 to 1."""
 
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from rollouts.agreement import Estimate
@@ -29,9 +29,8 @@ def render_estimate_scale(estimate: Estimate, *, graded: bool = True) -> SafeStr
     with the usual lines, and a colour for the part of the scale."""
     if estimate.value is None:
         return SafeString("")
-    lines = SafeString("").join(
-        format_html('<line class="usual" x1="{0}" x2="{0}" y1="1" y2="17"/>', place(at)) for at in USUAL_LINES if graded
-    )
+    places = [(place(at),) for at in USUAL_LINES if graded]
+    lines = format_html_join("", '<line class="usual" x1="{0}" x2="{0}" y1="1" y2="17"/>', places)
     span = SafeString("")
     if estimate.low is not None and estimate.high is not None:
         span = format_html('<line x1="{}" x2="{}" y1="9" y2="9"/>', place(estimate.low), place(estimate.high))

@@ -125,6 +125,7 @@ def build_report_context(request: HttpRequest, run: Run, choice: Choice) -> dict
     offered = permissions.visible_runs(request).filter(project=run.project, pk__in=labels.values("run"))
     context: dict[str, Any] = {
         "asked": asked,
+        "threshold": f"{report.check.threshold:.6g}",
         "good": [(value, title, value in asked.good) for value, title in reward_check.list_good_values(asked.question)],
         "steps": request.GET.get("steps", ""),
         "than": request.GET.get("than", ""),

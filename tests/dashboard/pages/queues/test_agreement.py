@@ -91,7 +91,7 @@ def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: li
 
     html = client.get(here).content.decode()
     assert "24 of 24 items have answers of two people." in html and "0.7654321" not in html and "0.77" not in html
-    assert "estimate-scale" in html and "Because of it." in html
+    assert '<line class="usual"' in html and "Because of it." in html
     item = by_position[4]
     form = {"question": "correct", "take": "bob", "reason": "The last line.", "next": f"{here}?item={item}"}
     assert client.post(f"/queues/{queue.pk}/items/{item}/decide/", form)["Location"] == f"{here}?item={item}"

@@ -53,7 +53,7 @@ def test_more_panes_cost_no_more_queries(
 ) -> None:
     client.force_login(mate)
     first, *more = Sample.objects.filter(step__run=run, step__step=1).values_list("pk", flat=True)
-    with django_assert_max_num_queries(14) as alone:
+    with django_assert_max_num_queries(15) as alone:
         panes(client, first)
     with django_assert_max_num_queries(len(alone.captured_queries)):
         assert len(panes(client, first, *more)) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from django.db.models import Max
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from rollouts.errors import ConflictError, InvalidInputError
+from rollouts.errors import ConflictError, InvalidInputError, RolloutError
 from rollouts.labels import RubricVersion, load_rubric, read_rubric
 from rollouts.lib import parse_integer, parse_text
 from rollouts.live import notify_topics
@@ -25,6 +26,8 @@ from rollouts.queues.draw import Draw, DrawnItem, draw_items
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+log = logging.getLogger(__name__)
 
 MAX_ITEMS: Final = 20_000
 MAX_REVIEWERS: Final = 20
@@ -289,5 +292,11 @@ def has_growing_queues() -> bool:
 
 
 def extend_growing_queues() -> int:
-    """Extends every open queue that grows. Returns the number of new items."""
-    return sum(map(extend_queue, Queue.objects.open().filter(grows=True).select_related("project", "created_by")))
+    """Extends every open queue that grows. Returns the number of new items. A queue whose query fails is left out."""
+    added = 0
+    for queue in Queue.objects.open().filter(grows=True).select_related("project", "created_by"):
+        try:
+            added += extend_queue(queue)
+        except RolloutError as error:
+            log.warning("The review queue %s was not extended: %s", queue.pk, error)
+    return added

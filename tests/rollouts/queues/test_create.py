@@ -85,6 +85,15 @@ def test_a_growing_queue_draws_from_a_step_when_it_is_complete(run: Run, lead: U
     assert queues.extend_growing_queues() == 0
 
 
+def test_a_query_that_fails_does_not_stop_the_other_growing_queues(run: Run, lead: User) -> None:
+    failing = create(run, lead, grows=True)
+    other = create(run, lead, name="other", grows=True)
+    Queue.objects.filter(pk=failing.pk).update(q="reason:gone")  # a flag reason that was removed
+    Run.objects.filter(pk=run.pk).update(outcome="finished")
+    assert queues.extend_growing_queues() == 8
+    assert {item.step.step for item in list_items(other)} == {1, 2, 3}
+
+
 def test_known_items_are_mixed_in_with_the_answers_of_the_lead(run: Run, lead: User) -> None:
     known = list(Sample.objects.filter(step__step=1).values_list("pk", flat=True))[:3]
     store_labels(run, lead, [Answer(sample, "correct", True) for sample in known])

@@ -48,7 +48,7 @@ def load_item_content(item: QueueItem, user: User) -> ItemContent:
     samples = shuffle_for(user, item, list_item_samples(item))
     bodies = load_bodies(samples)
     if not samples or samples[0].pk not in bodies:
-        raise NotFoundError(MISSING_BODY_MESSAGE, "item")
+        raise NotFoundError(_(MISSING_BODY_MESSAGE), "item")
     blind = item.queue.is_blind
     responses = [
         build_response(number, sample, bodies, blind=blind)

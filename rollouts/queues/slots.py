@@ -119,7 +119,7 @@ def claim_item(item: QueueItem, user: User) -> QueueSlot:
         if take_slot(slot, user, now):
             return slot
     holders = ", ".join(sorted(slot.user.get_username() for slot in rows if slot.user))
-    message = _("This item has all its reviewers: {names}. Your answers are kept as a draft.")
+    message = _("This item has all its reviewers: {names}.")
     raise SlotTakenError(message.format(names=holders))
 
 
@@ -182,18 +182,16 @@ def submit_answers(
     """Stores the answers as labels and completes the slot, or replaces the answers of a completed one.
 
     `answers` is {question: {value, rationale, start, end}}; for a queue of groups see `store_order`. `seconds`: the
-    time that the user had the item open, measured by the page. Raises InvalidInputError if a required answer is
-    missing, and SlotTakenError if another person has the slot now; then the answers are kept as a draft.
+    time that the user had the item open, measured by the page. Raises InvalidInputError if an answer is missing or not
+    valid, SlotTakenError if another person has the slot now, and QueueClosedError. Then the answers are a draft.
     """
-    queue = item.queue
-    check_open(queue)
-    rows = build_answers(queue, item, answers)
     try:
-        slot = claim_item(item, user)
-    except SlotTakenError:
+        check_open(item.queue)
+        rows = build_answers(item.queue, item, answers)
+        return complete_slot(claim_item(item, user), item, user, rows, seconds)
+    except InvalidInputError:
         save_draft(item, user, {name: dict(answer) for name, answer in answers.items()})
         raise
-    return complete_slot(slot, item, user, rows, seconds)
 
 
 def complete_slot(
@@ -203,8 +201,11 @@ def complete_slot(
     with transaction.atomic():
         locked = QueueSlot.objects.select_for_update(no_key=True, of=("self",)).get(pk=slot.pk)
         if locked.user_id != user.pk:
-            raise SlotTakenError(_("Another person has this item now. Your answers are kept as a draft."))
-        action = store_labels(item.run, user, rows, rubric=load_queue_rubric(item.queue))
+            raise SlotTakenError(_("Another person has this item now."))
+        try:
+            action = store_labels(item.run, user, rows, rubric=load_queue_rubric(item.queue))
+        except NotFoundError:  # its message names the run, which a blind queue hides
+            raise NotFoundError(_("The sample of this item is no longer available. Skip the item."), "item") from None
         measured = (now - locked.opened_at).total_seconds() if locked.opened_at else None
         locked.seconds = locked.seconds or min(MAX_SECONDS, seconds if seconds is not None else measured or 0.0)
         locked.done_at, locked.reserved_until = now, None

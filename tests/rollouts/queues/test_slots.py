@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from rollouts import queues
 from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.models import Label, Queue, QueueDraft, QueueSlot, Run
+from rollouts.models import Label, Queue, QueueDraft, QueueSlot, Run, Sample
 from rollouts.queues import QueueClosedError, SlotTakenError
 from tests.rollouts.queues.conftest import YES, create
 from tests.support import builders
@@ -64,7 +64,7 @@ def test_an_abandoned_slot_returns_and_its_draft_stays(run: Run, lead: User, ann
     assert queues.claim_next(queue, bob) is None
     QueueSlot.objects.update(reserved_until=timezone.now() - timedelta(seconds=1))
     assert take(queue, bob).pk == slot.pk
-    with pytest.raises(SlotTakenError, match="kept as a draft"):
+    with pytest.raises(SlotTakenError, match="all its reviewers: bob"):
         queues.submit_answers(slot.item, ann, {**YES, "quality": {"value": 4}})
     assert queues.load_entered_answers(slot.item, ann)["quality"] == {"value": 4}
     assert not Label.objects.filter(author="ann").exists()
@@ -140,6 +140,20 @@ def test_a_closed_queue_takes_no_answers(run: Run, lead: User, ann: User) -> Non
     item = closed.items.select_related("queue", "run__project").get(pk=slot.item_id)
     with pytest.raises(QueueClosedError, match="is closed"):
         queues.submit_answers(item, ann, YES)
+    assert queues.load_entered_answers(item, ann) == YES
+
+
+def test_what_is_refused_is_kept_and_does_not_name_the_run(run: Run, lead: User, ann: User) -> None:
+    queue = create(run, lead, is_blind=True)
+    item = take(queue, ann).item
+    entered = {"quality": {"value": 3}}
+    with pytest.raises(InvalidInputError, match="Is the answer correct"):
+        queues.submit_answers(item, ann, entered)
+    assert queues.load_entered_answers(item, ann) == entered
+    Sample.objects.filter(pk=item.sample).delete()
+    with pytest.raises(NotFoundError, match="no longer available") as caught:
+        queues.submit_answers(item, ann, YES)
+    assert run.name not in str(caught.value)
 
 
 def test_the_order_of_a_group_becomes_a_rank_for_each_response(run: Run, lead: User, ann: User) -> None:

@@ -103,10 +103,18 @@ def test_a_killed_child_comes_back(product: Product, part: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_takes_its_pool_and_clock_along(product: Product) -> None:
-    until(lambda: len([line for line in commands(product).values() if "celery" in line]) == 4)
-    mine = [pid for pid, line in commands(product).items() if "celery" in line]
-    os.kill(min(mine), signal.SIGKILL)
+def test_killed_parts_of_the_worker_come_back_and_end_with_it(product: Product) -> None:
+    def worker_pids() -> list[int]:
+        return sorted(pid for pid, line in commands(product).items() if "celery" in line)
+
+    until(lambda: len(worker_pids()) == 4)
+    worker, *parts = worker_pids()  # two processes of the pool and the scheduler
+    for part in parts:
+        os.kill(part, signal.SIGKILL)
+    until(lambda: all(is_gone(pid) for pid in parts) and len(worker_pids()) == 4)
+    mine = worker_pids()
+    assert mine[0] == worker
+    os.kill(worker, signal.SIGKILL)
     until(lambda: all(is_gone(pid) for pid in mine))
 
 

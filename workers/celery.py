@@ -7,6 +7,7 @@ from celery import Celery
 from celery.signals import beat_embedded_init, task_prerun, worker_process_init
 
 from rolloutdeck.up import end_with_parent
+from workers.beat import BeatRestart
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 
@@ -14,6 +15,7 @@ PARENT_PID = os.getpid()  # the pool and beat are forked from the process that i
 app = Celery("rolloutdeck")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["workers"])
+app.steps["worker"].add(BeatRestart)
 
 
 @worker_process_init.connect

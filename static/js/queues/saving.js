@@ -1,6 +1,7 @@
 // Answers on their way to the server. They are sent again until it takes or refuses them.
 import { fill, gettext } from "../common/i18n.js";
 import { postData } from "../common/post.js";
+import { writeMessage } from "../common/ui.js";
 
 const RETRY_DELAYS = [1000, 2000, 5000, 10000]; // ms
 const PASSING = new Set([401, 403, 408, 425, 429]); // signed out for a moment, or too many requests: the answers stay here
@@ -40,7 +41,7 @@ function drawBanner(error = null) {
   const banner = document.getElementById("unsaved-answers");
   banner.hidden = !failing.size;
   const text = gettext("{count} answered items are not saved yet. Trying again; keep this page open.");
-  banner.textContent = [fill(text, { count: failing.size }), error?.status ? error.message : ""].join(" ").trim();
+  writeMessage(banner, [fill(text, { count: failing.size }), error?.status ? error.message : ""].join(" ").trim());
 }
 
 window.addEventListener("beforeunload", (event) => {

@@ -1,4 +1,4 @@
-"""The command line: one module per command, each with `main(args) -> exit status`.
+"""The command line: one module or folder per command, each with `main(args) -> exit status`.
 
 Depends on: all other folders of `rolloutdeck`.
 Invariant: results are printed to standard output, messages to standard error.

@@ -13,12 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rolloutdeck.cli.review_arguments import (
-    add_labels_arguments,
-    add_queues_arguments,
-    add_run_arguments,
-    add_server_arguments,
-)
+from rolloutdeck.cli.arguments import add_run_arguments, add_server_arguments
+from rolloutdeck.cli.review import add_labels_arguments, add_queues_arguments
 from rolloutdeck.cli.server_arguments import (
     add_backup_arguments,
     add_forget_arguments,
@@ -182,11 +178,19 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "sync": ("rolloutdeck.cli.sync", "upload spool files that earlier processes left", _add_sync),
     "samples": ("rolloutdeck.cli.samples", "list samples of a run", _add_samples),
     "search": ("rolloutdeck.cli.search", "search the samples of all runs of a project", _add_search),
-    "labels": ("rolloutdeck.cli.labels", "list and store labels of samples, edit a rubric", add_labels_arguments),
-    "pull": ("rolloutdeck.cli.pull", "download a replay plan's files for a trainer that loads folders", _add_pull),
-    "plan": ("rolloutdeck.cli.plan", "show what a replay plan will do, and what it did in a run", _add_plan),
+    "labels": (
+        "rolloutdeck.cli.review.labels",
+        "labels of samples, rubrics, the reward check",
+        add_labels_arguments,
+    ),
+    "pull": (
+        "rolloutdeck.cli.plans.pull",
+        "download a plan's files for a trainer that loads folders",
+        _add_pull,
+    ),
+    "plan": ("rolloutdeck.cli.plans.plan", "show what a replay plan will do, and what it did in a run", _add_plan),
     "retention": ("rolloutdeck.cli.retention", "show what a project's retention policy would drop", _add_retention),
-    "queues": ("rolloutdeck.cli.queues", "list, create and close review queues", add_queues_arguments),
+    "queues": ("rolloutdeck.cli.review.queues", "list, create and close review queues", add_queues_arguments),
     "token": ("rolloutdeck.cli.token", "create an API token", _add_token),
     "backup": ("rolloutdeck.cli.server_commands", "back up a running server", add_backup_arguments),
     "restore": ("rolloutdeck.cli.server_commands", "restore a backup into a new data folder", add_restore_arguments),

@@ -1,4 +1,4 @@
-"""Findings: notes of users with evidence items, each a snapshot of a sample, a query result or charts.
+"""Findings: notes of users with evidence items, each a snapshot of a sample, a query result, charts or rates.
 
 Depends on: charts, flags, live, metrics, projects, the query language and samples.
 Invariant: a finding survives its runs. It is removed, never deleted.

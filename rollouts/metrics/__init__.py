@@ -7,7 +7,7 @@ Invariant: the order is attempt, step, arrival, never a client's clock. A NaN is
 from rollouts.metrics.blocks import MIN_ROWS_TO_COMPACT, compact_metric_rows
 from rollouts.metrics.chart_layout import ChartLayout, arrange_charts
 from rollouts.metrics.downsample import downsample_points
-from rollouts.metrics.sample_curves import load_sparklines
+from rollouts.metrics.sample_curves import load_sparklines, sum_properties
 from rollouts.metrics.series import (
     Curve,
     add_time_axis,
@@ -26,4 +26,5 @@ __all__ = [
     "arrange_charts", "bin_step_times", "compact_metric_rows", "downsample_points",
     "find_generated_count", "list_metric_names", "list_recent_metric_names", "load_curves", "load_last_values",
     "load_sparklines", "load_step_times", "load_template_shares",
+    "sum_properties",
 ]  # fmt: skip

@@ -128,30 +128,53 @@ def build_curve_table(rows: Iterable[StepStatistics]) -> CurveTable:
 
 def compute_curve_values(rows: Sequence[StepStatistics]) -> dict[str, ValueArray]:
     """Returns the values by curve name, NaN for steps that do not record them."""
-    columns = dict(zip(StepStatistics._fields, zip(*rows, strict=True), strict=True))
-    numbers = {name: np.array(columns[name], "<f8") for name in NUMBER_FIELDS}  # None becomes NaN
-    step_counts = [orjson.loads(text) for text in columns["counts"]]
+    numbers = read_numbers(rows)
+    means = {name.replace("_", "/"): numbers[name] for name in MEAN_FIELDS}
+    shares = {name: divide(*counts) for name, counts in count_properties(rows, numbers).items()}
+    return {**means, "staleness/max": numbers["staleness_max"], **shares}
+
+
+def read_numbers(rows: Sequence[StepStatistics]) -> dict[str, ValueArray]:
+    return {name: np.array([getattr(row, name) for row in rows], "<f8") for name in NUMBER_FIELDS}  # None becomes NaN
+
+
+def count_properties(
+    rows: Sequence[StepStatistics], numbers: dict[str, ValueArray]
+) -> dict[str, tuple[ValueArray, ValueArray]]:
+    """Returns for each property how many samples or groups of each step have it, and of how many that is known."""
+    step_counts = [orjson.loads(row.counts) for row in rows]
 
     def count(name: str) -> ValueArray:
         return np.array([counts.get(name, 0) for counts in step_counts], "<f8")
 
     judged = count("judged")
-    checked = np.array([properties is not None for properties in columns["properties"]], np.bool_)
-    scored_groups = np.where(np.isnan(numbers["score_mean"]), 0, numbers["groups"])
-    curves = {
-        **{name.replace("_", "/"): numbers[name] for name in MEAN_FIELDS},
-        "staleness/max": numbers["staleness_max"],
-        "correct": divide(count("correct"), judged),
-        "truncated": divide(numbers["truncated"], numbers["samples"]),
-        "zerovar": divide(numbers["zero_variance_groups"], scored_groups),
+    checked = np.array([row.properties is not None for row in rows], np.bool_)
+    result = {
+        "correct": (count("correct"), judged),
+        "truncated": (numbers["truncated"], keep_known(numbers["samples"], numbers["truncated"])),
+        "zerovar": (numbers["zero_variance_groups"], keep_known(numbers["groups"], numbers["score_mean"])),
     }
     for prop in PROPERTY_CATALOG:
-        if prop.name not in curves:
+        if prop.name not in result:
             total = numbers[prop.unit]
             total = np.where(judged > 0, total, 0) if prop.name.startswith("solve-") else total
             total = np.where(checked, total, 0) if prop.name in NEW_PROPERTIES else total
-            curves[prop.name] = divide(count(prop.name), total)
-    return curves
+            result[prop.name] = (count(prop.name), total)
+    return result
+
+
+def keep_known(totals: ValueArray, values: ValueArray) -> ValueArray:
+    """Returns the totals, 0 where the value is NaN."""
+    return np.where(np.isnan(values), 0, totals)
+
+
+def sum_properties(steps: QuerySet[Step]) -> dict[str, tuple[int, int]]:
+    """Returns {property: (samples or groups that have it, those of which it is known)} of all steps together, without
+    properties that are known of none."""
+    rows = load_statistics(steps)
+    counts = count_properties(rows, read_numbers(rows)).items()
+    sums = {name: (int(hits[total > 0].sum()), int(total.sum())) for name, (hits, total) in counts}
+    return {name: (hits, total) for name, (hits, total) in sums.items() if total}
 
 
 def compute_part_values(rows: Sequence[StepStatistics]) -> dict[str, ValueArray]:

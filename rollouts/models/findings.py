@@ -41,7 +41,7 @@ class Finding(models.Model):
 
 
 class EvidenceItem(models.Model):
-    """A snapshot of a sample, of a query's counts or of charts.
+    """A snapshot of a sample, of a query's counts, of charts or of the rates of two runs.
 
     `held` is the full content as ASCII JSON. Later data cannot change it, and it preserves NUL characters, which JSON
     columns do not accept. `run` is only used for the link.
@@ -51,6 +51,7 @@ class EvidenceItem(models.Model):
         SAMPLE = "sample"
         QUERY = "query"
         CHART = "chart"
+        RATES = "rates"
 
     finding = models.ForeignKey(Finding, models.CASCADE, related_name="exhibits")
     kind = models.CharField(max_length=6, choices=Kind.choices)

@@ -1,9 +1,11 @@
-"""The reward compared with people: labels of a run and scores, at a threshold, weighted to all samples.
+"""The reward compared with people: labels of a run and scores, at a threshold, weighted to all samples. Before and
+after: how rates of the reward, of labels and of text properties differ between two runs or ranges of steps.
 
-Depends on: labels, queues and the statistics of agreement.
+Depends on: labels, metrics, queues and the statistics of agreement.
 Invariant: samples that were chosen and not drawn at random are in the lists, and in no estimate.
 """
 
+from rollouts.reward_check.change import Rate, compare_rates, find_threshold, snapshot_rates
 from rollouts.reward_check.check import RewardReport, build_report, compare_reports
 from rollouts.reward_check.labelled import (
     LabelledRun,
@@ -11,10 +13,11 @@ from rollouts.reward_check.labelled import (
     list_good_values,
     list_reward_questions,
     load_labelled_run,
-    parse_reward_question,
 )
+from rollouts.reward_check.selection import Selection, format_steps, parse_selection
 
 __all__ = [
-    "LabelledRun", "RewardQuestion", "RewardReport", "build_report", "compare_reports", "list_good_values",
-    "list_reward_questions", "load_labelled_run", "parse_reward_question",
+    "LabelledRun", "Rate", "RewardQuestion", "RewardReport", "Selection", "build_report", "compare_rates",
+    "compare_reports", "find_threshold", "format_steps", "list_good_values", "list_reward_questions",
+    "load_labelled_run", "parse_selection", "snapshot_rates",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite, nan
 from typing import Any, Final
@@ -18,6 +18,8 @@ from rollouts.labels import Question, load_rubric
 from rollouts.models import ItemDecision, Label, Project, Queue, QueueItem, Run, Sample
 
 KINDS: Final = ("choice", "yes-no", "rating")
+
+StepRange = tuple[int, int]  # first and last
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,30 +80,92 @@ def parse_reward_question(project: Project, name: str, good: Iterable[str]) -> R
     return RewardQuestion(question, chosen or frozenset(upper))
 
 
-def load_labelled_run(run: Run, asked: RewardQuestion, steps: tuple[int, int] | None = None) -> LabelledRun:
-    """Returns the current samples with a human label, of all steps or of this range. A lead's decision counts, else the
-    answer of most people; without a majority a sample is left out."""
-    name = asked.question.key
+@dataclass(frozen=True, slots=True)
+class QuestionLabels:
+    """What people answered to one question about a run: `rows` are the current samples with an answer, `draws` the
+    probability and the stratum of those that a queue has drawn, `drawn` the number of drawn items of each stratum."""
+
+    question: Question
+    rows: list[Sample]
+    answers: list[Answer]
+    decisions: dict[Hashable, Any]
+    draws: dict[str, tuple[float, str]]
+    drawn: Counter[str]
+
+    def decide(self) -> dict[str, str]:
+        """Returns what counts for each sample, as text: a lead's decision, else the answer of most people. A sample
+        without a majority is left out."""
+        values = agreement.decide_values(self.answers, self.question.kind, self.decisions)
+        return {str(sample): format_answer(value) for sample, value in values.items()}
+
+    def decide_options(self) -> dict[str, dict[str, bool]]:
+        """Returns {option: {sample: whether it has it}} of a question with several choices, each on its own."""
+        keys = [option.key for option in self.question.options]
+        result = {}
+        for option, answers in agreement.split_choices(self.answers, keys).items():
+            decisions = {
+                sample: option in value for sample, value in self.decisions.items() if isinstance(value, list | tuple)
+            }
+            values = agreement.decide_values(answers, "yes-no", decisions)
+            result[option] = {str(sample): bool(value) for sample, value in values.items()}
+        return result
+
+    def select(self, good: Mapping[str, bool]) -> tuple[list[Sample], LabelledSamples]:
+        """Returns these samples in order, with the chance of each to be drawn and labelled. If several queues have
+        drawn it, the newest counts. The answered items of a queue stand for all of their stratum."""
+        rows = [row for row in self.rows if row.pk in good]
+        draws = [self.draws.get(row.pk, (nan, "")) for row in rows]
+        answered = Counter(stratum for _chance, stratum in draws)
+        chances = [chance * answered[key] / self.drawn[key] if key else nan for chance, key in draws]
+        samples = LabelledSamples(
+            ids=[row.pk for row in rows],
+            scores=np.array([get_number(row.score) for row in rows], np.float64),
+            good=np.array([good[row.pk] for row in rows], bool),
+            probabilities=np.array(chances, np.float64),
+            strata=[stratum for _chance, stratum in draws],
+            groups=[f"{row.step_id}/{row.group}" if row.group else row.pk for row in rows],
+        )
+        return rows, samples
+
+
+def load_labelled_run(run: Run, asked: RewardQuestion, steps: StepRange | None = None) -> LabelledRun:
+    """Returns the current samples with a human label that counts, of all steps or of this range."""
+    labels = load_question_labels(run, asked.question, steps)
+    said = labels.decide()
+    rows, samples = labels.select({sample: answer in asked.good for sample, answer in said.items()})
+    return LabelledRun(samples, rows, said)
+
+
+def load_question_labels(run: Run, question: Question, steps: StepRange | None = None) -> QuestionLabels:
+    name = question.key
     labels = Label.objects.active().filter(run=run, name=name, source="human")
     answers = [Answer(*row) for row in labels.values_list("sample", "author", "value")]
     decided = ItemDecision.objects.filter(item__run=run, name=name).values_list("item__sample", "value")
     decisions: dict[Hashable, Any] = dict(decided)
-    values = agreement.decide_values(answers, asked.question.kind, decisions)
-    said = {str(sample): format_answer(value) for sample, value in values.items()}
     rows = Sample.objects.current_and_visible().filter(step__run=run, pk__in=labels.values("sample"))
     if steps is not None:
         rows = rows.filter(step__step__range=steps)
-    found = [row for row in rows.select_related("step").order_by("step__step", "pk") if row.pk in said]
-    chances, strata = find_chances(run, name, {row.pk for row in found}, steps)
-    samples = LabelledSamples(
-        ids=[row.pk for row in found],
-        scores=np.array([get_number(row.score) for row in found], np.float64),
-        good=np.array([said[row.pk] in asked.good for row in found], bool),
-        probabilities=np.array([chances.get(row.pk, nan) for row in found], np.float64),
-        strata=[strata.get(row.pk, "") for row in found],
-        groups=[f"{row.step_id}/{row.group}" if row.group else row.pk for row in found],
-    )
-    return LabelledRun(samples, found, said)
+    found = list(rows.select_related("step").order_by("step__step", "pk"))
+    return QuestionLabels(question, found, answers, decisions, *load_draws(run, name, steps))
+
+
+def load_draws(run: Run, name: str, steps: StepRange | None) -> tuple[dict[str, tuple[float, str]], Counter[str]]:
+    """Returns the probability and the stratum of each sample that a queue with this question has drawn, and the number
+    of drawn items of each stratum."""
+    items = QueueItem.objects.filter(run=run, queue__unit=Queue.Unit.SAMPLE).exclude(probability=None)
+    if steps is not None:
+        items = items.filter(step__step__range=steps)
+    drawn: Counter[str] = Counter()
+    draws: dict[str, tuple[float, str]] = {}
+    fields = ("sample", "queue_id", "stratum", "probability", "queue__questions")
+    for sample, queue, stratum, probability, questions in items.order_by("queue_id").values_list(*fields):
+        if questions and name not in questions:
+            continue
+        key = f"{queue}/{stratum}"
+        drawn[key] += 1
+        if probability:
+            draws[sample] = (probability, key)
+    return draws, drawn
 
 
 def format_answer(value: Any) -> str:
@@ -114,26 +178,3 @@ def format_answer(value: Any) -> str:
 def get_number(value: Any) -> float:
     """Returns NaN for what is no finite number."""
     return float(value) if isinstance(value, int | float) and isfinite(value) else nan
-
-
-def find_chances(
-    run: Run, name: str, labelled: set[str], steps: tuple[int, int] | None
-) -> tuple[dict[str, float], dict[str, str]]:
-    """Returns the chance of each labelled sample to be drawn and labelled, and its stratum. If several queues have
-    drawn it, the newest counts. The answered items of a queue stand for all of their stratum."""
-    items = QueueItem.objects.filter(run=run, queue__unit=Queue.Unit.SAMPLE).exclude(probability=None)
-    if steps is not None:
-        items = items.filter(step__step__range=steps)
-    drawn: Counter[str] = Counter()
-    found: dict[str, tuple[float, str]] = {}
-    fields = ("sample", "queue_id", "stratum", "probability", "queue__questions")
-    for sample, queue, stratum, probability, questions in items.order_by("queue_id").values_list(*fields):
-        if questions and name not in questions:
-            continue
-        key = f"{queue}/{stratum}"
-        drawn[key] += 1
-        if sample in labelled and probability:
-            found[sample] = (probability, key)
-    answered = Counter(key for _chance, key in found.values())
-    chances = {sample: chance * answered[key] / drawn[key] for sample, (chance, key) in found.items()}
-    return chances, {sample: key for sample, (_chance, key) in found.items()}

@@ -9,8 +9,9 @@ from rest_framework.response import Response
 from dashboard import permissions
 from dashboard.api.base import ApiView, Params, filter_by_owner, row_or_404
 from dashboard.api.serializers import build_public_url, pick_fields
+from dashboard.api.views.reward_check import parse_reward_selection
 from rolloutdeck.protocol import SPLITS, STEP_KINDS
-from rollouts import findings
+from rollouts import findings, reward_check
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_integer, parse_text
 from rollouts.models import EvidenceItem, Finding, Run
@@ -104,19 +105,25 @@ class Exhibits(ApiView):
             "attempt": "`current` (default), `all`, or the key of an attempt.",
             "ordering": "As for samples/.",
             "names": "Metrics to show in one chart.",
+            "rates": "Parameters of the reward check of `run`, an object with `against` or `than`: the rates of both.",
             "runs": "Ids of further runs in that chart.",
             "words": "A note in Markdown.",
         }
     }
 
     def post(self, request: Request, pk: int) -> Response:
-        """Add a `sample`, the query `q` of a `run`, or the curves `names` of a `run`, as they are now."""
+        """Add a `sample`, or of a `run` the query `q`, the curves `names` or the change of `rates`, as they are now."""
         data = self.parse_body()
         finding = writable_finding_or_404(request, pk)
-        kinds = {"sample": create_sample_item, "q": create_query_item, "names": create_charts_item}
+        kinds = {
+            "sample": create_sample_item,
+            "q": create_query_item,
+            "names": create_charts_item,
+            "rates": create_rates_item,
+        }
         chosen = [create for name, create in kinds.items() if name in data]
         if len(chosen) != 1:
-            raise InvalidInputError("Send one of `sample`, `q` (with `run`) and `names` (with `run`).", "sample")
+            raise InvalidInputError("Send one of `sample`, and with `run`: `q`, `names` or `rates`.", "sample")
         return Response(serialize_evidence_item(chosen[0](request, finding, data)), status=201)
 
 
@@ -205,6 +212,21 @@ def create_query_item(request: Request, finding: Finding, data: Params) -> Evide
         ordering=data.text("ordering", 40) or "score",
         words=data.get("words"),
     )
+
+
+def create_rates_item(request: Request, finding: Finding, data: Params) -> EvidenceItem:
+    run = find_requested_run(request, finding, data)
+    requested = data.get("rates")
+    if not isinstance(requested, dict) or not all(isinstance(value, str) for value in requested.values()):
+        raise InvalidInputError('`rates` must be an object of texts, such as {"steps": "41-80"}.', "rates")
+    selection = parse_reward_selection(request, run, requested)
+    if not selection.is_comparison:
+        raise InvalidInputError("`rates` needs another run, `against`, or other steps, `than`.", "rates")
+    if selection.other is not None:
+        check_same_project(finding, selection.other)
+    snapshot = reward_check.snapshot_rates(selection, reward_check.find_threshold(selection))
+    user = permissions.require_user(request)
+    return findings.store_evidence(finding, EvidenceItem.Kind.RATES, run, snapshot, user, data.get("words"))
 
 
 def create_charts_item(request: Request, finding: Finding, data: Params) -> EvidenceItem:

@@ -19,6 +19,15 @@ def format_estimate(estimate: Estimate) -> SafeString:
     return format_html("<b>{}</b> [{}, {}]", *(f"{n:.2f}" for n in (estimate.value, estimate.low, estimate.high)))
 
 
+def format_change(change: Estimate) -> SafeString:
+    """`+0.02 [-0.01, +0.05]`; a dash with the reason if there is no value."""
+    if change.value is None:
+        return format_html('<span class="muted" title="{}">–</span>', change.explanation)
+    numbers = [change.value, change.low, change.high] if change.has_interval else [change.value]
+    value, *interval = [f"{number:+.2f}" for number in numbers if number is not None]
+    return format_html("<b>{}</b>{}", value, f" [{', '.join(interval)}]" if interval else "")
+
+
 def format_share(estimate: Estimate) -> str:
     """`89 %`, or a dash."""
     return "–" if estimate.value is None else f"{100 * estimate.value:.0f} %"

@@ -1,4 +1,4 @@
-"""The form that adds items to a finding: a sample with quotes, a query, charts."""
+"""The form that adds items to a finding: a sample with quotes, a query, charts, rates of two runs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ from rollouts.lib import parse_choice, parse_integer
 from rollouts.metrics import list_metric_names
 from rollouts.models import EvidenceItem, Finding, Project, Run, Sample
 from rollouts.query import find_samples
+from rollouts.reward_check import Selection, find_threshold, parse_selection, snapshot_rates
 from rollouts.samples import load_body
 
 MAX_OFFERED_FINDINGS = 50
@@ -48,12 +49,13 @@ StoreItem = Callable[[Finding, User, str], EvidenceItem]
 @dataclass(slots=True)
 class EvidenceSource:
     """What the URL says that the user looks at; each part may be missing. `query` holds arguments of
-    `snapshot_query`."""
+    `snapshot_query`, `rates` is a comparison of the reward check."""
 
     project: Project
     run: Run | None = None
     sample: Sample | None = None
     query: dict[str, Any] | None = None
+    rates: Selection | None = None
     error: str = ""
 
 
@@ -94,6 +96,11 @@ def parse_evidence_source(request: HttpRequest, params: QueryDict) -> EvidenceSo
             source.query = parse_query_source(run, params) | {"reader": request.user.pk}
         except InvalidInputError as error:
             source.error = str(error)
+    if params.get("rates"):
+        try:
+            source.rates = parse_rates_source(request, run, params)
+        except InvalidInputError as error:
+            source.error = str(error)
     return source
 
 
@@ -119,6 +126,17 @@ def parse_query_source(run: Run, params: QueryDict) -> dict[str, Any]:
         "q": params.get("q", ""),
         "ordering": state.sort or "score",
     }
+
+
+def parse_rates_source(request: HttpRequest, run: Run, params: QueryDict) -> Selection:
+    """The comparison of the reward check. Raises InvalidInputError."""
+    uid = params.get("against", "")
+    other = permissions.run_or_404(request, uid) if uid else None
+    if other is not None and other.project_id != run.project_id:
+        raise InvalidInputError(_("Both runs must be of one project."), "against")
+    good = [value for value in params.get("good", "").split(",") if value]
+    texts = {name: params.get(name, "") for name in ("question", "threshold", "steps", "than")}
+    return parse_selection(run, good=good, other=other, **texts)
 
 
 def build_form_context(
@@ -210,6 +228,11 @@ def prepare_items(request: HttpRequest, source: EvidenceSource, selected: set[st
         if source.query:
             query = snapshot_query(run, **source.query)
             yield lambda finding, user, note: store_evidence(finding, EvidenceItem.Kind.QUERY, run, query, user, note)
+    if "rates" in selected:
+        if source.rates is None:
+            raise InvalidInputError(source.error, "rates")
+        rates = snapshot_rates(source.rates, find_threshold(source.rates))
+        yield lambda finding, user, note: store_evidence(finding, EvidenceItem.Kind.RATES, run, rates, user, note)
     if names:
         runs = load_chart_runs(request, run)
         charts = snapshot_charts(runs, names, request.POST.get("attempt", "") or "current")

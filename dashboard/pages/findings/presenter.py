@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 from django.conf import settings
@@ -21,6 +23,7 @@ from dashboard.pages.common import (
     replace_control_characters,
 )
 from dashboard.pages.findings import svg_chart
+from dashboard.pages.findings.rates import PresentedRates, build_rates_query, present_rates
 from rolloutdeck.protocol import encode_data_url
 from rollouts.findings import QUERY_PREFIX
 from rollouts.models import EvidenceItem, Finding
@@ -30,10 +33,15 @@ from rollouts.storage import read_image
 Kind = EvidenceItem.Kind
 MAX_MARKED_RANGES = 200
 MAX_EMBEDDED_BYTES = 2 << 20  # of an image in an exported file
-KIND_NAMES = {Kind.SAMPLE: N_("Sample"), Kind.QUERY: N_("Query"), Kind.CHART: N_("Chart")}
+KIND_NAMES = {
+    Kind.SAMPLE: N_("Sample"),
+    Kind.QUERY: N_("Query"),
+    Kind.CHART: N_("Chart"),
+    Kind.RATES: N_("Before and after"),
+}
 
 
-@dataclass(slots=True)
+@dataclass
 class PresentedItem:
     """An item with what its template needs. `path` leads to the source of the snapshot, if that still exists.
     `embedded`: images are part of the page, which is exported as one file."""
@@ -62,7 +70,7 @@ class PresentedItem:
         """Runs and step: `grpo · train step 12`."""
         runs = self.snapshot.get("runs") or [self.snapshot.get("run", {"name": ""})]
         names = ", ".join(str(run["name"]) for run in runs)
-        if "split" not in self.snapshot:
+        if "step" not in self.snapshot:
             return names
         split, step = self.snapshot["split"], self.snapshot["step"]
         text = _("{runs} · {split} all steps") if step is None else _("{runs} · {split} step {step}")
@@ -128,6 +136,10 @@ class PresentedItem:
             if lines
         ]
 
+    @cached_property
+    def comparison(self) -> PresentedRates:
+        return present_rates(self.snapshot, self.row.finding.project)
+
     @property
     def points(self) -> list[tuple[str, str, list[tuple[int, float | None]]]]:
         """The curves as tables: [(name, step kind, points)]."""
@@ -155,6 +167,9 @@ class PresentedItem:
             counts = _("{total} of {all} samples").format(total=f"{snapshot['total']:,}", all=f"{snapshot['of']:,}")
             scores = "" if mean is None else " · " + _("mean score {score}").format(score=format_number(mean))
             lines = [f"{self.position} · {snapshot['q'] or _('all samples')}", counts + scores]
+        elif self.row.kind == Kind.RATES:
+            sides = [" ".join(filter(None, (side.name, side.steps))) for side in self.comparison.sides]
+            lines = [" → ".join(sides), *(rate.summary for rate in self.comparison.clear_changes)]
         else:
             lines = [self.position, *(f"{name}: {chart.last_values}" for name, chart in self.charts)]
         return replace_control_characters("\n".join([*lines, *([self.link] if self.link else [])]))
@@ -193,6 +208,8 @@ def build_source_path(row: EvidenceItem, snapshot: dict[str, Any]) -> str:
         return reverse("sample", args=[row.sample])
     if row.kind == Kind.CHART:
         return reverse("run", args=[run.uid])
+    if row.kind == Kind.RATES:
+        return f"{reverse('reward-check', args=[run.uid])}?{urlencode(build_rates_query(snapshot))}"
     step = "all" if snapshot["step"] is None else str(snapshot["step"])
     url = StepUrlState(split=snapshot["split"], q=snapshot["q"], sort=snapshot["ordering"], attempt=snapshot["attempt"])
     return reverse("step", args=[run.uid, step]) + url.link()

@@ -12,14 +12,12 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop as N_
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages import common
+from dashboard.pages import common, findings
 from rollouts import reward_check
-from rollouts.agreement import MIN_LABELLED, RateChange, RewardCheck
+from rollouts.agreement import MIN_LABELLED, RewardCheck
 from rollouts.errors import InvalidInputError
 from rollouts.models import Label, Run, Sample
 
@@ -27,13 +25,6 @@ LEAD_ROLE = "maintainer"
 MAX_LISTED = 50
 MAX_OFFERED_RUNS = 100
 QUEUE_ITEMS = 100  # of the queue that the page offers without labels
-SHOWN_RATES = {
-    "wrong_of_rewarded": N_("wrong, of the rewarded"),
-    "unrewarded_of_good": N_("not rewarded, of the right"),
-    "good": N_("right according to people"),
-    "rewarded": N_("rewarded"),
-    "mean_score": N_("score, mean"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +33,6 @@ class ListedSample:
 
     sample: Sample
     said: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeLine:
-    title: str
-    change: RateChange
-    is_share: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What the page is asked for."""
-
-    asked: reward_check.RewardQuestion
-    threshold: float | None
-    steps: tuple[int, int] | None
-    than: tuple[int, int] | None
 
 
 @login_required
@@ -77,50 +51,28 @@ def reward_check_page(request: HttpRequest, uid: str) -> HttpResponse:
     }  # fmt: skip
     try:
         if context["questions"]:
-            context |= build_report_context(request, run, read_choice(request, run))
+            context |= build_report_context(request, read_selection(request, run))
     except InvalidInputError as error:
         return render(request, "reward_check/page.html", context | {"error": str(error)}, status=400)
     return render(request, "reward_check/page.html", context)
 
 
-def read_choice(request: HttpRequest, run: Run) -> Choice:
+def read_selection(request: HttpRequest, run: Run) -> reward_check.Selection:
     """Raises InvalidInputError."""
     name = common.clean_param(request.GET.get("question", ""))
-    good = [common.clean_param(value) for value in request.GET.getlist("good")]
+    good = [common.clean_param(value) for text in request.GET.getlist("good") for value in text.split(",") if value]
     if request.GET.get("asked", name) != name:  # the answers were those of another question
         good = []
-    asked = reward_check.parse_reward_question(run.project, name, good)
-    steps, than = (parse_steps(request.GET.get(field, ""), field) for field in ("steps", "than"))
-    return Choice(asked, parse_threshold(request.GET.get("threshold", "")), steps, than)
+    fields = {field: request.GET.get(field, "") for field in ("threshold", "steps", "than")}
+    uid = common.clean_param(request.GET.get("against", ""))
+    other = permissions.visible_runs(request).filter(project=run.project, uid=uid).first() if uid else None
+    return reward_check.parse_selection(run, question=name, good=good, other=other, **fields)
 
 
-def parse_threshold(text: str) -> float | None:
-    if not text.strip():
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not abs(value) < 1e300:
-        raise InvalidInputError(_("The threshold must be a number."), "threshold")
-    return value
-
-
-def parse_steps(text: str, field: str) -> tuple[int, int] | None:
-    """`41-80`, or one step; None if it is empty."""
-    if not text.strip():
-        return None
-    first, _dash, last = text.replace("–", "-").strip().partition("-")
-    numbers = [common.parse_step_number(part.strip()) for part in (first, last or first)]
-    if numbers[0] is None or numbers[1] is None or numbers[0] > numbers[1]:
-        raise InvalidInputError(_("Give steps as 41-80."), field)
-    return numbers[0], numbers[1]
-
-
-def build_report_context(request: HttpRequest, run: Run, choice: Choice) -> dict[str, Any]:
-    asked = choice.asked
-    labelled = reward_check.load_labelled_run(run, asked, choice.steps)
-    report = reward_check.build_report(labelled, choice.threshold)
+def build_report_context(request: HttpRequest, selection: reward_check.Selection) -> dict[str, Any]:
+    run, asked = selection.run, selection.asked
+    labelled = reward_check.load_labelled_run(run, asked, selection.steps)
+    report = reward_check.build_report(labelled, selection.threshold)
     labels = Label.objects.active().filter(name=asked.question.key, source="human")
     offered = permissions.visible_runs(request).filter(project=run.project, pk__in=labels.values("run"))
     context: dict[str, Any] = {
@@ -138,7 +90,7 @@ def build_report_context(request: HttpRequest, run: Run, choice: Choice) -> dict
         "sources": report.sources.items(),
     }
     context |= list_samples(run, labelled, report.check, asked)
-    return context | compare(request, run, choice, report)
+    return context | build_change_context(selection, report)
 
 
 def list_samples(
@@ -170,15 +122,12 @@ def build_queue_link(run: Run, **settings: Any) -> str:
     return f"{reverse('queue-new')}?{urlencode({'run': run.uid, **settings})}"
 
 
-def compare(request: HttpRequest, run: Run, choice: Choice, report: reward_check.RewardReport) -> dict[str, Any]:
-    """The change to the other run, with the same threshold, or to the other steps."""
-    uid = common.clean_param(request.GET.get("against", ""))
-    other = permissions.visible_runs(request).filter(uid=uid).exclude(pk=run.pk).first() if uid else None
-    if other is None and choice.than is None:
+def build_change_context(selection: reward_check.Selection, report: reward_check.RewardReport) -> dict[str, Any]:
+    """The rates of the other run or the other steps, with the same threshold."""
+    if not selection.is_comparison:
         return {}
-    target, steps = other or run, choice.than or choice.steps
-    labelled = reward_check.load_labelled_run(target, choice.asked, steps)
-    second = reward_check.build_report(labelled, report.check.threshold)
-    changes = reward_check.compare_reports(report, second)
-    lines = [ChangeLine(_(title), changes[name], name != "mean_score") for name, title in SHOWN_RATES.items()]
-    return {"other": other, "second": second.check, "changes": lines}
+    snapshot = reward_check.snapshot_rates(selection, report.check.threshold)
+    return {
+        "comparison": findings.present_rates(snapshot, selection.run.project),
+        "finding_query": urlencode({"run": selection.run.uid, "rates": 1, **findings.build_rates_query(snapshot)}),
+    }

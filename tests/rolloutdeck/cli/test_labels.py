@@ -66,3 +66,9 @@ def test_a_rubric_is_set_and_labels_are_stored_and_listed(
     listed = [json.loads(line) for line in run("list", "--json", "--source", "model")[1].splitlines()]
     assert [(row["sample"], row["name"], row["value"]) for row in listed] == [(second, "quality", 4)]
     assert Label.objects.count() == 3
+
+    status, check, count = run("reward-check", "--threshold", "0.5", "--steps", "1", "--than", "1")
+    assert status == 0 and "correct = yes, score >= 0.5" in check and "1 more chosen by hand" in check
+    assert "wrong, of the rewarded: - -> - (few-samples)" in check and "0 suspected reward hacks" in count
+    assert json.loads(run("reward-check", "--json")[1])["hand_picked"] == 1
+    assert "Give steps as 41-80." in run("reward-check", "--steps", "new")[2]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rolloutdeck.cli.plan_entries import print_entries
+from rolloutdeck.cli.plans.entries import print_entries
 from rolloutdeck.replay import PlanEntry
 
 UNKNOWN = {"state": "unknown", "label": "unknown: depends on the prompts"}

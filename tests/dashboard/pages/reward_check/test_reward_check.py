@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import re
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts import queues
 from rollouts.labels import Answer, save_rubric, store_labels
-from rollouts.models import Project, QueueItem, Run, Sample
+from rollouts.models import EvidenceItem, Project, QueueItem, Run, Sample
 from rollouts.query import find_samples
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.query_rows import push
@@ -76,10 +80,10 @@ def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, l
 
     first = api("GET", f"runs/{run.uid}/reward-check/?threshold=0.5&steps=1").json()
     assert (first["labelled"], len(first["suspected_hacks"])) == (50, 10)
-    html = client.get(
+    page = client.get(
         here + f"?question=correct&good=yes&threshold=0.5&steps=1&than=2&against={fixed.uid}"
     ).content.decode()
-    assert "Change to fixed" in html and "20 labelled" in html and "label%3Acorrect+-label.correct%3Dyes" in html
+    assert "Before and after" in page and "20 labelled" in page and "label%3Acorrect+-label.correct%3Dyes" in page
     assert find_samples(run, q="score>=0.5 label:correct -label.correct=yes", reader=lead.pk).samples.count() == 20
     refused = client.get(here + "?threshold=high")
     assert refused.status_code == 400 and "The threshold must be a number." in refused.content.decode()
@@ -91,3 +95,50 @@ def test_hand_picked_samples_are_in_the_lists_and_in_no_estimate(project: Projec
     found = ApiClient.with_token(lead, "read")("GET", f"runs/{run.uid}/reward-check/?threshold=0.5").json()
     assert (found["labelled"], found["hand_picked"], len(found["missed_good"])) == (0, 40, 4)
     assert found["precision"]["value"] is None and found["precision"]["reason"] == "few-samples"
+
+
+def test_before_and_after_is_saved_as_a_finding_whose_links_show_the_samples(project: Project, lead: User) -> None:
+    before, after = fill(project, "before", 10), fill(project, "after", 1)
+    for run in (before, after):
+        answer_all(run, lead, selection="random", count=40, per="step")
+    client = Client()
+    client.force_login(lead)
+    page = client.get(f"/runs/{before.uid}/reward-check/?threshold=0.5&steps=1-2&against={after.uid}").content.decode()
+    (form_link,) = re.findall(r'href="(/findings/add/[^"]*)"', page)
+    form = client.get(html.unescape(form_link)).content.decode()
+    fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form))
+    del fields["csrfmiddlewaretoken"]
+    sent = {**fields, "title": "The new grader", "show": "rates"}
+    assert client.post("/findings/add/", sent).status_code == 303
+    item = EvidenceItem.objects.get()
+    snapshot = item.shown
+    rates = {(rate["title"], rate["detail"]): rate for rate in snapshot["rates"]}
+    wrong = rates["wrong, of the rewarded", ""]
+    assert wrong["first"]["value"] > 0.2 > wrong["second"]["value"] and wrong["is_clear"]
+    said_no = rates["Is the answer correct?", "no"]
+    assert said_no["first"]["low"] < said_no["first"]["value"] < said_no["first"]["high"]
+    assert (said_no["first"]["size"], said_no["q"]) == (80, "label.correct=no")
+
+    Sample.objects.filter(step__run=after).update(score=0.0)  # a finding shows what was there
+    shown = client.get(f"/findings/{item.finding_id}/").content.decode()
+    assert "Before and after" in shown and "steps 1-2" in shown
+    links = [html.unescape(link) for link in re.findall(r'href="(/runs/[^"]*)"', shown)]
+    samples = [link for link in links if "/steps/all/" in link and "label.correct" in link]
+    assert len(samples) == 4  # two answers, two sides
+    for link in links:
+        assert client.get(link).status_code == 200
+    no = next(link for link in samples if before.uid in link and link.endswith("no"))
+    q = parse_qs(urlsplit(no).query)["q"][0]
+    assert find_samples(before, q=q).total == round(said_no["first"]["value"] * said_no["first"]["size"]) > 20
+
+    api = ApiClient.with_token(lead, "read", "annotate")
+    added = api(
+        "POST", f"findings/{item.finding_id}/exhibits/",
+        {"run": before.uid, "rates": {"threshold": "0.5", "steps": "1", "than": "2"}},
+    )  # fmt: skip
+    assert added.status_code == 201, added.content
+    assert [side["steps"] for side in EvidenceItem.objects.last().shown["sides"]] == ["1", "2"]
+    refused = api("POST", f"findings/{item.finding_id}/exhibits/", {"run": before.uid, "rates": {"steps": "1"}})
+    assert refused.status_code == 400 and "than" in refused.content.decode()
+    after.delete()
+    assert client.get(f"/findings/{item.finding_id}/").status_code == 200

@@ -1,27 +1,16 @@
-"""The arguments of commands about team review, and those of most commands: the server and the run."""
+"""The arguments of `rolloutdeck labels` and `rolloutdeck queues`."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from rolloutdeck.cli.arguments import add_run_arguments, add_server_arguments
 from rolloutdeck.protocol import LABEL_SOURCES, SPLITS
 
 
-def add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("server").add_argument
-    add("--url", default="", help="URL of the server; default: ROLLOUTDECK_URL, else the local server")
-    token_help = "default: ROLLOUTDECK_TOKEN, ROLLOUTDECK_TOKEN_FILE, else the local server's token"
-    add("--token", default="", help=token_help)
-
-
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT")
-    parser.add_argument("--run", default="", help="run name; default: ROLLOUTDECK_RUN")
-
-
 def add_labels_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|add|rubric")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list | add | rubric | reward-check")
     shown = verbs.add_parser("list", help="list the labels of a run")
     add_run_arguments(shown)
     shown.add_argument("--sample", default="", metavar="ID")
@@ -50,6 +39,21 @@ def add_labels_arguments(parser: argparse.ArgumentParser) -> None:
     rubric.add_argument("--version", type=int, metavar="N", help="default: the newest")
     rubric.add_argument("--set", type=Path, metavar="FILE", help="save this JSON file as the next version")
     add_server_arguments(rubric)
+
+    _add_reward_check_arguments(verbs.add_parser("reward-check", help="compare what people say with the score"))
+
+
+def _add_reward_check_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add_run_arguments(parser)
+    add("--question", default="", metavar="KEY", help="a question of the rubric; default: the first one that fits")
+    add("--good", default="", metavar="A,B", help="answers that call a sample good; default: the first one")
+    add("--threshold", default="", metavar="SCORE", help="a sample is rewarded from this score on; default: the best")
+    add("--steps", default="", metavar="41-80", help="steps that count; default: all")
+    add("--against", default="", metavar="RUN", help="print what changes to this run")
+    add("--than", default="", metavar="1-40", help="print what changes to these steps")
+    add("--json", action="store_true", help="print the server's JSON response")
+    add_server_arguments(parser)
 
 
 def add_queues_arguments(parser: argparse.ArgumentParser) -> None:

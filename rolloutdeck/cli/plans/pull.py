@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from rolloutdeck import replay
 from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
-from rolloutdeck.cli.plan import create_planned_run, load_plan, read_plan_response
-from rolloutdeck.cli.plan_entries import describe_preview
+from rolloutdeck.cli.plans.entries import describe_preview
+from rolloutdeck.cli.plans.plan import create_planned_run, load_plan, read_plan_response
 from rolloutdeck.cli.samples import remove_control_characters
 from rolloutdeck.errors import NotReplayableError, UsageError
 from rolloutdeck.lib import ServerClient, Settings

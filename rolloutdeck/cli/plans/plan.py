@@ -16,8 +16,8 @@ from rolloutdeck.cli.common import (
     require_project,
     send_request,
 )
-from rolloutdeck.cli.plan_entries import has_outcome, print_entries
-from rolloutdeck.cli.plan_prompts import send_step_prompts
+from rolloutdeck.cli.plans.entries import has_outcome, print_entries
+from rolloutdeck.cli.plans.prompts import send_step_prompts
 from rolloutdeck.cli.samples import find_run, remove_control_characters
 from rolloutdeck.errors import RunNotFoundError, UsageError
 from rolloutdeck.lib import ServerClient

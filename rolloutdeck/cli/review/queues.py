@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
-from rolloutdeck.cli.samples import find_run, remove_control_characters
+from rolloutdeck.cli.review.estimates import clean, format_estimate
+from rolloutdeck.cli.samples import find_run
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
 
@@ -131,17 +132,3 @@ def print_agreement(found: Mapping[str, Any], *, as_json: bool) -> None:
             print(f"    {clean(person['user'])}: {person['correct']} of {person['judged']} known items right, {share}")
     open_items = sum(not row["decided"] for row in found["differing"])
     print(f"{format_count(len(found['differing']), 'item')} with different answers, {open_items:,} to decide")
-
-
-def format_estimate(estimate: Mapping[str, Any]) -> str:
-    """Returns `0.74 [0.61, 0.85]`, or the reason why there is no number or no interval."""
-    if estimate["value"] is None:
-        return f"- ({estimate['reason']})"
-    interval = (
-        f"({estimate['reason']})" if estimate["low"] is None else f"[{estimate['low']:.2f}, {estimate['high']:.2f}]"
-    )
-    return f"{estimate['value']:.2f} {interval}"
-
-
-def clean(text: object) -> str:
-    return remove_control_characters(str(text))

@@ -1,4 +1,5 @@
-"""`rolloutdeck labels`: lists labels, stores one or a file of them, shows and changes a project's rubric."""
+"""`rolloutdeck labels`: lists labels, stores one or a file of them, shows and changes a project's rubric, and compares
+labels with the score."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
+from rolloutdeck.cli.review.reward_check import check_reward
 from rolloutdeck.cli.samples import find_run, remove_control_characters
 from rolloutdeck.errors import UsageError
 from rolloutdeck.lib import ServerClient
@@ -22,7 +24,8 @@ JsonObject = Mapping[str, Any]
 
 
 def main(args: argparse.Namespace) -> int:
-    return {"list": list_labels, "add": add_labels, "rubric": show_rubric}[args.verb](args)
+    verbs = {"list": list_labels, "add": add_labels, "rubric": show_rubric, "reward-check": check_reward}
+    return verbs[args.verb](args)
 
 
 def list_labels(args: argparse.Namespace) -> int:

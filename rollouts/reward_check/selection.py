@@ -1,0 +1,85 @@
+"""What a reward check compares: a question, a threshold and steps of a run, and another run or other steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from django.utils.translation import gettext as _
+
+from rollouts.errors import InvalidInputError
+from rollouts.models import Run
+from rollouts.reward_check.labelled import RewardQuestion, StepRange, parse_reward_question
+
+MAX_STEP_DIGITS: Final = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Without a `threshold` it is the best one. `steps` None means all. `other` is the run to compare with, `than` the
+    steps to compare with, by default those of `steps`."""
+
+    run: Run
+    asked: RewardQuestion
+    threshold: float | None = None
+    steps: StepRange | None = None
+    other: Run | None = None
+    than: StepRange | None = None
+
+    @property
+    def is_comparison(self) -> bool:
+        return self.other is not None or self.than is not None
+
+    @property
+    def second(self) -> Selection:
+        """What this is compared with."""
+        return Selection(self.other or self.run, self.asked, self.threshold, self.than or self.steps)
+
+
+def parse_selection(
+    run: Run,
+    *,
+    question: str = "",
+    good: Iterable[str] = (),
+    threshold: str = "",
+    steps: str = "",
+    other: Run | None = None,
+    than: str = "",
+) -> Selection:
+    """Raises InvalidInputError. See `parse_reward_question` for `question` and `good`."""
+    asked = parse_reward_question(run.project, question, good)
+    ranges = parse_steps(steps, "steps"), parse_steps(than, "than")
+    return Selection(run, asked, parse_threshold(threshold), ranges[0], None if other == run else other, ranges[1])
+
+
+def parse_threshold(text: str) -> float | None:
+    if not text.strip():
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < 1e300:
+        raise InvalidInputError(_("The threshold must be a number."), "threshold")
+    return value
+
+
+def parse_steps(text: str, field: str) -> StepRange | None:
+    """`41-80`, or one step; None if it is empty."""
+    if not text.strip():
+        return None
+    first, _dash, last = text.replace("–", "-").strip().partition("-")
+    parts = [part.strip() for part in (first, last or first)]
+    if all(part.isdecimal() and len(part) <= MAX_STEP_DIGITS for part in parts):
+        low, high = map(int, parts)
+        if low <= high:
+            return low, high
+    raise InvalidInputError(_("Give steps as 41-80."), field)
+
+
+def format_steps(steps: StepRange | None) -> str:
+    """Returns what `parse_steps` reads."""
+    if steps is None:
+        return ""
+    return str(steps[0]) if steps[0] == steps[1] else f"{steps[0]}-{steps[1]}"

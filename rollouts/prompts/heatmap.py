@@ -17,7 +17,7 @@ MAX_HEATMAP_STEPS: Final = 40
 HEATMAP_ORDERS: Final = ("hardest", "easiest", "regressed", "first solved")
 HEATMAP_KINDS: Final = ("all", "never", "regressed", "mixed", "always")
 
-HeatmapStep = tuple[int, int, int, datetime]  # id, number, version and creation time, which identify the content
+HeatmapStep = tuple[int, int, int, datetime]  # number, id, version and creation time, which identify the content
 HeatmapValue = tuple[float, bool]  # a value, and whether it counts as solved
 
 
@@ -83,21 +83,24 @@ class PromptHeatmap:
 def load_prompt_heatmap(run: Run, split: str, step_kind: str) -> PromptHeatmap:
     """Returns the heatmap of the run's current steps, see `select_heatmap_steps`."""
     rows = run.steps.current().filter(split=split, step_kind=step_kind, samples__gt=0).order_by("step")
-    steps = list(rows.values_list("pk", "step", "version", "created_at"))
-    return build_heatmap(tuple(select_heatmap_steps(steps)), len(steps))
+    steps = list(rows.values_list("step", "pk", "version", "created_at"))
+    numbers = list(dict.fromkeys(number for number, *_ in steps))  # attempts at the same time have a row each
+    selected = set(select_heatmap_steps(numbers))
+    return build_heatmap(tuple(step for step in steps if step[0] in selected), len(numbers))
 
 
-def select_heatmap_steps(steps: Sequence[HeatmapStep]) -> list[HeatmapStep]:
+def select_heatmap_steps(numbers: Sequence[int]) -> list[int]:
     """Returns at most `MAX_HEATMAP_STEPS` steps, evenly spaced, with the first and the last."""
-    if len(steps) <= MAX_HEATMAP_STEPS:
-        return list(steps)
-    return [steps[round(at * (len(steps) - 1) / (MAX_HEATMAP_STEPS - 1))] for at in range(MAX_HEATMAP_STEPS)]
+    if len(numbers) <= MAX_HEATMAP_STEPS:
+        return list(numbers)
+    return [numbers[round(at * (len(numbers) - 1) / (MAX_HEATMAP_STEPS - 1))] for at in range(MAX_HEATMAP_STEPS)]
 
 
 @cached(CacheSize.HEATMAPS)
 def build_heatmap(steps: tuple[HeatmapStep, ...], total_steps: int) -> PromptHeatmap:
-    positions = {pk: position for position, (pk, *_) in enumerate(steps)}
-    statistics = load_prompt_statistics(list(positions))
+    numbers = tuple(dict.fromkeys(number for number, *_ in steps))
+    positions = {number: position for position, number in enumerate(numbers)}
+    statistics = load_prompt_statistics([pk for _, pk, *_ in steps])
     is_evaluated = any(evaluated for _, _, _, evaluated, *_ in statistics)
     values: dict[str, dict[int, HeatmapValue]] = defaultdict(dict)
     newest: dict[str, tuple[int, str, str]] = {}  # position of the step, data source, sample
@@ -112,16 +115,16 @@ def build_heatmap(steps: tuple[HeatmapStep, ...], total_steps: int) -> PromptHea
     rows: list[HeatmapRow] = []
     for key, (_, source, sample) in newest.items():
         if len(values[key]) > 1:
-            cells = [values[key].get(position, (None, False)) for position in range(len(steps))]
+            cells = [values[key].get(position, (None, False)) for position in range(len(numbers))]
             row_values, solved = zip(*cells, strict=True)
             rows.append(HeatmapRow(key, source, row_values, solved, sample))
-    return PromptHeatmap(tuple(number for _, number, *_ in steps), total_steps, is_evaluated, tuple(rows))
+    return PromptHeatmap(numbers, total_steps, is_evaluated, tuple(rows))
 
 
 def load_prompt_statistics(step_ids: Sequence[int]) -> list[tuple[str, int, float | None, int, int, str, str]]:
-    """Returns [(prompt key, step id, mean score, evaluated, correct, a data source, a sample's id)]."""
+    """Returns [(prompt key, step number, mean score, evaluated, correct, a data source, a sample's id)]."""
     rows = Sample.objects.visible().filter(step__in=step_ids, final=True).order_by()
-    return list(rows.values_list("prompt_key", "step").annotate(
+    return list(rows.values_list("prompt_key", "step__step").annotate(
         mean=Avg("score"), evaluated=Count("correct"), correct_count=Count("pk", filter=Q(correct=True)),
         source=Max("data_source"), sample=Max("pk"),
     ))  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from django.db.models import Avg, Count, F, Q
+from django.db.models import Avg, Case, Count, F, Q, When
 
 from rollouts.models import Attempt, Run, Sample, SampleQuerySet
 
@@ -70,14 +70,16 @@ def load_prompt_history(run: Run, prompt_key: str, split: str) -> PromptHistory:
 
 
 def load_run_histories(samples: SampleQuerySet) -> list[PromptRunHistory]:
-    columns = ("step__run", "step__step_kind", "step__superseded", "step__attempt", "step__step")
-    rows = samples.order_by().values_list(*columns).annotate(
+    # The current steps of attempts that run at the same time are one step.
+    earlier = Case(When(step__superseded=True, then=F("step__attempt")))
+    columns = ("step__run", "step__step_kind", "earlier", "step__step")
+    rows = samples.order_by().annotate(earlier=earlier).values_list(*columns).annotate(
         answers=Count("pk"), mean=Avg("score"), correct_count=Count("pk", filter=Q(correct=True)),
         evaluated=Count("correct"),
     )  # fmt: skip
     steps: dict[tuple[int, str, int | None], list[PromptStepStats]] = defaultdict(list)
-    for run, kind, superseded, attempt, *statistics in rows.order_by("step__step"):
-        steps[run, kind, attempt if superseded else None].append(PromptStepStats(*statistics))
+    for run, kind, attempt, *statistics in rows.order_by("step__step"):
+        steps[run, kind, attempt].append(PromptStepStats(*statistics))
     runs = Run.objects.in_bulk({run for run, _, _ in steps})
     attempts = Attempt.objects.in_bulk({attempt for _, _, attempt in steps if attempt})
     return [

@@ -12,6 +12,7 @@ from django.test import Client
 from dashboard.pages.pins.plan_outcome import load_plan_outcome
 from rollouts.ingest import open_run
 from rollouts.models import Project, Run, Sample
+from rollouts.prompts import load_prompt_answers, load_prompt_heatmap, load_prompt_history
 from rollouts.runs import load_run_timeline
 from tests.rollouts.support.push import indexed, lines
 
@@ -77,6 +78,17 @@ def test_every_page_and_the_api_count_the_rows_of_all_attempts(run: Run, admin_c
     steps = admin_client.get(f"/api/v1/runs/{run.uid}/steps/?step=2").json()["results"]
     assert sum(row["samples"] for row in steps) == 12 and len({row["attempt"] for row in steps}) == 2
     assert admin_client.get(f"/api/v1/samples/?run={run.uid}&step=2").json()["count"] == 12
+
+
+def test_the_history_of_a_prompt_and_the_heatmap_have_each_step_once(run: Run) -> None:
+    key = Sample.objects.filter(step__step=2).values_list("prompt_key", flat=True).order_by("prompt_key")[0]
+    (history,) = load_prompt_history(run, key, "train").histories
+    assert [(step.step, step.answers) for step in history.steps] == [(1, 2), (2, 2)]
+    assert len(load_prompt_answers(history, key, "train", 2)) == 2
+    heatmap = load_prompt_heatmap(run, "train", "global_step")
+    assert (heatmap.steps, heatmap.total_steps) == ((1, 2), 2)
+    row = next(row for row in heatmap.rows if row.key == key)
+    assert row.values == tuple(step.correct / step.evaluated for step in history.steps)
 
 
 def test_only_an_attempt_that_joined_no_other_is_a_restart(run: Run) -> None:

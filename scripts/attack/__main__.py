@@ -1,7 +1,8 @@
-"""Load of many clients and readers, and searches next to the worst regular expression.
+"""Load of many clients and readers, of many reviewers, and searches next to the worst regular expression.
 
     python -m scripts.attack load --seconds 60
     python -m scripts.attack regex
+    python -m scripts.attack queues
 
 Starts a server of its own on 127.0.0.1. Exit status 1: a budget is missed. On a busy machine latencies are upper
 bounds.
@@ -14,6 +15,7 @@ import os
 import sys
 
 from scripts.attack.load import LoadOptions, run_load
+from scripts.attack.queues import QueueOptions, run_queues
 from scripts.attack.regex import run_regex
 from tests.support.server import Product
 
@@ -33,6 +35,11 @@ def main() -> int:
     )
     regex = commands.add_parser("regex", help="one person runs the worst regular expression, another one searches")
     regex.add_argument("--seconds", type=float, default=20, help="of each measurement (default: %(default)s)")
+    queues = commands.add_parser("queues", help="many people answer the items of one review queue")
+    queues.add_argument("--seconds", type=float, default=60, help="default: %(default)s")
+    queues.add_argument("--clients", type=int, default=40, help="default: %(default)s")
+    queues.add_argument("--items", type=int, default=20_000, help="default: %(default)s")
+    queues.add_argument("--every", type=float, default=1, help="seconds for an item (default: %(default)s)")
     arguments = parser.parse_args()
     busy, cores = os.getloadavg()[0], os.cpu_count() or 1
     print(f"{cores} cores, load average {busy:.1f} before the start")
@@ -41,9 +48,12 @@ def main() -> int:
     with Product() as server:
         if arguments.command == "regex":
             is_met = run_regex(server, arguments.seconds)
+        elif arguments.command == "queues":
+            options = QueueOptions(arguments.seconds, arguments.clients, arguments.items, arguments.every)
+            is_met = run_queues(server, options)
         else:
-            options = LoadOptions(arguments.seconds, arguments.clients, arguments.readers, arguments.every)
-            is_met = run_load(server, options)
+            load_options = LoadOptions(arguments.seconds, arguments.clients, arguments.readers, arguments.every)
+            is_met = run_load(server, load_options)
     return 0 if is_met else 1
 
 

@@ -62,6 +62,13 @@ def measure_server(server: Product, files: list[Path], records: int, scratch: Pa
         show(f"exact substring over all: {needle}", f"{ms:.0f} ms, {hits} hits", "<= 600 ms at 630 MB")
 
 
+def measure_queue(server: Product) -> None:
+    uid = server.get("runs/?project=bench&name=sustained")["results"][0]["id"]
+    items, opened, served = load.review_queue(server, uid)
+    show(f"review queue of {items:,} items opens", f"{opened:.0f} ms", "<= 300 ms")
+    show("  and serves the next item", f"{served:.1f} ms", "<= 50 ms")
+
+
 def measure_replay(server: Product, scratch: Path, size: int = 1 << 30) -> None:
     folder = replay.write_step(scratch / "stored", size)
     plain = replay.measure_copy(folder, scratch / "copy")
@@ -92,6 +99,7 @@ def main() -> None:
 def measure_all(server: Product, files: list[Path], args: argparse.Namespace, folder: Path) -> None:
     measure_trainer(server, files)
     measure_server(server, files, args.records, folder)
+    measure_queue(server)
     for what, value in load.metrics(server, names=200, steps=args.metric_steps).items():
         show(f"metrics, {what}", f"{value:,.0f}", "<= 150 ms" if "charts" in what else "")
     measure_replay(server, folder)

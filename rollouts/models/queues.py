@@ -137,6 +137,10 @@ class QueueSlotQuerySet(models.QuerySet["QueueSlot"]):
     def unanswered(self) -> QueueSlotQuerySet:
         return self.filter(done_at=None)
 
+    def free_at(self, now: datetime) -> QueueSlotQuerySet:
+        """Unanswered slots that nobody holds."""
+        return self.unanswered().filter(Q(user=None) | Q(reserved_until__lt=now))
+
     def free_for(self, user: User, now: datetime) -> QueueSlotQuerySet:
         """Unanswered slots that nobody else holds now, of items that the user has neither answered nor skipped."""
         own = QueueSlot.objects.filter(item=OuterRef("item"), user=user).exclude(done_at=None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.contrib.auth.models import User
 from django.core.cache import cache
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q
 from django.utils import timezone
 
 from rollouts.models import Membership, Queue, QueueDraft, QueueSlot
@@ -141,11 +141,31 @@ def count_left(queue: Queue, user: User, passed: int) -> int:
     if known := cache.get(key):
         left_then, passed_then = known
         return max(0, int(left_then) - (passed - int(passed_then)))
-    rows = queue.slots.free_for(user, timezone.now()).order_by()
-    left = rows.values("item").distinct().count()
+    left = count_free(queue) - count_free_passed(queue, user)
     if left > MAX_EXACT_LEFT:
         cache.set(key, (left, passed), COUNTED_SECONDS)
-    return left
+        return left
+    rows = queue.slots.free_for(user, timezone.now()).order_by()
+    return rows.values("item").distinct().count()
+
+
+def count_free(queue: Queue) -> int:
+    """Returns the number of items with a slot that nobody holds. Many are counted once in `COUNTED_SECONDS`."""
+    key = f"queue-free-{queue.pk}"
+    if (known := cache.get(key)) is not None:
+        return int(known)
+    free = queue.slots.free_at(timezone.now()).order_by().values("item").distinct().count()
+    if free > MAX_EXACT_LEFT:
+        cache.set(key, free, COUNTED_SECONDS)
+    return free
+
+
+def count_free_passed(queue: Queue, user: User) -> int:
+    """Returns the number of items with a slot that nobody holds and that the user has answered or skipped."""
+    free = Exists(QueueSlot.objects.free_at(timezone.now()).filter(item=OuterRef("item")))
+    answered = queue.slots.filter(free, user=user).exclude(done_at=None).count()
+    skipped = QueueDraft.objects.filter(free, item__queue=queue, user=user).exclude(skipped_at=None).count()
+    return answered + skipped
 
 
 def list_seconds(slots: QueueSlotQuerySet) -> list[float]:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 MAX_TRIES: Final = 20  # to take a slot that others take at the same moment
 CANDIDATES: Final = 8  # slots that are looked at together
-RELATED: Final = ("queue", "item__step", "item__run__project")
 CANNOT_JUDGE: Final = "cannot-judge"
 EXTRA_KEYS: Final = frozenset((REVIEW_QUESTION.key, CORRECTION_QUESTION.key))  # next to the questions of the rubric
 MAX_SECONDS: Final = 3600.0  # a longer time is a break, not work
@@ -63,9 +62,9 @@ def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSl
     is_leaving = after is not None
     if is_leaving:
         held = held.filter(position__gt=after)
-    rows = held.free_for(user, now).order_by().select_related("user", *RELATED)  # not sorted by an index of all slots
-    if own := min(rows, key=lambda slot: slot.position, default=None):
-        return renew_slot(own)
+    rows = held.free_for(user, now).order_by().values_list("position", "pk")  # not sorted by an index of all slots
+    if own := min(rows, default=None):
+        return renew_slot(load_slot(queue, user, own[1]))
     if after is None:
         after = queue.slots.filter(user=user).exclude(done_at=None).aggregate(last=Max("position"))["last"]
     for _try in range(MAX_TRIES):
@@ -73,37 +72,45 @@ def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSl
         free = queue.slots.free_for(user, now).order_by("position", "number")
         if is_leaving:
             free = free.exclude(user=user, reserved_until__gte=now)
-        slot = take_first(free.filter(position__gt=after), user, now) if after is not None else None
-        if slot is None:
-            slot = take_first(free, user, now)
-        if slot is not None:
-            return slot
+        taken = take_first(queue, free.filter(position__gt=after), user, now) if after is not None else None
+        if taken is None:
+            taken = take_first(queue, free, user, now)
+        if taken is not None:
+            return load_slot(queue, user, taken)
         if not free.exists():
             return None
     raise ConflictError(_("Many people take items at this moment. Try again."))
 
 
-def take_first(slots: Any, user: User, now: datetime) -> QueueSlot | None:
-    """Takes one of the first of these slots; None if others were faster for all of them, or there is none."""
+def take_first(queue: Queue, slots: Any, user: User, now: datetime) -> int | None:
+    """Takes one of the first of these slots and returns its id; None if others were faster for all of them, or there is
+    none."""
     with transaction.atomic():  # on SQLite nobody else writes until it ends, so the first one is taken at once
         if connection.features.has_select_for_update_skip_locked:
-            slots = slots.select_for_update(skip_locked=True, of=("self",))
-        rows = slots.select_related(*RELATED)[:CANDIDATES]
-        return next((slot for slot in rows if take_slot(slot, user, now)), None)
+            slots = slots.select_for_update(skip_locked=True)
+        ids = slots.values_list("pk", flat=True)[:CANDIDATES]
+        return next((pk for pk in ids if take_slot(queue, pk, user, now)), None)
 
 
-def take_slot(slot: QueueSlot, user: User, now: datetime) -> bool:
+def take_slot(queue: Queue, pk: int, user: User, now: datetime) -> bool:
     """Takes a free slot. False if another person was faster, or the user holds another slot of the item."""
-    until = now + timedelta(minutes=slot.queue.reservation_minutes)
+    until = now + timedelta(minutes=queue.reservation_minutes)
     free = Q(user=None) | Q(user=user) | Q(reserved_until__lt=now)
-    rows = QueueSlot.objects.unanswered().filter(free, pk=slot.pk)
+    rows = QueueSlot.objects.unanswered().filter(free, pk=pk)
     try:
         with transaction.atomic():
-            taken = rows.update(user=user, reserved_until=until, opened_at=now)
+            return bool(rows.update(user=user, reserved_until=until, opened_at=now))
     except IntegrityError:
         return False
-    slot.user, slot.reserved_until, slot.opened_at = user, until, now
-    return bool(taken)
+
+
+def load_slot(queue: Queue, user: User, pk: int) -> QueueSlot:
+    """Returns the user's slot with its item and run. The rows that the caller has are not read again."""
+    slot: QueueSlot = QueueSlot.objects.select_related("item__run").get(pk=pk)
+    slot.queue = slot.item.queue = queue
+    slot.item.run.project = queue.project
+    slot.user = user
+    return slot
 
 
 def claim_item(item: QueueItem, user: User) -> QueueSlot:
@@ -116,8 +123,8 @@ def claim_item(item: QueueItem, user: User) -> QueueSlot:
     check_open(item.queue)
     QueueDraft.objects.filter(item=item, user=user).update(skipped_at=None)
     for slot in rows.unanswered().order_by("number"):
-        if take_slot(slot, user, now):
-            return slot
+        if take_slot(item.queue, slot.pk, user, now):
+            return load_slot(item.queue, user, slot.pk)
     holders = ", ".join(sorted(slot.user.get_username() for slot in rows if slot.user))
     message = _("This item has all its reviewers: {names}.")
     raise SlotTakenError(message.format(names=holders))
@@ -188,20 +195,18 @@ def submit_answers(
     try:
         check_open(item.queue)
         rows = build_answers(item.queue, item, answers)
-        return complete_slot(claim_item(item, user), item, user, rows, seconds)
+        return complete_item(item, user, rows, seconds)
     except InvalidInputError:
         save_draft(item, user, {name: dict(answer) for name, answer in answers.items()})
         raise
 
 
-def complete_slot(
-    slot: QueueSlot, item: QueueItem, user: User, rows: Sequence[Answer], seconds: float | None
-) -> LabelAction:
+def complete_item(item: QueueItem, user: User, rows: Sequence[Answer], seconds: float | None) -> LabelAction:
+    """Stores the labels and completes the slot that the user has, or a free one. Raises SlotTakenError."""
     now = timezone.now()
     with transaction.atomic():
-        locked = QueueSlot.objects.select_for_update(no_key=True, of=("self",)).get(pk=slot.pk)
-        if locked.user_id != user.pk:
-            raise SlotTakenError(_("Another person has this item now."))
+        own = item.slots.select_for_update(no_key=True).filter(user=user)
+        locked = own.first() or own.get(pk=claim_item(item, user).pk)
         try:
             action = store_labels(item.run, user, rows, rubric=load_queue_rubric(item.queue))
         except NotFoundError:  # its message names the run, which a blind queue hides
@@ -256,7 +261,7 @@ def store_order(
     for place in order:
         rows += [Answer(sample, "rank", rank, rationale=rationale if rank == 1 else "") for sample in place]
         rank += len(place)
-    return complete_slot(claim_item(item, user), item, user, rows, seconds)
+    return complete_item(item, user, rows, seconds)
 
 
 def list_group_samples(item: QueueItem) -> list[Sample]:

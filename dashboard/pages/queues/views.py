@@ -230,7 +230,8 @@ def undo_answer_view(request: HttpRequest, pk: int) -> HttpResponse:
 
 def queue_or_404(request: HttpRequest, pk: int) -> Queue:
     rows = Queue.objects.filter(project__in=permissions.visible_projects(request))
-    queue = rows.select_related("project", "rubric", "created_by").prefetch_related("reviewers").filter(pk=pk).first()
+    rows = rows.select_related("project", "rubric__created_by", "created_by").prefetch_related("reviewers")
+    queue = rows.filter(pk=pk).first()
     if queue is None:
         raise Http404(_("Queue {number} not found, or you have no access to it.").format(number=pk))
     return queue
@@ -245,10 +246,10 @@ def answerable_queue_or_404(request: HttpRequest, pk: int) -> Queue:
 
 
 def item_or_404(queue: Queue, pk: int) -> QueueItem:
-    item = queue.items.select_related("run__project", "step").filter(pk=pk).first()
+    item = queue.items.select_related("run").filter(pk=pk).first()
     if item is None:
         raise Http404(_("This queue has no such item."))
-    item.queue = queue
+    item.queue, item.run.project = queue, queue.project
     return item
 
 

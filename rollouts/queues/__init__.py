@@ -12,7 +12,13 @@ from rollouts.queues.agreement import (
     measure_queue_agreement,
 )
 from rollouts.queues.answers import ItemAnswers, decide_answer, load_answers
-from rollouts.queues.content import ItemContent, ResponseContent, load_item_content, resolve_order
+from rollouts.queues.content import (
+    ItemContent,
+    ResponseContent,
+    load_entered_content,
+    load_item_content,
+    resolve_order,
+)
 from rollouts.queues.create import (
     MAX_ITEMS,
     REVIEW_ROLES,
@@ -25,6 +31,7 @@ from rollouts.queues.create import (
     preview_queue,
 )
 from rollouts.queues.manage import close_queue, reopen_queue, update_queue
+from rollouts.queues.orders import save_order_draft, store_order
 from rollouts.queues.progress import (
     OwnProgress,
     PersonProgress,
@@ -47,7 +54,6 @@ from rollouts.queues.slots import (
     renew_slot,
     save_draft,
     skip_item,
-    store_order,
     submit_answers,
     undo_submission,
 )
@@ -57,8 +63,8 @@ __all__ = [
     "QueueClosedError", "QueuePreview", "QueueProgress", "REVIEW_ROLES", "ResponseContent", "SlotTakenError",
     "claim_item", "claim_next", "close_queue", "create_queue", "decide_answer", "extend_growing_queues",
     "extend_queue", "forecast_end", "has_growing_queues", "has_items_to_answer", "list_given", "list_group_samples",
-    "list_open_queues", "list_questions", "load_answer_of", "load_answers", "load_entered_answers", "load_item_content",
+    "list_open_queues", "list_questions", "load_answer_of", "load_answers", "load_entered_answers", "load_entered_content", "load_item_content",
     "load_own_progress", "load_people_progress", "load_progress", "load_queue_rubric", "measure_queue_agreement",
-    "preview_queue", "renew_slot", "reopen_queue", "resolve_order", "save_draft", "skip_item", "store_order",
+    "preview_queue", "renew_slot", "reopen_queue", "resolve_order", "save_draft", "save_order_draft", "skip_item", "store_order",
     "submit_answers", "undo_submission", "update_queue",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import NotFoundError
 from rollouts.models import Queue, QueueItem, Sample
-from rollouts.queues.slots import list_group_samples
+from rollouts.queues.slots import ORDER_KEY, list_group_samples, load_entered_answers
 from rollouts.samples import MISSING_BODY_MESSAGE, SampleBody, load_bodies
 
 if TYPE_CHECKING:
@@ -125,3 +125,15 @@ def resolve_order(item: QueueItem, user: User, order: list[list[int]]) -> list[l
     samples = shuffle_for(user, item, list_item_samples(item))
     ids = {number: sample.pk for number, sample in enumerate(samples, 1)}
     return [[ids.get(number, "") for number in place] for place in order]
+
+
+def load_entered_content(item: QueueItem, user: User) -> dict[str, dict[str, Any]]:
+    """Returns what the user has entered, see `load_entered_answers`. The order of a group has numbers as values, since
+    ids of samples are hidden in a blind queue."""
+    entered = load_entered_answers(item, user)
+    if ORDER_KEY not in entered or item.queue.unit != Queue.Unit.GROUP:
+        return entered
+    samples = shuffle_for(user, item, list_item_samples(item))
+    numbers = {sample.pk: number for number, sample in enumerate(samples, 1)}
+    known = [[numbers[pk] for pk in place if pk in numbers] for place in entered[ORDER_KEY]["value"]]
+    return {ORDER_KEY: {**entered[ORDER_KEY], "value": [place for place in known if place]}}

@@ -37,6 +37,8 @@ MAX_TRIES: Final = 20  # to take a slot that others take at the same moment
 CANDIDATES: Final = 8  # slots that are looked at together
 CANNOT_JUDGE: Final = "cannot-judge"
 EXTRA_KEYS: Final = frozenset((REVIEW_QUESTION.key, CORRECTION_QUESTION.key))  # next to the questions of the rubric
+ORDER_KEY: Final = "order"  # of a group in a draft
+RANK_NAME: Final = "rank"  # of the labels that an order is stored as
 MAX_SECONDS: Final = 3600.0  # a longer time is a break, not work
 
 
@@ -156,8 +158,12 @@ def list_questions(queue: Queue) -> list[Question]:
 
 
 def save_draft(item: QueueItem, user: User, answers: Mapping[str, Any]) -> None:
-    """Keeps what the user has entered and prolongs the reservation. Unknown questions are left out."""
-    known = {question.key for question in list_questions(item.queue)} | EXTRA_KEYS
+    """Keeps what the user has entered and prolongs the reservation. Unknown questions are left out. For a group see
+    `save_order_draft`."""
+    if item.queue.unit == Queue.Unit.GROUP:
+        known = frozenset((ORDER_KEY,))
+    else:
+        known = EXTRA_KEYS | {question.key for question in list_questions(item.queue)}
     kept = {name: answer for name, answer in answers.items() if name in known and isinstance(answer, dict)}
     QueueDraft.objects.update_or_create(item=item, user=user, defaults={"answers": kept})
     for slot in item.slots.unanswered().filter(user=user).select_related("queue"):
@@ -165,14 +171,36 @@ def save_draft(item: QueueItem, user: User, answers: Mapping[str, Any]) -> None:
 
 
 def load_entered_answers(item: QueueItem, user: User) -> dict[str, dict[str, Any]]:
-    """Returns {question: {value, rationale, start, end}} of the user's draft, else of the labels they have stored."""
+    """Returns {question: {value, rationale, start, end}} of the user's draft, else of the labels they have stored. For
+    a group it is {"order": {value, rationale}}, and the value has ids of samples."""
     draft = QueueDraft.objects.filter(item=item, user=user).first()
     if draft and draft.answers:
         return dict(draft.answers)
+    if item.queue.unit == Queue.Unit.GROUP:
+        return load_stored_order(item, user)
     names = [*(question.key for question in list_questions(item.queue)), *EXTRA_KEYS]
     rows = Label.objects.active().filter(sample=item.sample, author=user.get_username(), source="human", name__in=names)
     fields = ("value", "rationale", "start", "end")
     return {row.name: {name: getattr(row, name) for name in fields} for row in rows}
+
+
+def load_stored_order(item: QueueItem, user: User) -> dict[str, dict[str, Any]]:
+    """Returns the order that the labels of the user say; empty if there is none."""
+    samples = [sample.pk for sample in list_group_samples(item)]
+    rows = Label.objects.active().filter(sample__in=samples, author=user.get_username(), source="human", name=RANK_NAME)
+    places: dict[int, list[str]] = {}
+    rationale = ""
+    for row in rows.order_by("sample"):
+        places.setdefault(row.value, []).append(row.sample)
+        rationale = rationale or row.rationale
+    order = [places[rank] for rank in sorted(places)]
+    return {ORDER_KEY: {"value": order, "rationale": rationale}} if order else {}
+
+
+def list_group_samples(item: QueueItem) -> list[Sample]:
+    """Returns the responses of the item's group, in the order of the step page."""
+    rows = Sample.objects.visible().filter(step=item.step_id, group=item.group, final=True)
+    return list(rows.select_related("step__run").order_by("index", "pk"))
 
 
 def skip_item(item: QueueItem, user: User) -> None:
@@ -245,29 +273,6 @@ def build_answers(queue: Queue, item: QueueItem, answers: Mapping[str, Mapping[s
         elif name != REVIEW_QUESTION.key:
             rows.append(Answer(item.sample, name, None))  # an answer that was removed
     return rows
-
-
-def store_order(
-    item: QueueItem, user: User, order: Sequence[Sequence[str]], *, rationale: str = "", seconds: float | None = None
-) -> LabelAction:
-    """Stores the order of the responses of a group: best first, each place a list of samples of equal quality. It is
-    one label `rank` per response, from 1; equal ones have an equal rank. Raises InvalidInputError, SlotTakenError."""
-    check_open(item.queue)
-    members = list_group_samples(item)
-    ordered = [sample for place in order for sample in place]
-    if sorted(ordered) != sorted(sample.pk for sample in members):
-        raise InvalidInputError(_("The order must contain each response of the group once."), "order")
-    rows, rank = [], 1
-    for place in order:
-        rows += [Answer(sample, "rank", rank, rationale=rationale if rank == 1 else "") for sample in place]
-        rank += len(place)
-    return complete_item(item, user, rows, seconds)
-
-
-def list_group_samples(item: QueueItem) -> list[Sample]:
-    """Returns the responses of the item's group, in the order of the step page."""
-    rows = Sample.objects.visible().filter(step=item.step_id, group=item.group, final=True)
-    return list(rows.select_related("step__run").order_by("index", "pk"))
 
 
 def undo_submission(queue: Queue, user: User) -> QueueItem:

@@ -1,37 +1,63 @@
-"""Review queues by keyboard: several people at once, an unreachable server, and what a blind queue tells them."""
+"""Review queues in use: several people at once, a browser that dies, an unreachable server, and a blind reviewer."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Response, WebSocket, expect
+from playwright.sync_api import Browser, BrowserType, Page, Route, WebSocket, expect
 
 from tests.browser.conftest import sign_in
-from tests.browser.support.axe import list_violations
-from tests.browser.support.measure import Site, Visit, overflow
-from tests.browser.support.narrow import list_cut
+from tests.browser.support.measure import Site, Visit
 from tests.browser.support.sites import DIRECT
-from tests.browser.support.training import PROJECT, Training
+from tests.browser.support.training import PROJECT, Training, generations
 
 pytestmark = DIRECT
 
-ITEMS = 12
+ITEMS = 200
+BY_KEYBOARD = 12  # items of each person; the others are answered by a script in the same browsers
 QUESTIONS = [
     {"key": "correct", "title": "Is the answer correct?", "kind": "yes-no", "required": True},
     {"key": "quality", "title": "Reasoning", "kind": "rating", "minimum": 1, "maximum": 5},
 ]
+STATUS = ".queue-head [role=status]"
+
+# Answers items through the API, with the session of the page, until `count` are answered or none is left.
+ANSWER_MANY = """([queue, count]) => {
+  const token = document.querySelector("[name=csrfmiddlewaretoken]").value;
+  const headers = { "X-CSRFToken": token, "Content-Type": "application/json" };
+  const send = async (method, path, data) => {
+    const response = await fetch(`/api/v1/queues/${queue}/${path}`, { method, headers, body: JSON.stringify(data) });
+    if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
+    return response.json();
+  };
+  window.answered = 0;
+  window.working = (async () => {
+    while (window.answered < count) {
+      const { item } = await send("POST", "next/", {});
+      if (!item) break;
+      await send("PUT", `items/${item.id}/answers/`, { answers: { correct: { value: true }, quality: { value: 3 } } });
+      window.answered += 1;
+    }
+  })();
+}"""
 
 
 @pytest.fixture(scope="module")
-def mates(site: Site, browser: Any) -> list[Any]:
+def mates(site: Site, browser: Browser) -> list[Any]:
     """The cookies of two annotators; the project has a rubric."""
     product = site.product
     Training(product, "first")  # makes the project
     product.post(f"projects/{PROJECT}/rubric/", {"questions": QUESTIONS, "base_version": 0}, "PUT")
-    context = browser.new_context(storage_state=site.signed_in)
+    context = browser.new_context(storage_state=site.signed_in)  # type: ignore[arg-type]
     page = context.new_page()
     links = []
     for name in ("quinn", "ravi"):
@@ -44,20 +70,36 @@ def mates(site: Site, browser: Any) -> list[Any]:
     return [sign_in(browser, link) for link in links]
 
 
+class DoomedBrowser:
+    """A Chromium of its own, for a person whose browser is killed."""
+
+    def __init__(self, launcher: BrowserType, options: dict[str, Any], state: Any) -> None:
+        self.mark = f"--doomed={time.monotonic_ns()}"
+        browser = launcher.launch(**{**options, "args": [*options["args"], self.mark]})
+        self.page = browser.new_context(storage_state=state).new_page()
+
+    def kill(self) -> None:
+        """SIGKILL to all of its processes, like a power cut: no page learns of it."""
+        killed = 0
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if self.mark.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                    os.kill(int(folder.name), signal.SIGKILL)
+                    killed += 1
+        assert killed
+
+
 def create_queue(training: Training, **settings: Any) -> int:
     values = {"project": PROJECT, "name": training.name[:60], "runs": [training.uid], **settings}
     return int(training.product.post("queues/", values)["id"])
 
 
-def answer(page: Page) -> str:
-    """Answers the open item by keyboard and waits for the next one, or the summary. Returns what the page said."""
-    article = page.locator("article[data-item]")
-    item = str(article.get_attribute("data-item"))
-    said = page.locator(".queue-head [role=status]").inner_text()
+def answer(page: Page) -> None:
+    """Answers the open item by keyboard and waits for the next one, or the summary."""
+    item = page.locator("article[data-item]").get_attribute("data-item")
     for key in ("1", "4", "Enter"):
         page.keyboard.press(key)
     expect(page.locator(f"article[data-item='{item}']")).to_have_count(0)
-    return said
 
 
 def is_done(page: Page) -> bool:
@@ -65,47 +107,60 @@ def is_done(page: Page) -> bool:
     return page.locator("[data-queue-done]").count() > 0
 
 
-def test_every_item_gets_two_answers_although_one_browser_dies(
-    person: Callable[..., Visit], mates: list[Any], training: Training
+def test_every_item_gets_two_answers_although_a_browser_is_killed(
+    person: Callable[..., Visit],
+    mates: list[Any],
+    training: Training,
+    browser_type: BrowserType,
+    browser_type_launch_args: dict[str, Any],
 ) -> None:
-    training.pushed(1, ITEMS)
+    for step in range(ITEMS // 50):
+        training.pushed(step, 50)
     queue = create_queue(training, num_reviewers_per_item=2)
     path = f"/queues/{queue}/review/"
-    quinn, ravi, lead = person(mates[0]), person(mates[1]), person()
-    people = [quinn.go(path), ravi.go(path), lead.go(path)]
-    for turn in range(4):
-        for page in people:
+    doomed = DoomedBrowser(browser_type, browser_type_launch_args, mates[0])
+    doomed.page.goto(training.product.url + path)
+    pages = [doomed.page, person(mates[1]).go(path), person().go(path)]
+    for turn in range(BY_KEYBOARD):
+        for page in pages:
             answer(page)
-            expect(page.locator(".queue-head [role=status]")).to_have_text(
-                re.compile(rf"^{turn + 1} answered, \d+ left$")
-            )
-    quinn.context.close()
-    quinn.faults.clear()
-    for page in people[1:]:
-        while not is_done(page):
-            answer(page)
-    back = person(mates[0])
-    page = back.go("/queues/")
-    expect(page.locator("#queues")).to_contain_text("4 / ")
-    page = back.go(path)
-    while not is_done(page):
-        answer(page)
-    items = training.product.get(f"queues/{queue}/items/?page_size=100")["results"]
+            expect(page.locator(STATUS)).to_contain_text(f"{turn + 1} answered, ")
+    for page in pages:
+        page.evaluate(ANSWER_MANY, [queue, ITEMS // 2])
+    while doomed.page.evaluate("window.answered") < 25:
+        doomed.page.wait_for_timeout(50)
+    doomed.kill()
+    for page in pages[1:]:
+        page.evaluate("window.working")
+
+    state = training.product.get(f"queues/{queue}/")
+    stored = {row["user"]: row["done"] for row in state["people"]}
+    assert stored["quinn"] >= BY_KEYBOARD + 25
+    assert state["answers_done"] == sum(stored.values()) < 2 * ITEMS  # what quinn had open waits for her
+    visit = person(mates[0])
+    expect(visit.go("/queues/").locator("#queues")).to_contain_text(f"{stored['quinn']} answered by you")
+    back = visit.go(path)
+    expect(back.locator(STATUS)).to_contain_text(f"{stored['quinn']} answered, ")
+    for _ in range(BY_KEYBOARD // 2):
+        answer(back)
+    for page in (back, *pages[1:]):
+        page.evaluate(ANSWER_MANY, [queue, ITEMS])
+    for page in (back, *pages[1:]):
+        page.evaluate("window.working")
+
+    items = training.product.get(f"queues/{queue}/items/?page_size={ITEMS}")["results"]
     answers = [item["answers"]["correct"] for item in items]
     assert len(answers) == ITEMS and all(len(each) == 2 for each in answers), answers
+    labels = training.product.get(f"labels/?run={training.uid}&name=correct&page_size=500")["results"]
     state = training.product.get(f"queues/{queue}/")
-    counted = {row["user"]: row["done"] for row in state["people"]}
-    assert state["answers_done"] == state["answers"] == 2 * ITEMS == sum(counted.values())
-    given: dict[str, int] = {}
-    for each in answers:
-        for author in each:
-            given[author] = given.get(author, 0) + 1
-    assert given == counted and state["people"][0]["held"] == 0
-    expect(page.locator("[data-queue-done]")).to_contain_text(f"You answered {counted['quinn']} items.")
-    page = lead.go(f"/queues/{queue}/")
-    expect(page.locator("#progress")).to_contain_text(f"{ITEMS} of {ITEMS} items complete")
-    assert list_violations(page) == []
-    assert list_cut(page) == []
+    done = {row["user"]: row["done"] for row in state["people"]}
+    assert state["answers_done"] == state["answers"] == 2 * ITEMS == sum(done.values())
+    assert Counter(author for each in answers for author in each) == done
+    assert Counter(label["author"] for label in labels) == done and len({label["id"] for label in labels}) == 2 * ITEMS
+    assert [row["held"] for row in state["people"]] == [0, 0, 0]
+    for page, name in ((back, "quinn"), (pages[1], "ravi"), (pages[2], "admin")):
+        page.goto(training.product.url + path)
+        expect(page.locator("[data-queue-done]")).to_contain_text(f"You answered {done[name]} items.")
 
 
 def test_answers_wait_for_an_unreachable_server(visit: Visit, training: Training) -> None:
@@ -133,48 +188,87 @@ def test_answers_wait_for_an_unreachable_server(visit: Visit, training: Training
     visit.forgive()
 
 
-def test_a_blind_queue_tells_a_reviewer_nothing(
-    person: Callable[..., Visit], mates: list[Any], training: Training
-) -> None:
+def test_a_blind_reviewer_learns_nothing(person: Callable[..., Visit], mates: list[Any], training: Training) -> None:
     rows = [
-        {"prompt": f"Why {n}?", "response": f"Because {n}.", "score": 0.7654321 + n / 1e6, "group": f"grp-{n}",
-         "index": 0, "ground_truth": f"truth-{n}", "data_source": "hidden-source"}
-        for n in range(4)
+        {**row, "score": 0.7654321 + at / 1e6, "group": f"grp-{at}", "ground_truth": f"truth-{at}",
+         "data_source": "hidden-source"}
+        for at, row in enumerate(generations(1, 5))
     ]  # fmt: skip
-    training.pushed(770077, 4, rows)
-    samples = training.samples(770077)
+    training.pushed(770077, 5, rows)
+    samples = [row["id"] for row in training.samples(770077)]
     queue = create_queue(training, name="Neutral", is_blind=True, num_reviewers_per_item=2)
-    training.product.post("labels/", {"sample": samples[0]["id"], "name": "correct", "value": False})
+    item = training.product.post(f"queues/{queue}/next/", {})["item"]
+    answers = {"correct": {"value": False, "rationale": "others-reason"}}
+    training.product.post(f"queues/{queue}/items/{item['id']}/answers/", {"answers": answers}, "PUT")
     visit = person(mates[0])
     told: list[tuple[str, str]] = []
 
-    def keep(response: Response) -> None:
-        if response.request.resource_type in ("document", "fetch", "xhr") and response.status == 200:
-            told.append((response.url, response.text()))
+    def record(route: Route) -> None:
+        response = route.fetch(max_redirects=0)
+        told.append((route.request.url, f"{response.headers} {response.body().decode(errors='replace')}"))
+        route.fulfill(response=response)
 
     def listen(socket: WebSocket) -> None:
         socket.on("framereceived", lambda frame: told.append((socket.url, str(frame))))
 
+    visit.context.route(re.compile("^(?!.*/static/)"), record)
     visit.page.on("websocket", listen)
-    visit.context.on("requestfinished", lambda request: keep(request.response()))
-    page = visit.go("/queues/")
-    page.wait_for_load_state("networkidle")
+    visit.go("/queues/").wait_for_load_state("networkidle")
     page = visit.go(f"/queues/{queue}/review/")
-    assert list_violations(page) == []
-    assert list_cut(page) == []
-    assert overflow(page) == 0
-    page.set_viewport_size({"width": 1440, "height": 900})
     answer(page)
     page.keyboard.press("u")
-    expect(page.locator(".queue-head [role=status]")).to_have_text("0 answered, 4 left")
+    expect(page.locator(STATUS)).to_have_text("0 answered, 5 left")
     answer(page)
     page.keyboard.press("s")
-    expect(page.locator(".queue-head [role=status]")).to_have_text("1 answered, 2 left")
+    expect(page.locator(STATUS)).to_have_text("1 answered, 3 left")
+    page.locator(".queue-item").press("2")
+    page.wait_for_timeout(1000)  # the draft is saved
+    page.reload()
+    training.product.post(f"queues/{queue}/next/", {"after": item["position"]})  # somebody else works, too
     while not is_done(page):
         answer(page)
-    for path in ("api/v1/queues/?state=all", f"api/v1/queues/{queue}/"):
-        told.append((path, page.request.get(f"{visit.site.url}/{path}").text()))
-    assert any("Because" in text for _url, text in told) and any("topics" in text for _url, text in told)
-    secrets = ["0.765", "0.77", "truth-", "grp-", "hidden-source", "770077", training.uid, training.name]
-    for secret in [*secrets, *(row["id"] for row in samples)]:
+    visit.go("/queues/").wait_for_load_state("networkidle")
+    paths = ["queues/?state=all", f"queues/{queue}/", f"queues/{queue}/items/", f"queues/{queue}/agreement/"]
+    for path in paths:
+        told.append((path, page.evaluate("(path) => fetch(path).then((answer) => answer.text())", f"/api/v1/{path}")))
+    for path in (f"/queues/{queue}/", f"/queues/{queue}/agreement/"):
+        page.evaluate("(path) => fetch(path)", path)
+    page.evaluate(ANSWER_MANY, [queue, 1])
+    page.evaluate("window.working")
+
+    said = " ".join(text for _url, text in told)
+    assert "says 5" in said and "topics" in said  # texts and notifications were recorded
+    hidden = ["0.765", "0.77", "truth-", "grp-", "hidden-source", "770077", training.uid, training.name]
+    for secret in [*hidden, "others-reason", *samples]:
         assert [url for url, text in told if secret in text] == [], secret
+    visit.forgive()  # what only leads may see was refused
+
+
+def test_a_key_right_after_another_one_decides_the_item_that_it_opens(
+    visit: Visit, mates: list[Any], training: Training
+) -> None:
+    training.pushed(1, 4)
+    queue = create_queue(training, num_reviewers_per_item=2)
+    contexts = [visit.context, visit.context.browser.new_context(storage_state=mates[1])]  # type: ignore[union-attr]
+    for context, is_correct in zip(contexts, (True, False), strict=True):
+        page = context.new_page()
+        page.goto(f"{visit.site.url}/queues/{queue}/review/")
+        page.evaluate(ANSWER_MANY.replace("value: true", f"value: {str(is_correct).lower()}"), [queue, 4])
+        page.evaluate("window.working")
+        page.close()
+    contexts[1].close()
+    page = visit.go(f"/queues/{queue}/agreement/")
+    marked = page.locator("#decide-list a[aria-current]")
+    visit.context.route(re.compile("item="), slow_down)
+    page.keyboard.press("j")
+    for key in ("1", "j", "2"):  # while the page of the second item loads
+        page.keyboard.press(key)
+    expect(page.locator("#decide-filter")).to_contain_text(re.compile(r"open\s*2\s*decided\s*2"))
+    items = training.product.get(f"queues/{queue}/items/?page_size=10")["results"]
+    assert [item["decided"].get("correct") for item in items] == [None, True, None, False]
+    expect(marked).to_have_count(1)
+
+
+def slow_down(route: Route) -> None:
+    time.sleep(0.3)
+    route.continue_()

@@ -191,8 +191,12 @@ class ItemAnswers(ApiView):
         row, seconds = item_or_404(queue, item), parse_seconds(data)
         if queue.unit == Queue.Unit.GROUP:
             order = queues.resolve_order(row, self.user, parse_order(data))
-            queues.store_order(row, self.user, order, rationale=data.text("rationale", 2000), seconds=seconds)
-            return Response({"item": row.pk, "done": True})
+            rationale, is_draft = data.text("rationale", 2000), data.boolean("draft")
+            if is_draft:
+                queues.save_order_draft(row, self.user, order, rationale)
+            else:
+                queues.store_order(row, self.user, order, rationale=rationale, seconds=seconds)
+            return Response({"item": row.pk, "done": not is_draft})
         answers = parse_answers(data)
         if data.boolean("draft"):
             queues.save_draft(row, self.user, answers)
@@ -374,7 +378,7 @@ def serialize_open_item(slot: QueueSlot, request: Request) -> dict[str, Any]:
         ],
         **content.context,
         "questions": [serialize_question(question) for question in queues.list_questions(item.queue)],
-        "entered": queues.load_entered_answers(item, user),
+        "entered": queues.load_entered_content(item, user),
     }
 
 

@@ -57,6 +57,7 @@ class ShownResponse:
     key: str
     html: SafeString
     content: queues.ResponseContent
+    place: int | None = None
 
 
 def build_item_context(queue: Queue, slot: QueueSlot, user: User) -> dict[str, Any]:
@@ -68,9 +69,17 @@ def build_item_context(queue: Queue, slot: QueueSlot, user: User) -> dict[str, A
         content = queues.load_item_content(item, user)
     except RolloutError as error:
         return context | {"unread": str(error)}
-    entered = queues.load_entered_answers(item, user)
+    entered = queues.load_entered_content(item, user)
+    order = entered.get("order", {}).get("value", []) if context["is_group"] else []
+    places = {number: place for place, numbers in enumerate(order, 1) for number in numbers}
     responses = [
-        ShownResponse(row.number, get_digit(row.number), render_text(row.response, f"r{row.number}-"), row)
+        ShownResponse(
+            row.number,
+            get_digit(row.number),
+            render_text(row.response, f"r{row.number}-"),
+            row,
+            places.get(row.number),
+        )
         for row in content.responses
     ]
     return context | {

@@ -180,6 +180,9 @@ def save_answers_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
         seconds = parse_seconds(form.get("seconds", ""))
         if queue.unit == Queue.Unit.GROUP:
             order = queues.resolve_order(row, user, item_view.parse_order(form))
+            if form.get("draft"):
+                queues.save_order_draft(row, user, order)
+                return JsonResponse({"message": ""})
             queues.store_order(row, user, order, rationale=form.get("rationale", ""), seconds=seconds)
         elif form.get("draft"):
             queues.save_draft(row, user, item_view.parse_answers(queue, form))

@@ -113,10 +113,14 @@ addEventListener("popstate", () => onpopstate || location.reload());
   const plain = ({ key, code, shiftKey, ctrlKey, metaKey, altKey }) => ({ key, code, shiftKey, ctrlKey, metaKey, altKey });
 
   // Keys after the one that leaves the page are for the next page. If the page stays, for example after a download, they are
-  // named and not used.
-  addEventListener("beforeunload", () => {
+  // named and not used. A form is sent a moment after its key, before the browser says that the page is left.
+  function waitForNextPage() {
     const stays = () => waiting.length && reject();
     waitFor(new Promise((resolve) => setTimeout(resolve, MAX_LEAVING)).then(stays));
+  }
+  addEventListener("beforeunload", waitForNextPage);
+  addEventListener("submit", ({ target, defaultPrevented }) => {
+    if (!defaultPrevented && target.getAttribute("method") !== "dialog" && !target.hasAttribute("target")) waitForNextPage();
   });
   addEventListener("pagehide", () => {
     const keys = waiting.map(({ event }) => plain(event));

@@ -172,15 +172,20 @@ function saveDraft() {
   clearTimeout(draftTimer);
   draftTimer = 0;
   const sent = form();
-  if (!sent || order) return null;
+  if (!sent) return null;
   draft = postForm(sent, { draft: "1" }).catch(() => {}); // the answers themselves are saved with Enter
   return draft;
+}
+
+function scheduleDraft() {
+  clearTimeout(draftTimer);
+  draftTimer = setTimeout(saveDraft, DRAFT_DELAY);
 }
 
 // The page is left within a moment after a change.
 window.addEventListener("pagehide", () => {
   const sent = form();
-  if (!draftTimer || !sent || order) return;
+  if (!draftTimer || !sent) return;
   const data = new FormData(sent);
   data.set("draft", "1");
   navigator.sendBeacon(sent.action, data);
@@ -189,7 +194,7 @@ window.addEventListener("pagehide", () => {
 // --- putting responses in order ---------------------------------------------------------------------------------------
 
 let order = null;
-const startOrder = () => (order = panel.querySelector(".order-grid") ? new Order(panel) : null);
+const startOrder = () => (order = panel.querySelector(".order-grid") ? new Order(panel, scheduleDraft) : null);
 document.addEventListener("deck:settled", ({ detail }) => detail.panel === panel && startOrder());
 
 // --- listening --------------------------------------------------------------------------------------------------------
@@ -224,8 +229,7 @@ panel.addEventListener("click", ({ target }) => {
 
 panel.addEventListener("input", () => {
   showError("");
-  clearTimeout(draftTimer);
-  draftTimer = setTimeout(saveDraft, DRAFT_DELAY);
+  scheduleDraft();
 });
 panel.addEventListener("focusin", ({ target }) => {
   const question = target.closest(".question");

@@ -129,7 +129,7 @@ def test_the_responses_of_a_group_are_shuffled_for_each_person(
 ) -> None:
     queue = create(lead, run, unit="group", num_reviewers_per_item=8)
     orders = set()
-    for number in range(6):
+    for number in range(5):
         user = builders.member(project, f"p{number}", "annotator")
         api = ApiClient.with_token(user, "read", "annotate")
         item = api("POST", f"queues/{queue}/next/", {}).json()["item"]
@@ -137,8 +137,12 @@ def test_the_responses_of_a_group_are_shuffled_for_each_person(
         assert item["responses"] == again["responses"]
         orders.add(tuple(row["sample"] for row in item["responses"]))
         best = item["responses"][2]["sample"]
-        order = {"order": [[3], [1, 2, 4]]}
-        assert api("PUT", f"queues/{queue}/items/{item['id']}/answers/", order).status_code == 200
+        order, path = {"order": [[3], [1, 2, 4]]}, f"queues/{queue}/items/{item['id']}/answers/"
+        draft = api("PUT", path, {"order": [[4], [2, 1]], "rationale": "so", "draft": True})
+        assert draft.status_code == 200 and draft.json()["done"] is False
+        entered = api("POST", f"queues/{queue}/next/", {}).json()["item"]["entered"]
+        assert entered["order"]["rationale"] == "so" and list(map(sorted, entered["order"]["value"])) == [[4], [1, 2]]
+        assert api("PUT", path, order).status_code == 200
         rank = run.labels.get(sample=best, author=user.username, name="rank")
         assert rank.value == 1
     assert len(orders) > 1

@@ -166,6 +166,25 @@ def test_the_order_of_a_group_becomes_a_rank_for_each_response(run: Run, lead: U
     ranks = dict(Label.objects.filter(name="rank").values_list("sample", "number"))
     assert ranks == {c: 1, a: 2, b: 2, d: 4}
     assert queues.claim_next(queue, ann) is None
+    stored = {"order": {"value": [[c], sorted([a, b]), [d]], "rationale": "shortest"}}
+    assert queues.load_entered_answers(item, ann) == stored
+    assert queues.undo_submission(queue, ann) == item and queues.load_entered_answers(item, ann) == stored
+
+
+def test_an_order_that_came_too_late_is_kept(run: Run, lead: User, ann: User, bob: User) -> None:
+    queue = create(run, lead, unit="group", q="step:1", count=1, selection="worst")
+    item = take(queue, ann).item
+    a, b, c, d = (sample.pk for sample in queues.list_group_samples(item))
+    queues.save_order_draft(item, ann, [[d], ["strange"], [c]])
+    assert queues.load_entered_answers(item, ann)["order"]["value"] == [[d], [c]]
+    QueueSlot.objects.update(reserved_until=timezone.now() - timedelta(minutes=1))
+    assert take(queue, bob).item == item
+    with pytest.raises(SlotTakenError, match="bob"):
+        queues.store_order(item, ann, [[d], [c], [a, b]], rationale="clear")
+    assert queues.load_entered_answers(item, ann) == {"order": {"value": [[d], [c], [a, b]], "rationale": "clear"}}
+    queues.skip_item(item, bob)
+    assert take(queue, ann).item == item
+    queues.store_order(item, ann, [[d], [c], [a, b]])
 
 
 def test_progress_of_all_of_one_and_of_each(run: Run, lead: User, ann: User, bob: User) -> None:

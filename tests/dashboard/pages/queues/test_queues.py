@@ -111,13 +111,23 @@ def test_a_blind_queue_shows_a_reviewer_nothing_but_texts(run: Run, lead: User, 
     pages = [html, ann.get("/queues/").content.decode()]
     order = {"place.1": "1", "place.2": "1", "place.3": "2"}
     form = order if unit == "group" else {"q.correct": "true"}
+    part = {"place.2": "1", "draft": "1"}
+    ann.post(f"/queues/{queue.pk}/items/{item}/answers/", part, headers={"accept": "application/json"})
+    pages.append(open_item(ann, queue)[1])
+    assert list_places(pages[-1]) == (["", "1", ""] if unit == "group" else [])
     saved = ann.post(f"/queues/{queue.pk}/items/{item}/answers/", form, headers={"accept": "application/json"})
     assert saved.status_code == 200
     pages += [saved.content.decode(), *(open_item(ann, queue, query)[1] for query in ("", f"?item={item}"))]
     samples = list(run.steps.get().rows.values_list("pk", flat=True))
     for secret in ("secret", "0.77", "0.765", "770077", run.uid, *samples):
         assert all(secret not in page for page in pages), secret
+    assert list_places(pages[-1]) == (["1", "1", "2"] if unit == "group" else [])
     assert "text 0" in html and "Hidden in blind mode" in html
+
+
+def list_places(html: str) -> list[str]:
+    """The places of the responses of a group, in the order of their numbers."""
+    return re.findall(r'name="place.\d" form="answers-form"\s+value="(.*?)"', html)
 
 
 def test_a_lead_creates_follows_and_closes_a_queue(run: Run, lead: User, ann: Client) -> None:

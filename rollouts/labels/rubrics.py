@@ -36,8 +36,9 @@ def load_rubric(project: Project, number: int | None = None) -> RubricVersion:
     return DEFAULT_RUBRIC
 
 
-def read_rubric(row: Rubric) -> RubricVersion:
-    author = row.created_by.get_username() if row.created_by else ""
+def read_rubric(row: Rubric, *, has_author: bool = True) -> RubricVersion:
+    """Without `has_author` the row of the author is not read."""
+    author = row.created_by.get_username() if has_author and row.created_by else ""
     return RubricVersion(row.number, parse_questions(row.questions), row.guidelines, row.pk, author, row.created_at)
 
 

@@ -61,10 +61,10 @@ from rollouts.queues.slots import (
 __all__ = [
     "ItemAnswers", "ItemContent", "MAX_ITEMS", "OwnProgress", "PersonProgress", "QuestionAgreement", "QueueAgreement",
     "QueueClosedError", "QueuePreview", "QueueProgress", "REVIEW_ROLES", "ResponseContent", "SlotTakenError",
-    "claim_item", "claim_next", "close_queue", "create_queue", "decide_answer", "extend_growing_queues",
-    "extend_queue", "forecast_end", "has_growing_queues", "has_items_to_answer", "list_given", "list_group_samples",
-    "list_open_queues", "list_questions", "load_answer_of", "load_answers", "load_entered_answers", "load_entered_content", "load_item_content",
-    "load_own_progress", "load_people_progress", "load_progress", "load_queue_rubric", "measure_queue_agreement",
-    "preview_queue", "renew_slot", "reopen_queue", "resolve_order", "save_draft", "save_order_draft", "skip_item", "store_order",
-    "submit_answers", "undo_submission", "update_queue",
+    "claim_item", "claim_next", "close_queue", "create_queue", "decide_answer", "extend_growing_queues", "extend_queue",
+    "forecast_end", "has_growing_queues", "has_items_to_answer", "list_given", "list_group_samples", "list_open_queues",
+    "list_questions", "load_answer_of", "load_answers", "load_entered_answers", "load_entered_content",
+    "load_item_content", "load_own_progress", "load_people_progress", "load_progress", "load_queue_rubric",
+    "measure_queue_agreement", "preview_queue", "renew_slot", "reopen_queue", "resolve_order", "save_draft",
+    "save_order_draft", "skip_item", "store_order", "submit_answers", "undo_submission", "update_queue",
 ]  # fmt: skip

@@ -214,8 +214,8 @@ def get_question_keys(queue: Queue) -> list[str]:
 
 
 def load_queue_rubric(queue: Queue) -> RubricVersion:
-    """Returns the version of the rubric that the queue asks."""
-    return read_rubric(queue.rubric) if queue.rubric else load_rubric(queue.project, 0)
+    """Returns the version of the rubric that the queue asks, without its author."""
+    return read_rubric(queue.rubric, has_author=False) if queue.rubric else load_rubric(queue.project, 0)
 
 
 def store_draw(queue: Queue, run: Run, draw: Draw, gold: Mapping[str, tuple[int, dict[str, Any]]]) -> int:

@@ -64,8 +64,7 @@ def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSl
     is_leaving = after is not None
     if is_leaving:
         held = held.filter(position__gt=after)
-    rows = held.free_for(user, now).order_by().values_list("position", "pk")  # not sorted by an index of all slots
-    if own := min(rows, default=None):
+    if own := min(held.order_by().values_list("position", "pk"), default=None):  # not sorted by an index of all slots
         return renew_slot(load_slot(queue, user, own[1]))
     if after is None:
         after = queue.slots.filter(user=user).exclude(done_at=None).aggregate(last=Max("position"))["last"]

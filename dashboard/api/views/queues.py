@@ -52,7 +52,7 @@ class Queues(ApiView):
     def get(self, request: Request) -> Response:
         """Queues of your projects with their progress, newest first."""
         query = self.parse_query()
-        rows = visible_queues(request).prefetch_related("runs").order_by("-pk")
+        rows = visible_queues(request).select_related("created_by").prefetch_related("runs").order_by("-pk")
         if "project" in query:
             rows = rows.filter(project=permissions.project_or_404(request, query["project"]))
         state = query.choice("state", STATES, "open")
@@ -250,7 +250,7 @@ class DecideItem(ApiView):
 def visible_queues(request: Request) -> QuerySet[Queue]:
     """Queues of the user's projects. A token of a project sees only those of the project."""
     rows = Queue.objects.filter(project__in=permissions.visible_projects(request))
-    return rows.select_related("project", "rubric__created_by", "created_by").prefetch_related("reviewers")
+    return rows.select_related("project", "rubric").prefetch_related("reviewers")
 
 
 def queue_or_404(request: Request, pk: int) -> Queue:

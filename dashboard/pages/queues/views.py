@@ -233,7 +233,7 @@ def undo_answer_view(request: HttpRequest, pk: int) -> HttpResponse:
 
 def queue_or_404(request: HttpRequest, pk: int) -> Queue:
     rows = Queue.objects.filter(project__in=permissions.visible_projects(request))
-    rows = rows.select_related("project", "rubric__created_by", "created_by").prefetch_related("reviewers")
+    rows = rows.select_related("project", "rubric").prefetch_related("reviewers")
     queue = rows.filter(pk=pk).first()
     if queue is None:
         raise Http404(_("Queue {number} not found, or you have no access to it.").format(number=pk))

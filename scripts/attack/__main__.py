@@ -2,7 +2,7 @@
 
     python -m scripts.attack load --seconds 60
     python -m scripts.attack regex
-    python -m scripts.attack queues
+    python -m scripts.attack queues --postgres
 
 Starts a server of its own on 127.0.0.1. Exit status 1: a budget is missed. On a busy machine latencies are upper
 bounds.
@@ -23,11 +23,11 @@ from tests.support.server import Product
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.attack", description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    load = commands.add_parser("load", help="clients push and readers open pages at the same time")
-    load.add_argument("--seconds", type=float, default=60, help="default: %(default)s")
-    load.add_argument("--clients", type=int, default=100, help="default: %(default)s")
-    load.add_argument("--readers", type=int, default=20, help="default: %(default)s")
-    load.add_argument(
+    clients = commands.add_parser("load", help="clients push and readers open pages at the same time")
+    clients.add_argument("--seconds", type=float, default=60, help="default: %(default)s")
+    clients.add_argument("--clients", type=int, default=100, help="default: %(default)s")
+    clients.add_argument("--readers", type=int, default=20, help="default: %(default)s")
+    clients.add_argument(
         "--every",
         type=float,
         default=5,
@@ -39,21 +39,22 @@ def main() -> int:
     queues.add_argument("--seconds", type=float, default=60, help="default: %(default)s")
     queues.add_argument("--clients", type=int, default=40, help="default: %(default)s")
     queues.add_argument("--items", type=int, default=20_000, help="default: %(default)s")
-    queues.add_argument("--every", type=float, default=1, help="seconds for an item (default: %(default)s)")
+    queues.add_argument("--every", type=float, default=3, help="seconds for an item (default: %(default)s)")
+    queues.add_argument("--postgres", action="store_true", help="use a temporary PostgreSQL instead of SQLite")
     arguments = parser.parse_args()
     busy, cores = os.getloadavg()[0], os.cpu_count() or 1
     print(f"{cores} cores, load average {busy:.1f} before the start")
     if busy > cores / 2:
         print("This machine is busy: latencies are upper bounds.")
+    if arguments.command == "queues":
+        options = QueueOptions(arguments.seconds, arguments.clients, arguments.items, arguments.every)
+        return 0 if run_queues(options, use_postgres=arguments.postgres) else 1
     with Product() as server:
         if arguments.command == "regex":
             is_met = run_regex(server, arguments.seconds)
-        elif arguments.command == "queues":
-            options = QueueOptions(arguments.seconds, arguments.clients, arguments.items, arguments.every)
-            is_met = run_queues(server, options)
         else:
-            load_options = LoadOptions(arguments.seconds, arguments.clients, arguments.readers, arguments.every)
-            is_met = run_load(server, load_options)
+            load = LoadOptions(arguments.seconds, arguments.clients, arguments.readers, arguments.every)
+            is_met = run_load(server, load)
     return 0 if is_met else 1
 
 

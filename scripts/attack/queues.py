@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.attack.load import PROJECT, Measurements, build_step, open_run, push_step
+from tests.chaos.postgres import Postgres, find_programs
 from tests.support.server import Product
 
 STEP_ROWS = 1000
@@ -51,12 +53,8 @@ class Reviewer:
     def __init__(self, server: Product, queue: int, token: str, number: int, measured: Measurements) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        self.path, self.measured, self.chance, self.answered = (
-            f"/api/v1/queues/{queue}/",
-            measured,
-            random.Random(number),
-            0,
-        )
+        self.path, self.measured, self.chance = f"/api/v1/queues/{queue}/", measured, random.Random(number)
+        self.answered = 0
 
     def send(self, kind: str, method: str, path: str, data: Any) -> Any:
         started = time.perf_counter()
@@ -117,37 +115,60 @@ def create_queue(server: Product, items: int) -> int:
     return int(server.post("queues/", queue)["id"])
 
 
-def run_queues(server: Product, options: QueueOptions) -> bool:
+def run_queues(options: QueueOptions, *, use_postgres: bool) -> bool:
     """Prints latencies, errors and counts. Returns whether the budgets are met."""
+    if not use_postgres:
+        with Product() as server:
+            return attack(server, options)
+    programs = find_programs()
+    if programs is None:
+        raise SystemExit("PostgreSQL is missing: apt-get install postgresql")
+    postgres = Postgres(programs)
+    try:
+        os.environ["DATABASE_URL"] = postgres.url
+        with Product() as server:
+            return attack(server, options)
+    finally:
+        postgres.remove()
+
+
+def attack(server: Product, options: QueueOptions) -> bool:
     queue = create_queue(server, options.items)
     tokens = run_shell(server, CREATE_TOKENS.format(project=PROJECT, count=options.clients))
     measured = Measurements()
     reviewers = [Reviewer(server, queue, token, number, measured) for number, (token,) in enumerate(tokens)]
+    reviewers[0].send("first", "POST", "next/", {})  # reads what the process reads once
+    used = server.count_cpu_seconds()
     end = time.monotonic() + options.seconds
     threads = [threading.Thread(target=reviewer.work, args=(end, options.every)) for reviewer in reviewers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    used = server.count_cpu_seconds() - used
     answered = sum(reviewer.answered for reviewer in reviewers)
     counted = [int(word) for word in run_shell(server, COUNT.format(queue=queue))[0]]
-    return report(measured, options, answered, counted)
+    return report(measured, options, answered, counted, used)
 
 
-def report(measured: Measurements, options: QueueOptions, answered: int, counted: list[int]) -> bool:
+def report(measured: Measurements, options: QueueOptions, answered: int, counted: list[int], cpu: float) -> bool:
+    requests = sum(map(len, measured.seconds.values()))
     print(
         f"{options.clients} reviewers, an item each {options.every:g} s, {options.items:,} items, "
-        f"{options.seconds:g} s: {answered / options.seconds:.1f} answers/s"
+        f"{options.seconds:g} s: {answered / options.seconds:.1f} answers/s, "
+        f"{cpu / max(1, requests) * 1000:.0f} ms of CPU per request"
     )
     is_met = not measured.errors and answered > 0
+    budget = MAX_ANSWER_SECONDS * 1000
     for kind in ("next", "answers"):
         p50, p95, p99 = (measured.compute_percentile([kind], share) * 1000 for share in (0.5, 0.95, 0.99))
-        is_met &= p95 <= MAX_ANSWER_SECONDS * 1000
-        budget = MAX_ANSWER_SECONDS * 1000
+        is_met &= p95 <= budget
         print(f"{kind:8} p50 {p50:.0f} ms   p95 {p95:.0f} ms (budget {budget:.0f} ms)   p99 {p99:.0f} ms")
     slots, pairs, most, labels, most_labels = counted
     is_met &= slots == pairs == labels == answered and max(most, most_labels) <= REVIEWERS_PER_ITEM
-    print(f"answers {answered} acknowledged, {slots} stored, {labels} labels, at most {most} per item")
+    print(
+        f"answers {answered} acknowledged, {slots} stored, {labels} labels, at most {max(most, most_labels)} per item"
+    )
     print(f"errors  {len(measured.errors)}", *measured.errors[:5], sep="\n  ")
     print("budgets met" if is_met else "BUDGET MISSED")
     return is_met

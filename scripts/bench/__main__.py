@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from scripts.bench import baseline, client, load, replay, screen, slime
+from scripts.bench import baseline, client, load, queues, replay, screen, slime
 from tests.support.server import Product
 
 
@@ -62,13 +62,6 @@ def measure_server(server: Product, files: list[Path], records: int, scratch: Pa
         show(f"exact substring over all: {needle}", f"{ms:.0f} ms, {hits} hits", "<= 600 ms at 630 MB")
 
 
-def measure_queue(server: Product) -> None:
-    uid = server.get("runs/?project=bench&name=sustained")["results"][0]["id"]
-    items, opened, served = load.review_queue(server, uid)
-    show(f"review queue of {items:,} items opens", f"{opened:.0f} ms", "<= 300 ms")
-    show("  and serves the next item", f"{served:.1f} ms", "<= 50 ms")
-
-
 def measure_replay(server: Product, scratch: Path, size: int = 1 << 30) -> None:
     folder = replay.write_step(scratch / "stored", size)
     plain = replay.measure_copy(folder, scratch / "copy")
@@ -85,21 +78,25 @@ def main() -> None:
     parser.add_argument("--metric-steps", type=int, default=10000)
     parser.add_argument("--screen-steps", type=int, default=10000, help="steps of the long run that Chromium opens")
     parser.add_argument("--only-screen", action="store_true", help="only the measurements in Chromium")
+    parser.add_argument("--only-queues", action="store_true", help="only the review of a million samples")
     parser.add_argument("--skip-memory", action="store_true", help="skip the upload of 2 GB that measures memory")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rd-bench-files-") as folder:
         files = write_workload(Path(folder) / "workload", args.records)
         with Product() as server:
-            if not args.only_screen:
+            if not (args.only_screen or args.only_queues):
                 measure_all(server, files, args, Path(folder))
-            for row in screen.measure_pages(server, files[0], args.screen_steps):
-                show(*row)
+            with screen.open_chromium(server) as page:
+                if not args.only_queues:
+                    for row in screen.measure_pages(page, server, files[0], args.screen_steps):
+                        show(*row)
+                for row in queues.measure_queues(page, server, files[0]):
+                    show(*row)
 
 
 def measure_all(server: Product, files: list[Path], args: argparse.Namespace, folder: Path) -> None:
     measure_trainer(server, files)
     measure_server(server, files, args.records, folder)
-    measure_queue(server)
     for what, value in load.metrics(server, names=200, steps=args.metric_steps).items():
         show(f"metrics, {what}", f"{value:,.0f}", "<= 150 ms" if "charts" in what else "")
     measure_replay(server, folder)

@@ -117,20 +117,6 @@ def search(server: Product, uid: str, needle: str) -> tuple[float, int]:
     return measure_ms(lambda: server.fetch(path), 7), int(result["count"])
 
 
-def review_queue(server: Product, uid: str) -> tuple[int, float, float]:
-    """Items of a queue over all samples of the run, median ms of its progress, and of the next item to answer."""
-    settings = {"project": "bench", "name": "all", "runs": [uid], "num_reviewers_per_item": 2}
-    queue = server.post("queues/", settings)
-    path, times = f"queues/{queue['id']}/", []
-    opened = measure_ms(lambda: server.get(path))
-    for _ in range(15):
-        started = time.perf_counter()
-        item = server.post(f"{path}next/", {})["item"]
-        times.append((time.perf_counter() - started) * 1000)
-        server.post(f"{path}items/{item['id']}/answers/", {"answers": {"review": {"value": "ok"}}}, "PUT")
-    return int(queue["items"]), opened, statistics.median(times)
-
-
 def count_points(server: Product, uid: str) -> int:
     """Points of the first metric."""
     result = server.get(f"runs/{uid}/metrics/?name=group0/metric0&max_points=0")

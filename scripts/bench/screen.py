@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import time
@@ -98,20 +97,9 @@ def wait_until_idle(server: Product) -> None:
 
 def measure_load(server: Product, seconds: float) -> float:
     """Number of cores that the server's processes use."""
-    before = count_cpu_seconds(server)
+    before = server.count_cpu_seconds()
     time.sleep(seconds)
-    return (count_cpu_seconds(server) - before) / seconds
-
-
-def count_cpu_seconds(server: Product) -> float:
-    ticks = 0
-    for pid in server.pids():
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return (server.count_cpu_seconds() - before) / seconds
 
 
 def measure_keys(page: Page, server: Product, uid: str, pause: int, keys: int = 40, query: str = "") -> list[float]:
@@ -198,7 +186,7 @@ def add_tokens(row: dict[str, Any], count: int = 100_000) -> dict[str, Any]:
     return {**row, "response": "".join(words), "response_ids": ids, "logprobs": logprobs}
 
 
-def measure_pages(server: Product, file: Path, steps: int) -> Iterator[tuple[str, str, str]]:
+def measure_pages(page: Page, server: Product, file: Path, steps: int) -> Iterator[tuple[str, str, str]]:
     """Rows of the report: (what, measured, budget)."""
     rows = rows_of(file)
     small = log_run(server, "screen-56", {1: rows[:56]})
@@ -211,40 +199,39 @@ def measure_pages(server: Product, file: Path, steps: int) -> Iterator[tuple[str
     tokens = log_run(server, "screen-tokens", {1: [add_tokens(row) for row in rows[168:176]]})
     charts = [log_metrics(server, number) for number in range(3)]
     wait_until_idle(server)
-    with open_chromium(server) as page:
-        for what, uid, budget in (("56", small, "<= 50 ms"), ("1,024 x 8,000 tokens", large, "<= 150 ms")):
-            yield f"key to paint, p95, step of {what}", f"{p95(measure_keys(page, server, uid, 150)):.0f} ms", budget
-            yield "  the key held down", f"{p95(measure_keys(page, server, uid, 0)):.0f} ms", budget
-        for what, path in (("overview", ""), ("step", "steps/latest/")):
-            openings = measure_opening(page, [f"{server.url}/runs/{uid}/{path}" for uid in (few, many)])
-            few_ms, load_ms = (opening["load"] for opening in openings)
-            yield (
-                f"open {what} of {steps:,} steps",
-                f"{load_ms:.0f} ms, {load_ms / few_ms:.2f} x of 10 steps",
-                "<= 1.3 x",
-            )
-        spans = measure_keys(page, server, long, 500, keys=7)
-        yield "open a sample of 2 MB from the table", f"{statistics.median(spans):.0f} ms", "<= 200 ms"
-        sample = server.get(f"samples/?run={long}&split=train&step=1")["results"][0]["id"]
-        openings = measure_opening(
-            page, [f"{server.url}/{path}/" for path in (f"samples/{sample}", f"runs/{long}/steps/1")]
+    for what, uid, budget in (("56", small, "<= 50 ms"), ("1,024 x 8,000 tokens", large, "<= 150 ms")):
+        yield f"key to paint, p95, step of {what}", f"{p95(measure_keys(page, server, uid, 150)):.0f} ms", budget
+        yield "  the key held down", f"{p95(measure_keys(page, server, uid, 0)):.0f} ms", budget
+    for what, path in (("overview", ""), ("step", "steps/latest/")):
+        openings = measure_opening(page, [f"{server.url}/runs/{uid}/{path}" for uid in (few, many)])
+        few_ms, load_ms = (opening["load"] for opening in openings)
+        yield (
+            f"open {what} of {steps:,} steps",
+            f"{load_ms:.0f} ms, {load_ms / few_ms:.2f} x of 10 steps",
+            "<= 1.3 x",
         )
-        for span, what in zip(openings, ("by its link", "with the table of its step"), strict=True):
-            yield f"  {what}, visible part", f"{span['sight']:.0f} ms", "<= 250 ms" if what == "by its link" else ""
-            yield "    all", f"{span['load']:.0f} ms", ""
-        sample = server.get(f"samples/?run={looped}&split=train&step=1")["results"][0]["id"]
-        (span,) = measure_opening(page, [f"{server.url}/samples/{sample}/"])
-        ratio = f"{span['load'] / openings[0]['load']:.2f} x of one without a loop"
-        yield "open a looped sample of 2 MB, mixed scripts", f"{span['load']:.0f} ms, {ratio}", "<= 500 ms"
-        for what, query in (("100,000 tokens", ""), ("100,000 tokens, by token", "?view=tokens")):
-            spans = measure_keys(page, server, tokens, 500, keys=7, query=query)
-            yield f"open a sample of {what}", f"{statistics.median(spans):.0f} ms", "<= 200 ms"
-        seen, every = measure_charts(page, server, charts)
-        yield "48 charts of 3 runs x 10,000 steps, visible", f"{seen:.0f} ms", "<= 300 ms"
-        yield "  all", f"{every:.0f} ms", ""
-        for what, path in (("runs", "/"), ("overview", f"/runs/{few}/"), ("step", f"/runs/{few}/steps/latest/")):
-            english, chinese = (measure_size(page, server, path, language) for language in ("en", "zh-hans"))
-            yield f"scripts and styles of {what}", f"{english:.1f} KB, in Chinese {chinese:.1f}", "<= 60 KB"
+    spans = measure_keys(page, server, long, 500, keys=7)
+    yield "open a sample of 2 MB from the table", f"{statistics.median(spans):.0f} ms", "<= 200 ms"
+    sample = server.get(f"samples/?run={long}&split=train&step=1")["results"][0]["id"]
+    openings = measure_opening(
+        page, [f"{server.url}/{path}/" for path in (f"samples/{sample}", f"runs/{long}/steps/1")]
+    )
+    for span, what in zip(openings, ("by its link", "with the table of its step"), strict=True):
+        yield f"  {what}, visible part", f"{span['sight']:.0f} ms", "<= 250 ms" if what == "by its link" else ""
+        yield "    all", f"{span['load']:.0f} ms", ""
+    sample = server.get(f"samples/?run={looped}&split=train&step=1")["results"][0]["id"]
+    (span,) = measure_opening(page, [f"{server.url}/samples/{sample}/"])
+    ratio = f"{span['load'] / openings[0]['load']:.2f} x of one without a loop"
+    yield "open a looped sample of 2 MB, mixed scripts", f"{span['load']:.0f} ms, {ratio}", "<= 500 ms"
+    for what, query in (("100,000 tokens", ""), ("100,000 tokens, by token", "?view=tokens")):
+        spans = measure_keys(page, server, tokens, 500, keys=7, query=query)
+        yield f"open a sample of {what}", f"{statistics.median(spans):.0f} ms", "<= 200 ms"
+    seen, every = measure_charts(page, server, charts)
+    yield "48 charts of 3 runs x 10,000 steps, visible", f"{seen:.0f} ms", "<= 300 ms"
+    yield "  all", f"{every:.0f} ms", ""
+    for what, path in (("runs", "/"), ("overview", f"/runs/{few}/"), ("step", f"/runs/{few}/steps/latest/")):
+        english, chinese = (measure_size(page, server, path, language) for language in ("en", "zh-hans"))
+        yield f"scripts and styles of {what}", f"{english:.1f} KB, in Chinese {chinese:.1f}", "<= 60 KB"
 
 
 def log_metrics(server: Product, number: int, steps: int = 10_000) -> str:

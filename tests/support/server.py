@@ -192,6 +192,17 @@ class Product:
             total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
         return total / 1024
 
+    def count_cpu_seconds(self) -> float:
+        """CPU time of all processes. The database is counted only if it is SQLite."""
+        ticks = 0
+        for pid in self.pids():
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def disk(self) -> int:
         """Bytes below the data directory, logs left out."""
         return sum(file.stat().st_size for file in self.data.rglob("*") if file.is_file() and "logs" not in file.parts)

@@ -197,47 +197,59 @@ def test_a_blind_reviewer_learns_nothing(person: Callable[..., Visit], mates: li
     training.pushed(770077, 5, rows)
     samples = [row["id"] for row in training.samples(770077)]
     queue = create_queue(training, name="Neutral", is_blind=True, num_reviewers_per_item=2)
-    item = training.product.post(f"queues/{queue}/next/", {})["item"]
-    answers = {"correct": {"value": False, "rationale": "others-reason"}}
-    training.product.post(f"queues/{queue}/items/{item['id']}/answers/", {"answers": answers}, "PUT")
     visit = person(mates[0])
+    page = visit.page
     told: list[tuple[str, str]] = []
 
     def record(route: Route) -> None:
+        if route.request.resource_type == "document":
+            return route.continue_()
         response = route.fetch(max_redirects=0)
         told.append((route.request.url, f"{response.headers} {response.body().decode(errors='replace')}"))
-        route.fulfill(response=response)
+        return route.fulfill(response=response)
 
     def listen(socket: WebSocket) -> None:
         socket.on("framereceived", lambda frame: told.append((socket.url, str(frame))))
 
+    def load(path: str) -> None:
+        response = page.goto(visit.site.url + path)
+        assert response
+        told.append((path, f"{response.headers} {response.text()}"))
+
+    def answer_as_lead() -> None:
+        item = training.product.post(f"queues/{queue}/next/", {})["item"]
+        answers = {"correct": {"value": False, "rationale": "others-reason"}}
+        training.product.post(f"queues/{queue}/items/{item['id']}/answers/", {"answers": answers}, "PUT")
+
     visit.context.route(re.compile("^(?!.*/static/)"), record)
-    visit.page.on("websocket", listen)
-    visit.go("/queues/").wait_for_load_state("networkidle")
-    page = visit.go(f"/queues/{queue}/review/")
+    page.on("websocket", listen)
+    load("/queues/")
+    page.wait_for_load_state("networkidle")
+    answer_as_lead()
+    while not any(url.startswith("ws") and "queues" in text for url, text in told):
+        page.wait_for_timeout(50)
+    load(f"/queues/{queue}/review/")
     answer(page)
     page.keyboard.press("u")
     expect(page.locator(STATUS)).to_have_text("0 answered, 5 left")
     answer(page)
     page.keyboard.press("s")
     expect(page.locator(STATUS)).to_have_text("1 answered, 3 left")
-    page.locator(".queue-item").press("2")
+    page.keyboard.press("2")
     page.wait_for_timeout(1000)  # the draft is saved
-    page.reload()
-    training.product.post(f"queues/{queue}/next/", {"after": item["position"]})  # somebody else works, too
+    load(f"/queues/{queue}/review/")
+    answer_as_lead()
     while not is_done(page):
         answer(page)
-    visit.go("/queues/").wait_for_load_state("networkidle")
-    paths = ["queues/?state=all", f"queues/{queue}/", f"queues/{queue}/items/", f"queues/{queue}/agreement/"]
-    for path in paths:
-        told.append((path, page.evaluate("(path) => fetch(path).then((answer) => answer.text())", f"/api/v1/{path}")))
+    load("/queues/")
+    for path in ("queues/?state=all", *(f"queues/{queue}/{name}" for name in ("", "items/", "agreement/"))):
+        page.evaluate("(path) => fetch(path).then((answer) => answer.text())", f"/api/v1/{path}")
     for path in (f"/queues/{queue}/", f"/queues/{queue}/agreement/"):
-        page.evaluate("(path) => fetch(path)", path)
+        page.evaluate("(path) => fetch(path).then((answer) => answer.text())", path)
     page.evaluate(ANSWER_MANY, [queue, 1])
     page.evaluate("window.working")
 
-    said = " ".join(text for _url, text in told)
-    assert "says 5" in said and "topics" in said  # texts and notifications were recorded
+    assert any("says 5" in text for _url, text in told)  # texts were recorded
     hidden = ["0.765", "0.77", "truth-", "grp-", "hidden-source", "770077", training.uid, training.name]
     for secret in [*hidden, "others-reason", *samples]:
         assert [url for url, text in told if secret in text] == [], secret

@@ -5,12 +5,21 @@
 set -euo pipefail
 folder=$1 python=$2 torch=$3
 
-pip() { "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+# uv installs these 130 packages in 20 seconds, pip in 160: it resolves faster, downloads several files at once, and
+# leaves compiling to the first import. It does not read pip's settings, so those of the environment are handed on.
+[ -z "${PIP_FIND_LINKS:-}" ] || export UV_FIND_LINKS=${PIP_FIND_LINKS// /,}
+[ -z "${PIP_INDEX_URL:-}" ] || export UV_INDEX_URL=$PIP_INDEX_URL
+[ -z "${PIP_EXTRA_INDEX_URL:-}" ] || export UV_EXTRA_INDEX_URL=$PIP_EXTRA_INDEX_URL
+[ -z "${PIP_CERT:-}" ] || export SSL_CERT_FILE=$PIP_CERT
+
+pip() { "$folder/bin/uv" pip install --quiet --python "$folder/bin/python" "$@"; }
 install() {
+  local packages=("$torch" "tensordict==0.10.0" "transformers>=5.5.3,<5.11,!=5.6.0" "ray>=2.41" "TransferQueue>=0.1.10")
+  packages+=(accelerate cachetools codetiming datasets fastapi jmespath omegaconf orjson peft pillow pylatexenc)
+  packages+=(tensorboard torchdata uvicorn)
   "$python" -m venv "$folder" &&
-    pip "$torch" &&
-    pip "tensordict==0.10.0" "transformers>=5.5.3,<5.11,!=5.6.0" "ray>=2.41" omegaconf orjson "TransferQueue>=0.1.10" &&
-    pip accelerate cachetools codetiming datasets fastapi jmespath peft pillow pylatexenc tensorboard torchdata uvicorn &&
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "uv==0.13.9" &&
+    pip "${packages[@]}" &&
     pip --no-deps "verl==0.9.1" "trl==1.16.0" &&
     pip --no-deps --target "$folder/verl-0.8" "verl==0.8.0" # for the older rollout skip
 }

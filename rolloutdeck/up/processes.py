@@ -63,7 +63,8 @@ def find_redis_binary() -> str:
 
 def build_worker_program(paths: ServerPaths) -> ServerProgram:
     """Returns the Celery worker. Its scheduler has no file, so that a kill can't leave a damaged schedule."""
-    argv = [sys.executable, "-m", "celery", "-A", "workers", "worker", "--concurrency", "2", "--loglevel", "info"]
+    celery = [sys.executable, "-m", "celery", "--skip-checks", "-A", "workers"]  # the checks import all pages
+    argv = [*celery, "worker", "--concurrency", "2", "--loglevel", "info"]
     scheduler = ["-B", "--scheduler", "celery.beat:Scheduler"]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     return ServerProgram("worker", [*argv, *scheduler, *quiet], paths.server, 20, FEW_HEAPS)

@@ -4,6 +4,4 @@ Depends on: `dashboard.pages.common`; projects, retention, indexing and runs; `w
 Invariant: every change of a project is in its audit log. Start in `projects.py`.
 """
 
-from dashboard.pages.settings.sign_in import create_sign_in_link
-
-__all__ = ["create_sign_in_link"]
+__all__: list[str] = []

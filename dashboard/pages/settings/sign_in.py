@@ -1,17 +1,13 @@
 """Sign-in with a password, or with a link that works once; then with a code, if the user has a second factor."""
 
 from typing import Any
-from urllib.parse import urlencode
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import SESSION_KEY, login, logout
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
-from django.core import signing
 from django.db import OperationalError, transaction
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.utils.translation import gettext as _
@@ -32,12 +28,11 @@ from dashboard.pages.settings.throttle import (
     record_login_success,
 )
 from dashboard.second_factor import has_second_factor, verify_code
+from dashboard.sign_in_links import find_link_user
 from rollouts.models import Project
 from rollouts.queues import has_items_to_answer
 from rollouts.storage import is_disk_full
 
-SALT = "rolloutdeck.sign-in"
-LINK_SECONDS = 24 * 60 * 60
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
@@ -84,26 +79,6 @@ def find_landing_url(user: User) -> str:
 
 
 sign_in_page = SignInView.as_view()
-
-
-def create_sign_in_link(user: User) -> str:
-    """A link that works once within a day: it contains the time of the last sign-in, which its use changes."""
-    secret = signing.dumps([user.pk, format_last_sign_in(user)], salt=SALT)
-    return f"{settings.PUBLIC_URL}/sign-in/link/?{urlencode({'t': secret})}"
-
-
-def format_last_sign_in(user: User) -> str:
-    return user.last_login.isoformat() if user.last_login else ""
-
-
-def find_link_user(secret: str, users: QuerySet[User]) -> User | None:
-    """The user that the link signs in; None if it is invalid, expired or used."""
-    try:
-        pk, last_sign_in = signing.loads(secret, salt=SALT, max_age=LINK_SECONDS)
-    except (signing.BadSignature, ValueError, TypeError):
-        return None
-    user = users.filter(pk=pk, is_active=True).first()
-    return user if user and format_last_sign_in(user) == last_sign_in else None
 
 
 @never_cache

@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.pages.settings import throttle
-from dashboard.pages.settings.sign_in import create_sign_in_link
+from dashboard.sign_in_links import create_sign_in_link
 from tests.dashboard.support.sign_in import by_link
 
 

@@ -9,21 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tomllib
 
 from tests.rolloutdeck.support.fake_server import Receiver
+from tests.trainers.interpreter import FIXED, clean_environment, python, run_script
+
+__all__ = ["ROOT", "Training", "installed", "python", "train"]
 
 ROOT = Path(__file__).parents[3]
 SCRIPTS = Path(__file__).with_name("inside")
-
-
-def python() -> str:
-    """The Python of an environment with verl; skips the test where there is none."""
-    result = os.environ.get("TRAINERS_PYTHON")
-    if not result:
-        pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl (make test-trainers)")
-    return result
 
 
 @dataclass
@@ -80,25 +74,22 @@ def train(
     a name; it has to end well unless `may_fail` is given."""
     deck = deck or Receiver()
     may_fail = environ.pop("may_fail", "")
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("ROLLOUTDECK_", "VERL_", "RAY_"))
-    }
     values = {
-        **clean,
+        **clean_environment(),
+        **FIXED,
         "HOME": str(folder),
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
-        "CUDA_VISIBLE_DEVICES": "",
-        "HF_HUB_OFFLINE": "1",
-        "RAY_raylet_start_wait_time_s": "180",  # on a busy machine, where Ray gives its workers little of the processor
-        "RAY_worker_niceness": "0",
         "VERL_USE_EXTERNAL_MODULES": "rolloutdeck.trainers.verl",
         "ROLLOUTDECK_URL": deck.url,
         "ROLLOUTDECK_TOKEN": "t",
         **environ,
     }
-    run = ["-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    starter = [*run, f"--nproc-per-node={processes}"] if processes > 1 else []
-    command = [python(), *starter, str(SCRIPTS / script), str(folder), *words]
-    done = subprocess.run(command, cwd=folder, env=values, capture_output=True, text=True, timeout=250)
+    path, arguments = (SCRIPTS / script).resolve(), [str(folder), *words]
+    if processes > 1:
+        starter = ["-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+        command = [python(), *starter, f"--nproc-per-node={processes}", str(path), *arguments]
+        done = subprocess.run(command, cwd=folder, env=values, capture_output=True, text=True, timeout=250)
+    else:
+        done = run_script(path, arguments, cwd=folder, env=values)
     assert may_fail or done.returncode == 0, done.stderr[-4000:]
     return Training(deck, folder, done)

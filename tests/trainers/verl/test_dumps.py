@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,27 +11,19 @@ import pytest
 from rolloutdeck.safe_pickle.rewrite.repair import ALWAYS_DROPPED_COLUMNS, MOVED_DROPPED_COLUMNS, drop_columns
 from tests.rolloutdeck.safe_pickle.dumps import ALL, WITHOUT_SCORES, name_of
 from tests.rolloutdeck.safe_pickle.summary import summary
+from tests.trainers.interpreter import run_script
 
 pytestmark = pytest.mark.trainers
 
 
-@pytest.fixture(scope="module")
-def python() -> str:
-    result = os.environ.get("TRAINERS_PYTHON")
-    if not result:
-        pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl")
-    return result
-
-
-def run(python: str, script: str, *words: object) -> str:
-    command = [python, str(Path(__file__).with_name(script)), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+def run(script: str, *words: object) -> str:
+    done = run_script(Path(__file__).with_name(script), words, cwd=Path.cwd(), env=os.environ)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
-def test_every_field_and_column_of_a_dump_is_what_verl_loads(python: str) -> None:
-    loaded = json.loads(run(python, "load_with_verl.py", *ALL))
+def test_every_field_and_column_of_a_dump_is_what_verl_loads() -> None:
+    loaded = json.loads(run("load_with_verl.py", *ALL))
     assert {name_of(path): summary(path) for path in ALL} == {name_of(Path(path)): loaded[path] for path in loaded}
 
 
@@ -45,20 +36,18 @@ def repaired(tmp_path: Path) -> dict[str, Path]:
     return paths
 
 
-def test_verl_loads_a_repaired_dump_with_all_its_other_values(python: str, repaired: dict[str, Path]) -> None:
-    loaded = json.loads(run(python, "load_with_verl.py", WITHOUT_SCORES, *repaired.values()))
+def test_verl_loads_a_repaired_dump_with_all_its_other_values(repaired: dict[str, Path]) -> None:
+    loaded = json.loads(run("load_with_verl.py", WITHOUT_SCORES, *repaired.values()))
     for when, drop in (("same", ALWAYS_DROPPED_COLUMNS), ("moved", ALWAYS_DROPPED_COLUMNS + MOVED_DROPPED_COLUMNS)):
         full = dict(loaded[str(WITHOUT_SCORES)])
         full["columns"] = {name: result for name, result in full["columns"].items() if name not in drop}
         assert loaded[str(repaired[when])] == full
 
 
-def test_a_run_ends_on_the_dump_as_it_is_and_goes_on_with_the_repaired_one(
-    python: str, repaired: dict[str, Path]
-) -> None:
+def test_a_run_ends_on_the_dump_as_it_is_and_goes_on_with_the_repaired_one(repaired: dict[str, Path]) -> None:
     same, moved = repaired["same"], repaired["moved"]
     words = (f"same:{WITHOUT_SCORES}", f"moved:{same}", f"same:{same}", f"moved:{moved}")
-    lines = run(python, "join_with_verl.py", *words).splitlines()
+    lines = run("join_with_verl.py", *words).splitlines()
     assert [line.partition("` in ")[0] for line in lines] == [
         "`uid",
         "`data_source",

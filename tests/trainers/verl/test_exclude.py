@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from rolloutdeck.safe_pickle.rewrite.exclude import exclude_prompts, find_row_gr
 from tests.rolloutdeck.safe_pickle.dumps import MAIN, NUMPY, QUEUE, V2, WITHOUT_SCORES
 from tests.rolloutdeck.support.fake_server import until
 from tests.support.server import Product
+from tests.trainers.interpreter import run_script
 from tests.trainers.verl.inside.constants import WORDS
-from tests.trainers.verl.process import ROOT, Training, python
+from tests.trainers.verl.process import ROOT, Training
 from tests.trainers.verl.test_replay import (
     DUMPS,
     answers,
@@ -53,14 +53,8 @@ def test_what_is_left_is_what_real_verl_selects_of_the_whole_value_by_value(tmp_
         for position, (path, flagged) in enumerate(FILES.items())
     ]
     script = Path(__file__).with_name("select_with_verl.py")
-    command = [python(), str(script), json.dumps(pairs)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=250,
-        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
-    )
+    env = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = run_script(script, [json.dumps(pairs)], cwd=tmp_path, env=env)
     assert done.stdout.split() == ["equal"] * len(FILES), done.stderr[-3000:]
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from tests.rolloutdeck.safe_pickle.dumps import ALL, HOSTILE
-from tests.trainers.verl.process import ROOT, python
+from tests.trainers.interpreter import run_script
+from tests.trainers.verl.process import ROOT
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
 
@@ -23,8 +23,7 @@ NOTED = "refused: the column 'note' is among its tensors, where verl writes none
 
 def run(script: Path, *words: object, cwd: Path) -> str:
     values = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [python(), str(script), *map(str, words)]
-    done = subprocess.run(command, cwd=cwd, env=values, capture_output=True, text=True, timeout=250)
+    done = run_script(script, words, cwd=cwd, env=values)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -19,6 +19,7 @@ import pytest
 from rolloutdeck.trainer_config import load
 from rolloutdeck.trainers.verl.layout import quote_hydra_value, read_requirements
 from tests.support.server import Product
+from tests.trainers.interpreter import python, run_script
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
 
@@ -36,8 +37,7 @@ FILE = {"rollout": "gen_batch.dp", "rollout_tq": "tq_batch.pt", "async_rollout":
 
 @pytest.fixture(scope="module", autouse=True)
 def verl_there() -> None:
-    if not os.environ.get("TRAINERS_PYTHON"):
-        pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl")
+    python()
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,7 @@ def verl_v2(action: str, folder: Path, steps: int, overrides: Sequence[str]) -> 
 
 
 def ended(script: str, words: Sequence[str], cwd: Path, fails: str = "", **environ: str) -> str:
-    command = [os.environ["TRAINERS_PYTHON"], str(Path(__file__).with_name(script)), *words]
-    done = subprocess.run(command, cwd=cwd, env={**os.environ, **environ}, capture_output=True, text=True, timeout=300)
+    done = run_script(Path(__file__).with_name(script), words, cwd=cwd, env={**os.environ, **environ}, timeout=300)
     assert (done.returncode != 0) == bool(fails) and fails in done.stderr, done.stderr[-3000:]
     return done.stdout
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,16 @@ from rolloutdeck.watch.scan import scan_folders
 from rolloutdeck.watch.types import ScanOptions
 from rollouts.formats import HEAD_BYTES, DumpContext, select_format
 from rollouts.samples.record import MetricPoint, Record
+from tests.trainers.interpreter import run_script
 
 pytestmark = pytest.mark.trainers
 
 
 @pytest.fixture(scope="module")
 def dump_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    python = os.environ.get("TRAINERS_PYTHON")
-    if not python:
-        pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl")
     into = tmp_path_factory.mktemp("verl")
     script = Path(__file__).with_name("write_with_verl.py")
-    done = subprocess.run([python, script, into], cwd=into, capture_output=True, text=True, timeout=200)
+    done = run_script(script, [into], cwd=into, env=os.environ)
     assert done.returncode == 0, done.stderr[-3000:]
     return into
 

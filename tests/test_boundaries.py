@@ -208,3 +208,9 @@ def test_every_dependency_has_its_reason_in_the_decisions() -> None:
 def test_no_pickle_is_loaded() -> None:
     unsafe = re.compile(r"\bpickle\.loads?\(|weights_only\s*=\s*False|\btorch\.load\(")
     assert [name(path) for path in sources() if unsafe.search(path.read_text())] == []
+
+
+def test_all_tests_with_real_trainers_are_in_the_folder_that_make_collects() -> None:
+    mark, folder = "mark." + "trainers", ROOT / "tests/trainers"
+    marked = [path for path in (ROOT / "tests").rglob("test_*.py") if mark in path.read_text()]
+    assert len(marked) > 10 and [path for path in marked if folder not in path.parents] == []

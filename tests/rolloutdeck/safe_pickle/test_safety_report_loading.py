@@ -116,29 +116,3 @@ def test_nothing_runs_in_what_random_changes_leave_loadable(session: Session) ->
 
 def test_loading_all_of_them_left_no_file_behind(session: Session) -> None:
     assert list((session.folder / "cwd").iterdir()) == []
-
-
-@pytest.fixture(scope="module")
-def trainer() -> str:
-    python = os.environ.get("TRAINERS_PYTHON")
-    if not python:
-        pytest.skip("needs TRAINERS_PYTHON, the Python of an environment with verl (make test-trainers)")
-    return python
-
-
-@pytest.mark.trainers
-def test_real_verl_loads_what_we_judged_loadable_and_nothing_runs(tmp_path: Path, trainer: str) -> None:
-    files = [path for path in DUMPS if safe.check_file_safety(path).loadable and "numpy_ser" not in str(path)]
-    result = loaded(tmp_path, *files, python=trainer)
-    assert [item for item in result if item["error"] or item["ran"]] == []
-
-
-@pytest.mark.trainers
-def test_batches_of_every_shape_that_real_verl_writes_are_loadable_and_load(tmp_path: Path, trainer: str) -> None:
-    script = SCRIPT.with_name("write_batches.py")
-    subprocess.run([trainer, str(script), str(tmp_path)], check=True, capture_output=True, timeout=240)
-    files = sorted(tmp_path.iterdir())
-    assert len(files) == 11
-    assert {path.name: safe.check_file_safety(path).reasons for path in files} == {path.name: () for path in files}
-    result = loaded(tmp_path, *(path for path in files if "numpy" not in path.name), python=trainer)
-    assert [item for item in result if item["error"] or item["ran"]] == []

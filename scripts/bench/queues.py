@@ -44,7 +44,7 @@ def measure_queues(page: Page, server: Product, file: Path) -> Iterator[tuple[st
     server.post("projects/bench/rubric/", {"questions": QUESTIONS, "base_version": 0}, "PUT")
     settings = {"project": "bench", "name": "many", "runs": [uid], "num_reviewers_per_item": 2}
     started = time.perf_counter()
-    queue = server.post("queues/", {**settings, "selection": "random", "count": ITEMS})
+    queue = server.post("queues/", {**settings, "selection": "random", "count": ITEMS}, seconds=1200)
     yield f"draw a queue of {ITEMS:,} from {SAMPLES:,} samples", f"{time.perf_counter() - started:.1f} s", ""
     url = f"{server.url}/queues/{queue['id']}/"
     for what, path in (("review page", "review/"), ("progress of its people", "")):

@@ -141,12 +141,13 @@ class Product:
         """The JSON answer of the API to GET `path` (below /api/v1/)."""
         return json.loads(self.fetch(f"/api/v1/{path}"))
 
-    def post(self, path: str, data: Any, method: str = "POST", **headers: str) -> Any:
-        """The JSON answer of the API to POST `data` to `path` (below /api/v1/), None if the answer is empty."""
+    def post(self, path: str, data: Any, method: str = "POST", *, seconds: float = 120, **headers: str) -> Any:
+        """The JSON answer of the API to POST `data` to `path` (below /api/v1/), None if the answer is empty. Waits at
+        most `seconds`."""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers}
         body = json.dumps(data).encode()
         request = urllib.request.Request(f"{self.url}/api/v1/{path}", body, headers, method=method)
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
             return json.loads(answer.read() or b"null")
 
     def fetch(self, path: str) -> bytes:

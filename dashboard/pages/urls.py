@@ -4,6 +4,7 @@ from django.urls import path
 
 from dashboard.pages.compare import views as compare
 from dashboard.pages.context import views as context
+from dashboard.pages.exports import views as exports
 from dashboard.pages.findings import add_form
 from dashboard.pages.findings import views as findings
 from dashboard.pages.flags import views as flags
@@ -65,6 +66,7 @@ urlpatterns = [
     path("samples/<str:pk>/images/<str:digest>/", sample.sample_image_view, name="sample-image"),
     path("samples/<str:pk>/flags/", flags.raise_flag_view, name="flag"),
     path("samples/<str:pk>/labels/", labels.sample_labels_page, name="sample-labels"),
+    path("export/", exports.export_page, name="export"),
     path("findings/", findings.findings_page, name="findings"),
     path("findings/add/", add_form.add_to_finding_view, name="finding-add"),
     path("findings/<int:pk>/", findings.finding_page, name="finding"),

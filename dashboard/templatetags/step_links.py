@@ -60,6 +60,12 @@ def export_link(context: template.Context, kind: str) -> str:
 
 
 @register.simple_tag(takes_context=True)
+def export_page_link(context: template.Context) -> str:
+    """The page that exports the result of the query in other layouts."""
+    return api_link(context, "export", q=context["result"].matches.query.text)
+
+
+@register.simple_tag(takes_context=True)
 def review_link(context: template.Context) -> str:
     """The result of the query as a review queue."""
     url_state, row = context["url_state"], context["row"]

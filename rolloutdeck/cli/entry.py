@@ -25,6 +25,7 @@ from rolloutdeck.errors import UsageError
 from rolloutdeck.protocol import COLUMN_PRESETS, SPLITS, STEP_KINDS, TOKEN_SCOPES
 from rolloutdeck.trainer_api import TRAINERS
 
+EXPORT_LAYOUTS = ("samples", "labels", "sft", "preferences", "kto", "reward")
 AddArguments = Callable[[argparse.ArgumentParser], None]
 
 
@@ -103,6 +104,33 @@ def _add_samples(parser: argparse.ArgumentParser) -> None:
     add_server_arguments(parser)
 
 
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--project", default="", help="all runs of a project; default: ROLLOUTDECK_PROJECT")
+    add("--run", action="append", default=[], metavar="RUN", help="name or id; repeatable")
+    add("--out", type=Path, required=True, metavar="DIR", help="a new folder for the data and its card")
+    add("--layout", choices=EXPORT_LAYOUTS, default="samples", help="default: samples")
+    add("--format", choices=("jsonl", "parquet", "csv"), default="jsonl", help="default: jsonl")
+    add("--split", choices=SPLITS, default="", help="default: both")
+    add("--step", default="", metavar="N", help="default: all steps")
+    add("--step-kind", choices=STEP_KINDS, default="", help="what the number of --step counts")
+    add("--attempt", default="", help="default: the attempt that is current at each step")
+    add("--q", default="", metavar="QUERY", help="search query as in the web UI; default: all samples")
+    better = parser.add_argument_group("which response is better").add_argument
+    better("--signal", choices=("score", "label", "rank"), default="", help="default: score")
+    better("--question", default="", metavar="KEY", help="with --signal label: a question of the rubric")
+    better("--good", default="", metavar="A,B", help="with --signal label: answers that are good; default: the first")
+    better("--threshold", default="", metavar="SCORE", help="kto: a response is good from this score on; default: 0.5")
+    better("--min-margin", default="", metavar="SCORE", help="pairs: least difference of scores; default: above 0")
+    better("--pairs", choices=("best-worst", "all"), default="", help="of each group; default: best-worst")
+    limits = parser.add_argument_group("what is written").add_argument
+    limits("--max-per-prompt", default="", metavar="N", help="rows of one prompt at most")
+    limits("--drop-near-duplicates", action="store_true", help="leave out texts that are almost the same")
+    limits("--no-corrections", action="store_true", help="do not use corrected responses")
+    limits("--form", choices=("auto", "text", "messages"), default="", help="default: as the first sample")
+    add_server_arguments(parser)
+
+
 def _add_search(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("q", metavar="QUERY", help="search query as in the web UI, for example 'is:truncated source:zh'")
@@ -178,6 +206,7 @@ COMMANDS: dict[str, tuple[str, str, AddArguments]] = {
     "sync": ("rolloutdeck.cli.sync", "upload spool files that earlier processes left", _add_sync),
     "samples": ("rolloutdeck.cli.samples", "list samples of a run", _add_samples),
     "search": ("rolloutdeck.cli.search", "search the samples of all runs of a project", _add_search),
+    "export": ("rolloutdeck.cli.export", "write samples, labels or training data into a folder", _add_export),
     "labels": (
         "rolloutdeck.cli.review.labels",
         "labels of samples, rubrics, the reward check",

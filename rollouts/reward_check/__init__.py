@@ -10,14 +10,16 @@ from rollouts.reward_check.check import RewardReport, build_report, compare_repo
 from rollouts.reward_check.labelled import (
     LabelledRun,
     RewardQuestion,
+    format_answer,
     list_good_values,
     list_reward_questions,
     load_labelled_run,
+    parse_reward_question,
 )
 from rollouts.reward_check.selection import Selection, format_steps, parse_selection
 
 __all__ = [
     "LabelledRun", "Rate", "RewardQuestion", "RewardReport", "Selection", "build_report", "compare_rates",
-    "compare_reports", "find_threshold", "format_steps", "list_good_values", "list_reward_questions",
-    "load_labelled_run", "parse_selection", "snapshot_rates",
+    "compare_reports", "find_threshold", "format_answer", "format_steps", "list_good_values", "list_reward_questions",
+    "load_labelled_run", "parse_reward_question", "parse_selection", "snapshot_rates",
 ]  # fmt: skip

@@ -30,7 +30,7 @@ LABEL_FIELDS = ("data_source", "expected", "tail")
 
 TEXT, NUMBER, INT, BOOL = pa.string(), pa.float64(), pa.int64(), pa.bool_()
 JSON_COLUMNS = ("messages", "rewards", "timing", "metrics", "segments", "tools", "extras", "labels")
-SCHEMA = pa.schema(
+EXPORT_SCHEMA = pa.schema(
     [
         ("id", TEXT), ("run", TEXT), ("attempt", TEXT), ("split", TEXT), ("step_kind", TEXT), ("step", INT),
         ("group", TEXT), ("index", INT), ("trajectory", TEXT), ("turn", INT), ("final", BOOL), ("prompt_key", TEXT),
@@ -137,10 +137,10 @@ class DrainableBuffer:
 def export_parquet(samples: SampleQuerySet, reader: User | AnonymousUser | None = None) -> Iterator[bytes]:
     """Yields the bytes of a Parquet file with one row group per batch. Nested columns are JSON text."""
     buffer = DrainableBuffer()
-    with pq.ParquetWriter(pa.PythonFile(buffer, mode="w"), SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(pa.PythonFile(buffer, mode="w"), EXPORT_SCHEMA, compression="zstd") as writer:
         for batch in iterate_full_samples(samples, reader):
             rows = [{**row, **{name: dump_json(row[name]) for name in JSON_COLUMNS}} for row in batch]
-            writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
+            writer.write_table(pa.Table.from_pylist(rows, schema=EXPORT_SCHEMA))
             yield buffer.take()
     yield buffer.take()
 

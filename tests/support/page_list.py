@@ -27,6 +27,7 @@ PAGES = (
     ListedPage("run", "/runs/{run}/?show=prompts"),
     ListedPage("timeline", "/runs/{run}/timeline/", phone=True),
     ListedPage("reward-check", "/runs/{run}/reward-check/", phone=True),
+    ListedPage("export", "/export/?run={run}&q=score>=0", phone=True),
     ListedPage("context", "/runs/{run}/context/"),
     ListedPage("context", "/runs/{configured}/context/?against={run}", phone=True),
     ListedPage("step", "/runs/{run}/steps/latest/", phone=True),

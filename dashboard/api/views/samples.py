@@ -1,12 +1,9 @@
-"""Samples: lists of previews, one full sample, its prompt over steps, its tokens, and exports."""
+"""Samples: lists of previews, one full sample, its prompt over steps, its tokens and its images."""
 
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from asgiref.sync import sync_to_async
-from django.http import HttpResponse, StreamingHttpResponse
-from rest_framework.negotiation import DefaultContentNegotiation
+from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -33,10 +30,6 @@ SAMPLE_QUERY_PARAMS = {
     "attempt": "`current` (default), `all`, or the key of an attempt.",
     "q": "The query language of the pages.",
     "ordering": f"One of {', '.join(SAMPLE_ORDERINGS)}, or `part:` and a reward part; a leading `-` reverses it.",
-}
-EXPORT_FORMATS = {
-    "jsonl": ("application/x-ndjson", samples.export_jsonl),
-    "parquet": ("application/vnd.apache.parquet", samples.export_parquet),
 }
 
 
@@ -182,42 +175,3 @@ class ImageFile(ApiView):
         """The bytes of an image that `messages` or a key of the sample names as `image:<sha256>:…`."""
         owner = permissions.sample_or_404(request, pk).step.run.image_owner
         return build_image_response(request._request, owner, sha256)
-
-
-class AnyFormat(DefaultContentNegotiation):
-    """`?format=` selects the file format here, not DRF's renderer."""
-
-    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> Any:
-        return renderers[0], renderers[0].media_type
-
-
-class ExportedSamples(ApiView):
-    """Full samples as a file."""
-
-    content_negotiation_class = AnyFormat
-    searches = ("GET",)
-    sends = tuple(media_type for media_type, _ in EXPORT_FORMATS.values())
-    takes = {"GET": {**SAMPLE_QUERY_PARAMS, "format": "jsonl (default) or parquet."}}
-
-    def get(self, request: Request) -> StreamingHttpResponse:
-        """All samples that match `q`, as `format` jsonl (default) or parquet, streamed."""
-        query = self.parse_query()
-        name = query.choice("format", tuple(EXPORT_FORMATS), default="jsonl")
-        # The order of the bodies on disk makes it ten times faster.
-        result = search_requested_samples(request, query, ordering="order")
-        media_type, export = EXPORT_FORMATS[name]
-        response = StreamingHttpResponse(
-            iterate_in_threads(export(result.samples, request.user)), content_type=media_type
-        )
-        response["Content-Disposition"] = f'attachment; filename="samples.{name}"'
-        return response
-
-
-async def iterate_in_threads(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Reads one chunk at a time. With a plain iterator, Django under ASGI reads the complete file first."""
-
-    def read_next() -> bytes | None:
-        return next(chunks, None)
-
-    while (chunk := await sync_to_async(read_next)()) is not None:
-        yield chunk

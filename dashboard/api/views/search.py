@@ -12,7 +12,8 @@ from rest_framework.response import Response
 
 from dashboard import permissions
 from dashboard.api.base import ApiView, Params, filter_by_owner
-from dashboard.api.views.samples import SAMPLE_QUERY_PARAMS, iterate_in_threads, parse_sample_scope
+from dashboard.api.views.samples import SAMPLE_QUERY_PARAMS, parse_sample_scope
+from dashboard.streaming import iterate_in_threads
 from rollouts.errors import InvalidInputError, RolloutError
 from rollouts.models import Run
 from rollouts.query import QueryCompletion, complete_query, complete_query_of_runs, parse_query

@@ -181,6 +181,7 @@ PAGE_TITLES = {
     "timeline": N_("Timeline"),
     "context": N_("Context"),
     "reward-check": N_("Reward check"),
+    "export": N_("Export"),
     "audit": N_("Audit log"),
     "disk": N_("Disk usage"),
     "retention": N_("Retention"),

@@ -1,0 +1,86 @@
+"""An export as one ZIP file, which is written while it is sent: the data, then the card, which knows the counts."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from django.contrib.auth.models import AnonymousUser, User
+
+from rollouts.exports.card import build_card
+from rollouts.exports.options import ExportOptions
+from rollouts.exports.rows import ExportCounts, Row, TrainingRows
+from rollouts.exports.schemas import build_schema
+from rollouts.exports.tables import iterate_label_rows, iterate_sample_rows
+from rollouts.exports.writers import open_writer
+from rollouts.models import Project, SampleQuerySet
+from rollouts.samples import DrainableBuffer
+
+EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the first time that ZIP knows: the same rows give the same bytes
+
+
+@dataclass(frozen=True)
+class Export:
+    """`samples` are those of one query, one query set for each run. `query` describes it on the card."""
+
+    project: Project
+    options: ExportOptions
+    samples: Sequence[SampleQuerySet]
+    query: Mapping[str, str]
+    split: str = "train"
+    reader: User | AnonymousUser | None = None
+
+    @property
+    def data_path(self) -> str:
+        return f"data/{self.split}.{self.options.format}"
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.project.slug}-{self.options.layout}.zip"
+
+
+def stream_archive(export: Export) -> Iterator[bytes]:
+    """Yields the bytes of the ZIP file. Keeps one batch of samples in memory. Raises StorageUnavailableError."""
+    counts = ExportCounts()
+    buffer = DrainableBuffer()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        with archive.open(describe_file(export.data_path, export.options.format), "w", force_zip64=True) as file:
+            for data in iterate_data(export, counts):
+                file.write(data)
+                yield buffer.take()
+        card = build_card(export.project, export.options, export.query, counts, export.data_path, export.split)
+        archive.writestr(describe_file("README.md", ""), card)
+    yield buffer.take()
+
+
+def describe_file(path: str, file_format: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(path, EPOCH)
+    info.compress_type = zipfile.ZIP_STORED if file_format == "parquet" else zipfile.ZIP_DEFLATED
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def iterate_data(export: Export, counts: ExportCounts) -> Iterator[bytes]:
+    """Yields the bytes of the data file."""
+    options = export.options
+    training = TrainingRows(export.project, options, counts, export.reader) if options.is_training_data else None
+    batches = chain.from_iterable(iterate_rows(export, samples, counts, training) for samples in export.samples)
+    first = next(batches, [])
+    as_messages = bool(training and training.as_messages)
+    writer = open_writer(options.format, build_schema(export.project, options, as_messages=as_messages))
+    for rows in chain([first], batches):
+        yield writer.write(rows)
+    yield writer.finish()
+
+
+def iterate_rows(
+    export: Export, samples: SampleQuerySet, counts: ExportCounts, training: TrainingRows | None
+) -> Iterator[list[Row]]:
+    if training:
+        return training.iterate(samples)
+    if export.options.layout == "labels":
+        return iterate_label_rows(samples, counts, export.reader)
+    return iterate_sample_rows(export.project, samples, counts, export.reader)

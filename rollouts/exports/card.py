@@ -1,0 +1,74 @@
+"""The card of an export: where its rows come from and what was left out. `datasets.load_dataset` reads its head.
+
+Format: https://huggingface.co/docs/hub/datasets-manual-configuration
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import orjson
+
+from rolloutdeck.protocol import format_step_ranges
+from rollouts.exports.options import LAYOUTS, ExportOptions
+from rollouts.exports.rows import ExportCounts
+from rollouts.labels import load_rubric
+from rollouts.models import Project
+
+HEAD = """---
+configs:
+- config_name: default
+  data_files:
+  - split: {split}
+    path: {path}
+tags:
+- rolloutdeck
+---
+"""
+
+
+def build_card(
+    project: Project, options: ExportOptions, query: Mapping[str, str], counts: ExportCounts, path: str, split: str
+) -> str:
+    """Returns Markdown in English, without a date: the same query gives the same bytes."""
+    rubric = load_rubric(project)
+    parts = [
+        HEAD.format(split=split, path=path),
+        f"# {project.slug}: {options.layout}\n",
+        f"{LAYOUTS[options.layout]}.\n",
+        "## Source\n",
+        build_list([(name, value) for name, value in query.items() if value]),
+        build_list((run, format_step_ranges(list(steps))) for run, steps in sorted(counts.steps.items())),
+        "## Options\n",
+        build_list(describe_options(options)),
+        "## Counts\n",
+        build_list([("samples read", f"{counts.samples:,}"), ("rows", f"{counts.rows:,}")]),
+        "## Left out\n",
+        build_list((reason, f"{count:,}") for reason, count in sorted(counts.left_out.items()) if count)
+        or "Nothing." + "\n",
+        f"## Rubric, version {rubric.number}\n",
+        build_list((question.key, f"{question.title} ({question.kind})") for question in rubric.questions),
+    ]
+    return "\n".join(parts)
+
+
+def describe_options(options: ExportOptions) -> list[tuple[str, str]]:
+    values: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(options)}
+    asked = values.pop("asked")
+    values |= {"question": asked.question.key, "good": ", ".join(sorted(asked.good))} if asked else {}
+    used = values if options.is_training_data else ("layout", "format")
+    return [(name, dump_value(value)) for name, value in values.items() if name in used and value is not None]
+
+
+def dump_value(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def build_list(pairs: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"- {name}: `{clean(value)}`\n" for name, value in pairs)
+
+
+def clean(value: str) -> str:
+    return " ".join(value.replace("`", "'").split())

@@ -1,0 +1,109 @@
+"""Samples as training data: a prompt and a completion, as text or as messages.
+
+The columns are those of TRL: https://huggingface.co/docs/trl/dataset_formats
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from rollouts.samples import SampleBody
+
+TEXT_KEYS: Final = ("name", "tool_call_id", "reasoning_content")
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """`prompt` and `completion` are both texts or both lists of messages. `tools` is JSON text."""
+
+    prompt: Any
+    completion: Any
+    tools: str | None = None
+    images: int = 0  # that were left out
+
+    @property
+    def is_conversation(self) -> bool:
+        return isinstance(self.prompt, list)
+
+    def replace_completion(self, text: str) -> Example:
+        """Returns the example with another answer."""
+        completion = [{"role": "assistant", "content": text}] if self.is_conversation else text
+        return Example(self.prompt, completion, self.tools)
+
+
+def build_example(body: SampleBody, *, as_messages: bool) -> Example:
+    if not as_messages:
+        return Example(body.prompt, body.response)
+    messages, images = collect_messages(body)
+    starts = [at for at, message in enumerate(messages) if message["role"] not in ("assistant", "tool")]
+    start = starts[-1] + 1 if starts else 0
+    tools = orjson.dumps(body.tools).decode() if body.tools else None
+    return Example(messages[:start], messages[start:], tools, images)
+
+
+def collect_messages(body: SampleBody) -> tuple[list[Message], int]:
+    """Returns the recorded conversation, else the prompt as the message of a user, with the number of images that are
+    left out."""
+    if not body.messages:
+        return [{"role": "user", "content": body.prompt}, {"role": "assistant", "content": body.response}], 0
+    messages = list(body.messages)
+    if messages[-1].get("role") != "assistant" and body.response:
+        messages.append({"role": "assistant", "content": body.response})
+    clean = [clean_message(message) for message in messages]
+    return [message for message, _images in clean], sum(images for _message, images in clean)
+
+
+def clean_message(message: Message) -> tuple[Message, int]:
+    """Returns a message with text only. Arguments of tool calls are JSON text, as in OpenAI's API: calls of different
+    tools have no common columns."""
+    content, images = join_content(message.get("content"))
+    cleaned: Message = {"role": str(message.get("role", "")), "content": content}
+    cleaned |= {key: str(message[key]) for key in TEXT_KEYS if message.get(key)}
+    if calls := clean_tool_calls(message.get("tool_calls")):
+        cleaned["tool_calls"] = calls
+    return cleaned, images
+
+
+def join_content(content: Any) -> tuple[str, int]:
+    if content is None or isinstance(content, str):
+        return content or "", 0
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        texts = [part["text"] for part in content if isinstance(part.get("text"), str)]
+        return "\n".join(texts), len(content) - len(texts)
+    return orjson.dumps(content).decode(), 0
+
+
+def clean_tool_calls(calls: Any) -> list[Message]:
+    if not isinstance(calls, list):
+        return []
+    return [clean_tool_call(call) for call in calls if isinstance(call, dict)]
+
+
+def clean_tool_call(call: Message) -> Message:
+    function = call.get("function") if isinstance(call.get("function"), dict) else call
+    assert isinstance(function, dict)
+    arguments = function.get("arguments")
+    text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+    return {
+        "id": str(call.get("id") or ""),
+        "type": "function",
+        "function": {"name": str(function.get("name") or ""), "arguments": text},
+    }
+
+
+def flatten(messages: Any) -> str:
+    """Returns a text or messages as one text, to compare them."""
+    if isinstance(messages, str):
+        return messages
+    return "\n".join(f"{message['role']}: {message['content']} {join_calls(message)}".rstrip() for message in messages)
+
+
+def join_calls(message: Message) -> str:
+    calls: Iterable[Message] = message.get("tool_calls", ())
+    return " ".join(f"{call['function']['name']}({call['function']['arguments']})" for call in calls)

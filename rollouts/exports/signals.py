@@ -1,0 +1,129 @@
+"""Which responses of a group are better: by score, by the answers of people, or by the ranks that people gave."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, groupby
+from typing import Any, Final
+
+from django.contrib.auth.models import AnonymousUser, User
+
+from rollouts import agreement
+from rollouts.exports.options import ExportOptions
+from rollouts.models import ItemDecision, Label, Sample
+from rollouts.reward_check import format_answer
+
+RANK: Final = "rank"  # label of a place in the order of a group, from 1
+BETTER_THAN: Final = "better-than"  # label with the ids of the responses that are worse
+CORRECTION: Final = "correction"
+
+
+@dataclass(slots=True)
+class Signals:
+    """What decides about some samples, by sample id. `values` are scores, or 1 and 0 for good and bad answers. `votes`
+    are {(better, worse): people} of ranks."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    votes: dict[tuple[str, str], int] = field(default_factory=dict)
+    corrections: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    better: str
+    worse: str
+    margin: float | None
+
+
+def load_signals(
+    samples: Sequence[Sample], options: ExportOptions, reader: User | AnonymousUser | None = None
+) -> Signals:
+    """Uses the labels that the reader may read."""
+    ids = [sample.pk for sample in samples]
+    labels = Label.objects.active().filter(sample__in=ids)
+    if reader is not None:
+        labels = labels.readable_by(reader)
+    signals = Signals()
+    if options.corrections:
+        texts = labels.filter(name=CORRECTION).order_by("updated_at", "pk").values_list("sample", "value")
+        signals.corrections = {sample: text for sample, text in texts if isinstance(text, str) and text}
+    if options.signal == "score":
+        signals.values = {sample.pk: sample.score for sample in samples if sample.score is not None}
+    elif options.signal == "label":
+        signals.values = load_answers(labels, ids, options)
+    else:
+        names = (RANK, BETTER_THAN)
+        rows = labels.filter(name__in=names, source="human").values_list("sample", "author", "name", "value")
+        signals.votes = count_votes(samples, rows)
+    return signals
+
+
+def load_answers(labels: Any, ids: Sequence[str], options: ExportOptions) -> dict[str, float]:
+    """Returns 1 for samples that people call good, 0 for the others: a lead's decision, else what most people say."""
+    assert options.asked is not None
+    name, kind = options.asked.question.key, options.asked.question.kind
+    rows = labels.filter(name=name, source="human").values_list("sample", "author", "value")
+    decided = ItemDecision.objects.filter(item__sample__in=ids, name=name).values_list("item__sample", "value")
+    decisions: dict[Hashable, Any] = dict(decided)
+    values = agreement.decide_values([agreement.Answer(*row) for row in rows], kind, decisions)
+    return {str(sample): float(format_answer(value) in options.asked.good) for sample, value in values.items()}
+
+
+def count_votes(samples: Sequence[Sample], rows: Iterable[tuple[str, str, str, Any]]) -> dict[tuple[str, str], int]:
+    """Counts for each two responses of a group how many people prefer the first."""
+    groups = {sample.pk: get_group(sample) for sample in samples}
+    ranks: dict[tuple[str, Hashable], list[tuple[float, str]]] = defaultdict(list)
+    votes: dict[tuple[str, str], int] = defaultdict(int)
+    for sample, author, name, value in rows:
+        if name == RANK and isinstance(value, int | float):
+            ranks[author, groups[sample]].append((value, sample))
+        elif name == BETTER_THAN and isinstance(value, list):
+            for other in value:
+                votes[sample, str(other)] += 1
+    for order in ranks.values():
+        for (first, better), (second, worse) in combinations(sorted(order), 2):
+            votes[better, worse] += first < second
+    return dict(votes)
+
+
+def get_group(sample: Sample) -> tuple[int, str]:
+    """Responses to one prompt in one step. Samples without a group are grouped by their prompt."""
+    return sample.step_id, sample.group or f"prompt {sample.prompt_key}"
+
+
+def group_samples(samples: Iterable[Sample]) -> Iterable[list[Sample]]:
+    """The samples are in the order of their groups."""
+    return (list(rows) for _group, rows in groupby(samples, key=get_group))
+
+
+def find_pairs(group: Sequence[Sample], signals: Signals, options: ExportOptions) -> tuple[list[Pair], int]:
+    """Returns the pairs of a group with a better and a worse response, best first, and how many were equal."""
+    ids = [sample.pk for sample in group]
+    if options.signal == "rank":
+        return find_ranked_pairs(ids, signals, options)
+    known = sorted((-signals.values[pk], at, pk) for at, pk in enumerate(ids) if pk in signals.values)
+    if len(known) < 2:
+        return [], 0
+    chosen = [(known[0], known[-1])] if options.pairs == "best-worst" else list(combinations(known, 2))
+    pairs = [Pair(better, worse, low - high) for (high, _a, better), (low, _b, worse) in chosen]
+    kept = [pair for pair in pairs if pair.margin is not None and pair.margin > options.min_margin]
+    return kept, len(pairs) - len(kept)
+
+
+def find_ranked_pairs(ids: Sequence[str], signals: Signals, options: ExportOptions) -> tuple[list[Pair], int]:
+    decided, ties = [], 0
+    wins: dict[str, int] = defaultdict(int)
+    for first, second in combinations(ids, 2):
+        lead = signals.votes.get((first, second), 0) - signals.votes.get((second, first), 0)
+        if lead:
+            better, worse = (first, second) if lead > 0 else (second, first)
+            decided.append(Pair(better, worse, None))
+            wins[better] += 1
+            wins[worse] -= 1
+        else:
+            ties += (first, second) in signals.votes or (second, first) in signals.votes
+    if options.pairs == "all" or not decided:
+        return decided, ties
+    return [max(decided, key=lambda pair: wins[pair.better] - wins[pair.worse])], ties

@@ -1,0 +1,84 @@
+"""Tables of samples and of labels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from django.contrib.auth.models import AnonymousUser, User
+
+from rollouts import agreement
+from rollouts.agreement import Answer
+from rollouts.exports.rows import ExportCounts, Row
+from rollouts.labels import Question, load_rubric
+from rollouts.models import Label, Project, SampleQuerySet
+from rollouts.samples import dump_json, iterate_full_samples
+
+LABEL_PREFIX: Final = "label."
+COUNTED_PREFIX: Final = "people."  # how many people answered
+LABEL_COLUMNS: Final = ("name", "rationale", "source", "author", "rubric", "start", "end", "updated_at")
+PLACE_COLUMNS: Final = ("run", "attempt", "split", "step_kind", "step", "group", "index", "trajectory", "turn")
+
+
+def list_label_questions(project: Project) -> list[Question]:
+    """Returns the questions that are columns of the table of samples."""
+    return [question for question in load_rubric(project).questions if question.kind != "text"]
+
+
+def iterate_sample_rows(
+    project: Project, samples: SampleQuerySet, counts: ExportCounts, reader: User | AnonymousUser | None
+) -> Iterator[list[Row]]:
+    """Yields full samples. For each question of the rubric they have what counts, `label.<key>`, and the number of
+    people who answered, `people.<key>`; `labels` has each label."""
+    questions = list_label_questions(project)
+    for rows in iterate_full_samples(samples, reader):
+        counts.rows += len(rows)
+        counts.samples += len(rows)
+        answers: dict[str, list[Answer]] = defaultdict(list)
+        for row in rows:
+            for label in row["labels"]:
+                if label["source"] == "human":
+                    answers[label["name"]].append(Answer(row["id"], label["author"], label["value"]))
+        decided = {
+            question.key: agreement.decide_values(answers[question.key], question.kind) for question in questions
+        }
+        people = {question.key: count_people(answers[question.key]) for question in questions}
+        for row in rows:
+            counts.steps.setdefault(row["run"], set()).add(row["step"])
+            for question in questions:
+                row[f"{LABEL_PREFIX}{question.key}"] = format_value(decided[question.key].get(row["id"]))
+                row[f"{COUNTED_PREFIX}{question.key}"] = people[question.key].get(row["id"], 0)
+        yield rows
+
+
+def count_people(answers: Sequence[Answer]) -> Mapping[Any, int]:
+    counted: dict[Any, int] = defaultdict(int)
+    for answer in answers:
+        counted[answer.item] += 1
+    return counted
+
+
+def format_value(value: Any) -> Any:
+    """Returns a value that JSON has: the options of several choices in order."""
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
+def iterate_label_rows(
+    samples: SampleQuerySet, counts: ExportCounts, reader: User | AnonymousUser | None
+) -> Iterator[list[Row]]:
+    """Yields one row per label, with the place of its sample."""
+    matches = samples.order_by().values("pk")
+    labelled = samples.filter(pk__in=Label.objects.active().filter(sample__in=matches).values("sample"))
+    for rows in iterate_full_samples(labelled, reader):
+        counts.samples += len(rows)
+        labels = [
+            {"sample": row["id"], **{name: row[name] for name in PLACE_COLUMNS},
+             "json_value": dump_json(label["value"]), **{name: label[name] for name in LABEL_COLUMNS}}
+            for row in rows
+            for label in row["labels"]
+        ]  # fmt: skip
+        for row in rows:
+            counts.steps.setdefault(row["run"], set()).add(row["step"])
+        counts.rows += len(labels)
+        yield labels

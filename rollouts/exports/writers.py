@@ -1,0 +1,99 @@
+"""Writes rows as JSONL, Parquet or CSV. The same rows give the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rollouts.exports.rows import Row
+from rollouts.samples import DrainableBuffer, dump_json
+
+
+class RowWriter(Protocol):
+    def write(self, rows: Sequence[Row]) -> bytes:
+        """Returns the bytes of these rows, as far as they are complete."""
+
+    def finish(self) -> bytes:
+        """Returns the rest of the file."""
+
+
+class JsonlWriter:
+    """Values of text columns that are no text are JSON: a column has one type, which `load_dataset` needs."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.columns = [(field.name, field.type == pa.string()) for field in schema]
+
+    def write(self, rows: Sequence[Row]) -> bytes:
+        return b"".join(orjson.dumps(self.convert(row), option=orjson.OPT_APPEND_NEWLINE, default=str) for row in rows)
+
+    def convert(self, row: Row) -> Row:
+        return {name: to_text(row.get(name)) if is_text else row.get(name) for name, is_text in self.columns}
+
+    def finish(self) -> bytes:
+        return b""
+
+
+class ParquetWriter:
+    """One row group per call. Values of text columns that are no text are JSON."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.buffer = DrainableBuffer()
+        self.writer = pq.ParquetWriter(pa.PythonFile(self.buffer, mode="w"), schema, compression="zstd")
+        self.texts = [field.name for field in schema if field.type == pa.string()]
+
+    def write(self, rows: Sequence[Row]) -> bytes:
+        if rows:
+            columns = {name: [row.get(name) for row in rows] for name in self.schema.names}
+            for name in self.texts:
+                columns[name] = [to_text(value) for value in columns[name]]
+            self.writer.write_table(pa.Table.from_pydict(columns, schema=self.schema))
+        return self.buffer.take()
+
+    def finish(self) -> bytes:
+        self.writer.close()
+        return self.buffer.take()
+
+
+def to_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else dump_json(value)
+
+
+class CsvWriter:
+    """Lists and messages are JSON; nothing is an empty field."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = columns
+        self.text = io.StringIO(newline="")
+        self.writer = csv.writer(self.text)
+        self.writer.writerow(columns)
+
+    def write(self, rows: Sequence[Row]) -> bytes:
+        for row in rows:
+            self.writer.writerow([to_text(row.get(name)) for name in self.columns])
+        return self.take()
+
+    def finish(self) -> bytes:
+        return self.take()
+
+    def take(self) -> bytes:
+        data = self.text.getvalue().encode("utf-8", "surrogatepass")
+        self.text.seek(0)
+        self.text.truncate()
+        return data
+
+
+def open_writer(file_format: str, schema: pa.Schema) -> RowWriter:
+    match file_format:
+        case "parquet":
+            return ParquetWriter(schema)
+        case "csv":
+            return CsvWriter(schema.names)
+        case _:
+            return JsonlWriter(schema)

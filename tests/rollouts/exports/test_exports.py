@@ -1,0 +1,196 @@
+"""Exports as a user downloads them: what is in the ZIP file, what is left out, and that the bytes are the same."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
+
+from rollouts.labels import Answer, save_rubric, store_labels
+from rollouts.models import Project, Run, Sample
+from tests.dashboard.support.api_client import ApiClient
+from tests.rollouts.support.query_rows import push
+from tests.support import builders
+
+pytestmark = pytest.mark.django_db
+QUESTIONS = [
+    {"key": "correct", "title": "Right?", "kind": "yes-no"},
+    {"key": "wrong", "title": "What is wrong?", "kind": "choices",
+     "options": [{"key": "hack", "title": "hack"}, {"key": "step", "title": "step"}]},
+]  # fmt: skip
+LONG = " ".join(f"word{n}" for n in range(200))
+
+
+@pytest.fixture
+def run(project: Project, mate: User) -> Run:
+    save_rubric(project, mate, QUESTIONS)
+    run = builders.run(project, "grpo")
+    push(
+        run,
+        [
+            {"prompt": "p1", "response": "best", "score": 1.0, "group": "a", "index": 0},
+            {"prompt": "p1", "response": "middle", "score": 0.5, "group": "a", "index": 1},
+            {"prompt": "p1", "response": "worst", "score": 0.0, "group": "a", "index": 2},
+            {"prompt": "p2", "response": "same", "score": 1.0, "group": "b", "index": 0},
+            {"prompt": "p2", "response": "same", "score": 0.0, "group": "b", "index": 1},
+            {"prompt": "p3", "response": f"{LONG} one", "score": 1.0, "group": "c", "index": 0},
+            {"prompt": "p3", "response": f"{LONG} two", "score": 1.0, "group": "c", "index": 1},
+            {"prompt": "held out", "response": "x", "score": 1.0, "group": "d", "index": 0},
+            {"prompt": "held out", "response": "y", "score": 0.0, "group": "d", "index": 1},
+        ],
+    )
+    push(run, [{"prompt": "held out", "response": "z", "score": 1.0}], split="eval")
+    return run
+
+
+@pytest.fixture
+def ids(run: Run) -> dict[str, str]:
+    return {tail: pk for pk, tail in Sample.objects.filter(step__run=run).values_list("pk", "tail")}
+
+
+def export(user: User, query: str, **options: str) -> tuple[list[dict[str, Any]], str]:
+    """The rows and the card."""
+    archive = zipfile.ZipFile(io.BytesIO(download(user, query, **options)))
+    data, card = archive.namelist()
+    assert card == "README.md" and f"path: {data}" in archive.read(card).decode()
+    content = archive.read(data)
+    rows = pq.read_table(io.BytesIO(content)).to_pylist() if data.endswith(".parquet") else None
+    return rows or [json.loads(line) for line in content.splitlines()], archive.read(card).decode()
+
+
+def download(user: User, query: str, **options: str) -> bytes:
+    parameters = "&".join(f"{name}={value}" for name, value in options.items())
+    response = ApiClient.with_token(user, "read")("GET", f"exports/datasets/?{query}&{parameters}")
+    assert response.status_code == 200, response.content
+
+    async def read() -> bytes:
+        return b"".join([chunk async for chunk in response.streaming_content])
+
+    return async_to_sync(read)()
+
+
+def test_pairs_are_the_best_and_the_worst_of_a_group_and_the_rest_is_counted(run: Run, mate: User) -> None:
+    rows, card = export(mate, f"run={run.uid}", layout="preferences")
+    assert [(row["prompt"], row["chosen"], row["rejected"]) for row in rows] == [("p1", "best", "worst")]
+    assert (rows[0]["score"], rows[0]["rejected_score"], rows[0]["step"], rows[0]["run"]) == (1.0, 0.0, 1, "grpo")
+    assert "- pairs of identical texts: `1`" in card and "- prompts of an evaluation: `3`" in card
+    assert "- pairs that are equal, or closer than the margin: `1`" in card and "- samples read: `10`" in card
+    every, _ = export(mate, f"run={run.uid}", layout="preferences", pairs="all", min_margin="0.5")
+    assert [(row["chosen"], row["rejected"]) for row in every] == [("best", "worst")]
+    reward, _ = export(mate, f"run={run.uid}", layout="reward", pairs="all", format="parquet")
+    assert [(row["chosen"], row["rejected"], row["margin"]) for row in reward] == [
+        ("best", "middle", 0.5), ("best", "worst", 1.0), ("middle", "worst", 0.5)
+    ]  # fmt: skip
+
+
+def test_labels_and_ranks_of_people_decide_which_response_is_better(
+    run: Run, mate: User, owner: User, ids: dict[str, str]
+) -> None:
+    store_labels(run, mate, [Answer(ids["best"], "correct", False), Answer(ids["worst"], "correct", True)])
+    rows, _ = export(mate, f"run={run.uid}", layout="preferences", signal="label", question="correct")
+    assert [(row["chosen"], row["rejected"]) for row in rows] == [("worst", "best")]
+    kto, card = export(mate, f"run={run.uid}", layout="kto", signal="label", format="parquet")
+    assert {row["completion"]: row["label"] for row in kto} == {"best": False, "worst": True}
+    assert "- samples without score, label or rank: `5`" in card and "- good: `yes`" in card
+    places = {"middle": 1, "worst": 2, "best": 2}
+    store_labels(run, mate, [Answer(ids[text], "rank", place) for text, place in places.items()])
+    ranked, _ = export(mate, f"run={run.uid}", layout="preferences", signal="rank", pairs="all")
+    assert {(row["chosen"], row["rejected"]) for row in ranked} == {("middle", "best"), ("middle", "worst")}
+    store_labels(run, owner, [Answer(ids["best"], "rank", 1), Answer(ids["middle"], "rank", 2)])
+    split, card = export(mate, f"run={run.uid}", layout="preferences", signal="rank", pairs="all")
+    assert {(row["chosen"], row["rejected"]) for row in split} == {("middle", "worst")}
+
+
+def test_sft_uses_corrections_and_leaves_out_near_duplicates_and_more_than_n_of_a_prompt(
+    run: Run, mate: User, ids: dict[str, str]
+) -> None:
+    store_labels(run, mate, [Answer(ids["worst"], "correction", "mended")])
+    rows, card = export(mate, f"run={run.uid}", layout="sft", drop_near_duplicates="true", max_per_prompt="2")
+    assert [(row["completion"][:5], row["corrected"]) for row in rows] == [
+        ("best", False), ("middl", False), ("same", False), ("word0", False)
+    ]  # fmt: skip
+    assert "- near-duplicates: `2`" in card and "- more rows of a prompt than allowed: `1`" in card
+    rows, _ = export(mate, f"run={run.uid}", layout="sft", q="score<0.1")
+    assert [(row["prompt"], row["completion"]) for row in rows] == [("p1", "mended"), ("p2", "same")]
+    pairs, _ = export(mate, f"run={run.uid}", layout="preferences", q="score<0.1")
+    assert [(row["chosen"], row["rejected"], row["corrected"]) for row in pairs] == [("mended", "worst", True)]
+
+
+def test_conversations_have_messages_and_tools(project: Project, mate: User) -> None:
+    call = {"id": "1", "function": {"name": "add", "arguments": {"a": 1}}}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "1+1?"}, {"type": "image_url", "image_url": {"url": ""}}],
+        },
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "2"},
+        {"role": "assistant", "content": "2"},
+    ]
+    run = builders.run(project, "agent")
+    rows = [{"messages": messages, "response": "2", "tools": [{"name": "add"}], "score": 1.0, "group": "g"}]
+    rows.append(
+        {**rows[0], "messages": [*messages[:-1], {"role": "assistant", "content": "3"}], "response": "3", "score": 0}
+    )
+    push(run, rows)
+    for file_format in ("jsonl", "parquet"):
+        sft, card = export(mate, f"run={run.uid}", layout="sft", format=file_format)
+        assert [message["role"] for message in sft[0]["messages"]] == [
+            "system",
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
+        assert sft[0]["messages"][1]["content"] == "1+1?" and json.loads(sft[0]["tools"]) == [{"name": "add"}]
+        assert sft[0]["messages"][2]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a":1}'}
+        assert "- images (their messages are there): `2`" in card
+        (pair,), _ = export(mate, f"run={run.uid}", layout="preferences", format=file_format)
+        assert [message["role"] for message in pair["prompt"]] == ["system", "user"]
+        assert [side[-1]["content"] for side in (pair["chosen"], pair["rejected"])] == ["2", "3"]
+    text, _ = export(mate, f"run={run.uid}", layout="kto", form="text")
+    assert text[0]["completion"] == "2" and isinstance(text[0]["prompt"], str)
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet", "csv"])
+def test_tables_have_all_labels_wide_and_long_and_the_same_bytes_again(
+    run: Run, mate: User, owner: User, ids: dict[str, str], file_format: str
+) -> None:
+    store_labels(run, mate, [Answer(ids["best"], "correct", True), Answer(ids["best"], "wrong", ["step", "hack"])])
+    store_labels(run, owner, [Answer(ids["best"], "correct", True, rationale="checked")])
+    first = download(mate, f"project={run.project.slug}", layout="samples", format=file_format)
+    assert first == download(mate, f"project={run.project.slug}", layout="samples", format=file_format)
+    if file_format == "csv":
+        text = zipfile.ZipFile(io.BytesIO(first)).read("data/train.csv").decode()
+        assert text.startswith("id,run,") and "label.correct,people.correct" in text and text.count("\r\n") == 11
+        return
+    rows, card = export(mate, f"run={run.uid}", layout="samples", format=file_format)
+    wide = next(row for row in rows if row["response"] == "best")
+    assert (wide["label.correct"], wide["people.correct"], wide["label.wrong"]) == (True, 2, ["hack", "step"])
+    assert len(rows) == 10 and "- correct: `Right? (yes-no)`" in card
+    labels, _ = export(mate, f"run={run.uid}", layout="labels", format=file_format)
+    assert [(row["name"], json.loads(row["json_value"]), row["author"], row["rationale"]) for row in labels] == [
+        ("correct", True, mate.username, ""), ("wrong", ["hack", "step"], mate.username, ""),
+        ("correct", True, owner.username, "checked"),
+    ]  # fmt: skip
+    assert {row["sample"] for row in labels} == {ids["best"]}
+
+
+def test_bad_options_say_what_is_possible(run: Run, mate: User) -> None:
+    api = ApiClient.with_token(mate, "read")
+    for query, message in (
+        ("", "Send `run` or `project`."),
+        (f"run={run.uid}&layout=dpo", "`layout` must be one of"),
+        (f"run={run.uid}&layout=kto&signal=rank", "A rank says which response is better"),
+        (f"run={run.uid}&layout=kto&signal=label&question=x", "It has: correct."),
+        (f"run={run.uid}&q=score>>", "score"),
+    ):
+        response = api("GET", f"exports/datasets/?{query}")
+        assert response.status_code == 400 and message in response.json()["error"]["message"], query

@@ -1,7 +1,7 @@
 """Samples as training data: a prompt and a completion, as text or as messages.
 
-The columns are the usual ones of trainers: language modeling, prompt-completion, preference and unpaired preference, see
-"Export samples and training data" in docs/user-guide.md.
+The columns are the usual ones of trainers: language modeling, prompt-completion, preference and unpaired preference.
+See "Export samples and training data" in docs/user-guide.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -23,7 +23,8 @@ from rollouts.models import Queue, Run
 from rollouts.query import find_samples
 
 MIN_GROUP_SIZE: Final = 2  # of a group that is an item: one response has no order
-COLUMNS: Final = ("pk", "step", "step__step", "data_source", "group", "score", "chars", "final")
+BATCH_SAMPLES: Final = 20_000
+COLUMNS: Final = ("pk", "step", "data_source", "group", "score", "chars", "final", "dump", "ordinal")
 
 
 class Candidate(NamedTuple):
@@ -64,48 +65,80 @@ class Draw:
 def draw_items(queue: Queue, run: Run, *, reader: int, step_ids: Iterable[int] | None = None, limit: int) -> Draw:
     """Draws from one run, or from these steps of it. Raises InvalidInputError if the query is not valid or more than
     `limit` items would be drawn."""
-    candidates = find_candidates(queue, run, reader, None if step_ids is None else frozenset(step_ids))
     draw = Draw()
-    strata: dict[str, list[Candidate]] = defaultdict(list)
-    for candidate in candidates:
+    strata: dict[str, StratumDraw] = {}
+    selected = 0
+    for candidate in find_candidates(queue, run, reader, None if step_ids is None else frozenset(step_ids)):
         draw.matched[candidate.stratum] += 1
         draw.by_step[candidate.step_id] += 1
-        strata[candidate.stratum].append(candidate)
+        stratum = strata.get(candidate.stratum) or strata.setdefault(candidate.stratum, StratumDraw(queue))
+        selected += stratum.add(candidate)
+        if selected > limit and queue.selection != Queue.Selection.DISAGREEING:
+            raise build_limit_error(limit)
     for stratum in strata.values():
-        draw.items += draw_stratum(queue, stratum)
-        if len(draw.items) > limit:
-            message = f"The query matches more than {limit:,} items. Narrow it, or draw a number of them."
-            raise InvalidInputError(message, "count")
+        draw.items += stratum.finish()
+    if len(draw.items) > limit:
+        raise build_limit_error(limit)
     return draw
 
 
+def build_limit_error(limit: int) -> InvalidInputError:
+    message = f"The query matches more than {limit:,} items. Narrow it, or draw a number of them."
+    return InvalidInputError(message, "count")
+
+
 def find_candidates(queue: Queue, run: Run, reader: int, step_ids: frozenset[int] | None) -> Iterator[Candidate]:
+    """Yields what matches, in the order of the run. Reads some steps at a time: the database sorts nothing, and a run
+    of a million samples needs little memory."""
     result = find_samples(run, q=queue.q, ordering="order", reader=reader)
-    rows = result.samples
+    steps = result.scope.steps.order_by("step", "pk")
     if step_ids is not None:
-        rows = rows.filter(step__in=step_ids)
-    values = rows.values_list(*COLUMNS).iterator(chunk_size=5000)
-    if queue.unit == Queue.Unit.GROUP:
-        yield from merge_groups(queue, run, values)
-        return
-    for pk, step_id, step, source, group, score, chars, _final in values:
-        yield Candidate(pk, step_id, get_stratum(queue, run, step, source), group, score, chars)
+        steps = steps.filter(pk__in=step_ids)
+    merge = merge_groups if queue.unit == Queue.Unit.GROUP else build_candidates
+    for batch in split_steps(steps.values_list("pk", "step", "samples")):
+        rows = result.samples.order_by().select_related(None).filter(step__in=list(batch)).values_list(*COLUMNS)
+        ordered = sorted(rows, key=lambda row: (batch[row[1]], row[7], row[8]))
+        yield from merge(queue, run, batch, ordered)
 
 
-def merge_groups(queue: Queue, run: Run, rows: Iterable[tuple[Any, ...]]) -> Iterator[Candidate]:
+def split_steps(steps: Iterable[tuple[int, int, int]]) -> Iterator[dict[int, int]]:
+    """Yields {step id: number} of steps with about `BATCH_SAMPLES` samples. A number is not split: attempts that run at
+    the same time have a row each."""
+    batch: dict[int, int] = {}
+    total, last = 0, None
+    for pk, number, samples in steps:
+        if total + samples > BATCH_SAMPLES and batch and number != last:
+            yield batch
+            batch, total = {}, 0
+        batch[pk] = number
+        total, last = total + samples, number
+    if batch:
+        yield batch
+
+
+def build_candidates(
+    queue: Queue, run: Run, steps: Mapping[int, int], rows: Iterable[tuple[Any, ...]]
+) -> Iterator[Candidate]:
+    for pk, step_id, source, group, score, chars, *_rest in rows:
+        yield Candidate(pk, step_id, get_stratum(queue, run, steps[step_id], source), group, score, chars)
+
+
+def merge_groups(
+    queue: Queue, run: Run, steps: Mapping[int, int], rows: Iterable[tuple[Any, ...]]
+) -> Iterator[Candidate]:
     """Yields the groups of several final samples, in the order of their first samples."""
     groups: dict[tuple[int, str], list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows:
-        if row[7] and row[4]:
-            groups[row[1], row[4]].append(row)
+        if row[6] and row[3]:
+            groups[row[1], row[3]].append(row)
     for (step_id, group), members in groups.items():
         if len(members) < MIN_GROUP_SIZE:
             continue
-        scores = [row[5] for row in members if row[5] is not None]
+        scores = [row[4] for row in members if row[4] is not None]
         first = members[0]
         mean = sum(scores) / len(scores) if scores else None
-        chars = sum(row[6] for row in members) / len(members)
-        yield Candidate(first[0], step_id, get_stratum(queue, run, first[2], first[3]), group, mean, chars)
+        chars = sum(row[5] for row in members) / len(members)
+        yield Candidate(first[0], step_id, get_stratum(queue, run, steps[step_id], first[2]), group, mean, chars)
 
 
 def get_stratum(queue: Queue, run: Run, step: int, source: str) -> str:
@@ -119,24 +152,63 @@ def get_stratum(queue: Queue, run: Run, step: int, source: str) -> str:
             return ""
 
 
-def draw_stratum(queue: Queue, candidates: list[Candidate]) -> list[DrawnItem]:
-    """Returns the items of one stratum: chosen ones in the order of the choice, all in the order of the run, and random
-    ones in random order."""
-    count = len(candidates) if queue.count is None else queue.count
-    probability: float | None = None
-    match queue.selection:
-        case Queue.Selection.RANDOM:
-            chosen = heapq.nsmallest(count, candidates, key=lambda row: hash_sample(queue.seed, row.sample))
-            probability = min(1.0, count / len(candidates))
-        case Queue.Selection.WORST:
-            scored = [row for row in candidates if row.score is not None]
-            chosen = heapq.nsmallest(count, scored, key=lambda row: (row.score, row.sample))
-        case Queue.Selection.DISAGREEING:
-            chosen = find_disagreeing(candidates, count)
-        case _:
-            chosen = candidates[:count]
-            probability = 1.0 if len(chosen) == len(candidates) else None
-    return [DrawnItem(row.sample, row.step_id, row.stratum, row.group, probability) for row in chosen]
+class StratumDraw:
+    """Draws from one stratum while its candidates arrive. Remembers only those that are drawn so far, except where the
+    ranks of all decide."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.selection, self.seed, self.count = queue.selection, queue.seed, queue.count
+        self.matched = 0
+        self.kept: list[Candidate] = []
+        self.heap: list[tuple[Any, int, Candidate]] = []  # the one that is dropped next is first
+
+    def add(self, candidate: Candidate) -> int:
+        """Returns by how many the drawn candidates increase."""
+        self.matched += 1
+        if self.selection in (Queue.Selection.ALL, Queue.Selection.DISAGREEING):
+            is_kept = self.selection != Queue.Selection.ALL or self.count is None or len(self.kept) < self.count
+            if is_kept:
+                self.kept.append(candidate)
+            return int(is_kept)
+        if self.selection == Queue.Selection.WORST and candidate.score is None:
+            return 0
+        entry = (Reversed(self.rank(candidate)), self.matched, candidate)
+        if self.count is not None and len(self.heap) >= self.count:
+            heapq.heappushpop(self.heap, entry)
+            return 0
+        heapq.heappush(self.heap, entry)
+        return 1
+
+    def rank(self, candidate: Candidate) -> Any:
+        """The smallest ones are drawn."""
+        if self.selection == Queue.Selection.RANDOM:
+            return hash_sample(self.seed, candidate.sample)
+        return candidate.score, candidate.sample
+
+    def finish(self) -> list[DrawnItem]:
+        """Returns the items: chosen ones in the order of the choice, all in the order of the run, and random ones in
+        random order."""
+        probability: float | None = None
+        match self.selection:
+            case Queue.Selection.ALL:
+                chosen = self.kept
+                probability = 1.0 if len(chosen) == self.matched else None
+            case Queue.Selection.DISAGREEING:
+                chosen = find_disagreeing(self.kept, len(self.kept) if self.count is None else self.count)
+            case _:
+                chosen = sorted((entry[2] for entry in self.heap), key=self.rank)
+                if self.selection == Queue.Selection.RANDOM:
+                    probability = min(1.0, len(chosen) / self.matched)
+        return [DrawnItem(row.sample, row.step_id, row.stratum, row.group, probability) for row in chosen]
+
+
+class Reversed(NamedTuple):
+    """A rank that is smaller if its value is larger: `heapq` keeps the smallest value first."""
+
+    value: Any
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(other.value < self.value)
 
 
 def hash_sample(seed: int, sample: str) -> bytes:

@@ -19,7 +19,7 @@ from rollouts.charts.step_counts import StepCounts, StoredCounts
 from rollouts.errors import InvalidInputError
 from rollouts.ingest import find_copied_steps
 from rollouts.metrics import downsample_points
-from rollouts.models import Run, Step
+from rollouts.models import Queue, Run, Step
 from rollouts.query import And, Query, parse_query
 
 MEASURES: Final = ("share", "count", "score", "length")
@@ -51,6 +51,15 @@ class ChartQuery:
     @property
     def text(self) -> str:
         return SEPARATOR.join((self.measure, self.split, self.among, self.q))
+
+    def check_reader(self, reader: int) -> None:
+        """Raises InvalidInputError for a chart of labels if the user reviews a blind queue: the points are the same for
+        everybody."""
+        asks_labels = any(query.asks_labels for query in self.parse_queries() if query)
+        if asks_labels and Queue.objects.blind_for(reader).queues:
+            raise InvalidInputError(
+                _("You review a blind queue. Until it is closed, charts of labels are hidden."), "q"
+            )
 
     def parse_queries(self) -> tuple[Query, Query | None]:
         """The query to count, and the one that a share refers to; None for all samples."""

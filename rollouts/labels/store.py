@@ -217,9 +217,9 @@ def notify_changes(run: Run, labels: Iterable[Label]) -> None:
         if counted[step.pk]:
             Label.objects.recount(step)
     if len(steps) == 1:
-        notify_run_changed(run, split=steps[0].split, step=steps[0].step)
+        notify_run_changed(run, split=steps[0].split, step=steps[0].step, sparse=True)
     elif steps:
-        notify_run_changed(run)
+        notify_run_changed(run, sparse=True)
 
 
 def store_action(run: Run, by: User, description: str, changes: Sequence[StateChange]) -> LabelAction:

@@ -1,9 +1,12 @@
 """Change notifications: inform open pages that something changed, but not what. Pages request their URL again.
 
-A notification is `{topics, split, step, version}`. It may be lost or duplicated without harm.
+A notification is `{topics, split, step, version}`. It may be lost or duplicated without harm. Labels change about once
+a second and person, so those about them are sparse: at most one in `SPARSE_SECONDS` per topic and process.
 """
 
 import logging
+import threading
+import time
 from typing import Any, TypedDict
 
 from asgiref.sync import async_to_sync
@@ -15,6 +18,8 @@ from redis.exceptions import RedisError
 from rollouts.models import Run
 
 log = logging.getLogger(__name__)
+
+SPARSE_SECONDS = 3.0
 
 
 class ChangeNotification(TypedDict):
@@ -30,21 +35,72 @@ def get_channel_group(topic: str) -> str:
     return "topic." + topic.replace(":", ".")
 
 
-def notify_run_changed(run: Run, *, split: str = "", step: int | None = None, topics: tuple[str, ...] = ()) -> None:
-    """Increments the run's version inside the caller's transaction and sends a notification after the commit.
+def notify_run_changed(
+    run: Run, *, split: str = "", step: int | None = None, topics: tuple[str, ...] = (), sparse: bool = False
+) -> None:
+    """Increments the run's version inside the caller's transaction and sends a notification after the commit. `sparse`:
+    see `notify_topics`.
 
     The UPDATE of the version locks the run's row, so on PostgreSQL a lower version never commits after a higher one was
     read.
     """
     Run.objects.filter(pk=run.pk).update(version=F("version") + 1)
     version = Run.objects.values_list("version", flat=True).get(pk=run.pk)
-    notify_topics(f"run:{run.uid}", "runs", "live", *topics, split=split, step=step, version=version)
+    notify_topics(f"run:{run.uid}", "runs", "live", *topics, split=split, step=step, version=version, sparse=sparse)
 
 
-def notify_topics(*topics: str, split: str = "", step: int | None = None, version: int = 0) -> None:
-    """Sends a notification after the caller's transaction has committed."""
+def notify_topics(
+    *topics: str, split: str = "", step: int | None = None, version: int = 0, sparse: bool = False
+) -> None:
+    """Sends a notification after the caller's transaction has committed. `sparse`: if one about the first topic was
+    sent a moment ago, it is joined with those that follow, and they are sent together a little later."""
     notification = ChangeNotification(type="ring", topics=list(topics), split=split, step=step, version=version)
-    transaction.on_commit(lambda: send(notification), robust=True)  # not a partial: Django logs the function's name
+    send_it = sparse_sender.send if sparse else send
+    transaction.on_commit(lambda: send_it(notification), robust=True)  # not a partial: Django logs the function's name
+
+
+class SparseSender:
+    """The first notification about a topic is sent at once, so that a single change is seen at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent_at: dict[str, float] = {}
+        self._waiting: dict[str, ChangeNotification] = {}
+
+    def send(self, notification: ChangeNotification) -> None:
+        topic, now = notification["topics"][0], time.monotonic()
+        with self._lock:
+            if waiting := self._waiting.get(topic):
+                self._waiting[topic] = join_notifications(waiting, notification)
+                return
+            self._sent_at = {key: at for key, at in self._sent_at.items() if now - at < SPARSE_SECONDS}
+            wait = SPARSE_SECONDS - (now - self._sent_at[topic]) if topic in self._sent_at else 0.0
+            if wait > 0:
+                self._waiting[topic] = notification
+                timer = threading.Timer(wait, self._send_waiting, [topic])
+                timer.daemon = True
+                timer.start()
+                return
+            self._sent_at[topic] = now
+        send(notification)
+
+    def _send_waiting(self, topic: str) -> None:
+        with self._lock:
+            notification = self._waiting.pop(topic)
+            self._sent_at[topic] = time.monotonic()
+        send(notification)
+
+
+def join_notifications(first: ChangeNotification, second: ChangeNotification) -> ChangeNotification:
+    """About the whole run if they are about several steps."""
+    topics = list(dict.fromkeys([*first["topics"], *second["topics"]]))
+    is_same = (first["split"], first["step"]) == (second["split"], second["step"])
+    split, step = (second["split"], second["step"]) if is_same else ("", None)
+    version = max(first["version"], second["version"])
+    return ChangeNotification(type="ring", topics=topics, split=split, step=step, version=version)
+
+
+sparse_sender = SparseSender()
 
 
 def send(notification: ChangeNotification) -> None:

@@ -12,8 +12,10 @@ from rollouts.models.forgotten import ForgottenPrompt, ForgottenPromptQuerySet
 from rollouts.models.labels import (
     FLAG_NAME,
     FLAG_PREFIX,
+    NOT_BLIND,
     OK_ANSWER,
     REVIEW_NAME,
+    BlindQueues,
     Label,
     LabelAction,
     LabelChange,
@@ -73,15 +75,15 @@ from rollouts.models.steps import (
 from rollouts.models.tokens import Token, hash_secret
 
 __all__ = [
-    "Artifact", "ArtifactQuerySet", "Attempt", "AttemptContext", "AuditEntry", "Binding", "Blob", "Block",
-    "COLOUR_COUNT", "ChartArrangement", "Dump", "DumpQuerySet", "DuplicateSource", "Entry", "EvidenceItem",
+    "Artifact", "ArtifactQuerySet", "Attempt", "AttemptContext", "AuditEntry", "Binding", "BlindQueues", "Blob",
+    "Block", "COLOUR_COUNT", "ChartArrangement", "Dump", "DumpQuerySet", "DuplicateSource", "Entry", "EvidenceItem",
     "FLAG_NAME", "FLAG_PREFIX", "Finding", "FindingQuerySet", "ForgottenPrompt", "ForgottenPromptQuerySet",
     "ItemDecision", "Label", "LabelAction", "LabelChange", "LabelQuerySet", "LaunchProcess", "MAX_TIMED_STEPS",
-    "Membership", "MetricRow", "OK_ANSWER", "Pin", "Project", "ProjectQuerySet", "QueryCurve", "Queue", "QueueDraft",
-    "QueueItem", "QueueQuerySet", "QueueSlot", "QueueSlotQuerySet", "QueueStep", "REVIEW_NAME", "Replay", "ReplayPlan",
-    "RetentionPolicy", "Revision", "Rubric", "Run", "RunAlias", "RunDiskUsage", "RunQuerySet", "SILENT_AFTER",
-    "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView", "SavedViewQuerySet", "Segment",
-    "Series", "SessionCutoff", "SharedLink", "SharedLinkQuerySet", "SignInSession", "Step", "StepPrompts",
+    "Membership", "MetricRow", "NOT_BLIND", "OK_ANSWER", "Pin", "Project", "ProjectQuerySet", "QueryCurve", "Queue",
+    "QueueDraft", "QueueItem", "QueueQuerySet", "QueueSlot", "QueueSlotQuerySet", "QueueStep", "REVIEW_NAME", "Replay",
+    "ReplayPlan", "RetentionPolicy", "Revision", "Rubric", "Run", "RunAlias", "RunDiskUsage", "RunQuerySet",
+    "SILENT_AFTER", "SILENT_AFTER_STEPS", "STEP_POSITION", "Sample", "SampleQuerySet", "SavedView", "SavedViewQuerySet",
+    "Segment", "Series", "SessionCutoff", "SharedLink", "SharedLinkQuerySet", "SignInSession", "Step", "StepPrompts",
     "StepQuerySet", "StepTemplate", "StepTotals", "Token", "ViewedSample", "WEIGHTED_SCORE", "add_steps",
     "add_templates", "compute_median_gap", "default_reasons", "format_template_id", "get_flag_name",
     "get_step_position", "hash_secret", "join_concurrent_steps", "load_step_totals", "parse_template_id",

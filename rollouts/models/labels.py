@@ -5,6 +5,7 @@ A flag and an OK are labels with the names `flag`, `flag.<reason>` and `review`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.apps import apps
@@ -66,6 +67,17 @@ class Rubric(models.Model):
         return f"rubric {self.number} of {self.project_id}"
 
 
+@dataclass(frozen=True, slots=True)
+class BlindQueues:
+    """Ids of the open blind queues that the reader reviews, see `Queue.objects.blind_for`."""
+
+    reader: int | None = None
+    queues: tuple[int, ...] = ()
+
+
+NOT_BLIND: Final = BlindQueues()
+
+
 class LabelQuerySet(models.QuerySet["Label"]):
     def active(self) -> LabelQuerySet:
         """Labels that are not withdrawn."""
@@ -73,16 +85,19 @@ class LabelQuerySet(models.QuerySet["Label"]):
 
     def readable_by(self, user: User | AnonymousUser) -> LabelQuerySet:
         """Without what others say about items of open blind queues that the user reviews."""
-        if not user.is_authenticated:
+        if user.pk is None:
             return self
-        queues = apps.get_model("rollouts", "Queue").objects.blind_for(user)
-        if not queues:
+        return self.outside_of(apps.get_model("rollouts", "Queue").objects.blind_for(user.pk))
+
+    def outside_of(self, blind: BlindQueues) -> LabelQuerySet:
+        """Without what others than the reader say about items of these queues."""
+        if not blind.queues:
             return self
-        items = apps.get_model("rollouts", "QueueItem").objects.filter(queue__in=queues)
+        items = apps.get_model("rollouts", "QueueItem").objects.filter(queue__in=blind.queues)
         group = Sample.objects.filter(pk=OuterRef(OuterRef("sample"))).exclude(group="").values("group")
         members = items.filter(queue__unit="group", step=OuterRef("step"), group=Subquery(group))
         hidden = Exists(items.filter(sample=OuterRef("sample"))) | Exists(members)
-        return self.filter(Q(user=user.pk) | ~hidden)
+        return self.filter(Q(user=blind.reader) | ~hidden)
 
     def flags(self) -> LabelQuerySet:
         """Labels that are flags. No question has a key that starts with `flag`."""

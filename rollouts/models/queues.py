@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Exists, OuterRef, Q
 
-from rollouts.models.labels import LabelAction, Rubric
+from rollouts.models.labels import BlindQueues, LabelAction, Rubric
 from rollouts.models.projects import Membership, Project
 from rollouts.models.runs import Run
 from rollouts.models.steps import Step
@@ -22,11 +22,13 @@ class QueueQuerySet(models.QuerySet["Queue"]):
     def open(self) -> QueueQuerySet:
         return self.filter(closed_at=None)
 
-    def blind_for(self, user: User) -> list[Queue]:
-        """Open blind queues whose items the user may answer, of projects that they do not lead."""
-        member = Membership.objects.filter(user=user, role=Membership.Role.ANNOTATOR).values("project")
+    def blind_for(self, reader: int) -> BlindQueues:
+        """The open blind queues whose items the user may answer, of projects that they do not lead. One query, and
+        a second one if there are any."""
+        role = Membership.Role.ANNOTATOR
+        member = Membership.objects.filter(user=reader, role=role, user__is_superuser=False).values("project")
         rows = self.open().filter(is_blind=True, project__in=member).prefetch_related("reviewers")
-        return [] if user.is_superuser else [queue for queue in rows if queue.accepts(user)]
+        return BlindQueues(reader, tuple(queue.pk for queue in rows if queue.accepts_member(reader, role)))
 
 
 class Queue(models.Model):
@@ -85,10 +87,12 @@ class Queue(models.Model):
     def accepts(self, user: User) -> bool:
         """Whether the user may answer its items."""
         role = self.project.role_of(user)
-        if role in ("", Membership.Role.VIEWER):
-            return False
+        return role not in ("", Membership.Role.VIEWER) and self.accepts_member(user.pk, role)
+
+    def accepts_member(self, user: int, role: str) -> bool:
+        """Whether someone who may annotate, with this id and role, may answer its items."""
         reviewers = {reviewer.pk for reviewer in self.reviewers.all()}
-        return not (reviewers or self.roles) or user.pk in reviewers or role in self.roles
+        return not (reviewers or self.roles) or user in reviewers or role in self.roles
 
 
 class QueueStep(models.Model):

@@ -21,6 +21,7 @@ MISSING_NAMES: Final = ("marker", "score", "text", "label")
 LABEL_NAMES: Final = ("label", "author", "label-source")  # the name fields about labels
 MISSING_ALIASES: Final = {"answer": "marker"}
 PERSONAL_PROPERTIES: Final = ("unseen", "seen", "fine", "flagged-by-others")  # depend on the user
+LABEL_PROPERTIES: Final = ("flagged", "labelled", "disagreed", "flagged-by-others")
 CHANGEABLE_PROPERTIES: Final = (
     "flagged",
     "labelled",
@@ -145,14 +146,24 @@ class Query:
         """Whether the result depends on the user."""
         return any(isinstance(leaf, PropertyTerm) and leaf.name in PERSONAL_PROPERTIES for leaf in self.leaves)
 
+    @property
+    def asks_labels(self) -> bool:
+        """Whether the result depends on labels, which a reviewer of a blind queue may not all read."""
+        return any(map(is_label_term, self.leaves))
+
+
+def is_label_term(leaf: QueryNode) -> bool:
+    """Returns whether the term asks for labels of others, flags included."""
+    if isinstance(leaf, NameTerm):
+        return leaf.name == "reason" or leaf.name in LABEL_NAMES
+    if isinstance(leaf, PropertyTerm):
+        return leaf.name in LABEL_PROPERTIES
+    return isinstance(leaf, LabelTerm) or leaf == MissingTerm("label")
+
 
 def is_changeable_term(leaf: QueryNode) -> bool:
     """Returns whether users and later runs change which samples match the term."""
-    if isinstance(leaf, NameTerm):
-        return leaf.name == "reason" or leaf.name in LABEL_NAMES
-    if isinstance(leaf, LabelTerm) or leaf == MissingTerm("label"):
-        return True
-    return isinstance(leaf, PropertyTerm) and leaf.name in CHANGEABLE_PROPERTIES
+    return is_label_term(leaf) or (isinstance(leaf, PropertyTerm) and leaf.name in CHANGEABLE_PROPERTIES)
 
 
 def collect_leaves(node: QueryNode) -> list[QueryNode]:

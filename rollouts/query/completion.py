@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Label, Run, StepTemplate, add_templates, get_flag_name
+from rollouts.models import Queue, Run, StepTemplate, add_templates, get_flag_name
 from rollouts.query import ast, label_terms
 from rollouts.query.grammar import ASCII_SIGNS, format_key, parse_key_name, quote_value
 from rollouts.query.logged_keys import count_logged_values, find_logged_keys, is_count_complete
@@ -116,6 +116,8 @@ def complete_query(run: Run, q: str, at: int | None = None, **where: Any) -> Que
 
 
 def build_context(run: Run, other_terms: str, where: dict[str, Any]) -> CompletionContext:
+    if where.get("reader") is not None:
+        where = {**where, "blind": Queue.objects.blind_for(where["reader"])}
     base = find_samples(run, **where)
     counted = base.total <= MAX_COUNTED_SAMPLES
     if not counted:
@@ -179,9 +181,9 @@ def list_number_fields(context: CompletionContext) -> list[CompletionChoice]:
 
 def list_label_keys(context: CompletionContext, typed: str) -> list[CompletionChoice]:
     """Returns the questions of the rubric, and after `label.` all names of labels."""
-    run, detail = context.base.scope.run, _("label")
+    run, detail, labels = context.base.scope.run, _("label"), context.base.scope.labels()
     if typed.startswith(label_terms.LABEL_PREFIX):
-        names = label_terms.list_label_names(run)
+        names = label_terms.list_label_names(run, labels)
     else:
         names = [str(question["key"]) for question in label_terms.load_questions(run.project)]
     prefix = label_terms.LABEL_PREFIX
@@ -237,7 +239,9 @@ def list_values(context: CompletionContext, name: str, sign: str, typed: str) ->
 
 def list_label_values(context: CompletionContext, name: str, sign: str, typed: str) -> list[CompletionChoice]:
     """Returns the values of a label's question, or those that its labels have."""
-    values = label_terms.list_label_values(context.base.scope.run, name.removeprefix(label_terms.LABEL_PREFIX))
+    scope = context.base.scope
+    name_of_label = name.removeprefix(label_terms.LABEL_PREFIX)
+    values = label_terms.list_label_values(scope.run, name_of_label, scope.labels())
     terms = label_terms.format_terms(f"{name}{sign}", values)
     return build_choices(context, [term for term in terms if typed.casefold() in term and is_valid(term)])
 
@@ -280,10 +284,12 @@ def list_named_values(context: CompletionContext, name: str, typed: str) -> list
         return [replace(choice, text=choice.text.replace("=", ":", 1)) for choice in choices]
     if name.startswith(label_terms.LABEL_PREFIX):
         return list_label_values(context, name, ":", typed)
-    run = context.base.scope.run
+    run, labels = context.base.scope.run, context.base.scope.labels()
     lists: dict[str, Callable[[], list[CompletionChoice]]] = {
-        "label": lambda: build_choices(context, label_terms.format_terms("label:", label_terms.list_label_names(run))),
-        "author": lambda: build_choices(context, label_terms.format_terms("author:", label_terms.list_authors(run))),
+        "label": lambda: build_choices(
+            context, label_terms.format_terms("label:", label_terms.list_label_names(run, labels))
+        ),
+        "author": lambda: build_choices(context, label_terms.format_terms("author:", label_terms.list_authors(labels))),
         "label-source": lambda: build_choices(context, label_terms.format_terms("label-source:", label_terms.SOURCES)),
         "is": lambda: list_property_values(context, "is", filter(context.is_available, ast.PROPERTY_NAMES)),
         "no": lambda: list_property_values(context, "no", ast.MISSING_NAMES),
@@ -313,7 +319,7 @@ def list_column_values(context: CompletionContext, name: str, column: str) -> li
 def list_reasons(context: CompletionContext) -> list[CompletionChoice]:
     """Returns the project's flag reasons with the number of flags in the run."""
     run = context.base.scope.run
-    rows = Label.objects.flags().active().filter(run=run).order_by().values_list("name")
+    rows = context.base.scope.labels().flags().order_by().values_list("name")
     counts = Counter(dict(rows.annotate(count=Count("pk"))))
     about = _("{reason}: flags in this run")
     return [

@@ -65,12 +65,7 @@ def build_bounds(sign: str, text: str) -> ast.RangeTerm | None:
             return ast.RangeTerm("", number - near, number + near)
 
 
-def find_labels(run: Run) -> LabelQuerySet:
-    rows: LabelQuerySet = Label.objects.active().filter(run=run)
-    return rows
-
-
-def build_label_condition(term: ast.LabelTerm, run: Run) -> Q:
+def build_label_condition(term: ast.LabelTerm, run: Run, labels: LabelQuerySet) -> Q:
     """Returns the samples with a label that has this name and value. Raises InvalidQueryError for an unknown name."""
     check_name(term.name, run, term.span)
     text = term.text.lower()
@@ -85,12 +80,11 @@ def build_label_condition(term: ast.LabelTerm, run: Run) -> Q:
         if bounds.high is not None:
             in_range &= Q(**{f"number__{'lt' if bounds.open_high else 'lte'}": bounds.high})
         value = in_range | value if term.text else in_range
-    return match_samples(find_labels(run).filter(value, name=term.name))
+    return match_samples(labels.filter(value, name=term.name))
 
 
-def build_named_label_condition(term: ast.NameTerm, run: Run) -> Q:
+def build_named_label_condition(term: ast.NameTerm, run: Run, labels: LabelQuerySet) -> Q:
     """Returns the condition of `label:NAME`, `author:NAME` or `label-source:NAME`."""
-    labels = find_labels(run)
     match term.name:
         case "author":
             return match_samples(labels.filter(author=term.text))
@@ -100,14 +94,9 @@ def build_named_label_condition(term: ast.NameTerm, run: Run) -> Q:
     return match_samples(labels.filter(name=term.text))
 
 
-def build_labelled_condition(run: Run) -> Q:
-    return match_samples(find_labels(run))
-
-
-def build_disagreement_condition(run: Run) -> Q:
+def build_disagreement_condition(labels: LabelQuerySet) -> Q:
     """Returns the samples about which two authors say different things: other values of one question, or OK and a flag
     that says bad. Texts are never compared."""
-    labels = find_labels(run)
     others = labels.filter(~Q(source=OuterRef("source"), author=OuterRef("author")), sample=OuterRef("sample"))
     different = others.filter(~Q(answer=OuterRef("answer")), name=OuterRef("name"), answer__startswith=" ")
     bad_flags = others.filter(name__startswith=FLAG_NAME, answer=" bad ")
@@ -141,7 +130,7 @@ def load_questions(project: Project) -> list[dict[str, Any]]:
     return list(rows.first() or ())
 
 
-def list_label_values(run: Run, name: str) -> list[str]:
+def list_label_values(run: Run, name: str, labels: LabelQuerySet) -> list[str]:
     """Returns the values that a label can have, from its question, else those that labels of the run have."""
     if name == REVIEW_NAME:
         return ["ok", "cannot-judge"]
@@ -155,20 +144,20 @@ def list_label_values(run: Run, name: str) -> list[str]:
             return ["yes", "no"]
         case "rating":
             return [str(number) for number in range(question["minimum"], question["maximum"] + 1)]
-    rows = Label.objects.active().filter(run=run, name=name, answer__startswith=" ").order_by().values_list("answer")
+    rows = labels.filter(name=name, answer__startswith=" ").order_by().values_list("answer")
     counted = rows.annotate(count=Count("pk")).order_by("-count", "answer")[:MAX_VALUES]
     return list(dict.fromkeys(key for answer, _count in counted for key in answer.split()))
 
 
-def list_label_names(run: Run) -> list[str]:
+def list_label_names(run: Run, labels: LabelQuerySet) -> list[str]:
     """Returns the names of the run's labels, the most frequent first, then the other questions of the rubric."""
-    rows = Label.objects.active().filter(run=run).order_by().values_list("name").annotate(count=Count("pk"))
+    rows = labels.order_by().values_list("name").annotate(count=Count("pk"))
     used = [name for name, _count in sorted(rows, key=lambda row: (-row[1], row[0]))]
     return list(dict.fromkeys([*used, *(question["key"] for question in load_questions(run.project)), REVIEW_NAME]))
 
 
-def list_authors(run: Run) -> list[str]:
-    rows = Label.objects.active().filter(run=run).order_by().values_list("author").annotate(count=Count("pk"))
+def list_authors(labels: LabelQuerySet) -> list[str]:
+    rows = labels.order_by().values_list("author").annotate(count=Count("pk"))
     return [author for author, _count in sorted(rows, key=lambda row: (-row[1], row[0]))[:MAX_VALUES]]
 
 

@@ -13,7 +13,7 @@ from django.db.models.functions import Cast, Length
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Run
+from rollouts.models import NOT_BLIND, BlindQueues, Queue, Run
 from rollouts.query import body_parts, body_scan, correctness_rule
 from rollouts.query.ast import And, BodyTerm, NameTerm, Not, Or, Query, QueryNode, RangeTerm, collect_leaves
 from rollouts.query.parser import parse_query
@@ -141,18 +141,22 @@ def find_samples(
     step_kind: str = "",
     time_budget: body_scan.TimeBudget | None = None,
     reader: int | None = None,
+    blind: BlindQueues | None = None,
 ) -> QueryResult:
     """Returns the visible samples of one step, or of all steps if `step` is None, that match `q`.
 
     Empty `split` means both; empty `attempt` the current steps, `all` every attempt, else the attempt's key. `ordering`
     is a key of `SAMPLE_ORDERINGS`; `-` in front reverses it. With `time_budget`, a search may cover only the newest
     steps, see `QueryResult`. `reader` is the user's id, for `is:unseen` and other personal properties.
+    `blind` are the blind queues that the reader reviews, see `QueryScope`; by default they are loaded if they matter.
 
     Raises InvalidInputError (InvalidQueryError with the span, for `q`) and StorageUnavailableError.
     """
     query = parse_query(q) if isinstance(q, str) else q
     order = build_order(ordering)
-    scope = build_scope(run, {"split": split, "step": step, "step_kind": step_kind}, attempt, query.root, reader)
+    if blind is None:
+        blind = Queue.objects.blind_for(reader) if reader is not None and query.asks_labels else NOT_BLIND
+    scope = build_scope(run, {"split": split, "step": step, "step_kind": step_kind}, attempt, query.root, reader, blind)
     condition = build_query_condition(query, scope, time_budget)
     samples = scope.samples().filter(condition)
     cursor = time_budget.cursor if time_budget else None

@@ -14,7 +14,10 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
 from rollouts.models import (
+    NOT_BLIND,
+    BlindQueues,
     Label,
+    LabelQuerySet,
     Pin,
     Replay,
     Run,
@@ -64,12 +67,19 @@ class Among(Lookup):
 
 @dataclass(frozen=True, slots=True)
 class QueryScope:
-    """The steps of a run that a query covers; `step_id` is set if it is a single one. `reader` is the user's id."""
+    """The steps of a run that a query covers; `step_id` is set if it is a single one. `reader` is the user's id. Labels
+    of others on items of the `blind` queues that they review do not count."""
 
     run: Run
     steps: StepQuerySet
     step_id: int | None
     reader: int | None = None
+    blind: BlindQueues = NOT_BLIND
+
+    def labels(self) -> LabelQuerySet:
+        """Returns the current labels of the run that the reader may read."""
+        labels: LabelQuerySet = Label.objects.active().filter(run=self.run).outside_of(self.blind)
+        return labels
 
     def samples(self) -> Any:
         """Returns a QuerySet of the visible samples of these steps."""
@@ -78,7 +88,12 @@ class QueryScope:
 
 
 def build_scope(
-    run: Run, fields: Mapping[str, Any], attempt: str, root: ast.QueryNode | None, reader: int | None
+    run: Run,
+    fields: Mapping[str, Any],
+    attempt: str,
+    root: ast.QueryNode | None,
+    reader: int | None,
+    blind: BlindQueues = NOT_BLIND,
 ) -> QueryScope:
     """Returns the scope of `find_samples`. Step and split terms that every match requires narrow the steps."""
     given = {name: value for name, value in fields.items() if value not in ("", None)}
@@ -93,7 +108,7 @@ def build_scope(
     if "step" in given or conditions:
         ids = list(steps.values_list("pk", flat=True)[:2])
         step_id = ids[0] if len(ids) == 1 else None
-    return QueryScope(run, steps, step_id, reader)
+    return QueryScope(run, steps, step_id, reader, blind)
 
 
 def list_required_nodes(root: ast.QueryNode | None) -> list[ast.QueryNode]:
@@ -139,11 +154,11 @@ def build_condition(node: ast.QueryNode, scope: QueryScope) -> Q:
         case ast.NameTerm():
             return build_name_condition(node, scope)
         case ast.LabelTerm():
-            return label_terms.build_label_condition(node, scope.run)
+            return label_terms.build_label_condition(node, scope.run, scope.labels())
         case ast.PropertyTerm(name):
             return build_property_condition(name, scope)
         case ast.MissingTerm("label"):
-            return ~label_terms.build_labelled_condition(scope.run)
+            return ~label_terms.match_samples(scope.labels())
         case ast.MissingTerm(name):
             return Q(score=None) if name == "score" else build_bit_condition(f"no-{name}")
     raise AssertionError(f"{node} is a term about bodies")
@@ -164,7 +179,7 @@ def build_name_condition(term: ast.NameTerm, scope: QueryScope) -> Q:
         case "reason":
             return build_flag_condition(scope, name=get_flag_name(find_reason_key(term, scope)))
         case "label" | "author" | "label-source":
-            return label_terms.build_named_label_condition(term, scope.run)
+            return label_terms.build_named_label_condition(term, scope.run, scope.labels())
     raise ValueError(f"The query key {term.name} has no condition.")
 
 
@@ -198,9 +213,9 @@ def build_property_condition(name: str, scope: QueryScope) -> Q:
         case "flagged":
             return build_flag_condition(scope)
         case "labelled":
-            return label_terms.build_labelled_condition(scope.run)
+            return label_terms.match_samples(scope.labels())
         case "disagreed":
-            return label_terms.build_disagreement_condition(scope.run)
+            return label_terms.build_disagreement_condition(scope.labels())
         case "answer-mismatch":
             return Q(build_bit_condition("other-answer"), correct=True)
         case "correct" | "wrong":
@@ -233,7 +248,7 @@ def build_personal_condition(name: str, scope: QueryScope) -> Q:
     if scope.reader is None:
         raise InvalidInputError(_("`is:{name}` needs a signed-in user.").format(name=name), "q")
     if name == "flagged-by-others":
-        others = Label.objects.flags().active().filter(run=scope.run).exclude(user=scope.reader)
+        others = scope.labels().flags().exclude(user=scope.reader)
         return Q(pk__in=others.values("sample"))
     own = {"user": scope.reader, "run": scope.run}
     if name == "fine":
@@ -243,7 +258,7 @@ def build_personal_condition(name: str, scope: QueryScope) -> Q:
 
 
 def build_flag_condition(scope: QueryScope, **fields: str) -> Q:
-    return Q(pk__in=Label.objects.flags().active().filter(run=scope.run, **fields).values("sample"))
+    return Q(pk__in=scope.labels().flags().filter(**fields).values("sample"))
 
 
 def build_group_condition(outcome: str, scope: QueryScope) -> Q:

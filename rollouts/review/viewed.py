@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.labels import Answer, UndoResult, store_labels, undo_label_action
-from rollouts.models import REVIEW_NAME, Label, LabelAction, Run, Sample, ViewedSample
+from rollouts.models import NOT_BLIND, REVIEW_NAME, BlindQueues, Label, LabelAction, Run, Sample, ViewedSample
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -25,11 +25,13 @@ MAX_SAMPLES = 500  # per call
 
 @dataclass(frozen=True, slots=True)
 class ViewerState:
-    """A user's id and the number and the newest id of their marks in a run. Used as a part of cache keys."""
+    """A user's id, the number and the newest id of their marks in a run, and the blind queues that they review. Used as
+    a part of cache keys."""
 
     pk: int | None
     marks: int
     newest: int
+    blind: BlindQueues = NOT_BLIND
 
 
 def mark_viewed(run: Run, sample_ids: Iterable[str], by: User) -> int:
@@ -88,6 +90,6 @@ def load_viewed_marks(samples: Iterable[Sample], reader: int) -> dict[str, bool]
     return dict.fromkeys(viewed, False) | dict.fromkeys(approved, True)
 
 
-def load_viewer_state(run: Run, user: int | None) -> ViewerState:
+def load_viewer_state(run: Run, user: int | None, blind: BlindQueues = NOT_BLIND) -> ViewerState:
     marks = ViewedSample.objects.filter(run=run, user=user).aggregate(rows=Count("pk"), newest=Max("pk"))
-    return ViewerState(user, marks["rows"], marks["newest"] or 0)
+    return ViewerState(user, marks["rows"], marks["newest"] or 0, blind)

@@ -9,7 +9,7 @@ from typing import Final
 
 from django.db.models import QuerySet
 
-from rollouts.models import Run, Sample
+from rollouts.models import NOT_BLIND, Queue, Run, Sample
 from rollouts.query import InvalidQueryError, TimeBudget, find_samples, parse_query
 
 MAX_RUN_SECONDS: Final = 2.0  # of one run; of a larger one, the newest steps are searched
@@ -36,11 +36,12 @@ def search_runs(
     Raises InvalidQueryError before the first run if the query cannot be parsed.
     """
     query = parse_query(q)
+    blind = Queue.objects.blind_for(reader) if query.asks_labels else NOT_BLIND
     started = monotonic()
     for run in runs.select_related("project").order_by("-pk").iterator(chunk_size=50):
         budget = TimeBudget(MAX_RUN_SECONDS)
         try:
-            result = find_samples(run, q=query, ordering="-step", reader=reader, time_budget=budget)
+            result = find_samples(run, q=query, ordering="-step", reader=reader, blind=blind, time_budget=budget)
             total = result.total
             samples = list(result.samples[: min(shown, MAX_SHOWN_SAMPLES)]) if total else []
             yield RunMatches(run, total, samples, is_partial=result.cursor is not None)

@@ -52,6 +52,7 @@ from dashboard.pages.common.lookups import (
     find_named_step,
     find_step,
     get_signed_in_user,
+    load_blind_queues,
     role_allows,
 )
 from dashboard.pages.common.panels import (
@@ -109,12 +110,12 @@ __all__ = [
     "find_filled_columns", "find_named_step", "find_query_words", "find_step", "find_step_kind", "format_bytes",
     "format_change", "format_estimate", "format_number", "format_percent", "format_run_status", "format_seconds",
     "format_share", "format_signed_number", "get_requested_panel", "get_return_url", "get_shown_step",
-    "get_signed_in_user", "grade_score", "is_script_request", "list_disk_kinds", "load_step_strip", "needs_blocks",
-    "parse_integer_param", "parse_row_offset", "parse_step_number", "redirect_see_other", "render_code_spans",
-    "render_error_page", "render_estimate_scale", "render_footer", "render_help_dialog", "render_highlighted_text",
-    "render_markdown", "render_page_or_panel", "render_query_error", "render_sample_marks", "render_sample_rows",
-    "render_score", "render_snippet", "render_status_strip", "render_step_bars", "render_text", "render_text_end",
-    "render_text_line", "render_time", "render_unavailable_page", "render_with_deferred", "replace_control_characters",
-    "respond_error", "respond_success", "role_allows", "set_cache_headers", "show_images", "space_ticks",
-    "split_into_blocks",
+    "get_signed_in_user", "grade_score", "is_script_request", "list_disk_kinds", "load_blind_queues", "load_step_strip",
+    "needs_blocks", "parse_integer_param", "parse_row_offset", "parse_step_number", "redirect_see_other",
+    "render_code_spans", "render_error_page", "render_estimate_scale", "render_footer", "render_help_dialog",
+    "render_highlighted_text", "render_markdown", "render_page_or_panel", "render_query_error", "render_sample_marks",
+    "render_sample_rows", "render_score", "render_snippet", "render_status_strip", "render_step_bars", "render_text",
+    "render_text_end", "render_text_line", "render_time", "render_unavailable_page", "render_with_deferred",
+    "replace_control_characters", "respond_error", "respond_success", "role_allows", "set_cache_headers", "show_images",
+    "space_ticks", "split_into_blocks",
 ]  # fmt: skip

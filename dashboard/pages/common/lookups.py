@@ -11,7 +11,7 @@ from dashboard import permissions
 from dashboard.pages.common.step_strip import find_step_kind
 from rollouts.errors import InvalidInputError
 from rollouts.lib import parse_integer
-from rollouts.models import Attempt, Project, Run, Step
+from rollouts.models import NOT_BLIND, Attempt, BlindQueues, Project, Queue, Run, Step
 
 LAST_PROJECT_COOKIE: Final = "project"
 YEAR_SECONDS: Final = 365 * 24 * 60 * 60
@@ -20,6 +20,14 @@ YEAR_SECONDS: Final = 365 * 24 * 60 * 60
 def get_signed_in_user(request: HttpRequest) -> User:
     """Only for views with `login_required`."""
     return cast(User, request.user)
+
+
+def load_blind_queues(request: HttpRequest) -> BlindQueues:
+    """The open blind queues that the user reviews; loaded once per request."""
+    if not hasattr(request, "blind_queues"):
+        reader = request.user.pk
+        request.blind_queues = Queue.objects.blind_for(reader) if reader is not None else NOT_BLIND  # type: ignore[attr-defined]
+    return cast(BlindQueues, request.blind_queues)  # type: ignore[attr-defined]
 
 
 def choose_project(request: HttpRequest, slug: str, role: str = "viewer") -> Project | None:

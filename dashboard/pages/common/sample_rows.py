@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as N_
 from django.utils.translation import ngettext
 
-from rollouts.models import Label, Sample
+from rollouts.models import BlindQueues, Label, Sample
 from rollouts.query import Snippet
 from rollouts.review import load_viewed_marks
 from rollouts.samples import TEXT_PROPERTY_BITS
@@ -89,10 +89,12 @@ class SampleRow:
         return marks
 
 
-def build_sample_rows(samples: Iterable[Sample], reader: int | None = None) -> list[SampleRow]:
-    """With `reader`, the id of a user, the rows show what this user has viewed."""
+def build_sample_rows(samples: Iterable[Sample], blind: BlindQueues, reader: int | None = None) -> list[SampleRow]:
+    """With `reader`, the id of a user, the rows show what this user has viewed. Others' flags on items of the `blind`
+    queues are not counted."""
     samples = list(samples)
-    flags = Label.objects.flags().active().filter(sample__in=[sample.pk for sample in samples]).values("sample")
+    labels = Label.objects.flags().active().outside_of(blind)
+    flags = labels.filter(sample__in=[sample.pk for sample in samples]).values("sample")
     flag_counts = dict(flags.annotate(count=Count("pk")).values_list("sample", "count"))
     is_ok_by_id = {} if reader is None else load_viewed_marks(samples, reader)
     rows = []

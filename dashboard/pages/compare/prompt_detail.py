@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dashboard.pages.common import SampleRow, ShownImage, build_sample_rows, show_images
 from rollouts.compare import ComparedPrompt, ComparisonRow, ComparisonTarget
-from rollouts.models import Sample
+from rollouts.models import BlindQueues, Sample
 from rollouts.samples import SampleBody, SampleImage, list_images, load_bodies, split_shared_images
 
 
@@ -57,14 +57,20 @@ def find_row_position(rows: Sequence[ComparisonRow], key: str) -> int | None:
 
 
 def build_prompt_detail(
-    rows: Sequence[ComparisonRow], at: int, nth: int, targets: Sequence[ComparisonTarget], link: Callable[..., str]
+    rows: Sequence[ComparisonRow],
+    at: int,
+    nth: int,
+    targets: Sequence[ComparisonTarget],
+    link: Callable[..., str],
+    blind: BlindQueues,
 ) -> PromptDetail:
     """Response `nth` of each target, from 1; 0 for the example of the prompt. Raises StorageUnavailableError."""
     row = rows[at]
     count = max(len(prompt.ids) for prompt in row.prompts if prompt)
     nth = min(nth, count)
     ids = [choose_sample_id(prompt, nth) if prompt else "" for prompt in row.prompts]
-    heads = {head.sample.pk: head for head in build_sample_rows(Sample.objects.filter(pk__in=filter(None, ids)))}
+    shown = Sample.objects.filter(pk__in=filter(None, ids))
+    heads = {head.sample.pk: head for head in build_sample_rows(shown, blind)}
     bodies = load_bodies([head.sample for head in heads.values()])
     shared, own = split_shared_images([list_images(body) for body in bodies.values()])
     images = dict(zip(bodies, own, strict=True))

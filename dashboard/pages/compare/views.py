@@ -16,7 +16,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import clean_param, parse_row_offset, render_page_or_panel, role_allows
+from dashboard.pages.common import (
+    clean_param,
+    load_blind_queues,
+    parse_row_offset,
+    render_page_or_panel,
+    role_allows,
+)
 from dashboard.pages.compare import prompt_detail, table, unpaired
 from rolloutdeck.protocol import SPLITS
 from rollouts.compare import (
@@ -32,7 +38,7 @@ from rollouts.compare import (
     load_comparison_targets,
 )
 from rollouts.errors import InvalidInputError, TooLargeError
-from rollouts.models import Run, Step
+from rollouts.models import BlindQueues, Run, Step
 
 PANELS = {"compare": "compare/result.html"}
 MAX_OFFERED_RUNS = 60
@@ -105,7 +111,8 @@ def compare_page(request: HttpRequest) -> HttpResponseBase:
             return context
         share_query = state.link(only="", table="", split=targets[0].step.split)
         context |= {"too_large": too_large, "may_share": may_share, "share_query": share_query}
-        return context | build_result_context(state, targets, result, all_samples)
+        blind = load_blind_queues(request)
+        return context | build_result_context(state, targets, result, all_samples, blind)
 
     return render_page_or_panel(request, "compare/page.html", PANELS, build_context, *etag_state)
 
@@ -115,10 +122,11 @@ def build_result_context(
     targets: Sequence[ComparisonTarget],
     result: Comparison,
     all_samples: UnpairedComparison,
+    blind: BlindQueues,
 ) -> dict[str, Any]:
     left = len(result.list_unpaired_rows())
     view = unpaired.choose_view(state.view, all_samples, len(result.pairs), left)
-    context = build_comparison_context(state, targets, result)
+    context = build_comparison_context(state, targets, result, blind)
     return context | unpaired.build_unpaired_context(all_samples, targets, view, len(result.pairs), left, state)
 
 
@@ -132,7 +140,7 @@ def build_shareable_context(
     if len(targets) < 2:
         raise InvalidInputError(_("A comparison needs at least two steps."), "of")
     result, _too_large = find_pairs(targets)
-    context = build_result_context(state, targets, result, compare_all_samples(targets))
+    context = build_result_context(state, targets, result, compare_all_samples(targets), load_blind_queues(request))
     return targets, {"targets": targets, **context}, state.link()
 
 
@@ -217,7 +225,7 @@ def build_unresolved_fields(runs: Sequence[Run], of: str) -> list[PickerField]:
 
 
 def build_comparison_context(
-    state: CompareUrlState, targets: Sequence[ComparisonTarget], result: Comparison
+    state: CompareUrlState, targets: Sequence[ComparisonTarget], result: Comparison, blind: BlindQueues
 ) -> dict[str, Any]:
     only = state.only if state.only in {*result.outcomes, "unjudged", "unpaired"} else ""
     rows = result.list_rows(only)
@@ -252,15 +260,22 @@ def build_comparison_context(
         "all_link": state.link(only="", start=0),
         "unpaired": [(target, len(rest)) for target, rest in zip(targets, result.unpaired_prompts, strict=True)],
     }
-    return context | (build_open_prompt_context(state, only, rows, open_at, targets) if open_at is not None else {})
+    if open_at is None:
+        return context
+    return context | build_open_prompt_context(state, only, rows, open_at, targets, blind)
 
 
 def build_open_prompt_context(
-    state: CompareUrlState, only: str, rows: Sequence[ComparisonRow], at: int, targets: Sequence[ComparisonTarget]
+    state: CompareUrlState,
+    only: str,
+    rows: Sequence[ComparisonRow],
+    at: int,
+    targets: Sequence[ComparisonTarget],
+    blind: BlindQueues,
 ) -> dict[str, Any]:
     diff = "1" if state.diff else ""
     link = partial(state.link, only=only, diff=diff)
-    opened = prompt_detail.build_prompt_detail(rows, at, state.nth, targets, link)
+    opened = prompt_detail.build_prompt_detail(rows, at, state.nth, targets, link, blind)
     return {
         "opened": opened,
         "diff": state.diff,

@@ -13,7 +13,7 @@ from dashboard.pages import common
 from dashboard.pages.sample import parse_highlight_words
 from dashboard.pages.step import StepQueryResult, find_requested_step, load_query_result
 from rollouts.lib import CacheSize, cached
-from rollouts.models import Run, Sample
+from rollouts.models import BlindQueues, Run, Sample
 from rollouts.prompts import GroupResponse, GroupView, find_group_step, find_highest_scored, load_group_view
 from rollouts.review import load_viewer_state
 from rollouts.samples import UnitTestCase, UnitTestResults
@@ -68,7 +68,13 @@ def group_page(request: HttpRequest, uid: str, step: str, group: str) -> HttpRes
         "group/page.html",
         PANELS,
         lambda panel: build_group_context(request, run, step, common.clean_param(name)) | common_context,
-        *(run.version, status, role, run.project.reasons, load_viewer_state(run, request.user.pk)),
+        *(
+            run.version,
+            status,
+            role,
+            run.project.reasons,
+            load_viewer_state(run, request.user.pk, common.load_blind_queues(request)),
+        ),
     )
 
 
@@ -92,12 +98,14 @@ def build_group_context(request: HttpRequest, run: Run, requested_step: str, nam
     best = find_highest_scored(response.sample for response in view.responses).pk if view.responses else ""
     neighbours = build_neighbour_links(request, run, split, group, url_state)
     words = parse_highlight_words(url_state.q)
+    blind = common.load_blind_queues(request)
     dimmed = 0 if diff or words else view.shared_prefix_chars  # a highlighted word may cross the end of the prefix
     return {
         "run": run, "project": run.project, "url_state": url_state, "split": split, "row": row, "current": row.step,
         "word": requested_step,
         "tab": "samples", "strip": common.load_step_strip(run, split, attempt), "group_view": view,
-        "columns": build_response_columns(view, dimmed), "answer_groups": build_answer_groups(view, dimmed),
+        "columns": build_response_columns(view, dimmed, blind),
+        "answer_groups": build_answer_groups(view, dimmed, blind),
         "chips": build_correctness_chips(group, only, neighbours["base_link"]), "diff": diff,
         "reasons": run.project.reasons, "expanded": expanded, "best": best[:SHORT_ID_CHARS],
         "back": url_state.link(sel=group.responses[0].sample.pk), "words": words,
@@ -122,17 +130,17 @@ def build_correctness_chips(group: GroupView, only: str, base_link: str) -> list
     ]
 
 
-def build_response_columns(view: GroupView, dimmed: int) -> list[dict[str, Any]]:
+def build_response_columns(view: GroupView, dimmed: int, blind: BlindQueues) -> list[dict[str, Any]]:
     """The columns of a view that is not collapsed."""
-    pairs = [] if view.collapsed else pair_with_rows(view.responses)
+    pairs = [] if view.collapsed else pair_with_rows(view.responses, blind)
     return [build_response_column(*pair, dimmed, key=str(number)) for number, pair in enumerate(pairs, 1)]
 
 
-def build_answer_groups(view: GroupView, dimmed: int) -> list[dict[str, Any]]:
+def build_answer_groups(view: GroupView, dimmed: int, blind: BlindQueues) -> list[dict[str, Any]]:
     """The responses by answer; with their columns if the view is collapsed."""
     if not view.collapsed:
         return [{"answers": answers} for answers in view.group_by_answer()]
-    heads = dict(pair_with_rows(view.responses))
+    heads = dict(pair_with_rows(view.responses, blind))
     return [
         {
             "answers": answers,
@@ -142,8 +150,9 @@ def build_answer_groups(view: GroupView, dimmed: int) -> list[dict[str, Any]]:
     ]
 
 
-def pair_with_rows(responses: list[GroupResponse]) -> list[tuple[GroupResponse, common.SampleRow]]:
-    return list(zip(responses, common.build_sample_rows(response.sample for response in responses), strict=True))
+def pair_with_rows(responses: list[GroupResponse], blind: BlindQueues) -> list[tuple[GroupResponse, common.SampleRow]]:
+    heads = common.build_sample_rows((response.sample for response in responses), blind)
+    return list(zip(responses, heads, strict=True))
 
 
 def build_response_column(
@@ -168,7 +177,13 @@ def build_neighbour_links(
 ) -> dict[str, Any]:
     """The previous and the next group in the result of the page's query; the last and the first if this group is not
     in the result. `base_link` is this page without its own parameters."""
-    result = load_query_result(run, split, group.step, url_state, reader=load_viewer_state(run, request.user.pk))
+    result = load_query_result(
+        run,
+        split,
+        group.step,
+        url_state,
+        reader=load_viewer_state(run, request.user.pk, common.load_blind_queues(request)),
+    )
     names = find_group_order(result)
     links = common.GroupLinks(run, url_state)
     link = links.build_link(group.step, group.group)

@@ -9,7 +9,13 @@ from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from dashboard import permissions
-from dashboard.pages.common import build_sample_rows, clean_param, parse_integer_param, render_page_or_panel
+from dashboard.pages.common import (
+    build_sample_rows,
+    clean_param,
+    load_blind_queues,
+    parse_integer_param,
+    render_page_or_panel,
+)
 from dashboard.pages.step import REWARD_BINS
 from rolloutdeck.protocol import SPLITS
 from rollouts.live import load_feed
@@ -38,8 +44,13 @@ def build_live_context(request: HttpRequest, visible: QuerySet[Run]) -> dict[str
     runs = runs.filter(name__icontains=params["name"]) if params["name"] else runs
     before = parse_integer_param(params["before"])
     items = load_feed(runs, split=params["split"], before=before, limit=MAX_CARDS + 1)
+    blind = load_blind_queues(request)
     cards = [
-        {"item": item, "bins": build_histogram_bars(item.totals.histogram), "worst": build_sample_rows(item.worst)}
+        {
+            "item": item,
+            "bins": build_histogram_bars(item.totals.histogram),
+            "worst": build_sample_rows(item.worst, blind),
+        }
         for item in items[:MAX_CARDS]
     ]
     return {

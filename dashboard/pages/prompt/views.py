@@ -135,6 +135,7 @@ def build_answers_context(
     split: str,
 ) -> dict[str, Any]:
     """The answers of the step, the selected and the second one, and the steps before and after."""
+    blind = common.load_blind_queues(request)
     answers = load_prompt_answers(history, key, split, here.step)
     second: Sample | None
     if prompt_state.sel:
@@ -149,13 +150,13 @@ def build_answers_context(
     else:
         second, reason = find_best_answer([answer for answer in answers if answer != selected]), _("best of its step")
     shown = [answer for answer in (selected, second) if answer is not None]
-    bodies, heads = load_bodies(shown), common.build_sample_rows(shown)
+    bodies, heads = load_bodies(shown), common.build_sample_rows(shown, blind)
     if any(answer.pk not in bodies for answer in shown):
         raise Http404(_(MISSING_BODY_MESSAGE))
     at = history.steps.index(here)
     selected_reason = "" if prompt_state.sel else _("best of its step")
     return {
-        "rows": common.build_sample_rows(answers),
+        "rows": common.build_sample_rows(answers, blind),
         "more": here.answers - len(answers),
         "selected": ShownAnswer(heads[0], bodies[selected.pk], selected_reason),
         "second": ShownAnswer(heads[1], bodies[second.pk], reason) if second else None,

@@ -6,7 +6,7 @@ from django.utils.translation import gettext as _
 
 from dashboard.pages.common import SampleRow, build_sample_rows
 from rollouts.flags import load_flags
-from rollouts.models import Label, Run
+from rollouts.models import BlindQueues, Label, Run
 from rollouts.review import BatchRequest, ReviewBatch
 
 
@@ -19,16 +19,18 @@ class BatchRow:
     decisions: str
 
 
-def build_batch_rows(run: Run, request: BatchRequest, batch: ReviewBatch | None, reader: int | None) -> list[BatchRow]:
-    """`reader` is the user's id: own flags are no reason to be in a list."""
+def build_batch_rows(run: Run, request: BatchRequest, batch: ReviewBatch | None, blind: BlindQueues) -> list[BatchRow]:
+    """Own flags are no reason to be in a list."""
     if batch is None:
         return []
     names = {str(reason["key"]): _(str(reason["name"])) for reason in run.project.reasons}
-    flags = load_flags([sample.pk for sample in batch.samples]) if request.quick_list.name == "flagged" else {}
+    flags = (
+        load_flags([sample.pk for sample in batch.samples], blind=blind) if request.quick_list.name == "flagged" else {}
+    )
     rows = []
-    for head in build_sample_rows(batch.samples):
+    for head in build_sample_rows(batch.samples, blind):
         pk = head.sample.pk
-        others = [flag for flag in flags.get(pk, []) if flag.user_id != reader]
+        others = [flag for flag in flags.get(pk, []) if flag.user_id != blind.reader]
         decisions = ", ".join(format_decision(decision, names) for decision in batch.decisions.get(pk, []))
         rows.append(BatchRow(head, explain_row(request, head, others, names), decisions))
     return rows

@@ -114,7 +114,13 @@ def review_page(request: HttpRequest) -> HttpResponseBase:
         "review/page.html",
         PANELS,
         lambda panel: build_review_context(request, run, state, role, panel) | {"status": status},
-        *(run.version, status, role, run.project.reasons, review.load_viewer_state(run, request.user.pk)),
+        *(
+            run.version,
+            status,
+            role,
+            run.project.reasons,
+            review.load_viewer_state(run, request.user.pk, common.load_blind_queues(request)),
+        ),
     )
 
 
@@ -162,7 +168,7 @@ def build_review_context(
         "tab": "review",
         "result": result,
         "review_state": result.state,
-        "rows": batch_rows.build_batch_rows(run, result.batch_request, result.batch, request.user.pk),
+        "rows": batch_rows.build_batch_rows(run, result.batch_request, result.batch, common.load_blind_queues(request)),
         "may_review": common.role_allows(role, "annotator"),
         "lists": [
             ListTab(_(tab.title), _(tab.description), result.state.link_list(tab.name), tab is quick_list)

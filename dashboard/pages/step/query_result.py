@@ -12,7 +12,7 @@ from dashboard.pages.step.reward_parts import RewardParts, find_reward_parts
 from dashboard.pages.step.scatter import ScatterPlot, build_scatter_plot
 from rollouts.errors import InvalidInputError, StorageUnavailableError
 from rollouts.lib import CacheSize, cached
-from rollouts.models import Run, Sample, Step, StepTotals, add_steps, join_concurrent_steps
+from rollouts.models import NOT_BLIND, BlindQueues, Run, Sample, Step, StepTotals, add_steps, join_concurrent_steps
 from rollouts.query import QueryResult, TimeBudget, build_hit_pattern, find_samples, find_snippets
 from rollouts.review import ViewerState
 from rollouts.samples import load_texts
@@ -118,7 +118,7 @@ class StepQueryResult:
 
     def load_page(self, start: int, count: int) -> ResultPage:
         reader = self.matches.scope.reader if self.has_viewed else None
-        rows = build_sample_rows(self.load_samples(start, start + count + 1), reader)
+        rows = build_sample_rows(self.load_samples(start, start + count + 1), self.matches.scope.blind, reader)
         page = ResultPage(rows[:count], start + count if len(rows) > count else None)
         self.add_snippets(page.rows)
         return page
@@ -164,16 +164,17 @@ def load_query_result(
     """`cursor` is the step at which the last request stopped to search all steps."""
     error: SafeString | str = ""
     reader_id = reader.pk if reader else None
-    all_samples = matches = search_step(run, split, row, url_state, "", reader=reader_id)
+    blind = reader.blind if reader else NOT_BLIND
+    all_samples = matches = search_step(run, split, row, url_state, "", reader=reader_id, blind=blind)
     try:
         if url_state.q.strip():
             budget = TimeBudget(SEARCH_TIME_BUDGET, cursor) if row is None else None
-            matches = search_step(run, split, row, url_state, url_state.q, budget, reader_id)
+            matches = search_step(run, split, row, url_state, url_state.q, budget, reader_id, blind)
     except InvalidInputError as problem:
         error = render_query_error(url_state.q, problem)
     scope_key = (run.pk, run.created_at, run.version, row.pk if row else None, split, url_state.attempt)
     query_key = ("" if error else url_state.q, choose_order(url_state, row), matches.cursor)
-    key = (*scope_key, *query_key, *([reader] if matches.query.personal else []))
+    key = (*scope_key, *query_key, *([reader] if matches.query.personal else [blind] if blind.queues else []))
     scope = ResultScope(scope_key, all_samples)
     return StepQueryResult(key, matches, scope, row, url_state, error, has_viewed=bool(reader and reader.marks))
 
@@ -195,6 +196,7 @@ def search_step(
     q: str,
     time_budget: TimeBudget | None = None,
     reader: int | None = None,
+    blind: BlindQueues | None = None,
 ) -> QueryResult:
     """The samples of the step that match `q`, or of all steps if `row` is None; partial if the time budget ends."""
     attempt = url_state.attempt
@@ -210,4 +212,5 @@ def search_step(
         ordering=choose_order(url_state, row),
         time_budget=time_budget,
         reader=reader,
+        blind=blind,
     )

@@ -41,7 +41,7 @@ def step_page(request: HttpRequest, uid: str, step: str) -> HttpResponseBase:
     """`step` is a number, `latest`, or `all`."""
     run = permissions.run_or_404(request, uid)
     role, status = run.project.role_of(request.user), run.status
-    reader = load_viewer_state(run, request.user.pk)
+    reader = load_viewer_state(run, request.user.pk, common.load_blind_queues(request))
     selected = find_selected_sample(request)
     if selected and (link := find_link_to_its_step(request, run, step, selected)):
         return redirect(link)

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from dashboard.pages.common import SampleRow, StepUrlState, build_sample_rows
 from dashboard.pages.timeline.phase_chart import PHASE_NAMES
 from rollouts.errors import StorageUnavailableError
-from rollouts.models import Run, Sample, Step
+from rollouts.models import BlindQueues, Run, Sample, Step
 from rollouts.samples import SampleTiming, load_bodies, read_timing
 
 MAX_SLOWEST = 8
@@ -40,7 +40,7 @@ def find_sample_step(run: Run, step_kind: str, step: int) -> Step | None:
     return rows.order_by("-attempt__number").first()
 
 
-def build_samples_context(step: Step | None) -> dict[str, Any]:
+def build_samples_context(step: Step | None, blind: BlindQueues) -> dict[str, Any]:
     """The context of the lower part of the page."""
     if step is None:
         return {"sample_step": None, "slowest": [], "staleness": []}
@@ -48,10 +48,11 @@ def build_samples_context(step: Step | None) -> dict[str, Any]:
     timed = samples.exclude(duration=None)
     count = timed.count()
     median = timed.order_by("duration").values_list("duration", flat=True)[(count - 1) // 2] if count else None
+    slowest = list(timed.select_related("step").order_by("-duration", "pk")[:MAX_SLOWEST])
     url_state = StepUrlState(sort="-duration")
     return {
         "sample_step": step,
-        "slowest": build_slow_samples(list(timed.select_related("step").order_by("-duration", "pk")[:MAX_SLOWEST])),
+        "slowest": build_slow_samples(slowest, blind),
         "timed_count": count,
         "median_duration": median,
         "by_duration": url_state.link(),
@@ -59,11 +60,11 @@ def build_samples_context(step: Step | None) -> dict[str, Any]:
     }
 
 
-def build_slow_samples(samples: list[Sample]) -> list[SlowSample]:
+def build_slow_samples(samples: list[Sample], blind: BlindQueues) -> list[SlowSample]:
     timings = load_timings(samples)
     longest = max((sample.duration or 0.0 for sample in samples), default=0.0) or 1.0
     rows = []
-    for row in build_sample_rows(samples):
+    for row in build_sample_rows(samples, blind):
         sample, duration = row.sample, row.sample.duration or 0.0
         parts = list_parts(timings.get(sample.pk, SampleTiming()), duration, longest)
         rows.append(SlowSample(row, parts, sample.tokens / duration if sample.tokens and duration else None))

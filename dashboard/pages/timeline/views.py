@@ -64,7 +64,7 @@ def build_timeline_context(request: HttpRequest, run: Run, panel: str) -> dict[s
         newest = run.steps.current().filter(split="train", step_kind=kind, samples__gt=0)
         newest_step = newest.order_by("-step").values_list("step", flat=True).first() or 0
         step = newest_step if requested is None else requested
-    samples = build_samples_context(find_sample_step(run, kind, step))
+    samples = build_samples_context(find_sample_step(run, kind, step), common.load_blind_queues(request))
     return context | samples | {"times": times, "step": step, "shares": shares, "setup_lines": list_setup_lines()}
 
 

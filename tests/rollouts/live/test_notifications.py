@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +40,25 @@ def test_a_ring_that_fails_in_any_other_way_fails_alone(run: Run, monkeypatch: p
     with transaction.atomic():
         notifications.notify_run_changed(run)
     notifications.notify_topics("runs")
+
+
+def test_sparse_rings_are_sent_once_at_once_and_once_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr(notifications, "send", sent.append)
+    monkeypatch.setattr(notifications, "SPARSE_SECONDS", 0.3)
+    sender = notifications.SparseSender()
+
+    def ring(topic: str, step: int | None, version: int) -> None:
+        sender.send({"type": "ring", "topics": [topic, "live"], "split": "train", "step": step, "version": version})
+
+    for version in range(40):
+        ring("run:a", 7, version)
+        ring("run:b", version, version)
+    assert [ring["version"] for ring in sent] == [0, 0]
+    deadline = time.monotonic() + 5
+    while len(sent) < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    joined = {ring["topics"][0]: (ring["split"], ring["step"], ring["version"]) for ring in sent[2:]}
+    assert joined == {"run:a": ("train", 7, 39), "run:b": ("", None, 39)}, "several steps: the whole run"
+    ring("run:a", 7, 40)
+    assert len(sent) == 4, "one was sent a moment ago"

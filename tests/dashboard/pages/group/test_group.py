@@ -179,7 +179,7 @@ def test_a_board_of_many_takes_as_many_queries_as_one_of_few(
     assert Step.objects.count() == 1
     for name in ("a", "b"):
         page(reader, f"/runs/{run.uid}/groups/1/{name}/")
-        with django_assert_max_num_queries(16):
+        with django_assert_max_num_queries(17):
             page(reader, f"/runs/{run.uid}/groups/1/{name}/")
 
 

@@ -89,6 +89,7 @@ urlpatterns = [
     path("queues/<int:pk>/review/", queues.review_queue_page, name="queue-review"),
     path("queues/<int:pk>/undo/", queues.undo_answer_view, name="queue-undo"),
     path("queues/<int:pk>/items/<int:item>/answers/", queues.save_answers_view, name="queue-answer"),
+    path("queues/<int:pk>/items/<int:item>/images/<str:digest>/", queues.item_image_view, name="queue-image"),
     path("queues/<int:pk>/items/<int:item>/skip/", queues.skip_item_view, name="queue-skip"),
     path("review/", review.review_page, name="review"),
     path("runs/<str:uid>/pins/", pin_box.pin_step_view, name="pin-step"),

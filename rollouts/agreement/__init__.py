@@ -10,6 +10,14 @@ from rollouts.agreement.comparison import RateChange, compare_checks, compare_es
 from rollouts.agreement.disagreements import Disagreement, decide_values, find_disagreements
 from rollouts.agreement.estimates import MIN_INTERVAL_ITEMS, MIN_LABELLED, Estimate, Reason
 from rollouts.agreement.gold import Accuracy, measure_accuracy
+from rollouts.agreement.orders import (
+    Compared,
+    OrderAgreement,
+    PairSigns,
+    PeopleOrders,
+    build_order_signs,
+    measure_order_agreement,
+)
 from rollouts.agreement.questions import Agreement, Confusion, PeoplePair, measure_agreement, split_choices
 from rollouts.agreement.rewards import (
     RATES,
@@ -24,10 +32,11 @@ from rollouts.agreement.spans import Marks, SpanAgreement, SpanPair, measure_spa
 from rollouts.agreement.thresholds import ThresholdErrors, find_best_threshold, sweep_thresholds
 
 __all__ = [
-    "Accuracy", "Agreement", "Answer", "CANNOT_JUDGE", "Cell", "Confusion", "Disagreement", "Estimate", "KINDS",
-    "LabelledSamples", "MIN_INTERVAL_ITEMS", "MIN_LABELLED", "Marks", "PeoplePair", "RATES", "RateChange", "Reason",
-    "RewardCheck", "SpanAgreement", "SpanPair", "ThresholdErrors", "check_reward", "check_reward_by",
-    "check_reward_parts", "compare_checks", "compare_estimates", "decide_values", "find_best_threshold",
-    "find_disagreements", "measure_accuracy", "measure_agreement", "measure_rate", "measure_span_agreement",
-    "split_choices", "sweep_thresholds",
+    "Accuracy", "Agreement", "Answer", "CANNOT_JUDGE", "Cell", "Compared", "Confusion", "Disagreement", "Estimate",
+    "KINDS", "LabelledSamples", "MIN_INTERVAL_ITEMS", "MIN_LABELLED", "Marks", "OrderAgreement", "PairSigns",
+    "PeopleOrders", "PeoplePair", "RATES", "RateChange", "Reason", "RewardCheck", "SpanAgreement", "SpanPair",
+    "ThresholdErrors", "build_order_signs", "check_reward", "check_reward_by", "check_reward_parts", "compare_checks",
+    "compare_estimates", "decide_values", "find_best_threshold", "find_disagreements", "measure_accuracy",
+    "measure_agreement", "measure_order_agreement", "measure_rate", "measure_span_agreement", "split_choices",
+    "sweep_thresholds",
 ]  # fmt: skip

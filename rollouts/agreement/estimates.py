@@ -22,6 +22,7 @@ class Reason(StrEnum):
     NOT_NOMINAL = "not-nominal"
     FREE_TEXT = "free-text"
     NO_MARKS = "no-marks"
+    ALL_EQUAL = "all-equal"
     NO_ANSWERS = "no-answers"
     FEW_ITEMS = "few-items"
     RARE_VALUES = "rare-values"
@@ -36,6 +37,7 @@ TEXTS = {
     Reason.NOT_NOMINAL: N_("Not defined: it is for questions with one choice. Use Krippendorff's alpha."),
     Reason.FREE_TEXT: N_("Not defined: free text has no agreement."),
     Reason.NO_MARKS: N_("Not defined: nobody marked a range in an item of two people."),
+    Reason.ALL_EQUAL: N_("Not defined: someone finds all responses equal."),
     Reason.NO_ANSWERS: N_("Not defined: no gold item was answered."),
     Reason.FEW_ITEMS: N_("No interval: fewer than 20 items have answers of two people."),
     Reason.RARE_VALUES: N_("No interval: nearly all answers are the same, so it would say nothing."),

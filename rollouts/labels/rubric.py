@@ -23,6 +23,8 @@ MAX_DESCRIPTION_CHARS: Final = 4_000
 MAX_GUIDELINES_CHARS: Final = 50_000
 MAX_ANSWER_CHARS: Final = 10_000
 MAX_RATING_STEPS: Final = 20
+MAX_NAMED_SAMPLES: Final = 1_000
+SAMPLE_ID: Final = re.compile(r"[!-~]{1,52}")
 KEY: Final = re.compile(r"[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?")
 DEFAULT_RATING: Final = (1, 5)
 FIELDS: Final = ("key", "title", "kind", "options", "minimum", "maximum", "required", "description", "range")
@@ -83,6 +85,8 @@ class Question:
     def parse_value(self, value: Any) -> ParsedValue:
         """Returns a valid answer. Raises InvalidInputError, which names the question and what it accepts."""
         match self.kind:
+            case "samples":
+                return self.parse_samples(value)
             case "yes-no":
                 if not isinstance(value, bool):
                     raise self.build_error(_("true or false"))
@@ -108,6 +112,14 @@ class Question:
             expected = _("one of {known}") if self.kind == "choice" else _("a list of one or more of {known}")
             raise self.build_error(expected.format(known=", ".join(known)))
         return [key for key in known if key in value]
+
+    def parse_samples(self, value: Any) -> ParsedValue:
+        """Ids of other samples, in their order, each once."""
+        is_valid = isinstance(value, list) and all(isinstance(key, str) and SAMPLE_ID.fullmatch(key) for key in value)
+        if not is_valid or not 1 <= len(set(value)) <= MAX_NAMED_SAMPLES:
+            raise self.build_error(_("a list of ids of samples"))
+        ids = list(dict.fromkeys(value))
+        return ParsedValue(ids, None, f" {' '.join(ids)} ")
 
     def parse_number(self, value: Any) -> ParsedValue:
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
@@ -164,9 +176,13 @@ FLAG_QUESTION: Final = Question(
 )
 RANK_QUESTION: Final = Question("rank", N_("Rank"), "number", minimum=1)  # among the responses of a group
 CORRECTION_QUESTION: Final = Question("correction", N_("Correction"), "text", maximum=200_000)  # a better response
+# Of two responses of a group, the better one has the id of the other one; of equal ones the first one has it.
+BETTER_QUESTION: Final = Question("better-than", N_("Better than"), "samples")
+EQUAL_QUESTION: Final = Question("equal-to", N_("As good as"), "samples")
 # Questions that belong to every rubric, next to flags.
 BUILT_IN_QUESTIONS: Final = {
-    question.key: question for question in (REVIEW_QUESTION, RANK_QUESTION, CORRECTION_QUESTION)
+    question.key: question
+    for question in (REVIEW_QUESTION, RANK_QUESTION, CORRECTION_QUESTION, BETTER_QUESTION, EQUAL_QUESTION)
 }
 DEFAULT_RUBRIC: Final = RubricVersion(0, (REVIEW_QUESTION,))
 

@@ -36,7 +36,8 @@ class Queue(models.Model):
 
     The items are drawn from the samples of `runs` that match `q`. If the queue `grows`, later steps are drawn too.
     `reviewers` and `roles` are those who may answer; everybody who may annotate if both are empty. In a blind queue
-    they see neither scores nor runs nor what others say.
+    they see neither scores nor runs nor what others say. The responses of a group are put in order, or compared in
+    `pairs_per_group` pairs.
     """
 
     class Unit(models.TextChoices):
@@ -58,6 +59,7 @@ class Queue(models.Model):
     name = models.CharField(max_length=80)
     runs = models.ManyToManyField(Run, related_name="queues")
     unit = models.CharField(max_length=6, choices=Unit.choices, default=Unit.SAMPLE)
+    pairs_per_group = models.PositiveSmallIntegerField(null=True, blank=True, help_text="none: put all in order")
     q = models.TextField(blank=True, default="", help_text="query")
     selection = models.CharField(max_length=12, choices=Selection.choices, default=Selection.ALL)
     per = models.CharField(max_length=6, choices=Stratum.choices, default=Stratum.QUEUE, help_text="stratum")
@@ -83,6 +85,10 @@ class Queue(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def asks_pairs(self) -> bool:
+        return self.unit == self.Unit.GROUP and self.pairs_per_group is not None
 
     def accepts(self, user: User) -> bool:
         """Whether the user may answer its items."""

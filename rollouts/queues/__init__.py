@@ -21,6 +21,7 @@ from rollouts.queues.content import (
 )
 from rollouts.queues.create import (
     MAX_ITEMS,
+    MAX_PAIRS,
     REVIEW_ROLES,
     QueuePreview,
     create_queue,
@@ -30,8 +31,11 @@ from rollouts.queues.create import (
     load_queue_rubric,
     preview_queue,
 )
+from rollouts.queues.group_answers import GroupAnswers, JudgedPair, load_group_answers
+from rollouts.queues.groups import ORDER_KEY, OUTCOMES, PAIRS_KEY, format_pair, list_group_samples
 from rollouts.queues.manage import close_queue, reopen_queue, update_queue
 from rollouts.queues.orders import save_order_draft, store_order
+from rollouts.queues.pairs import save_pairs_draft, store_pairs
 from rollouts.queues.progress import (
     OwnProgress,
     PersonProgress,
@@ -48,7 +52,6 @@ from rollouts.queues.slots import (
     SlotTakenError,
     claim_item,
     claim_next,
-    list_group_samples,
     list_questions,
     load_entered_answers,
     renew_slot,
@@ -59,12 +62,14 @@ from rollouts.queues.slots import (
 )
 
 __all__ = [
-    "ItemAnswers", "ItemContent", "MAX_ITEMS", "OwnProgress", "PersonProgress", "QuestionAgreement", "QueueAgreement",
-    "QueueClosedError", "QueuePreview", "QueueProgress", "REVIEW_ROLES", "ResponseContent", "SlotTakenError",
-    "claim_item", "claim_next", "close_queue", "create_queue", "decide_answer", "extend_growing_queues", "extend_queue",
-    "forecast_end", "has_growing_queues", "has_items_to_answer", "list_given", "list_group_samples", "list_open_queues",
+    "GroupAnswers", "ItemAnswers", "ItemContent", "JudgedPair", "MAX_ITEMS", "MAX_PAIRS", "ORDER_KEY", "OUTCOMES",
+    "OwnProgress", "PAIRS_KEY", "PersonProgress", "QuestionAgreement", "QueueAgreement", "QueueClosedError",
+    "QueuePreview", "QueueProgress", "REVIEW_ROLES", "ResponseContent", "SlotTakenError", "claim_item", "claim_next",
+    "close_queue", "create_queue", "decide_answer", "extend_growing_queues", "extend_queue", "forecast_end",
+    "format_pair", "has_growing_queues", "has_items_to_answer", "list_given", "list_group_samples", "list_open_queues",
     "list_questions", "load_answer_of", "load_answers", "load_entered_answers", "load_entered_content",
-    "load_item_content", "load_own_progress", "load_people_progress", "load_progress", "load_queue_rubric",
-    "measure_queue_agreement", "preview_queue", "renew_slot", "reopen_queue", "resolve_order", "save_draft",
-    "save_order_draft", "skip_item", "store_order", "submit_answers", "undo_submission", "update_queue",
+    "load_group_answers", "load_item_content", "load_own_progress", "load_people_progress", "load_progress",
+    "load_queue_rubric", "measure_queue_agreement", "preview_queue", "renew_slot", "reopen_queue", "resolve_order",
+    "save_draft", "save_order_draft", "save_pairs_draft", "skip_item", "store_order", "store_pairs", "submit_answers",
+    "undo_submission", "update_queue",
 ]  # fmt: skip

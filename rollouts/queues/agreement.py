@@ -7,17 +7,18 @@ judge" is an answer to all questions: a difference in the lists, and missing in 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
 from rollouts import agreement
-from rollouts.agreement import Accuracy, Agreement, Answer
+from rollouts.agreement import Accuracy, Agreement, Answer, OrderAgreement
 from rollouts.errors import NotFoundError
 from rollouts.labels import REVIEW_QUESTION, Question
 from rollouts.models import Label, Queue, QueueItem
 from rollouts.queues.answers import ItemAnswers, load_answers
+from rollouts.queues.group_answers import GroupAnswers, load_group_answers
 from rollouts.queues.slots import CANNOT_JUDGE, list_questions
 
 # Ratings of more values than this are different if they are two or more apart.
@@ -43,12 +44,14 @@ class QuestionAgreement:
 @dataclass(frozen=True, slots=True)
 class QueueAgreement:
     """`items` are all of the queue, `shared` those that two or more people completed. `answers` has the completed ones
-    by id. `questions` is empty for a queue of groups: an order is not compared."""
+    by id. A queue of groups has no `questions`, but `orders`, also for pairs, and `groups` by id."""
 
     items: int
     shared: int
     questions: tuple[QuestionAgreement, ...]
     answers: dict[int, ItemAnswers]
+    orders: OrderAgreement | None = None
+    groups: dict[int, GroupAnswers] = field(default_factory=dict)
 
     def list_differing(self, name: str = "") -> dict[int, list[str]]:
         """Returns the items on which people differ, with the questions, in the order of the queue; with `name` only in
@@ -65,8 +68,9 @@ class QueueAgreement:
 
 
 def measure_queue_agreement(queue: Queue) -> QueueAgreement:
-    entries = [] if queue.unit == Queue.Unit.GROUP else load_answers(queue)
-    questions = [] if queue.unit == Queue.Unit.GROUP else list_questions(queue)
+    if queue.unit == Queue.Unit.GROUP:
+        return measure_group_agreement(queue)
+    entries, questions = load_answers(queue), list_questions(queue)
     answers = {entry.item.pk: entry for entry in entries}
     rows: list[QuestionAgreement] = []
     for question in questions:
@@ -81,6 +85,14 @@ def measure_queue_agreement(queue: Queue) -> QueueAgreement:
                 rows.append(measure_question(question, parts, expected, option))
     shared = sum(len(entry.people) > 1 for entry in entries)
     return QueueAgreement(queue.items.count(), shared, tuple(rows), answers)
+
+
+def measure_group_agreement(queue: Queue) -> QueueAgreement:
+    groups = {entry.item.pk: entry for entry in load_group_answers(queue)}
+    shared = sum(len(entry.people) > 1 for entry in groups.values())
+    signs = (answer for entry in groups.values() for answer in entry.list_signs())
+    orders = agreement.measure_order_agreement(signs)
+    return QueueAgreement(queue.items.count(), shared, (), {}, orders, groups)
 
 
 def measure_question(

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
 
 from rollouts.errors import NotFoundError
 from rollouts.models import Queue, QueueItem, Sample
-from rollouts.queues.slots import ORDER_KEY, list_group_samples, load_entered_answers
-from rollouts.samples import MISSING_BODY_MESSAGE, SampleBody, load_bodies
+from rollouts.queues.groups import ORDER_KEY, build_pairs, list_group_samples, shuffle_for
+from rollouts.queues.slots import load_entered_answers
+from rollouts.samples import (
+    IMAGE_KEYS,
+    MISSING_BODY_MESSAGE,
+    SampleBody,
+    SampleImage,
+    list_images,
+    load_bodies,
+    split_shared_images,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,18 +37,22 @@ class ResponseContent:
     sample: str | None = None
     score: float | None = None
     rewards: dict[str, Any] | None = None
+    images: list[SampleImage] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class ItemContent:
     """The prompt and the responses of an item. `context` says where it comes from and why it was drawn; it is empty
-    in a blind queue."""
+    in a blind queue. `pairs`: the numbers of the responses that are compared, the left one first. `images` are
+    those of all responses; in a blind queue those of the messages and of columns of images, without their paths."""
 
     prompt: str | None
     messages: list[dict[str, Any]] | None
     tools: Any
     responses: list[ResponseContent]
     context: dict[str, Any] = field(default_factory=dict)
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    images: list[SampleImage] = field(default_factory=list)
 
 
 def load_item_content(item: QueueItem, user: User) -> ItemContent:
@@ -50,14 +62,26 @@ def load_item_content(item: QueueItem, user: User) -> ItemContent:
     if not samples or samples[0].pk not in bodies:
         raise NotFoundError(_(MISSING_BODY_MESSAGE), "item")
     blind = item.queue.is_blind
+    read = [(number, sample) for number, sample in enumerate(samples, 1) if sample.pk in bodies]
+    images, own_images = split_shared_images(
+        [select_images(bodies[sample.pk], blind=blind) for _number, sample in read]
+    )
     responses = [
-        build_response(number, sample, bodies, blind=blind)
-        for number, sample in enumerate(samples, 1)
-        if sample.pk in bodies
+        build_response(number, sample, bodies, own, blind=blind)
+        for (number, sample), own in zip(read, own_images, strict=True)
     ]
     first = bodies[samples[0].pk]
     context = {} if blind else build_context(item, samples[0], first)
-    return ItemContent(first.prompt, first.messages, first.tools, responses, context)
+    pairs = build_pairs(item, user, samples) if item.queue.asks_pairs else []
+    return ItemContent(first.prompt, first.messages, first.tools, responses, context, pairs, images)
+
+
+def select_images(body: SampleBody, *, blind: bool) -> list[SampleImage]:
+    images = list_images(body)
+    if not blind:
+        return images
+    shown = {str(message.get("role", "")) for message in body.messages or ()} | IMAGE_KEYS
+    return [replace(image, location="") for image in images if image.origin.lower() in shown]
 
 
 def list_item_samples(item: QueueItem) -> list[Sample]:
@@ -66,21 +90,14 @@ def list_item_samples(item: QueueItem) -> list[Sample]:
     return list(Sample.objects.filter(pk=item.sample).select_related("step__run", "step__attempt"))
 
 
-def shuffle_for(user: User, item: QueueItem, samples: list[Sample]) -> list[Sample]:
-    """Returns the responses of a group in an order of the person's own, always the same."""
-
-    def get_key(sample: Sample) -> bytes:
-        return blake2b(f"{user.pk}/{item.pk}/{sample.pk}".encode(), digest_size=8).digest()
-
-    return samples if len(samples) < 2 else sorted(samples, key=get_key)
-
-
-def build_response(number: int, sample: Sample, bodies: Mapping[str, SampleBody], *, blind: bool) -> ResponseContent:
+def build_response(
+    number: int, sample: Sample, bodies: Mapping[str, SampleBody], images: list[SampleImage], *, blind: bool
+) -> ResponseContent:
     body = bodies[sample.pk]
     text = None if body.textless else body.response
     if blind:
-        return ResponseContent(number, text)
-    return ResponseContent(number, text, sample.pk, sample.score, body.rewards)
+        return ResponseContent(number, text, images=images)
+    return ResponseContent(number, text, sample.pk, sample.score, body.rewards, images)
 
 
 def build_context(item: QueueItem, sample: Sample, body: SampleBody) -> dict[str, Any]:

@@ -33,6 +33,7 @@ MAX_ITEMS: Final = 20_000
 MAX_REVIEWERS: Final = 20
 MAX_RUNS: Final = 50
 MAX_MINUTES: Final = 7 * 24 * 60
+MAX_PAIRS: Final = 50  # of a group
 MAX_NAME_CHARS: Final = 80
 MAX_SEED: Final = 2**31 - 1
 INSERTED_ROWS: Final = 500
@@ -63,6 +64,9 @@ def build_queue(project: Project, by: User, settings: Mapping[str, Any]) -> tupl
     queue.q = parse_text(settings.get("q"), "q", max_chars=8000).strip()
     parse_query(queue.q)
     queue.unit = parse_member(settings, "unit", Queue.Unit, Queue.Unit.SAMPLE)
+    queue.pairs_per_group = parse_integer(
+        settings.get("pairs_per_group"), "pairs_per_group", minimum=1, maximum=MAX_PAIRS
+    )
     queue.selection = parse_member(settings, "selection", Queue.Selection, Queue.Selection.ALL)
     queue.per = parse_member(settings, "per", Queue.Stratum, Queue.Stratum.QUEUE)
     queue.count = parse_integer(settings.get("count"), "count", minimum=1, maximum=MAX_ITEMS)
@@ -129,6 +133,8 @@ def parse_people(project: Project, settings: Mapping[str, Any]) -> tuple[list[Us
 
 def check_selection(queue: Queue) -> None:
     """Raises InvalidInputError for settings that contradict each other."""
+    if queue.pairs_per_group is not None and queue.unit != Queue.Unit.GROUP:
+        raise InvalidInputError(_("Pairs are of a group: set `unit` to group."), "pairs_per_group")
     if queue.selection != Queue.Selection.ALL and queue.count is None:
         raise InvalidInputError(_("Say how many items are drawn from each part: `count`."), "count")
     if queue.grows and queue.selection != Queue.Selection.ALL and queue.per != Queue.Stratum.STEP:

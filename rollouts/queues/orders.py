@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
-from rollouts.labels import Answer
+from rollouts.labels import RANK_QUESTION, Answer
 from rollouts.models import QueueItem
-from rollouts.queues.slots import ORDER_KEY, RANK_NAME, check_open, complete_item, list_group_samples, save_draft
+from rollouts.queues.groups import ORDER_KEY, list_group_samples
+from rollouts.queues.slots import check_open, complete_item, save_draft
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -39,7 +40,7 @@ def build_ranks(item: QueueItem, order: Sequence[Sequence[str]], rationale: str)
         raise InvalidInputError(_("The order must contain each response of the group once."), "order")
     rows, rank = [], 1
     for place in order:
-        rows += [Answer(sample, RANK_NAME, rank, rationale=rationale if rank == 1 else "") for sample in place]
+        rows += [Answer(sample, RANK_QUESTION.key, rank, rationale=rationale if rank == 1 else "") for sample in place]
         rank += len(place)
     return rows
 

@@ -27,8 +27,9 @@ from rollouts.labels import (
     undo_label_action,
 )
 from rollouts.live import notify_topics
-from rollouts.models import Label, LabelAction, Queue, QueueDraft, QueueItem, QueueSlot, Sample
+from rollouts.models import Label, LabelAction, Queue, QueueDraft, QueueItem, QueueSlot
 from rollouts.queues.create import load_queue_rubric
+from rollouts.queues.groups import COMPARISON_KEYS, load_stored_order, load_stored_pairs
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -37,8 +38,6 @@ MAX_TRIES: Final = 20  # to take a slot that others take at the same moment
 CANDIDATES: Final = 8  # slots that are looked at together
 CANNOT_JUDGE: Final = "cannot-judge"
 EXTRA_KEYS: Final = frozenset((REVIEW_QUESTION.key, CORRECTION_QUESTION.key))  # next to the questions of the rubric
-ORDER_KEY: Final = "order"  # of a group in a draft
-RANK_NAME: Final = "rank"  # of the labels that an order is stored as
 MAX_SECONDS: Final = 3600.0  # a longer time is a break, not work
 
 
@@ -157,10 +156,10 @@ def list_questions(queue: Queue) -> list[Question]:
 
 
 def save_draft(item: QueueItem, user: User, answers: Mapping[str, Any]) -> None:
-    """Keeps what the user has entered and prolongs the reservation. Unknown questions are left out. For a group see
-    `save_order_draft`."""
+    """Keeps what the user has entered and prolongs the reservation. Unknown questions are left out. For the order of a
+    group see `save_order_draft`."""
     if item.queue.unit == Queue.Unit.GROUP:
-        known = frozenset((ORDER_KEY,))
+        known = COMPARISON_KEYS
     else:
         known = EXTRA_KEYS | {question.key for question in list_questions(item.queue)}
     kept = {name: answer for name, answer in answers.items() if name in known and isinstance(answer, dict)}
@@ -171,35 +170,16 @@ def save_draft(item: QueueItem, user: User, answers: Mapping[str, Any]) -> None:
 
 def load_entered_answers(item: QueueItem, user: User) -> dict[str, dict[str, Any]]:
     """Returns {question: {value, rationale, start, end}} of the user's draft, else of the labels they have stored. For
-    a group it is {"order": {value, rationale}}, and the value has ids of samples."""
+    a group it is {"order": {value, rationale}}, whose value has ids of samples, or {"pairs": {value}}."""
     draft = QueueDraft.objects.filter(item=item, user=user).first()
     if draft and draft.answers:
         return dict(draft.answers)
     if item.queue.unit == Queue.Unit.GROUP:
-        return load_stored_order(item, user)
+        return load_stored_pairs(item, user) if item.queue.asks_pairs else load_stored_order(item, user)
     names = [*(question.key for question in list_questions(item.queue)), *EXTRA_KEYS]
     rows = Label.objects.active().filter(sample=item.sample, author=user.get_username(), source="human", name__in=names)
     fields = ("value", "rationale", "start", "end")
     return {row.name: {name: getattr(row, name) for name in fields} for row in rows}
-
-
-def load_stored_order(item: QueueItem, user: User) -> dict[str, dict[str, Any]]:
-    """Returns the order that the labels of the user say; empty if there is none."""
-    samples = [sample.pk for sample in list_group_samples(item)]
-    rows = Label.objects.active().filter(sample__in=samples, author=user.get_username(), source="human", name=RANK_NAME)
-    places: dict[int, list[str]] = {}
-    rationale = ""
-    for row in rows.order_by("sample"):
-        places.setdefault(row.value, []).append(row.sample)
-        rationale = rationale or row.rationale
-    order = [places[rank] for rank in sorted(places)]
-    return {ORDER_KEY: {"value": order, "rationale": rationale}} if order else {}
-
-
-def list_group_samples(item: QueueItem) -> list[Sample]:
-    """Returns the responses of the item's group, in the order of the step page."""
-    rows = Sample.objects.visible().filter(step=item.step_id, group=item.group, final=True)
-    return list(rows.select_related("step__run").order_by("index", "pk"))
 
 
 def skip_item(item: QueueItem, user: User) -> None:
@@ -207,7 +187,7 @@ def skip_item(item: QueueItem, user: User) -> None:
     with transaction.atomic():
         QueueDraft.objects.update_or_create(item=item, user=user, defaults={"skipped_at": timezone.now()})
         item.slots.unanswered().filter(user=user).update(user=None, reserved_until=None, opened_at=None)
-    notify_topics("queues")
+    notify_topics("queues", sparse=True)
 
 
 def submit_answers(
@@ -215,9 +195,10 @@ def submit_answers(
 ) -> LabelAction:
     """Stores the answers as labels and completes the slot, or replaces the answers of a completed one.
 
-    `answers` is {question: {value, rationale, start, end}}; for a queue of groups see `store_order`. `seconds`: the
-    time that the user had the item open, measured by the page. Raises InvalidInputError if an answer is missing or not
-    valid, SlotTakenError if another person has the slot now, and QueueClosedError. Then the answers are a draft.
+    `answers` is {question: {value, rationale, start, end}}; for a queue of groups see `orders.py` and `pairs.py`.
+    `seconds`: the time that the user had the item open, measured by the page. Raises InvalidInputError if an answer is
+    missing or not valid, SlotTakenError if another person has the slot now, and QueueClosedError. Then the answers are
+    a draft.
     """
     try:
         check_open(item.queue)
@@ -244,7 +225,7 @@ def complete_item(item: QueueItem, user: User, rows: Sequence[Answer], seconds: 
         locked.action = action if action.pk else locked.action
         locked.save(update_fields=["done_at", "reserved_until", "seconds", "action"])
         QueueDraft.objects.filter(item=item, user=user).delete()
-    notify_topics("queues")
+    notify_topics("queues", sparse=True)
     return action
 
 
@@ -293,7 +274,7 @@ def undo_submission(queue: Queue, user: User) -> QueueItem:
         if slot.action and slot.action.undone_at is None and is_newest_action(slot.action):
             undo_label_action(slot.item.run, user)
         QueueDraft.objects.update_or_create(item=slot.item, user=user, defaults={"answers": entered})
-    notify_topics("queues")
+    notify_topics("queues", sparse=True)
     item: QueueItem = slot.item
     return item
 

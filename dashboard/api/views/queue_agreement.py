@@ -17,7 +17,8 @@ class QueueAgreement(ApiView):
 
     def get(self, request: Request, pk: int) -> Response:
         """For each question percent agreement, Krippendorff's alpha, Fleiss' and Cohen's kappa with 95 % intervals, the
-        items on which people differ, and how each person does on known items; for leads."""
+        items on which people differ, and how each person does on known items; for leads. A queue of groups has
+        `orders` instead: the share of pairs with the same answer, and Kendall's tau-b."""
         self.parse_query()
         queue = queue_or_404(request, pk)
         permissions.require_role(request, queue.project, LEAD_ROLE)
@@ -27,6 +28,7 @@ class QueueAgreement(ApiView):
             {
                 "items": measured.items,
                 "items_shared": measured.shared,
+                **({"orders": serialize_orders(measured)} if measured.orders else {}),
                 "questions": [serialize_question(row) for row in measured.questions],
                 "differing": [
                     {
@@ -39,6 +41,28 @@ class QueueAgreement(ApiView):
                 ],
             }
         )
+
+
+def serialize_orders(measured: queues.QueueAgreement) -> dict[str, Any]:
+    """`groups`, the lowest agreement first."""
+    orders = measured.orders
+    assert orders is not None
+    pairs = [
+        {
+            "people": [pair.first, pair.second],
+            "items": pair.items,
+            "percent": serialize_estimate(pair.percent),
+            "tau": serialize_estimate(pair.tau),
+        }
+        for pair in orders.pairs
+    ]
+    return {
+        "items": orders.items,
+        "percent": serialize_estimate(orders.percent),
+        "tau": serialize_estimate(orders.tau),
+        "pairs": pairs,
+        "groups": [{"item": item, "same": row.same, "tau": row.tau} for item, row in orders.by_item.items()],
+    }
 
 
 def serialize_question(row: queues.QuestionAgreement) -> dict[str, Any]:

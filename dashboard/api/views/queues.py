@@ -21,6 +21,7 @@ QUEUE_FIELDS = {
     "q": "The query of the samples, in the language of the pages.",
     "runs": "Ids of the runs.",
     "unit": "sample (default), or group: the responses to a prompt, to be put in order.",
+    "pairs_per_group": "With unit group: compare so many pairs of responses; by default all are put in order.",
     "selection": "all (default), random, worst (lowest score) or disagreeing (score and length rank differently).",
     "per": "What `count` is for: queue (default), step, or source (data source).",
     "count": "Items drawn from each part.",
@@ -137,12 +138,16 @@ class QueueItems(ApiView):
     paged = True
 
     def get(self, request: Request, pk: int) -> Response:
-        """The items with all answers and decisions, for leads: a reviewer would see what others say."""
+        """The items with all answers and decisions, for leads: a reviewer would see what others say. A group has
+        `order`, or `pairs` with the responses as each person saw them, and which one is better."""
         self.parse_query()
         queue = queue_or_404(request, pk)
         permissions.require_role(request, queue.project, LEAD_ROLE)
-        answered = {entry.item.pk: entry for entry in queues.load_answers(queue)}
         rows = queue.items.select_related("step", "run").order_by("position")
+        if queue.unit == Queue.Unit.GROUP:
+            groups = {entry.item.pk: entry for entry in queues.load_group_answers(queue)}
+            return self.paginate(rows, lambda item: serialize_group_item(item, groups.get(item.pk), queue))
+        answered = {entry.item.pk: entry for entry in queues.load_answers(queue)}
         return self.paginate(rows, lambda item: serialize_item(item, answered.get(item.pk)))
 
 
@@ -178,6 +183,7 @@ class ItemAnswers(ApiView):
         "PUT": {
             "answers": "{question: {value, rationale, start, end}}.",
             "order": "For a group: numbers of the responses, best first, such as [[2], [1, 3]]; equal ones together.",
+            "pairs": 'For pairs of a group: {"2-5": "left"} with left, right, equal or skip for each pair of the item.',
             "rationale": "With `order`: why.",
             "seconds": "How long you had the item open.",
             "draft": "true: keep the answers without completing the item.",
@@ -189,6 +195,13 @@ class ItemAnswers(ApiView):
         data = self.parse_body()
         queue = answerable_queue_or_404(request, pk)
         row, seconds = item_or_404(queue, item), parse_seconds(data)
+        if queue.asks_pairs:
+            pairs, is_draft = parse_pairs(data), data.boolean("draft")
+            if is_draft:
+                queues.save_pairs_draft(row, self.user, pairs)
+            else:
+                queues.store_pairs(row, self.user, pairs, seconds=seconds)
+            return Response({"item": row.pk, "done": not is_draft})
         if queue.unit == Queue.Unit.GROUP:
             order = queues.resolve_order(row, self.user, parse_order(data))
             rationale, is_draft = data.text("rationale", 2000), data.boolean("draft")
@@ -292,6 +305,14 @@ def parse_answers(data: Params) -> dict[str, dict[str, Any]]:
     return answers
 
 
+def parse_pairs(data: Params) -> dict[str, str]:
+    pairs = data.get("pairs")
+    if not isinstance(pairs, dict) or not all(outcome in queues.OUTCOMES for outcome in pairs.values()):
+        message = '`pairs` must be an object such as {"2-5": "left"}, with left, right, equal or skip.'
+        raise InvalidInputError(message, "pairs")
+    return dict(pairs)
+
+
 def parse_order(data: Params) -> list[list[int]]:
     order = data.get("order")
     is_valid = isinstance(order, list) and all(
@@ -322,6 +343,7 @@ def serialize_queue(queue: Queue, request: Request) -> dict[str, Any]:
         "project": queue.project.slug,
         "name": queue.name,
         "unit": queue.unit,
+        "pairs_per_group": queue.pairs_per_group,
         **({} if hidden else source),
         "rubric": queue.rubric.number if queue.rubric else 0,
         "questions": [question.key for question in queues.list_questions(queue)],
@@ -358,6 +380,16 @@ def serialize_item(item: QueueItem, answered: queues.ItemAnswers | None) -> dict
     }
 
 
+def serialize_group_item(item: QueueItem, found: queues.GroupAnswers | None, queue: Queue) -> dict[str, Any]:
+    fields: dict[str, Any] = {"samples": found.samples if found else []}
+    if queue.asks_pairs:
+        pairs = found.pairs if found else {}
+        fields["pairs"] = {author: [pair._asdict() for pair in said] for author, said in pairs.items()}
+    else:
+        fields["order"] = found.orders if found else {}
+    return serialize_item(item, None) | fields
+
+
 def serialize_open_item(slot: QueueSlot, request: Request) -> dict[str, Any]:
     """What the reviewer may see, see `rollouts/queues/content.py`."""
     user = permissions.require_user(request)
@@ -376,6 +408,7 @@ def serialize_open_item(slot: QueueSlot, request: Request) -> dict[str, Any]:
             | ({} if row.sample is None else {"sample": row.sample, "score": row.score, "rewards": row.rewards})
             for row in content.responses
         ],
+        **({"pairs": [queues.format_pair(*pair) for pair in content.pairs]} if item.queue.asks_pairs else {}),
         **content.context,
         "questions": [serialize_question(question) for question in queues.list_questions(item.queue)],
         "entered": queues.load_entered_content(item, user),

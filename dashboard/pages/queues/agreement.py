@@ -14,6 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.queues import item_view
+from dashboard.pages.queues.agreement_orders import build_orders_context
 from dashboard.pages.queues.views import LEAD_ROLE, item_or_404, queue_or_404
 from rollouts import queues
 from rollouts.agreement import CANNOT_JUDGE, Accuracy
@@ -96,6 +97,8 @@ def agreement_page(request: HttpRequest, pk: int) -> HttpResponse:
     queue = queue_or_404(request, pk)
     permissions.require_role(request, queue.project, LEAD_ROLE)
     measured = queues.measure_queue_agreement(queue)
+    if measured.orders is not None:
+        return render(request, "queues/agreement.html", build_orders_context(queue, measured, measured.orders))
     keys = [row.question.key for row in measured.questions]
     name = request.GET.get("question", "")
     name = name if name in keys else ""
@@ -260,6 +263,7 @@ def build_item(
         response = content.responses[0].response or ""
         context |= {
             "prompt": item_view.render_text(content.prompt, "p"),
+            "images": item_view.show_images(item, content.images),
             "response": item_view.render_text(response, "r"),
             "truth": content.context.get("ground_truth"),
         }

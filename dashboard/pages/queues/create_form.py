@@ -26,6 +26,8 @@ SINGLE_FIELDS = (
 )  # fmt: skip
 SWITCHES = ("grows", "is_blind")
 LISTS = ("questions", "reviewers", "roles")
+PAIRS_UNIT = "pairs"  # a choice of the form: groups that are compared in pairs
+DEFAULT_PAIRS = "3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,12 @@ def render_form(
         "rubric": rubric,
         "people": [(row.user.get_username(), row.user.get_username() in form.getlist("reviewers")) for row in members],
         "selections": label_choices(Queue.Selection, form.get("selection") or "random"),
+        "units": [
+            ("sample", _("a sample, with questions"), False),
+            ("group", _("a group, to put in order"), form.get("unit") == "group"),
+            (PAIRS_UNIT, _("a group, the better of two"), form.get("unit") == PAIRS_UNIT),
+        ],
+        "pairs_per_group": form.get("pairs_per_group") or DEFAULT_PAIRS,
         "strata": label_choices(Queue.Stratum, form.get("per") or "queue"),
         "error": error,
         "count": form.get("count", "" if form.get("name") else "100"),
@@ -143,6 +151,8 @@ def read_settings(request: HttpRequest, project: Project, form: QueryDict) -> di
     """The settings for `create_queue`. Raises Http404 for a run that the user does not see."""
     values = {name: form.get(name, "").strip() for name in SINGLE_FIELDS}
     settings: dict[str, Any] = {name: value for name, value in values.items() if value}
+    if settings.get("unit") == PAIRS_UNIT:
+        settings |= {"unit": "group", "pairs_per_group": form.get("pairs_per_group", "").strip() or DEFAULT_PAIRS}
     settings |= {name: form.getlist(name) for name in LISTS if form.getlist(name)}
     settings |= {name: True for name in SWITCHES if form.get(name)}
     settings["runs"] = [permissions.run_or_404(request, uid) for uid in form.getlist("runs")]

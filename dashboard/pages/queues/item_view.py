@@ -1,23 +1,27 @@
 """An item as the review page shows it: its texts, and the questions with what the person has entered."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import QueryDict
+from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from dashboard.pages import common
 from dashboard.pages.sample import build_text_view
 from rollouts import queues
 from rollouts.errors import RolloutError
 from rollouts.labels import CORRECTION_QUESTION, REVIEW_QUESTION, Question
 from rollouts.models import Label, Queue, QueueItem, QueueSlot
+from rollouts.samples import SampleImage
 
 CANNOT_JUDGE = "cannot-judge"
 FIELD_PREFIX = "q."  # of the answers in the form
+PAIR_PREFIX = "pair."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,25 @@ class ShownResponse:
     html: SafeString
     content: queues.ResponseContent
     place: int | None = None
+    images: list[common.ShownImage] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPair:
+    """Two responses of a group by their numbers, with the entered answer."""
+
+    number: int
+    left: int
+    right: int
+    options: list[ShownOption]
+
+    @property
+    def key(self) -> str:
+        return queues.format_pair(self.left, self.right)
+
+    @property
+    def field_name(self) -> str:
+        return PAIR_PREFIX + self.key
 
 
 def build_item_context(queue: Queue, slot: QueueSlot, user: User) -> dict[str, Any]:
@@ -79,18 +102,31 @@ def build_item_context(queue: Queue, slot: QueueSlot, user: User) -> dict[str, A
             render_text(row.response, f"r{row.number}-"),
             row,
             places.get(row.number),
+            show_images(item, row.images),
         )
         for row in content.responses
     ]
     return context | {
         "content": content,
         "prompt": render_text(content.prompt, "p"),
+        "images": show_images(item, content.images),
         "responses": responses,
+        "pairs": show_pairs(content.pairs, entered),
         "questions": [] if context["is_group"] else show_questions(queue, entered),
         "correction": entered.get(CORRECTION_QUESTION.key, {}).get("value", ""),
         "cannot_judge": entered.get(REVIEW_QUESTION.key, {}).get("value") == CANNOT_JUDGE,
         "cannot_judge_reason": entered.get(REVIEW_QUESTION.key, {}).get("rationale", ""),
     }
+
+
+def show_images(item: QueueItem, images: Iterable[SampleImage]) -> list[common.ShownImage]:
+    """With addresses below that of the queue: that of a sample would name it."""
+    return [
+        common.ShownImage(
+            image, reverse("queue-image", args=[item.queue_id, item.pk, image.sha256]) if image.sha256 else ""
+        )
+        for image in images
+    ]
 
 
 def get_digit(number: int) -> str:
@@ -165,6 +201,25 @@ def parse_value(question: Question, values: list[str]) -> Any:
                 return values[0]
         case _:
             return values[0]
+
+
+def show_pairs(pairs: list[tuple[int, int]], entered: Mapping[str, Mapping[str, Any]]) -> list[ShownPair]:
+    given = entered.get(queues.PAIRS_KEY, {}).get("value") or {}
+    titles = {
+        "left": ("1", _("left is better")), "right": ("2", _("right is better")), "equal": ("=", _("equal")),
+        "skip": ("0", _("cannot say")),
+    }  # fmt: skip
+    shown = []
+    for number, (left, right) in enumerate(pairs, 1):
+        chosen = given.get(queues.format_pair(left, right))
+        options = [ShownOption(name, title, key, name == chosen) for name, (key, title) in titles.items()]
+        shown.append(ShownPair(number, left, right, options))
+    return shown
+
+
+def parse_pairs(form: QueryDict) -> dict[str, str]:
+    """The pairs of a group: `pair.LEFT-RIGHT` says which of two responses is better."""
+    return {name.removeprefix(PAIR_PREFIX): str(form[name]) for name in form if name.startswith(PAIR_PREFIX)}
 
 
 def parse_order(form: QueryDict) -> list[list[int]]:

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard import permissions
+from dashboard.image_response import build_image_response
 from dashboard.pages import common
 from dashboard.pages.queues import item_view
 from rollouts import queues
@@ -147,6 +148,17 @@ def review_queue_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     return response
 
 
+@login_required
+@require_safe
+def item_image_view(request: HttpRequest, pk: int, item: int, digest: str) -> HttpResponse:
+    """An image of the item's run, for those who may answer the queue and those who lead it."""
+    queue = queue_or_404(request, pk)
+    user = common.get_signed_in_user(request)
+    if not queue.accepts(user):
+        permissions.require_role(request, queue.project, LEAD_ROLE)
+    return build_image_response(request, item_or_404(queue, item).run.image_owner, digest)
+
+
 def build_review_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
     user = common.get_signed_in_user(request)
     context: dict[str, Any] = {
@@ -178,7 +190,13 @@ def save_answers_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
     row, user, form = item_or_404(queue, item), common.get_signed_in_user(request), request.POST
     try:
         seconds = parse_seconds(form.get("seconds", ""))
-        if queue.unit == Queue.Unit.GROUP:
+        if queue.asks_pairs:
+            pairs = item_view.parse_pairs(form)
+            if form.get("draft"):
+                queues.save_pairs_draft(row, user, pairs)
+                return JsonResponse({"message": ""})
+            queues.store_pairs(row, user, pairs, seconds=seconds)
+        elif queue.unit == Queue.Unit.GROUP:
             order = queues.resolve_order(row, user, item_view.parse_order(form))
             if form.get("draft"):
                 queues.save_order_draft(row, user, order)

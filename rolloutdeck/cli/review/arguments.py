@@ -89,6 +89,7 @@ def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
     add("--run", action="append", default=[], metavar="RUN", help="a run; repeatable")
     add("--q", default="", metavar="QUERY", help="search query as in the web UI; default: all samples")
     add("--unit", choices=("sample", "group"), default="", help="group: responses to a prompt are put in order")
+    add("--pairs", type=int, metavar="N", help="with --unit group: compare N pairs of responses instead")
     add("--selection", choices=("all", "random", "worst", "disagreeing"), default="", help="default: all")
     add("--per", choices=("queue", "step", "source"), default="", help="what --count is for; default: queue")
     add("--count", type=int, metavar="N", help="items drawn from each part")

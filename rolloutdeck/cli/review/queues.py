@@ -52,10 +52,11 @@ def create_queue(server: ServerClient, args: argparse.Namespace, project: str) -
     if not runs:
         raise UsageError("Name at least one run: --run NAME.")
     chosen = {
-        "q": args.q, "unit": args.unit, "selection": args.selection, "per": args.per, "count": args.count,
-        "seed": args.seed, "grows": args.grows, "questions": args.question, "num_reviewers_per_item": args.reviewers,
-        "reservation_minutes": args.minutes, "reviewers": args.person, "roles": args.role, "due_at": args.due,
-        "is_blind": args.blind, "gold_count": args.gold, "dry_run": args.dry_run,
+        "q": args.q, "unit": args.unit, "pairs_per_group": args.pairs, "selection": args.selection, "per": args.per,
+        "count": args.count, "seed": args.seed, "grows": args.grows, "questions": args.question,
+        "num_reviewers_per_item": args.reviewers, "reservation_minutes": args.minutes, "reviewers": args.person,
+        "roles": args.role, "due_at": args.due, "is_blind": args.blind, "gold_count": args.gold,
+        "dry_run": args.dry_run,
     }  # fmt: skip
     body = {name: value for name, value in chosen.items() if value not in UNSET}
     response = send_request(server, "POST", "queues/", {"project": project, "name": args.name, "runs": runs, **body})
@@ -118,6 +119,13 @@ def print_agreement(found: Mapping[str, Any], *, as_json: bool) -> None:
         print(json.dumps(found, ensure_ascii=False))
         return
     print(f"{found['items_shared']:,} of {format_count(found['items'], 'item')} have answers of two people.")
+    if orders := found.get("orders"):
+        print(f"same answer about two responses {format_estimate(orders['percent'])}")
+        print(f"Kendall's tau-b {format_estimate(orders['tau'])}")
+        for pair in orders["pairs"]:
+            people = " and ".join(map(clean, pair["people"]))
+            print(f"    {people}: tau-b {format_estimate(pair['tau'])}, {format_count(pair['items'], 'item')}")
+        return
     for row in found["questions"]:
         name = f"  {row['option']}" if row["option"] else row["question"]
         same = "-" if row["percent"]["value"] is None else f"{row['percent']['value']:.0%}"

@@ -5,10 +5,12 @@ import { holdKeys } from "../common/key_queue.js";
 import { postForm } from "../common/post.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { Order } from "./order.js";
+import { Pairs } from "./pairs.js";
 import { isSaving, saveAnswers, waitForSaving } from "./saving.js";
 
 const DRAFT_DELAY = 900; // ms after the last change
 const HELD_BY_OTHERS = new Set(["slot_taken", "queue_closed"]); // codes of answers that the server keeps as a draft
+const PAIR_KEYS = { ArrowLeft: "1", ArrowRight: "2" };
 const page = document.getElementById("queue-review");
 const panel = document.getElementById("item");
 let ahead = null; // {after, html}: the next item, a promise
@@ -16,6 +18,8 @@ let openedAt = performance.now();
 let draftTimer = 0;
 let draft = null; // the last one, a promise
 let opening = null; // of the next item, a promise
+let order = null; // of the responses of a group
+let pairs = null; // of them
 let progress = ""; // after the last answer: an item that was loaded before has an older one
 
 const article = () => panel.querySelector("article[data-item]");
@@ -33,12 +37,18 @@ async function requestItem(query) {
 
 function showItem(html) {
   panel.innerHTML = html;
+  startComparing();
   openedAt = performance.now();
   ahead = null;
   focusQuestion(questions().find((question) => !hasAnswer(question)) ?? questions()[0]);
   panel.querySelector(".queue-texts")?.scrollTo(0, 0);
   document.dispatchEvent(new CustomEvent("deck:settled", { detail: { panel } }));
   preload();
+}
+
+function startComparing() {
+  order = panel.querySelector(".order-grid") ? new Order(panel, scheduleDraft) : null;
+  pairs = panel.querySelector(".pair-grid") ? new Pairs(panel) : null;
 }
 
 // The next item is reserved and loaded while this one is read.
@@ -99,8 +109,13 @@ const isFilled = (field) => (/radio|checkbox/.test(field.type) ? field.checked :
 const hasAnswer = (question) => fieldsOf(question).some(isFilled);
 const currentQuestion = () => panel.querySelector(".question:focus-within") ?? panel.querySelector(".question.current");
 
-function focusQuestion(question) {
+function markCurrent(question) {
   for (const other of questions()) other.classList.toggle("current", other === question);
+  pairs?.show();
+}
+
+function focusQuestion(question) {
+  markCurrent(question);
   const fields = question ? fieldsOf(question) : [];
   (fields.find((field) => field.checked) ?? fields[0])?.focus({ preventScroll: true });
   question?.scrollIntoView({ block: "nearest" });
@@ -111,10 +126,15 @@ function nextQuestion(question) {
   return all.slice(all.indexOf(question) + 1).find((other) => !hasAnswer(other));
 }
 
+function focusPreviousPair() {
+  const all = questions();
+  focusQuestion(all[Math.max(0, all.indexOf(currentQuestion()) - 1)]);
+}
+
 // A digit answers the question in focus. A single choice moves on to the next question without an answer.
-function chooseOption(digit) {
+function chooseOption(key) {
   const question = currentQuestion() ?? questions()[0];
-  const option = question && [...question.querySelectorAll(".choice")].find((label) => label.querySelector("kbd")?.textContent === digit);
+  const option = question && [...question.querySelectorAll(".choice")].find((label) => label.querySelector("kbd")?.textContent === key);
   if (!option) return false;
   option.querySelector("input").click();
   if (question.dataset.kind !== "choices") focusQuestion(nextQuestion(question) ?? question);
@@ -191,12 +211,6 @@ window.addEventListener("pagehide", () => {
   navigator.sendBeacon(sent.action, data);
 });
 
-// --- putting responses in order ---------------------------------------------------------------------------------------
-
-let order = null;
-const startOrder = () => (order = panel.querySelector(".order-grid") ? new Order(panel, scheduleDraft) : null);
-document.addEventListener("deck:settled", ({ detail }) => detail.panel === panel && startOrder());
-
 // --- listening --------------------------------------------------------------------------------------------------------
 
 document.addEventListener("submit", async (event) => {
@@ -222,6 +236,7 @@ document.addEventListener("submit", async (event) => {
 panel.addEventListener("click", ({ target }) => {
   const place = target.closest("[data-place]");
   if (place) order?.place(place.dataset.place);
+  if (target.closest("[data-previous-pair]")) focusPreviousPair();
   if (target.closest("[data-guidelines]")) document.getElementById("guidelines")?.showModal();
   const mark = target.closest("[data-mark-range]");
   if (mark) markRange(mark.closest(".question"));
@@ -233,7 +248,7 @@ panel.addEventListener("input", () => {
 });
 panel.addEventListener("focusin", ({ target }) => {
   const question = target.closest(".question");
-  if (question) for (const other of questions()) other.classList.toggle("current", other === question);
+  if (question) markCurrent(question);
 });
 
 // Runs before the shortcuts, whose Enter would press the focused button.
@@ -245,6 +260,8 @@ document.addEventListener(
     if (event.key === "Enter" && event.shiftKey) return; // a new line in a text
     let used = false;
     if (event.key === "Enter" && (isTyping || event.target.matches("input"))) used = (submit(), true);
+    else if (!isTyping && pairs && event.key === "Backspace") used = (focusPreviousPair(), true);
+    else if (!isTyping && pairs && /^[012=]$|^Arrow(Left|Right)$/.test(event.key)) used = chooseOption(PAIR_KEYS[event.key] ?? event.key);
     else if (!isTyping && /^[1-9]$/.test(event.key) && !order) used = chooseOption(event.key);
     else if (!isTyping && order && event.key === "=") used = (order.join(), true);
     else if (!isTyping && order && event.key === "Backspace") used = (order.takeBack(), true);
@@ -271,6 +288,6 @@ function markRange(question) {
   saveDraft();
 }
 
-startOrder();
+startComparing();
 focusQuestion(questions().find((question) => !hasAnswer(question)) ?? questions()[0]);
 preload();

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from rollouts.agreement import Answer, Estimate, Marks, measure_agreement, measure_span_agreement
+from rollouts.agreement import (
+    Answer,
+    Estimate,
+    Marks,
+    PairSigns,
+    build_order_signs,
+    measure_agreement,
+    measure_order_agreement,
+    measure_span_agreement,
+)
 from rollouts.agreement.coefficients import Ratio, compute_kappa
 from rollouts.agreement.distances import NominalDistance, compute_masi
 from rollouts.agreement.intervals import compute_wilson
@@ -185,3 +194,36 @@ def test_overlap_f1() -> None:
              Marks(2, "bob", ()), Marks(3, "ann", ()), Marks(3, "bob", ())]  # fmt: skip
     result = measure_span_agreement(marks)
     assert (result.items, result.overlap.value, result.different) == (2, pytest.approx(0.25), (2,))
+
+
+def order_by(ranks: Sequence[float]) -> dict[tuple[str, str], int]:
+    """The signs of an order with these ranks of the responses a, b, c and so on; 1 is the best."""
+    names = [chr(ord("a") + at) for at in range(len(ranks))]
+    return build_order_signs(
+        [[name for name, own in zip(names, ranks, strict=True) if own == rank] for rank in sorted(set(ranks))]
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "tau"),
+    [
+        # Kendall (1970), "Rank Correlation Methods", 4th edition, example 3.1: 33 / sqrt(41 * 36).
+        ([1, 2.5, 2.5, 4.5, 4.5, 6.5, 6.5, 8, 9.5, 9.5], [1, 2, 4.5, 4.5, 4.5, 4.5, 8, 8, 8, 10], 0.859),
+        # The example of scipy.stats.kendalltau, scipy 1.14.
+        ([12, 2, 1, 12, 2], [1, 4, 7, 1, 0], -0.4714),
+    ],
+)
+def test_kendalls_tau_b(first: Sequence[float], second: Sequence[float], tau: float) -> None:
+    answers = [PairSigns(1, "ann", order_by(first)), PairSigns(1, "bob", order_by(second))]
+    assert measure_order_agreement(answers).tau.value == pytest.approx(tau, abs=0.0005)
+
+
+def test_tau_of_some_pairs_and_of_three_people() -> None:
+    ann, bob, cat = {("a", "b"): 1, ("c", "d"): 1}, {("a", "b"): -1, ("c", "d"): 1}, {("a", "b"): 0}
+    rows = [PairSigns(item, name, signs) for item in range(20) for name, signs in (("ann", ann), ("bob", bob))]
+    found = measure_order_agreement([*rows, PairSigns(0, "cat", cat), PairSigns(30, "cat", cat)])
+    assert (found.items, len(found.pairs), found.pairs[0].items) == (20, 3, 20)
+    assert found.by_item[0].same == pytest.approx(0.5 / 3) and next(iter(found.by_item)) == 0
+    assert found.tau.value == 0 and found.tau.low is not None and -0.5 < found.tau.low < 0 < (found.tau.high or 0) < 0.5
+    assert found.percent.value == pytest.approx((19 * 0.5 + 0.5 / 3) / 20)
+    assert found.pairs[1].tau.explanation == "Not defined: someone finds all responses equal."

@@ -117,7 +117,36 @@ def test_a_queue_without_second_answers_says_so_and_annotators_are_refused(
     assert f"Agreement needs items with 2 answers; 0 of {ITEMS} have them." in html
     assert "Create a queue with two answers per item" in html
     assert sign_in(people[0]).get(f"/queues/{queue.pk}/agreement/").status_code == 403
-    groups = queues.create_queue(run.project, lead, {"name": "order", "runs": [run], "unit": "group"})
-    assert (
-        "Agreement is measured for questions." in sign_in(lead).get(f"/queues/{groups.pk}/agreement/").content.decode()
-    )
+
+
+@pytest.mark.parametrize("pairs", [None, 2])
+def test_the_agreement_on_groups(run: Run, lead: User, people: list[User], pairs: int | None) -> None:
+    push(run, [{"response": f"a{n}", "group": "b", "index": n} for n in range(3)], step=2)
+    settings = {"name": "order", "runs": [run], "unit": "group", "pairs_per_group": pairs, "q": "step:2"}
+    queue = queues.create_queue(run.project, lead, {**settings, "num_reviewers_per_item": 2})
+    item = queue.items.get()
+    best, middle, last = (sample.pk for sample in queues.list_group_samples(item))
+    for user, order in zip(people, ([best, middle, last], [best, last, middle]), strict=True):
+        shown = {row.sample: row.number for row in queues.load_item_content(item, user).responses}
+        if not pairs:
+            queues.store_order(item, user, [[sample] for sample in order])
+            continue
+        rank = {shown[sample]: place for place, sample in enumerate(order)}
+        seen = queues.load_item_content(item, user).pairs
+        said = {queues.format_pair(*pair): "left" if rank[pair[0]] < rank[pair[1]] else "right" for pair in seen}
+        queues.store_pairs(item, user, said)
+    api = ApiClient.with_token(lead, "read")
+    found = api("GET", f"queues/{queue.pk}/agreement/").json()["orders"]
+    listed = api("GET", f"queues/{queue.pk}/items/").json()["results"][0]
+    asked = 3 if not pairs else len({frozenset((row["left"], row["right"])) for row in listed["pairs"]["ann"]})
+    differ = not pairs or any({row["left"], row["right"]} == {middle, last} for row in listed["pairs"]["ann"])
+    assert found["percent"]["value"] == pytest.approx(1 - differ / asked)
+    assert found["tau"]["value"] == pytest.approx(1 - 2 * differ / asked)
+    if pairs:
+        chosen = {row[row["better"]] for row in listed["pairs"]["ann"]}
+        assert chosen <= {best, middle} and listed["samples"] == [best, middle, last]
+    else:
+        assert listed["order"] == {"ann": [[best], [middle], [last]], "bob": [[best], [last], [middle]]}
+    html = sign_in(lead).get(f"/queues/{queue.pk}/agreement/").content.decode()
+    assert "Kendall’s tau-b" in html
+    assert ("1 &gt; 3 &gt; 2" if not pairs else "2 &lt; 3" if differ else "People gave the same answers") in html

@@ -19,6 +19,7 @@ from tests.dashboard.support.sign_in import by_link
 from tests.rollouts.queues.conftest import QUESTIONS
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
+from tests.support.images import IMAGES, PNG, data_url
 
 
 @pytest.fixture
@@ -166,6 +167,20 @@ def read_content(response: Any) -> bytes:
     return async_to_sync(read_stream)() if response.streaming else bytes(response.content)
 
 
+def count_label_hints(client: Client, run: Run, sample: str) -> dict[str, int]:
+    """How many samples queries about labels find, and how many rows of the step have a flag."""
+    found = {
+        q: int(client.get("/api/v1/samples/", {"run": run.uid, "q": q}).json()["count"])
+        for q in ("author:zoe", "label.quality>2", "is:flagged")
+    }
+    html = client.get(f"/runs/{run.uid}/steps/770077/").content.decode()
+    matches = client.get(f"/runs/{run.uid}/steps/all/", {"q": "is:flagged"}).content.decode()
+    assert (f'data-id="{sample}"' in matches) == bool(found["is:flagged"])
+    completed = read_content(client.get("/api/v1/completions/", {"run": run.uid, "q": "author:"})).decode()
+    assert ("zoe" in completed) == bool(found["author:zoe"])
+    return {**found, "marks": html.count("tag flag")}
+
+
 @pytest.mark.parametrize("unit", ["sample", "group"])
 def test_labels_of_others_reach_no_reviewer_of_an_open_blind_queue(
     run: Run, lead: User, ann: Client, unit: str
@@ -193,6 +208,20 @@ def test_labels_of_others_reach_no_reviewer_of_an_open_blind_queue(
     leader.force_login(lead)
     assert read(leader) == [True] * len(paths)
     assert read(ann) == [False] * len(paths)
+    assert count_label_hints(leader, run, sample.pk) == {
+        "author:zoe": 1,
+        "label.quality>2": 1,
+        "is:flagged": 1,
+        "marks": 1,
+    }
+    assert count_label_hints(ann, run, sample.pk) == {
+        "author:zoe": 0,
+        "label.quality>2": 0,
+        "is:flagged": 0,
+        "marks": 0,
+    }
+    chart = f"/api/v1/runs/{run.uid}/query-curve/?q=is:flagged"
+    assert (leader.get(chart).status_code, ann.get(chart).status_code) == (200, 400)
     store_labels(run, User.objects.get(username="ann"), [Answer(sample.pk, "quality", 5)])
     assert "quality" in ann.get(paths[0]).content.decode(), "one's own stay"
     queues.close_queue(queue, lead)
@@ -214,3 +243,28 @@ def test_annotators_land_on_their_queues_and_a_deletion_says_what_is_lost(run: R
     owner.force_login(builders.member(run.project, "olga", "owner"))
     html = owner.post("/tidy/", {"do": "delete", "run": run.uid}, follow=True).content.decode()
     assert "queue items" in html and load_run_sizes([run])[run.pk].queue_items == 2
+
+
+@pytest.mark.parametrize("unit", ["sample", "group"])
+def test_images_are_shown_without_what_a_blind_queue_hides(
+    project: Project, lead: User, ann: Client, unit: str
+) -> None:
+    run = builders.run(project, "images")
+    question = [{"type": "image", "image": data_url(PNG)}, {"type": "image", "image": "/srv/secret.png"}]
+    more = {"secret_screenshot": data_url(IMAGES["gif"], "image/gif")}
+    rows = [
+        {"prompt": [{"role": "user", "content": question}], "response": f"red {n}", "group": "a", "index": n, **more}
+        for n in range(2)
+    ]
+    push(run, rows, step=1)
+    pages = []
+    for is_blind in (False, True):
+        queue = create(run, lead, name=f"blind {is_blind}", unit=unit, is_blind=is_blind)
+        item, html = open_item(ann, queue)
+        pages.append(html)
+        urls = re.findall(rf'<img src="(/queues/{queue.pk}/items/{item}/images/[^"]+)"', html)
+        assert len(urls) == (1 if is_blind else 2) and ann.get(urls[0]).content == PNG
+    assert "/srv/secret.png" in pages[0] and "secret_screenshot" in pages[0] and "secret" not in pages[1]
+    stranger = Client()
+    stranger.force_login(builders.member(project, "vera", "viewer"))
+    assert stranger.get(urls[0]).status_code == 403

@@ -1,0 +1,92 @@
+"""What people say about the responses of a group: pairs are the same for all, sides are not, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from rollouts import queues
+from rollouts.errors import InvalidInputError
+from rollouts.models import Label, Queue, QueueItem, Run
+from rollouts.queues.groups import draw_pairs, place_pair, shuffle_for
+from tests.rollouts.queues.conftest import create
+
+Answers = dict[str, dict[str, Any]]
+
+
+def create_pairs(run: Run, lead: User, **settings: object) -> Queue:
+    return create(run, lead, **{"unit": "group", "pairs_per_group": 3, "q": "step:1 source:zh", **settings})
+
+
+def say(item: QueueItem, user: User, *outcomes: str) -> Answers:
+    """What the user says about the first pairs that they see."""
+    pairs = [queues.format_pair(*pair) for pair in queues.load_item_content(item, user).pairs]
+    return {"pairs": {"value": dict(zip(pairs, outcomes, strict=False))}}
+
+
+def load_pairs() -> list[tuple[str, str, str]]:
+    rows = Label.objects.active().filter(name__in=("better-than", "equal-to")).order_by("name", "sample")
+    return [(label.sample, label.name, other) for label in rows for other in label.value]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
+def test_pairs_are_even_and_link_all_responses(size: int) -> None:
+    item = QueueItem(queue=Queue(seed=7), sample="a")
+    samples = [f"s{number}" for number in range(size)]
+    every = draw_pairs(item, samples, 1000)
+    assert len({frozenset(pair) for pair in every}) == len(every) == size * (size - 1) // 2
+    for count in range(1, len(every)):
+        seen = Counter(sample for pair in every[:count] for sample in pair)
+        assert max(seen.values()) - min(seen[sample] for sample in samples) <= 1 + size % 2
+    linked = {every[0][0]}
+    for _ in samples:
+        linked |= {sample for pair in every[:size] if linked & set(pair) for sample in pair}
+    assert len(linked) == size
+    assert draw_pairs(item, reversed(samples), 1000) == every
+    assert size == 2 or draw_pairs(QueueItem(queue=Queue(seed=8), sample="a"), samples, 1000) != every
+
+
+def test_each_side_is_as_frequent_and_the_same_at_each_visit() -> None:
+    item = QueueItem(pk=1, queue=Queue(seed=1), sample="a")
+    people = [User(pk=number) for number in range(1, 401)]
+    left = [place_pair(item, user, ("a", "b"))[0] for user in people]
+    assert 160 < left.count("a") < 240
+    assert left == [place_pair(item, user, ("b", "a"))[0] for user in people]
+
+
+def test_the_chosen_response_names_the_other_one(run: Run, lead: User, ann: User) -> None:
+    queue = create_pairs(run, lead, is_blind=True)
+    item = queue.items.get()
+    with pytest.raises(InvalidInputError, match="Compare each pair"):
+        queues.store_pairs(item, ann, say(item, ann, "left")["pairs"]["value"])
+    assert queues.load_entered_answers(item, ann) == say(item, ann, "left"), "what was refused is a draft"
+    with pytest.raises(InvalidInputError, match="at least one pair"):
+        queues.store_pairs(item, ann, say(item, ann, "skip", "skip", "skip")["pairs"]["value"])
+    with pytest.raises(InvalidInputError, match="does not ask about the pair"):
+        queues.store_pairs(item, ann, {"9-8": "left"})
+    ids = [sample.pk for sample in shuffle_for(ann, item, queues.list_group_samples(item))]
+    first, second, _third = ([ids[number - 1] for number in pair] for pair in queues.load_item_content(item, ann).pairs)
+    queues.store_pairs(item, ann, say(item, ann, "right", "equal", "skip")["pairs"]["value"], seconds=2.0)
+    assert load_pairs() == [(first[1], "better-than", first[0]), (second[0], "equal-to", second[1])]
+    assert queues.load_entered_answers(item, ann) == say(item, ann, "right", "equal", "skip")
+    queues.store_pairs(item, ann, say(item, ann, "left", "left", "skip")["pairs"]["value"])
+    assert load_pairs() == sorted([(first[0], "better-than", first[1]), (second[0], "better-than", second[1])])
+    queues.undo_submission(queue, ann)
+    assert queues.load_entered_answers(item, ann) == say(item, ann, "left", "left", "skip")
+
+
+def test_pairs_of_another_queue_stay(run: Run, lead: User, ann: User) -> None:
+    every = create_pairs(run, lead, pairs_per_group=6).items.get()
+    queues.store_pairs(every, ann, say(every, ann, *["left"] * 6)["pairs"]["value"])
+    assert len(load_pairs()) == 6
+    one = create_pairs(run, lead, name="one", pairs_per_group=1).items.get()
+    queues.store_pairs(one, ann, say(one, ann, "equal")["pairs"]["value"])
+    assert Counter(name for _sample, name, _other in load_pairs()) == {"better-than": 5, "equal-to": 1}
+
+
+def test_pairs_need_groups(run: Run, lead: User) -> None:
+    with pytest.raises(InvalidInputError, match="set `unit` to group"):
+        create(run, lead, pairs_per_group=2)

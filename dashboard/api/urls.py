@@ -4,23 +4,13 @@ from django.urls import path, re_path
 
 from dashboard.api import docs, exceptions
 from dashboard.api.views import (
-    artifacts,
     charts,
     compare,
     dumps,
     exports,
-    findings,
-    flags,
-    labels,
     metrics,
-    pins,
-    plans,
     projects,
-    queue_agreement,
-    queues,
-    replays,
     retention,
-    reward_check,
     runs,
     samples,
     saved_views,
@@ -28,6 +18,8 @@ from dashboard.api.views import (
     steps,
     tokens,
 )
+from dashboard.api.views.replay import artifacts, pins, plans, replays
+from dashboard.api.views.review import agreement, findings, flags, labels, queues, reward_check
 
 urlpatterns = [
     path("v1/runs/", runs.Runs.as_view()),
@@ -80,7 +72,7 @@ urlpatterns = [
     path("v1/runs/<str:uid>/reward-check/", reward_check.RunRewardCheck.as_view()),
     path("v1/queues/", queues.Queues.as_view()),
     path("v1/queues/<int:pk>/", queues.OneQueue.as_view()),
-    path("v1/queues/<int:pk>/agreement/", queue_agreement.QueueAgreement.as_view()),
+    path("v1/queues/<int:pk>/agreement/", agreement.QueueAgreement.as_view()),
     path("v1/queues/<int:pk>/items/", queues.QueueItems.as_view()),
     path("v1/queues/<int:pk>/items/<int:item>/answers/", queues.ItemAnswers.as_view()),
     path("v1/queues/<int:pk>/items/<int:item>/skip/", queues.SkipItem.as_view()),

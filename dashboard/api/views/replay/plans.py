@@ -15,7 +15,7 @@ from dashboard.api.serializers_replay import (
     serialize_plan_revision,
     serialize_previews,
 )
-from dashboard.api.views.pins import PIN_ROLE
+from dashboard.api.views.replay.pins import PIN_ROLE
 from rolloutdeck.protocol import resolve_targets
 from rollouts import replay
 from rollouts.errors import InvalidInputError, NotFoundError

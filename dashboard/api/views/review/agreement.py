@@ -7,7 +7,7 @@ from rest_framework.response import Response
 
 from dashboard import permissions
 from dashboard.api.base import ApiView
-from dashboard.api.views.queues import LEAD_ROLE, queue_or_404
+from dashboard.api.views.review.queues import LEAD_ROLE, queue_or_404
 from rollouts import queues
 from rollouts.agreement import Accuracy, Estimate
 

@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from dashboard import permissions
 from dashboard.api.base import ApiView
-from dashboard.api.views.queue_agreement import serialize_estimate
+from dashboard.api.views.review.agreement import serialize_estimate
 from rollouts import reward_check
 from rollouts.agreement import RATES, Cell, RateChange, RewardCheck
 from rollouts.models import Run

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.cache import cache
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.translation import gettext as _
@@ -23,7 +24,18 @@ from rolloutdeck.protocol import PROJECT_HEADER, RESUME_HEADER, RUN_HEADER, SHA2
 from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.ingest import open_run
 from rollouts.lib import parse_text
-from rollouts.models import Artifact, Membership, Project, ProjectQuerySet, Run, RunQuerySet, Sample, Token
+from rollouts.models import (
+    Artifact,
+    Membership,
+    Project,
+    ProjectQuerySet,
+    Queue,
+    QueueItem,
+    Run,
+    RunQuerySet,
+    Sample,
+    Token,
+)
 from rollouts.pins import find_file_size
 from rollouts.projects import create_project
 
@@ -175,6 +187,37 @@ def sample_or_404(caller: Caller, pk: str) -> Sample:
     if sample is None:
         raise Http404(_("Sample {name} not found, or you have no access to it.").format(name=repr(pk[:60])))
     return sample
+
+
+def visible_queues(caller: Caller) -> QuerySet[Queue]:
+    """Review queues of the visible projects, with what says who may answer them."""
+    rows = Queue.objects.filter(project__in=visible_projects(caller))
+    return rows.select_related("project", "rubric").prefetch_related("reviewers")
+
+
+def queue_or_404(caller: Caller, pk: int) -> Queue:
+    """The review queue with this id. Raises Http404."""
+    queue = visible_queues(caller).filter(pk=pk).first()
+    if queue is None:
+        raise Http404(_("Queue {number} not found, or you have no access to it.").format(number=pk))
+    return queue
+
+
+def answerable_queue_or_404(caller: Caller, pk: int) -> Queue:
+    """Raises Http404, and PermissionDenied if the queue does not accept the user."""
+    queue = queue_or_404(caller, pk)
+    if not queue.accepts(require_user(caller)):
+        raise PermissionDenied(_("This queue is for other reviewers. Ask a maintainer of the project to add you."))
+    return queue
+
+
+def queue_item_or_404(queue: Queue, pk: int) -> QueueItem:
+    """An item of the queue, with its run. Raises Http404."""
+    item: QueueItem | None = queue.items.select_related("run").filter(pk=pk).first()
+    if item is None:
+        raise Http404(_("This queue has no such item."))
+    item.queue, item.run.project = queue, queue.project
+    return item
 
 
 def project_or_404(caller: Caller, slug: str, *, role: str = "") -> Project:

@@ -19,7 +19,7 @@ from dashboard.api.views import (
     tokens,
 )
 from dashboard.api.views.replay import artifacts, pins, plans, replays
-from dashboard.api.views.review import agreement, findings, flags, labels, queues, reward_check
+from dashboard.api.views.review import agreement, findings, flags, labels, queue_items, queues, reward_check
 
 urlpatterns = [
     path("v1/runs/", runs.Runs.as_view()),
@@ -73,12 +73,12 @@ urlpatterns = [
     path("v1/queues/", queues.Queues.as_view()),
     path("v1/queues/<int:pk>/", queues.OneQueue.as_view()),
     path("v1/queues/<int:pk>/agreement/", agreement.QueueAgreement.as_view()),
-    path("v1/queues/<int:pk>/items/", queues.QueueItems.as_view()),
-    path("v1/queues/<int:pk>/items/<int:item>/answers/", queues.ItemAnswers.as_view()),
-    path("v1/queues/<int:pk>/items/<int:item>/skip/", queues.SkipItem.as_view()),
-    path("v1/queues/<int:pk>/items/<int:item>/decide/", queues.DecideItem.as_view()),
-    path("v1/queues/<int:pk>/next/", queues.NextItem.as_view()),
-    path("v1/queues/<int:pk>/undo/", queues.UndoAnswer.as_view()),
+    path("v1/queues/<int:pk>/items/", queue_items.QueueItems.as_view()),
+    path("v1/queues/<int:pk>/items/<int:item>/answers/", queue_items.ItemAnswers.as_view()),
+    path("v1/queues/<int:pk>/items/<int:item>/skip/", queue_items.SkipItem.as_view()),
+    path("v1/queues/<int:pk>/items/<int:item>/decide/", queue_items.DecideItem.as_view()),
+    path("v1/queues/<int:pk>/next/", queue_items.NextItem.as_view()),
+    path("v1/queues/<int:pk>/undo/", queue_items.UndoAnswer.as_view()),
     path("v1/search/", search.Search.as_view()),
     path("v1/views/", saved_views.SavedViews.as_view()),
     path("v1/views/<int:pk>/", saved_views.OneSavedView.as_view()),

@@ -15,7 +15,7 @@ from dashboard import permissions
 from dashboard.pages import common
 from dashboard.pages.queues import item_view
 from dashboard.pages.queues.agreement_orders import build_orders_context
-from dashboard.pages.queues.views import LEAD_ROLE, item_or_404, queue_or_404
+from dashboard.pages.queues.views import LEAD_ROLE
 from rollouts import queues
 from rollouts.agreement import CANNOT_JUDGE, Accuracy
 from rollouts.errors import InvalidInputError, RolloutError
@@ -94,7 +94,7 @@ class ComparedQuestion:
 @require_safe
 def agreement_page(request: HttpRequest, pk: int) -> HttpResponse:
     """`question` filters the list, `show` is `decided` for the decided items, `item` is the open one."""
-    queue = queue_or_404(request, pk)
+    queue = permissions.queue_or_404(request, pk)
     permissions.require_role(request, queue.project, LEAD_ROLE)
     measured = queues.measure_queue_agreement(queue)
     if measured.orders is not None:
@@ -320,9 +320,9 @@ def compare_question(
 @require_POST
 def decide_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
     """`take` is the person whose answer to `question` holds; without it the answer of the form does."""
-    queue = queue_or_404(request, pk)
+    queue = permissions.queue_or_404(request, pk)
     permissions.require_role(request, queue.project, LEAD_ROLE)
-    row, name, form = item_or_404(queue, item), request.POST.get("question", ""), request.POST
+    row, name, form = permissions.queue_item_or_404(queue, item), request.POST.get("question", ""), request.POST
     try:
         if author := form.get("take"):
             value = queues.load_answer_of(row, name, author)

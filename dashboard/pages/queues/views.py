@@ -6,8 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -20,7 +19,7 @@ from dashboard.pages import common
 from dashboard.pages.queues import item_view
 from rollouts import queues
 from rollouts.errors import InvalidInputError, RolloutError
-from rollouts.models import Queue, QueueItem, QueueSlot
+from rollouts.models import Queue, QueueSlot
 
 LEAD_ROLE = "maintainer"
 PANELS = {"queues": "queues/list.html", "item": "queues/item.html", "progress": "queues/progress.html"}
@@ -83,7 +82,7 @@ def build_list_context(request: HttpRequest) -> dict[str, Any]:
 @require_safe
 def queue_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     """The progress of a queue and of its people, for leads. A reviewer is sent to the items."""
-    queue = queue_or_404(request, pk)
+    queue = permissions.queue_or_404(request, pk)
     if not common.role_allows(queue.project.role_of(request.user), LEAD_ROLE):
         return redirect("queue-review", pk)
     return common.render_page_or_panel(
@@ -113,7 +112,7 @@ def build_queue_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
 @require_POST
 def update_queue_view(request: HttpRequest, pk: int) -> HttpResponse:
     """`do` is `close`, `reopen` or `save`, with people, date and reservation."""
-    queue = queue_or_404(request, pk)
+    queue = permissions.queue_or_404(request, pk)
     permissions.require_role(request, queue.project, LEAD_ROLE)
     user = common.get_signed_in_user(request)
     try:
@@ -140,7 +139,7 @@ def update_queue_view(request: HttpRequest, pk: int) -> HttpResponse:
 @require_safe
 def review_queue_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     """The item that the person holds, the one that the URL names, or the next. `after` asks for the one behind it."""
-    queue = answerable_queue_or_404(request, pk)
+    queue = permissions.answerable_queue_or_404(request, pk)
     response = common.render_page_or_panel(
         request, "queues/review.html", PANELS, lambda panel: build_review_context(request, queue)
     )
@@ -152,11 +151,11 @@ def review_queue_page(request: HttpRequest, pk: int) -> HttpResponseBase:
 @require_safe
 def item_image_view(request: HttpRequest, pk: int, item: int, digest: str) -> HttpResponse:
     """An image of the item's run, for those who may answer the queue and those who lead it."""
-    queue = queue_or_404(request, pk)
+    queue = permissions.queue_or_404(request, pk)
     user = common.get_signed_in_user(request)
     if not queue.accepts(user):
         permissions.require_role(request, queue.project, LEAD_ROLE)
-    return build_image_response(request, item_or_404(queue, item).run.image_owner, digest)
+    return build_image_response(request, permissions.queue_item_or_404(queue, item).run.image_owner, digest)
 
 
 def build_review_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
@@ -170,7 +169,7 @@ def build_review_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
     try:
         wanted = common.parse_integer_param(request.GET.get("item", ""), minimum=1)
         if wanted is not None:
-            slot = queues.claim_item(item_or_404(queue, wanted), user)
+            slot = queues.claim_item(permissions.queue_item_or_404(queue, wanted), user)
         elif queue.closed_at is None:
             slot = queues.claim_next(queue, user, after=common.parse_integer_param(request.GET.get("after", "")))
     except RolloutError as error:
@@ -186,8 +185,8 @@ def build_review_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
 @require_POST
 def save_answers_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
     """Saves the answers; with `draft` without completing the item."""
-    queue = answerable_queue_or_404(request, pk)
-    row, user, form = item_or_404(queue, item), common.get_signed_in_user(request), request.POST
+    queue = permissions.answerable_queue_or_404(request, pk)
+    row, user, form = permissions.queue_item_or_404(queue, item), common.get_signed_in_user(request), request.POST
     try:
         seconds = parse_seconds(form.get("seconds", ""))
         if queue.asks_pairs:
@@ -220,8 +219,8 @@ def save_answers_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
 @require_POST
 def skip_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
     """Gives the item back."""
-    queue = answerable_queue_or_404(request, pk)
-    queues.skip_item(item_or_404(queue, item), common.get_signed_in_user(request))
+    queue = permissions.answerable_queue_or_404(request, pk)
+    queues.skip_item(permissions.queue_item_or_404(queue, item), common.get_signed_in_user(request))
     return respond_progress(request, queue, _("Skipped. It is offered to others."))
 
 
@@ -239,7 +238,7 @@ def respond_progress(request: HttpRequest, queue: Queue, message: str) -> HttpRe
 @require_POST
 def undo_answer_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Opens the item again that the person answered last."""
-    queue = answerable_queue_or_404(request, pk)
+    queue = permissions.answerable_queue_or_404(request, pk)
     try:
         item = queues.undo_submission(queue, common.get_signed_in_user(request))
     except RolloutError as error:
@@ -247,31 +246,6 @@ def undo_answer_view(request: HttpRequest, pk: int) -> HttpResponse:
     if common.is_script_request(request):
         return JsonResponse({"message": _("Undone. Your answers are still entered."), "item": item.pk})
     return common.redirect_see_other(reverse("queue-review", args=[pk]) + f"?item={item.pk}")
-
-
-def queue_or_404(request: HttpRequest, pk: int) -> Queue:
-    rows = Queue.objects.filter(project__in=permissions.visible_projects(request))
-    rows = rows.select_related("project", "rubric").prefetch_related("reviewers")
-    queue = rows.filter(pk=pk).first()
-    if queue is None:
-        raise Http404(_("Queue {number} not found, or you have no access to it.").format(number=pk))
-    return queue
-
-
-def answerable_queue_or_404(request: HttpRequest, pk: int) -> Queue:
-    """Raises Http404, and PermissionDenied if the queue does not accept the user."""
-    queue = queue_or_404(request, pk)
-    if not queue.accepts(common.get_signed_in_user(request)):
-        raise PermissionDenied(_("This queue is for other reviewers. Ask a maintainer of the project to add you."))
-    return queue
-
-
-def item_or_404(queue: Queue, pk: int) -> QueueItem:
-    item = queue.items.select_related("run").filter(pk=pk).first()
-    if item is None:
-        raise Http404(_("This queue has no such item."))
-    item.queue, item.run.project = queue, queue.project
-    return item
 
 
 def parse_seconds(text: str) -> float | None:

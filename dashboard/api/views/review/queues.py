@@ -1,18 +1,15 @@
-"""Review queues: created from queries, answered item by item, with progress and decisions."""
+"""Review queues: created from queries, with progress, people and settings."""
 
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard import permissions
-from dashboard.api.base import ApiView, Params, row_or_404
+from dashboard.api.base import ApiView, Params
 from rollouts import queues
-from rollouts.errors import InvalidInputError, NotFoundError
-from rollouts.labels import Question
-from rollouts.models import Membership, Queue, QueueItem, QueueSlot
+from rollouts.errors import InvalidInputError
+from rollouts.models import Membership, Queue
 
 LEAD_ROLE = Membership.Role.MAINTAINER
 STATES = ("open", "closed", "mine", "all")
@@ -53,7 +50,7 @@ class Queues(ApiView):
     def get(self, request: Request) -> Response:
         """Queues of your projects with their progress, newest first."""
         query = self.parse_query()
-        rows = visible_queues(request).select_related("created_by").prefetch_related("runs").order_by("-pk")
+        rows = permissions.visible_queues(request).select_related("created_by").prefetch_related("runs").order_by("-pk")
         if "project" in query:
             rows = rows.filter(project=permissions.project_or_404(request, query["project"]))
         state = query.choice("state", STATES, "open")
@@ -98,7 +95,7 @@ class OneQueue(ApiView):
 
     def get(self, request: Request, pk: int) -> Response:
         """A queue with its progress, that of each person for leads, and your own."""
-        queue = queue_or_404(request, pk)
+        queue = permissions.queue_or_404(request, pk)
         data = serialize_queue(queue, request)
         own = queues.load_own_progress(queue, self.user)
         data["own"] = {"done": own.done, "left": own.left, "skipped": own.skipped, "pace": own.pace}
@@ -121,7 +118,7 @@ class OneQueue(ApiView):
     def patch(self, request: Request, pk: int) -> Response:
         """Change people, due date or name, or close the queue; needs the maintainer role."""
         data = self.parse_body()
-        queue = queue_or_404(request, pk)
+        queue = permissions.queue_or_404(request, pk)
         permissions.require_role(request, queue.project, LEAD_ROLE)
         changes = {name: value for name, value in data.items() if name != "closed"}
         if changes:
@@ -129,161 +126,7 @@ class OneQueue(ApiView):
         if "closed" in data:
             change_state = queues.close_queue if data.boolean("closed") else queues.reopen_queue
             change_state(queue, self.user)
-        return Response(serialize_queue(queue_or_404(request, pk), request))
-
-
-class QueueItems(ApiView):
-    """Items of a queue."""
-
-    paged = True
-
-    def get(self, request: Request, pk: int) -> Response:
-        """The items with all answers and decisions, for leads: a reviewer would see what others say. A group has
-        `order`, or `pairs` with the responses as each person saw them, and which one is better."""
-        self.parse_query()
-        queue = queue_or_404(request, pk)
-        permissions.require_role(request, queue.project, LEAD_ROLE)
-        rows = queue.items.select_related("step", "run").order_by("position")
-        if queue.unit == Queue.Unit.GROUP:
-            groups = {entry.item.pk: entry for entry in queues.load_group_answers(queue)}
-            return self.paginate(rows, lambda item: serialize_group_item(item, groups.get(item.pk), queue))
-        answered = {entry.item.pk: entry for entry in queues.load_answers(queue)}
-        return self.paginate(rows, lambda item: serialize_item(item, answered.get(item.pk)))
-
-
-class NextItem(ApiView):
-    """The next item for you."""
-
-    scopes = {"POST": "annotate"}
-    takes = {
-        "POST": {
-            "after": "Position of the item that you leave: the next one behind it is preferred.",
-            "item": "Id of an item of the queue to open instead.",
-        }
-    }
-
-    def post(self, request: Request, pk: int) -> Response:
-        """Reserve the next item and return its content. `item` is null if nothing is left for you."""
-        data = self.parse_body()
-        queue = answerable_queue_or_404(request, pk)
-        if wanted := data.integer("item"):
-            slot: QueueSlot | None = queues.claim_item(item_or_404(queue, wanted), self.user)
-        else:
-            slot = queues.claim_next(queue, self.user, after=data.integer("after"))
-        own = queues.load_own_progress(queue, self.user)
-        progress = {"done": own.done, "left": own.left, "pace": own.pace}
-        return Response({"item": serialize_open_item(slot, request) if slot else None, "own": progress})
-
-
-class ItemAnswers(ApiView):
-    """Your answers to an item."""
-
-    scopes = {"PUT": "annotate"}
-    takes = {
-        "PUT": {
-            "answers": "{question: {value, rationale, start, end}}.",
-            "order": "For a group: numbers of the responses, best first, such as [[2], [1, 3]]; equal ones together.",
-            "pairs": 'For pairs of a group: {"2-5": "left"} with left, right, equal or skip for each pair of the item.',
-            "rationale": "With `order`: why.",
-            "seconds": "How long you had the item open.",
-            "draft": "true: keep the answers without completing the item.",
-        }
-    }
-
-    def put(self, request: Request, pk: int, item: int) -> Response:
-        """Save your answers and complete the item, or replace what you saved before."""
-        data = self.parse_body()
-        queue = answerable_queue_or_404(request, pk)
-        row, seconds = item_or_404(queue, item), parse_seconds(data)
-        if queue.asks_pairs:
-            pairs, is_draft = parse_pairs(data), data.boolean("draft")
-            if is_draft:
-                queues.save_pairs_draft(row, self.user, pairs)
-            else:
-                queues.store_pairs(row, self.user, pairs, seconds=seconds)
-            return Response({"item": row.pk, "done": not is_draft})
-        if queue.unit == Queue.Unit.GROUP:
-            order = queues.resolve_order(row, self.user, parse_order(data))
-            rationale, is_draft = data.text("rationale", 2000), data.boolean("draft")
-            if is_draft:
-                queues.save_order_draft(row, self.user, order, rationale)
-            else:
-                queues.store_order(row, self.user, order, rationale=rationale, seconds=seconds)
-            return Response({"item": row.pk, "done": not is_draft})
-        answers = parse_answers(data)
-        if data.boolean("draft"):
-            queues.save_draft(row, self.user, answers)
-            return Response({"item": row.pk, "done": False})
-        queues.submit_answers(row, self.user, answers, seconds=seconds)
-        return Response({"item": row.pk, "done": True})
-
-
-class SkipItem(ApiView):
-    """Skip an item."""
-
-    scopes = {"POST": "annotate"}
-    takes = {"POST": dict[str, str]()}
-
-    def post(self, request: Request, pk: int, item: int) -> Response:
-        """Give the item back without an answer. It is not offered to you again."""
-        self.parse_body()
-        queues.skip_item(item_or_404(answerable_queue_or_404(request, pk), item), self.user)
-        return Response({"item": item, "skipped": True})
-
-
-class UndoAnswer(ApiView):
-    """Undo your last answer."""
-
-    scopes = {"POST": "annotate"}
-    takes = {"POST": dict[str, str]()}
-
-    def post(self, request: Request, pk: int) -> Response:
-        """Open the item again that you answered last; its labels are undone, and your answers are a draft."""
-        self.parse_body()
-        item = queues.undo_submission(answerable_queue_or_404(request, pk), self.user)
-        return Response({"item": item.pk, "position": item.position})
-
-
-class DecideItem(ApiView):
-    """Decide an item on which people differ."""
-
-    scopes = {"POST": "annotate"}
-    takes = {"POST": {"question": "Its key.", "value": "The answer that holds.", "reason": "Why; people see it."}}
-
-    def post(self, request: Request, pk: int, item: int) -> Response:
-        """Store the answer that holds; needs the maintainer role. The labels of the people stay."""
-        data = self.parse_body()
-        queue = queue_or_404(request, pk)
-        permissions.require_role(request, queue.project, LEAD_ROLE)
-        row, name = item_or_404(queue, item), data.text("question", 50)
-        decision = queues.decide_answer(row, self.user, name, data.get("value"), data.text("reason", 2000))
-        return Response({"item": row.pk, "question": name, "value": decision.value, "reason": decision.reason})
-
-
-def visible_queues(request: Request) -> QuerySet[Queue]:
-    """Queues of the user's projects. A token of a project sees only those of the project."""
-    rows = Queue.objects.filter(project__in=permissions.visible_projects(request))
-    return rows.select_related("project", "rubric").prefetch_related("reviewers")
-
-
-def queue_or_404(request: Request, pk: int) -> Queue:
-    return row_or_404(visible_queues(request), pk, "queue")
-
-
-def answerable_queue_or_404(request: Request, pk: int) -> Queue:
-    """Raises Http404, and PermissionDenied if the queue does not accept the user."""
-    queue = queue_or_404(request, pk)
-    if not queue.accepts(permissions.require_user(request)):
-        raise PermissionDenied("This queue is for other reviewers. Ask a maintainer of the project to add you.")
-    return queue
-
-
-def item_or_404(queue: Queue, pk: int) -> QueueItem:
-    item = queue.items.select_related("run").filter(pk=pk).first()
-    if item is None:
-        raise NotFoundError(f"The queue has no item {pk}.", "item")
-    item.queue, item.run.project = queue, queue.project
-    return item
+        return Response(serialize_queue(permissions.queue_or_404(request, pk), request))
 
 
 def is_lead(request: Request, queue: Queue) -> bool:
@@ -296,40 +139,6 @@ def parse_texts(data: Params, name: str) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise InvalidInputError(f"`{name}` must be a list of texts.", name)
     return values
-
-
-def parse_answers(data: Params) -> dict[str, dict[str, Any]]:
-    answers = data.get("answers")
-    if not isinstance(answers, dict) or not all(isinstance(answer, dict) for answer in answers.values()):
-        raise InvalidInputError('`answers` must be an object such as {"correct": {"value": true}}.', "answers")
-    return answers
-
-
-def parse_pairs(data: Params) -> dict[str, str]:
-    pairs = data.get("pairs")
-    if not isinstance(pairs, dict) or not all(outcome in queues.OUTCOMES for outcome in pairs.values()):
-        message = '`pairs` must be an object such as {"2-5": "left"}, with left, right, equal or skip.'
-        raise InvalidInputError(message, "pairs")
-    return dict(pairs)
-
-
-def parse_order(data: Params) -> list[list[int]]:
-    order = data.get("order")
-    is_valid = isinstance(order, list) and all(
-        isinstance(place, list) and all(type(number) is int for number in place) for place in order
-    )
-    if not is_valid:
-        raise InvalidInputError("`order` must be a list of lists of numbers, such as [[2], [1, 3]].", "order")
-    return list(order or [])
-
-
-def parse_seconds(data: Params) -> float | None:
-    seconds = data.get("seconds")
-    if seconds is None:
-        return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
-        raise InvalidInputError("`seconds` must be a number from 0.", "seconds")
-    return float(seconds)
 
 
 def serialize_queue(queue: Queue, request: Request) -> dict[str, Any]:
@@ -361,59 +170,3 @@ def serialize_queue(queue: Queue, request: Request) -> dict[str, Any]:
         "answers_done": progress.done,
         "items_complete": progress.complete,
     }
-
-
-def serialize_item(item: QueueItem, answered: queues.ItemAnswers | None) -> dict[str, Any]:
-    return {
-        "id": item.pk,
-        "position": item.position,
-        "sample": item.sample,
-        "run": item.run.uid,
-        "split": item.step.split,
-        "step": item.step.step,
-        "group": item.group,
-        "stratum": item.stratum,
-        "probability": item.probability,
-        "gold": item.gold,
-        "answers": answered.answers if answered else {},
-        "decided": answered.decided if answered else {},
-    }
-
-
-def serialize_group_item(item: QueueItem, found: queues.GroupAnswers | None, queue: Queue) -> dict[str, Any]:
-    fields: dict[str, Any] = {"samples": found.samples if found else []}
-    if queue.asks_pairs:
-        pairs = found.pairs if found else {}
-        fields["pairs"] = {author: [pair._asdict() for pair in said] for author, said in pairs.items()}
-    else:
-        fields["order"] = found.orders if found else {}
-    return serialize_item(item, None) | fields
-
-
-def serialize_open_item(slot: QueueSlot, request: Request) -> dict[str, Any]:
-    """What the reviewer may see, see `rollouts/queues/content.py`."""
-    user = permissions.require_user(request)
-    item: QueueItem = slot.item
-    content = queues.load_item_content(item, user)
-    return {
-        "id": item.pk,
-        "position": item.position,
-        "reserved_until": slot.reserved_until,
-        "done_at": slot.done_at,
-        "prompt": content.prompt,
-        "messages": content.messages,
-        "tools": content.tools,
-        "responses": [
-            {"number": row.number, "response": row.response}
-            | ({} if row.sample is None else {"sample": row.sample, "score": row.score, "rewards": row.rewards})
-            for row in content.responses
-        ],
-        **({"pairs": [queues.format_pair(*pair) for pair in content.pairs]} if item.queue.asks_pairs else {}),
-        **content.context,
-        "questions": [serialize_question(question) for question in queues.list_questions(item.queue)],
-        "entered": queues.load_entered_content(item, user),
-    }
-
-
-def serialize_question(question: Question) -> dict[str, Any]:
-    return dict(question.to_json())

@@ -74,7 +74,7 @@ def read_pages(world: World, session: Session, number: int, is_over: threading.E
 def run_soak(minutes: float, seed: int) -> list[str]:
     """Returns what is wrong: growth, and pages that failed. Raises AssertionError if samples are lost."""
     usage, errors, is_over = Usage(), [], threading.Event()
-    with World(random.Random(seed)) as world:
+    with World(random.Random(seed), has_small_disk=False) as world:
         world.wait_for_start()
         session = world.product.open_session()
         threads = [

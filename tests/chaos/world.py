@@ -66,15 +66,16 @@ class ChaosProduct(Product):
 class World:
     """`with World(rng) as world:` starts all of it. `finish` ends the disturbance and waits for the clients."""
 
-    def __init__(self, rng: random.Random, *, postgres: Postgres | None = None) -> None:
-        self.rng, self.postgres = rng, postgres
+    def __init__(self, rng: random.Random, *, postgres: Postgres | None = None, has_small_disk: bool = True) -> None:
+        """`has_small_disk`: the server has a disk of its own that the faults can fill. An hour of use fills it too."""
+        self.rng, self.postgres, self.has_small_disk = rng, postgres, has_small_disk
 
     def __enter__(self) -> World:
         self.folder = Path(tempfile.mkdtemp(prefix="rd-chaos-"))
         self.disk = self.folder / "disk"
         self.disk.mkdir()
         mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(self.disk)]
-        self.has_own_disk = subprocess.run(mount, capture_output=True).returncode == 0
+        self.has_own_disk = self.has_small_disk and subprocess.run(mount, capture_output=True).returncode == 0
         self.product = ChaosProduct(self.folder, self.postgres.url if self.postgres else "")
         self.product.__enter__()
         self.proxy = Proxy(self.product.port, self.rng)

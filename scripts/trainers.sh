@@ -6,7 +6,8 @@ set -euo pipefail
 folder=$1 python=$2 torch=$3
 
 # uv installs these 130 packages in 20 seconds, pip in 160: it resolves faster, downloads several files at once, and
-# leaves compiling to the first import. It does not read pip's settings, so those of the environment are handed on.
+# leaves compiling to the first import. It does not read pip's settings, so those of the environment are handed on, and
+# pip installs torch first: a machine may have a small build of it where only pip looks.
 [ -z "${PIP_FIND_LINKS:-}" ] || export UV_FIND_LINKS=${PIP_FIND_LINKS// /,}
 [ -z "${PIP_INDEX_URL:-}" ] || export UV_INDEX_URL=$PIP_INDEX_URL
 [ -z "${PIP_EXTRA_INDEX_URL:-}" ] || export UV_EXTRA_INDEX_URL=$PIP_EXTRA_INDEX_URL
@@ -18,7 +19,7 @@ install() {
   packages+=(accelerate cachetools codetiming datasets fastapi jmespath omegaconf orjson peft pillow pylatexenc)
   packages+=(tensorboard torchdata uvicorn)
   "$python" -m venv "$folder" &&
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "uv==0.13.9" &&
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "uv==0.13.9" "$torch" &&
     pip "${packages[@]}" &&
     pip --no-deps "verl==0.9.1" "trl==1.16.0" &&
     pip --no-deps --target "$folder/verl-0.8" "verl==0.8.0" # for the older rollout skip

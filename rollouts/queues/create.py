@@ -178,12 +178,8 @@ def create_queue(project: Project, by: User, settings: Mapping[str, Any]) -> Que
 
 
 def draw_from_runs(queue: Queue, runs: Sequence[Run], by: User, limit: int) -> dict[Run, Draw]:
-    draws = {}
-    for run in runs:
-        steps = find_complete_steps(run) if queue.grows else None
-        draws[run] = draw_items(queue, run, reader=by.pk, step_ids=steps, limit=limit)
-        limit -= len(draws[run].items)
-    return draws
+    steps = {run: find_complete_steps(run) if queue.grows else None for run in runs}
+    return draw_items(queue, steps, reader=by.pk, limit=limit)
 
 
 def find_complete_steps(run: Run) -> list[int]:
@@ -281,7 +277,7 @@ def extend_queue(queue: Queue) -> int:
         room = MAX_ITEMS - queue.items.count()
         if not steps or room <= 0:
             continue
-        draw = draw_items(queue, run, reader=queue.created_by.pk, step_ids=steps, limit=MAX_ITEMS)
+        draw = draw_items(queue, {run: steps}, reader=queue.created_by.pk, limit=MAX_ITEMS)[run]
         draw.items = draw.items[:room]
         draw.by_step.update(dict.fromkeys(steps, 0))
         with transaction.atomic():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -62,24 +62,28 @@ class Draw:
         return Counter(item.stratum for item in self.items)
 
 
-def draw_items(queue: Queue, run: Run, *, reader: int, step_ids: Iterable[int] | None = None, limit: int) -> Draw:
-    """Draws from one run, or from these steps of it. Raises InvalidInputError if the query is not valid or more than
-    `limit` items would be drawn."""
-    draw = Draw()
+def draw_items(queue: Queue, runs: Mapping[Run, Collection[int] | None], *, reader: int, limit: int) -> dict[Run, Draw]:
+    """Draws from all samples of the runs together, or from the given steps of each. Raises InvalidInputError if the
+    query is not valid or more than `limit` items would be drawn."""
+    draws = {run: Draw() for run in runs}
     strata: dict[str, StratumDraw] = {}
+    run_by_step: dict[int, Run] = {}
     selected = 0
-    for candidate in find_candidates(queue, run, reader, None if step_ids is None else frozenset(step_ids)):
-        draw.matched[candidate.stratum] += 1
-        draw.by_step[candidate.step_id] += 1
-        stratum = strata.get(candidate.stratum) or strata.setdefault(candidate.stratum, StratumDraw(queue))
-        selected += stratum.add(candidate)
-        if selected > limit and queue.selection != Queue.Selection.DISAGREEING:
-            raise build_limit_error(limit)
-    for stratum in strata.values():
-        draw.items += stratum.finish()
-    if len(draw.items) > limit:
+    for run, step_ids in runs.items():
+        for candidate in find_candidates(queue, run, reader, None if step_ids is None else frozenset(step_ids)):
+            draws[run].matched[candidate.stratum] += 1
+            draws[run].by_step[candidate.step_id] += 1
+            run_by_step[candidate.step_id] = run
+            stratum = strata.get(candidate.stratum) or strata.setdefault(candidate.stratum, StratumDraw(queue))
+            selected += stratum.add(candidate)
+            if selected > limit and queue.selection != Queue.Selection.DISAGREEING:
+                raise build_limit_error(limit)
+    items = [item for stratum in strata.values() for item in stratum.finish()]
+    if len(items) > limit:
         raise build_limit_error(limit)
-    return draw
+    for item in items:
+        draws[run_by_step[item.step_id]].items.append(item)
+    return draws
 
 
 def build_limit_error(limit: int) -> InvalidInputError:

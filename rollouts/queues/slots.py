@@ -169,11 +169,14 @@ def save_draft(item: QueueItem, user: User, answers: Mapping[str, Any]) -> None:
 
 
 def load_entered_answers(item: QueueItem, user: User) -> dict[str, dict[str, Any]]:
-    """Returns {question: {value, rationale, start, end}} of the user's draft, else of the labels they have stored. For
-    a group it is {"order": {value, rationale}}, whose value has ids of samples, or {"pairs": {value}}."""
+    """Returns {question: {value, rationale, start, end}} of the user's draft, else of the answers they have given in
+    this queue: an answer from another queue would look as if the user had just entered it. For a group it is
+    {"order": {value, rationale}}, whose value has ids of samples, or {"pairs": {value}}."""
     draft = QueueDraft.objects.filter(item=item, user=user).first()
     if draft and draft.answers:
         return dict(draft.answers)
+    if not item.slots.filter(user=user, done_at__isnull=False).exists():
+        return {}
     if item.queue.unit == Queue.Unit.GROUP:
         return load_stored_pairs(item, user) if item.queue.asks_pairs else load_stored_order(item, user)
     names = [*(question.key for question in list_questions(item.queue)), *EXTRA_KEYS]

@@ -163,6 +163,7 @@ def test_every_item_gets_two_answers_although_a_browser_is_killed(
         expect(page.locator("[data-queue-done]")).to_contain_text(f"You answered {done[name]} items.")
 
 
+@pytest.mark.usefixtures("mates")
 def test_answers_wait_for_an_unreachable_server(visit: Visit, training: Training) -> None:
     training.pushed(1, 3)
     page = visit.go(f"/queues/{create_queue(training)}/review/")
@@ -185,6 +186,27 @@ def test_answers_wait_for_an_unreachable_server(visit: Visit, training: Training
     assert [row["value"] for row in rows] in ([True, False], [False, True]) and first != second
     answer(page)
     expect(page.locator("[data-queue-done]")).to_contain_text("You answered 3 items.")
+    visit.forgive()
+
+
+@pytest.mark.usefixtures("mates")
+def test_answers_wait_until_a_person_has_signed_in_again(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    expect(page.locator("article[data-item]")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    session = [cookie for cookie in visit.context.cookies() if "csrf" not in str(cookie.get("name"))]
+    visit.context.clear_cookies()  # as after "sign out" in another tab
+    answer(page)
+    banner = page.locator("#unsaved-answers")
+    expect(banner).to_contain_text("You are signed out")
+    visit.context.add_cookies(session)  # type: ignore[arg-type]
+    other = visit.context.new_page()
+    other.goto(page.url.split("/queues/")[0])  # the session has another token for forms now
+    expect(banner).to_be_hidden(timeout=20_000)
+    expect(page.locator(STATUS)).to_have_text("1 answered, 2 left")
+    rows = training.product.get(f"labels/?run={training.uid}&name=quality")["results"]
+    assert [row["value"] for row in rows] == [4]
     visit.forgive()
 
 

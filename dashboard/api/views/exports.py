@@ -88,12 +88,14 @@ def build_dataset_response(request: Request, query: Params) -> StreamingHttpResp
     scopes = [parse_sample_scope(request, Params({**query, "run": run.uid})) for run in runs]
     results = [find_samples(**scope, q=query.get("q", ""), ordering="order") for scope in scopes]
     described = {name: query.get(name, "") for name in ("project", "run", "split", "step", "step_kind", "attempt", "q")}
+    options = exports.parse_options(runs[0].project, query)
     export = exports.Export(
         project=runs[0].project,
-        options=exports.parse_options(runs[0].project, query),
+        options=options,
         samples=[result.samples for result in results],
         query=described,
-        split="eval" if query.get("split") == "eval" else "train",
+        # A table may have both splits, whose name must not promise training data.
+        split="train" if options.is_training_data else query.get("split") or options.layout,
         reader=permissions.require_user(request),
     )
     response = StreamingHttpResponse(iterate_in_threads(exports.stream_archive(export)), content_type="application/zip")

@@ -147,7 +147,7 @@ def show_questions(queue: Queue, entered: Mapping[str, Mapping[str, Any]]) -> li
 
 def show_question(question: Question, number: int, answer: Mapping[str, Any]) -> ShownQuestion:
     value = answer.get("value")
-    chosen = {str(one).lower() for one in (value if isinstance(value, list) else [value]) if one is not None}
+    chosen = {format_value(one) for one in (value if isinstance(value, list) else [value]) if one is not None}
     options = [
         ShownOption(key, title, get_digit(at), key in chosen)
         for at, (key, title) in enumerate(list_options(question), 1)
@@ -155,6 +155,11 @@ def show_question(question: Question, number: int, answer: Mapping[str, Any]) ->
     text = "" if options or value is None else str(value)
     details = {name: answer.get(name) for name in ("start", "end")}
     return ShownQuestion(question, number, options, text, answer.get("rationale") or "", **details)
+
+
+def format_value(value: Any) -> str:
+    """The value of an option. A rating of 4 is 4.0 in a draft."""
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
 def list_options(question: Question) -> list[tuple[str, str]]:

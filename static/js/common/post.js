@@ -1,6 +1,8 @@
 // Sends a form with fetch.
 import { fill, gettext } from "./i18n.js";
 
+export const SIGNED_OUT = gettext("You are signed out. Sign in again in another tab; what you entered stays here.");
+
 // Posts a form and returns the JSON response {message, …}; throws an error with the server's message if it fails.
 export function postForm(form, changes = {}, submitter = null) {
   const data = new FormData(form, submitter);
@@ -8,8 +10,13 @@ export function postForm(form, changes = {}, submitter = null) {
   return postData(form.action, data);
 }
 
+// The token of the session: the page has the one of before, if one has signed in again.
+const readToken = () => document.cookie.match(/(?:^|; )rolloutdeck_csrf=([^;]*)/)?.[1];
+
 // Same as `postForm`, for the fields of a form that may have left the page.
 export async function postData(url, data) {
+  const token = readToken();
+  if (token && data.has("csrfmiddlewaretoken")) data.set("csrfmiddlewaretoken", token);
   const headers = { Accept: "application/json" };
   let response;
   try {
@@ -17,6 +24,7 @@ export async function postData(url, data) {
   } catch {
     throw new Error(gettext("Server unreachable. Not saved; try again."));
   }
+  if (response.redirected) throw Object.assign(new Error(SIGNED_OUT), { status: 401 }); // to the sign-in page
   const result = await response.json().catch(() => ({}));
   if (response.ok) return result;
   const unknown = fill(gettext("Not saved: the server returned status {status}."), { status: response.status });

@@ -2,7 +2,7 @@
 import { buildQuote } from "../findings/quote.js";
 import { fill, gettext } from "../common/i18n.js";
 import { holdKeys } from "../common/key_queue.js";
-import { postForm } from "../common/post.js";
+import { SIGNED_OUT, postForm } from "../common/post.js";
 import { MESSAGE_OF_ERROR, showMessage } from "../common/ui.js";
 import { Order } from "./order.js";
 import { Pairs } from "./pairs.js";
@@ -30,6 +30,7 @@ async function requestItem(query) {
   const headers = { "HX-Request": "true", "HX-Target": "item" };
   const response = await fetch(`${page.dataset.url}?${query}`, { headers, cache: "no-store", credentials: "same-origin" });
   if (response.ok && !response.redirected) return response.text();
+  if (response.redirected) throw new Error(SIGNED_OUT);
   throw new Error(fill(gettext("The server returned status {status}."), { status: response.status }));
 }
 
@@ -242,9 +243,10 @@ panel.addEventListener("click", ({ target }) => {
   if (mark) markRange(mark.closest(".question"));
 });
 
-panel.addEventListener("input", () => {
+panel.addEventListener("input", ({ target }) => {
   showError("");
   scheduleDraft();
+  if (target.name === "cannot_judge" && target.checked) form().elements.cannot_judge_reason.focus();
 });
 panel.addEventListener("focusin", ({ target }) => {
   const question = target.closest(".question");

@@ -17,7 +17,7 @@ from tests.rollouts.support.push import indexed, line, lines
 from tests.support import builders
 from tests.support.html import squeeze
 
-FIRST_VISIT, AGAIN = 35, 24
+FIRST_VISIT, AGAIN = 36, 25
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_page_asked_again_is_not_made_again(
 ) -> None:
     client.force_login(mate)
     first = client.get(f"/runs/{run.uid}/steps/latest/")
-    with django_assert_max_num_queries(6):
+    with django_assert_max_num_queries(7):
         again = client.get(f"/runs/{run.uid}/steps/latest/", headers={"If-None-Match": first.headers["ETag"]})
     assert again.status_code == 304
     indexed(run, lines(*generations(3)), 3)

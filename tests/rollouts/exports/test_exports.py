@@ -12,8 +12,9 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 
+from rollouts import queues
 from rollouts.labels import Answer, save_rubric, store_labels
-from rollouts.models import Project, Run, Sample
+from rollouts.models import ItemDecision, Project, Run, Sample
 from tests.dashboard.support.api_client import ApiClient
 from tests.rollouts.support.query_rows import push
 from tests.support import builders
@@ -168,13 +169,18 @@ def test_tables_have_all_labels_wide_and_long_and_the_same_bytes_again(
     first = download(mate, f"project={run.project.slug}", layout="samples", format=file_format)
     assert first == download(mate, f"project={run.project.slug}", layout="samples", format=file_format)
     if file_format == "csv":
-        text = zipfile.ZipFile(io.BytesIO(first)).read("data/train.csv").decode()
+        text = zipfile.ZipFile(io.BytesIO(first)).read("data/samples.csv").decode()
         assert text.startswith("id,run,") and "label.correct,people.correct" in text and text.count("\r\n") == 11
         return
     rows, card = export(mate, f"run={run.uid}", layout="samples", format=file_format)
     wide = next(row for row in rows if row["response"] == "best")
     assert (wide["label.correct"], wide["people.correct"], wide["label.wrong"]) == (True, 2, ["hack", "step"])
     assert len(rows) == 10 and "- correct: `Right? (yes-no)`" in card
+    queue = queues.create_queue(run.project, mate, {"name": "check", "runs": [run], "q": "score>0.9"})
+    item = queue.items.get(sample=ids["best"])
+    ItemDecision.objects.create(item=item, name="correct", value=False, user=mate)
+    rows, _ = export(mate, f"run={run.uid}", layout="samples", format=file_format)
+    assert next(row for row in rows if row["response"] == "best")["label.correct"] is False  # a lead's decision
     labels, _ = export(mate, f"run={run.uid}", layout="labels", format=file_format)
     assert [(row["name"], json.loads(row["json_value"]), row["author"], row["rationale"]) for row in labels] == [
         ("correct", True, mate.username, ""), ("wrong", ["hack", "step"], mate.username, ""),

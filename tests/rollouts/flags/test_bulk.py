@@ -54,12 +54,12 @@ def test_many_are_flagged_in_one_act_counted_per_step_and_rung_once(run: Run, ma
         [3, 3],
     )
     assert act.description == "“truncated” (bad) on 6 samples"
-    assert rings == [(run.uid, {})]
+    assert rings == [(run.uid, {"sparse": True})]
 
 
 def test_an_act_on_one_step_rings_for_that_step(run: Run, mate: User, rings: list[Any]) -> None:
     bulk.flag_samples(run, samples(run, step__step=2), mate)
-    assert rings == [(run.uid, {"split": "train", "step": 2})]
+    assert rings == [(run.uid, {"split": "train", "step": 2, "sparse": True})]
 
 
 def test_flagging_again_changes_nothing_and_leaves_nothing_to_undo(run: Run, mate: User, rings: list[Any]) -> None:

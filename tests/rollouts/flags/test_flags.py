@@ -42,7 +42,7 @@ def test_a_flag_is_kept_counted_and_rung_once(run: Run, mate: User, rings: list[
     again = builders.flag(sample(run), mate, reason="reward-hack", text="no work shown")
     assert first.pk == again.pk and (first.value, first.run_id) == ("bad", run.pk)
     assert counted(run) == 1
-    assert rings == [(run.uid, {"split": "train", "step": 1})]
+    assert rings == [(run.uid, {"split": "train", "step": 1, "sparse": True})]
 
 
 def test_raising_again_replaces_label_and_text_and_stands_again(run: Run, mate: User) -> None:

@@ -46,6 +46,16 @@ def test_a_random_draw_is_the_same_for_a_seed_and_has_its_probability(run: Run, 
     assert {item.probability for item in list_items(first)} == {2 / 8}
 
 
+def test_a_number_for_the_queue_is_drawn_from_all_runs_together(run: Run, lead: User) -> None:
+    other = builders.run(run.project, "other")
+    push(other, [{"response": f"other {n}", "score": n / 10, "group": str(n)} for n in range(8)])
+    drawn = list_items(create(run, lead, runs=[run, other], selection="random", count=10))
+    assert len(drawn) == 10 and {item.run for item in drawn} == {run, other}
+    assert {item.probability for item in drawn} == {10 / 32}
+    worst = create(run, lead, name="worst", runs=[run, other], selection="worst", count=2)
+    assert len(list_items(worst)) == 2
+
+
 def test_a_seed_draws_each_sample_equally_often(run: Run, lead: User) -> None:
     drawn: Counter[str] = Counter()
     for seed in range(200):

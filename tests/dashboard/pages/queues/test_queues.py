@@ -98,11 +98,12 @@ def test_a_response_is_corrected(run: Run, lead: User, ann: Client) -> None:
 def test_a_draft_is_kept_for_the_next_day(run: Run, lead: User, ann: Client) -> None:
     queue = create(run, lead)
     item, _html = open_item(ann, queue)
-    draft = {"q.correct": "true", "draft": "1"}
+    draft = {"q.correct": "true", "q.quality": "4", "draft": "1"}
     response = ann.post(f"/queues/{queue.pk}/items/{item}/answers/", draft, headers={"accept": "application/json"})
     assert response.status_code == 200 and not Label.objects.exists()
     same, html = open_item(ann, queue)
     assert same == item and re.search(r'name="q.correct"\s+value="true" checked', html)
+    assert re.search(r'name="q.quality"\s+value="4" checked', html)
 
 
 @pytest.mark.parametrize("unit", ["sample", "group"])

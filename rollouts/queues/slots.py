@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Max, Q
+from django.db.models import Exists, Max, OuterRef, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -191,6 +191,13 @@ def skip_item(item: QueueItem, user: User) -> None:
         QueueDraft.objects.update_or_create(item=item, user=user, defaults={"skipped_at": timezone.now()})
         item.slots.unanswered().filter(user=user).update(user=None, reserved_until=None, opened_at=None)
     notify_topics("queues", sparse=True)
+
+
+def find_skipped_item(queue: Queue, user: User) -> int | None:
+    """Returns the id of the first item that the user skipped and can still answer."""
+    free = QueueSlot.objects.free_at(timezone.now()).filter(item=OuterRef("item"))
+    drafts = QueueDraft.objects.filter(Exists(free), item__queue=queue, user=user).exclude(skipped_at=None)
+    return drafts.order_by("item__position").values_list("item", flat=True).first()
 
 
 def submit_answers(

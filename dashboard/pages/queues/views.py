@@ -178,7 +178,8 @@ def build_review_context(request: HttpRequest, queue: Queue) -> dict[str, Any]:
     if slot is not None:
         return context | item_view.build_item_context(queue, slot, user)
     others = [other for other in queues.list_open_queues(user, permissions.visible_projects(request)) if other != queue]
-    return context | {"summary": item_view.summarise_own_answers(queue, user), "next_queue": next(iter(others), None)}
+    context |= {"summary": item_view.summarise_own_answers(queue, user), "next_queue": next(iter(others), None)}
+    return context | {"skipped_item": None if queue.closed_at else queues.find_skipped_item(queue, user)}
 
 
 @login_required

@@ -76,9 +76,14 @@ def test_a_person_answers_skips_undoes_and_sees_a_summary(run: Run, lead: User, 
     ann.post(f"{here}items/{third}/skip/")
     _nothing, html = open_item(ann, queue)
     assert "Nothing is left for you" in html and "You answered 2 items" in html and "no 1" in html
+    assert f'href="{here}review/?item={third}"' in html  # what was skipped
     assert ann.post(f"{here}undo/")["Location"] == f"{here}review/?item={second}"
     _item, html = open_item(ann, queue, f"?item={second}")
     assert re.search(r'name="cannot_judge"[^>]*checked', html) and "language" in html
+    assert "Is the answer correct?" in open_item(ann, queue, f"?item={third}")[1]
+    ann.post(f"{here}items/{third}/answers/", answers)
+    ann.post(f"{here}items/{second}/answers/", answers)
+    assert "?item=" not in open_item(ann, queue)[1]
 
 
 def test_a_response_is_corrected(run: Run, lead: User, ann: Client) -> None:

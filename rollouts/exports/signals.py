@@ -12,7 +12,7 @@ from django.contrib.auth.models import AnonymousUser, User
 
 from rollouts import agreement
 from rollouts.exports.options import ExportOptions
-from rollouts.models import ItemDecision, Label, Sample
+from rollouts.models import ItemDecision, Label, Queue, QueueItem, Sample
 from rollouts.reward_check import format_answer
 
 RANK: Final = "rank"  # label of a place in the order of a group, from 1
@@ -52,7 +52,7 @@ def load_signals(
     if options.signal == "score":
         signals.values = {sample.pk: sample.score for sample in samples if sample.score is not None}
     elif options.signal == "label":
-        signals.values = load_answers(labels, ids, options)
+        signals.values = load_answers(labels, ids, options, reader)
     else:
         names = (RANK, BETTER_THAN)
         rows = labels.filter(name__in=names, source="human").values_list("sample", "author", "name", "value")
@@ -60,15 +60,28 @@ def load_signals(
     return signals
 
 
-def load_answers(labels: Any, ids: Sequence[str], options: ExportOptions) -> dict[str, float]:
+def load_answers(
+    labels: Any, ids: Sequence[str], options: ExportOptions, reader: User | AnonymousUser | None
+) -> dict[str, float]:
     """Returns 1 for samples that people call good, 0 for the others: a lead's decision, else what most people say."""
     assert options.asked is not None
     name, kind = options.asked.question.key, options.asked.question.kind
     rows = labels.filter(name=name, source="human").values_list("sample", "author", "value")
-    decided = ItemDecision.objects.filter(item__sample__in=ids, name=name).values_list("item__sample", "value")
-    decisions: dict[Hashable, Any] = dict(decided)
+    decisions = load_decisions(ids, reader).get(name, {})
     values = agreement.decide_values([agreement.Answer(*row) for row in rows], kind, decisions)
     return {str(sample): float(format_answer(value) in options.asked.good) for sample, value in values.items()}
+
+
+def load_decisions(samples: Sequence[str], reader: User | AnonymousUser | None) -> dict[str, dict[Hashable, Any]]:
+    """Returns {question: {sample: value}} of the leads' decisions, without those about samples of open blind queues
+    that the reader reviews."""
+    rows = ItemDecision.objects.filter(item__sample__in=samples).order_by("pk")
+    if reader is not None and reader.pk is not None and (blind := Queue.objects.blind_for(reader.pk).queues):
+        rows = rows.exclude(item__sample__in=QueueItem.objects.filter(queue__in=blind).values("sample"))
+    found: dict[str, dict[Hashable, Any]] = defaultdict(dict)
+    for sample, name, value in rows.values_list("item__sample", "name", "value"):
+        found[name][sample] = value
+    return found
 
 
 def count_votes(samples: Sequence[Sample], rows: Iterable[tuple[str, str, str, Any]]) -> dict[tuple[str, str], int]:

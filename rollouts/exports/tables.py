@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -11,8 +11,9 @@ from django.contrib.auth.models import AnonymousUser, User
 from rollouts import agreement
 from rollouts.agreement import Answer
 from rollouts.exports.rows import ExportCounts, Row
+from rollouts.exports.signals import load_decisions
 from rollouts.labels import Question, load_rubric
-from rollouts.models import ItemDecision, Label, Project, SampleQuerySet
+from rollouts.models import Label, Project, SampleQuerySet
 from rollouts.samples import dump_json, iterate_full_samples
 
 LABEL_PREFIX: Final = "label."
@@ -40,7 +41,7 @@ def iterate_sample_rows(
             for label in row["labels"]:
                 if label["source"] == "human":
                     answers[label["name"]].append(Answer(row["id"], label["author"], label["value"]))
-        decisions = load_decisions([row["id"] for row in rows])
+        decisions = load_decisions([row["id"] for row in rows], reader)
         decided = {
             question.key: agreement.decide_values(answers[question.key], question.kind, decisions.get(question.key, {}))
             for question in questions
@@ -52,15 +53,6 @@ def iterate_sample_rows(
                 row[f"{LABEL_PREFIX}{question.key}"] = format_value(decided[question.key].get(row["id"]))
                 row[f"{COUNTED_PREFIX}{question.key}"] = people[question.key].get(row["id"], 0)
         yield rows
-
-
-def load_decisions(samples: Sequence[str]) -> dict[str, dict[Hashable, Any]]:
-    """Returns {question: {sample: value}} of the leads' decisions."""
-    found: dict[str, dict[Hashable, Any]] = defaultdict(dict)
-    rows = ItemDecision.objects.filter(item__sample__in=samples).order_by("pk")
-    for sample, name, value in rows.values_list("item__sample", "name", "value"):
-        found[name][sample] = value
-    return found
 
 
 def count_people(answers: Sequence[Answer]) -> Mapping[Any, int]:

@@ -9,7 +9,7 @@ from typing import Final
 from django.utils.translation import gettext as _
 
 from rollouts.errors import InvalidInputError
-from rollouts.models import Run
+from rollouts.models import Queue, Run
 from rollouts.reward_check.labelled import RewardQuestion, StepRange, parse_reward_question
 
 MAX_STEP_DIGITS: Final = 18
@@ -40,6 +40,7 @@ class Selection:
 def parse_selection(
     run: Run,
     *,
+    reader: int,
     question: str = "",
     good: Iterable[str] = (),
     threshold: str = "",
@@ -47,7 +48,10 @@ def parse_selection(
     other: Run | None = None,
     than: str = "",
 ) -> Selection:
-    """Raises InvalidInputError. See `parse_reward_question` for `question` and `good`."""
+    """Raises InvalidInputError, also if the user `reader` reviews a blind queue: the labels of others are hidden from
+    them. See `parse_reward_question` for `question` and `good`."""
+    if Queue.objects.blind_for(reader).queues:
+        raise InvalidInputError(_("You review a blind queue. Until it is closed, the reward check is hidden."), "run")
     asked = parse_reward_question(run.project, question, good)
     ranges = parse_steps(steps, "steps"), parse_steps(than, "than")
     return Selection(run, asked, parse_threshold(threshold), ranges[0], None if other == run else other, ranges[1])

@@ -136,7 +136,8 @@ def parse_rates_source(request: HttpRequest, run: Run, params: QueryDict) -> Sel
         raise InvalidInputError(_("Both runs must be of one project."), "against")
     good = [value for value in params.get("good", "").split(",") if value]
     texts = {name: params.get(name, "") for name in ("question", "threshold", "steps", "than")}
-    return parse_selection(run, good=good, other=other, **texts)
+    reader = common.get_signed_in_user(request).pk
+    return parse_selection(run, reader=reader, good=good, other=other, **texts)
 
 
 def build_form_context(

@@ -66,7 +66,8 @@ def read_selection(request: HttpRequest, run: Run) -> reward_check.Selection:
     fields = {field: request.GET.get(field, "") for field in ("threshold", "steps", "than")}
     uid = common.clean_param(request.GET.get("against", ""))
     other = permissions.visible_runs(request).filter(project=run.project, uid=uid).first() if uid else None
-    return reward_check.parse_selection(run, question=name, good=good, other=other, **fields)
+    reader = common.get_signed_in_user(request).pk
+    return reward_check.parse_selection(run, reader=reader, question=name, good=good, other=other, **fields)
 
 
 def build_report_context(request: HttpRequest, selection: reward_check.Selection) -> dict[str, Any]:

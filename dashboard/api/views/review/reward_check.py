@@ -65,6 +65,7 @@ def parse_reward_selection(request: Request, run: Run, values: Mapping[str, str]
     """Raises InvalidInputError, and Http404 if the user may not see the run `against`."""
     return reward_check.parse_selection(
         run,
+        reader=permissions.require_user(request).pk,
         good=[value.strip() for value in values.get("good", "").split(",") if value.strip()],
         other=permissions.run_or_404(request, values["against"]) if values.get("against") else None,
         **{name: values.get(name, "") for name in ("question", "threshold", "steps", "than")},

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from rollouts import queues
+from rollouts.exports.signals import load_decisions
 from rollouts.labels import Answer, save_rubric, store_labels
 from rollouts.models import EvidenceItem, Project, QueueItem, Run, Sample
 from rollouts.query import find_samples
@@ -87,6 +88,30 @@ def test_the_page_and_the_api_compare_people_with_the_reward(project: Project, l
     assert find_samples(run, q="score>=0.5 label:correct -label.correct=yes", reader=lead.pk).samples.count() == 20
     refused = client.get(here + "?threshold=high")
     assert refused.status_code == 400 and "The threshold must be a number." in refused.content.decode()
+
+
+def test_a_blind_reviewer_sees_no_reward_check_and_no_decision_in_an_export(project: Project, lead: User) -> None:
+    run = fill(project, "hack", 10)
+    answer_all(run, lead)
+    blind = queues.create_queue(project, lead, {"name": "blind", "runs": [run], "is_blind": True})
+    item = blind.items.first()
+    assert item is not None
+    queues.decide_answer(item, lead, "correct", False, "")
+    ann = builders.member(project, "ann", "annotator")
+    client = Client()
+    client.force_login(ann)
+    hidden = "Until it is closed, the reward check is hidden."
+    page = client.get(f"/runs/{run.uid}/reward-check/")
+    assert (
+        page.status_code == 400 and hidden in page.content.decode() and "labelled samples" not in page.content.decode()
+    )
+    api = ApiClient.with_token(ann, "read")
+    assert hidden in api("GET", f"runs/{run.uid}/reward-check/").json()["error"]["message"]
+    assert load_decisions([item.sample], ann) == {}
+    assert load_decisions([item.sample], lead) == {"correct": {item.sample: False}}
+    queues.close_queue(blind, lead)
+    assert client.get(f"/runs/{run.uid}/reward-check/").status_code == 200
+    assert load_decisions([item.sample], ann) == {"correct": {item.sample: False}}
 
 
 def test_hand_picked_samples_are_in_the_lists_and_in_no_estimate(project: Project, lead: User) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import OperationalError
@@ -15,7 +14,6 @@ from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBas
 from django.middleware.locale import LocaleMiddleware
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
-from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.translation import gettext as _
 from whitenoise.middleware import WhiteNoiseMiddleware
@@ -53,17 +51,9 @@ def add_server_headers(response: HttpResponseBase) -> HttpResponseBase:
     return response
 
 
-@sync_and_async_middleware
-def rolloutdeck_headers(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+def rolloutdeck_headers(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """Adds the header without which a client does not trust a response, and the content security policy. Clears the
     caches first if they may have a prompt that was forgotten."""
-    if iscoroutinefunction(get_response):
-
-        async def respond_async(request: HttpRequest) -> HttpResponseBase:
-            clear_outdated()
-            return add_server_headers(await get_response(request))
-
-        return respond_async
 
     def respond(request: HttpRequest) -> HttpResponseBase:
         clear_outdated()

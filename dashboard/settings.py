@@ -147,13 +147,15 @@ X_FRAME_OPTIONS = "DENY"
 
 # --- data -----------------------------------------------------------------------------------------------------------
 DATABASES: dict[str, dict[str, Any]] = {"default": env.db_url_config(DATABASE_URL)}
+# The threads of `dashboard/handler.py` keep their connections. Each checks its own before a request.
+DATABASES["default"] |= {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 30,
         # FULL: after a receipt the client deletes its copy, so the data must survive a power cut.
         "init_command": (
-            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA mmap_size=268435456; PRAGMA cache_size=-32000;"
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA mmap_size=268435456; PRAGMA cache_size=-8000;"
         ),
     }
     DATABASES["default"]["TEST"] = {"NAME": DATA_DIR / "test.sqlite3"}

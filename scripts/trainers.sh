@@ -27,7 +27,7 @@ install() {
 install_for_checkouts() { pip pytest wandb; }
 install_for_live_plug_ins() { # what NeMo-RL, SkyRL, AReaL and OpenRLHF import
   pip aiofiles aiohttp cloudpathlib colorlog einops flask func_timeout hydra-core jaxtyping lark loguru matplotlib numba &&
-    pip openai prometheus_client pybase64 rich tabulate tenacity uvloop wandb zstandard
+    pip math-verify openai prometheus_client pybase64 rich tabulate tenacity uvloop wandb zstandard
 }
 run_once() { # run_once STAMP COMMAND: runs the command, unless this version of the script has done so
   cmp -s "$0" "$folder/$1" || { "$2" && cp "$0" "$folder/$1"; }

@@ -95,7 +95,7 @@ async def handle_upload(scope: Mapping[str, Any], receive: Receive, send: Send, 
         await body.drain()
     await send({"type": "http.response.body", "body": b""})
     if response.after and scope["method"] == "PUT":
-        PUBLISH_POOL.submit(run_with_fresh_connection, response.after)
+        PUBLISH_POOL.submit(run_with_checked_connection, response.after)
 
 
 async def receive_upload(scope: Mapping[str, Any], body: RequestBody, path: str) -> UploadResponse:
@@ -109,12 +109,12 @@ async def receive_upload(scope: Mapping[str, Any], body: RequestBody, path: str)
 
 
 async def run_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    call = partial(run_with_fresh_connection, partial(work, *args, **kwargs))
+    call = partial(run_with_checked_connection, partial(work, *args, **kwargs))
     return await asyncio.get_running_loop().run_in_executor(UPLOAD_POOL, call)
 
 
-def run_with_fresh_connection(work: Callable[[], T]) -> T:
-    """Runs `work` in this thread with a new database connection, and closes the connection."""
+def run_with_checked_connection(work: Callable[[], T]) -> T:
+    """Runs `work` in this thread. A database connection that is broken or old is replaced first."""
     close_old_connections()
     try:
         return work()

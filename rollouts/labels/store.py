@@ -212,7 +212,7 @@ def notify_changes(run: Run, labels: Iterable[Label]) -> None:
     counted = {label.step_id: False for label in labels}
     for label in labels:
         counted[label.step_id] |= label.is_flag
-    steps = list(Step.objects.filter(pk__in=counted))
+    steps = list(Step.objects.filter(pk__in=counted).only("split", "step"))
     for step in steps:
         if counted[step.pk]:
             Label.objects.recount(step)

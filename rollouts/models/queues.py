@@ -92,13 +92,18 @@ class Queue(models.Model):
 
     def accepts(self, user: User) -> bool:
         """Whether the user may answer its items."""
-        role = self.project.role_of(user)
+        return self.accepts_role(user, self.project.role_of(user))
+
+    def accepts_role(self, user: User, role: str) -> bool:
+        """The same for a user whose role in the project is known."""
         return role not in ("", Membership.Role.VIEWER) and self.accepts_member(user.pk, role)
 
     def accepts_member(self, user: int, role: str) -> bool:
         """Whether someone who may annotate, with this id and role, may answer its items."""
+        if role in self.roles:
+            return True
         reviewers = {reviewer.pk for reviewer in self.reviewers.all()}
-        return not (reviewers or self.roles) or user in reviewers or role in self.roles
+        return not (reviewers or self.roles) or user in reviewers
 
 
 class QueueStep(models.Model):
@@ -153,10 +158,10 @@ class QueueSlotQuerySet(models.QuerySet["QueueSlot"]):
 
     def free_for(self, user: User, now: datetime) -> QueueSlotQuerySet:
         """Unanswered slots that nobody else holds now, of items that the user has neither answered nor skipped."""
-        own = QueueSlot.objects.filter(item=OuterRef("item"), user=user).exclude(done_at=None)
-        skipped = QueueDraft.objects.filter(item=OuterRef("item"), user=user).exclude(skipped_at=None)
-        free = Q(user=None) | Q(user=user) | Q(reserved_until__lt=now)
-        return self.unanswered().filter(free, ~Exists(own), ~Exists(skipped))
+        own = QueueSlot.objects.filter(item=OuterRef("item"), user=user.pk, done_at__isnull=False)
+        skipped = QueueDraft.objects.filter(item=OuterRef("item"), user=user.pk, skipped_at__isnull=False)
+        free = Q(user=None) | Q(user=user.pk) | Q(reserved_until__lt=now)
+        return self.filter(free, ~Exists(own), ~Exists(skipped), done_at=None)
 
 
 class QueueSlot(models.Model):

@@ -54,7 +54,7 @@ class Token(models.Model):
         """Returns the valid token with this secret. Updates `used_at` at most once a minute."""
         now = timezone.now()
         valid = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now)) & Q(user__is_active=True)
-        token = cls.objects.select_related("user", "project").filter(valid, digest=hash_secret(secret)).first()
+        token = cls.objects.select_related("user").filter(valid, digest=hash_secret(secret)).first()
         if token and (token.used_at is None or now - token.used_at > timedelta(minutes=1)):
             cls.objects.filter(pk=token.pk).update(used_at=now)
         return token

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from django.contrib.auth.models import User
 
+    from rollouts.models import QueueSlot
+
 
 @dataclass(frozen=True, slots=True)
 class ResponseContent:
@@ -86,8 +88,12 @@ def select_images(body: SampleBody, *, blind: bool) -> list[SampleImage]:
 
 def list_item_samples(item: QueueItem) -> list[Sample]:
     if item.queue.unit == Queue.Unit.GROUP:
-        return list_group_samples(item)
-    return list(Sample.objects.filter(pk=item.sample).select_related("step__run", "step__attempt"))
+        samples = list_group_samples(item)
+    else:
+        samples = list(Sample.objects.filter(pk=item.sample).select_related("step"))
+    for sample in samples:
+        sample.step.run = item.run
+    return samples
 
 
 def build_response(
@@ -144,10 +150,12 @@ def resolve_order(item: QueueItem, user: User, order: list[list[int]]) -> list[l
     return [[ids.get(number, "") for number in place] for place in order]
 
 
-def load_entered_content(item: QueueItem, user: User) -> dict[str, dict[str, Any]]:
-    """Returns what the user has entered, see `load_entered_answers`. The order of a group has numbers as values, since
-    ids of samples are hidden in a blind queue."""
-    entered = load_entered_answers(item, user)
+def load_entered_content(slot: QueueSlot) -> dict[str, dict[str, Any]]:
+    """Returns what the user of the slot has entered, see `load_entered_answers`. The order of a group has numbers as
+    values, since ids of samples are hidden in a blind queue."""
+    item, user = slot.item, slot.user
+    assert user is not None
+    entered = load_entered_answers(item, user, slot.done_at is not None)
     if ORDER_KEY not in entered or item.queue.unit != Queue.Unit.GROUP:
         return entered
     samples = shuffle_for(user, item, list_item_samples(item))

@@ -26,7 +26,7 @@ OUTCOMES: Final = (LEFT, RIGHT, EQUAL, SKIP)
 def list_group_samples(item: QueueItem) -> list[Sample]:
     """Returns the responses of the item's group, in the order of the step page."""
     rows = Sample.objects.visible().filter(step=item.step_id, group=item.group, final=True)
-    return list(rows.select_related("step__run").order_by("index", "pk"))
+    return list(rows.select_related("step").order_by("index", "pk"))
 
 
 def hash_parts(*parts: object) -> bytes:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Exists, Max, OuterRef, Q
+from django.db.models import Exists, Max, Min, OuterRef, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -59,14 +59,16 @@ def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSl
     """
     check_open(queue)
     now = timezone.now()
-    held = queue.slots.unanswered().filter(user=user, reserved_until__gt=now)
+    held = Q(done_at=None, reserved_until__gt=now)
     is_leaving = after is not None
     if is_leaving:
-        held = held.filter(position__gt=after)
-    if own := min(held.order_by().values_list("position", "pk"), default=None):  # not sorted by an index of all slots
-        return renew_slot(load_slot(queue, user, own[1]))
+        held &= Q(position__gt=after)
+    done = Q(done_at__isnull=False)
+    own = queue.slots.filter(user=user).aggregate(held=Min("position", filter=held), last=Max("position", filter=done))
+    if own["held"] is not None:
+        return renew_slot(load_slot(queue, user, position=own["held"]))
     if after is None:
-        after = queue.slots.filter(user=user).exclude(done_at=None).aggregate(last=Max("position"))["last"]
+        after = own["last"]
     for _try in range(MAX_TRIES):
         now = timezone.now()
         free = queue.slots.free_for(user, now).order_by("position", "number")
@@ -76,7 +78,7 @@ def claim_next(queue: Queue, user: User, *, after: int | None = None) -> QueueSl
         if taken is None:
             taken = take_first(queue, free, user, now)
         if taken is not None:
-            return load_slot(queue, user, taken)
+            return load_slot(queue, user, pk=taken)
         if not free.exists():
             return None
     raise ConflictError(_("Many people take items at this moment. Try again."))
@@ -104,9 +106,9 @@ def take_slot(queue: Queue, pk: int, user: User, now: datetime) -> bool:
         return False
 
 
-def load_slot(queue: Queue, user: User, pk: int) -> QueueSlot:
+def load_slot(queue: Queue, user: User, **where: Any) -> QueueSlot:
     """Returns the user's slot with its item and run. The rows that the caller has are not read again."""
-    slot: QueueSlot = QueueSlot.objects.select_related("item__run").get(pk=pk)
+    slot: QueueSlot = queue.slots.select_related("item__run").get(user=user.pk, **where)
     slot.queue = slot.item.queue = queue
     slot.item.run.project = queue.project
     slot.user = user
@@ -124,7 +126,7 @@ def claim_item(item: QueueItem, user: User) -> QueueSlot:
     QueueDraft.objects.filter(item=item, user=user).update(skipped_at=None)
     for slot in rows.unanswered().order_by("number"):
         if take_slot(item.queue, slot.pk, user, now):
-            return load_slot(item.queue, user, slot.pk)
+            return load_slot(item.queue, user, pk=slot.pk)
     holders = ", ".join(sorted(slot.user.get_username() for slot in rows if slot.user))
     message = _("This item has all its reviewers: {names}.")
     raise SlotTakenError(message.format(names=holders))
@@ -168,14 +170,17 @@ def save_draft(item: QueueItem, user: User, answers: Mapping[str, Any]) -> None:
         renew_own(slot, user, timezone.now())
 
 
-def load_entered_answers(item: QueueItem, user: User) -> dict[str, dict[str, Any]]:
+def load_entered_answers(item: QueueItem, user: User, is_done: bool | None = None) -> dict[str, dict[str, Any]]:
     """Returns {question: {value, rationale, start, end}} of the user's draft, else of the answers they have given in
     this queue: an answer from another queue would look as if the user had just entered it. For a group it is
-    {"order": {value, rationale}}, whose value has ids of samples, or {"pairs": {value}}."""
+    {"order": {value, rationale}}, whose value has ids of samples, or {"pairs": {value}}. `is_done`: whether the user
+    has answered the item, if the caller knows."""
     draft = QueueDraft.objects.filter(item=item, user=user).first()
     if draft and draft.answers:
         return dict(draft.answers)
-    if not item.slots.filter(user=user, done_at__isnull=False).exists():
+    if is_done is None:
+        is_done = item.slots.filter(user=user, done_at__isnull=False).exists()
+    if not is_done:
         return {}
     if item.queue.unit == Queue.Unit.GROUP:
         return load_stored_pairs(item, user) if item.queue.asks_pairs else load_stored_order(item, user)

@@ -92,7 +92,7 @@ def build_item_context(queue: Queue, slot: QueueSlot, user: User) -> dict[str, A
         content = queues.load_item_content(item, user)
     except RolloutError as error:
         return context | {"unread": str(error)}
-    entered = queues.load_entered_content(item, user)
+    entered = queues.load_entered_content(slot)
     order = entered.get("order", {}).get("value", []) if context["is_group"] else []
     places = {number: place for place, numbers in enumerate(order, 1) for number in numbers}
     responses = [

@@ -226,7 +226,7 @@ def serialize_open_item(slot: QueueSlot, request: Request) -> dict[str, Any]:
         **({"pairs": [queues.format_pair(*pair) for pair in content.pairs]} if item.queue.asks_pairs else {}),
         **content.context,
         "questions": [serialize_question(question) for question in queues.list_questions(item.queue)],
-        "entered": queues.load_entered_content(item, user),
+        "entered": queues.load_entered_content(slot),
     }
 
 

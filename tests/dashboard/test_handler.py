@@ -1,0 +1,132 @@
+"""The ASGI handler: one thread for all of a request, which is used again, and never by two requests at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from typing import Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.test import override_settings
+from django.urls import path
+
+from dashboard import handler
+from dashboard.streaming import iterate_in_threads
+
+entered, released = threading.Event(), threading.Event()
+
+
+def in_event_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    @wraps(test)
+    def run() -> None:
+        asyncio.run(test())
+
+    return run
+
+
+def name_thread(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(str(threading.get_ident()))
+
+
+def wait_long(request: HttpRequest) -> HttpResponse:
+    entered.set()
+    assert released.wait(10)
+    return HttpResponse(str(threading.get_ident()))
+
+
+def stream_threads(request: HttpRequest) -> StreamingHttpResponse:
+    return StreamingHttpResponse(iterate_in_threads(str(threading.get_ident()).encode() + b" " for _chunk in range(3)))
+
+
+urlpatterns = [path("name", name_thread), path("wait", wait_long), path("stream", stream_threads)]
+
+
+class Client:
+    """Sends requests to one handler. A request that is `left` disconnects while the view runs."""
+
+    def __init__(self) -> None:
+        self.handler = handler.RequestHandler()
+
+    async def get(self, page: str, *, left: asyncio.Event | None = None) -> str:
+        sent: list[dict[str, Any]] = []
+        received = iter([{"type": "http.request", "body": b""}])
+        done = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if message := next(received, None):
+                return message
+            await (left or done).wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http", "http_version": "1.1", "method": "GET", "path": f"/{page}", "raw_path": f"/{page}".encode(),
+            "query_string": b"", "headers": [(b"host", b"testserver")], "root_path": "", "server": ("testserver", 80),
+        }  # fmt: skip
+        await self.handler(scope, receive, send)
+        return b"".join(message.get("body", b"") for message in sent).decode()
+
+
+@pytest.fixture(autouse=True)
+def _urls(settings: Any) -> Any:
+    settings.MIDDLEWARE = []
+    for event in (entered, released):
+        event.clear()
+    with override_settings(ROOT_URLCONF=__name__):
+        yield
+    released.set()
+
+
+@in_event_loop
+async def test_requests_one_after_the_other_have_one_thread_and_its_connection() -> None:
+    client = Client()
+    assert len({await client.get("name") for _request in range(5)}) == 1
+
+
+@in_event_loop
+async def test_a_streamed_response_stays_in_its_thread() -> None:
+    client = Client()
+    name = await client.get("name")
+    assert set((await client.get("stream")).split()) == {name}
+
+
+@in_event_loop
+async def test_requests_at_the_same_time_have_threads_of_their_own() -> None:
+    client = Client()
+    slow = asyncio.create_task(client.get("wait"))
+    await asyncio.to_thread(entered.wait, 10)
+    quick = await client.get("name")
+    released.set()
+    assert await slow != quick
+    assert len(client.handler.idle) == 2
+
+
+@in_event_loop
+async def test_a_view_whose_client_has_left_does_not_hold_up_the_next_request() -> None:
+    client, left = Client(), asyncio.Event()
+    slow = asyncio.create_task(client.get("wait", left=left))
+    await asyncio.to_thread(entered.wait, 10)
+    left.set()
+    quick = await asyncio.wait_for(client.get("name"), 5)
+    released.set()
+    assert await slow == ""
+    assert len(client.handler.idle) == 2
+    assert await client.get("name") != quick, "the thread of the view that ended last is used again"
+
+
+@in_event_loop
+async def test_few_idle_threads_are_kept() -> None:
+    client = Client()
+    thread = ThreadPoolExecutor(1)
+    for _thread in range(handler.MAX_IDLE_THREADS):
+        client.handler.release(ThreadPoolExecutor(1))
+    client.handler.release(thread)
+    assert len(client.handler.idle) == handler.MAX_IDLE_THREADS
+    with pytest.raises(RuntimeError):
+        thread.submit(int)

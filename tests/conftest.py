@@ -10,7 +10,7 @@ from django.conf import settings
 from django.contrib.auth.management import create_permissions
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.management import create_contenttypes
-from django.core.asgi import get_asgi_application
+from django.db import connections
 from django.db.models.signals import post_migrate
 from django.test import Client
 from django.utils import translation
@@ -155,8 +155,12 @@ def stranger(db: None) -> User:
 @pytest.fixture
 def site(transactional_db: None) -> Iterator[Site]:
     """The app over real HTTP, as uploads reach it."""
+    from dashboard.handler import RequestHandler
     from dashboard.origin_check import HostOriginCheck  # loads the settings' apps
 
-    django = get_asgi_application()
-    with served(HostOriginCheck(django, django)) as running:
+    handler = RequestHandler()
+    with served(HostOriginCheck(handler, handler)) as running:
         yield running
+    for thread in handler.idle:  # PostgreSQL removes no database that somebody has open
+        thread.submit(connections.close_all).result()
+        thread.shutdown()

@@ -11,7 +11,7 @@ from rollouts.queues.agreement import (
     load_answer_of,
     measure_queue_agreement,
 )
-from rollouts.queues.answers import ItemAnswers, decide_answer, load_answers
+from rollouts.queues.answers import ItemAnswers, decide_answer, load_answers, withdraw_decision
 from rollouts.queues.content import (
     ItemContent,
     ResponseContent,
@@ -72,5 +72,5 @@ __all__ = [
     "load_entered_content", "load_group_answers", "load_item_content", "load_own_progress", "load_people_progress",
     "load_progress", "load_queue_rubric", "measure_queue_agreement", "preview_queue", "renew_slot", "reopen_queue",
     "resolve_order", "save_draft", "save_order_draft", "save_pairs_draft", "skip_item", "store_order", "store_pairs",
-    "submit_answers", "undo_submission", "update_queue",
+    "submit_answers", "undo_submission", "update_queue", "withdraw_decision",
 ]  # fmt: skip

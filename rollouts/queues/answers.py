@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
-from rollouts.errors import InvalidInputError
+from rollouts.errors import InvalidInputError, NotFoundError
 from rollouts.live import notify_topics
 from rollouts.models import ItemDecision, Label, Queue, QueueItem
 from rollouts.projects import record_audit_entry
@@ -81,3 +82,13 @@ def decide_answer(item: QueueItem, by: User, name: str, value: Any, reason: str 
         record_audit_entry(by, "queue.decide", item.queue.name, project=item.queue.project, **detail)
     notify_topics("queues")
     return decision
+
+
+def withdraw_decision(item: QueueItem, by: User, name: str) -> None:
+    """Removes the decision, so that the question is open again. Raises NotFoundError if there is none."""
+    with transaction.atomic():
+        if not ItemDecision.objects.filter(item=item, name=name).delete()[0]:
+            raise NotFoundError(_("This question is not decided."), "question")
+        detail = {"queue": item.queue_id, "item": item.pk, "question": name}
+        record_audit_entry(by, "queue.undecide", item.queue.name, project=item.queue.project, **detail)
+    notify_topics("queues")

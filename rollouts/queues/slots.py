@@ -152,7 +152,9 @@ def check_open(queue: Queue) -> None:
 
 
 def list_questions(queue: Queue) -> list[Question]:
-    """Returns the questions that the queue asks, in the order of the rubric."""
+    """Returns the questions that the queue asks, in the order of the rubric. About a group it asks none of them."""
+    if queue.unit == Queue.Unit.GROUP:
+        return []
     questions = load_queue_rubric(queue).questions
     return [question for question in questions if not queue.questions or question.key in queue.questions]
 

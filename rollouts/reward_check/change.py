@@ -15,7 +15,7 @@ from rollouts.agreement import Estimate, RateChange
 from rollouts.labels import Question, load_rubric
 from rollouts.metrics import sum_properties
 from rollouts.models import Run, Step
-from rollouts.reward_check.check import build_report, compare_reports
+from rollouts.reward_check.check import RewardReport, build_report, compare_reports
 from rollouts.reward_check.labelled import (
     KINDS,
     QuestionLabels,
@@ -59,20 +59,22 @@ class Rate:
         return self.title != REWARD_TITLES["mean_score"]
 
 
-def compare_rates(selection: Selection, threshold: float) -> list[Rate]:
-    """Returns the rates of both sides of a comparison. The reward counts from `threshold` on."""
+def build_second_report(selection: Selection, first: RewardReport) -> RewardReport:
+    """Returns the report of the other side, with the threshold of the first one."""
+    side = selection.second
+    return build_report(load_labelled_run(side.run, side.asked, side.steps), first.check.threshold)
+
+
+def compare_rates(selection: Selection, first: RewardReport, second: RewardReport) -> list[Rate]:
+    """Returns the rates of both sides of a comparison, of which these are the reports."""
     return [
-        *compare_reward_rates(selection, threshold),
+        *compare_reward_rates(first, second),
         *list(iter_label_rates(selection))[:MAX_LABEL_RATES],
         *iter_property_rates(selection, find_split(selection.run)),
     ]
 
 
-def compare_reward_rates(selection: Selection, threshold: float) -> list[Rate]:
-    first, second = (
-        build_report(load_labelled_run(side.run, side.asked, side.steps), threshold)
-        for side in (selection, selection.second)
-    )
+def compare_reward_rates(first: RewardReport, second: RewardReport) -> list[Rate]:
     changes = compare_reports(first, second)
     return [Rate("reward", title, "", "", changes[name]) for name, title in REWARD_TITLES.items()]
 
@@ -137,21 +139,17 @@ def count_properties(side: Selection, split: str) -> dict[str, tuple[int, int]]:
     return sum_properties(steps) | {"flagged": (flagged, samples)}
 
 
-def find_threshold(selection: Selection) -> float:
-    """Returns the threshold that was chosen, else the best one of the first side."""
-    if selection.threshold is not None:
-        return selection.threshold
-    return build_report(load_labelled_run(selection.run, selection.asked, selection.steps)).check.threshold
-
-
 def find_split(run: Run) -> str:
     """Returns the split whose properties are compared: train, unless the run has none."""
     steps = Step.objects.filter(run=run)
     return "eval" if not steps.filter(split="train").exists() and steps.exists() else "train"
 
 
-def snapshot_rates(selection: Selection, threshold: float) -> dict[str, Any]:
-    """Returns a comparison as a finding stores it."""
+def snapshot_rates(selection: Selection, first: RewardReport | None = None) -> dict[str, Any]:
+    """Returns a comparison as a finding stores it. `first`: the report of the first side, if the caller has it."""
+    if first is None:
+        first = build_report(load_labelled_run(selection.run, selection.asked, selection.steps), selection.threshold)
+    rates = compare_rates(selection, first, build_second_report(selection, first))
     sides = (selection, selection.second)
     runs = {side.run.uid: side.run.name for side in sides}
     return {
@@ -159,7 +157,7 @@ def snapshot_rates(selection: Selection, threshold: float) -> dict[str, Any]:
         "sides": [{"run": side.run.uid, "name": side.run.name, "steps": format_steps(side.steps)} for side in sides],
         "question": selection.asked.question.key,
         "good": sorted(selection.asked.good),
-        "threshold": threshold,
+        "threshold": first.check.threshold,
         "split": find_split(selection.run),
         "rates": [
             {
@@ -171,6 +169,6 @@ def snapshot_rates(selection: Selection, threshold: float) -> dict[str, Any]:
                 "is_clear": rate.change.is_clear,
                 "is_share": rate.is_share,
             }
-            for rate in compare_rates(selection, threshold)
+            for rate in rates
         ],
     }

@@ -192,7 +192,8 @@ def test_answers_wait_for_an_unreachable_server(visit: Visit, training: Training
 @pytest.mark.usefixtures("mates")
 def test_answers_wait_until_a_person_has_signed_in_again(visit: Visit, training: Training) -> None:
     training.pushed(1, 3)
-    page = visit.go(f"/queues/{create_queue(training)}/review/")
+    queue = create_queue(training)
+    page = visit.go(f"/queues/{queue}/review/")
     expect(page.locator("article[data-item]")).to_be_visible()
     page.wait_for_load_state("networkidle")
     session = [cookie for cookie in visit.context.cookies() if "csrf" not in str(cookie.get("name"))]
@@ -207,6 +208,13 @@ def test_answers_wait_until_a_person_has_signed_in_again(visit: Visit, training:
     expect(page.locator(STATUS)).to_have_text("1 answered, 2 left")
     rows = training.product.get(f"labels/?run={training.uid}&name=quality")["results"]
     assert [row["value"] for row in rows] == [4]
+    training.product.post(f"queues/{queue}/", {"closed": True}, "PATCH")
+    for key in ("1", "4", "Enter"):
+        page.keyboard.press(key)
+    expect(page.locator("[data-queue-done]")).to_contain_text("This queue is closed.")
+    training.product.post(f"queues/{queue}/", {"closed": False}, "PATCH")
+    page.reload()
+    expect(page.locator("article[data-item] input:checked")).to_have_count(2)  # what was entered is a draft
     visit.forgive()
 
 

@@ -42,7 +42,8 @@ def find_differences(world: World) -> list[str]:
         found = read_samples(world, runs[name])
         missing, extra = expected - found, found - expected
         if missing:
-            differences.append(f"{name}: {missing.total()} missing, as {min(missing)[:2]}")
+            dumps = world.get(f"runs/{runs[name]}/")["dumps"]
+            differences.append(f"{name}: {missing.total()} missing, as {min(missing)[:2]}; dumps: {dumps}")
         repeated = {sample: count for sample, count in found.items() if count > 1}
         if repeated:
             differences.append(f"{name}: {len(repeated)} exist more than once, as {min(repeated)[:2]}")

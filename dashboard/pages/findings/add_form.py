@@ -35,7 +35,7 @@ from rollouts.lib import parse_choice, parse_integer
 from rollouts.metrics import list_metric_names
 from rollouts.models import EvidenceItem, Finding, Project, Run, Sample
 from rollouts.query import find_samples
-from rollouts.reward_check import Selection, find_threshold, parse_selection, snapshot_rates
+from rollouts.reward_check import Selection, parse_selection, snapshot_rates
 from rollouts.samples import load_body
 
 MAX_OFFERED_FINDINGS = 50
@@ -232,7 +232,7 @@ def prepare_items(request: HttpRequest, source: EvidenceSource, selected: set[st
     if "rates" in selected:
         if source.rates is None:
             raise InvalidInputError(source.error, "rates")
-        rates = snapshot_rates(source.rates, find_threshold(source.rates))
+        rates = snapshot_rates(source.rates)
         yield lambda finding, user, note: store_evidence(finding, EvidenceItem.Kind.RATES, run, rates, user, note)
     if names:
         runs = load_chart_runs(request, run)

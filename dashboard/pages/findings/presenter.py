@@ -25,7 +25,7 @@ from dashboard.pages.common import (
 from dashboard.pages.findings import svg_chart
 from dashboard.pages.findings.rates import PresentedRates, build_rates_query, present_rates
 from rolloutdeck.protocol import encode_data_url
-from rollouts.findings import QUERY_PREFIX
+from rollouts.findings import QUERY_PREFIX, show_evidence
 from rollouts.models import EvidenceItem, Finding
 from rollouts.samples import SampleImage
 from rollouts.storage import read_image
@@ -78,11 +78,13 @@ class PresentedItem:
 
     @property
     def forgotten(self) -> bool:
-        """The text was removed by `rolloutdeck forget`. Only run and step remain."""
-        return bool(self.snapshot.get("forgotten"))
+        """The text was removed by `rolloutdeck forget`, or the reader may not see it. Only run and step remain."""
+        return bool(self.snapshot.get("forgotten") or self.snapshot.get("hidden"))
 
     @property
     def removal_notice(self) -> str:
+        if self.snapshot.get("hidden"):
+            return _("You review a blind queue. Until it is closed, what others say is hidden.")
         return _("The server's administrator removed this text everywhere.")
 
     @property
@@ -190,19 +192,20 @@ def describe_chart(name: str) -> str:
     return title if split == "train" else f"{title} ({split})"
 
 
-def build_evidence_items(finding: Finding, *, embedded: bool = False) -> list[PresentedItem]:
+def build_evidence_items(finding: Finding, *, embedded: bool = False, is_blind: bool = False) -> list[PresentedItem]:
     rows = list(finding.exhibits.select_related("run", "user", "finding__project"))
     last = len(rows) - 1
+    shown = [(row, show_evidence(row, is_blind=is_blind)) for row in rows]
     return [
-        PresentedItem(row, snapshot := row.shown, build_source_path(row, snapshot), at == 0, at == last, embedded)
-        for at, row in enumerate(rows)
+        PresentedItem(row, snapshot, build_source_path(row, snapshot), at == 0, at == last, embedded)
+        for at, (row, snapshot) in enumerate(shown)
     ]
 
 
 def build_source_path(row: EvidenceItem, snapshot: dict[str, Any]) -> str:
     """The page of which the item is a snapshot; empty if the run is deleted or in the trash."""
     run = row.run
-    if run is None or run.deleted_at is not None or snapshot.get("forgotten"):
+    if run is None or run.deleted_at is not None or snapshot.get("forgotten") or snapshot.get("hidden"):
         return ""
     if row.kind == Kind.SAMPLE:
         return reverse("sample", args=[row.sample])

@@ -20,6 +20,7 @@ from rollouts.findings import (
     remove_evidence,
     remove_finding,
     restore_finding,
+    reviews_blind_queue,
     set_evidence_note,
     update_finding,
 )
@@ -81,14 +82,15 @@ def finding_or_404(request: HttpRequest, pk: int, role: str = "viewer") -> Findi
 def finding_page(request: HttpRequest, pk: int) -> HttpResponseBase:
     row = finding_or_404(request, pk)
     items = list(row.exhibits.order_by("pk").values_list("pk", "run", "run__deleted_at"))
-    state = (row.updated_at, row.removed_at, row.project.role_of(request.user), items)
+    is_blind = reviews_blind_queue(request.user, row.project)
+    state = (row.updated_at, row.removed_at, row.project.role_of(request.user), items, is_blind)
     return common.render_page_or_panel(
-        request, "findings/finding.html", PANELS, lambda panel: build_finding_context(request, row), *state
+        request, "findings/finding.html", PANELS, lambda panel: build_finding_context(request, row, is_blind), *state
     )
 
 
-def build_finding_context(request: HttpRequest, finding: Finding) -> dict[str, Any]:
-    items = presenter.build_evidence_items(finding)
+def build_finding_context(request: HttpRequest, finding: Finding, is_blind: bool) -> dict[str, Any]:
+    items = presenter.build_evidence_items(finding, is_blind=is_blind)
     role = finding.project.role_of(request.user)
     may_restore = common.role_allows(role, "annotator")
     return {
@@ -121,7 +123,8 @@ def edit_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def render_failed_edit(request: HttpRequest, pk: int, draft: dict[str, Any]) -> HttpResponse:
-    context = build_finding_context(request, finding_or_404(request, pk)) | draft
+    row = finding_or_404(request, pk)
+    context = build_finding_context(request, row, reviews_blind_queue(request.user, row.project)) | draft
     return render(request, "findings/finding.html", context, status=400)
 
 
@@ -188,7 +191,9 @@ def export_finding_view(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "finding": row,
         "note": common.render_markdown(row.note),
-        "items": presenter.build_evidence_items(row, embedded=True),
+        "items": presenter.build_evidence_items(
+            row, embedded=True, is_blind=reviews_blind_queue(request.user, row.project)
+        ),
         "file": True,
         "policy": FILE_POLICY,
         "address": presenter.build_absolute_url(request.path.removesuffix("export/")),

@@ -26,6 +26,7 @@ MAX_LISTED = 200  # items of the list
 MAX_CONFUSION = 12  # values of a confusion table
 MAX_PAIRS = 20
 MAX_MARK_CHARS = 120
+LIST_ID = "to-decide"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,10 @@ def agreement_page(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def build_link(queue: Queue, **params: Any) -> str:
+    """The page with these parameters, scrolled to the list if one of them selects its items."""
     query = urlencode({name: value for name, value in params.items() if value})
-    return reverse("queue-agreement", args=[queue.pk]) + (f"?{query}" if query else "")
+    anchor = f"#{LIST_ID}" if "item" in params or "show" in params else ""
+    return reverse("queue-agreement", args=[queue.pk]) + (f"?{query}" if query else "") + anchor
 
 
 def show_questions(measured: queues.QueueAgreement, queue: Queue, name: str) -> list[ShownQuestion]:
@@ -221,7 +224,7 @@ def build_list(
         "more": len(shown) - len(listed),
         "counts": {"open": len(differing) - len(decided), "decided": len(decided)},
         "links": {
-            "open": build_link(queue, question=name),
+            "open": build_link(queue, question=name, show=""),
             "decided": build_link(queue, question=name, show="decided"),
         },
         "all_link": build_link(queue, show=state["show"]),
@@ -319,18 +322,23 @@ def compare_question(
 @login_required
 @require_POST
 def decide_item_view(request: HttpRequest, pk: int, item: int) -> HttpResponse:
-    """`take` is the person whose answer to `question` holds; without it the answer of the form does."""
+    """`take` is the person whose answer to `question` holds; without it the answer of the form does. `withdraw` removes
+    the decision."""
     queue = permissions.queue_or_404(request, pk)
     permissions.require_role(request, queue.project, LEAD_ROLE)
+    user = common.get_signed_in_user(request)
     row, name, form = permissions.queue_item_or_404(queue, item), request.POST.get("question", ""), request.POST
     try:
+        if "withdraw" in form:
+            queues.withdraw_decision(row, user, name)
+            return common.respond_success(request, _("The question is open again."), "queue-agreement", pk)
         if author := form.get("take"):
             value = queues.load_answer_of(row, name, author)
         else:
             value = item_view.parse_answers(queue, form).get(name, {}).get("value")
             if value is None:
                 raise InvalidInputError(_("Take the answer of a person, or choose one."), name)
-        queues.decide_answer(row, common.get_signed_in_user(request), name, value, form.get("reason", ""))
+        queues.decide_answer(row, user, name, value, form.get("reason", ""))
     except RolloutError as error:
         return common.respond_error(request, error, "queue-agreement", pk)
     return common.respond_success(request, _("Decided. The answers of the people stay."), "queue-agreement", pk)

@@ -65,10 +65,13 @@ def build_list_context(request: HttpRequest) -> dict[str, Any]:
     now = timezone.now()
     return {
         "tab": "review",
-        "own": [
-            QueueLine(queue, progress[queue.pk], queues.load_own_progress(queue, user), queue.project_id in led)
-            for queue in own
-        ],
+        "own": sorted(
+            (
+                QueueLine(queue, progress[queue.pk], queues.load_own_progress(queue, user), queue.project_id in led)
+                for queue in own
+            ),
+            key=lambda line: line.own is None or not line.own.left,  # what is finished comes last
+        ),
         "team": [
             QueueLine(queue, progress[queue.pk], None, True, queues.forecast_end(queue, progress[queue.pk], now))
             for queue in team_open

@@ -127,7 +127,7 @@ def build_change_context(selection: reward_check.Selection, report: reward_check
     """The rates of the other run or the other steps, with the same threshold."""
     if not selection.is_comparison:
         return {}
-    snapshot = reward_check.snapshot_rates(selection, report.check.threshold)
+    snapshot = reward_check.snapshot_rates(selection, report)
     return {
         "comparison": findings.present_rates(snapshot, selection.run.project),
         "finding_query": urlencode({"run": selection.run.uid, "rates": 1, **findings.build_rates_query(snapshot)}),

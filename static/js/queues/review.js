@@ -9,7 +9,8 @@ import { Pairs } from "./pairs.js";
 import { isSaving, saveAnswers, waitForSaving } from "./saving.js";
 
 const DRAFT_DELAY = 900; // ms after the last change
-const HELD_BY_OTHERS = new Set(["slot_taken", "queue_closed"]); // codes of answers that the server keeps as a draft
+const SLOT_TAKEN = "slot_taken"; // the codes of answers that the server keeps as a draft
+const QUEUE_CLOSED = "queue_closed";
 const PAIR_KEYS = { ArrowLeft: "1", ArrowRight: "2" };
 const page = document.getElementById("queue-review");
 const panel = document.getElementById("item");
@@ -182,11 +183,20 @@ async function finishSaving(item, { error, result }) {
     if (article()?.dataset.item === item && !opening) openNext();
     return;
   }
+  if (error.code === QUEUE_CLOSED) return showClosed();
   showMessage(error.message, MESSAGE_OF_ERROR);
-  if (HELD_BY_OTHERS.has(error.code)) return;
+  if (error.code === SLOT_TAKEN) return;
   if (draftTimer) await saveDraft(); // of the item that is open now
   await openItem(item);
   showError(error.message);
+}
+
+// The queue was closed while one reviewed.
+async function showClosed() {
+  if (draftTimer) await saveDraft();
+  await waitForSaving();
+  showItem(await requestItem(""));
+  progress = "";
 }
 
 function saveDraft() {
@@ -230,6 +240,7 @@ document.addEventListener("submit", async (event) => {
     if (result.item) await openItem(result.item);
     else await openNext();
   } catch (error) {
+    if (error.code === QUEUE_CLOSED) return showClosed();
     showMessage(error.message, MESSAGE_OF_ERROR);
   }
 });

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -48,7 +49,7 @@ class Findings(ApiView):
         project = permissions.project_or_404(request, data.text("project", 80))
         permissions.require_role(request, project, FINDING_WRITE_ROLE)
         finding = findings.create_finding(project, self.user, title=data.get("title"), note=data.get("note"))
-        return Response(serialize_full_finding(finding), status=201)
+        return Response(serialize_full_finding(finding, self.user), status=201)
 
 
 class OneFinding(ApiView):
@@ -66,7 +67,7 @@ class OneFinding(ApiView):
 
     def get(self, request: Request, pk: int) -> Response:
         """A finding with its evidence items."""
-        return Response(serialize_full_finding(finding_or_404(request, pk)))
+        return Response(serialize_full_finding(finding_or_404(request, pk), self.user))
 
     def patch(self, request: Request, pk: int) -> Response:
         """Change `title` or `note`; `removed: false` restores a removed finding."""
@@ -78,7 +79,7 @@ class OneFinding(ApiView):
             finding = findings.restore_finding(finding, self.user)
         version = data.integer("version")
         finding = findings.update_finding(finding, title=data.get("title"), note=data.get("note"), version=version)
-        return Response(serialize_full_finding(finding))
+        return Response(serialize_full_finding(finding, self.user))
 
     def delete(self, request: Request, pk: int) -> Response:
         """Remove a finding. It can be restored."""
@@ -124,7 +125,8 @@ class Exhibits(ApiView):
         chosen = [create for name, create in kinds.items() if name in data]
         if len(chosen) != 1:
             raise InvalidInputError("Send one of `sample`, and with `run`: `q`, `names` or `rates`.", "sample")
-        return Response(serialize_evidence_item(chosen[0](request, finding, data)), status=201)
+        item = chosen[0](request, finding, data)
+        return Response(serialize_evidence_item(item, self.user), status=201)
 
 
 class OneExhibit(ApiView):
@@ -148,7 +150,7 @@ class OneExhibit(ApiView):
         if move := data.integer("move", minimum=-findings.MAX_EVIDENCE_ITEMS, maximum=findings.MAX_EVIDENCE_ITEMS):
             findings.move_evidence(item, move)
             item.refresh_from_db()
-        return Response(serialize_evidence_item(item))
+        return Response(serialize_evidence_item(item, self.user))
 
     def delete(self, request: Request, pk: int, exhibit_pk: int) -> Response:
         """Remove the item from the finding."""
@@ -224,7 +226,7 @@ def create_rates_item(request: Request, finding: Finding, data: Params) -> Evide
         raise InvalidInputError("`rates` needs another run, `against`, or other steps, `than`.", "rates")
     if selection.other is not None:
         check_same_project(finding, selection.other)
-    snapshot = reward_check.snapshot_rates(selection, reward_check.find_threshold(selection))
+    snapshot = reward_check.snapshot_rates(selection)
     user = permissions.require_user(request)
     return findings.store_evidence(finding, EvidenceItem.Kind.RATES, run, snapshot, user, data.get("words"))
 
@@ -266,11 +268,17 @@ def serialize_finding(row: Finding) -> dict[str, Any]:
     }
 
 
-def serialize_full_finding(row: Finding) -> dict[str, Any]:
-    items = [serialize_evidence_item(item) for item in row.exhibits.select_related("user")]
+def serialize_full_finding(row: Finding, reader: User) -> dict[str, Any]:
+    is_blind = findings.reviews_blind_queue(reader, row.project)
+    items = [build_evidence_json(item, is_blind) for item in row.exhibits.select_related("user")]
     return {**serialize_finding(row), "exhibits": items}
 
 
-def serialize_evidence_item(row: EvidenceItem) -> dict[str, Any]:
+def serialize_evidence_item(row: EvidenceItem, reader: User) -> dict[str, Any]:
+    return build_evidence_json(row, findings.reviews_blind_queue(reader, row.finding.project))
+
+
+def build_evidence_json(row: EvidenceItem, is_blind: bool) -> dict[str, Any]:
     values = pick_fields(row, "kind", "words", "created_at")
-    return {"id": row.pk, "user": row.user.get_username(), "held": row.shown, **values}
+    held = findings.show_evidence(row, is_blind=is_blind)
+    return {"id": row.pk, "user": row.user.get_username(), "held": held, **values}

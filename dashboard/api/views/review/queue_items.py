@@ -132,7 +132,13 @@ class DecideItem(ApiView):
     """Decide an item on which people differ."""
 
     scopes = {"POST": "annotate"}
-    takes = {"POST": {"question": "Its key.", "value": "The answer that holds.", "reason": "Why; people see it."}}
+    takes = {
+        "POST": {
+            "question": "Its key.",
+            "value": "The answer that holds; null removes the decision.",
+            "reason": "Why; people see it.",
+        }
+    }
 
     def post(self, request: Request, pk: int, item: int) -> Response:
         """Store the answer that holds; needs the maintainer role. The labels of the people stay."""
@@ -140,6 +146,9 @@ class DecideItem(ApiView):
         queue = permissions.queue_or_404(request, pk)
         permissions.require_role(request, queue.project, LEAD_ROLE)
         row, name = permissions.queue_item_or_404(queue, item), data.text("question", 50)
+        if data.get("value") is None:
+            queues.withdraw_decision(row, self.user, name)
+            return Response({"item": row.pk, "question": name, "value": None, "reason": ""})
         decision = queues.decide_answer(row, self.user, name, data.get("value"), data.text("reason", 2000))
         return Response({"item": row.pk, "question": name, "value": decision.value, "reason": decision.reason})
 

@@ -47,11 +47,10 @@ class RunRewardCheck(ApiView):
             "sources": {name: serialize_check(check) for name, check in report.sources.items()},
         }
         if selection.is_comparison:
-            second = selection.second
-            labelled = reward_check.load_labelled_run(second.run, second.asked, second.steps)
-            changes = reward_check.compare_reports(report, reward_check.build_report(labelled, report.check.threshold))
+            second = reward_check.build_second_report(selection, report)
+            changes = reward_check.compare_reports(report, second)
             data["changes"] = {name: serialize_change(change) for name, change in changes.items()}
-            rates = reward_check.compare_rates(selection, report.check.threshold)
+            rates = reward_check.compare_rates(selection, report, second)
             data["rates"] = [
                 {"kind": rate.kind, "title": rate.title, "answer": rate.detail, "q": rate.q}
                 | serialize_change(rate.change)

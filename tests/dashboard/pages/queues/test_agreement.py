@@ -103,7 +103,15 @@ def test_a_lead_reads_the_agreement_and_decides(run: Run, lead: User, people: li
     client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", anew)
     assert ItemDecision.objects.get(name="quality").value == 4
     decided = client.get(here + "?show=decided").content.decode()
-    assert len(re.findall(r'<a href="[^"]*item=\d+"[^>]*>\s*<span class="clip">', decided)) == 2
+    assert len(re.findall(r'<a href="[^"]*item=\d+[^>]*>\s*<span class="clip">', decided)) == 2
+    assert f"{here}?show=decided&amp;item={item}#to-decide" in decided, "the page stays at the list"
+    undone = {"question": "quality", "withdraw": "1"}
+    client.post(f"/queues/{queue.pk}/items/{by_position[9]}/decide/", undone)
+    assert not ItemDecision.objects.filter(name="quality").exists()
+    send = ApiClient.with_token(lead, "annotate")
+    undo = {"question": "correct", "value": None}
+    assert send("POST", f"queues/{queue.pk}/items/{item}/decide/", undo).json()["value"] is None
+    assert send("POST", f"queues/{queue.pk}/items/{item}/decide/", undo).status_code == 404
     refused = client.post(f"/queues/{queue.pk}/items/{item}/decide/", {"question": "correct"}, follow=True)
     assert "Take the answer of a person, or choose one." in refused.content.decode()
 

@@ -136,6 +136,18 @@ def test_before_and_after_is_saved_as_a_finding_whose_links_show_the_samples(pro
     sent = {**fields, "title": "The new grader", "show": "rates"}
     assert client.post("/findings/add/", sent).status_code == 303
     item = EvidenceItem.objects.get()
+    ann = builders.member(project, "ann", "annotator")
+    api, reader = ApiClient.with_token(ann, "read"), Client()
+    reader.force_login(ann)
+    shown = reader.get(f"/findings/{item.finding_id}/").content.decode()
+    blind = queues.create_queue(project, lead, {"name": "blind", "runs": [before], "is_blind": True})
+    hidden = reader.get(f"/findings/{item.finding_id}/").content.decode()
+    assert "right according to people" in shown and "right according to people" not in hidden
+    assert "what others say is hidden" in hidden
+    held = api("GET", f"findings/{item.finding_id}/").json()["exhibits"][0]["held"]
+    assert held["hidden"] and set(held) == {"hidden", "runs", "split"}
+    queues.close_queue(blind, lead)
+    assert "rates" in api("GET", f"findings/{item.finding_id}/").json()["exhibits"][0]["held"]
     snapshot = item.shown
     rates = {(rate["title"], rate["detail"]): rate for rate in snapshot["rates"]}
     wrong = rates["wrong, of the rewarded", ""]

@@ -1,0 +1,63 @@
+"""What a reviewer of an open blind queue does not see in a finding: what others say about samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rollouts.charts import ChartQuery
+from rollouts.errors import InvalidInputError
+from rollouts.findings.charts import QUERY_PREFIX
+from rollouts.models import EvidenceItem, Queue
+from rollouts.query import parse_query
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser, User
+
+    from rollouts.models import Project
+
+KEPT_KEYS: Final = ("run", "runs", "split", "step")  # they say where the item is from
+
+
+def reviews_blind_queue(user: User | AnonymousUser, project: Project) -> bool:
+    """Returns whether an open blind queue of the project has items for the user."""
+    if user.pk is None:
+        return False
+    queues = Queue.objects.blind_for(user.pk).queues
+    return bool(queues) and Queue.objects.filter(pk__in=queues, project=project).exists()
+
+
+def show_evidence(row: EvidenceItem, *, is_blind: bool) -> dict[str, Any]:
+    """Returns the content of the item. If `is_blind`, rates, counts and curves of labels are `{"hidden": true}` with
+    their run and step, and samples have no flags."""
+    snapshot = row.shown
+    if not is_blind:
+        return snapshot
+    if tells_labels(row.kind, snapshot):
+        return {key: snapshot[key] for key in KEPT_KEYS if key in snapshot} | {"hidden": True}
+    return snapshot | {"flags": []} if "flags" in snapshot else snapshot
+
+
+def tells_labels(kind: str, snapshot: dict[str, Any]) -> bool:
+    match kind:
+        case EvidenceItem.Kind.RATES:
+            return True
+        case EvidenceItem.Kind.QUERY:
+            return asks_labels(snapshot.get("q", ""))
+        case EvidenceItem.Kind.CHART:
+            names = [name.removeprefix(QUERY_PREFIX) for name in snapshot["names"] if name.startswith(QUERY_PREFIX)]
+            return any(map(counts_labels, names))
+    return False
+
+
+def counts_labels(chart: str) -> bool:
+    try:
+        return any(query.asks_labels for query in ChartQuery.parse(chart).parse_queries() if query)
+    except InvalidInputError:  # of a version whose queries were different
+        return True
+
+
+def asks_labels(q: str) -> bool:
+    try:
+        return parse_query(q).asks_labels
+    except InvalidInputError:
+        return True

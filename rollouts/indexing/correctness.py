@@ -19,6 +19,7 @@ from rollouts import query
 from rollouts.errors import RolloutError
 from rollouts.indexing.reconcile import reconcile_step_again
 from rollouts.indexing.step_stats import recompute_step_stats
+from rollouts.lib import has_passed
 from rollouts.live import notify_run_changed, notify_topics
 from rollouts.models import Project, Run, Sample, Step
 from rollouts.projects import record_audit_entry
@@ -74,7 +75,7 @@ def find_projects_to_evaluate() -> list[int]:
 
 
 def is_unclaimed() -> Q:
-    return Q(judging_until=None) | Q(judging_until__lte=timezone.now())
+    return Q(judging_until=None) | has_passed("judging_until", EVALUATION_LEASE)
 
 
 def evaluate_due_steps(project_id: int) -> None:

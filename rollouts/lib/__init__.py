@@ -1,4 +1,4 @@
-"""Helpers that know no table: input validation, secret redaction, bounded caches, process ids, the version.
+"""Helpers that know no table: input validation, secret redaction, bounded caches, process ids, times, the version.
 
 Depends on: the exceptions in `rollouts.errors`.
 Invariant: nothing here reads the database.
@@ -7,6 +7,7 @@ Invariant: nothing here reads the database.
 from rollouts.lib.cache import Cache, CacheSize, cached, clear_all_processes, clear_outdated
 from rollouts.lib.process_id import get_current_process_id, has_process_ended
 from rollouts.lib.redaction import redact_command, redact_secrets, redact_text, replace_unstorable
+from rollouts.lib.times import has_passed
 from rollouts.lib.validation import (
     MAX_INT64,
     parse_boolean,
@@ -19,7 +20,7 @@ from rollouts.lib.version import find_unknown_migrations, read_version
 
 __all__ = [
     "Cache", "CacheSize", "MAX_INT64", "cached", "clear_all_processes", "clear_outdated", "find_unknown_migrations",
-    "get_current_process_id", "has_process_ended", "parse_boolean", "parse_choice", "parse_integer",
+    "get_current_process_id", "has_passed", "has_process_ended", "parse_boolean", "parse_choice", "parse_integer",
     "parse_multiline_text", "parse_text", "read_version", "redact_command", "redact_secrets", "redact_text",
     "replace_unstorable",
 ]  # fmt: skip

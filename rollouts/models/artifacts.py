@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from rolloutdeck.protocol import ARTIFACT_ROLES
+from rollouts.lib import has_passed
 from rollouts.models.projects import Project
 from rollouts.models.runs import Attempt, Run
 from rollouts.models.steps import SPLIT_CHOICES, STEP_KIND_CHOICES
@@ -40,7 +41,7 @@ class ArtifactQuerySet(models.QuerySet["Artifact"]):
 
     def due(self) -> ArtifactQuerySet:
         """Complete artifacts that no worker is checking."""
-        return self.pending().filter(missing=0, due_at__lte=timezone.now())
+        return self.pending().filter(has_passed("due_at", Artifact.LEASE), missing=0)
 
     def in_use(self) -> ArtifactQuerySet:
         """Artifacts whose bytes are needed: those that are pinned, or in a plan that an unfinished run is bound to."""

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Case, F, Q, When
 from django.utils import timezone
 
-from rollouts.lib import get_current_process_id
+from rollouts.lib import get_current_process_id, has_passed
 from rollouts.models.runs import Attempt, Run
 from rollouts.models.steps import SPLIT_CHOICES, STEP_KIND_CHOICES
 
@@ -29,12 +29,18 @@ class Segment(models.Model):
         return self.path
 
 
+def is_claim_over() -> Q:
+    """The worker has not renewed its claim in time, or the clock was ahead when it did."""
+    now = timezone.now()
+    is_over = Q(claimed_at__lte=now - Dump.LEASE) | Q(claimed_at__gt=now + Dump.LEASE)
+    return Q(state=Dump.State.INDEXING) & is_over
+
+
 class DumpQuerySet(models.QuerySet["Dump"]):
     def overdue(self) -> DumpQuerySet:
         """Dumps whose message was lost, or whose worker died and its lease ended."""
-        now = timezone.now()
-        received = Q(state=Dump.State.RECEIVED, due_at__lte=now)
-        return self.filter(received | Q(state=Dump.State.INDEXING, claimed_at__lte=now - Dump.LEASE))
+        received = Q(state=Dump.State.RECEIVED) & has_passed("due_at", Dump.MAX_DELAY)
+        return self.filter(received | is_claim_over())
 
     def requeue(self, due_at: datetime, **changes: Any) -> int:
         """Returns the number of dumps. A claimed dump keeps its tries, or its worker would use the next claim."""
@@ -58,6 +64,7 @@ class Dump(models.Model):
         SUPERSEDED = "superseded"
 
     LEASE = timedelta(minutes=2)
+    MAX_DELAY = timedelta(minutes=5)  # `due_at` is never further ahead
     MAX_TRIES = 5
     ARTIFACT_PREFIX = "artifact:"  # the source of a dump that was created from an artifact starts with it
 
@@ -121,10 +128,12 @@ class Dump(models.Model):
 
     def claim(self) -> bool:
         """Returns True for exactly one caller, who must finish or `renew` within `LEASE`."""
-        now = timezone.now()
-        free = Q(state=self.State.RECEIVED) | Q(state=self.State.INDEXING, claimed_at__lte=now - self.LEASE)
+        free = Q(state=self.State.RECEIVED) | is_claim_over()
         won = Dump.objects.filter(free, pk=self.pk).update(
-            state=self.State.INDEXING, claimed_at=now, claimed_by=get_current_process_id(), tries=F("tries") + 1
+            state=self.State.INDEXING,
+            claimed_at=timezone.now(),
+            claimed_by=get_current_process_id(),
+            tries=F("tries") + 1,
         )
         if won:
             self.refresh_from_db()

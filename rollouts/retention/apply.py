@@ -16,6 +16,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from rollouts.errors import RolloutError
+from rollouts.lib import has_passed
 from rollouts.maintenance import find_body_files_with_unused_rows, measure_run, remove_unused_rows
 from rollouts.models import RetentionPolicy, Run
 from rollouts.projects import record_audit_entry
@@ -40,7 +41,7 @@ STEPS_PER_QUERY = 200
 def find_due_policies() -> QuerySet[RetentionPolicy]:
     now = timezone.now()
     is_due = Q(finished_at=None) | Q(finished_at__lte=now - PASS_INTERVAL)
-    is_free = Q(lease_until=None) | Q(lease_until__lte=now)
+    is_free = Q(lease_until=None) | has_passed("lease_until", LEASE)
     limits = Q(max_age_days__isnull=False) | Q(max_steps__isnull=False) | Q(max_bytes__isnull=False)
     drops = ~Q(train="all") | Q(raw_after_days__isnull=False) | limits
     due: QuerySet[RetentionPolicy] = RetentionPolicy.objects.filter(is_due, is_free, drops)
@@ -71,7 +72,7 @@ def apply_policy(policy: RetentionPolicy, max_seconds: float | None = MAX_SECOND
     Drops nothing if another worker applies the policy."""
     now = timezone.now()
     rows = RetentionPolicy.objects.filter(pk=policy.pk)
-    if not rows.filter(Q(lease_until=None) | Q(lease_until__lte=now)).update(lease_until=now + LEASE):
+    if not rows.filter(Q(lease_until=None) | has_passed("lease_until", LEASE)).update(lease_until=now + LEASE):
         return 0
     deadline = monotonic() + max_seconds if max_seconds is not None else float("inf")
     portion = Portion(policy, deadline)

@@ -101,6 +101,16 @@ def test_a_dump_whose_message_was_lost_is_sent_once_per_while(dump: Dump, sent: 
     assert sent == [("index_dump", (dump.pk,))]
 
 
+@pytest.mark.parametrize("state", ["received", "indexing"])
+def test_a_dump_from_before_the_clock_was_set_back_does_not_wait(dump: Dump, sent: list[Any], state: str) -> None:
+    ahead = timezone.now() + timedelta(hours=1)
+    alive = process_id.get_current_process_id()
+    Dump.objects.filter(pk=dump.pk).update(state=state, due_at=ahead, claimed_at=ahead, claimed_by=alive)
+    tasks.sweep()
+    assert sent == [("index_dump", (dump.pk,))]
+    assert dump.claim()
+
+
 def test_a_dump_that_kills_every_worker_fails_with_a_sentence(dump: Dump, sent: list[Any]) -> None:
     claimed(dump, a_dead_process(), tries=Dump.MAX_TRIES)
     tasks.sweep()

@@ -21,6 +21,7 @@ from rollouts.storage import get_body_file_path
 MISSING_BODY_MESSAGE: Final = N_("The text of this sample is not available. Re-index the run to restore it.")
 # Compaction may move a body into another segment after its path was read and before it is opened.
 MAX_OPEN_TRIES = 3
+RECORD_FIELDS: Final = tuple(record_field.name for record_field in fields(Record))
 
 
 @dataclass(slots=True)
@@ -73,14 +74,14 @@ def load_texts(samples: Sequence[Sample]) -> dict[str, tuple[str, str]]:
 def merge_records(dump_records: Sequence[tuple[Dump, Record]]) -> SampleBody:
     """Returns the first record, with its missing values filled from the later records."""
     first = dump_records[0][1]
-    body = SampleBody(**{record_field.name: getattr(first, record_field.name) for record_field in fields(Record)})
+    body = SampleBody(**{name: getattr(first, name) for name in RECORD_FIELDS})
     body.source_dumps = [dump for dump, _ in dump_records]
     for _dump, record in dump_records[1:]:
         if body.textless and not record.textless:
             body.response, body.textless = record.response, False
-        for record_field in fields(Record):
-            if getattr(body, record_field.name) in (None, ""):
-                setattr(body, record_field.name, getattr(record, record_field.name))
+        for name in RECORD_FIELDS:
+            if getattr(body, name) in (None, ""):
+                setattr(body, name, getattr(record, name))
         body.rewards = {**record.rewards, **{key: value for key, value in body.rewards.items() if value is not None}}
         body.extras = {**record.extras, **body.extras}
     return body

@@ -218,6 +218,19 @@ def test_answers_wait_until_a_person_has_signed_in_again(visit: Visit, training:
     visit.forgive()
 
 
+def test_the_form_of_a_new_queue_says_that_its_preview_is_old(visit: Visit, training: Training) -> None:
+    training.pushed(1, 3)
+    page = visit.go(f"/queues/new/?run={training.uid}")
+    preview = page.locator(".queue-preview")
+    expect(preview).to_contain_text("3 items of 3 that match")
+    note = page.get_by_text("Settings have changed. Update the preview.")
+    expect(note).to_be_hidden()
+    page.locator("[name=q]").fill("score>2")
+    expect(note).to_be_visible()
+    page.get_by_role("button", name="Update the preview").click()
+    expect(preview).to_contain_text("0 items of 0 that match")
+
+
 def test_a_blind_reviewer_learns_nothing(person: Callable[..., Visit], mates: list[Any], training: Training) -> None:
     rows = [
         {**row, "score": 0.7654321 + at / 1e6, "group": f"grp-{at}", "ground_truth": f"truth-{at}",

@@ -137,7 +137,7 @@ def serialize_label(row: Label) -> dict[str, Any]:
         "split": row.step.split,
         "step": row.step.step,
         "user": row.user.get_username(),
-        "rubric": row.rubric.number if row.rubric else 0,
+        "rubric": row.version,
         **pick_fields(row, "sample", "name", "value", "rationale", "source", "author", "start", "end"),
         **pick_fields(row, "created_at", "updated_at", "withdrawn_at"),
     }

@@ -19,7 +19,16 @@ from dashboard.api.views import (
     tokens,
 )
 from dashboard.api.views.replay import artifacts, pins, plans, replays
-from dashboard.api.views.review import agreement, findings, flags, labels, queue_items, queues, reward_check
+from dashboard.api.views.review import (
+    agreement,
+    findings,
+    flags,
+    label_import,
+    labels,
+    queue_items,
+    queues,
+    reward_check,
+)
 
 urlpatterns = [
     path("v1/runs/", runs.Runs.as_view()),
@@ -53,6 +62,7 @@ urlpatterns = [
     path("v1/flags/", flags.Flags.as_view()),
     path("v1/flags/<int:pk>/", flags.OneFlag.as_view()),
     path("v1/labels/", labels.Labels.as_view()),
+    path("v1/labels/import/", label_import.LabelImport.as_view(), name="import-labels"),
     path("v1/labels/<int:pk>/", labels.OneLabel.as_view()),
     path("v1/labels/<int:pk>/history/", labels.LabelHistory.as_view()),
     path("v1/pins/", pins.Pins.as_view()),

@@ -11,10 +11,11 @@ from typing import Final
 from django.contrib.auth.models import AnonymousUser, User
 
 from rollouts.exports.card import build_card
+from rollouts.exports.label_rows import iterate_label_rows
 from rollouts.exports.options import ExportOptions
 from rollouts.exports.rows import ExportCounts, Row, TrainingRows
 from rollouts.exports.schemas import build_schema
-from rollouts.exports.tables import iterate_label_rows, iterate_sample_rows
+from rollouts.exports.tables import iterate_sample_rows
 from rollouts.exports.writers import open_writer
 from rollouts.models import Project, SampleQuerySet
 from rollouts.samples import DrainableBuffer
@@ -82,5 +83,5 @@ def iterate_rows(
     if training:
         return training.iterate(samples)
     if export.options.layout == "labels":
-        return iterate_label_rows(samples, counts, export.reader)
+        return iterate_label_rows(samples, counts, export.reader, ids=export.options.ids)
     return iterate_sample_rows(export.project, samples, counts, export.reader)

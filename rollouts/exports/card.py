@@ -58,7 +58,8 @@ def describe_options(options: ExportOptions) -> list[tuple[str, str]]:
     values: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(options)}
     asked = values.pop("asked")
     values |= {"question": asked.question.key, "good": ", ".join(sorted(asked.good))} if asked else {}
-    used = values if options.is_training_data else ("layout", "format")
+    used = [name for name in values if name != "ids"] if options.is_training_data else ["layout", "format"]
+    used += ["ids"] if options.layout == "labels" and options.ids else []
     return [(name, dump_value(value)) for name, value in values.items() if name in used and value is not None]
 
 

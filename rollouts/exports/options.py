@@ -37,7 +37,8 @@ class ExportOptions:
     """`signal` says which of two responses is better: the `score`, the answers to a question (`asked`) of a `label`, or
     the `rank` that people gave. A pair needs a difference of scores above `min_margin`. With KTO a response is good
     from `threshold` on. `corrections`: a response that a person corrected is replaced by the correction, which in pairs
-    is better than the response. `form`: conversations as messages or as text; `auto` is that of the first sample."""
+    is better than the response. `form`: conversations as messages or as text; `auto` is that of the first sample. `ids`: labels
+    also have the ids of this server, for programs that join them with samples."""
 
     layout: str = "samples"
     format: str = "jsonl"
@@ -50,6 +51,7 @@ class ExportOptions:
     drop_near_duplicates: bool = False
     corrections: bool = True
     form: str = "auto"
+    ids: bool = False
 
     @property
     def is_training_data(self) -> bool:
@@ -81,6 +83,7 @@ def parse_options(project: Project, values: Mapping[str, str]) -> ExportOptions:
         ),
         drop_near_duplicates=parse_boolean(values.get("drop_near_duplicates", "no"), "drop_near_duplicates"),
         corrections=parse_boolean(values.get("corrections", "yes"), "corrections"),
+        ids=parse_boolean(values.get("ids", "no"), "ids"),
         form=parse_choice(values.get("form"), "form", FORMS, default="auto"),
     )
 

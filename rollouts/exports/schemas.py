@@ -25,17 +25,18 @@ ORIGIN: Final = [("id", TEXT), ("run", TEXT), ("step", INT), ("score", NUMBER)]
 REJECTED: Final = [("rejected_id", TEXT), ("rejected_score", NUMBER)]
 LABELS: Final = pa.schema(
     [
-        ("sample", TEXT), ("run", TEXT), ("attempt", TEXT), ("split", TEXT), ("step_kind", TEXT), ("step", INT),
-        ("group", TEXT), ("index", INT), ("trajectory", TEXT), ("turn", INT), ("name", TEXT), ("json_value", TEXT),
-        ("rationale", TEXT), ("source", TEXT), ("author", TEXT), ("rubric", INT), ("start", INT), ("end", INT),
-        ("updated_at", TEXT),
+        ("run", TEXT), ("split", TEXT), ("step_kind", TEXT), ("step", INT), ("group", TEXT), ("index", INT),
+        ("trajectory", TEXT), ("turn", INT), ("prompt_key", TEXT), ("content_key", TEXT), ("name", TEXT),
+        ("json_value", TEXT), ("rationale", TEXT), ("source", TEXT), ("author", TEXT), ("rubric", INT), ("start", INT),
+        ("end", INT), ("created_at", TEXT), ("updated_at", TEXT),
     ]
 )  # fmt: skip
+SERVER_IDS: Final = [("sample", TEXT), ("run_id", TEXT), ("attempt", TEXT)]
 
 
 def build_schema(project: Project, options: ExportOptions, *, as_messages: bool) -> pa.Schema:
     if options.layout == "labels":
-        return LABELS
+        return pa.schema([*SERVER_IDS, *LABELS]) if options.ids else LABELS
     if options.layout == "samples":
         columns = list(EXPORT_SCHEMA)
         for question in list_label_questions(project):

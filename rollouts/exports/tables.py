@@ -1,4 +1,4 @@
-"""Tables of samples and of labels."""
+"""The table of samples."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from rollouts.agreement import Answer
 from rollouts.exports.rows import ExportCounts, Row
 from rollouts.exports.signals import load_decisions
 from rollouts.labels import Question, load_rubric
-from rollouts.models import Label, Project, SampleQuerySet
-from rollouts.samples import dump_json, iterate_full_samples
+from rollouts.models import Project, SampleQuerySet
+from rollouts.samples import iterate_full_samples
 
 LABEL_PREFIX: Final = "label."
 COUNTED_PREFIX: Final = "people."  # how many people answered
-LABEL_COLUMNS: Final = ("name", "rationale", "source", "author", "rubric", "start", "end", "updated_at")
-PLACE_COLUMNS: Final = ("run", "attempt", "split", "step_kind", "step", "group", "index", "trajectory", "turn")
 
 
 def list_label_questions(project: Project) -> list[Question]:
@@ -65,23 +63,3 @@ def count_people(answers: Sequence[Answer]) -> Mapping[Any, int]:
 def format_value(value: Any) -> Any:
     """Returns a value that JSON has: the options of several choices in order."""
     return sorted(value) if isinstance(value, frozenset) else value
-
-
-def iterate_label_rows(
-    samples: SampleQuerySet, counts: ExportCounts, reader: User | AnonymousUser | None
-) -> Iterator[list[Row]]:
-    """Yields one row per label, with the place of its sample."""
-    matches = samples.order_by().values("pk")
-    labelled = samples.filter(pk__in=Label.objects.active().filter(sample__in=matches).values("sample"))
-    for rows in iterate_full_samples(labelled, reader):
-        counts.samples += len(rows)
-        labels = [
-            {"sample": row["id"], **{name: row[name] for name in PLACE_COLUMNS},
-             "json_value": dump_json(label["value"]), **{name: label[name] for name in LABEL_COLUMNS}}
-            for row in rows
-            for label in row["labels"]
-        ]  # fmt: skip
-        for row in rows:
-            counts.steps.setdefault(row["run"], set()).add(row["step"])
-        counts.rows += len(labels)
-        yield labels

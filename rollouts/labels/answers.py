@@ -60,11 +60,14 @@ def check_answers(project: Project, rubric: RubricVersion, by: User, answers: It
     return [check_answer(project, rubric, by, answer) for answer in answers]
 
 
-def check_answer(project: Project, rubric: RubricVersion, by: User, answer: Answer) -> CheckedAnswer:
+def check_answer(
+    project: Project, rubric: RubricVersion, by: User, answer: Answer, *, any_author: bool = False
+) -> CheckedAnswer:
+    """`any_author`: also answers of other people. Raises InvalidInputError."""
     source = parse_choice(answer.source, "source", Label.Source.values, default=Label.Source.HUMAN)
     question = find_question(project, rubric, answer.name)
     is_built_in = question in (REVIEW_QUESTION, FLAG_QUESTION)
-    author = check_author(answer.author, source, by, is_built_in=is_built_in)
+    author = check_author(answer.author, source, by, is_built_in=is_built_in, any_author=any_author)
     key = LabelKey(answer.sample, answer.name, source, author)
     if answer.value is None:
         return CheckedAnswer(key, None, LabelState(None, withdrawn=True))
@@ -97,10 +100,12 @@ def find_question(project: Project, rubric: RubricVersion, name: str) -> Questio
     raise InvalidInputError(message.format(name=str(name)[:40], known=known), "name")
 
 
-def check_author(author: str, source: str, by: User, *, is_built_in: bool) -> str:
-    """Returns the author that is stored: people label only in their own name."""
+def check_author(author: str, source: str, by: User, *, is_built_in: bool, any_author: bool = False) -> str:
+    """Returns the author that is stored: people label only in their own name, without `any_author`."""
     if source == Label.Source.HUMAN:
         if author and author != by.get_username():
+            if any_author:
+                return parse_text(author, "author", max_chars=MAX_AUTHOR_CHARS)
             raise InvalidInputError(_("You can label only in your own name. Leave `author` empty."), "author")
         return by.get_username()
     if is_built_in:

@@ -10,12 +10,13 @@ from typing import Any, Final, NamedTuple
 from rollouts.models import Label, LabelAction, LabelChange
 
 UPDATED_FIELDS: Final = (
-    "value", "number", "answer", "rationale", "rubric", "start", "end", "user", "withdrawn_at", "updated_at",
+    "value", "number", "answer", "rationale", "rubric", "rubric_number", "start", "end", "user", "withdrawn_at",
+    "updated_at",
 )  # fmt: skip
 
 
 class LabelState(NamedTuple):
-    """What of a label can change. `rubric` is an id."""
+    """What of a label can change. `rubric` is an id; `rubric_number` is that of a version which this server lacks."""
 
     value: Any
     rationale: str = ""
@@ -24,11 +25,13 @@ class LabelState(NamedTuple):
     end: int | None = None
     rubric: int | None = None
     answer: str = ""
+    rubric_number: int | None = None
 
     @classmethod
     def of_label(cls, label: Label) -> LabelState:
         withdrawn = label.withdrawn_at is not None
-        return cls(label.value, label.rationale, withdrawn, label.start, label.end, label.rubric_id, label.answer)
+        place = (label.start, label.end, label.rubric_id, label.answer, label.rubric_number)
+        return cls(label.value, label.rationale, withdrawn, *place)
 
     @classmethod
     def from_json(cls, values: list[Any]) -> LabelState:
@@ -61,7 +64,8 @@ class StoredChange(NamedTuple):
 
 def set_state(label: Label, state: LabelState, at: datetime) -> None:
     label.value, label.rationale, label.answer = state.value, state.rationale, state.answer
-    label.start, label.end, label.rubric_id = state.start, state.end, state.rubric
+    label.start, label.end = state.start, state.end
+    label.rubric_id, label.rubric_number = state.rubric, state.rubric_number
     label.number = get_number(state.value)
     label.withdrawn_at = at if state.withdrawn else None
     label.updated_at = at
@@ -131,6 +135,7 @@ def exclude_labels(before: dict[str, Any], labels: set[int]) -> dict[str, Any]:
 def build_history_row(label: Label, state: LabelState, at: datetime, *, undone: bool = False) -> LabelChange:
     """Returns the row for a state that is about to be replaced. `at`: when it was stored."""
     return LabelChange(
-        label=label, value=state.value, rationale=state.rationale, rubric_id=state.rubric, start=state.start,
-        end=state.end, withdrawn=state.withdrawn, undone=undone, at=at,
+        label=label, value=state.value, rationale=state.rationale, rubric_id=state.rubric,
+        rubric_number=state.rubric_number, start=state.start, end=state.end, withdrawn=state.withdrawn,
+        undone=undone, at=at,
     )  # fmt: skip

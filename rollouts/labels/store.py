@@ -186,7 +186,8 @@ def build_label(key: LabelKey, state: LabelState, run: Run, step_id: int, by: Us
     return Label(
         sample=key.sample, name=key.name, source=key.source, author=key.author, run=run, step_id=step_id, user=by,
         value=state.value, number=get_number(state.value), answer=state.answer, rationale=state.rationale,
-        rubric_id=state.rubric, start=state.start, end=state.end, created_at=at, updated_at=at,
+        rubric_id=state.rubric, rubric_number=state.rubric_number, start=state.start, end=state.end, created_at=at,
+        updated_at=at,
     )  # fmt: skip
 
 

@@ -101,6 +101,6 @@ def serialize_change(row: LabelChange) -> dict[str, Any]:
         "end": row.end,
         "withdrawn": row.withdrawn,
         "undone": row.undone,
-        "rubric": row.rubric.number if row.rubric else 0,
+        "rubric": row.version,
         "at": row.at,
     }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from django.apps import apps
 from django.conf import settings
 from django.db import models
-from django.db.models import Exists, OuterRef, Q, Subquery
+from django.db.models import Count, Exists, OuterRef, Q, Subquery
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -21,12 +21,15 @@ from rollouts.models.samples import Sample
 from rollouts.models.steps import Step
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from django.contrib.auth.models import AnonymousUser, User
 
 FLAG_NAME: Final = "flag"
 FLAG_PREFIX: Final = "flag."
 REVIEW_NAME: Final = "review"
 OK_ANSWER: Final = " ok "
+RUBRIC_NUMBER_HELP: Final = "of a version that only the server has that the label was imported from"
 
 
 def get_flag_name(reason: str) -> str:
@@ -116,6 +119,14 @@ class LabelQuerySet(models.QuerySet["Label"]):
         """Updates `Step.flags`. The caller holds the step's row lock."""
         Step.objects.filter(pk=step.pk).update(flags=self.count_flagged_samples(step))
 
+    def recount_steps(self, steps: Collection[int]) -> None:
+        """Updates `Step.flags` of many steps in two queries. The caller holds their row locks."""
+        visible = Sample.objects.visible().filter(step__in=steps).values("pk")
+        rows = self.flags().active().filter(step__in=steps, sample__in=visible).order_by().values_list("step")
+        counts = dict(rows.annotate(flagged=Count("sample", distinct=True)))
+        changed = [Step(pk=pk, flags=counts.get(pk, 0)) for pk in sorted(steps)]
+        Step.objects.bulk_update(changed, ["flags"])
+
 
 class Label(models.Model):
     """The current answer of one author to one question about one sample. Its earlier states are in `LabelChange`.
@@ -141,6 +152,7 @@ class Label(models.Model):
     answer = models.TextField(blank=True, default="", help_text="the chosen keys as ' a b ', or the text")
     rationale = models.TextField(blank=True, default="")
     rubric = models.ForeignKey(Rubric, models.RESTRICT, null=True, blank=True, related_name="+")
+    rubric_number = models.PositiveIntegerField(null=True, blank=True, help_text=RUBRIC_NUMBER_HELP)
     start = models.PositiveIntegerField(null=True, blank=True, help_text="first character of the response")
     end = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
@@ -168,6 +180,11 @@ class Label(models.Model):
         return format_value(self.value)
 
     @property
+    def version(self) -> int:
+        """The number of the rubric's version that was answered; 0 without one."""
+        return self.rubric.number if self.rubric else self.rubric_number or 0
+
+    @property
     def shown_source(self) -> str:
         return {"human": _("human"), "code": _("code"), "model": _("model")}[self.source]
 
@@ -184,6 +201,7 @@ class LabelChange(models.Model):
     value = models.JSONField()
     rationale = models.TextField(blank=True, default="")
     rubric = models.ForeignKey(Rubric, models.RESTRICT, null=True, blank=True, related_name="+")
+    rubric_number = models.PositiveIntegerField(null=True, blank=True, help_text=RUBRIC_NUMBER_HELP)
     start = models.PositiveIntegerField(null=True, blank=True)
     end = models.PositiveIntegerField(null=True, blank=True)
     withdrawn = models.BooleanField(default=False)
@@ -196,6 +214,10 @@ class LabelChange(models.Model):
     @property
     def shown(self) -> str:
         return format_value(self.value)
+
+    @property
+    def version(self) -> int:
+        return self.rubric.number if self.rubric else self.rubric_number or 0
 
 
 class LabelAction(models.Model):

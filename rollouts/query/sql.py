@@ -248,11 +248,11 @@ def build_personal_condition(name: str, scope: QueryScope) -> Q:
     if scope.reader is None:
         raise InvalidInputError(_("`is:{name}` needs a signed-in user.").format(name=name), "q")
     if name == "flagged-by-others":
-        others = scope.labels().flags().exclude(user=scope.reader)
+        others = scope.labels().flags().exclude(user=scope.reader, author=F("user__username"))
         return Q(pk__in=others.values("sample"))
     own = {"user": scope.reader, "run": scope.run}
     if name == "fine":
-        return Q(pk__in=Label.objects.approvals().active().filter(**own).values("sample"))
+        return Q(pk__in=Label.objects.approvals().active().filter(**own, author=F("user__username")).values("sample"))
     viewed = Q(pk__in=ViewedSample.objects.filter(**own).values("sample"))
     return ~viewed if name == "unseen" else viewed
 

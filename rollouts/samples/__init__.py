@@ -18,6 +18,7 @@ from rollouts.samples.bodies import (
     scan_dump_rows,
     scan_dump_rows_in_file,
 )
+from rollouts.samples.content_keys import COPY_MARK, SampleContent, load_contents
 from rollouts.samples.export import (
     EXPORT_SCHEMA,
     DrainableBuffer,
@@ -34,6 +35,7 @@ from rollouts.samples.final_answer import extract_final_answer
 from rollouts.samples.identity import (
     TURN_TOKEN,
     SampleIdGenerator,
+    compute_content_key,
     compute_prompt_key,
     get_identity_texts,
     normalize_prompt,
@@ -83,18 +85,19 @@ from rollouts.samples.unit_tests import UnitTestCase, UnitTestResults, parse_uni
 from rollouts.samples.values import is_number, text_to_float, to_float, to_integer, to_json, to_text
 
 __all__ = [
-    "BODY_SCHEMA_VERSION", "BodyLayout", "BodyWriter", "DrainableBuffer", "EXPORT_SCHEMA", "FIELD_POSITIONS",
-    "FIXED_FIELDS", "IMAGE_KEYS", "IMAGE_PART_TYPES", "INDEX_ROW_COLUMNS", "IndexRow", "IndexRowBuilder",
-    "IntermediateTracker", "LineProblem", "MISSING_BODY_MESSAGE", "MetricPoint", "NAME_MASK", "NUMBER_MASK",
-    "PROPERTIES_VERSION", "PROPERTY_CATALOG", "REWARD_METADATA", "ROWS_VERSION", "Record", "ResponseScan",
-    "ResponseTraits", "SampleBody", "SampleIdGenerator", "SampleImage", "SampleTiming", "SkippedRow",
-    "TEXT_PROPERTY_BITS", "TURN_TOKEN", "Template", "TrajectoryPosition", "UnitTestCase", "UnitTestResults",
-    "build_records", "build_trajectory_key", "compute_prompt_key", "compute_text_properties", "describe_json_type",
-    "dump_json", "export_jsonl", "export_parquet", "extract_final_answer", "extract_images", "extract_text_answer",
-    "fill_missing_values", "find_templates", "get_identity_texts", "insert_index_rows", "is_number",
-    "iterate_full_samples", "list_images", "list_part_images", "list_reward_columns", "load_bodies", "load_body",
-    "load_exported_labels", "load_texts", "normalize_prompt", "open_body_file", "parse_unit_tests",
-    "prefetch_step_relations", "read_dump_columns", "read_ground_truth", "read_timing", "scan_dump_rows",
-    "scan_dump_rows_in_file", "serialize_full_sample", "serialize_index_row", "split_shared_images", "text_to_float",
-    "to_float", "to_integer", "to_json", "to_text",
+    "BODY_SCHEMA_VERSION", "BodyLayout", "BodyWriter", "COPY_MARK", "DrainableBuffer", "EXPORT_SCHEMA",
+    "FIELD_POSITIONS", "FIXED_FIELDS", "IMAGE_KEYS", "IMAGE_PART_TYPES", "INDEX_ROW_COLUMNS", "IndexRow",
+    "IndexRowBuilder", "IntermediateTracker", "LineProblem", "MISSING_BODY_MESSAGE", "MetricPoint", "NAME_MASK",
+    "NUMBER_MASK", "PROPERTIES_VERSION", "PROPERTY_CATALOG", "REWARD_METADATA", "ROWS_VERSION", "Record",
+    "ResponseScan", "ResponseTraits", "SampleBody", "SampleContent", "SampleIdGenerator", "SampleImage",
+    "SampleTiming", "SkippedRow", "TEXT_PROPERTY_BITS", "TURN_TOKEN", "Template", "TrajectoryPosition",
+    "UnitTestCase", "UnitTestResults", "build_records", "build_trajectory_key", "compute_content_key",
+    "compute_prompt_key", "compute_text_properties", "describe_json_type", "dump_json", "export_jsonl",
+    "export_parquet", "extract_final_answer", "extract_images", "extract_text_answer", "fill_missing_values",
+    "find_templates", "get_identity_texts", "insert_index_rows", "is_number", "iterate_full_samples", "list_images",
+    "list_part_images", "list_reward_columns", "load_bodies", "load_body", "load_contents", "load_exported_labels",
+    "load_texts", "normalize_prompt", "open_body_file", "parse_unit_tests", "prefetch_step_relations",
+    "read_dump_columns", "read_ground_truth", "read_timing", "scan_dump_rows", "scan_dump_rows_in_file",
+    "serialize_full_sample", "serialize_index_row", "split_shared_images", "text_to_float", "to_float", "to_integer",
+    "to_json", "to_text",
 ]  # fmt: skip

@@ -31,8 +31,9 @@ class SampleBody(Record):
     source_dumps: list[Dump] = field(default_factory=list)
 
 
-def load_bodies(samples: Sequence[Sample]) -> dict[str, SampleBody]:
-    """Returns bodies by sample id. Raises StorageUnavailableError if a file cannot be read."""
+def load_bodies(samples: Sequence[Sample], columns: list[str] | None = None) -> dict[str, SampleBody]:
+    """Returns bodies by sample id, with these columns (default: all); `prompt` and `response` are always needed. Raises
+    StorageUnavailableError if a file cannot be read."""
     samples_by_dump: dict[int, dict[int, str]] = defaultdict(dict)
     owners = {sample.id: sample.dump_id for sample in samples}
     for sample in samples:
@@ -43,7 +44,7 @@ def load_bodies(samples: Sequence[Sample]) -> dict[str, SampleBody]:
     sources: dict[str, list[tuple[Dump, Record]]] = defaultdict(list)
     for dump in dumps:
         sample_ids = samples_by_dump[dump.pk]
-        for ordinal, record in load_dump_records(dump, sorted(sample_ids)).items():
+        for ordinal, record in load_dump_records(dump, sorted(sample_ids), columns).items():
             sources[sample_ids[ordinal]].append((dump, record))
     for sample_id, dump_records in sources.items():
         dump_records.sort(key=lambda source: source[0].pk != owners[sample_id])

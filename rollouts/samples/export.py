@@ -25,7 +25,7 @@ SAMPLE_FIELDS = (
     "group", "index", "trajectory", "final", "prompt_key", "score", "correct", "advantage", "chars", "tokens",
     "truncated", "staleness", "duration",
 )  # fmt: skip
-LABEL_COLUMNS = ("name", "value", "rationale", "source", "author", "start", "end", "updated_at")
+LABEL_COLUMNS = ("name", "value", "rationale", "source", "author", "start", "end", "created_at", "updated_at")
 LABEL_FIELDS = ("data_source", "expected", "tail")
 
 TEXT, NUMBER, INT, BOOL = pa.string(), pa.float64(), pa.int64(), pa.bool_()
@@ -80,7 +80,8 @@ def load_exported_labels(
     rows = Label.objects.active().filter(sample__in=ids).order_by("created_at", "pk")
     if reader is not None:
         rows = rows.readable_by(reader)
-    for row in rows.annotate(version=Coalesce("rubric__number", 0)).values("sample", "version", *LABEL_COLUMNS):
+    rows = rows.annotate(version=Coalesce("rubric__number", "rubric_number", 0))
+    for row in rows.values("sample", "version", *LABEL_COLUMNS):
         sample, version = row.pop("sample"), row.pop("version")
         labels[sample].append({**row, "rubric": version})
     return labels

@@ -117,6 +117,13 @@ def compute_prompt_key(prompt: str) -> str:
     return base64.b32encode(digest)[:KEY_CHARS].decode().lower()
 
 
+def compute_content_key(prompt_key: str, response: str) -> str:
+    """Returns 26 characters that are equal on every server for samples with the same prompt and response. `prompt_key`
+    is that of the prompt, `response` the one of `get_identity_texts`."""
+    digest = hashlib.sha256(encode_part(prompt_key) + encode_part(response)).digest()
+    return base64.b32encode(digest)[:KEY_CHARS].decode().lower()
+
+
 def normalize_prompt(prompt: str) -> str:
     """Normalizes a prompt for comparison: NFC, white space collapsed, chat turns as a `role` line and text.
 

@@ -35,6 +35,7 @@ DATASET_PARAMS = {
     "max_per_prompt": "Rows of one prompt at most.",
     "drop_near_duplicates": "true: texts that are almost the same as one before are left out.",
     "corrections": "false: corrected responses are not used.",
+    "ids": "With layout=labels, true: also the ids of this server: sample, run_id and attempt.",
     "form": "text, messages, or auto (default): as the first sample.",
 }
 
@@ -85,10 +86,14 @@ class ExportedDataset(ApiView):
 def build_dataset_response(request: Request, query: Params) -> StreamingHttpResponse:
     """Raises InvalidInputError, Http404."""
     runs = find_exported_runs(request, query)
+    options = exports.parse_options(runs[0].project, query)
+    if options.layout == "labels":  # the same on every server
+        runs.sort(key=lambda run: run.name)
     scopes = [parse_sample_scope(request, Params({**query, "run": run.uid})) for run in runs]
     results = [find_samples(**scope, q=query.get("q", ""), ordering="order") for scope in scopes]
     described = {name: query.get(name, "") for name in ("project", "run", "split", "step", "step_kind", "attempt", "q")}
-    options = exports.parse_options(runs[0].project, query)
+    if query.get("run"):
+        described["run"] = ", ".join(sorted(run.name for run in runs))
     export = exports.Export(
         project=runs[0].project,
         options=options,

@@ -12,6 +12,7 @@ VERB_NAMES = {
     "pin.create": N_("pinned a step"), "pin.note": N_("edited the note of a pin"), "pin.remove": N_("removed a pin"),
     "flag.raise": N_("flagged samples"), "flag.withdraw": N_("withdrew a flag"), "flag.undo": N_("undid a flag action"),
     "label.undo": N_("undid an action on labels"), "label.withdraw": N_("withdrew a label"),
+    "label.import": N_("imported labels"),
     "rubric.save": N_("changed the rubric"),
     "queue.create": N_("created a review queue"), "queue.update": N_("changed a review queue"),
     "queue.close": N_("closed a review queue"), "queue.reopen": N_("opened a review queue again"),
@@ -33,7 +34,7 @@ DETAIL_NAMES = {
     "role": N_("role"), "rule": N_("rule"), "before": N_("before"), "reason": N_("reason"), "label": N_("label"),
     "text": N_("text"), "flags": N_("flags"), "labels": N_("labels"), "questions": N_("questions"),
     "name": N_("name"), "author": N_("author"), "tag": N_("tag"), "scopes": N_("scopes"), "step": N_("step"),
-    "split": N_("split"), "note": N_("note"),
+    "split": N_("split"), "note": N_("note"), "new": N_("new"), "changed": N_("changed"),
 }  # fmt: skip
 MAX_DETAIL_CHARS = 200
 

@@ -26,7 +26,8 @@ def sample_labels_page(request: HttpRequest, pk: str) -> HttpResponse:
     project = sample.step.run.project
     rubric, texts = load_rubric(project), load_texts(sample)
     labels = load_labels([pk], reader=request.user).get(pk, [])
-    own = {row.name: row for row in labels if row.source == Label.Source.HUMAN and row.user_id == request.user.pk}
+    name = request.user.get_username()
+    own = {row.name: row for row in labels if row.source == Label.Source.HUMAN and row.author == name}
     if request.method != "POST":
         form = build_answer_form(rubric, own, texts["response"])
         return render(request, "labels/sample.html", build_context(request, sample, form, labels, texts))

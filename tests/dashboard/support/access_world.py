@@ -167,6 +167,10 @@ CALLS: dict[tuple[str, str], tuple[str, Any]] = {
     ("POST", "flags/"): ("annotator", {"sample": "{sample}", "reason": "other"}),
     ("PATCH", "flags/<int:pk>/"): ("annotator", {"text": "look"}),
     ("POST", "labels/"): ("annotator", {"sample": "{sample}", "name": "review", "value": "cannot-judge"}),
+    ("POST", "labels/import/"): (
+        "annotator",
+        {"project": "{slug}", "rows": [{"sample": "{sample}", "name": "review", "value": "cannot-judge"}]},
+    ),
     ("PATCH", "labels/<int:pk>/"): ("maintainer", {"withdrawn": True}),
     ("POST", "pins/range/"): ("maintainer", {"run": "{run}", "first": 1, "last": 3, "plan": "other"}),
     ("POST", "pins/"): ("maintainer", {"run": "{run}", "step": 1}),

@@ -181,7 +181,7 @@ def test_tables_have_all_labels_wide_and_long_and_the_same_bytes_again(
     ItemDecision.objects.create(item=item, name="correct", value=False, user=mate)
     rows, _ = export(mate, f"run={run.uid}", layout="samples", format=file_format)
     assert next(row for row in rows if row["response"] == "best")["label.correct"] is False  # a lead's decision
-    labels, _ = export(mate, f"run={run.uid}", layout="labels", format=file_format)
+    labels, _ = export(mate, f"run={run.uid}", layout="labels", ids="true", format=file_format)
     assert [(row["name"], json.loads(row["json_value"]), row["author"], row["rationale"]) for row in labels] == [
         ("correct", True, mate.username, ""), ("wrong", ["hack", "step"], mate.username, ""),
         ("correct", True, owner.username, "checked"),

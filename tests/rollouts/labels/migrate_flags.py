@@ -77,7 +77,7 @@ def undo() -> dict[str, Any]:
 
 def main() -> None:
     write_old_rows()
-    migrate("0021_labels")
+    migrate("0025_label_import")
     from rollouts.models import ViewedSample
 
     labels = read_labels()

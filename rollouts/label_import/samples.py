@@ -1,0 +1,296 @@
+"""Finds the samples that rows mean: by id, else by place, else by text. Queries are for all rows of a batch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeVar
+
+from django.db.models import Q
+from django.utils.translation import gettext as _
+
+from rollouts.label_import.rows import SampleClaims
+from rollouts.models import Project, Run, Sample, Step
+from rollouts.samples import SampleContent, load_contents
+
+STEPS_PER_QUERY: Final = 40  # SQLite limits the depth of a condition
+MAX_CANDIDATES: Final = 2_000  # of one row, whose texts are read
+STEP_COLUMNS: Final = ("pk", "run", "split", "step_kind", "step", "superseded", "attempt__key")
+
+
+T = TypeVar("T")
+
+
+class MatchedBy(StrEnum):
+    ID = "id"
+    PLACE = "place"
+    TEXT = "text"
+
+
+class StepPlace(NamedTuple):
+    pk: int
+    run: int
+    split: str
+    step_kind: str
+    step: int
+    superseded: bool
+    attempt: str
+
+
+class Candidate(NamedTuple):
+    pk: str
+    step: StepPlace
+    group: str
+    index: int | None
+    trajectory: str
+    prompt_key: str
+    chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """`samples` are those of the row, more than one only if all that match are wanted. `problem` says why there are
+    none; `is_ambiguous`: several match."""
+
+    samples: tuple[Candidate, ...] = ()
+    by: MatchedBy | None = None
+    problem: str = ""
+    is_ambiguous: bool = False
+
+
+@dataclass
+class SampleFinder:
+    """`run` is the one of rows that name none, or one that the project does not have."""
+
+    project: Project
+    run: Run | None = None
+    all_matches: bool = False
+    runs: dict[str, int] = field(default_factory=dict)  # by name, uid and alias
+    steps: dict[int, StepPlace] = field(default_factory=dict)
+    contents: dict[str, SampleContent] = field(default_factory=dict)
+
+    def find(self, rows: Mapping[int, SampleClaims]) -> dict[int, Match]:
+        """Returns the match of each row. Raises StorageUnavailableError."""
+        self.load_runs(rows.values())
+        found: dict[int, Match] = {}
+        reasons: dict[int, str] = {}
+        for by, find_candidates in (
+            (MatchedBy.ID, self.find_by_id),
+            (MatchedBy.PLACE, self.find_by_place),
+            (MatchedBy.TEXT, self.find_by_text),
+        ):
+            open_rows = {number: claims for number, claims in rows.items() if number not in found}
+            candidates = find_candidates(open_rows, reasons)
+            self.load_contents(open_rows, candidates)
+            for number, some in candidates.items():
+                kept = [candidate for candidate in some if self.agrees(open_rows[number], candidate)]
+                if some and not kept:
+                    reasons[number] = describe_disagreement(by)
+                elif kept:
+                    found[number] = self.choose(kept, by)
+        return {number: found.get(number) or Match(problem=reasons.get(number) or self.describe(rows[number]))
+                for number in rows}  # fmt: skip
+
+    def choose(self, kept: Sequence[Candidate], by: MatchedBy) -> Match:
+        """Prefers samples of current steps."""
+        chosen = [candidate for candidate in kept if not candidate.step.superseded] or list(kept)
+        if len(chosen) == 1 or self.all_matches:
+            return Match(tuple(chosen), by)
+        message = _("{count} samples match. Add what tells them apart: run, split, step, group or index.")
+        return Match(problem=message.format(count=f"{len(chosen):,}"), is_ambiguous=True)
+
+    def load_runs(self, rows: Iterable[SampleClaims]) -> None:
+        names = {name for claims in rows for name in (claims.run, claims.run_id) if name} - self.runs.keys()
+        known = Q(uid__in=names) | Q(name__in=names) | Q(aliases__uid__in=names)
+        found = self.project.runs.filter(known, deleted_at=None).values_list("pk", "name", "uid", "aliases__uid")
+        rows_found = list(found) if names else []
+        for pk, _name, uid, alias in rows_found:
+            self.runs |= {key: pk for key in (alias, uid) if key}
+        for pk, name, _uid, _alias in rows_found:
+            self.runs[name] = pk
+
+    def get_run(self, claims: SampleClaims) -> int | None:
+        """Returns the run that the row names, or the one for rows that name none that the project has."""
+        known = self.runs.get(claims.run_id) or self.runs.get(claims.run)
+        return known or (self.run.pk if self.run else None)
+
+    def load_steps(self, rows: Iterable[tuple[Any, ...]]) -> list[StepPlace]:
+        steps = [StepPlace(*row) for row in rows]
+        self.steps |= {step.pk: step for step in steps}
+        return steps
+
+    def load_candidates(self, condition: Q) -> list[Candidate]:
+        """Visible samples of the project's runs."""
+        rows = Sample.objects.visible().filter(condition, step__run__project=self.project, step__run__deleted_at=None)
+        columns = ("pk", "step", "group", "index", "trajectory", "prompt_key", "chars")
+        values = list(rows.order_by().values_list(*columns))
+        missing = {row[1] for row in values} - self.steps.keys()
+        for part in split(sorted(missing), 500):
+            self.load_steps(Step.objects.filter(pk__in=part).values_list(*STEP_COLUMNS))
+        return [Candidate(pk, self.steps[step], *rest) for pk, step, *rest in values]
+
+    def find_by_id(self, rows: Mapping[int, SampleClaims], reasons: dict[int, str]) -> dict[int, list[Candidate]]:
+        ids = {claims.sample for claims in rows.values() if claims.sample.isascii() and claims.sample.isprintable()}
+        by_id = {candidate.pk: candidate for candidate in self.load_candidates(Q(pk__in=ids - {""}))} if ids else {}
+        found = {}
+        for number, claims in rows.items():
+            if candidate := by_id.get(claims.sample):
+                found[number] = [candidate]
+            elif claims.sample:
+                reasons[number] = _("The project has no sample with this id.")
+        return found
+
+    def find_by_place(self, rows: Mapping[int, SampleClaims], reasons: dict[int, str]) -> dict[int, list[Candidate]]:
+        placed = {n: claims for n, claims in rows.items() if claims.has_place and self.get_run(claims) is not None}
+        steps = self.find_steps(placed)
+        wanted: dict[int, list[SampleClaims]] = defaultdict(list)
+        for number, claims in placed.items():
+            if not steps[number]:
+                reasons[number] = _("The run has no such step.")
+            for step in steps[number]:
+                wanted[step.pk].append(claims)
+        index = CandidateIndex(
+            candidate
+            for part in split(sorted(wanted), STEPS_PER_QUERY)
+            for candidate in self.load_candidates(join(build_step_condition(step, wanted[step]) for step in part))
+        )
+        found = {}
+        for number, claims in placed.items():
+            found[number] = [candidate for step in steps[number] for candidate in index.find(step.pk, claims)]
+            if steps[number] and not found[number]:
+                reasons[number] = _("The step has no sample at this place.")
+        return found
+
+    def find_steps(self, rows: Mapping[int, SampleClaims]) -> dict[int, list[StepPlace]]:
+        """The steps that each row may mean: current ones, unless it names an attempt of the run."""
+        numbers = {claims.step for claims in rows.values()}
+        runs = {self.get_run(claims) for claims in rows.values()}
+        loaded = self.load_steps(Step.objects.filter(run__in=runs, step__in=numbers).values_list(*STEP_COLUMNS))
+        by_number: dict[tuple[int, int], list[StepPlace]] = defaultdict(list)
+        for step in loaded:
+            by_number[step.run, step.step].append(step)
+        found = {}
+        for number, claims in rows.items():
+            run, at = self.get_run(claims), claims.step
+            assert run is not None and at is not None
+            some = [step for step in by_number[run, at] if is_step(claims, step)]
+            attempt = [step for step in some if step.attempt == claims.attempt]
+            found[number] = attempt or [step for step in some if not step.superseded]
+        return found
+
+    def find_by_text(self, rows: Mapping[int, SampleClaims], reasons: dict[int, str]) -> dict[int, list[Candidate]]:
+        asked = {n: claims for n, claims in rows.items() if claims.has_text}
+        if not asked:
+            return {}
+        by_key: dict[str, list[Candidate]] = defaultdict(list)
+        condition = Q(prompt_key__in={claims.prompt_key for claims in asked.values()})
+        if all(claims.chars is not None for claims in asked.values()):
+            condition &= Q(chars__in={claims.chars for claims in asked.values()})
+        if all(claims.step is not None for claims in asked.values()):
+            condition &= Q(step__step__in={claims.step for claims in asked.values()})
+        for candidate in self.load_candidates(condition):
+            by_key[candidate.prompt_key].append(candidate)
+        found = {}
+        for number, claims in asked.items():
+            run = self.get_run(claims)
+            some = by_key[claims.prompt_key]
+            some = [row for row in some if (run is None or row.step.run == run) and is_place(claims, row)]
+            found[number] = some[:MAX_CANDIDATES]
+            if not some:
+                reasons[number] = reasons.get(number) or _("No sample has this prompt and response.")
+        return found
+
+    def load_contents(self, rows: Mapping[int, SampleClaims], candidates: Mapping[int, Sequence[Candidate]]) -> None:
+        """Reads the texts of the candidates whose rows say something about them."""
+        ids = {row.pk for number, some in candidates.items() if rows[number].needs_content for row in some}
+        for part in split(sorted(ids - self.contents.keys()), 1_000):
+            self.contents |= load_contents(list(Sample.objects.filter(pk__in=part).order_by("dump", "ordinal")))
+
+    def agrees(self, claims: SampleClaims, candidate: Candidate) -> bool:
+        """Whether the sample is what the row says, as far as it can be compared."""
+        run = self.runs.get(claims.run_id) or self.runs.get(claims.run)
+        if (run is not None and candidate.step.run != run) or not is_place(claims, candidate):
+            return False
+        if not claims.needs_content:
+            return True
+        content = self.contents.get(candidate.pk)
+        if content is None:
+            return False
+        if claims.turn is not None and content.turn != claims.turn:
+            return False
+        if claims.content_key and content.key != claims.content_key:
+            return False
+        return not claims.text_key or content.text_key == claims.text_key
+
+    def describe(self, claims: SampleClaims) -> str:
+        """Why no way to find the sample applies."""
+        named = claims.run or claims.run_id
+        if named and self.get_run(claims) is None:
+            return _("The project has no run {name}.").format(name=repr(named[:60]))
+        if claims.step is not None and not named and not claims.prompt_key:
+            return _("The row has a step, but names no run.")
+        return _("The row names no sample: by id, by run, step, group and index, or by prompt and response.")
+
+
+class CandidateIndex:
+    """Samples by step, and by group and index in it."""
+
+    def __init__(self, candidates: Iterable[Candidate]) -> None:
+        self.by_look: dict[tuple[Any, ...], list[Candidate]] = defaultdict(list)
+        for row in candidates:
+            for look in ((), ("group", row.group), ("index", row.index), ("key", row.prompt_key)):
+                self.by_look[(row.step.pk, *look)].append(row)
+
+    def find(self, step: int, claims: SampleClaims) -> Iterator[Candidate]:
+        look: tuple[Any, ...] = ()
+        if claims.group:
+            look = ("group", claims.group)
+        elif claims.prompt_key:
+            look = ("key", claims.prompt_key)
+        elif claims.index is not None:
+            look = ("index", claims.index)
+        return (row for row in self.by_look.get((step, *look), ()) if is_place(claims, row))
+
+
+def split(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (values[start : start + size] for start in range(0, len(values), size))
+
+
+def build_step_condition(step: int, rows: Sequence[SampleClaims]) -> Q:
+    """The samples of a step that these rows may mean."""
+    condition = Q(step=step)
+    if all(claims.group for claims in rows):
+        return condition & Q(group__in={claims.group for claims in rows})
+    if all(claims.prompt_key for claims in rows):
+        return condition & Q(prompt_key__in={claims.prompt_key for claims in rows})
+    if all(claims.index is not None for claims in rows):
+        return condition & Q(index__in={claims.index for claims in rows})
+    return condition
+
+
+def join(conditions: Iterable[Q]) -> Q:
+    return Q(*conditions, _connector=Q.OR)
+
+
+def is_step(claims: SampleClaims, step: StepPlace) -> bool:
+    claimed = ((claims.split, step.split), (claims.step_kind, step.step_kind))
+    return all(not claim or claim == value for claim, value in claimed) and claims.step in (None, step.step)
+
+
+def is_place(claims: SampleClaims, row: Candidate) -> bool:
+    """Whether the sample is at the place that the row says."""
+    named = ((claims.group, row.group), (claims.trajectory, row.trajectory), (claims.prompt_key, row.prompt_key))
+    same = all(not claim or claim == value for claim, value in named)
+    return same and claims.index in (None, row.index) and is_step(claims, row.step)
+
+
+def describe_disagreement(by: MatchedBy) -> str:
+    match by:
+        case MatchedBy.ID:
+            return _("The sample with this id has another place or text than the row says.")
+        case MatchedBy.PLACE:
+            return _("The sample at this place has another prompt or response.")
+        case _:
+            return _("No sample has this prompt and response.")

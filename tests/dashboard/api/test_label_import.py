@@ -1,0 +1,245 @@
+"""`POST labels/import/`: how samples are found, what is refused, whose labels may be imported, which answer holds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from rollouts.labels import Answer, save_rubric, store_labels
+from rollouts.models import Label, LabelChange, Project, Run, Sample
+from tests.dashboard.support.api_client import ApiClient
+from tests.rollouts.support.query_rows import push
+from tests.support import builders
+
+pytestmark = pytest.mark.django_db
+QUESTIONS = [
+    {"key": "correct", "title": "Right?", "kind": "yes-no", "range": True},
+    {"key": "quality", "title": "Quality", "kind": "rating"},
+    *({"key": f"q{n}", "title": "Q", "kind": "yes-no"} for n in range(10)),
+]
+ROWS: list[dict[str, Any]] = [
+    {"prompt": "p1", "response": "best", "group": "a", "index": 0},
+    {"prompt": "p1", "response": "worst", "group": "a", "index": 1},
+    {"prompt": [{"role": "user", "content": "p2"}], "response": "from messages"},
+]
+YES = {"name": "correct", "value": True}
+
+
+@pytest.fixture
+def run(project: Project, owner: User) -> Run:
+    save_rubric(project, owner, QUESTIONS)
+    run = builders.run(project, "grpo")
+    for step in (1, 2):
+        push(run, ROWS, step=step)
+    push(run, ROWS[:1], step=1, split="eval")
+    return run
+
+
+def post(user: User, rows: list[Any], **fields: Any) -> dict[str, Any]:
+    response = ApiClient.with_token(user, "annotate")(
+        "POST", "labels/import/", {"project": "math", "rows": rows} | fields
+    )
+    assert response.status_code == 200, response.content
+    result: dict[str, Any] = response.json()
+    return result
+
+
+def find(run: Run, tail: str, step: int = 1, split: str = "train") -> Sample:
+    return Sample.objects.get(step__run=run, step__step=step, step__split=split, tail=tail)
+
+
+def list_problems(result: dict[str, Any]) -> list[tuple[int, str, str]]:
+    return [(row["row"], row["kind"], row["message"]) for row in result["problems"]]
+
+
+def test_a_sample_is_found_by_id_place_or_text(run: Run, mate: User) -> None:
+    best, worst = find(run, "best"), find(run, "worst", 2)
+    told = {"run": "grpo", "split": "train", "step": 2, "group": "a"}
+    rows = [
+        {"sample": best.pk, **YES},
+        {**told, "index": 1, "name": "quality", "value": 2, "score": 0.5},
+        {"prompt": [{"role": "user", "content": "p2"}], "response": "from messages", "step": 1, **YES},
+        {"prompt": "<|im_start|>user\np2<|im_end|>", "response": "from messages", "run": run.uid, "step": 2, **YES},
+        # an id that is not here, or that is of another sample: the place, or the text, decides
+        {"sample": "a" * 52, **told, "index": 0, "name": "quality", "value": 5},
+        {"sample": best.pk, **told, "index": 1, **YES},
+    ]
+    result = post(mate, rows)
+    assert result["labels"] == {"new": 6, "changed": 0, "unchanged": 0} and result["problems"] == []
+    assert result["matched"] == {"id": 1, "place": 4, "text": 1} and result["unused_fields"] == ["score"]
+    assert Label.objects.get(sample=worst.pk, name="correct").author == "mina"
+    assert Label.objects.filter(sample=best.pk).count() == 1
+    assert {row.step.step for row in Label.objects.filter(sample__in=Sample.objects.filter(tail="from messages"))} == {
+        1,
+        2,
+    }
+
+
+def test_what_is_not_imported_is_listed_with_its_reason_and_costs_only_itself(run: Run, mate: User) -> None:
+    best = find(run, "best")
+    other = builders.run(builders.project("elsewhere"), "grpo")
+    push(other, ROWS)
+    foreign = Sample.objects.filter(step__run=other).first()
+    place = {"run": "grpo", "step": 1, "group": "a", "index": 0}
+    rows: list[Any] = [
+        {"sample": foreign.pk, **YES},  # type: ignore[union-attr]
+        {"run": "gone", "step": 1, "index": 0, **YES},
+        {**place, "step": 9, **YES},
+        {**place, "index": 7, **YES},
+        {**place, "split": "train", "prompt": "p1", "response": "changed", **YES},
+        {"sample": best.pk, "step": 2, **YES},
+        YES,
+        {"prompt": "p1", "response": "best", **YES},
+        {**place, **YES},
+        {"sample": best.pk, "name": "quality", "value": 9},
+        {"sample": best.pk, "name": "unknown", "value": 1},
+        {"sample": best.pk, "name": "correct"},
+        {"sample": best.pk, **YES, "start": 0, "end": 99},
+        {"sample": best.pk, **YES, "updated_at": "2999-01-01"},
+        {"sample": best.pk, **YES, "updated_at": "yesterday"},
+        {"sample": best.pk, **YES, "source": "robot"},
+        {"sample": best.pk, **YES, "source": "model"},
+        {"sample": best.pk, "name": "correct", "json_value": "yes"},
+        {"response": "best", **YES},
+        "no object",
+        {"sample": best.pk, **YES},
+    ]
+    result = post(mate, rows)
+    expected = [
+        ("unmatched", "no sample with this id"), ("unmatched", "no run 'gone'"), ("unmatched", "no such step"),
+        ("unmatched", "no sample at this place"), ("unmatched", "No sample has this prompt and response"),
+        ("unmatched", "another place or text"), ("unmatched", "names no sample"), ("ambiguous", "3 samples match"),
+        ("ambiguous", "2 samples match"), ("invalid", "`quality` must be"), ("invalid", "no question `unknown`"),
+        ("invalid", "`value` is required"), ("invalid", "ends after the response"), ("invalid", "in the future"),
+        ("invalid", "must be a time"), ("invalid", "`source` must be"), ("invalid", "`author` is required"),
+        ("invalid", "not JSON"), ("invalid", "both `prompt` and `response`"), ("invalid", "not an object"),
+    ]  # fmt: skip
+    assert [(row, kind) for row, kind, _ in list_problems(result)] == [
+        (n, kind) for n, (kind, _) in enumerate(expected)
+    ]
+    for (_row, _kind, message), (_, part) in zip(list_problems(result), expected, strict=True):
+        assert part in message
+    assert result["labels"]["new"] == 1 and Label.objects.count() == 1
+
+    every = post(mate, rows[7:8], all_matches=True)
+    assert every["labels"] == {"new": 2, "changed": 0, "unchanged": 1} and every["problems"] == []
+    assert post(mate, [{"step": 2, "group": "a", "index": 0, **YES}], run="grpo")["labels"]["unchanged"] == 1
+
+
+def test_the_newer_answer_of_an_author_holds_and_nothing_changes_twice(run: Run, mate: User, owner: User) -> None:
+    best = find(run, "best")
+    store_labels(run, mate, [Answer(best.pk, "correct", True)])
+    label = Label.objects.get()
+    long_ago = {"updated_at": (label.updated_at - timedelta(days=9)).isoformat()}
+    later = {"updated_at": (label.updated_at + timedelta(seconds=9)).isoformat()}
+    no, bad = (
+        {"sample": best.pk, "name": "correct", "value": False},
+        {"sample": best.pk, "name": "flag", "value": "bad"},
+    )
+    assert [kind for _, kind, _ in list_problems(post(mate, [no | long_ago]))] == ["older"]
+    assert post(mate, [no | {"value": True} | long_ago])["labels"]["unchanged"] == 1
+    # a row without a time has that of its file
+    assert [kind for _, kind, _ in list_problems(post(mate, [no], time=long_ago["updated_at"]))] == ["older"]
+    assert not LabelChange.objects.exists() and Label.objects.get().updated_at == label.updated_at
+
+    assert post(mate, [no | later, no | {"value": True} | long_ago, bad | later], dry_run=True)["labels"] == {
+        "new": 1, "changed": 1, "unchanged": 1
+    }  # fmt: skip
+    assert Label.objects.get().value is True
+    for _time in range(2):
+        result = post(mate, [no | later, bad | later])
+    assert result["labels"] == {"new": 0, "changed": 0, "unchanged": 2}
+    label.refresh_from_db()
+    assert (label.value, label.updated_at.isoformat()) == (False, later["updated_at"])
+    assert [(row.value, row.at) for row in LabelChange.objects.all()] == [
+        (True, Label.objects.get(name="correct").created_at)
+    ]
+    best.step.refresh_from_db()
+    assert best.step.flags == 1
+
+    # an older OK does not withdraw the newer flag that says bad, and the other way around
+    ok = {"sample": best.pk, "name": "review", "value": "ok"}
+    assert [kind for _, kind, _ in list_problems(post(mate, [ok | long_ago]))] == ["older"]
+    newest = {"updated_at": datetime.now(UTC).isoformat()} | {
+        "updated_at": (label.updated_at + timedelta(hours=1)).isoformat()
+    }
+    assert post(mate, [ok | newest])["labels"]["new"] == 1
+    best.step.refresh_from_db()
+    assert best.step.flags == 0 and Label.objects.get(name="flag").withdrawn_at is not None
+    assert list_problems(post(mate, [bad | later]))[0][1] == "older"
+    assert set(run.project.audit.filter(verb="label.import").values_list("user__username", flat=True)) == {"mina"}
+    assert owner.pk not in Label.objects.values_list("user", flat=True)
+
+
+def test_people_import_their_own_labels_and_a_maintainer_those_of_others(
+    run: Run, project: Project, mate: User, owner: User
+) -> None:
+    best, nina = find(run, "best"), builders.member(project, "nina", "annotator")
+    lead, vera = builders.member(project, "lead", "maintainer"), builders.member(project, "vera", "viewer")
+    rows = [
+        {"sample": best.pk, **YES},
+        {"sample": best.pk, **YES, "author": "mina"},
+        {"sample": best.pk, **YES, "author": "someone else"},
+        {"sample": best.pk, **YES, "source": "model", "author": "judge"},
+        {"sample": best.pk, **YES, "source": "code", "author": "mina"},
+    ]
+    result = post(nina, rows)
+    assert [(row, kind) for row, kind, _ in list_problems(result)] == [(1, "forbidden"), (2, "forbidden")]
+    assert "Only a maintainer" in result["problems"][0]["message"]
+    assert {(row.author, row.source) for row in Label.objects.all()} == {
+        ("nina", "human"), ("judge", "model"), ("mina", "code")
+    }  # fmt: skip
+    assert post(lead, rows[1:3])["labels"]["new"] == 2
+    held = {row.author: row.user.username for row in Label.objects.filter(source="human")}
+    assert held == {"nina": "nina", "mina": "mina", "someone else": "lead"}
+    entry = project.audit.filter(verb="label.import").latest("pk")
+    assert entry.user == lead and entry.detail == {"new": 2, "changed": 0, "author": "mina, someone else"}
+    # the label of another person is nobody's own answer
+    page = ApiClient.signed_in(lead)("GET", f"/samples/{best.pk}/labels/").content.decode()
+    assert "someone else" in page and 'value="yes" checked' not in page.replace("checked=", "checked")
+
+    body = {"project": "math", "rows": rows[:1]}
+    for caller in (ApiClient.with_token(vera, "annotate"), ApiClient.with_token(lead, "read")):
+        assert caller("POST", "labels/import/", body).status_code == 403
+    stranger = User.objects.create_user("stranger")
+    assert ApiClient.signed_in(stranger)("POST", "labels/import/", body).status_code == 404
+    assert owner.username not in held
+
+
+def test_a_request_that_is_not_valid_says_why(run: Run, mate: User) -> None:
+    api = ApiClient.with_token(mate, "annotate")
+    for body, field in (
+        ({"rows": []}, "rows"),
+        ({"rows": [YES] * 2001}, "rows"),
+        ({"rows": [YES], "run": "gone"}, "run"),
+        ({"rows": [YES], "time": "noon"}, "time"),
+        ({"rows": [YES], "other": 1}, "other"),
+    ):
+        response = api("POST", "labels/import/", {"project": "math", **body})
+        assert (response.status_code, response.json()["error"]["field"]) == (400, field)
+
+
+def test_thousands_of_rows_take_as_many_queries_as_a_few(project: Project, run: Run, owner: User) -> None:
+    """Next to the statements that write many rows each."""
+    texts = [{"prompt": f"p{n // 4}", "response": f"r{n}", "group": f"g{n // 4}", "index": n % 4} for n in range(40)]
+    for step in (10, 11):
+        push(run, texts, step=step)
+    rows = [
+        {"run": "grpo", "step": step, **text, "name": f"q{name}", "value": True, "source": "model", "author": author}
+        for author in "abc"
+        for name in range(10)
+        for step in (10, 11)
+        for text in texts
+    ]
+    counts = []
+    for part in (rows[:80], rows[80:2_080], rows[:2_000]):
+        with CaptureQueriesContext(connection) as queries:
+            assert post(owner, part)["problems"] == []
+        assert len(queries.captured_queries) < 90
+        counts.append(sum(not query["sql"].startswith("INSERT") for query in queries.captured_queries))
+    assert max(counts) <= min(counts) + 5 and Label.objects.count() == 2_080

@@ -127,6 +127,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     limits("--max-per-prompt", default="", metavar="N", help="rows of one prompt at most")
     limits("--drop-near-duplicates", action="store_true", help="leave out texts that are almost the same")
     limits("--no-corrections", action="store_true", help="do not use corrected responses")
+    limits("--ids", action="store_true", help="labels: also the ids of this server")
     limits("--form", choices=("auto", "text", "messages"), default="", help="default: as the first sample")
     add_server_arguments(parser)
 

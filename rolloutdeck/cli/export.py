@@ -40,6 +40,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         query["project"] = require_project(args, settings)
     query |= {"drop_near_duplicates": "true"} if args.drop_near_duplicates else {}
+    query |= {"ids": "true"} if args.ids else {}
     query |= {"corrections": "false"} if args.no_corrections else {}
     with tempfile.TemporaryFile() as file:
         download_archive(server, query, file)

@@ -37,8 +37,8 @@ class ExportOptions:
     """`signal` says which of two responses is better: the `score`, the answers to a question (`asked`) of a `label`, or
     the `rank` that people gave. A pair needs a difference of scores above `min_margin`. With KTO a response is good
     from `threshold` on. `corrections`: a response that a person corrected is replaced by the correction, which in pairs
-    is better than the response. `form`: conversations as messages or as text; `auto` is that of the first sample. `ids`: labels
-    also have the ids of this server, for programs that join them with samples."""
+    is better than the response. `form`: conversations as messages or as text; `auto` is that of the first sample.
+    `ids`: labels also have the ids of this server, for programs that join them with samples."""
 
     layout: str = "samples"
     format: str = "jsonl"

@@ -10,7 +10,7 @@ from rolloutdeck.protocol import LABEL_SOURCES, SPLITS
 
 
 def add_labels_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list | add | rubric | reward-check")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list | add | import | rubric | reward-check")
     shown = verbs.add_parser("list", help="list the labels of a run")
     add_run_arguments(shown)
     shown.add_argument("--sample", default="", metavar="ID")
@@ -34,6 +34,7 @@ def add_labels_arguments(parser: argparse.ArgumentParser) -> None:
     added.add_argument("--start", type=int, metavar="N", help="first character of the response that it is about")
     added.add_argument("--end", type=int, metavar="N", help="the character after the last one")
     add_server_arguments(added)
+    _add_import_arguments(verbs.add_parser("import", help="import labels that `export` or another program wrote"))
     rubric = verbs.add_parser("rubric", help="print the questions of a project as JSON, or change them")
     rubric.add_argument("--project", default="", help="default: ROLLOUTDECK_PROJECT")
     rubric.add_argument("--version", type=int, metavar="N", help="default: the newest")
@@ -41,6 +42,19 @@ def add_labels_arguments(parser: argparse.ArgumentParser) -> None:
     add_server_arguments(rubric)
 
     _add_reward_check_arguments(verbs.add_parser("reward-check", help="compare what people say with the score"))
+
+
+def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    file_help = "JSON lines, also .gz; the folder or ZIP file of an export of labels; or - for standard input"
+    add("file", type=Path, metavar="FILE", help=file_help)
+    add("--project", default="", help="default: ROLLOUTDECK_PROJECT")
+    add("--run", default="", help="run of rows that name none, or one that the project does not have")
+    add("--all-matches", action="store_true", help="a row labels all samples that it matches")
+    add("--dry-run", action="store_true", help="only print what would change")
+    add("--unmatched", type=Path, metavar="FILE", help="write the rows that were not imported, each with its problem")
+    add("--json", action="store_true", help="print the counts as JSON")
+    add_server_arguments(parser)
 
 
 def _add_reward_check_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rolloutdeck.cli.common import connect, format_count, print_message, require_project, send_request
+from rolloutdeck.cli.review.label_import import import_labels
 from rolloutdeck.cli.review.reward_check import check_reward
 from rolloutdeck.cli.samples import find_run, remove_control_characters
 from rolloutdeck.errors import UsageError
@@ -24,7 +25,13 @@ JsonObject = Mapping[str, Any]
 
 
 def main(args: argparse.Namespace) -> int:
-    verbs = {"list": list_labels, "add": add_labels, "rubric": show_rubric, "reward-check": check_reward}
+    verbs = {
+        "list": list_labels,
+        "add": add_labels,
+        "import": import_labels,
+        "rubric": show_rubric,
+        "reward-check": check_reward,
+    }
     return verbs[args.verb](args)
 
 

@@ -34,7 +34,7 @@ DETAIL_NAMES = {
     "role": N_("role"), "rule": N_("rule"), "before": N_("before"), "reason": N_("reason"), "label": N_("label"),
     "text": N_("text"), "flags": N_("flags"), "labels": N_("labels"), "questions": N_("questions"),
     "name": N_("name"), "author": N_("author"), "tag": N_("tag"), "scopes": N_("scopes"), "step": N_("step"),
-    "split": N_("split"), "note": N_("note"), "new": N_("new"), "changed": N_("changed"),
+    "split": N_("split"), "note": N_("note"), "new": N_("new labels"), "changed": N_("changed labels"),
 }  # fmt: skip
 MAX_DETAIL_CHARS = 200
 

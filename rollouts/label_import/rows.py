@@ -109,7 +109,7 @@ def parse_row(row: Mapping[str, Any], now: datetime) -> tuple[SampleClaims, Impo
 
 
 def parse_claims(row: Mapping[str, Any]) -> SampleClaims:
-    texts = {name: parse_name(row.get(name), name) for name in PLACE_FIELDS}
+    texts: dict[str, Any] = {name: parse_name(row.get(name), name) for name in PLACE_FIELDS}
     claims = SampleClaims(
         **texts,
         sample=parse_name(row.get("sample"), "sample"),

@@ -39,7 +39,8 @@ class StepPlace(NamedTuple):
     attempt: str
 
 
-class Candidate(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Candidate:
     pk: str
     step: StepPlace
     group: str
@@ -165,7 +166,7 @@ class SampleFinder:
 
     def find_steps(self, rows: Mapping[int, SampleClaims]) -> dict[int, list[StepPlace]]:
         """The steps that each row may mean: current ones, unless it names an attempt of the run."""
-        numbers = {claims.step for claims in rows.values()}
+        numbers = {claims.step for claims in rows.values() if claims.step is not None}
         runs = {self.get_run(claims) for claims in rows.values()}
         loaded = self.load_steps(Step.objects.filter(run__in=runs, step__in=numbers).values_list(*STEP_COLUMNS))
         by_number: dict[tuple[int, int], list[StepPlace]] = defaultdict(list)

@@ -80,10 +80,10 @@ def load_exported_labels(
     rows = Label.objects.active().filter(sample__in=ids).order_by("created_at", "pk")
     if reader is not None:
         rows = rows.readable_by(reader)
-    rows = rows.annotate(version=Coalesce("rubric__number", "rubric_number", 0))
-    for row in rows.values("sample", "version", *LABEL_COLUMNS):
-        sample, version = row.pop("sample"), row.pop("version")
-        labels[sample].append({**row, "rubric": version})
+    rows = rows.annotate(answered=Coalesce("rubric__number", "rubric_number", 0))
+    for row in rows.values("sample", "answered", *LABEL_COLUMNS):
+        sample, answered = row.pop("sample"), row.pop("answered")
+        labels[sample].append({**row, "rubric": answered})
     return labels
 
 

@@ -22,6 +22,7 @@ if (document.getElementById("flag-here")) scripts.push(import("./flags/inline_fl
 if (document.getElementById("sample")) scripts.push(import("./review/viewed.js"));
 if (document.getElementById("queue-review")) scripts.push(import("./queues/review.js"));
 if (document.querySelector("[data-decision-url]")) scripts.push(import("./review/review.js"));
+if (document.querySelector("[data-import-labels]")) scripts.push(import("./exports/import_labels.js"));
 // Without its script a key would follow a link instead.
 Promise.allSettled(scripts).then(() => {
   startKeys();

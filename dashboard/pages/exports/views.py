@@ -49,6 +49,7 @@ def export_page(request: HttpRequest) -> HttpResponse:
             for question in reward_check.list_reward_questions(run.project)
         ],
         "command": build_command(run, scope),
+        "may_import": common.role_allows(run.project.role_of(request.user), "annotator"),
     }  # fmt: skip
     try:
         context["count"] = count_samples(request, run, scope)

@@ -13,6 +13,7 @@ from rollouts.errors import InvalidInputError
 from rollouts.label_import import FIELDS, MAX_IMPORT_ROWS, ImportOptions, import_rows
 from rollouts.models import Run
 
+MAX_LISTED_FIELDS = 100
 ROW_TEXT = f"At most {MAX_IMPORT_ROWS:,} objects with these fields: {', '.join(FIELDS)}. "
 ROW_TEXT += "A sample is found by `sample`, else by run, step, group and index, else by prompt and response."
 
@@ -61,7 +62,7 @@ class LabelImport(ApiView):
             "labels": {name: result.labels[name] for name in ("new", "changed", "unchanged")},
             "matched": {name: result.matched[name] for name in ("id", "place", "text")},
             "problems": [asdict(problem) for problem in result.problems],
-            "unused_fields": sorted(result.unused_fields),
+            "unused_fields": sorted(result.unused_fields)[:MAX_LISTED_FIELDS],
         }
         return Response(response)
 

@@ -1,0 +1,122 @@
+// Imports labels of a file: sends its rows in parts, shows the counts, and lists the rows that were not imported.
+import { fill, gettext, ngettext } from "../common/i18n.js";
+
+const MAX_ROWS = 1000; // of one request
+const MAX_CHARS = 2_000_000;
+const MAX_LISTED = 50;
+
+const box = document.querySelector("[data-import-labels]");
+const [status, list, left] = ["[role=status]", "ul", "a[download]"].map((name) => box.querySelector(name));
+const buttons = [...box.querySelectorAll("button")];
+
+async function* readLines(file) {
+  const reader = file.stream().pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  let number = 0;
+  for (let done = false; !done; ) {
+    const part = await reader.read();
+    done = part.done;
+    const lines = (rest + (part.value ?? "")).split("\n");
+    rest = done ? "" : lines.pop();
+    for (const text of lines) {
+      number += 1;
+      if (text.trim()) yield { number, text };
+    }
+  }
+}
+
+async function* readParts(file) {
+  let part = [];
+  let chars = 0;
+  for await (const line of readLines(file)) {
+    if (part.length && (part.length >= MAX_ROWS || chars + line.text.length > MAX_CHARS)) {
+      yield part;
+      [part, chars] = [[], 0];
+    }
+    part.push(line);
+    chars += line.text.length;
+  }
+  if (part.length) yield part;
+}
+
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+async function send(body) {
+  const { "X-CSRFToken": token } = JSON.parse(document.body.getAttribute("hx-headers"));
+  const headers = { "Content-Type": "application/json", "X-CSRFToken": token };
+  const response = await fetch(box.dataset.importLabels, { method: "POST", headers, body: JSON.stringify(body) });
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.error?.message ?? gettext("The server does not answer."));
+  return answer;
+}
+
+function listProblem(line, message) {
+  const text = fill(gettext("Line {number}: {message}"), { number: line.number.toLocaleString(), message });
+  list.append(Object.assign(document.createElement("li"), { textContent: text }));
+}
+
+async function importFile(file, isDryRun) {
+  const counts = { rows: 0, new: 0, changed: 0, unchanged: 0, problems: 0 };
+  const failed = [];
+  const refuse = (line, kind, message) => {
+    counts.problems += 1;
+    if (counts.problems <= MAX_LISTED) listProblem(line, message);
+    const row = parse(line.text);
+    const fields = row && typeof row === "object" && !Array.isArray(row) ? row : { line: line.text };
+    failed.push(`${JSON.stringify({ ...fields, problem: `${kind}: ${message}` })}\n`);
+  };
+  const chosen = { project: box.dataset.project, dry_run: isDryRun, file: file.name };
+  chosen.all_matches = box.querySelector("input[type=checkbox]").checked;
+  chosen.time = new Date(file.lastModified).toISOString();
+  try {
+    for await (const part of readParts(file)) {
+      const rows = part.filter((line) => parse(line.text) !== undefined);
+      for (const line of part) if (!rows.includes(line)) refuse(line, "invalid", gettext("This is not JSON."));
+      if (rows.length) {
+        const answer = await send({ ...chosen, rows: rows.map((line) => parse(line.text)) });
+        for (const name of ["new", "changed", "unchanged"]) counts[name] += answer.labels[name];
+        for (const { row, kind, message } of answer.problems) refuse(rows[row], kind, message);
+      }
+      counts.rows += part.length;
+      show(counts, isDryRun);
+    }
+    if (!counts.rows) status.textContent = gettext("The file has no rows.");
+  } catch (error) {
+    const text = gettext("{message} {count} rows were sent before. Import the file again to continue.");
+    status.textContent = fill(text, { message: error.message, count: counts.rows.toLocaleString() });
+  }
+  if (failed.length) {
+    left.href = URL.createObjectURL(new Blob(failed, { type: "application/x-ndjson" }));
+    left.hidden = false;
+  }
+}
+
+function show(counts, isDryRun) {
+  const shown = Object.fromEntries(Object.entries(counts).map(([name, count]) => [name, count.toLocaleString()]));
+  const rows = fill(ngettext("{rows} row", "{rows} rows", counts.rows), shown);
+  const text = gettext("{new} new, {changed} changed, {unchanged} unchanged, {problems} not imported.");
+  status.textContent = `${rows}: ${fill(text, shown)}${isDryRun ? ` ${gettext("Nothing is stored yet.")}` : ""}`;
+}
+
+box.addEventListener("click", async ({ target }) => {
+  const button = target.closest("button");
+  if (!button) return;
+  const [file] = box.querySelector("input[type=file]").files;
+  list.replaceChildren();
+  left.hidden = true;
+  if (!file) {
+    status.textContent = gettext("Choose a file first.");
+    return;
+  }
+  for (const each of buttons) each.disabled = true;
+  status.textContent = gettext("Reading…");
+  await importFile(file, button.name === "try");
+  for (const each of buttons) each.disabled = false;
+});
+box.hidden = false;
